@@ -1,4 +1,4 @@
-"""The long description is README.md with links that hold on a package index; all else stands in pyproject.toml."""
+"""The long description is README.md with links that hold on a package index; all else is in pyproject.toml."""
 
 import re
 from pathlib import Path
@@ -6,12 +6,12 @@ from pathlib import Path
 from setuptools import setup
 
 ROOT = Path(__file__).resolve().parent
-LINK = re.compile(r"\[([^\]]+)\]\((?![a-z]+:)([^)]*)\)")
+LINK = re.compile(r"(!?)\[([^\]]+)\]\((?![a-z]+:)([^)]*)\)")
 
 
 def long_description(readme: str, source: str = "") -> str:
-    """``readme`` with relative links made absolute below ``source``, a page of the repository; without one, as text."""
-    return LINK.sub(rf"[\1]({source}/\2)" if source else r"\1", readme)
+    """Make relative links absolute below ``source``, a page of the repository; without one, turn them into text."""
+    return LINK.sub(rf"\1[\2]({source}/\3)" if source else lambda found: "" if found[1] else found[2], readme)
 
 
 def source_page(pyproject: str) -> str:

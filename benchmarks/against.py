@@ -1,6 +1,6 @@
 """Networks that NVIDIA's compiler has compiled: their loadables, and the same networks by this compiler.
 
-Sources lie in ../shared/corpus/loadables: prototxt, calibration table, weights (seeded ones where they were left out).
+Sources are in ../shared/corpus/loadables: prototxt, calibration table, weights (seeded ones where they were left out).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from same_function import KERNEL, OTHERWISE, STEPS, UNITS, as_theirs, means_in_s
 import nvdla
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.study import Study
-from nvdla.caffe import conversion, layers, read_network
-from nvdla.caffe.network import CaffeNetwork
+from nvdla.compiler.caffe import conversion, layers, read_network
+from nvdla.compiler.caffe.network import CaffeNetwork
+from nvdla.compiler.frontend.loading import caffe_proto
 from nvdla.errors import BuildError, NvdlaError
-from nvdla.frontend.caffe_model import caffe_proto
 from nvdla.loadable.enums import MemoryDomain
 from nvdla.loadable.model import Loadable
 
@@ -56,7 +56,7 @@ class Pair:
 
 
 def cycles(loadable: Loadable, config: str, memory: Memory | None = None) -> int:
-    """What ``nvdla cycles`` says in all."""
+    """Total cycles of ``nvdla cycles``."""
     return Study.of(loadable, config, memory=memory or Memory()).schedule.cycles
 
 
@@ -151,6 +151,6 @@ def shapes_of(source: CaffeNetwork, batch: int) -> dict[str, tuple[int, ...]]:
 
 
 def geometric_mean(found: list[Pair]) -> float:
-    """Of the ratios of those that were built."""
+    """Mean ratio of the networks that were built."""
     logs = [math.log(pair.ratio) for pair in found if pair.ours]
     return math.exp(sum(logs) / len(logs)) if logs else math.nan

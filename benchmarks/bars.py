@@ -1,10 +1,10 @@
-"""How good the code is that the builder makes, in cycles of the calibrated model: ``python benchmarks/bars.py``.
+"""Quality of compiled networks in cycles of the calibrated model: ``python benchmarks/bars.py``.
 
     python benchmarks/bars.py                  the limits, memory against its lower bound, levels (a minute)
     python benchmarks/bars.py lenet            of some networks only
     python benchmarks/bars.py --against        also every network that NVIDIA's compiler has compiled (two minutes)
     python benchmarks/bars.py --against lenet  some of them
-    python benchmarks/bars.py --write          both, into docs/code.md
+    python benchmarks/bars.py --write          both, into benchmarks/RESULTS.md
 
 Nothing runs: loadables are built with seeded weights (networks.py) and studied as ``nvdla cycles`` does. NVIDIA's
 loadables are taken from ../shared/corpus where that is.
@@ -27,9 +27,9 @@ import numpy as np
 from against import CORPUS, Pair, cycles, geometric_mean, pairs
 
 from nvdla.analysis.cycles.constants import Memory
-from nvdla.builder import Built, Calibration, Network, SearchLimits, build, calibrate
+from nvdla.compiler.builder import Built, Calibration, Network, SearchLimits, build, calibrate
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "code.md"
+PAGE = Path(__file__).resolve().parents[1] / "benchmarks" / "RESULTS.md"
 BEGIN, END = "<!-- code: made by benchmarks/bars.py -->", "<!-- /code -->"
 GIGAHERTZ = 1_000_000_000
 FULL, NARROW, NARROWEST = Memory(), Memory(bytes_per_cycle=20, shared=True), Memory(bytes_per_cycle=1, shared=True)
@@ -37,7 +37,7 @@ FULL, NARROW, NARROWEST = Memory(), Memory(bytes_per_cycle=20, shared=True), Mem
 
 @dataclass(frozen=True)
 class Bar:
-    """A network on a configuration and memory; ``limit`` and ``goal`` in cycles at most, or in frames a second at 1
+    """A network on a configuration and memory; ``limit`` and ``goal`` in cycles at most, or in frames per second at 1
     GHz at least (``frames``)."""
 
     network: str
@@ -48,7 +48,7 @@ class Bar:
     frames: bool = False
 
     def verdict(self, count: int) -> str:
-        """What so many cycles reach."""
+        """Result of a number of cycles."""
         value = -GIGAHERTZ / count if self.frames else float(count)
         limit, goal = (-self.limit, -self.goal) if self.frames else (self.limit, self.goal)
         return "goal" if value <= goal else "limit" if value <= limit else "missed"
@@ -65,9 +65,9 @@ CONFIGS = ("nv_small", "nv_large")
 LEVELLED = "resnet50"
 """The network of the table of levels."""
 TURNS, SEARCHED = 3, 10.0
-"""How often levels 0 and 1 are built, and for how many seconds level 2 searches."""
+"""Number of builds of levels 0 and 1, and seconds of search at level 2."""
 LEVEL_1_LIMIT = 2
-"""How much longer than level 0, which is the build as it was before there were levels, level 1 may take."""
+"""Largest accepted ratio of build times, level 1 to level 0."""
 
 
 @cache
@@ -79,18 +79,18 @@ def network(name: str) -> tuple[Network, Calibration]:
 
 
 @cache
-def built(name: str, config: str) -> tuple[Built, float]:
-    """The network as it is built by default, and the seconds that it took."""
+def built(name: str, config: str, memory: Memory = FULL) -> tuple[Built, float]:
+    """The network built with default options for a memory, and the build time in seconds."""
     net, calibration = network(name)
     begin = time.perf_counter()
-    made = build(net, config, calibration=calibration)
+    made = build(net, config, calibration=calibration, memory=memory)
     return made, time.perf_counter() - begin
 
 
 def bars(names: Collection[str]) -> Iterator[tuple[str, ...]]:
     """The rows of the first table."""
     for limit in (each for each in BARS if each.network in names):
-        count = cycles(built(limit.network, limit.config)[0].loadable, limit.config, limit.memory)
+        count = cycles(built(limit.network, limit.config, limit.memory)[0].loadable, limit.config, limit.memory)
         memory = "full bus" if limit.memory == FULL else f"{limit.memory.bytes_per_cycle:g} B/cycle shared"
         unit = " frames/s" if limit.frames else ""
         limits = [f"{each:,g}{unit}" if limit.frames else f"{each:,.0f}" for each in (limit.limit, limit.goal)]
@@ -169,7 +169,7 @@ def summary(found: list[Pair]) -> str:
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
-    """A table in Markdown, a blank line behind it; nothing without rows. Columns of numbers stand right."""
+    """A table in Markdown and a blank line; empty without rows. Columns of numbers are right-aligned."""
     rows = list(rows)
     numbers = [all(re.match(r"[\d.]|$", row[at]) for row in rows) for at in range(len(head))]
     return [
@@ -216,7 +216,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help="only these (default: all)")
     parser.add_argument("--against", nargs="*", metavar="NETWORK", help="compare with NVIDIA's loadables")
-    parser.add_argument("--write", action="store_true", help="write docs/code.md")
+    parser.add_argument("--write", action="store_true", help="write benchmarks/RESULTS.md")
     args = parser.parse_args()
     unknown = set(args.networks) - set(networks.NETWORKS)
     if unknown:

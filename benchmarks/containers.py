@@ -1,8 +1,8 @@
-"""How long `nvdla container convert` takes for a large archive, against IREE's own tool.
+"""Time of `nvdla container convert` for a large archive, compared with IREE's tool.
 
     python -m benchmarks.containers [--gib 2] [--pairs 3] [--folder DIR]
 
-Both convert the same safetensors file to .irpa, in turns, each in a process of its own; printed are the medians, their
+Both convert the same safetensors file to .irpa, in turns, each in a separate process; printed are the medians, their
 ratio, the peak of memory, and whether the results hold the same data. IREE's tool comes with iree-base-runtime.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nvdla.containers import registry
+from nvdla.interop.containers import registry
 
 TENSORS = 64
 RATIO, PEAK = 1.2, 200  # bars: of the times, and MB
@@ -84,7 +84,7 @@ def compare(folder: Path, size: int, pairs: int) -> bool:
 
 
 def same(first: Path, second: Path) -> bool:
-    """Whether two archives hold the same parameters."""
+    """Return whether two archives hold the same parameters."""
     one, other = ({each.name: each for each in registry.open(path).parameters()} for path in (first, second))
     return one.keys() == other.keys() and all(one[name].data == other[name].data for name in one)
 

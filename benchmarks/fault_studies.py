@@ -1,4 +1,4 @@
-"""Two published studies of faults in NVDLA, done again; tables for docs/faults.md.
+"""Two published studies of faults in NVDLA, done again; tables for benchmarks/RESULTS.md.
 
     python benchmarks/fault_studies.py multipliers lenet.loadable digits.npz --images 1000
     python benchmarks/fault_studies.py models lenet.loadable digits.npz --operation 0/3 --count 200
@@ -22,18 +22,16 @@ from statistics import median
 import numpy as np
 
 import nvdla
-from nvdla.campaign import Journal, Workers, run
-from nvdla.campaign.journal import read
-from nvdla.evaluation import open_source
-from nvdla.faults import BufferEntry, Fault, Multiplier, PartialSum, parse
-from nvdla.faults.array import array_of
-from nvdla.faults.convolution import FaultyConvolution, used_entries
-from nvdla.faults.network import StruckNetwork
-from nvdla.faults.places import Place
-from nvdla.faults.resolve import resolve
-from nvdla.hardware.convolution.engine import ConvolutionJob
-from nvdla.vulnerability import FaultCampaign, wilson
-from nvdla.vulnerability.table import SILENT
+from nvdla.emulator.faults import BufferEntry, Fault, Multiplier, PartialSum, parse
+from nvdla.emulator.faults.convolution import FaultyConvolution, array_of, used_entries
+from nvdla.emulator.faults.fault import Place
+from nvdla.emulator.faults.network import StruckNetwork, resolve
+from nvdla.emulator.hardware.convolution.engine import ConvolutionJob
+from nvdla.experiments.campaign import Journal, Workers, run
+from nvdla.experiments.campaign.journal import read
+from nvdla.experiments.evaluation import open_source
+from nvdla.experiments.vulnerability import FaultCampaign, wilson
+from nvdla.experiments.vulnerability.table import SILENT
 
 VALUES = (0, 1, -1)
 WARM = 5
@@ -46,7 +44,7 @@ def multipliers(path: str, data: str, images: int, workers: int | None) -> None:
     """Accuracy with each multiplier of nv_small broken, by the constant that it gives."""
     source = open_source(data)
     positions = sorted(random.Random(0).sample(range(len(source)), min(images, len(source))))
-    array = array_of(first_convolution(nvdla.Runtime(path, threads=1).injector().network()))
+    array = array_of(first_convolution(nvdla.Runtime(path, threads=1)._injector().network()))
     multipliers = [
         (kernel, multiplier) for kernel in range(array.group) for multiplier in range(array.config.mac_atomic_c)
     ]
@@ -120,7 +118,7 @@ def places(conv: ConvolutionJob, operation: str, generator: random.Random) -> It
 def models(path: str, data: str, operation: str, count: int) -> None:
     """Which outputs of one convolution are wrong, and what becomes of the class."""
     runtime = nvdla.Runtime(path, threads=1)
-    injector, source, generator = runtime.injector(), open_source(data), random.Random(1)
+    injector, source, generator = runtime._injector(), open_source(data), random.Random(1)
     network = injector.network()
     place = network.place(operation)
     conv = place.job
@@ -168,10 +166,10 @@ def reach(wrong: np.ndarray) -> tuple[int, int, int]:
 
 
 def plain(path: str, data: str, rounds: int = 300) -> float:
-    """What runs without faults pay for the feature: a runtime that never had a fault beside one that has, in turns."""
+    """Cost of fault injection for runs without faults: a runtime that never had a fault and one that had, in turns."""
     image = open_source(data).sample(0).value
     runtimes = [nvdla.Runtime(path, threads=1) for _ in range(2)]
-    network = runtimes[1].injector().network()
+    network = runtimes[1]._injector().network()
     convolution = next(name for name, place in network.places.items() if isinstance(place.job, ConvolutionJob))
     runtimes[1].run(image, faults=[parse(f"weight operation={convolution} byte=0 flip=7")])
     surfaces = runtimes[0].surfaces(image)
@@ -182,9 +180,7 @@ def plain(path: str, data: str, rounds: int = 300) -> float:
             runtimes[which].run_raw(surfaces)
             times[which].append(time.perf_counter() - began)
     never, after = (median(each[WARM:]) for each in times)
-    print(
-        f"{path}: {never * 1e3:.3f} ms a run, {after * 1e3:.3f} ms after a run with a fault: ratio {after / never:.3f}"
-    )
+    print(f"{path}: {never * 1e3:.3f} ms per run, {after * 1e3:.3f} ms after a faulty run: ratio {after / never:.3f}")
     return after / never
 
 

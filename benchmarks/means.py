@@ -1,10 +1,10 @@
-"""What a scale of their own buys means of whole maps in int8, and what it costs, against the PDP's steps of the input.
+"""Gain and cost of a separate scale for global averages in int8, compared with the PDP at the scale of the input.
 
     python benchmarks/means.py [--count N] [--config NAME ...]
 
 Networks with trained weights (accuracy.py: ``pip install 'nvdla[accuracy]'``; nothing is fetched) and the two of
 ../shared/corpus whose means of whole maps NVIDIA's compiler leaves to the PDP, where that is. The figures are in
-docs/code.md.
+benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bars import table
 from same_function import means_in_steps_of_the_input
 
 import nvdla
-from nvdla.caffe import read_network
+from nvdla.compiler.caffe import read_network
 
 Arrays = dict[str, np.ndarray]
 HEAD = ("network", "configuration", "means", "finer", "worst mean", "outputs", "right", "as in floats", "cycles")
@@ -67,7 +67,7 @@ def direction(count: int) -> tuple[Any, Any, Arrays]:
 
 
 def rows(name: str, config: str, model: Any, calibration: Any, test: Arrays, **options: Any) -> Iterator[tuple]:
-    """A row for means with scales of their own, one for those of the PDP. ``test``: images and labels, or nothing."""
+    """A row for averages with separate scales, one for averages by the PDP. ``test``: images and labels, or nothing."""
     made = []
     for ours in (True, False):
         with nullcontext() if ours else means_in_steps_of_the_input():

@@ -1,4 +1,4 @@
-"""Measuring: interleaved timing, the machine's description, processes of their own."""
+"""Measuring: interleaved timing, the machine's description, separate processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ of runs."""
 
 
 class Seconds(float):
-    """A median of times. ``noise``: how far, relatively, the quartiles lie from it; ``best``: the least."""
+    """A median of times. ``noise``: how far, relatively, the quartiles differ from it; ``best``: the least."""
 
     noise: float
     best: float
@@ -73,7 +73,7 @@ def _block(work: Callable[[], Any]) -> list[float]:
 
 
 def machine(threads: int) -> dict[str, Any]:
-    """What the numbers were measured on. ``peak_float32_gflops``: a product of 2048 x 2048 matrices, best of five."""
+    """Description of the machine. ``peak_float32_gflops``: a product of 2048 x 2048 matrices, best of five."""
     names = ("numpy", "numba", "llvmlite", "onnx", "onnxruntime", "nvdla")
     flags = _cpuinfo("flags") or _cpuinfo("Features")
     return {
@@ -92,7 +92,7 @@ def machine(threads: int) -> dict[str, Any]:
 
 
 def float32_peak(size: int = 2048) -> float:
-    """10^9 operations a second of numpy's matrix product, as a measure of what the cores can do in float32."""
+    """10^9 operations per second of numpy's matrix product, as a measure of what the cores can do in float32."""
     import numpy as np
 
     a = np.random.default_rng(0).standard_normal((size, size), np.float32)
@@ -133,7 +133,7 @@ def python(code: str, *words: str) -> str:
 
 @contextmanager
 def spinning(count: int) -> Iterator[None]:
-    """Beside ``count`` processes that do nothing but spin, at the same priority."""
+    """Run next to ``count`` processes that do nothing but spin, at the same priority."""
     processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         time.sleep(0.2)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nvdla.builder import Built, Network, NetworkTensor, build, calibrate
+from nvdla.compiler.builder import Built, Network, NetworkTensor, build, calibrate
 
 # Pads of a 3x3 pooling with stride 2 that rounds up: one row and one column at the end.
 CEIL = (0, 1, 0, 1)
@@ -71,7 +71,7 @@ def resnet18() -> Network:
     return m.done(m.full("fc1000", m.net.global_average_pool("pool5", x), 1000))
 
 
-# Inception blocks of GoogLeNet: 1x1, 3x3 reduced and full, 5x5 reduced and full, projection behind the pooling.
+# Inception blocks of GoogLeNet: 1x1, 3x3 reduced and full, 5x5 reduced and full, projection after the pooling.
 INCEPTION = {
     "3a": (64, 96, 128, 16, 32, 32),
     "3b": (128, 128, 192, 32, 96, 64),
@@ -151,6 +151,6 @@ def built(network: Network, config: str, precision: str = "int8") -> Built:
 
 
 def multiplications(network: Network) -> int:
-    """Of all convolutions for one image, groups as they are."""
+    """Multiplications of all convolutions for one image, with groups."""
     layers = [layer for layer in network.layers if layer.kind == "convolution"]
-    return sum(layer.weights[0].size * int(np.prod(layer.output.shape)) for layer in layers)
+    return sum(layer.settings.weights[0].size * int(np.prod(layer.output.shape)) for layer in layers)

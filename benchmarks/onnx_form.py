@@ -1,4 +1,4 @@
-"""A network of ``nvdla.builder`` as a float32 ONNX model: the same layers, shapes and weights."""
+"""A network of ``nvdla.compiler.builder`` as a float32 ONNX model: the same layers, shapes and weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from nvdla.builder import Layer, Network
+from nvdla.compiler.builder import Layer, Network
 
 OPSET, IR_VERSION = 17, 9
 
@@ -68,35 +68,42 @@ def _constant(layer: Layer, what: str, values: np.ndarray, weights: list[Any]) -
 
 
 def _pads(layer: Layer) -> list[int]:
-    top, bottom, left, right = layer.padding
+    top, bottom, left, right = layer.settings.padding
     return [top, left, bottom, right]
 
 
 def _convolution(layer: Layer, weights: list[Any]) -> Any:
-    constants = [_constant(layer, what, getattr(layer, what), weights) for what in ("weights", "bias")]
+    constants = [_constant(layer, what, getattr(layer.settings, what), weights) for what in ("weights", "bias")]
     return _node(
         layer,
         "Conv",
         *constants,
-        kernel_shape=layer.weights.shape[2:],
-        strides=layer.stride,
-        dilations=layer.dilation,
+        kernel_shape=layer.settings.weights.shape[2:],
+        strides=layer.settings.stride,
+        dilations=layer.settings.dilation,
         pads=_pads(layer),
-        group=layer.groups,
+        group=layer.settings.groups,
     )
 
 
 def _pool(layer: Layer, weights: list[Any]) -> Any:
-    if layer.mode == "average" and layer.kernel == layer.inputs[0].shape[1:]:
+    if layer.settings.mode == "average" and layer.settings.kernel == layer.inputs[0].shape[1:]:
         return _node(layer, "GlobalAveragePool")
-    settings = {"kernel_shape": layer.kernel, "strides": layer.stride, "pads": _pads(layer)}
-    if layer.mode == "average":
+    settings = {"kernel_shape": layer.settings.kernel, "strides": layer.settings.stride, "pads": _pads(layer)}
+    if layer.settings.mode == "average":
         return _node(layer, "AveragePool", count_include_pad=1, **settings)
     return _node(layer, "MaxPool", **settings)
 
 
 def _lrn(layer: Layer, weights: list[Any]) -> Any:
-    return _node(layer, "LRN", size=layer.size, alpha=layer.alpha, beta=layer.beta, bias=layer.k)
+    return _node(
+        layer,
+        "LRN",
+        size=layer.settings.size,
+        alpha=layer.settings.alpha,
+        beta=layer.settings.beta,
+        bias=layer.settings.k,
+    )
 
 
 NODES = {

@@ -26,7 +26,7 @@ BATCH = 64
 
 @dataclass(frozen=True)
 class Options:
-    """``seconds``: how long each row measures; ``threads`` for both sides; ``corpus``: where compiled networks lie."""
+    """``seconds``: duration of each row; ``threads`` for both sides; ``corpus``: directory of compiled networks."""
 
     seconds: float
     threads: int
@@ -72,7 +72,7 @@ def against_float(name: str, config: str, limit: float, goal: float, options: Op
 
 
 def against_int8(name: str, config: str, limit: float, goal: float, options: Options, busy: bool = False) -> Result:
-    """int8 against onnxruntime in int8 (QDQ): one image, the same layers and number of threads; ``busy``: beside twice
+    """int8 against onnxruntime in int8 (QDQ): one image, the same layers and number of threads; ``busy``: next to twice
     as many spinning processes as cores, with our own quiet time of the same row."""
     runtime, surface, source = prepared(name, config, "int8", options)
     session, feed = int8_session(name, options.threads)
@@ -101,7 +101,7 @@ def in_process(name: str, config: str, precision: str, limit: float, goal: float
 
 
 def batch(name: str, config: str, limit: float, goal: float, options: Options) -> Result:
-    """Images a second of a batch of 64 against one at a time."""
+    """Images per second of a batch of 64 against one at a time."""
     runtime, surface, source = prepared(name, config, "int8", options)
     images = [[surface]] * BATCH
     works = {"single": lambda: [runtime.run_raw(image) for image in images], "batch": lambda: runtime.run_many(images)}
@@ -115,7 +115,7 @@ def batch(name: str, config: str, limit: float, goal: float, options: Options) -
 
 
 def two_callers(name: str, config: str, limit: float, goal: float, options: Options) -> Result:
-    """Images a second of two runtimes, each in a thread of Python, against one that may use as many cores."""
+    """Images per second of two runtimes, each in a thread of Python, against one that may use as many cores."""
     runtimes = [prepared(name, config, "int8", options) for _ in range(3)]
     source, images = runtimes[0][2], 4
 
@@ -239,11 +239,12 @@ def prepared(name: str, config: str, precision: str, options: Options) -> tuple[
 
 @cache
 def loadable_of(name: str, config: str, precision: str, corpus: Path | None) -> tuple[Any, str]:
-    """NVIDIA's compiler's loadable where the corpus has it, else one of ``nvdla.builder``; and where it is from."""
+    """NVIDIA's compiler's loadable where the corpus has it, else one of ``nvdla.compiler.builder``; and where it is
+    from."""
     path = Path(name) / f"{config}-{precision}-fast-math.nvdla"
     if corpus is not None and (corpus / path).is_file():
         return nvdla.load(corpus / path), "NVIDIA's compiler"
-    return networks.built(networks.NETWORKS[name](), config, precision).loadable, "nvdla.builder"
+    return networks.built(networks.NETWORKS[name](), config, precision).loadable, "nvdla.compiler.builder"
 
 
 @cache

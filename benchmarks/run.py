@@ -1,4 +1,4 @@
-"""How fast networks run, as ratios measured in one run: ``python benchmarks/run.py``.
+"""Speed of networks as ratios measured in one run: ``python benchmarks/run.py``.
 
     python benchmarks/run.py                            all rows (a few minutes)
     python benchmarks/run.py resnet50-nv_large lenet-nv_small
@@ -6,7 +6,7 @@
     python benchmarks/run.py --json > result.json
 
 Needs the extra "bench" (onnx, onnxruntime). Compiled networks are taken from ../shared/corpus where that is, others are
-built with random weights (networks.py). Times are medians of interleaved runs; docs/performance.md explains the rows.
+built with random weights (networks.py). Times are medians of interleaved runs; benchmarks/RESULTS.md explains the rows.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def _parser(rows: list[str], cores: int) -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=4.0, metavar="S", help="time of each row (default: 4)")
     parser.add_argument("--threads", type=int, default=min(2, cores), metavar="N", help="of both sides (default: 2)")
     parser.add_argument("--generated", action="store_true", help="build all networks, leave ../shared/corpus alone")
-    parser.add_argument("--inline", action="store_true", help="all rows in this process (default: one process a row)")
+    parser.add_argument("--inline", action="store_true", help="all rows in this process (default: one process per row)")
     return parser
 
 
 def _measured(name: str, args: argparse.Namespace, corpus: Path) -> dict[str, Any]:
-    """One row, by default in a process of its own: none disturbs the next, and memory is given back."""
+    """One row, by default in a separate process: none disturbs the next, and memory is given back."""
     if args.inline:
         from rows import ROWS, Options
 

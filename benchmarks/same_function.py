@@ -1,4 +1,4 @@
-"""Where NVIDIA's loadables compute another function than the network has, or wait too little: made comparable.
+"""Adjustments that make NVIDIA's loadables comparable where they compute another function or wait too little.
 
 * Averages: windows that reach beyond the padding are divided by the whole kernel; Caffe divides by the part inside.
 * Averages of whole maps in int8: the PDP's are in steps of the input, of which so small numbers use few.
@@ -18,9 +18,9 @@ from unittest import mock
 
 import numpy as np
 
-from nvdla.descriptors.enums import Event, OpType
-from nvdla.frontend.operators import pooling
-from nvdla.lint.post_processing_rules import read_too_early
+from nvdla.checks.lint.post_processing_rules import read_too_early
+from nvdla.compiler.frontend.operators import pooling
+from nvdla.loadable.descriptors.enums import Event, OpType
 from nvdla.loadable.enums import SubInterface
 from nvdla.loadable.model import Loadable
 from nvdla.program import Program
@@ -35,7 +35,7 @@ OTHERWISE = {
     ("batchnorm", "int8"): UNITS,
     ("bn_scale", "int8"): UNITS,
 }
-"""What loadables compute instead, by network and precision."""
+"""Function computed by a loadable instead, by network and precision."""
 
 
 def as_theirs(onnx: Any, model: Any, data: np.ndarray | None) -> Any:
@@ -69,7 +69,7 @@ def as_theirs(onnx: Any, model: Any, data: np.ndarray | None) -> Any:
 
 @contextmanager
 def means_in_steps_of_the_input() -> Iterator[None]:
-    """What is compiled meanwhile leaves means of whole maps to the PDP."""
+    """Leave global averages to the PDP while compiling."""
 
     def pooled(graph: Any, name: str, cube: Any) -> Any:
         return graph.network.global_average_pool(name, cube)

@@ -1,4 +1,4 @@
-"""The table of docs/performance.md from results of ``run.py --json``: ``python benchmarks/table.py RESULT.json ...``.
+"""The table of benchmarks/RESULTS.md from results of ``run.py --json``: ``python benchmarks/table.py RESULT.json ...``.
 
 With ``--write`` it goes into the page, without it to the standard output. Of a row that several results have, the last
 counts.
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
+PAGE = Path(__file__).resolve().parents[1] / "benchmarks" / "RESULTS.md"
 BEGIN, END = "<!-- results: benchmarks/table.py -->", "<!-- end of results -->"
 REACHED = {"goal": "goal", "limit": "limit", "MISSED": "missed"}
 
@@ -24,7 +24,7 @@ def number(value: float) -> str:
 
 
 def remark(details: dict[str, Any]) -> str:
-    """What else was measured."""
+    """Further measurements."""
     pairs = [("nvdla_ms", "int8_ms", "ms"), ("nvdla_ms", "onnxruntime_ms", "ms")]
     pairs += [("batch_images_per_s", "single_images_per_s", "images/s")]
     pairs += [("two_images_per_s", "one_images_per_s", "images/s")]
@@ -61,7 +61,7 @@ def table(rows: Iterable[dict[str, Any]]) -> str:
 
 
 def machine(described: dict[str, Any]) -> str:
-    """What it was measured on, in a sentence."""
+    """Description of the machine in one sentence."""
     family, model = described["family_model"].split("/")
     versions = ", ".join(f"{name} {version}" for name, version in described["versions"].items() if name != "nvdla")
     instructions = ", ".join(described["features"])
@@ -75,7 +75,7 @@ def machine(described: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", nargs="+", type=Path, metavar="RESULT.json")
-    parser.add_argument("--write", action="store_true", help="put it into docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="put it into benchmarks/RESULTS.md")
     args = parser.parse_args()
     documents = [json.loads(path.read_text(encoding="utf-8")) for path in args.results]
     rows = {row["row"]: row for document in documents for row in document["rows"]}

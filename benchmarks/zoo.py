@@ -22,7 +22,7 @@ import onnx
 from onnx import numpy_helper
 
 import nvdla
-from nvdla.frontend.compiler import Compiled
+from nvdla.compiler.frontend.compiler import Compiled
 
 FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 NAMES = (
@@ -97,7 +97,7 @@ def shape_of(proto: Any) -> tuple[int, ...]:
 
 
 def judge(compiled: Compiled, image: np.ndarray) -> dict[str, Any]:
-    """Whether every accelerator part on the emulator equals the integer reference."""
+    """Return whether every accelerator part on the emulator equals the integer reference."""
     values = {compiled.imported.model.inputs[0]: image}
     compiled.run(image)
     equal, worst = True, 0.0

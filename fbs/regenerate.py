@@ -21,7 +21,10 @@ FLATC_VERSION = "2.0.8"
 HERE = Path(__file__).resolve().parent
 
 #: schema in this folder -> folder of its bindings, relative to the repository
-SCHEMAS = {"loadable.fbs": "nvdla/loadable/generated"}
+SCHEMAS = {
+    "loadable.fbs": "nvdla/loadable/generated",
+    "tflite.fbs": "nvdla/compiler/frontend/tflite/generated",
+}
 
 
 def flatc_version() -> str | None:

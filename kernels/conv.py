@@ -1,12 +1,14 @@
-"""Direct convolution of integers, the portable form: CMAC's dot products and CACC's sums as matrix products.
+"""Convolution sums on integers, and input conversion.
 
 A layer comes as ``lines`` (batches, rows, elements of a line), already padded, with weights (kernels, rows, columns,
 channels). Output (y, x) takes the line elements ``x * stride_x + column * stride_column + channel`` of the rows
 ``y * stride_y + row * dilation_y``. Feature data and images are both of this shape.
 
-Exactness: a product of matrices in float32 (float64) is exact while no sum of magnitudes can pass 2^24 (2^53), in
-whatever order the library adds. CACC saturates at 48 bits after each MAC atom, which cannot happen while no sum of
-magnitudes passes 2^47. :func:`largest_sum` is that bound; beyond it :func:`saturating_sums` does what CACC does.
+Exactness: a product of matrices in float32 (float64) is exact in every order of additions while no sum of magnitudes
+can pass 2^24 (2^53). CACC saturates at 48 bits after each MAC atom, which cannot happen while no sum of magnitudes
+passes 2^47. :func:`largest_sum` is that bound; beyond it :func:`saturating_sums` does what CACC does.
+
+Source: hls/cdma_libs/cdma_cvt.cpp:14 and its checker cmod/cdma/NV_NVDLA_cdma.cpp:3880.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from nvdla.kernels.integers import all_saturated, int_shift_right, round_half_away
+from nvdla.kernels.integers import all_clamped, all_converted, all_saturated, convert, int_shift_right, round_half_away
 from nvdla.kernels.jit.compilation import njit
 
 CACC_BITS = 48
@@ -28,7 +30,7 @@ BLOCK_ELEMENTS = 1 << 21
 
 @dataclass(frozen=True)
 class ConvolutionWindow:
-    """How a kernel goes over the padded lines; everything in elements and rows."""
+    """Steps of a kernel over the padded lines, in elements and rows."""
 
     out_height: int
     out_width: int
@@ -129,8 +131,8 @@ def deliver(sums: np.ndarray, truncate: int, out: np.ndarray) -> int:
     return saturated
 
 
-@deliver.plain(lambda sums, truncate, out: 16 * (sums.size + out.size))
-def _deliver_plain(sums: np.ndarray, truncate: int, out: np.ndarray) -> int:
+@deliver.with_fallback(lambda sums, truncate, out: 16 * (sums.size + out.size))
+def _deliver_fallback(sums: np.ndarray, truncate: int, out: np.ndarray) -> int:
     wide: Any = round_half_away.py_func(sums, truncate)
     narrow = all_saturated(wide, 32)
     batches, surfaces, height, width, atom = out.shape
@@ -147,6 +149,36 @@ def shift(accumulators: np.ndarray, truncate: int) -> None:
         accumulators[i] = round_half_away(np.int64(accumulators[i]), truncate)
 
 
-@shift.plain(lambda accumulators, truncate: 16 * accumulators.size)
-def _shift_plain(accumulators: np.ndarray, truncate: int) -> None:
+@shift.with_fallback(lambda accumulators, truncate: 16 * accumulators.size)
+def _shift_fallback(accumulators: np.ndarray, truncate: int) -> None:
     accumulators[:] = round_half_away.py_func(accumulators.astype(np.int64), truncate)
+
+
+@njit(cache=True, nogil=True)
+def _convert(values: np.ndarray, offsets: np.ndarray, scale: int, truncate: int, bits: int, out: np.ndarray) -> None:
+    for row in range(values.shape[0]):
+        for channel in range(values.shape[1]):
+            out[row, channel] = convert(values[row, channel], offsets[channel], scale, truncate, bits)
+
+
+@_convert.with_fallback(lambda values, *_: 16 * values.size)
+def _convert_fallback(
+    values: np.ndarray, offsets: np.ndarray, scale: int, truncate: int, bits: int, out: np.ndarray
+) -> None:
+    out[:] = all_converted(values, offsets, scale, truncate, bits)
+
+
+def convert_input(values: np.ndarray, offsets: np.ndarray, scale: int, truncate: int, precision: int) -> np.ndarray:
+    """``(values - offsets) * scale`` shifted right by ``truncate`` (0..63), rounded half away from zero, saturated.
+
+    ``values``: integers of at most 17 signed bits, channels last; ``offsets``: one per channel. ``precision`` 0 gives
+    int8, 1 int16, 2 the bit patterns (uint16) of fp16, to which the 17-bit result is rounded to nearest even.
+    """
+    rows = np.ascontiguousarray(values, np.int32).reshape(-1, values.shape[-1])
+    out = np.empty(rows.shape, np.int32)
+    _convert(rows, np.asarray(offsets, np.int64), np.int64(scale), np.int64(truncate), (8, 16, 17)[precision], out)
+    converted: np.ndarray = out.reshape(values.shape)
+    if precision < 2:
+        return converted.astype((np.int8, np.int16)[precision])
+    # 65520 and more would round to infinity, which NVDLA never makes: the largest finite number instead.
+    return all_clamped(converted, -65504, 65504).astype(np.float16).view(np.uint16)

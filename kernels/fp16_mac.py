@@ -1,7 +1,7 @@
 """The fp16 multiplier-adders of CMAC and the FP48 accumulators of CACC, bit for bit.
 
-Neither is IEEE arithmetic. CMAC aligns the 64 products of a MAC atom to the largest exponent of the atom, and shifts
-the two carry-save rows of each Booth multiplier *before* adding them, so that a product may come out one too small.
+Neither is IEEE arithmetic. CMAC aligns the 64 products of a MAC atom to the largest exponent of the atom. It shifts the
+two carry-save rows of each Booth multiplier *before* it adds them, so a product can be one too small.
 CACC adds atoms in order into an accumulator of 8 bits of exponent and 40 bits of two's complement mantissa.
 
 Sources: cmod/cmac/NV_NVDLA_cmac.h:301 (NaN), :387 (exponents), :433 (Booth), :669 (sum);
@@ -16,19 +16,19 @@ import numpy as np
 
 from nvdla.kernels.integers import int_log2, pieces
 from nvdla.kernels.jit.compilation import njit
-from nvdla.kernels.jit.crew import share
-from nvdla.rounding import ceil_div
+from nvdla.kernels.jit.variants import in_pieces
+from nvdla.util.rounding import ceil_div
 
 ATOM = 64
 VECTOR = 16
-"""Places of an atom that are worked on together; an atom of few channels stops after the last used ones."""
+"""Places of an atom that are computed together; an atom of few channels stops after the last used ones."""
 MASKED = -64
 """Exponent of an operand that is +0 or -0: its products are left out, and do not count for the largest exponent."""
 NAN_EXPONENT = 255
 BIAS_ROWS = 0x55550000
 """Sum of the bits 16 that the eight Booth rows carry instead of a sign extension."""
 COST = 3
-"""Nanoseconds a product, measured."""
+"""Nanoseconds per product, measured."""
 PIXEL_TILE = 8
 KERNEL_TILE = 16
 
@@ -59,7 +59,7 @@ def nan_of(bits: int) -> int:
 
 @njit(cache=True, nogil=True)
 def booth_word(bits: int) -> int:
-    """What the radix-4 Booth coder makes of a weight, one uint32.
+    """Encode a weight with the radix-4 Booth coder, one uint32.
 
     Digit i (of 8) has four bits in the word: 2i: the digit is +-1; 2i+1: it is +-2; 16+2i: the row is inverted when
     the data are positive; 17+2i: the row is inverted when they are negative.
@@ -70,9 +70,9 @@ def booth_word(bits: int) -> int:
     for digit in range(8):
         code = doubled >> 2 * digit
         low, middle, high = code & 1, code >> 1 & 1, code >> 2 & 1
-        one = low ^ middle
-        word |= one << 2 * digit
-        word |= ((high ^ middle) & (one ^ 1)) << 2 * digit + 1
+        single = low ^ middle
+        word |= single << 2 * digit
+        word |= ((high ^ middle) & (single ^ 1)) << 2 * digit + 1
         word |= (high & (low & middle ^ 1)) << 16 + 2 * digit + sign
         word |= ((high ^ 1) & (low | middle)) << 17 + 2 * digit - sign
     return np.uint32(word)
@@ -217,7 +217,7 @@ def _total(products: np.ndarray, blocks: int) -> int:
 
 @njit(cache=True, nogil=True)
 def normalise(mantissa: int, width: int) -> int:
-    """How far a two's complement ``mantissa`` of ``width`` bits can go left until its two top bits differ."""
+    """Return the left shift after which the two top bits of a ``mantissa`` of ``width`` bits differ."""
     magnitude = mantissa ^ (mantissa >> 63)
     return width - 2 - int_log2(magnitude) if magnitude else width - 1
 
@@ -333,7 +333,7 @@ def _dot(
     return fp48_to_fp32(exponent, mantissa)
 
 
-@njit(cache=True, nogil=True)
+@in_pieces()
 def _convolve_piece(
     number: int,
     bits: np.ndarray,
@@ -367,24 +367,6 @@ def _convolve_piece(
             )  # fmt: skip
 
 
-@njit(cache=True, nogil=True, shared=True)
-def _convolve(
-    crew: int,
-    bits: np.ndarray,
-    bases: np.ndarray,
-    offsets: np.ndarray,
-    blocks: np.ndarray,
-    words: np.ndarray,
-    word_exponents: np.ndarray,
-    word_nans: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    pixel_tiles = pieces(bases.size, PIXEL_TILE)
-    kernel_tiles = pieces(words.shape[0], KERNEL_TILE)
-    arguments = (bits, bases, offsets, blocks, words, word_exponents, word_nans, out)
-    share(crew, pixel_tiles * kernel_tiles, _convolve_piece, arguments)
-
-
 def convolve(
     bits: np.ndarray,
     bases: np.ndarray,
@@ -401,4 +383,5 @@ def convolve(
     used = (offsets.reshape(-1, ATOM) >= 0) * np.arange(1, ATOM + 1)
     blocks: Any = ceil_div(used.max(axis=1), VECTOR)
     work = COST * VECTOR * int(blocks.sum()) * bases.size * len(packed[0])
-    _convolve.for_work(work, bits, bases, offsets, blocks, *packed, out)
+    count = ceil_div(bases.size, PIXEL_TILE) * ceil_div(len(packed[0]), KERNEL_TILE)
+    _convolve_piece.for_work(work, count, bits, bases, offsets, blocks, *packed, out)

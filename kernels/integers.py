@@ -3,8 +3,8 @@
 Scalar functions on int64 for use inside other kernels. Source: cmod/hls/include/nvdla_int.h. The C model assigns one
 fixed-point number to another there: exact shift, then rounding half away from zero, then saturation.
 
-Some rules stand here three times: on int64, on integers held in float64, which vectorise where multiplications and
-shifts of 64 bits do not, and on arrays, for forms that are not compiled.
+Some rules have three implementations: on int64; on integers in float64, which vectorises where multiplications and
+shifts of 64 bits do not; and on arrays, for fallbacks.
 """
 
 from __future__ import annotations
@@ -14,9 +14,6 @@ from typing import Any
 import numpy as np
 
 from nvdla.kernels.jit.compilation import njit
-
-INT32_MAX = 0x7FFFFFFF
-INT32_MIN = -0x80000000
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -103,8 +100,10 @@ def int_log2(x: int) -> int:
 
 @njit(cache=True, nogil=True, inline="always")
 def pieces(count: int, size: int) -> int:
-    """How many pieces of at most ``size`` there are in ``count``, for compiled code; not compiled that is
-    :func:`nvdla.rounding.ceil_div`."""
+    """Return the number of pieces of at most ``size`` in ``count``, for compiled code.
+
+    Elsewhere use :func:`nvdla.util.rounding.ceil_div`.
+    """
     return (count + size - 1) // size
 
 
@@ -120,13 +119,13 @@ def rounding(x: float) -> float:
 
 @njit(cache=True, nogil=True, inline="always")
 def nearest(x: float) -> int:
-    """:func:`round_half_away` of a float64 as :func:`rounding` says; int64."""
+    """Round a float64 half away from zero, with :func:`rounding`; int64."""
     return np.int64(x + rounding(x))
 
 
 @njit(cache=True, nogil=True, inline="always")
 def clamp(x: float, low: float, high: float) -> float:
-    """:func:`saturate` of a float64, with limits of its own."""
+    """Clamp a float64 to limits (see :func:`saturate`)."""
     return min(max(x, low), high)
 
 

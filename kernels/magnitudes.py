@@ -1,4 +1,4 @@
-"""What calibration asks of a tensor of real numbers: magnitudes and sums in one pass, a histogram in another."""
+"""Statistics of a tensor for calibration: magnitudes and sums in one pass, a histogram in another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def measure(planes: np.ndarray, lows: np.ndarray, highs: np.ndarray, sums: np.nd
     """Lowest and highest numbers ``lows`` and ``highs`` and ``sums``, float64 (C,), of ``planes``, float32 or float64
     (N, C, elements), together with what they hold already.
 
-    A sum that is not finite says that some element is not.
+    A sum is not finite if an element is not.
     """
     for n in range(planes.shape[0]):
         for c in range(planes.shape[1]):

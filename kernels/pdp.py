@@ -1,9 +1,11 @@
-"""Integer pooling (int8 and int16): one kernel for maximum and minimum, one for the average.
+"""PDP arithmetic on integers and in fp16.
 
-Cubes are C-contiguous arrays (surfaces, height, width, atom elements), atoms of a multiple of eight bytes. Lines are
-worked on with the window's columns outside the cube, which hold elements that change nothing, and at every column and
-row, of which those of the stride are taken last: so everything is a loop over contiguous elements, whatever the atom.
+Cubes are C-contiguous arrays (surfaces, height, width, atom elements), atoms of a multiple of eight bytes. Lines
+include the window's columns outside the cube, with elements that do not change the result. Every column and row is
+computed; the last step selects those of the stride. So everything is a loop over contiguous elements for every atom.
 Source: cmod/pdp/NV_NVDLA_pdp.cpp, LineOperation (:1426), PoolingStage0Calc (:1524), PoolingStage1Calc (:1641).
+
+Source: cmod/hls_wrapper/pdp_hls_wrapper.cpp. Sums are fp17, rounded at each addition.
 """
 
 from __future__ import annotations
@@ -15,29 +17,32 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nvdla.kernels.floats import FP16, FP17, fp16_to_fp17, fp17_to_fp16, fp_add, fp_max, fp_min, fp_mul, is_nan
 from nvdla.kernels.integers import all_nearest, nearest, pieces
 from nvdla.kernels.jit.compilation import njit
-from nvdla.kernels.jit.crew import share
-from nvdla.kernels.jit.record import ALONE, JOINED, WAKING, Record, int8s, words
+from nvdla.kernels.jit.recorded_calls import ALONE, JOINED, WAKING, RecordedCall, int8s, words
+from nvdla.kernels.jit.variants import in_pieces
 
 JOB = 1 << 14
 SHARED_SIZE = 1 << 16
-"""Elements that a thread takes at a time, and those of a cube from which several threads pay."""
+"""Elements per piece, and least elements of a cube for several threads."""
 WAKING_SIZE = 1 << 20
-"""Elements of a cube for which helpers are woken."""
-ELEMENTS_A_NANOSECOND = 4
+"""Least elements of a cube for which workers are woken."""
+ELEMENTS_PER_NANOSECOND = 4
 WORD = 8  # bytes
 BLOCK = 1 << 12  # words of the lines that are worked on together
 
 
-SOURCE, OUT, CUBES, KERNEL, STRIDE, PAD, FLIP, PAD_VALUES, RECIPROCAL, SUM_BITS = 0, 1, 2, 11, 13, 15, 17, 18, 26, 28
+SOURCE, OUT, CUBES, KERNEL, STRIDE, PAD, LEAST, PAD_VALUES, RECIPROCAL, SUM_BITS = 0, 1, 2, 11, 13, 15, 17, 18, 26, 28
 FIELDS = SUM_BITS + 1
 """The fields of a record of :func:`pooling`: addresses of the cubes, then the arguments of the kernels."""
 
 
 class Cubes(NamedTuple):
-    """Where the cubes of several images lie in flat arrays: those of image i, contiguous, begin at i *
-    ``source_stride`` and i * ``out_stride`` elements."""
+    """Layout of the cubes of several images in flat arrays.
+
+    The cubes of image i are contiguous and begin at i * ``source_stride`` and i * ``out_stride`` elements.
+    """
 
     images: int
     surfaces: int
@@ -90,8 +95,10 @@ def _take_columns(line: np.ndarray, atom: int, stride: int, out: np.ndarray) -> 
 def _load_rows(
     words: np.ndarray, first: int, count: int, pad: int, columns: int, outside: int, flip: int, block: np.ndarray
 ) -> None:
-    """Rows ``first`` to ``first + count`` of a surface (height, words of a line) into lines of ``columns``, behind
-    ``pad``, all in words; what is not there is ``outside``."""
+    """Copy rows ``first`` to ``first + count`` of a surface (height, words of a line) into lines of ``columns`` words.
+
+    A row begins ``pad`` words into its line; words outside the surface are ``outside``.
+    """
     height, width = words.shape
     for row in range(count):
         line = block[row * columns : (row + 1) * columns]
@@ -118,8 +125,10 @@ def _greatest(a: np.ndarray, b: np.ndarray, c: np.ndarray, best: np.ndarray) -> 
 
 @njit(cache=True, nogil=True)
 def _slide(values: np.ndarray, spare: np.ndarray, size: int, kernel: int, stride: int) -> tuple[np.ndarray, np.ndarray]:
-    """The greatest of each element and the ``kernel`` - 1 that follow ``stride`` apart, for the first ``size`` of them;
-    (where they are, the other array). Three windows beside or over one another make one three times as wide."""
+    """Compute the greatest of each element and the ``kernel`` - 1 that follow ``stride`` apart, for ``size`` elements.
+
+    Three adjacent or overlapping windows give one three times as wide. Returns the array of the results and the other.
+    """
     reach = 1
     while reach < kernel:
         b, c = min(reach, kernel - reach) * stride, min(2 * reach, kernel - reach) * stride
@@ -164,65 +173,14 @@ def _extreme_lines(
         values, spare = _slide(block.view(source.dtype), other.view(source.dtype), size, kernel[1], atom)
         size -= (kernel[0] - 1) * columns * atom
         values, spare = _slide(values, spare, size, kernel[0], columns * atom)
-        found = values.view(np.int64)
+        maxima = values.view(np.int64)
         for number in range(count):
             result = results[line + number]
-            _take_columns(found[number * stride[0] * columns * words :], words, stride[1], result)
+            _take_columns(maxima[number * stride[0] * columns * words :], words, stride[1], result)
             if flip:
                 for i in range(result.size):
                     result[i] ^= flip
         line += count
-
-
-@njit(cache=True, nogil=True)
-def pool_extreme(
-    source: np.ndarray,
-    out: np.ndarray,
-    kernel: tuple[int, int],
-    stride: tuple[int, int],
-    pad: tuple[int, int],
-    least: bool,
-) -> None:
-    """Greatest (or ``least``) element under each window; elements outside the cube do not exist.
-
-    source (S, H, W, A), out (S, OH, OW, A) int8 or int16; kernel, stride, pad: (vertical, horizontal), pad at the top
-    and left. Every window must hold at least one element of the cube.
-    """
-    flip = -1 if least else 0
-    _extreme_lines(source, out, kernel, stride, pad, flip, 0, out.shape[0] * out.shape[1])
-
-
-@njit(cache=True, nogil=True)
-def _extreme_piece(
-    number: int,
-    source: np.ndarray,
-    out: np.ndarray,
-    cubes: Cubes,
-    kernel: tuple[int, int],
-    stride: tuple[int, int],
-    pad: tuple[int, int],
-    flip: int,
-) -> None:
-    lines, job, chunks = _chunks(cubes)
-    first = number % chunks * job
-    cube, result = _image(source, out, cubes, number // chunks)
-    _extreme_lines(cube, result, kernel, stride, pad, flip, first, min(lines, first + job))
-
-
-@njit(cache=True, nogil=True, shared=True)
-def pool_extreme_shared(
-    crew: int,
-    source: np.ndarray,
-    out: np.ndarray,
-    cubes: Cubes,
-    kernel: tuple[int, int],
-    stride: tuple[int, int],
-    pad: tuple[int, int],
-    least: bool,
-) -> None:
-    """Pooling with several threads, for several images; source and out are flat (:class:`Cubes`)."""
-    count = cubes.images * _chunks(cubes)[2]
-    share(crew, count, _extreme_piece, (source, out, cubes, kernel, stride, pad, -1 if least else 0))
 
 
 @njit(cache=True, nogil=True)
@@ -236,7 +194,7 @@ def _add_padding(
     rows_inside: int,
     pad_values: np.ndarray,
 ) -> None:
-    """What the elements outside the cube add to one output line."""
+    """Add the elements outside the cube to one output line."""
     outside_rows = pad_values[kernel[0] - rows_inside] * kernel[1]
     for x in range(sums.size // atom):
         left = x * stride[1] - pad[1]
@@ -250,7 +208,7 @@ def _add_padding(
 def _divide(sums: np.ndarray, reciprocal: tuple[int, int], unused: int, out: np.ndarray) -> None:
     """Sums (their low 32 - ``unused`` bits) times both reciprocals, rounded half away from zero after each.
 
-    float64 is exact: 32 times 17 bits, then 33 times 17 bits, and 16 more behind the point are below 2**53.
+    float64 is exact: 32 times 17 bits, then 33 times 17 bits, and 16 fraction bits more are below 2**53.
     """
     across, down = reciprocal[1] * 2.0**-16, reciprocal[0] * 2.0**-16
     for i in range(out.size):
@@ -303,10 +261,77 @@ def _average_lines(
         _divide(taken, reciprocal, 32 - sum_bits, results[number])
 
 
-@njit(cache=True, nogil=True)
-def pool_average(
+@njit(nogil=True)
+def _count(source: np.ndarray, out: np.ndarray, cubes: Cubes, *settings: Any) -> int:
+    """Pieces of all images."""
+    return cubes.images * _chunks(cubes)[2]
+
+
+@njit(nogil=True)
+def _piece(number: int, source: np.ndarray, out: np.ndarray, cubes: Cubes) -> tuple[np.ndarray, np.ndarray, int, int]:
+    """The cubes of one image, and the output lines of piece ``number``: the first, and that after the last."""
+    lines, job, chunks = _chunks(cubes)
+    cube, result = _image(source, out, cubes, number // chunks)
+    first = number % chunks * job
+    return cube, result, first, min(lines, first + job)
+
+
+@njit(nogil=True, inline="always")
+def _pair(record: np.ndarray, at: int) -> tuple[int, int]:
+    """Return two consecutive fields: vertical, horizontal."""
+    return record[at], record[at + 1]
+
+
+@njit(nogil=True)
+def _layer(record: np.ndarray) -> tuple[Any, ...]:
+    """Read the arguments of both kernels from a record of int8 cubes: source, out, cubes, kernel, stride, pad."""
+    c = record[CUBES:]
+    cubes = Cubes(c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8])
+    last = cubes.images - 1
+    size = last * cubes.source_stride + cubes.surfaces * cubes.height * cubes.width * cubes.atom
+    out_size = last * cubes.out_stride + cubes.surfaces * cubes.out_height * cubes.out_width * cubes.atom
+    source, out = int8s(record[SOURCE], size), int8s(record[OUT], out_size)
+    return source, out, cubes, _pair(record, KERNEL), _pair(record, STRIDE), _pair(record, PAD)
+
+
+@njit(nogil=True)
+def _extreme_arguments(address: int) -> tuple[Any, ...]:
+    record = words(address, FIELDS)
+    return *_layer(record), record[LEAST]
+
+
+@njit(nogil=True)
+def _average_arguments(address: int) -> tuple[Any, ...]:
+    record = words(address, FIELDS)
+    return *_layer(record), record[PAD_VALUES:RECIPROCAL], _pair(record, RECIPROCAL), record[SUM_BITS]
+
+
+@in_pieces(_count, _extreme_arguments)
+def pool_extreme(
+    number: int,
     source: np.ndarray,
     out: np.ndarray,
+    cubes: Cubes,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    least: int,
+) -> None:
+    """Greatest (or ``least``) element under each window; elements outside the cube do not exist.
+
+    source, out: int8 or int16, flat (:class:`Cubes`); kernel, stride, pad: (vertical, horizontal), pad at the top and
+    left. Every window must hold at least one element of the cube.
+    """
+    cube, result, first, last = _piece(number, source, out, cubes)
+    _extreme_lines(cube, result, kernel, stride, pad, -1 if least else 0, first, last)
+
+
+@in_pieces(_count, _average_arguments)
+def pool_average(
+    number: int,
+    source: np.ndarray,
+    out: np.ndarray,
+    cubes: Cubes,
     kernel: tuple[int, int],
     stride: tuple[int, int],
     pad: tuple[int, int],
@@ -321,110 +346,8 @@ def pool_average(
     horizontal) in units of 1/65536; ``sum_bits``: of the line buffer's sums. They and the result wrap: only odd pad
     values reach that.
     """
-    lines = out.shape[0] * out.shape[1]
-    _average_lines(source, out, kernel, stride, pad, pad_values, reciprocal, sum_bits, 0, lines)
-
-
-@njit(cache=True, nogil=True)
-def _average_piece(
-    number: int,
-    source: np.ndarray,
-    out: np.ndarray,
-    cubes: Cubes,
-    kernel: tuple[int, int],
-    stride: tuple[int, int],
-    pad: tuple[int, int],
-    pad_values: np.ndarray,
-    reciprocal: tuple[int, int],
-    sum_bits: int,
-) -> None:
-    lines, job, chunks = _chunks(cubes)
-    first = number % chunks * job
-    cube, result = _image(source, out, cubes, number // chunks)
-    last = min(lines, first + job)
+    cube, result, first, last = _piece(number, source, out, cubes)
     _average_lines(cube, result, kernel, stride, pad, pad_values, reciprocal, sum_bits, first, last)
-
-
-@njit(cache=True, nogil=True, shared=True)
-def pool_average_shared(
-    crew: int,
-    source: np.ndarray,
-    out: np.ndarray,
-    cubes: Cubes,
-    kernel: tuple[int, int],
-    stride: tuple[int, int],
-    pad: tuple[int, int],
-    pad_values: np.ndarray,
-    reciprocal: tuple[int, int],
-    sum_bits: int,
-) -> None:
-    """Pooling with several threads, for several images; source and out are flat (:class:`Cubes`)."""
-    count = cubes.images * _chunks(cubes)[2]
-    share(crew, count, _average_piece, (source, out, cubes, kernel, stride, pad, pad_values, reciprocal, sum_bits))
-
-
-@njit(cache=True, nogil=True)
-def _cubes_of(record: np.ndarray) -> Cubes:
-    """Those of a record."""
-    c = record[CUBES:]
-    return Cubes(c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8])
-
-
-@njit(cache=True, nogil=True)
-def _piece_of(record: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray, int, int]:
-    """The cubes of one image of a record, and the output lines of piece ``number``: the first, and that behind the
-    last."""
-    cubes = _cubes_of(record)
-    lines, job, chunks = _chunks(cubes)
-    image, first = number // chunks, number % chunks * job
-    size = cubes.surfaces * cubes.height * cubes.width * cubes.atom
-    out_size = cubes.surfaces * cubes.out_height * cubes.out_width * cubes.atom
-    source = int8s(record[SOURCE] + image * cubes.source_stride, size)
-    out = int8s(record[OUT] + image * cubes.out_stride, out_size)
-    cube, result = _image(source, out, cubes, 0)
-    return cube, result, first, min(lines, first + job)
-
-
-@njit(cache=True, nogil=True)
-def _pieces_of(record: np.ndarray) -> int:
-    """Pieces of all images of a record."""
-    cubes = _cubes_of(record)
-    return cubes.images * _chunks(cubes)[2]
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _pair(record: np.ndarray, at: int) -> tuple[int, int]:
-    """Two fields side by side: vertical, horizontal."""
-    return record[at], record[at + 1]
-
-
-@njit(cache=True, nogil=True)
-def _extreme_recorded_piece(number: int, address: int) -> None:
-    record = words(address, FIELDS)
-    cube, result, first, last = _piece_of(record, number)
-    kernel, stride, pad = _pair(record, KERNEL), _pair(record, STRIDE), _pair(record, PAD)
-    _extreme_lines(cube, result, kernel, stride, pad, record[FLIP], first, last)
-
-
-@njit(cache=True, nogil=True)
-def _extreme_recorded(crew: int, address: int) -> None:
-    record = words(address, FIELDS)
-    share(crew, _pieces_of(record), _extreme_recorded_piece, (address,))
-
-
-@njit(cache=True, nogil=True)
-def _average_recorded_piece(number: int, address: int) -> None:
-    record = words(address, FIELDS)
-    cube, result, first, last = _piece_of(record, number)
-    kernel, stride, pad = _pair(record, KERNEL), _pair(record, STRIDE), _pair(record, PAD)
-    pad_values, reciprocal = record[PAD_VALUES:RECIPROCAL], _pair(record, RECIPROCAL)
-    _average_lines(cube, result, kernel, stride, pad, pad_values, reciprocal, record[SUM_BITS], first, last)
-
-
-@njit(cache=True, nogil=True)
-def _average_recorded(crew: int, address: int) -> None:
-    record = words(address, FIELDS)
-    share(crew, _pieces_of(record), _average_recorded_piece, (address,))
 
 
 def pooling(
@@ -434,26 +357,21 @@ def pooling(
     window: tuple[tuple[int, int], tuple[int, int], tuple[int, int]],
     least: bool = False,
     average: tuple[np.ndarray, tuple[int, int], int] | None = None,
-) -> Record:
+) -> RecordedCall:
     """Pooling of int8 cubes, flat, as a record: kernel, stride and pad in ``window``; the greatest element, the
     ``least``, or the ``average`` (pad_values, reciprocal, sum_bits)."""
     pad_values, reciprocal, sum_bits = average or (np.zeros(8, np.int64), (0, 0), 0)
     kernel, stride, pad = window
-    numbers = [source.ctypes.data, out.ctypes.data, *cubes, *kernel, *stride, *pad, -1 if least else 0]
+    numbers = [source.ctypes.data, out.ctypes.data, *cubes, *kernel, *stride, *pad, int(least)]
     size = cubes.images * cubes.surfaces * cubes.height * cubes.width * cubes.atom
     sharing = WAKING if size >= WAKING_SIZE else JOINED if size >= SHARED_SIZE else ALONE
     numbers += [*pad_values.tolist(), *reciprocal, sum_bits]
-    kernel_of = _average_recorded if average else _extreme_recorded
-    return Record(kernel_of, numbers, (source, out), sharing, size // ELEMENTS_A_NANOSECOND)
+    recorded = (pool_average if average else pool_extreme).recorded
+    assert recorded is not None
+    return RecordedCall(recorded, numbers, (source, out), sharing, size // ELEMENTS_PER_NANOSECOND)
 
 
-def _plain_cost(
-    source: np.ndarray, out: np.ndarray, kernel: tuple[int, int], stride: tuple[int, int], *_: object
-) -> int:
-    return out.size * max(kernel[0] * kernel[1], stride[0] * stride[1])
-
-
-def _shared_cost(
+def _fallback_cost(
     source: np.ndarray, out: np.ndarray, cubes: Cubes, kernel: tuple[int, int], stride: tuple[int, int], *_: object
 ) -> int:
     size = cubes.images * cubes.surfaces * cubes.out_height * cubes.out_width * cubes.atom
@@ -478,25 +396,22 @@ def _under_windows(
         yield padded[:, y : rows - kernel[0] + y + 1 : stride[0], x : columns - kernel[1] + x + 1 : stride[1]]
 
 
-@pool_extreme.plain(_plain_cost)
-def _pool_extreme_plain(
-    source: np.ndarray,
-    out: np.ndarray,
-    kernel: tuple[int, int],
-    stride: tuple[int, int],
-    pad: tuple[int, int],
-    least: bool,
-) -> None:
-    """Outside the cube lies what no element can lose against."""
+@pool_extreme.with_fallback(_fallback_cost)
+def _pool_extreme_fallback(source: np.ndarray, out: np.ndarray, cubes: Cubes, *geometry: Any) -> None:
+    """Compute :func:`pool_extreme`; elements outside the cube never win."""
+    kernel, stride, pad, least = geometry
     limits = np.iinfo(source.dtype)
     outside, merge = (limits.max, np.minimum) if least else (limits.min, np.maximum)
-    out[:] = reduce(merge, _under_windows(source, out, kernel, stride, pad, outside))
+    for image in range(cubes.images):
+        cube, result = _image.py_func(source, out, cubes, image)
+        result[:] = reduce(merge, _under_windows(cube, result, kernel, stride, pad, outside))
 
 
-@pool_average.plain(_plain_cost)
-def _pool_average_plain(
+@pool_average.with_fallback(_fallback_cost)
+def _pool_average_fallback(
     source: np.ndarray,
     out: np.ndarray,
+    cubes: Cubes,
     kernel: tuple[int, int],
     stride: tuple[int, int],
     pad: tuple[int, int],
@@ -504,31 +419,134 @@ def _pool_average_plain(
     reciprocal: tuple[int, int],
     sum_bits: int,
 ) -> None:
-    sums = np.zeros(out.shape, np.int32)
-    for elements in _under_windows(source, out, kernel, stride, pad, 0):
-        sums += elements
-    rows = _inside(np.arange(out.shape[1]) * stride[0] - pad[0], kernel[0], source.shape[1])
-    columns = _inside(np.arange(out.shape[2]) * stride[1] - pad[1], kernel[1], source.shape[2])
+    rows = _inside(np.arange(cubes.out_height) * stride[0] - pad[0], kernel[0], cubes.height)
+    columns = _inside(np.arange(cubes.out_width) * stride[1] - pad[1], kernel[1], cubes.width)
     padding = pad_values[kernel[1] - columns] * rows[:, None] + pad_values[kernel[0] - rows][:, None] * kernel[1]
-    sums += padding.astype(np.int32)[:, :, None]
-    sums = sums << (32 - sum_bits) >> (32 - sum_bits)
-    for factor in (reciprocal[1], reciprocal[0]):
-        sums = all_nearest(sums * (factor * 2.0**-16))
-    out[:] = sums
-
-
-@pool_extreme_shared.plain(_shared_cost)
-def _pool_extreme_images(source: np.ndarray, out: np.ndarray, cubes: Cubes, *settings: Any) -> None:
     for image in range(cubes.images):
-        _pool_extreme_plain(*_image.py_func(source, out, cubes, image), *settings)
-
-
-@pool_average_shared.plain(_shared_cost)
-def _pool_average_images(source: np.ndarray, out: np.ndarray, cubes: Cubes, *settings: Any) -> None:
-    for image in range(cubes.images):
-        _pool_average_plain(*_image.py_func(source, out, cubes, image), *settings)
+        cube, result = _image.py_func(source, out, cubes, image)
+        sums = np.zeros(result.shape, np.int32)
+        for elements in _under_windows(cube, result, kernel, stride, pad, 0):
+            sums += elements
+        sums += padding.astype(np.int32)[:, :, None]
+        sums = sums << (32 - sum_bits) >> (32 - sum_bits)
+        for factor in (reciprocal[1], reciprocal[0]):
+            sums = all_nearest(sums * (factor * 2.0**-16))
+        result[:] = sums
 
 
 def _inside(first: np.ndarray, window: int, size: int) -> np.ndarray:
-    """How many of ``window`` places from ``first`` on lie in the cube."""
+    """Count the places of ``window`` from ``first`` on that are in the cube."""
     return np.minimum(first + window, size) - np.maximum(first, 0)
+
+
+# The kernel widths as fp17 (pdp_hls_wrapper.cpp:110). There the table ends before 8, and a padded average of that width
+# reads past its end; here the entry is 8.0.
+_WIDTH = (0x00000, 0x07C00, 0x08000, 0x08200, 0x08400, 0x08500, 0x08600, 0x08700, 0x08800)
+
+AVERAGE, MAXIMUM, MINIMUM = 0, 1, 2
+COST = 4
+"""Nanoseconds per element of a window, measured."""
+
+
+@njit(cache=True, nogil=True)
+def count_special(values: np.ndarray) -> tuple[int, int]:
+    """(infinities, NaNs) among fp16 bit patterns, uint16."""
+    infinities, nans = 0, 0
+    for value in values.ravel():
+        if value & 0x7C00 == 0x7C00:
+            if value & 0x3FF:
+                nans += 1
+            else:
+                infinities += 1
+    return infinities, nans
+
+
+@njit(cache=True, nogil=True)
+def flush_nan(values: np.ndarray) -> None:
+    """NaN becomes +0, in place."""
+    flat = values.ravel()
+    for i in range(flat.size):
+        if flat[i] & 0x7C00 == 0x7C00 and flat[i] & 0x3FF:
+            flat[i] = 0
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _extreme(method: int, a: int, b: int) -> int:
+    return fp_max(a, b, FP16) if method == MAXIMUM else fp_min(a, b, FP16)
+
+
+@njit(cache=True, nogil=True)
+def _row(method: int, row: np.ndarray, a: int, begin: int, end: int, padding: int) -> int:
+    """One row of a window, left to right: the first element, then line buffer (first operand) with each next."""
+    total = np.int64(row[begin, a])
+    if method != AVERAGE:
+        for w in range(begin + 1, end):
+            total = _extreme(method, total, np.int64(row[w, a]))
+        return total
+    total = fp16_to_fp17(total)
+    for w in range(begin + 1, end):
+        total = fp_add(total, fp16_to_fp17(np.int64(row[w, a])), FP17)
+    # The hardware adds the left and the right pad value after each element; all but the last time both are +0.
+    return fp_add(total, padding, FP17) if padding else total
+
+
+@in_pieces()
+def _line(
+    number: int,
+    source: np.ndarray,
+    out: np.ndarray,
+    method: int,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    pad_values: np.ndarray,
+    reciprocal: tuple[int, int],
+    nans: np.ndarray,
+) -> None:
+    """Compute line ``number`` of the lines of all surfaces."""
+    _, height, width, atom = source.shape
+    s, y = number // out.shape[1], number % out.shape[1]
+    top = y * stride[0] - pad[0]
+    first, last = max(top, 0), min(top + kernel[0], height)
+    outside_rows = pad_values[kernel[0] - (last - first)]
+    if outside_rows:
+        outside_rows = fp_mul(outside_rows, _WIDTH[kernel[1]], FP17)
+    nan_count = 0
+    for x in range(out.shape[2]):
+        left = x * stride[1] - pad[1]
+        begin, end = max(left, 0), min(left + kernel[1], width)
+        outside = pad_values[kernel[1] - (end - begin)]
+        for a in range(atom):
+            total = _row(method, source[s, first], a, begin, end, outside)
+            for h in range(first + 1, last):
+                row = _row(method, source[s, h], a, begin, end, outside)
+                total = fp_add(row, total, FP17) if method == AVERAGE else _extreme(method, row, total)
+            if method == AVERAGE:
+                if outside_rows:
+                    total = fp_add(total, outside_rows, FP17)
+                total = fp_mul(fp_mul(total, reciprocal[1], FP17), reciprocal[0], FP17)
+                total = fp17_to_fp16(total)
+            nan_count += is_nan(total, FP16)
+            out[s, y, x, a] = total
+    nans[number] = nan_count
+
+
+def pool_fp16(
+    source: np.ndarray,
+    out: np.ndarray,
+    method: int,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    pad_values: np.ndarray,
+    reciprocal: tuple[int, int],
+) -> int:
+    """Pooling of fp16 bit patterns, uint16 arrays source (S, H, W, A) and out (S, OH, OW, A).
+
+    As the integer kernels; ``pad_values`` int64 (8,) and ``reciprocal`` (vertical, horizontal) are fp17. Returns the
+    number of NaNs in the output.
+    """
+    nans = np.zeros(out.shape[0] * out.shape[1], np.int64)
+    work = out.size * kernel[0] * kernel[1] * COST
+    _line.for_work(work, nans.size, source, out, method, kernel, stride, pad, pad_values, reciprocal, nans)
+    return int(nans.sum())

@@ -1,12 +1,14 @@
-"""SDP, integer processing: X1, X2 and the output converter in one pass over the packed cube.
+"""SDP arithmetic on integers: X1, X2 and Y operations, output conversion.
 
 All values are exact in float64, which vectorises where 64-bit integer multiplication and shifts do not: X works on
 33-bit sums and 49-bit products (C model cmod/hls/sdp/sdp.h), the converter on 49-bit products, a power-of-two factor
 does not round, and what remains is below 2**53 (:func:`nvdla.kernels.integers.rounding`: why adding one half is safe).
 
 A cube is (rows, pixels, A): rows = batch * surfaces, pixels = height * width, A = elements of one atom. Work goes
-through lines of LINE elements that stay in the first-level cache, one simple loop per stage, so that the loops have
-no branches on modes and do not care for the size of an atom.
+through lines of LINE elements that stay in the first-level cache, with one simple loop per stage. So the loops have no
+branches on modes and do not depend on the size of an atom.
+
+The product has 64 bits, so this is int64 arithmetic. Cubes and operands as in ``nvdla.kernels.sdp``.
 """
 
 from __future__ import annotations
@@ -16,12 +18,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nvdla.kernels.integers import all_clamped, all_requantised, clamp, pieces, requantise
+from nvdla.kernels.integers import (
+    all_clamped,
+    all_requantised,
+    clamp,
+    convert,
+    int_shift_right,
+    pieces,
+    requantise,
+    saturate,
+)
 from nvdla.kernels.jit.compilation import njit
-from nvdla.rounding import ceil_div
+from nvdla.util.rounding import ceil_div
+
+__all__ = ["EQL", "MAX", "MIN", "MUL", "NO_ALU", "NO_MUL", "PRELU", "SUM", "Core", "convert_operand", "y_core"]
 
 LINE = 2048
-PLAIN_LINE = 1 << 15
+FALLBACK_LINE = 1 << 15
 INT32_LOW = -2147483648.0
 INT32_HIGH = 2147483647.0
 # The status bit of the converter compares the 17-bit result with the shifted product and forgives a difference
@@ -62,13 +75,13 @@ RAW = Converter(0.0, 1.0, INT32_LOW, INT32_HIGH)  # 32-bit values pass unchanged
 
 @njit(cache=True, nogil=True, inline="always")
 def _converted(x: float, converter: Converter) -> float:
-    """An element as the output converter has it before it is rounded (sdp_c.cpp:19)."""
+    """Apply the output converter's offset and scale, before the rounding (sdp_c.cpp:19)."""
     return (x - converter.offset) * converter.scale
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _is_saturated(y: float) -> bool:
-    """Whether the converter's status bit calls an element saturated."""
+    """Check whether the converter's status bit is set for a value."""
     return (y >= SATURATED_HIGH) | (y < SATURATED_LOW)
 
 
@@ -198,8 +211,8 @@ def _lines(
     return saturated
 
 
-@_lines.plain(lambda source, *_: 24 * source.size)
-def _lines_plain(
+@_lines.with_fallback(lambda source, *_: 24 * source.size)
+def _lines_fallback(
     source: np.ndarray,
     alu1: np.ndarray,
     mul1: np.ndarray,
@@ -212,14 +225,14 @@ def _lines_plain(
     first: int,
     last: int,
 ) -> int:
-    """Of all lines: as much of a row at a time as stays in the second-level cache."""
-    saturated, most = 0, max(1, PLAIN_LINE // source.shape[2])
+    """Compute all lines, in parts of a row that stay in the second-level cache."""
+    saturated, most = 0, max(1, FALLBACK_LINE // source.shape[2])
     for row, start in itertools.product(range(source.shape[0]), range(0, source.shape[1], most)):
         part = slice(start, start + most)
         x = source[row, part].astype(np.float64)
         for alu, mul, stage in ((alu1, mul1, stage1), (alu2, mul2, stage2)):
             if stage.active:
-                x = _x_block_plain(x, _operand_part(alu, row, part), _operand_part(mul, row, part), stage)
+                x = _x_block_fallback(x, _operand_part(alu, row, part), _operand_part(mul, row, part), stage)
         y: Any = _converted.py_func(x, converter)
         if y.max() >= SATURATED_HIGH or y.min() < SATURATED_LOW:
             saturated += int(np.count_nonzero(_is_saturated.py_func(y)))
@@ -228,11 +241,11 @@ def _lines_plain(
 
 
 def _operand_part(operand: np.ndarray, row: int, part: slice) -> np.ndarray:
-    """Of some pixels of a row, or the one atom that all of them have."""
+    """Return the operand of some pixels of a row, or the one atom that they share."""
     return operand[row % operand.shape[0], part if operand.shape[1] > 1 else slice(1)]
 
 
-def _x_block_plain(x: np.ndarray, alu: np.ndarray, mul: np.ndarray, stage: StageValues) -> np.ndarray:
+def _x_block_fallback(x: np.ndarray, alu: np.ndarray, mul: np.ndarray, stage: StageValues) -> np.ndarray:
     """:func:`_x_block` on (pixels, A)."""
     if stage.algorithm != NO_ALU:
         operand = all_clamped(alu * stage.operand_scale, INT32_LOW, INT32_HIGH)
@@ -273,12 +286,12 @@ def _bias_lines(
     return saturated
 
 
-@_bias_lines.plain(lambda source, bias, floor, converter, out, first, last: 8 * source.size)
-def _bias_lines_plain(
+@_bias_lines.with_fallback(lambda source, bias, floor, converter, out, first, last: 8 * source.size)
+def _bias_lines_fallback(
     source: np.ndarray, bias: np.ndarray, floor: float, converter: Converter, out: np.ndarray, first: int, last: int
 ) -> int:
     stage = StageValues(1, SUM, 1.0, NO_MUL, 1.0, int(floor == 0.0))
-    return _lines_plain(source, bias, bias, stage, bias, bias, BYPASS, converter, out, first, last)
+    return _lines_fallback(source, bias, bias, stage, bias, bias, BYPASS, converter, out, first, last)
 
 
 def x_and_convert(
@@ -306,3 +319,75 @@ def x_and_convert(
     most = LINE // source.shape[2]
     lines = source.shape[0] * ceil_div(source.shape[1], most)
     return _lines(source, alu1, mul1, stage1, alu2, mul2, stage2, converter, out, 0, lines)
+
+
+EQL = 3
+
+
+class Core(NamedTuple):
+    """``truncate``: right shift of the product, 0..1023."""
+
+    multiply: int
+    truncate: int
+    algorithm: int
+
+
+@njit(cache=True, nogil=True)
+def convert_operand(operand: np.ndarray, offset: int, scale: int, truncate: int) -> np.ndarray:
+    """(x - offset) * scale / 2**truncate in 32 bits (sdp_y_cvt.cpp:17). int16 in, int32 out, any shape."""
+    out = np.empty(operand.size, np.int32)
+    flat = operand.reshape(-1)
+    for i in range(flat.size):
+        out[i] = convert(np.int64(flat[i]), offset, scale, truncate, 32)
+    return out.reshape(operand.shape)
+
+
+@njit(cache=True, nogil=True)
+def _y_multiply(line: np.ndarray, operand: np.ndarray, size: int, core: Core) -> None:
+    """Y multiplier and truncation (sdp_y_core.cpp:121); PReLU lets x >= 0 pass."""
+    prelu = core.multiply == PRELU
+    for i in range(size):
+        if not (prelu and line[i] >= 0):
+            line[i] = int_shift_right(line[i] * operand[i], core.truncate, 32)
+
+
+@njit(cache=True, nogil=True)
+def _y_alu(line: np.ndarray, operand: np.ndarray, size: int, algorithm: int) -> None:
+    """Y ALU on 33 bits, saturated to 32 (sdp_y_core.cpp:27). EQL gives 1 where the numbers differ."""
+    if algorithm == SUM:
+        for i in range(size):
+            line[i] = saturate(line[i] + operand[i], 32)
+    elif algorithm == MAX:
+        for i in range(size):
+            line[i] = max(line[i], operand[i])
+    elif algorithm == MIN:
+        for i in range(size):
+            line[i] = min(line[i], operand[i])
+    else:
+        for i in range(size):
+            line[i] = 1 if line[i] != operand[i] else 0
+
+
+@njit(cache=True, nogil=True)
+def y_core(source: np.ndarray, mul: np.ndarray, alu: np.ndarray, core: Core, out: np.ndarray) -> None:
+    """Multiplier and ALU of Y. source, out: int32 (rows, pixels, A); operands: int32 (rows' or 1, pixels or 1, A)."""
+    rows, pixels, atom = source.shape
+    most = LINE // atom
+    line = np.empty(LINE, np.int64)
+    operand = np.empty(LINE, np.int64)
+    for row in range(rows):
+        for start in range(0, pixels, most):
+            count = min(most, pixels - start)
+            size = count * atom
+            values = source[row].reshape(-1)[start * atom : start * atom + size]
+            for i in range(size):
+                line[i] = values[i]
+            if core.multiply != NO_MUL:
+                load_operand(operand, mul, row, start, count)
+                _y_multiply(line, operand, size, core)
+            if core.algorithm != NO_ALU:
+                load_operand(operand, alu, row, start, count)
+                _y_alu(line, operand, size, core.algorithm)
+            result = out[row].reshape(-1)[start * atom : start * atom + size]
+            for i in range(size):
+                result[i] = line[i]

@@ -1,14 +1,12 @@
-"""SDP, fp16 processing: X1, X2, Y and the output, all in fp32 (cmod/hls/sdp/sdp_x.cpp, sdp_y_core.cpp, sdp_c.cpp).
+"""SDP arithmetic in fp16, with its output conversion.
 
 Cubes are uint32 fp32 bit patterns (rows, pixels, A), operands too: (rows' or 1, pixels or 1, A). A line is first
-computed by the processor's own fp32 arithmetic. That is equal to NVDLA's wherever the result is a normal number above
-the smallest binade and the operands are no denormals (both round the exact result once, to nearest even); the other
-elements are then computed by the operators of ``nvdla.kernels.floats``.
+computed by the processor's own fp32 arithmetic. The result equals NVDLA's if it is a normal number above the
+smallest binade and no operand is denormal: both round the exact result once, to nearest even. The operators of
+``nvdla.kernels.floats`` then compute the other elements.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
@@ -24,18 +22,37 @@ from nvdla.kernels.floats import (
     fp_min,
     fp_mul,
     fp_relu,
+    int_to_fp16,
     is_nan,
 )
 from nvdla.kernels.integers import pieces
 from nvdla.kernels.jit.compilation import njit
-from nvdla.kernels.jit.crew import share
+from nvdla.kernels.jit.variants import in_pieces
 from nvdla.kernels.sdp import LINE, MAX, MIN, MUL, NO_ALU, NO_MUL, PRELU, SUM, load_operand
-from nvdla.rounding import ceil_div
+from nvdla.util.rounding import ceil_div
+
+__all__ = [
+    "EQL",
+    "MAX",
+    "MIN",
+    "MUL",
+    "NO_ALU",
+    "NO_MUL",
+    "PRELU",
+    "SUM",
+    "TO_FP16",
+    "TO_INT8",
+    "TO_INT16",
+    "float_block",
+    "flush_nan",
+    "narrow",
+    "widen",
+]
 
 EQL = 3
 TO_INT8, TO_INT16, TO_FP16 = 0, 1, 2
 BLOCK_COST, NARROW_COST = 3, 5
-"""Nanoseconds an element, measured."""
+"""Nanoseconds per element, measured."""
 
 
 @njit(cache=True, nogil=True)
@@ -57,7 +74,7 @@ def flush_nan(source: np.ndarray, out: np.ndarray) -> None:
 
 @njit(cache=True, nogil=True, inline="always")
 def _unsafe(result: np.uint32, a: np.uint32, b: np.uint32) -> bool:
-    """True unless ``result`` is normal above the smallest binade and a, b are no denormals."""
+    """True unless ``result`` is normal above the smallest binade and neither a nor b is denormal."""
     exponent = (result >> np.uint32(23)) & np.uint32(255)
     magnitude = np.uint32(0x7FFFFFFF)
     denormal_a = ((a & magnitude) < np.uint32(0x800000)) & ((a & magnitude) != np.uint32(0))
@@ -109,7 +126,7 @@ def _multiply(line: np.ndarray, operand: np.ndarray, result: np.ndarray, size: i
             line[i] = result[i]
 
 
-@njit(cache=True, nogil=True)
+@in_pieces()
 def _block_piece(
     number: int,
     source: np.ndarray,
@@ -148,11 +165,6 @@ def _block_piece(
         target[i] = line[i]
 
 
-@njit(cache=True, nogil=True, shared=True)
-def _float_block(crew: int, number: int, *arguments: Any) -> None:
-    share(crew, number, _block_piece, arguments)
-
-
 def float_block(
     source: np.ndarray,
     alu: np.ndarray,
@@ -169,10 +181,10 @@ def float_block(
     """
     rows, pixels, atom = source.shape
     work, number = BLOCK_COST * source.size, rows * ceil_div(pixels, LINE // atom)
-    _float_block.for_work(work, number, source, alu, algorithm, mul, multiply, mul_first, relu, out)
+    _block_piece.for_work(work, number, source, alu, algorithm, mul, multiply, mul_first, relu, out)
 
 
-@njit(cache=True, nogil=True)
+@in_pieces()
 def _narrow_piece(number: int, values: np.ndarray, mode: int, results: np.ndarray, counts: np.ndarray) -> None:
     largest, nans = 0, 0
     for i in range(number * LINE, min((number + 1) * LINE, values.size)):
@@ -187,11 +199,6 @@ def _narrow_piece(number: int, values: np.ndarray, mode: int, results: np.ndarra
     counts[number, 0], counts[number, 1] = largest, nans
 
 
-@njit(cache=True, nogil=True, shared=True)
-def _narrow(crew: int, values: np.ndarray, mode: int, results: np.ndarray, counts: np.ndarray) -> None:
-    share(crew, counts.shape[0], _narrow_piece, (values, mode, results, counts))
-
-
 def narrow(source: np.ndarray, mode: int, out: np.ndarray, counts: np.ndarray) -> None:
     """fp32 to the output precision (sdp_c.cpp:44): fp16 first, then int16 from that.
 
@@ -199,25 +206,21 @@ def narrow(source: np.ndarray, mode: int, out: np.ndarray, counts: np.ndarray) -
     receives the number of largest fp16 numbers (the saturation counter) and of NaN results; both stay 0 for integer
     output.
     """
-    found = np.zeros((ceil_div(source.size, LINE), 2), np.int64)
-    _narrow.for_work(NARROW_COST * source.size, source.reshape(-1), mode, out.reshape(-1), found)
-    counts += found.sum(axis=0)
+    by_line = np.zeros((ceil_div(source.size, LINE), 2), np.int64)
+    _narrow_piece.for_work(NARROW_COST * source.size, len(by_line), source.reshape(-1), mode, out.reshape(-1), by_line)
+    counts += by_line.sum(axis=0)
 
 
-__all__ = [
-    "EQL",
-    "MAX",
-    "MIN",
-    "MUL",
-    "NO_ALU",
-    "NO_MUL",
-    "PRELU",
-    "SUM",
-    "TO_FP16",
-    "TO_INT8",
-    "TO_INT16",
-    "float_block",
-    "flush_nan",
-    "narrow",
-    "widen",
-]
+@njit(cache=True, nogil=True)
+def integers_to_fp16(source: np.ndarray, out: np.ndarray) -> int:
+    """17-bit integers (int32, C-contiguous) to fp16 bits (uint16, same shape): sdp_c.cpp:52 Int17ToFp16.
+
+    Returns the number of results that are the largest number: the saturation counter of fp16 output.
+    """
+    values, result = source.reshape(-1), out.reshape(-1)
+    largest = 0
+    for i in range(values.size):
+        bits = int_to_fp16(values[i])
+        result[i] = bits
+        largest += (bits & 0x7FFF) == FP16_LARGEST
+    return largest

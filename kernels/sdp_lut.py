@@ -32,6 +32,7 @@ from nvdla.kernels.integers import (
     saturate,
 )
 from nvdla.kernels.jit.compilation import njit
+from nvdla.kernels.reference.sdp_lut import Choice
 
 FRACTION_BITS = 35
 FRACTION_ONE = 1 << FRACTION_BITS
@@ -55,16 +56,6 @@ class SdpTable(NamedTuple):
     overflow_scale: int
     overflow_shift: int
     bias: int
-
-
-class Choice(NamedTuple):
-    """How LE is indexed and which table answers. Priorities: 0 = LE, 1 = LO."""
-
-    exponential: int
-    index_offset: int
-    underflow: int
-    overflow: int
-    hybrid: int
 
 
 @njit(cache=True, nogil=True)
@@ -130,7 +121,7 @@ def _linear(x: int, table: SdpTable, last: int) -> tuple[int, int, int]:
 
 @njit(cache=True, nogil=True)
 def _interpolate(entries: np.ndarray, index: int, fraction: int) -> int:
-    """Between two neighbours (sdp_y_inp.cpp:147)."""
+    """Interpolate between two entries (sdp_y_inp.cpp:147)."""
     low, high = np.int64(entries[index]), np.int64(entries[index + 1])
     return int_shift_right(low * (FRACTION_ONE - fraction) + high * fraction, FRACTION_BITS, 32)
 
@@ -209,7 +200,7 @@ def _float_linear(x: int, table: SdpTable, last: int) -> tuple[int, int, int]:
 
 @njit(cache=True, nogil=True)
 def _float_interpolate(entries: np.ndarray, index: int, fraction: int) -> int:
-    """Between two neighbours, every result rounded to fp17 (sdp_y_inp.cpp:120)."""
+    """Interpolate between two entries, with every result rounded to fp17 (sdp_y_inp.cpp:120)."""
     low, high = np.int64(entries[index]) & 0xFFFF, np.int64(entries[index + 1]) & 0xFFFF
     low_weight = FP17_ONE if fraction == 0 else fraction_to_fp17(FRACTION_ONE - fraction, FRACTION_BITS)
     high_weight = fraction_to_fp17(fraction, FRACTION_BITS)

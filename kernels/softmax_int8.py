@@ -1,10 +1,10 @@
-"""Softmax of int8 elements as one compiled loop: number for number what :mod:`nvdla.cpu.softmax` computes with numpy.
+"""Softmax of int8 elements as one compiled loop, with the numbers of :mod:`nvdla.emulator.cpu.softmax` (numpy).
 
-Both do the same operations of float32 and float64 in the same order: no sum is done in another one, no product and sum
-are made one operation. A half is found by integers: the nearest, ties away from zero.
+Both do the same operations of float32 and float64 in the same order, without fused multiply-adds. Integers compute the
+rounding to fp16: to nearest, ties away from zero.
 
-Bound, to be checked by the caller: the input's halves are finite, the output's scale is finite and not 0, so that there
-is no NaN (tests/kernels/test_softmax_int8.py compares the bytes).
+Bound, to be checked by the caller: the input's halves are finite, and the output's scale is finite and not 0, so that
+no NaN occurs (tests/kernels/test_softmax_int8.py compares the bytes).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from nvdla.kernels.jit.compilation import njit
-from nvdla.kernels.jit.record import ALONE, Record, float32s, float64s, int8s, int32s, uint8s, words
+from nvdla.kernels.jit.recorded_calls import ALONE, RecordedCall, float32s, float64s, int8s, int32s, uint8s, words
 
 SOURCE, COUNT, TARGET, WRITTEN, HALVES, ROOTS, NUMBERS, SPACE, FIELDS = range(9)
 """The fields of a record: addresses and sizes of source and target, tables, space for ``COUNT`` float32."""
@@ -23,7 +23,7 @@ NANOSECONDS = 10
 
 @njit(cache=True, nogil=True)
 def _exponential(x: float, roots: np.ndarray, numbers: np.ndarray) -> float:
-    """exp of a float32 that is at most 0 (:func:`nvdla.cpu.softmax.exp32`)."""
+    """exp of a float32 that is at most 0 (:func:`nvdla.emulator.cpu.softmax.exp32`)."""
     scaled = max(np.float64(x), -200.0) * numbers[3]
     whole = np.rint(scaled)
     rest = scaled - whole
@@ -45,22 +45,22 @@ def _half(bits: int) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _softmax(crew: int, address: int) -> None:
+def _softmax(pool: int, address: int) -> None:
     record = words(address, FIELDS)
     count = record[COUNT]
     source, halves = uint8s(record[SOURCE], count), float32s(record[HALVES], 256)
     roots, numbers = float64s(record[ROOTS], 32), float64s(record[NUMBERS], 5)
-    found, bits = float32s(record[SPACE], count), int32s(record[SPACE], count)
+    values, bits = float32s(record[SPACE], count), int32s(record[SPACE], count)
     greatest = halves[source[0]]
     for i in range(count):
         greatest = max(greatest, halves[source[i]])
     total = np.float32(0.0)
     for i in range(count):
-        found[i] = _exponential(halves[source[i]] - greatest, roots, numbers)
-        total = np.float32(total + found[i])
+        values[i] = _exponential(halves[source[i]] - greatest, roots, numbers)
+        total = np.float32(total + values[i])
     target, scale = int8s(record[TARGET], record[WRITTEN]), np.float32(numbers[4])
     for i in range(record[WRITTEN]):
-        found[i] = found[i] / total
+        values[i] = values[i] / total
         quotient = np.float32(_half(np.int64(bits[i])) / scale)
         target[i] = np.int8(np.int32(min(max(quotient, np.float32(-128.0)), np.float32(127.0))))
 
@@ -72,8 +72,8 @@ def softmax(
     roots: np.ndarray,
     polynomial: tuple[float, float, float, float],
     scale: float,
-) -> Record:
-    """``source`` (N,) int8 -> ``target`` (at most N,) int8 of the ``scale``, both as they lie in memory.
+) -> RecordedCall:
+    """``source`` (N,) int8 -> ``target`` (at most N,) int8 of the ``scale``, both in their memory layout.
 
     ``halves`` (256,) float32: the real number of every element, by its bits; ``roots`` (32,) float64: 2^(i/32);
     ``polynomial``: coefficients of the cubic, square and linear term, and parts for each e.
@@ -81,6 +81,6 @@ def softmax(
     numbers = np.array([*polynomial, np.float32(scale)], np.float64)
     space = np.empty(source.size, np.float32)
     sizes = (source.ctypes.data, source.size, target.ctypes.data, target.size)
-    tables = [each.ctypes.data for each in (halves, roots, numbers, space)]
+    tables = [table.ctypes.data for table in (halves, roots, numbers, space)]
     arrays = (source, target, halves, roots, numbers, space)
-    return Record(_softmax, [*sizes, *tables], arrays, ALONE, NANOSECONDS * source.size)
+    return RecordedCall(_softmax, [*sizes, *tables], arrays, ALONE, NANOSECONDS * source.size)

@@ -13,7 +13,8 @@ from nvdla.kernels.floats import FP17, fp16_to_fp17, fp17_to_fp16, fp_add, fp_su
 from nvdla.kernels.fp16_mac import ATOM, fp48_to_fp32
 from nvdla.kernels.integers import pieces
 from nvdla.kernels.jit.compilation import njit
-from nvdla.kernels.jit.crew import share
+from nvdla.kernels.jit.variants import in_pieces
+from nvdla.util.rounding import ceil_div
 
 CHANNELS = 4
 """Channels of a 4x4 tile that fill a MAC atom."""
@@ -22,7 +23,7 @@ KERNEL_TILE = 32
 
 @njit(cache=True, nogil=True)
 def _transform(tile: np.ndarray, stride: int, start: int) -> None:
-    """C^T along four elements of ``tile`` that lie ``stride`` apart (fp17 bits, each step rounded)."""
+    """Apply C^T to four elements of ``tile``, ``stride`` apart (fp17 bits, each step rounded)."""
     d0, d1, d2, d3 = tile[start], tile[start + stride], tile[start + 2 * stride], tile[start + 3 * stride]
     tile[start] = fp_sub(d0, d2, FP17)
     tile[start + stride] = fp_add(d1, d2, FP17)
@@ -30,7 +31,7 @@ def _transform(tile: np.ndarray, stride: int, start: int) -> None:
     tile[start + 3 * stride] = fp_sub(d1, d3, FP17)
 
 
-@njit(cache=True, nogil=True)
+@in_pieces()
 def _transform_tile(t: int, tiles: np.ndarray, out: np.ndarray) -> None:
     tile = np.empty(16, np.int64)
     for channel in range(tiles.shape[3]):
@@ -45,16 +46,11 @@ def _transform_tile(t: int, tiles: np.ndarray, out: np.ndarray) -> None:
             out[t, channel // CHANNELS, place] = np.uint16(fp17_to_fp16(tile[i]))
 
 
-@njit(cache=True, nogil=True, shared=True)
-def _transform_tiles(crew: int, tiles: np.ndarray, out: np.ndarray) -> None:
-    share(crew, tiles.shape[0], _transform_tile, (tiles, out))
-
-
 def transform_data(tiles: np.ndarray) -> np.ndarray:
     """PRA of tiles (count, 4, 4, channels) uint16: atoms (count, channels / 4, 64) of row, column, channel."""
     count, _, _, channels = tiles.shape
     out = np.empty((count, channels // CHANNELS, ATOM), np.uint16)
-    _transform_tiles(tiles, out)
+    _transform_tile(count, tiles, out)
     return out
 
 
@@ -86,7 +82,7 @@ def _column_sums(positions: np.ndarray, row: int, at: int) -> tuple[int, int, in
     )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
+@in_pieces()
 def _piece(
     number: int,
     bits: np.ndarray,
@@ -125,7 +121,7 @@ def _piece(
 
 @njit(cache=True, nogil=True)
 def _deliver(totals: np.ndarray, first: int, top: int, used: int, tile_columns: int, out: np.ndarray) -> None:
-    """The accumulators of the first ``used`` tiles to where their tiles lie."""
+    """Write the accumulators of the first ``used`` tiles to the output."""
     atom = out.shape[3]
     for row in range(totals.shape[1]):
         surface, place = (top + row) // atom, (top + row) % atom
@@ -134,24 +130,6 @@ def _deliver(totals: np.ndarray, first: int, top: int, used: int, tile_columns: 
             for i in range(4):
                 value = fp48_to_fp32(totals[0, row, i, at], totals[1, row, i, at])
                 out[surface, y + i // 2, x + i % 2, place] = value
-
-
-@njit(cache=True, nogil=True, shared=True)
-def _convolve(
-    crew: int,
-    bits: np.ndarray,
-    bases: np.ndarray,
-    offsets: np.ndarray,
-    tile_columns: int,
-    words: np.ndarray,
-    mantissas: np.ndarray,
-    exponents: np.ndarray,
-    nans: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    count = pieces(bases.size, TILES) * pieces(words.shape[0], KERNEL_TILE)
-    arguments = (bits, bases, offsets, tile_columns, words, mantissas, exponents, nans, out)
-    share(crew, count, _piece, arguments)
 
 
 def convolve(
@@ -165,4 +143,5 @@ def convolve(
     offsets = np.arange(tiles[0].size)
     bases = np.arange(len(tiles)) * offsets.size
     work = COST * tiles.size * len(packed[0])
-    _convolve.for_work(work, tiles.reshape(-1), bases, offsets, tile_columns, *packed, out)
+    count = ceil_div(len(tiles), TILES) * ceil_div(len(packed[0]), KERNEL_TILE)
+    _piece.for_work(work, count, tiles.reshape(-1), bases, offsets, tile_columns, *packed, out)

@@ -4,6 +4,8 @@ TYPE_CHECKING = False  # as in typing: the package itself imports nothing
 if TYPE_CHECKING:
     from typing import Any
 
+    from nvdla.compiler.frontend.compiler import compile
+    from nvdla.emulator.trace.languages import replay
     from nvdla.errors import (
         ArgumentTypeError,
         BuildError,
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
         ScheduleError,
         TraceError,
     )
-    from nvdla.frontend.compiler import compile
     from nvdla.loadable import Loadable, load
     from nvdla.runtime import Runtime
 
@@ -39,15 +40,17 @@ __all__ = [
     "TraceError",
     "compile",
     "load",
+    "replay",
 ]
 
 # The others are errors. Resolved on first use: reading a file does not import the engines (numba), and a command has
 # taken over Ctrl-C before much is imported (nvdla.cli.ctrl_c).
 _LAZY = {
-    "compile": "nvdla.frontend.compiler",
+    "compile": "nvdla.compiler.frontend.compiler",
     "load": "nvdla.loadable",
     "Loadable": "nvdla.loadable",
     "Runtime": "nvdla.runtime",
+    "replay": "nvdla.emulator.trace",
 }
 
 

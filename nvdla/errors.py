@@ -6,7 +6,8 @@ thing (table, entry, field, byte offset), its value, the limit, and what to do a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 
 
 def counted(number: int, what: str) -> str:
@@ -73,7 +74,7 @@ class ConfigError(NvdlaError):
 
 
 class ScheduleError(NvdlaError):
-    """The dependency graph cannot make progress (deadlock), or a hardware operation waits for ever."""
+    """The dependency graph cannot make progress, or a hardware operation deadlocks."""
 
 
 class TraceError(NvdlaError):
@@ -85,11 +86,31 @@ class FormatError(NvdlaError):
 
 
 class BuildError(NvdlaError):
-    """A network cannot become a loadable: a shape, scale or layer that the hardware cannot do, or bad arguments."""
+    """A network cannot become a loadable: a shape, scale or layer that the hardware cannot do, or bad arguments.
+
+    Args:
+        message: the problem.
+        layer: the layer that has it, with which the message begins; empty if it is none in particular.
+    """
+
+    def __init__(self, message: object = "", layer: str = "") -> None:
+        super().__init__(f"layer {layer}: {message}" if layer else message)
+        self.layer = layer
+
+
+@contextlib.contextmanager
+def in_layer(name: str) -> Iterator[None]:
+    """Name the layer in every BuildError of the block that names none."""
+    try:
+        yield
+    except BuildError as error:
+        if error.layer:
+            raise
+        raise BuildError(error, layer=name) from None
 
 
 class ArgumentTypeError(NvdlaError, TypeError):
-    """An argument of the Python interface is of the wrong type; a TypeError too, for whoever catches that."""
+    """An argument of the Python interface is of the wrong type; also a TypeError."""
 
 
 class OutOfMemoryError(NvdlaError, MemoryError):
@@ -101,6 +122,4 @@ def memory_refused(what: str, error: MemoryError) -> OutOfMemoryError:
     if isinstance(error, OutOfMemoryError):
         return error
     asked = f" ({error})" if str(error) else ""
-    return OutOfMemoryError(
-        f"{what}: the system gave no more memory{asked}; free some, or set a lower memory_limit to be told before"
-    )
+    return OutOfMemoryError(f"{what}: the system gave no more memory{asked}; free some, or set a lower memory_limit")

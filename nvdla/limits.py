@@ -1,6 +1,6 @@
-"""What a file may ask for, from the reading of its bytes to the end of a run, in one object that all of them take.
+"""Limits of the work that a file may cause, from reading its bytes to the end of a run, and sizes of the hardware.
 
-What the file says is refused before it is done; the rest is counted while a run goes on. Limits of other formats are
+Work that a file states is refused before it is done; the rest is counted during a run. Limits of other formats are
 with their readers. ``docs/security.md`` lists them all.
 """
 
@@ -9,7 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from nvdla.errors import DescriptorError, LinkError, ScheduleError
+from nvdla.errors import BuildError, DescriptorError, LinkError, ScheduleError
+
+# Facts of the hardware and of its driver that several layers need.
+
+#: largest width, height and channel count of a cube, and most lines of a BDMA transfer (13 bits, stored minus 1)
+MAX_CUBE_SIDE = 8192
+#: most rows and columns of a convolution kernel (5 bits, stored minus 1)
+MAX_KERNEL = 32
+#: most rows and columns of a pooling window
+MAX_WINDOW = 8
+#: bytes that memories are aligned to
+PAGE = 4096
+#: bytes that lines of images are aligned to
+LINE_ALIGNMENT = 32
+#: bytes that the masks of compressed weights are padded to
+MASK_ALIGNMENT = 128
+
+#: The tensors of a file may share bytes, but together take at most this many times the file: else a small file could
+#: fill a disk when it is converted or extracted, or memory when it is read.
+MAX_SHARING = 64
 
 
 @dataclass(frozen=True)
@@ -61,8 +80,59 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class ModelLimits:
+    """Limits of the processes that read ONNX models and run their host parts
+    (:mod:`nvdla.compiler.frontend.isolation`)."""
+
+    #: bytes of address space of one process
+    memory: int = 8 << 30
+    #: seconds of processor time, all threads together, of one call: reading a model, opening or running a part of it
+    seconds: int = 300
+    #: multiplications (elements, for operators without any) of constant folding in all
+    folding: int = 10**10
+    #: the same of one run of a host part, as far as its shapes are known before it runs
+    host: int = 10**13
+
+
+@dataclass(frozen=True)
+class PlanLimits:
+    """Limits of planning: of one network on its way to a loadable (:mod:`nvdla.compiler.builder`)."""
+
+    #: operations of the loadable, all images together; a task of a run has no more
+    operations: int = 1 << 16
+    #: bytes of weights in all, and of surfaces between operations
+    memory: int = 4 << 30
+    #: operations whose cycles are counted to share data of convolutions; later convolutions share none
+    shared: int = 1 << 18
+    #: operations whose cycles are counted in the search of level 2, which ends there
+    searched: int = 1 << 23
+
+    def check_operations(self, layer: str, count: int) -> None:
+        """Raise BuildError where the layers up to this one have too many operations together."""
+        if count > self.operations:
+            raise BuildError(
+                f"plan: must be at most {self.operations:,} operations (PlanLimits.operations), got "
+                f"{count:,} up to this layer. Divide the network.",
+                layer=layer,
+            )
+
+    def check_memory(self, layer: str, what: str, size: int) -> None:
+        """Raise BuildError where ``what`` takes too many bytes up to this layer."""
+        if size > self.memory:
+            raise BuildError(
+                f"plan: {what} must be at most {self.memory:,} bytes (PlanLimits.memory), got {size:,}. "
+                "Divide the network.",
+                layer=layer,
+            )
+
+
+#: limits of every plan that is made after a change
+PLAN = PlanLimits()
+
+
+@dataclass(frozen=True)
 class Work:
-    """What running a prepared operation costs: multiplications of a convolution, elements (times the elements of a
+    """Cost of a prepared operation: multiplications of a convolution, elements (times the elements of a
     window) of the other engines, elements of the largest cube that it needs in one piece, bytes of memory."""
 
     multiplications: int = 0

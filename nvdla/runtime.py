@@ -5,7 +5,7 @@
 
 The first run goes through the firmware: descriptors become register writes, registers become prepared jobs of the
 engines. Later runs of the same Runtime repeat those jobs in the same order (a
-:class:`nvdla.execution.plan.Plan`), because nothing that they depend on but the data has changed.
+:class:`nvdla.emulator.execution.plan.Plan`), because nothing that they depend on but the data has changed.
 """
 
 from __future__ import annotations
@@ -13,12 +13,48 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from nvdla.argument_kinds import by_annotations
-from nvdla.checked import (
+from nvdla.emulator.cpu import CpuTask
+from nvdla.emulator.execution.instances import MOST_LANES, Instance, Instances
+from nvdla.emulator.execution.paths import SINGLE_CALL, Request, RunPath, State, choose_path
+from nvdla.emulator.execution.plan import Plan, Recorder
+from nvdla.emulator.execution.steps import OnOperation, OnStep, Resumable
+from nvdla.emulator.firmware.operation import CsbLog, FirmwareOperation, check_budget
+from nvdla.emulator.firmware.scheduler import FirmwareTask, ScheduleStep
+from nvdla.emulator.hardware.job import Job
+from nvdla.emulator.hardware.machine import Machine, Rehearsal
+from nvdla.emulator.memory.address_space import LeavesRegion
+from nvdla.emulator.memory.linker import LinkedLoadable
+from nvdla.emulator.memory.placement import Strides
+from nvdla.emulator.memory.surfaces import Layout, tensor_layout
+from nvdla.errors import ArgumentTypeError, FormatError, NvdlaError, ScheduleError, printable
+from nvdla.kernels.jit.processor import usable_cores
+from nvdla.kernels.threads import limited
+from nvdla.limits import Limits
+from nvdla.loadable import Loadable, load
+from nvdla.loadable.descriptors import abi_named
+from nvdla.loadable.enums import Interface
+from nvdla.loadable.model import MemoryEntry
+from nvdla.loadable.reader import Source
+from nvdla.program.naming import Names, names_for
+from nvdla.program.program import Program, check_atoms
+from nvdla.tensors.images import PixelConversion
+from nvdla.tensors.inputs import (
+    Image,
+    Input,
+    InputForm,
+    Preprocessing,
+    RawSurface,
+    by_position,
+    is_image,
+    per_run,
+)
+from nvdla.tensors.real import ScaleMissing, pixels_of
+from nvdla.util.arguments import (
+    by_annotations,
     callback,
     described,
     images_of_batch,
@@ -29,48 +65,15 @@ from nvdla.checked import (
     surfaces_of_image,
     whole_number,
 )
-from nvdla.cpu import CpuTask
-from nvdla.descriptors import abi_named
-from nvdla.errors import ArgumentTypeError, FormatError, NvdlaError, ScheduleError, counted, printable
-from nvdla.execution.batch import lanes_for
-from nvdla.execution.instances import Instance, Instances
-from nvdla.execution.plan import Plan, Recorder
-from nvdla.execution.steps import OnOperation, OnStep, Resumable
-from nvdla.firmware.budget import check_budget
-from nvdla.firmware.csb import CsbLog
-from nvdla.firmware.operation import FirmwareOperation
-from nvdla.firmware.scheduler import ScheduleStep
-from nvdla.firmware.task import FirmwareTask
-from nvdla.hardware.job import Job
-from nvdla.hardware.machine import Machine, Rehearsal
-from nvdla.kernels.jit.cores import usable_cores
-from nvdla.limits import Limits
-from nvdla.loadable import Loadable, load
-from nvdla.loadable.enums import Interface
-from nvdla.loadable.model import MemoryEntry
-from nvdla.memory.address_space import LeavesRegion
-from nvdla.memory.linker import LinkedLoadable
-from nvdla.memory.surfaces import Layout, tensor_layout
-from nvdla.notebook import table
-from nvdla.program.choice import check_atoms
-from nvdla.program.naming import Names, names_for
-from nvdla.program.program import Program
-from nvdla.tensors.images import PixelConversion
-from nvdla.tensors.inputs import Input, InputForm, by_position, is_image, per_run
-from nvdla.tensors.pixel_numbers import pixels_of
-from nvdla.tensors.preprocessing import Preprocessing
-from nvdla.tensors.real import ScaleMissing, to_real
-from nvdla.threads import limited
+from nvdla.util.escaping import table
 
 if TYPE_CHECKING:
-    from nvdla.faults import Fault
-    from nvdla.faults.injector import Injector
+    from nvdla.emulator.faults import Fault
+    from nvdla.emulator.faults.injector import Injector
 
-AnyMachine = TypeVar("AnyMachine", bound=Machine)
-
-REHEARSED = 1 << 24
-"""Multiplications from which a first run is the plan's. A smaller network is through job by job, by plain forms, before
-the kernels of fused steps are loaded."""
+LARGE = 1 << 24
+"""Multiplications from which the first run only records, and the plan computes. A smaller network is done by the
+fallback kernels before compiled ones are loaded."""
 
 
 @dataclass(frozen=True)
@@ -104,16 +107,16 @@ class Runtime:
     """A loadable on a simulated NVDLA: a :class:`nvdla.Loadable`, or what :func:`nvdla.load` takes (a path, bytes).
 
     ``config``: a configuration's name, or "auto" (``config_reason`` says why it was chosen). ``abi``: "auto", "old"
-    (28-byte data cube) or "new" (``abi_reason``). ``threads``: how many the kernels use, None = all cores.
-    ``limits``: what the file may ask for, when it is read and when it is run (:class:`nvdla.limits.Limits`);
-    ``memory_limit`` is short for ``Limits(memory=...)``: bytes that a run may take in all, the memory list, temporaries
-    of operations, packed weights, and what other callers at the same time need. ``strides``: other strides of bound
-    tensors by name, (element, line, surface) in bytes. ``scales``: the real value of one unit of bound tensors by name,
-    besides those in the layer file of the loadable (``LOADABLE.layers.json``). ``hardware_only``: go on where NVIDIA's
-    C model waits for ever, and hardware does not (a warning then). ``strict``: refuse what leaves its region of memory
-    (LinkError), which hardware does without a word.
+    (28-byte data cube) or "new" (``abi_reason``). ``threads``: how many the kernels use, None = all cores. ``limits``:
+    what the file may ask for, when it is read and when it is run (:class:`nvdla.limits.Limits`); ``memory_limit`` is
+    short for ``Limits(memory=...)``: bytes that a run may take in all, the memory list, temporaries of operations,
+    packed weights, and what other callers at the same time need. ``strides``: other strides of bound tensors by name,
+    (element, line, surface) in bytes. ``scales``: the real value of one unit of bound tensors by name, besides those in
+    the layer file of the loadable (``LOADABLE.layers.json``). ``hardware_only``: continue where NVIDIA's C model
+    deadlocks, and hardware does not (with a warning). ``strict``: refuse accesses that leave their region of memory
+    (LinkError), which hardware does silently.
 
-    ``warnings``: one line for each thing that the hardware does in silence, though the file can hardly mean it.
+    ``warnings``: one line for each thing that the hardware does silently, although the file can hardly mean it.
     Some are known only after the first run.
 
     Raises NvdlaError for a file that cannot run: broken references (LinkError, DescriptorError), what the
@@ -125,38 +128,42 @@ class Runtime:
     @by_annotations
     def __init__(
         self,
-        loadable: Any,  # a Loadable, or a source of one as nvdla.load takes it
+        loadable: Loadable | Program | Source,
         config: str = "auto",
         abi: str = "auto",
         threads: int | None = None,
         *,
         limits: Limits | None = None,
         memory_limit: int | None = None,
-        strides: Mapping[str, Any] | None = None,
+        strides: Mapping[str, Strides] | None = None,
         scales: Mapping[str, float] | None = None,
         hardware_only: bool = False,
         strict: bool = False,
     ) -> None:
-        self._given = {
+        self._given: dict[str, Any] = {
             "config": config, "abi": abi, "threads": threads, "limits": limits, "memory_limit": memory_limit,
             "strides": strides, "scales": scales, "hardware_only": hardware_only, "strict": strict,
         }  # fmt: skip
         self.limits = limits or Limits()
         if memory_limit is not None:
             self.limits = replace(self.limits, memory=whole_number(memory_limit, "memory_limit", 0))
+        program = loadable if isinstance(loadable, Program) else None
+        if isinstance(loadable, Program):
+            self._given |= {"config": loadable.config, "abi": loadable.abi}
+            loadable = loadable.loadable
         self.loadable = loadable = loadable if isinstance(loadable, Loadable) else load(loadable, limits=self.limits)
         self.threads = None if threads is None else whole_number(threads, "threads", 1)
-        self._program = Program.of(loadable, config, abi, limits=self.limits)
+        self._program = program or Program.of(loadable, config, abi, limits=self.limits)
         self.abi, self.abi_reason = self._program.abi.name, self._program.abi_reason
         self.config, self.config_reason = self._program.config, self._program.config_reason
-        if config != "auto":
+        if config != "auto" or program is not None:
             check_atoms(loadable, self.config)
         loadable.forget()  # what is large goes straight to where it is linked
-        self.linked = LinkedLoadable(loadable, self.limits.memory, strides)
+        self._linked = LinkedLoadable(loadable, self.limits.memory, strides)
         self.inputs = [self._tensor(memory) for memory in loadable.inputs]
         self.outputs = [self._tensor(memory) for memory in loadable.outputs]
-        self.tasks = self._decode_tasks(self.linked)
-        self._rehearses = check_budget(self._firmware_tasks(), self.limits) >= REHEARSED
+        self.tasks = self._decode_tasks(self._linked)
+        self._is_large = check_budget(self._firmware_tasks(), self.limits) >= LARGE
         self.steps: list[ScheduleStep] = []
         self.warnings: list[str] = []
         self._hardware_only, self._strict = hardware_only, strict
@@ -165,10 +172,10 @@ class Runtime:
         self._plan: Plan | None = None
         self._dirty: set[int] | None = set()
         self._instances = Instances(max(2, usable_cores()))
-        self._injector: Injector | None = None
+        self._kept_injector: Injector | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For pickle and copy: made anew from its loadable, ready for a first run."""
+        """Return a new runtime of the same loadable, before its first run, for pickle and copy."""
         return partial(type(self), **self._given), (self.loadable,)
 
     @cached_property
@@ -176,9 +183,22 @@ class Runtime:
         """Layer names, scales of tensors and the model's preprocessing: of the layer file, and what the caller gave."""
         return names_for(self.loadable.name) | Names(scales=self._scales)
 
+    def rescale(self, scales: Mapping[str, float]) -> None:
+        """Set the real value of one unit of bound tensors by name, as ``scales`` of the constructor does.
+
+        Args:
+            scales: Positive numbers by name of a tensor; others keep their scale.
+
+        Raises:
+            FormatError: A number is not positive.
+        """
+        self._scales = self._scales | numbers_by_name(scales, "scales")
+        self._given["scales"] = self._scales
+        self.__dict__.pop("names", None)
+
     @by_annotations
     def program(self, layers: Mapping[tuple[int, int], str] | None = None) -> Program:
-        """What the loadable says, decoded for this configuration and ABI. ``layers``: names by (task, operation)."""
+        """Return the decoded loadable for this configuration and ABI. ``layers``: names by (task, operation)."""
         return replace(self._program, layers=layers or {})
 
     @says_when_memory_ends
@@ -199,32 +219,32 @@ class Runtime:
         numbers as ``preprocessing`` says, or else the layer file, or else as NVIDIA's runtime does it. A list of images
         or a batch array is run image by image.
 
-        ``faults`` (:class:`nvdla.faults.Fault`): what is broken during this run.
+        ``faults`` (:class:`nvdla.emulator.faults.Fault`): what is broken during this run.
 
         Returns the outputs by name, arrays (N, C, H, W) of elements or, with ``real``, of real numbers (float32); of
-        several images one behind the other along N. Raises NvdlaError; ScaleMissing where a scale is needed.
+        several images concatenated along N. Raises NvdlaError; ScaleMissing where a scale is needed.
         """
-        images = self.surfaces_of_runs(inputs, preprocessing)
+        images = self._surfaces_of_runs(inputs, preprocessing)
         if on_operation is not None:
             raws = [self.run_raw(image, on_operation, faults=faults) for image in images]
         elif faults or len(images) > 1:
             raws = self.run_many(images, faults=faults)
         else:
-            raws = [self._run_image(self._bound(images[0]), converts=True)]
+            raws = self._run_next(images, converts=True)
         outputs = [self.unpack(raw, real=real) for raw in raws]
         return outputs[0] if len(outputs) == 1 else {name: _joined(outputs, name) for name in outputs[0]}
 
+    @says_when_memory_ends
     def surfaces(
         self, inputs: Input | Sequence[Input] | Mapping[str, Input], preprocessing: PixelConversion | None = None
     ) -> list[bytes]:
         """The raw surfaces, in bind order, of the inputs of one run, given as to :meth:`run`."""
-        images = self.surfaces_of_runs(inputs, preprocessing)
+        images = self._surfaces_of_runs(inputs, preprocessing)
         if len(images) != 1:
-            raise FormatError(f"{len(images)} images were given, one is meant; run and run_many take several")
+            raise FormatError(f"inputs: must be of one image, got {len(images)}. Use run or run_many for several.")
         return images[0]
 
-    @says_when_memory_ends
-    def surfaces_of_runs(
+    def _surfaces_of_runs(
         self, inputs: Input | Sequence[Input] | Mapping[str, Input], preprocessing: PixelConversion | None = None
     ) -> list[list[bytes]]:
         """The raw surfaces, in bind order, of every run that inputs given as to :meth:`run` stand for."""
@@ -237,7 +257,7 @@ class Runtime:
         counts = {len(values) for values in given}
         if len(counts) > 1:
             each = ", ".join(f"{tensor.name} {len(values)}" for tensor, values in zip(self.inputs, given, strict=True))
-            raise FormatError(f"every input takes as many images as the others; given are {each}")
+            raise FormatError(f"inputs: must have the same number of images each, got {each}")
         runs = zip(*given, strict=True) if given else [()]
         return [
             [self._surface(tensor, value, preprocessing) for tensor, value in zip(self.inputs, run, strict=True)]
@@ -247,7 +267,7 @@ class Runtime:
     @says_when_memory_ends
     def run_raw(
         self,
-        inputs: Sequence[bytes | bytearray | memoryview | np.ndarray],
+        inputs: Sequence[RawSurface],
         on_operation: OnOperation | None = None,
         csb_log: CsbLog | None = None,
         on_step: OnStep | None = None,
@@ -257,28 +277,44 @@ class Runtime:
         """Run on raw surfaces in bind order; returns the raw bytes of the bound outputs in bind order.
 
         ``on_operation(event)`` is called when the firmware finds an operation completed, in that order
-        (:class:`nvdla.execution.steps.OperationEvent`). ``csb_log``: a list that takes every register write.
-        ``on_step``: takes what each step of a repeated run was and how long it took (:mod:`nvdla.execution.profile`).
-        ``faults``: what is broken during this run, which nobody observes then; it leaves no trace in the next ones.
+        (:class:`nvdla.emulator.execution.steps.OperationEvent`). ``csb_log``: a list that takes every register write.
+        ``on_step``: takes what each step of a repeated run was and how long it took
+        (:mod:`nvdla.emulator.execution.steps`).
+        ``faults``: what is broken during this run; observers are not allowed, and later runs are not affected.
         """
-        given = self._bound(inputs)
         callback(on_operation, "on_operation")
         callback(on_step, "on_step")
         if csb_log is not None and not isinstance(csb_log, list):
-            raise ArgumentTypeError(f"csb_log must be a list, not {described(csb_log)}")
-        if faults:
-            return self._with_faults([inputs], faults, on_operation, csb_log, on_step)[0]
-        return self._run_image(given, on_operation, csb_log, on_step)
+            raise ArgumentTypeError(f"csb_log must be a list, got {described(csb_log)}")
+        return self._run_next([inputs], on_operation, csb_log, on_step, faults)[0]
 
-    @says_when_memory_ends
+    @overload
     def run_many(
         self,
-        images: Iterable[Any],
+        images: np.ndarray | Iterable[Image | Mapping[str, Input]],
         preprocessing: PixelConversion | None = None,
         *,
         real: bool = False,
         faults: Sequence[Fault] = (),
-    ) -> list[Any]:
+    ) -> list[dict[str, np.ndarray]]: ...
+    @overload
+    def run_many(
+        self,
+        images: Iterable[Sequence[RawSurface]],
+        preprocessing: PixelConversion | None = None,
+        *,
+        real: bool = False,
+        faults: Sequence[Fault] = (),
+    ) -> list[list[bytes]]: ...
+    @says_when_memory_ends
+    def run_many(
+        self,
+        images: np.ndarray | Iterable[Image | Mapping[str, Input] | Sequence[RawSurface]],
+        preprocessing: PixelConversion | None = None,
+        *,
+        real: bool = False,
+        faults: Sequence[Fault] = (),
+    ) -> list[dict[str, np.ndarray]] | list[list[bytes]]:
         """Many images, with the results of one after the other: a list, a generator, a batch array (N, C, H, W).
 
         An image is what :meth:`run` takes (an array, a picture, a file, a mapping of inputs by name), and its result
@@ -287,7 +323,7 @@ class Runtime:
 
         Several images go through the network together where that is faster: that takes the memory of the network's
         surfaces, and of one layer's padded data, once for each of them (bounded by
-        :data:`nvdla.execution.batch.LANE_BYTES`).
+        :data:`nvdla.emulator.execution.instances.LANE_BYTES`).
         """
         instance(faults, Sequence, "faults")
         given = self._images_of(images)
@@ -295,19 +331,21 @@ class Runtime:
             self.surfaces(each, preprocessing) if isinstance(each, Mapping) or is_image(each) else each
             for each in given
         ]
-        results: list[list[bytes]] = self._with_faults(surfaces, faults) if faults else []
+        results: list[list[bytes]] = []
         while len(results) < len(surfaces):
-            results += self._run_together(surfaces[len(results) :], len(surfaces))
-        return [
+            last = None if faults else len(results) + MOST_LANES
+            results += self._run_next(surfaces[len(results) : last], faults=faults)
+        unpacked: list[Any] = [
             result if surface is each else self.unpack(result, real=real)
             for each, surface, result in zip(given, surfaces, results, strict=True)
         ]
+        return unpacked
 
-    def injector(self) -> Injector:
-        """What runs this network with faults, on memory of its own; kept for later runs with faults."""
-        if self._injector is None:
-            from nvdla.faults.injector import Injector
-            from nvdla.faults.setup import Setup
+    def _injector(self) -> Injector:
+        """Return the injector of this network, which has its own memory; kept for later runs with faults."""
+        if self._kept_injector is None:
+            from nvdla.emulator.faults.injector import Injector
+            from nvdla.emulator.faults.network import Setup
 
             limit, strides = self._memory
             loadable = self.loadable
@@ -317,43 +355,44 @@ class Runtime:
 
             ways = self._hardware_only, self._strict
             setup = Setup(link, self._decode_tasks, self.config, self.threads, self.limits, *ways)
-            self._injector = Injector(setup)
-        return self._injector
+            self._kept_injector = Injector(setup)
+        return self._kept_injector
 
     def operations(self) -> list[tuple[FirmwareOperation, Job | None]]:
         """Every operation of the latest run with the job that did it; empty where there is nothing to repeat."""
-        self.linked.remember()
+        self._linked.reload()
         return self._plan.operations() if self._plan else []
 
-    def machine(self) -> Machine:
-        """A machine, fresh from reset, on the memory of this runtime; the caller closes it."""
-        return self._machine(Machine)
+    @overload
+    def _machine(self) -> Machine: ...
+    @overload
+    def _machine(self, kind: type[Rehearsal]) -> Rehearsal: ...
+    def _machine(self, kind: type[Machine] = Machine) -> Machine:
+        """Return a machine, fresh from reset, on the memory of this runtime; the caller closes it."""
+        room = self._linked.account.room()
+        return kind(self.config, self._linked.space, self.threads, self.limits, self._hardware_only, room)
 
-    def _machine(self, kind: type[AnyMachine]) -> AnyMachine:
-        room = self.linked.room()
-        return kind(self.config, self.linked.space, self.threads, self.limits, self._hardware_only, room)
-
-    @by_annotations
-    def note(self, machine: Machine) -> None:
+    def _note(self, machine: Machine) -> None:
         """Keep what a machine that has run the tasks says: warnings, and the memory that it took."""
         self.warnings += [each for each in machine.warnings if each not in self.warnings]
-        self.linked.hold_scratch(machine.meter.most)
+        self._linked.account.hold_scratch(machine.meter.most)
 
-    @by_annotations
-    def go_flat(self, error: LeavesRegion) -> None:
-        """Link anew so that neighbours by address are neighbours here, for an access that leaves its region. Raises
-        ``error`` where that is refused (``strict``), or done already."""
-        if self._strict or self.linked.space.flat:
+    def _link_contiguously(self, error: LeavesRegion) -> None:
+        """Link memories with contiguous addresses into one array, for an access that leaves its region.
+
+        Raises ``error`` where that is refused (``strict``), or done already.
+        """
+        if self._strict or self._linked.space.flat:
             raise error
-        self.linked = LinkedLoadable(self.loadable, *self._memory, flat=True)
-        self.tasks = self._decode_tasks(self.linked)
+        self._linked = LinkedLoadable(self.loadable, *self._memory, flat=True)
+        self.tasks = self._decode_tasks(self._linked)
         self._dirty = set()
 
     @by_annotations
     def pack(self, index: int, array: np.ndarray) -> bytes:
-        """The surface of input ``index`` that holds an array (N, C, H, W). FormatError where there is no such input."""
+        """The surface of input ``index`` that holds an array (N, C, H, W). Raises FormatError for another index."""
         if not 0 <= index < len(self.inputs):
-            raise FormatError(f"the network has {counted(len(self.inputs), 'input')}, counted from 0; none is {index}")
+            raise FormatError(f"input index: must be 0 to {len(self.inputs) - 1}, got {index}")
         return self._surface(self.inputs[index], array, None)
 
     @says_when_memory_ends
@@ -366,17 +405,17 @@ class Runtime:
         for tensor, surface in zip(self.outputs, given, strict=True):
             data = raw_bytes(surface, "output")
             if len(data) != tensor.size:
-                raise FormatError(f"output {tensor.name} has {tensor.size} bytes, {len(data)} were given")
+                raise FormatError(f"output {tensor.name}: must have {tensor.size} bytes, got {len(data)}")
             arrays[tensor.name] = tensor.layout.unpack(np.frombuffer(data, np.uint8))
         return {name: self.real(name, array) for name, array in arrays.items()} if real else arrays
 
     @by_annotations
     def real(self, name: str, elements: np.ndarray) -> np.ndarray:
         """Elements of a bound tensor as real numbers (float32). Raises ScaleMissing."""
-        scale = self.names.scale(name)
-        if scale is None and elements.dtype.kind != "f":
+        units = self.names.units(name, elements.dtype)
+        if units is None:
             raise ScaleMissing(name, elements.dtype, "output")
-        return to_real(elements, 1.0 if scale is None else scale, self.names.zero_point(name))
+        return units.real(elements).astype(np.float32)
 
     def __repr__(self) -> str:
         """One line: the loadable, the configuration, what goes in and comes out."""
@@ -398,62 +437,64 @@ class Runtime:
     def _with_faults(
         self, images: Sequence[Sequence[Any]], faults: Sequence[Fault], *observers: object
     ) -> list[list[bytes]]:
-        """Raw outputs of images with faults. Raises ArgumentTypeError for what is no list of faults, and observers."""
-        from nvdla.faults import Fault
+        """Raw outputs of images with faults. Raises ArgumentTypeError for other types, FormatError for observers."""
+        from nvdla.emulator.faults import Fault
 
         if not isinstance(faults, Sequence) or not all(isinstance(each, Fault) for each in faults):
-            raise ArgumentTypeError("faults must be a list of nvdla.faults.Fault")
+            raise ArgumentTypeError("faults must be a list of nvdla.emulator.faults.Fault")
         if any(each is not None for each in observers):
-            raise FormatError("a run with faults has no observers: on_operation, csb_log and on_step must be left out")
+            raise FormatError("faults: cannot be combined with on_operation, csb_log or on_step")
         surfaces = [[bytes(raw_bytes(data, "input")) for _, data in self._bound(image)] for image in images]
-        with limited(self.threads):
-            if len(surfaces) > 1:
-                return self.injector().run_many(surfaces, faults)
-            injector = self.injector()
-            return [injector.run(injector.golden(image), faults) for image in surfaces]
+        injector = self._injector()
+        if len(surfaces) > 1:
+            return injector.run_many(surfaces, faults)
+        return [injector.run(injector.golden(image), faults) for image in surfaces]
 
-    def _run_image(
+    def _state(self) -> State:
+        plan = self._plan
+        return State(is_large=self._is_large) if plan is None else plan.state
+
+    def _run_next(
         self,
-        given: list[tuple[MemoryEntry, Any]],
+        images: Sequence[Sequence[Any]],
         on_operation: OnOperation | None = None,
         csb_log: CsbLog | None = None,
         on_step: OnStep | None = None,
+        faults: Sequence[Fault] = (),
         converts: bool = False,
-    ) -> list[bytes]:
-        """Raw outputs for bound inputs, by the plan or through the firmware. ``converts``: inputs and outputs were and
-        will be converted beside it."""
-        watched, plan = on_operation is not None or csb_log is not None, self._plan
-        is_walk = plan is not None and plan.is_walk and on_step is None and not watched
-        with limited(self.threads, blas=not is_walk):
+    ) -> list[list[bytes]]:
+        """Return the raw outputs of the first image, or of several where they run together.
+
+        ``converts``: the caller has converted inputs, and will convert outputs.
+        """
+        given, instances, state = self._bound(images[0]), self._instances, self._state()
+        observers = (on_operation, csb_log, on_step)
+        flags = (on_operation is not None, csb_log is not None, on_step is not None, bool(faults))
+        request = Request(*flags, instances.inside(), len(images), instances.callers(converts))
+        path = choose_path(state, request)
+        with limited(self.threads, blas=state.single_call is None or path not in SINGLE_CALL):
             while True:
-                if csb_log is not None or self._fused_plan(on_operation) is None:
-                    with self._instances.alone():
-                        if self._plan is None or csb_log is not None:  # nobody else was first
-                            outputs = None if watched else self._run_rehearsed(given)
-                            return outputs or self._run_firmware(given, on_operation, csb_log)
-                with self._instances.one() as instance:
-                    if instance is not None:
-                        return instance.run(given, on_operation, on_step, self._instances.callers(converts))
-
-    def _run_together(self, images: Sequence[Sequence[Any]], batch: int) -> list[list[bytes]]:
-        """Results of the first images (of a ``batch``): of several, where they go together, of one otherwise."""
-        together = lanes_for(batch, self.linked.lanes.stride)
-        if together < 2 or self._fused_plan(None) is None:
-            return [self.run_raw(images[0])]
-        with limited(self.threads), self._instances.batch(together + 1) as instance:
-            together = 1 if instance is None else instance.together()
-            if instance is not None and together > 1:
-                return instance.run_lanes([self._bound(image) for image in images[:together]])
-        return [self.run_raw(image) for image in images]
-
-    def _fused_plan(self, on_operation: OnOperation | None) -> Plan | None:
-        """What later runs repeat, with fused steps where nobody observes single operations."""
-        plan = self._plan
-        if plan is not None and plan.fused is None and on_operation is None and not self._instances.inside():
-            with self._instances.alone():
-                if plan is self._plan:
-                    plan.fuse()
-        return plan
+                if path is RunPath.FAULTS:
+                    return self._with_faults(images, faults, *observers)
+                if path is RunPath.FUSE:
+                    instances.fuse()
+                elif path is RunPath.FIRMWARE or path is RunPath.RECORD:
+                    with instances.alone():
+                        if choose_path(self._state(), request) is path:  # no other thread was first
+                            outputs = self._record(given) if path is RunPath.RECORD else None
+                            if outputs is not None or path is RunPath.FIRMWARE:
+                                return [outputs or self._run_firmware(given, on_operation, csb_log)]
+                elif path is RunPath.LANES:
+                    several = images[: self._state().lanes]
+                    with instances.batch(len(several) + 1) as instance:
+                        if instance is not None:
+                            return instance.run_lanes([self._bound(image) for image in several])
+                    request = request._replace(images=1)  # lanes do not fit the memory limit
+                else:
+                    with instances.one() as instance:
+                        if instance is not None and instance.serves(path):
+                            return [instance.run(given, path, on_operation, on_step)]
+                path = choose_path(self._state(), request)
 
     def _bound(self, inputs: Sequence[Any]) -> list[tuple[MemoryEntry, Any]]:
         """The raw inputs of an image with the memories that they are bound to."""
@@ -461,7 +502,7 @@ class Runtime:
         return [(tensor.memory, data) for tensor, data in zip(self.inputs, inputs, strict=True)]
 
     def _decode_tasks(self, linked: LinkedLoadable) -> list[FirmwareTask | CpuTask]:
-        """The tasks in the order in which they are submitted, as they lie in memory."""
+        """The tasks in the order in which they are submitted, decoded in memory."""
         abi, limits, total = abi_named(self.abi), self.limits, 0
         tasks: list[FirmwareTask | CpuTask] = []
         for entry in self.loadable.submit_order:
@@ -477,7 +518,7 @@ class Runtime:
                     total += len(cpu.operations)
                     limits.check_total(task.id, total)
                 else:
-                    raise ScheduleError(f"task {task.id} is for {task.interface.name}; known are DLA1 and EMU1")
+                    raise ScheduleError(f"task {task.id}: interface must be DLA1 or EMU1, got {task.interface.name}")
         return tasks
 
     def _run_firmware(
@@ -487,43 +528,42 @@ class Runtime:
         dirty, self._dirty = self._dirty, None  # everything, until the run is through
         self._plan = None
         self._instances.renew(None)
-        self.linked.remember()
-        self.linked.reset(dirty)
+        self._linked.reload()
+        self._linked.reset(dirty)
         for memory, data in inputs:
-            self.linked.bind(memory, data)
+            self._linked.bind(memory, data)
         observer, logged = None if on_operation is None else Resumable(on_operation), len(log or ())
         try:
-            plan = self._recorded(observer, log, self.machine())
+            plan = self._recorded(observer, log, self._machine())
         except LeavesRegion as error:
-            self.go_flat(error)
+            self._link_contiguously(error)
             del (log if log is not None else [])[logged:]
             return self._run_firmware(inputs, observer and observer.again(), log)
         self._dirty = plan.dirty
         if plan.is_repeatable(self.tasks):
-            self._instances.renew(Instance(self.linked, plan))
+            self._instances.renew(Instance(self._linked, plan))
             self._plan = plan
-        return [self.linked.data(tensor.memory).tobytes() for tensor in self.outputs]
+        return [self._linked.data(tensor.memory).tobytes() for tensor in self.outputs]
 
-    def _run_rehearsed(self, inputs: list[tuple[MemoryEntry, Any]]) -> list[bytes] | None:
-        """A first run of a large network: firmware and hardware go through all motions, then the plan does the work,
-        job by job with numpy alone where that is over sooner, with fused steps otherwise. None where the firmware has
-        to run: it takes part in the result, or can say what is wrong."""
-        if not self._rehearses:
-            return None
-        self._rehearses = False
-        self.linked.reset(self._dirty)
+    def _record(self, inputs: list[tuple[MemoryEntry, Any]]) -> list[bytes] | None:
+        """Record a first run without arithmetic, then let the plan compute. Return None where the firmware has to run:
+        it takes part in the result, or knows the operation that an error is about."""
+        self._is_large = False
+        self._linked.reset(self._dirty)
         self._dirty = None
         try:
             machine = self._machine(Rehearsal)
             plan = self._recorded(None, None, machine)
             if machine.fetched_ahead or not plan.is_repeatable(self.tasks):
                 return None
-            if not plan.may_begin_plain():
-                plan.fuse()
-            instance = Instance(self.linked, plan)
-            outputs = instance.run(inputs)
+            instance = Instance(self._linked, plan)
+            path = choose_path(plan.state._replace(takes_fallback=plan.takes_fallback()), Request())
+            if path is RunPath.FUSE:
+                instance.fuse()
+                path = choose_path(plan.state, Request())
+            outputs = instance.run(inputs, path)
         except NvdlaError:
-            self.linked.remember()
+            self._linked.reload()
             return None
         self._dirty, self._plan = plan.dirty, plan
         self._instances.renew(instance)
@@ -536,17 +576,17 @@ class Runtime:
             scheduler = recorder.run(self.tasks, machine, log)
         finally:
             machine.close()
-        self.note(machine)
+        self._note(machine)
         self.steps = scheduler.steps
-        return recorder.plan(self.linked, self.tasks)
+        return recorder.plan(self._linked, self.tasks)
 
     def _firmware_tasks(self) -> list[FirmwareTask]:
         return [task for task in self.tasks if isinstance(task, FirmwareTask)]
 
     def _tensor(self, memory: MemoryEntry) -> Tensor:
         tensor = self.loadable.tensor(memory.tensor_desc_id)
-        strides = self.linked.strides_of(tensor)
-        size = self.linked.data(memory).size
+        strides = self._linked.placement.strides_of(tensor)
+        size = self._linked.data(memory).size
         layout = tensor_layout(tensor, size, strides)
         return Tensor(tensor.name, layout.shape, layout.dtype, size, strides, tensor.pixel_format.name, layout, memory)
 
@@ -559,20 +599,20 @@ class Runtime:
 
     def _surface(self, tensor: Tensor, value: Input, preprocessing: PixelConversion | None) -> bytes:
         """The raw surface of an input."""
-        found = self._form(tensor, value, preprocessing).elements(value)
+        found = self._input_form(tensor, value, preprocessing).elements(value)
         if isinstance(found, bytes):
             return found
         surface = bytearray(tensor.size)
         tensor.layout.pack(found, np.frombuffer(surface, np.uint8))
         return bytes(surface)
 
-    def _form(self, tensor: Tensor, value: Input, preprocessing: PixelConversion | None) -> InputForm:
-        """What an input takes. The layer file is read only where a value may need it: for raw surfaces never."""
+    def _input_form(self, tensor: Tensor, value: Input, preprocessing: PixelConversion | None) -> InputForm:
+        """Return the kind of values that an input takes. The layer file is read only where a value needs it."""
         if isinstance(value, (bytes, bytearray, memoryview)) or getattr(value, "dtype", None) == tensor.dtype:
             return InputForm(tensor.name, tensor.shape, tensor.dtype)
         if preprocessing is not None:
             instance(preprocessing, PixelConversion, "preprocessing")
-        scale, model = self.names.scale(tensor.name), None
+        scale, model = self.names.scale(tensor.name) if tensor.dtype.kind != "f" else None, None
         only_resize = PixelConversion(resize=True)
         if preprocessing in (None, only_resize) and self.names.preprocessing is not None:
             model = Preprocessing.of(self.names.preprocessing)

@@ -1,4 +1,4 @@
-"""What the pages of the documentation use besides networks and images: faulty loadables, goldens, tensors, traces.
+"""Files for the documentation besides networks and images: faulty loadables, goldens, tensors, traces.
 
 All of it follows from lenet.loadable and the digits; the same bytes every time.
 """
@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 
 import nvdla
-import nvdla.containers
-from nvdla.builder import Calibration, Network, build
-from nvdla.builder.edit import replace_weights
+import nvdla.interop.containers
 from nvdla.cli.main import main
-from nvdla.descriptors import DlaTask, detect
+from nvdla.compiler.builder import Calibration, Network, build
+from nvdla.compiler.builder.edit import replace_weights
 from nvdla.loadable import Loadable
+from nvdla.loadable.descriptors import DlaTask, detect
 
 HERE = Path(__file__).resolve().parent
 
@@ -36,7 +36,7 @@ def derived_files() -> dict[str, bytes]:
 
 def flipped(lenet: Loadable) -> Loadable:
     """LeNet with one wrong bit: bit 6 of one weight of the second convolution."""
-    parameters = nvdla.containers.open(HERE / "lenet.loadable").parameters()
+    parameters = nvdla.interop.containers.open(HERE / "lenet.loadable").parameters()
     found = next(each for each in parameters if each.name == "task0.conv3.weights")
     weights = np.frombuffer(bytes(found.data), np.int8).reshape(found.shape).copy()
     weights[5, 2, 1, 1] ^= 0x40
@@ -58,7 +58,7 @@ def saturating(lenet: Loadable) -> Loadable:
 
 
 def goldens(lenet: Loadable) -> dict[str, bytes]:
-    """What every operation wrote for digit3.pgm, as ``nvdla run --dump-ops`` writes it, and the output; the input of
+    """Output of every operation for digit3.pgm, as ``nvdla run --dump-ops`` writes it, and the output; the input of
     digit7.pgm as an array, its output as the bytes of the surface."""
     files: dict[str, bytes] = {}
 

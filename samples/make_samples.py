@@ -30,7 +30,7 @@ import caffe_form  # noqa: E402
 import derived  # noqa: E402
 import model_form  # noqa: E402
 
-from nvdla.builder import Built, Calibration, Network, build, calibrate  # noqa: E402
+from nvdla.compiler.builder import Built, Calibration, Network, build, calibrate  # noqa: E402
 
 LOADABLES = {
     "lenet.loadable": ("lenet", "nv_small", "int8"),

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # The first call of a kernel compiles it, and machines are shared: a time limit on examples would fail at random.
 # For the same reason a run takes the same examples each time: it judges the change, not the dice. The profile
 # "search" throws them anew (CONTRIBUTING.md).
-settings.register_profile("project", deadline=None, derandomize=True)
-settings.register_profile("search", deadline=None)
+SLOW = [HealthCheck.too_slow]
+settings.register_profile("project", deadline=None, derandomize=True, suppress_health_check=SLOW)
+settings.register_profile("search", deadline=None, suppress_health_check=SLOW)
 settings.load_profile("project")
 
 # Output is laid out as on a terminal of this width; what a pipe gets has tests of its own (tests/cli).
@@ -31,9 +32,9 @@ CORPUS = ROOT / ".." / "shared" / "corpus"
 @pytest.fixture(scope="session", autouse=True)
 def compiled_kernels() -> None:
     """Kernels are compiled from the first call on: their plain forms are tested by themselves, and in new processes."""
-    from nvdla.kernels.jit.compilation import plain_work
+    from nvdla.kernels.jit.compilation import fallback_work
 
-    plain_work.left = 0
+    fallback_work.left = 0
 
 
 @pytest.fixture(scope="session")
@@ -80,7 +81,7 @@ def nvdla_command(capsys):
 @pytest.fixture(scope="session")
 def plant():
     """``plant(loadable, change)``: a copy whose DLA tasks ``change(task)`` has edited in place (ctypes structures)."""
-    from nvdla.descriptors import DlaTask, detect
+    from nvdla.loadable.descriptors import DlaTask, detect
     from nvdla.loadable.enums import Interface
 
     def edited(loadable, change: Callable[[DlaTask], None]):
@@ -109,7 +110,7 @@ def plant():
 @pytest.fixture(scope="session")
 def plant_cpu():
     """``plant_cpu(loadable, change)``: a copy whose CPU operations ``change(operation)`` has edited in place."""
-    from nvdla.descriptors import EmuTask, detect
+    from nvdla.loadable.descriptors import EmuTask, detect
     from nvdla.loadable.enums import Interface
 
     def edited(loadable, change: Callable[[Any], None]):
@@ -131,7 +132,7 @@ def plant_cpu():
 def plant_bytes():
     """``plant_bytes(loadable, operation, name, change)``: a copy in which ``change(bytearray)`` has edited the constant
     bytes behind the cube ``name`` of an operation of task 0."""
-    from nvdla.descriptors import DlaTask, detect
+    from nvdla.loadable.descriptors import DlaTask, detect
 
     def edited(loadable, operation: int, name: str, change: Callable[[bytearray], None]):
         task = loadable.tasks[0]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nvdla import samples
+from nvdla.cli import samples
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "docs").glob("*.ipynb"))

@@ -20,7 +20,7 @@ def test_a_test_that_the_promise_names_exists(file, name):
 
 def test_every_sentence_of_the_promise_names_a_test():
     rows = [line for line in (ROOT / "SECURITY.md").read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
-    promises = [row for row in rows if "**" in row]
+    promises = [row for row in rows if row.startswith(("| **", "| ... **"))]
     assert len(promises) == 8
     assert all("::test_" in row for row in promises)
 

@@ -30,7 +30,7 @@ def site(tmp_path_factory) -> Path:
 def test_every_page_is_in_the_site(site):
     made = {path.name for path in site.glob("*.html")}
     pages = {path.with_suffix(".html").name for path in (ROOT / "docs").glob("*.md")} - {"README.html"}
-    assert pages | {"index.html", "SECURITY.html", "CHANGELOG.html", "CONTRIBUTING.html"} <= made
+    assert pages | {"index.html", "SECURITY.html", "CHANGELOG.html", "CONTRIBUTING.html", "RESULTS.html"} <= made
 
 
 def test_pages_ask_no_other_host_for_anything(site):
@@ -51,7 +51,7 @@ def test_the_reference_is_filled(site):
     api = (site / "api.html").read_text(encoding="utf-8")
     for name in (
         "nvdla.runtime.Runtime.run_raw",
-        "nvdla.builder.network.Network.convolution",
+        "nvdla.compiler.builder.network.Network.convolution",
         "nvdla.errors.LinkError",
     ):
         assert f'id="{name}"' in api, name
@@ -65,9 +65,10 @@ def test_links_out_of_the_pages_become_text(tmp_path):
     assert relinked("[a](lint.md#json)", docs, docs) == "[a](lint.md#json)"
     assert relinked("[a](docs/lint.md)", ROOT, docs) == "[a](lint.md)"
     assert relinked("[docs/lint.md](docs/lint.md)", ROOT, docs) == "[nvdla lint](lint.md)"
-    assert relinked("[lint.md](lint.md#json)", docs, docs) == "[nvdla lint](lint.md#json)"
+    assert relinked("[lint.md](lint.md#rules)", docs, docs) == "[nvdla lint](lint.md#rules)"
+    assert relinked("[results](../benchmarks/RESULTS.md#x)", docs, docs) == "[results](RESULTS.md#x)"
     assert relinked("[promise](../SECURITY.md#x)", docs, docs) == "[promise](SECURITY.md#x)"
-    assert relinked("[the code](../nvdla/files.py)", docs, docs) == "the code (`../nvdla/files.py`)"
+    assert relinked("[the code](../nvdla/util/files.py)", docs, docs) == "the code (`../nvdla/util/files.py`)"
     assert relinked("[a notebook](tutorial-tool.ipynb)", docs, docs) == "[a notebook](tutorial-tool.md)"
     assert relinked("[schemas](json)", docs, docs) == "[schemas](json.md)"
     assert relinked("[NVDLA](http://nvdla.org)", docs, docs) == "[NVDLA](http://nvdla.org)"

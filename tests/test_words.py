@@ -9,21 +9,43 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-RUNS = {"execution", "runtime.py", "faults"}
+RUNS = {"emulator/execution", "runtime.py", "emulator/faults"}
 #: word -> rooms and files in which names may have it, and names of other people's that they may have anywhere
 MEANT = {
     # the memory of one image of a batch; of an element type: DLPack's word for numbers that make one element
-    "lane": (RUNS | {"memory", "hardware/job.py", "hardware/pdp.py", "cpu", "containers/tvm"}, set()),
-    # one job does the work of several operations; in the firmware's structures: NVIDIA's field
-    "fused": (RUNS | {"kernels/fast/conv_sdp_int8.py", "cli/run.py"}, {"fused_parent"}),
+    "lane": (
+        RUNS
+        | {
+            "emulator/memory",
+            "emulator/hardware/job.py",
+            "emulator/hardware/pdp.py",
+            "emulator/cpu",
+            "interop/containers/tvm",
+        },
+        set(),
+    ),
+    # one job does the work of several operations; in the firmware's structures and TFLite's tables: a field
+    "fused": (
+        RUNS | {"kernels/fast/conv_sdp_int8.py", "cli/run.py", "compiler/frontend/tflite/generated"},
+        {"fused_parent"},
+    ),
     # one entry of what is done in order: of a run, of a register program, of a search; of a slice: ONNX's attribute
     "step": (
         RUNS
-        | {"firmware/scheduler.py", "hardware/machine.py", "hardware/sequence.py", "hardware/convolution/arithmetic.py"}
-        | {"trace/player.py", "vulnerability/table.py", "builder/reference.py", "builder/accuracy.py"}
-        | {"analysis", "program/values.py", "report/document.py", "report/hazards.py", "cli/memory.py"}
-        | {"csb", "cli/program.py", "builder/search.py", "cli/searching.py"}
-        | {"frontend/operators/shape.py", "frontend/quantisation/export.py"},
+        | {
+            "emulator/firmware/scheduler.py",
+            "emulator/hardware/machine.py",
+            "emulator/hardware/convolution/arithmetic.py",
+        }
+        | {
+            "emulator/trace/player.py",
+            "experiments/vulnerability/table.py",
+            "compiler/builder/reference.py",
+            "compiler/builder/accuracy.py",
+        }
+        | {"analysis", "program/values.py", "report/document.py", "cli/memory.py"}
+        | {"registers", "cli/program.py", "compiler/builder/search.py", "cli/compile.py"}
+        | {"compiler/frontend/operators", "compiler/frontend/quantisation/export.py"},
         set(),
     ),
 }

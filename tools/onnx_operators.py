@@ -17,9 +17,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from nvdla.frontend import read
-from nvdla.frontend.importer import import_graph
-from nvdla.frontend.operators import FAMILIES, OPERATORS, Operator
+from nvdla.compiler.frontend import read
+from nvdla.compiler.frontend.importer import import_graph
+from nvdla.compiler.frontend.operators import FAMILIES, OPERATORS, Operator
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "onnx-operators.md"
 TARGETS = (
@@ -108,9 +108,11 @@ def placements(name: str) -> list[str]:
         return ["see below"] * len(TARGETS)
     words = []
     for config, precision in TARGETS:
-        rows = import_graph(model, config, precision).nodes
-        row = next(each for each in rows if each.op == name)
-        words.append(WORDS[row.placement])
+        found = []
+        for ranged in dict.fromkeys((True, precision != "fp16")):  # fp16 is the one that needs no calibration data
+            rows = import_graph(model, config, precision, ranged=ranged).nodes
+            found.append(WORDS[next(each for each in rows if each.op == name).placement])
+        words.append(found[0] if len(set(found)) == 1 else "with data")
     return words
 
 
@@ -118,10 +120,11 @@ def page() -> str:
     lines = [
         "# ONNX operators",
         "",
-        "What `nvdla compile` makes of each operator. `python -m tools.onnx_operators` writes this page from the",
-        "operators' own code. *yes*: on the accelerator; *moves*: nothing is computed, and elements are moved by the",
-        "layer that needs them elsewhere, if at all; *host*: onnxruntime, as a part of a package. The table is of one",
-        "small case each; the conditions below say what else is taken. An operator that is not here runs on the host.",
+        "This page lists the implementation of each operator by `nvdla compile`. It was made by",
+        "`python -m tools.onnx_operators`; do not edit. *yes*: on the accelerator; *moves*: nothing is computed, and",
+        "elements move only if a later layer needs another order; *host*: onnxruntime, as a part of a package; *with",
+        "data*: on the accelerator if calibration data show the range of the input, else on the host. The table shows",
+        "one small case per operator, the text below the conditions. Other operators run on the host.",
         "",
         "| operator | becomes | " + " | ".join(f"{config} {precision}" for config, precision in TARGETS) + " |",
         "|---|---|" + "---|" * len(TARGETS),
@@ -129,7 +132,7 @@ def page() -> str:
     for name in sorted(OPERATORS):
         lines.append(f"| {name} | {OPERATORS[name].note} | {' | '.join(placements(name))} |")
     for family in FAMILIES:
-        module = sys.modules[f"nvdla.frontend.operators.{family}"]
+        module = sys.modules[f"nvdla.compiler.frontend.operators.{family}"]
         about = inspect.getdoc(module) or ""
         lines += ["", f"## {family.capitalize()}"] + (["", about] if about.rstrip(".") != family.capitalize() else [])
         for group in _groups(family):

@@ -8,7 +8,7 @@ constants. Scales are the largest magnitudes of the case's own data. Classes:
 
 * exact: all on the accelerator; the emulator equals the integer reference, and the result is within two steps of its
   scale of what onnxruntime computes from the same quantised input.
-* noisy: all on the accelerator and equal to the integer reference, but several layers of 8 bits one behind the other
+* noisy: all on the accelerator and equal to the integer reference, but several layers of 8 bits in a row
   are more than two steps off (at most two for each layer).
 * tolerance (fp16): all on the accelerator, within 1 % of the result's largest magnitude.
 * folded: nothing is left to compute, the result is a constant.
@@ -33,11 +33,11 @@ import onnx
 from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 
-from nvdla.builder import quantize
+from nvdla.compiler.builder import quantize
+from nvdla.compiler.frontend import read
+from nvdla.compiler.frontend.compiler import Compiled, compile
+from nvdla.compiler.frontend.model import session
 from nvdla.errors import NvdlaError
-from nvdla.frontend import read
-from nvdla.frontend.compiler import Compiled, compile
-from nvdla.frontend.model import session
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 STEPS = 2.0
@@ -61,7 +61,7 @@ def cases() -> list[Any]:
 
 
 def data_of(case: Any, model: Any) -> tuple[list[Any], list[Any]]:
-    """Inputs and outputs of the first data set: arrays, None where one is no tensor."""
+    """Inputs and outputs of the first data set: arrays, None where one is not a tensor."""
     if case.data_sets:
         inputs, outputs = case.data_sets[0]
         return list(inputs), list(outputs)
@@ -122,7 +122,7 @@ def reference(model: Any, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def passes(model: Any, arrays: list[Any], expected: list[Any]) -> bool:
-    """Whether onnxruntime itself gives the suite's result."""
+    """Return whether onnxruntime itself gives the suite's result."""
     try:
         run = session(model, "case", optimise=False)
         feed = dict(zip([each.name for each in run.get_inputs()], arrays, strict=False))
@@ -173,7 +173,7 @@ def judge(case: Any, config: str, precision: str) -> Result | None:
         made.verdict, made.reason = verdict(compiled, loaded, feed, wanted)
     except NvdlaError as error:
         made.verdict, made.reason = "refused", str(error)
-    except Exception as error:  # a defect of ours: said, and the board goes on
+    except Exception as error:  # a defect of this project: reported, and the scoreboard continues
         made.reason = f"{type(error).__name__}: {error}"
     return made
 
@@ -219,7 +219,7 @@ def difference(found: np.ndarray, wanted: np.ndarray) -> float:
 
 
 def off(compiled: Compiled, feed: dict[str, np.ndarray], found: dict[str, np.ndarray]) -> str:
-    """What differs between the emulator and the integer reference; "" for nothing."""
+    """Difference between the emulator and the integer reference; "" for nothing."""
     if compiled.imported.precision == "fp16":
         return ""
     values = {**feed, **compiled.constants}
@@ -254,7 +254,7 @@ def rounded_input(compiled: Compiled, feed: dict[str, np.ndarray]) -> dict[str, 
     """The input as the accelerator gets it, in real numbers."""
     rounded = {name: np.array(array) for name, array in feed.items()}
     for part in compiled.parts:
-        for each in part.inputs:  # one input may be bound several times, in parts with scales of their own
+        for each in part.inputs:  # one input may be bound several times, in parts with separate scales
             if part.built is None or each.value not in feed:
                 continue
             images = part.images if feed[each.value].size % part.images == 0 else 1

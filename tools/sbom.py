@@ -3,7 +3,7 @@
     python tools/sbom.py [--wheel dist/nvdla-X.whl] [--output sbom.json]
 
 Lists nvdla and every package that it needs, directly or not, with the versions installed where this runs (a fresh
-environment with nothing but nvdla, for a release): name, version, license, package URL, who needs whom. Optional extras
+environment with nothing but nvdla, for a release): name, version, license, package URL, dependencies. Optional extras
 are left out. ``--wheel`` adds the checksum of the wheel that is released.
 """
 
@@ -36,7 +36,7 @@ def needs(distribution: metadata.Distribution) -> list[str]:
 
 
 def license_of(distribution: metadata.Distribution) -> list[dict[str, Any]]:
-    """What the package says of its license: an expression, or a name."""
+    """License of a package: an expression, or a name."""
     meta = distribution.metadata
     if meta.get("License-Expression"):
         return [{"expression": meta["License-Expression"]}]

@@ -1,4 +1,4 @@
-"""Writes the JSON form of the register maps and the configurations beside their YAML: ``python tools/tables.py``.
+"""Writes the JSON form of the register maps and the configurations next to their YAML: ``python tools/tables.py``.
 
 The YAML files are the source, for people; JSON is what the toolkit reads, fifty times faster. Tests compare both.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-HARDWARE = Path(__file__).resolve().parents[1] / "nvdla" / "hardware"
+HARDWARE = Path(__file__).resolve().parents[1] / "nvdla" / "emulator" / "hardware"
 
 
 def sources() -> list[Path]:

@@ -1,9 +1,9 @@
-"""Local response normalisation of int8, fast: the tables' answer comes from one table over all totals.
+"""Local response normalisation of int8, with one lookup table over all totals.
 
-What the lookup tables are asked with is a small whole number: the input converter's result has 9 bits, and a total is
-that number itself or the sum of at most nine of its squares, so at most 9 * 2**16. :class:`Answers` holds what
-:func:`nvdla.kernels.cdp.look_up` and ``choose`` answer to each total that can occur; after that all is a simple
-loop over contiguous numbers. Bounds that make the floating point exact:
+The index of the lookup tables is a small whole number. The input converter's result has 9 bits, and a total is that
+number or the sum of at most nine squares, so at most 9 * 2**16. :class:`Answers` contains the result of
+:func:`nvdla.kernels.cdp.look_up` and ``choose`` for every possible total. The rest is a simple loop over contiguous
+numbers. Bounds that make the floating point exact:
 
 * input converter: |x - offset| <= 255 times an int16 stays below 2**23, so p, p * 2**-shift and, where it is not
   far below one half anyway, p * 2**-shift + 0.5 fit float32's 24 bits;
@@ -15,17 +15,17 @@ loop over contiguous numbers. Bounds that make the floating point exact:
 from __future__ import annotations
 
 from math import copysign
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from nvdla.kernels.cdp import COUNTERS, SATURATED, CdpConverter, CdpFunction, CdpTable, Priority, choose, look_up
-from nvdla.kernels.fast.forms import FastForm
+from nvdla.kernels.fast.fast_paths import FastPath
 from nvdla.kernels.jit.compilation import njit
-from nvdla.kernels.jit.crew import share
-from nvdla.rounding import ceil_div
+from nvdla.kernels.jit.variants import in_pieces
+from nvdla.util.rounding import ceil_div
 
-FORM = FastForm(
+FAST_PATH = FastPath(
     "cdp_int8.normalise_int8",
     ("cdp.normalise",),
     "int8; totals of at most nine squares, of which the tables are asked beforehand",
@@ -42,8 +42,10 @@ EDGES = 4
 
 
 class Answers(NamedTuple):
-    """What the tables answer to the totals ``low``, ``low`` + 1 ... : the chosen value, int16, and what is counted:
-    counters[i] from ``edges[i - 1]`` on (float32; ``counters`` has one more)."""
+    """Results of the lookup tables for the totals ``low``, ``low`` + 1 ...: values (int16) and counters.
+
+    From the total ``edges[i - 1]`` on (float32), ``counters[i]`` counts; ``counters`` has one element more.
+    """
 
     low: int
     values: np.ndarray
@@ -52,7 +54,7 @@ class Answers(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """The converters and the function in the form of the loops; ``reach`` 0: no squares."""
+    """Parameters of the converters and the function; ``reach`` 0: no squares."""
 
     in_offset: np.float32
     in_factor: np.float32
@@ -136,7 +138,7 @@ def answers(
 def _convert_in(
     elements: np.ndarray, channels: int, padded: int, settings: Settings, x: np.ndarray, squares: np.ndarray
 ) -> None:
-    """The input converter; squares (or x itself). Channels behind the last one are 0."""
+    """Apply the input converter and compute the squares (or x itself). Channels after the last one are 0."""
     offset, factor, power = settings.in_offset, settings.in_factor, settings.reach > 0
     half, low, high = np.float32(0.5), np.float32(-256.0), np.float32(255.0)
     for i in range(elements.size):
@@ -153,10 +155,10 @@ def _convert_in(
 
 @njit(cache=True, nogil=True)
 def _sum_window(squares: np.ndarray, padded: int, reach: int, sums: np.ndarray) -> None:
-    """Sums over ``reach`` neighbours to either side; ``squares`` has HALO zeros at both ends.
+    """Sum ``reach`` adjacent squares on either side; ``squares`` has HALO zeros at both ends.
 
-    The neighbours are first taken without regard to where a pixel ends, then those of other pixels are taken off
-    again: all are whole numbers below 2**24.
+    The first pass ignores the ends of pixels, the second subtracts the squares of other pixels. Both are exact, since
+    all numbers are whole and below 2**24.
     """
     middle, left, right = squares[HALO:], squares[HALO - 1 :], squares[HALO + 1 :]
     if reach == 0:
@@ -256,7 +258,7 @@ def _pixels(
                     out[s, start + pixel, word] = gathered[pixel, s, word]
 
 
-@njit(cache=True, nogil=True)
+@in_pieces()
 def _piece(
     number: int,
     source: np.ndarray,
@@ -273,21 +275,16 @@ def _piece(
     _pixels(source, out, number * job, last, channels, settings, low, values, edges, counted[number])
 
 
-@njit(cache=True, nogil=True, shared=True)
-def _shared(crew: int, number: int, *arguments: Any) -> None:
-    share(crew, number, _piece, arguments)
-
-
 def normalise_int8(
     source: np.ndarray, out: np.ndarray, channels: int, settings: Settings, table: Answers
 ) -> np.ndarray:
-    """What :func:`nvdla.kernels.cdp.normalise` gives, of int8. ``out`` may be ``source``, or lie apart from it."""
+    """Compute :func:`nvdla.kernels.cdp.normalise` of int8. ``out`` is ``source`` or does not overlap it."""
     surfaces, height, width, atom = source.shape
     words = (surfaces, height * width, atom // WORD)
     job = max(1, JOB // (surfaces * atom))
     counted = np.zeros((ceil_div(words[1], job), EDGES + 1), np.int64)
     cubes = source.view(np.int64).reshape(words), out.view(np.int64).reshape(words)
-    _shared(len(counted), *cubes, job, channels, settings, table.low, table.values, table.edges, counted)
+    _piece(len(counted), *cubes, job, channels, settings, table.low, table.values, table.edges, counted)
     counters = np.zeros(COUNTERS, np.int64)
     *reached, counters[SATURATED] = counted.sum(axis=0)
     np.add.at(counters, table.counters, -np.diff([source.size, *reached, 0]))

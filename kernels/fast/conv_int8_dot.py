@@ -1,30 +1,31 @@
-"""Direct int8 convolution with the dot-product tile: the fast form of kernels.conv.
+"""Direct int8 convolution with the dot-product tile: the fast path of kernels.conv.
 
-The tile wants unsigned data, so the data cube is stored as ``x + 128`` and ``128 * sum(weights)`` is taken
-off every kernel's sum. All sums are exact modulo 2^32; they equal the true sums while those fit an int32, which holds
-up to :data:`MAX_TERMS` products a sum (128 * 128 * MAX_TERMS < 2^31).
+The tile needs unsigned data. So the data cube is stored as ``x + 128``, and ``128 * sum(weights)`` is subtracted from
+every kernel's sum. All sums are exact modulo 2^32; they equal the true sums while those fit an int32, which holds
+up to :data:`MAX_TERMS` products per sum (128 * 128 * MAX_TERMS < 2^31).
 """
 
 from __future__ import annotations
 
 import mmap
 from itertools import product
+from typing import Any
 
 import numpy as np
 
 from nvdla.kernels.fast.dot_layout import FLIP, KERNELS, PIXELS
 from nvdla.kernels.fast.dot_tile import available, dot_row, dot_tile
-from nvdla.kernels.fast.forms import FastForm
+from nvdla.kernels.fast.fast_paths import FastPath
 from nvdla.kernels.integers import pieces
-from nvdla.kernels.jit.compilation import njit, plain_work
-from nvdla.kernels.jit.crew import share
-from nvdla.kernels.jit.record import ALONE, JOINED, WAKING, Record, int8s, uint8s, words
-from nvdla.rounding import align, ceil_div
+from nvdla.kernels.jit.compilation import fallback_work, njit
+from nvdla.kernels.jit.recorded_calls import ALONE, JOINED, WAKING, RecordedCall, int8s, uint8s, words
+from nvdla.kernels.jit.variants import in_pieces, recorded
+from nvdla.util.rounding import align, ceil_div
 
-FORM = FastForm(
+FAST_PATH = FastPath(
     "conv_int8_dot.accumulate",
     ("conv.exact_sums",),
-    "int8; at most MAX_TERMS = 2^17 - 1 products a sum, so that an int32 holds every sum",
+    "int8; at most MAX_TERMS = 2^17 - 1 products per sum, so that an int32 holds every sum",
     "tests/kernels/test_conv_int8_dot.py",
 )
 
@@ -33,11 +34,11 @@ FLIP_SHORT, FLIP_LONG = np.int32(FLIP - (1 << 32)), np.int64((FLIP << 32 | FLIP)
 GROUP = 32
 SHARED_BYTES, WAKING_BYTES = 1 << 13, 1 << 20
 BLAS_PIXELS, BLAS_TERMS, BLAS_KERNELS = 1 << 8, 1 << 10, 1 << 10
-"""Sides of the matrices that BLAS gets at most: what is in use at a time stays below 8 MiB."""
+"""Largest sides of the matrices for BLAS: the working set stays below 8 MiB."""
 PIECE_BYTES = 1 << 12
 OWN_PAGES = 1 << 16
-BYTES_A_NANOSECOND = 4
-"""What is at least brought into order in the time."""
+BYTES_PER_NANOSECOND = 4
+"""Least rate of :func:`blocked_cubes`."""
 
 SOURCE, SOURCE_SIZE, SHAPE = range(3)
 STRIDES, TOP, LEFT, PAD, TARGET, IMAGES, BLOCKS, ROWS, WIDTH, DEPTH, PIECE_ROWS = 6, *range(9, 19)
@@ -58,15 +59,17 @@ __all__ = [
 
 
 def channel_group(channels: int) -> int:
-    """Channels that lie side by side in the data of :func:`blocked_cube`: all of a thin cube, else 32."""
+    """Return the number of contiguous channels in the data of :func:`blocked_cubes`: all of a thin cube, else 32."""
     return min(align(channels, 4), GROUP)
 
 
 def pack_weights(weights: np.ndarray, dilated: bool, group: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Weights (K, C, R, S) int8 -> (kernel blocks, taps, quads, 64 kernels, 4 bytes) and the correction (K',) int32.
+    """Pack weights (K, C, R, S) int8 to (kernel blocks, taps, quads, 64 kernels, 4 bytes), with the correction.
 
-    A tap is a kernel row of one channel group (its S * ``group`` bytes lie side by side in the data), or one position
-    of it when x is ``dilated``; one group holds all channels (rounded up to 4) unless said otherwise. The packed
+    The correction is (K',) int32.
+
+    A tap is a kernel row of one channel group (its S * ``group`` bytes are contiguous in the data), or one position
+    of it if x is ``dilated``. The default ``group`` is all channels (rounded up to 4). The packed
     array is 64-byte aligned; missing kernels and channels are zeros.
     """
     kernels, channels, rows, columns = weights.shape
@@ -89,7 +92,7 @@ def pack_weights(weights: np.ndarray, dilated: bool, group: int | None = None) -
 
 
 def _put_quads(part: np.ndarray, target: np.ndarray) -> None:
-    """Weights (K, R, S, C), contiguous, to (R, S, C / 4, K, 4): four channels at a time, and what is left."""
+    """Weights (K, R, S, C), contiguous, to (R, S, C / 4, K, 4): four channels at a time, and the remainder."""
     kernels, quads = len(part), part.shape[3] // 4
     if quads:
         words = np.ascontiguousarray(part[..., : 4 * quads]).view(np.uint32)
@@ -121,16 +124,25 @@ def aligned_copy(packed: np.ndarray) -> np.ndarray:
 
 
 def _aligned(shape: tuple[int, ...]) -> np.ndarray:
-    """What is large has pages of its own: it stays as long as the network, between what comes and goes."""
+    """Allocate an aligned array. Large ones get separate pages, since they live as long as the network."""
     size = int(np.prod(shape))
     raw = np.empty(size + 64, np.int8) if size < OWN_PAGES else np.frombuffer(mmap.mmap(-1, size), np.int8)
     start = -raw.ctypes.data % 64
     return raw[start : start + size].reshape(shape)
 
 
-@njit(cache=True, nogil=True)
-def _padded_row(y: int, cube: np.ndarray, top: int, left: int, pad_value: int, out: np.ndarray) -> None:
-    """Row ``y`` of :func:`padded_cube`."""
+@njit(nogil=True)
+def _rows(cube: np.ndarray, top: int, left: int, pad_value: int, out: np.ndarray) -> int:
+    return out.shape[0]
+
+
+@in_pieces(_rows)
+def padded_cube(y: int, cube: np.ndarray, top: int, left: int, pad_value: int, out: np.ndarray) -> None:
+    """Convert a feature cube (S, H, W, A) int8 to ``out`` (height, width, C') uint8 = value + 128, with padding.
+
+    Rows and columns outside the cube are ``pad_value``. Channels beyond the cube are undefined: their
+    weights are zeros.
+    """
     surfaces, rows, columns, atom = cube.shape
     width, stored_channels = out.shape[1:]
     fill = np.uint8((pad_value + 128) & 255)
@@ -149,22 +161,12 @@ def _padded_row(y: int, cube: np.ndarray, top: int, left: int, pad_value: int, o
                 out[y, x, base + a] = np.uint8(cube[s, source, column, a]) ^ np.uint8(128)
 
 
-@njit(cache=True, nogil=True, shared=True)
-def padded_cube(crew: int, cube: np.ndarray, top: int, left: int, pad_value: int, out: np.ndarray) -> None:
-    """Feature cube (S, H, W, A) int8 -> ``out`` (height, width, C') uint8 = value + 128, with the padding in place.
-
-    Rows and columns outside the cube hold ``pad_value``, channels that do not exist anything (the weights of these are
-    zeros).
-    """
-    share(crew, out.shape[0], _padded_row, (cube, top, left, pad_value, out))
-
-
-@padded_cube.plain(lambda cube, top, left, pad_value, out: cube.size + out.size)
-def _padded_cube_plain(cube: np.ndarray, top: int, left: int, pad_value: int, out: np.ndarray) -> None:
+@padded_cube.with_fallback(lambda cube, top, left, pad_value, out: cube.size + out.size)
+def _padded_cube_fallback(cube: np.ndarray, top: int, left: int, pad_value: int, out: np.ndarray) -> None:
     height, width, _ = out.shape
     out[:] = (pad_value + 128) & 255
     _, rows, columns, _ = cube.shape
-    # Of the cube, rows and columns first to last are seen: none where all that is computed lies in the padding.
+    # Visible rows and columns of the cube: none if the whole output is in the padding.
     y, x = max(-top, 0), max(-left, 0)
     bottom, right = max(min(rows, height - top), y), max(min(columns, width - left), x)
     shown = cube[:, y:bottom, x:right].transpose(1, 2, 0, 3)
@@ -175,8 +177,7 @@ def _padded_cube_plain(cube: np.ndarray, top: int, left: int, pad_value: int, ou
 
 @njit(cache=True, nogil=True)
 def _place_words(line: np.ndarray, atom: int, target: np.ndarray, group: int, count: int, flip: int) -> None:
-    """The first ``count`` words of every atom + 128 in each byte; ``atom`` and ``group``: words from one to the
-    next."""
+    """Copy the first ``count`` words of every atom, + 128 in each byte; ``atom`` and ``group``: strides in words."""
     for word in range(count):
         for x in range(line.size // atom):
             target[x * group + word] = line[x * atom + word] ^ flip
@@ -184,8 +185,10 @@ def _place_words(line: np.ndarray, atom: int, target: np.ndarray, group: int, co
 
 @njit(cache=True, nogil=True)
 def _place_four(flat: np.ndarray, start: int, apart: int, size: int, target: np.ndarray) -> None:
-    """Of four lines, ``apart`` bytes from one to the next, a word of each in turn, + 128 in each byte: all of a group
-    at once, which vectors can do."""
+    """Interleave the words of four lines, ``apart`` bytes from one to the next, + 128 in each byte.
+
+    A whole group at a time, so that the loop vectorises.
+    """
     first, second = flat[start : start + size].view(np.int64), flat[start + apart : start + apart + size].view(np.int64)
     start += 2 * apart
     third, fourth = flat[start : start + size].view(np.int64), flat[start + apart : start + apart + size].view(np.int64)
@@ -198,7 +201,7 @@ def _place_four(flat: np.ndarray, start: int, apart: int, size: int, target: np.
 
 @njit(cache=True, nogil=True)
 def _flipped(line: np.ndarray, out: np.ndarray) -> None:
-    """A line + 128. (A loop of its own from 0 on, over arrays of one length, becomes vectors.)"""
+    """Copy a line + 128. A separate loop from 0 on over arrays of equal length vectorises."""
     for i in range(out.size):
         out[i] = np.uint8(line[i]) ^ np.uint8(128)
 
@@ -216,7 +219,7 @@ def _blocked_row(
     out: np.ndarray,
     block: int,
 ) -> None:
-    """Row ``y`` of channel group ``block`` of one image of :func:`blocked_cubes`."""
+    """Convert row ``y`` of channel group ``block`` of one image of :func:`blocked_cubes`."""
     surfaces, rows, columns, atom = shape
     width, group = out.shape[3:]
     fill = np.uint8((pad_value + 128) & 255)
@@ -262,9 +265,15 @@ def _blocked_row(
                 target[at + a] = np.uint8(line[x * atom + a]) ^ np.uint8(128)
 
 
-@njit(cache=True, nogil=True)
-def _blocked_piece(number: int, address: int) -> None:
-    """Some rows of :func:`blocked_cubes`."""
+@njit(nogil=True)
+def _count(address: int) -> int:
+    record = words(address, FIELDS)
+    return pieces(record[IMAGES] * record[BLOCKS] * record[ROWS], record[PIECE_ROWS])
+
+
+@recorded(_count)
+def _block(number: int, address: int) -> None:
+    """Convert the rows of one piece of :func:`blocked_cubes`."""
     record = words(address, FIELDS)
     images, blocks, rows, width, group = record[IMAGES], record[BLOCKS], record[ROWS], record[WIDTH], record[DEPTH]
     flat = int8s(record[SOURCE], record[SOURCE_SIZE])
@@ -277,13 +286,6 @@ def _blocked_piece(number: int, address: int) -> None:
         _blocked_row(flat, shape, strides, image, row % rows, record[TOP], record[LEFT], record[PAD], out, row // rows)
 
 
-@njit(cache=True, nogil=True)
-def _block(crew: int, address: int) -> None:
-    record = words(address, FIELDS)
-    rows, height = record[IMAGES] * record[BLOCKS] * record[ROWS], record[PIECE_ROWS]
-    share(crew, pieces(rows, height), _blocked_piece, (address,))
-
-
 def blocked_cubes(
     flat: np.ndarray,
     shape: tuple[int, int, int, int],
@@ -292,28 +294,34 @@ def blocked_cubes(
     left: int,
     pad_value: int,
     out: np.ndarray,
-) -> Record:
-    """Feature cubes int8 -> ``out`` (images, channel groups, rows, columns, group) uint8 = value + 128, padded.
+) -> RecordedCall:
+    """Convert feature cubes int8 to ``out`` (images, channel groups, rows, columns, group) uint8 = value + 128, padded.
 
     Each cube has ``shape`` (S, H, W, A); image i's surface s has its line y at i * ``strides[0]`` + s * ``strides[1]``
     + y * ``strides[2]`` of ``flat``, int8. ``group`` is a multiple of 4 that A divides or that is at most A
-    (:func:`channel_group`). Channels that do not exist hold anything: their weights are zeros.
+    (:func:`channel_group`). Channels beyond the cube are undefined: their weights are zeros.
     """
     sharing = WAKING if out.size > WAKING_BYTES else JOINED if out.size > SHARED_BYTES else ALONE
     piece = max(1, PIECE_BYTES // (out.shape[3] * out.shape[4]))
     numbers = (flat.ctypes.data, flat.size, *shape, *strides, top, left, pad_value, out.ctypes.data, *out.shape, piece)
-    return Record(_block, numbers, (flat, out), sharing, out.size // BYTES_A_NANOSECOND)
+    return RecordedCall(_block, numbers, (flat, out), sharing, out.size // BYTES_PER_NANOSECOND)
 
 
 @njit(cache=True, nogil=True)
 def _chunk_of(out: np.ndarray) -> tuple[int, int]:
-    """Tiles of pixels that a piece of :func:`accumulate` has."""
+    """Return the tiles of pixels per piece of :func:`accumulate`, and all tiles."""
     tiles = pieces(out.shape[1], PIXELS)
     return max(1, min(16, tiles // 4)), tiles
 
 
-@njit(cache=True, nogil=True)
-def _accumulate_piece(
+@njit(nogil=True)
+def _accumulate_count(*arguments: Any) -> int:
+    chunk, tiles = _chunk_of(arguments[-1])
+    return arguments[4].shape[0] * pieces(tiles, chunk)
+
+
+@in_pieces(_accumulate_count)
+def accumulate(
     number: int,
     data: np.ndarray,
     pixels: np.ndarray,
@@ -323,7 +331,11 @@ def _accumulate_piece(
     correction: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Some tiles for one block of kernels."""
+    """Compute the sums of all kernels at all ``pixels``: ``out`` (S, P, A) int32, surface by surface.
+
+    ``data`` flat uint8; ``pixels`` (P,) and ``taps`` (T,) int64 byte offsets into it; ``packed`` and ``correction``
+    from :func:`pack_weights`. Kernels after the last surface of ``out`` are dropped.
+    """
     surfaces, count, atom = out.shape
     chunk, tiles = _chunk_of(out)
     chunks = pieces(tiles, chunk)
@@ -331,7 +343,7 @@ def _accumulate_piece(
     weights = packed[block].ctypes.data
     sums = np.empty((PIXELS, KERNELS), np.int32)
     first = block * KERNELS
-    wanted = min(KERNELS, surfaces * atom - first)
+    kernels = min(KERNELS, surfaces * atom - first)
     for tile in range(number % chunks * chunk, min(tiles, (number % chunks + 1) * chunk)):
         start = tile * PIXELS
         rows = min(PIXELS, count - start)
@@ -344,36 +356,11 @@ def _accumulate_piece(
             for row in range(rows):
                 at, to = where + 8 * row, sums[row].ctypes.data
                 dot_row(data.ctypes.data, at, taps.ctypes.data, taps.size, quads, weights, 0, to, 0)
-        for k in range(0, wanted, atom):
+        for k in range(0, kernels, atom):
             surface = (first + k) // atom
             for row in range(rows):
                 for a in range(atom):
                     out[surface, start + row, a] = sums[row, k + a] - correction[first + k + a]
-
-
-@njit(cache=True, nogil=True, shared=True)
-def accumulate(
-    crew: int,
-    data: np.ndarray,
-    pixels: np.ndarray,
-    taps: np.ndarray,
-    quads: int,
-    packed: np.ndarray,
-    correction: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    """Sums of all kernels at all ``pixels``: ``out`` (S, P, A) int32, surface by surface.
-
-    ``data`` flat uint8; ``pixels`` (P,) and ``taps`` (T,) int64 byte offsets into it; ``packed`` and ``correction``
-    from :func:`pack_weights`. Kernels behind the last surface of ``out`` are dropped.
-    """
-    chunk, tiles = _chunk_of(out)
-    share(
-        crew,
-        packed.shape[0] * pieces(tiles, chunk),
-        _accumulate_piece,
-        (data, pixels, taps, quads, packed, correction, out),
-    )
 
 
 def _accumulate_cost(
@@ -388,8 +375,8 @@ def _accumulate_cost(
     return packed.size + pixels.size * (4 * taps.size * quads + packed.size // 2)
 
 
-@accumulate.plain(_accumulate_cost)
-def _accumulate_plain(
+@accumulate.with_fallback(_accumulate_cost)
+def _accumulate_fallback(
     data: np.ndarray,
     pixels: np.ndarray,
     taps: np.ndarray,
@@ -398,10 +385,13 @@ def _accumulate_plain(
     correction: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """As products of matrices: of float32 by BLAS in the run of a large network, where it has one thread
-    (:func:`nvdla.threads.one_blas_thread`), of int32 otherwise. Modulo 2^32."""
+    """Compute :func:`accumulate` as products of matrices, modulo 2^32.
+
+    In the run of a large network float32 by BLAS with one thread (:func:`nvdla.kernels.threads.one_blas_thread`),
+    otherwise int32.
+    """
     surfaces, count, atom = out.shape
-    if plain_work.within_run:
+    if fallback_work.within_run:
         most, blocks = BLAS_KERNELS // atom, BLAS_KERNELS // KERNELS
         for block, first in enumerate(range(0, surfaces, most)):
             kernels = packed[block * blocks : (block + 1) * blocks]
@@ -417,8 +407,10 @@ def _accumulate_plain(
 def _large_product(
     data: np.ndarray, pixels: np.ndarray, taps: np.ndarray, quads: int, packed: np.ndarray, out: np.ndarray
 ) -> None:
-    """Exact: a product of int8 is at most 2^14, so that 2^10 of them have sums of at most 2^24, in whatever order.
-    The data are int8 again, so that there is no correction."""
+    """Compute exact sums by BLAS: a product of int8 is at most 2^14, so the sums of 2^10 of them are at most 2^24.
+
+    The data are converted back to int8, so the sums need no correction.
+    """
     surfaces, _, atom = out.shape
     out[:] = 0
     terms = max(1, BLAS_TERMS // (4 * quads))

@@ -1,4 +1,4 @@
-"""Convolution and SDP in one pass, int8: a tile's sums are processed while they lie in the first-level cache.
+"""Convolution and SDP in one pass, int8: a tile's sums are processed while they are in the first-level cache.
 
 Equal to :mod:`nvdla.kernels.fast.conv_int8_dot` followed by the integer pipeline of the SDP for the usual end of a
 convolution: X1 = per-channel ALU SUM, multiplier and shift, ReLU; X2 bypassed or the sum with a cube of int8 in memory
@@ -20,7 +20,7 @@ from nvdla.kernels.fast.dot_layout import (
     ALU,
     BOTTOM,
     DECIDES,
-    ENDING,
+    EPILOGUE,
     ESTIMATE,
     FACTOR,
     FACTORS,
@@ -44,14 +44,14 @@ from nvdla.kernels.fast.dot_layout import (
     WORDS,
 )
 from nvdla.kernels.fast.dot_tile import dot_narrow_tile, dot_row, dot_tile, finish
-from nvdla.kernels.fast.forms import FastForm
+from nvdla.kernels.fast.fast_paths import FastPath
 from nvdla.kernels.integers import pieces
 from nvdla.kernels.jit.compilation import njit
-from nvdla.kernels.jit.crew import share
-from nvdla.kernels.jit.record import ALONE, JOINED, WAKING, Record, words
-from nvdla.rounding import ceil_div
+from nvdla.kernels.jit.recorded_calls import ALONE, JOINED, WAKING, RecordedCall, words
+from nvdla.kernels.jit.variants import recorded
+from nvdla.util.rounding import ceil_div
 
-FORM = FastForm(
+FAST_PATH = FastPath(
     "conv_sdp_int8.convolution",
     ("conv.exact_sums", "conv.deliver", "sdp.x_and_convert"),
     "int8; sums_fit: sums and sums with the ALU operand fit an int32; X2 and Y bypassed",
@@ -62,27 +62,27 @@ INT32_LOW, INT32_HIGH = -(1 << 31), (1 << 31) - 1
 LARGEST_X2_SHIFT = 24
 SHARED_WORK = 1 << 19
 WAKING_WORK = 1 << 23
-"""Multiplications from which several threads pay: those that are awake (8 microseconds of work), and others (120)."""
+"""Least multiplications for awake workers (8 microseconds of work) and for waking others (120)."""
 
 
 PIECE_WORK = 1 << 19
-"""Multiplications of what a thread takes at a time, 2 microseconds of work: the last piece is waited for."""
+"""Multiplications per piece, 2 microseconds of work: the caller waits for the last piece."""
 ROWS_ALONE = 2
 """Rows at the end that are computed one by one: each takes a fourth of the time of a tile."""
 LARGEST_ERROR = 2.0**-9
-"""Of estimates: of numbers that lie anywhere, 1 in 256 would not be decided, more than one in a tile."""
+"""Largest useful error of an estimate: above it more than 1 in 256 numbers, over one per tile, stay undecided."""
 NOTHING = np.zeros(HALF, np.int8)
-"""X2's summand where there is none."""
-WORK_A_NANOSECOND = 64
-"""What a core multiplies at least in the time."""
+"""X2's summand if there is none."""
+WORK_PER_NANOSECOND = 64
+"""Least multiplications of a core per nanosecond."""
 
-DATA, PIXEL_PLACES, PIXEL_COUNT, TAPS, TAP_COUNT, QUADS, PACKED, BLOCKS, BLOCK_BYTES, ENDINGS, IN_32_BITS = range(11)
+DATA, PIXEL_PLACES, PIXEL_COUNT, TAPS, TAP_COUNT, QUADS, PACKED, BLOCKS, BLOCK_BYTES, EPILOGUES, IN_32_BITS = range(11)
 PIXEL_STRIDE, FLIPPED, IMAGES, IMAGE_STRIDE, IMAGE_SIZE, OUT_STRIDE, RESULTS = range(11, 18)
 OTHER, OTHER_PIXEL, OTHER_IMAGE, CHUNK, CHUNKS = range(18, 23)
 FIELDS = CHUNKS + 1
-"""The fields of a record: data, pixels, taps, weights, what the tiles of each block of kernels end with (addresses,
-with their sizes), whether 32 bits suffice for that; fields of :class:`Place`, results; X2's summand (address), what
-lies between its pixels and images; tiles of a chunk, chunks of an image."""
+"""Fields of a record: data, pixels, taps, weights, epilogues of each block of kernels (addresses, with their sizes),
+flag for an epilogue in 32 bits; fields of :class:`Place`, results; address of X2's summand, strides of its pixels and
+images; tiles per chunk, chunks per image."""
 
 
 class FusedStage(NamedTuple):
@@ -100,9 +100,11 @@ class FusedStage(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where results go and images lie, in bytes: surface s begins at s * ``surface_stride`` and holds ``atom`` bytes a
-    pixel, ``pixel_stride`` apart; image i of ``images`` begins at i * ``image_stride`` of the data (of which it takes
-    about ``image_size``) and i * ``out_stride`` of the results. ``flip``: :data:`~nvdla.kernels.fast.dot_layout.FLIP`
+    """Layout of results and images in bytes.
+
+    Surface s begins at s * ``surface_stride`` and contains ``atom`` bytes per pixel, ``pixel_stride`` apart. Image i of
+    ``images`` begins at i * ``image_stride`` of the data, occupies about ``image_size`` there, and begins at i *
+    ``out_stride`` of the results. ``flip``: :data:`~nvdla.kernels.fast.dot_layout.FLIP`
     for int8 data, 0 for data + 128.
     """
 
@@ -132,17 +134,18 @@ NO_SUMMAND = Summand(0, 0, 0, 0, INT32_LOW)
 
 
 def narrow_settings(stage: FusedStage) -> np.ndarray:
-    """How a tile can end: floor, ceiling, offset, scale, rounding, shift (int64), or an empty array where 32 bits do
-    not suffice.
+    """Return the settings of an epilogue in 32 bits, or an empty array if 32 bits do not suffice.
+
+    The settings: floor, ceiling, offset, scale, rounding, shift (int64).
 
     The converter rises with x, and its result stays at a rail beyond some x on either side. If the products up to
     there fit an int32, x can be limited to that range first and nothing is lost: so ``floor`` is the least x whose
-    product (and rounding) fits, which must give -128 unless ReLU's 0 lies above it; ``ceiling`` likewise gives 127.
+    product (and rounding) fits, which must give -128 unless ReLU's 0 is above it; ``ceiling`` likewise gives 127.
     """
     none = np.empty(0, np.int64)
     if stage.multiply or stage.scale <= 0 or stage.out_shift > 30:
         return none
-    # Without a shift nothing is rounded: twice the number halved, so that tiles need not tell the two apart.
+    # Without a shift nothing is rounded: twice the number halved, so that tiles need no second case.
     scale, shift = (stage.scale, stage.out_shift) if stage.out_shift else (2 * stage.scale, 1)
     half = 1 << shift - 1
     highest = (INT32_HIGH - half) // scale
@@ -163,42 +166,44 @@ def sums_fit(weights: np.ndarray, alu: np.ndarray) -> bool:
 
 
 class Multipliers(NamedTuple):
-    """What the sums of each kernel go through, (K',): ``alu`` int32, ``factors`` float64, and these times the
-    converter's, ``estimates`` float32."""
+    """Operands for the sums of each kernel, (K',).
+
+    ``alu`` int32; ``factors`` float64; ``estimates`` float32: the factors times the converter's.
+    """
 
     alu: np.ndarray
     factors: np.ndarray
     estimates: np.ndarray
 
 
-def _endings(
+def _epilogues(
     stage: FusedStage, narrow: np.ndarray, operands: Multipliers, place: Place, summand: Summand
 ) -> np.ndarray:
-    """What the tiles of each block of kernels end with, int64 (blocks, ENDING).
+    """Return the epilogues of the tiles of each block of kernels, int64 (blocks, EPILOGUE).
 
     Every number is exact in float64 (:mod:`nvdla.kernels.sdp`), so a product and a sum may be one instruction. The
     converter is monotone: X2's limits, converted, are limits of its result (at most 48 bits, exact, too).
     """
     first = np.arange(operands.alu.size // KERNELS) * KERNELS
-    endings = np.zeros((first.size, ENDING), np.int64)
-    wanted = np.minimum(place.surfaces * place.atom - first, KERNELS)
+    epilogues = np.zeros((first.size, EPILOGUE), np.int64)
+    used = np.minimum(place.surfaces * place.atom - first, KERNELS)
     for field, array in zip((ALU, FACTORS, ESTIMATE), operands, strict=True):
-        endings[:, field] = array.ctypes.data + array.itemsize * first
-    endings[:, FLOOR : FLOOR + narrow.size] = narrow
-    endings[:, HALVES], endings[:, WIDE] = wanted // HALF, place.atom >= WORDS
-    endings[:, ROW_STRIDE], endings[:, OTHER_STRIDE] = place.pixel_stride, summand.pixel_stride
+        epilogues[:, field] = array.ctypes.data + array.itemsize * first
+    epilogues[:, FLOOR : FLOOR + narrow.size] = narrow
+    epilogues[:, HALVES], epilogues[:, WIDE] = used // HALF, place.atom >= WORDS
+    epilogues[:, ROW_STRIDE], epilogues[:, OTHER_STRIDE] = place.pixel_stride, summand.pixel_stride
     half = np.arange(KERNELS // HALF)
-    channel = first[:, None] + HALF * np.where(half * HALF < wanted[:, None], half, half - half % 2)
+    channel = first[:, None] + HALF * np.where(half * HALF < used[:, None], half, half - half % 2)
     surface, byte = channel // place.atom, channel % place.atom
-    endings[:, PLACES : PLACES + half.size] = surface * place.surface_stride + byte
+    epilogues[:, PLACES : PLACES + half.size] = surface * place.surface_stride + byte
     if summand.surface_stride:
-        endings[:, OTHER_PLACES : OTHER_PLACES + half.size] = surface * summand.surface_stride + byte
-    _put_numbers(stage, summand, endings.view(np.float64))
-    return endings
+        epilogues[:, OTHER_PLACES : OTHER_PLACES + half.size] = surface * summand.surface_stride + byte
+    _put_numbers(stage, summand, epilogues.view(np.float64))
+    return epilogues
 
 
 def _put_numbers(stage: FusedStage, summand: Summand, fields: np.ndarray) -> None:
-    """The fields of endings, float64 (blocks, ENDING), that are numbers."""
+    """Set the float64 fields of the epilogues (blocks, EPILOGUE)."""
     scale, power = stage.scale * 2.0**-stage.out_shift, 2.0**summand.shift
     ends = [(limit - stage.offset) * scale for limit in (summand.low, INT32_HIGH)]
     numbers = {LOWEST: stage.low, POWER: power, FACTOR: scale, SHIFTED: stage.offset * scale}
@@ -209,7 +214,7 @@ def _put_numbers(stage: FusedStage, summand: Summand, fields: np.ndarray) -> Non
 
 
 def estimate_error(stage: FusedStage, summand: Summand) -> float:
-    """How far an estimate in float32 may be from the exact number before it is rounded; 1 where it is not of use.
+    """Return the largest error of an estimate in float32 before rounding; 1 if the estimate is not useful.
 
     With scale > 0 the exact number is t = ((z + other * 2^s) - offset) * c, where z is x * factor rounded and c the
     converter's factor. The estimate leaves out the first rounding (c / 2). Its operands and operations are rounded to
@@ -231,19 +236,19 @@ def estimate_error(stage: FusedStage, summand: Summand) -> float:
 
 @njit(cache=True, nogil=True)
 def _tiles(record: np.ndarray, image: int, first: int, last: int, block: int) -> None:
-    """Tiles ``first`` to ``last`` - 1 of kernel block ``block`` of one image."""
+    """Compute tiles ``first`` to ``last`` - 1 of kernel block ``block`` of one image."""
     sums = np.empty((NARROW_PIXELS, KERNELS), np.int32)
-    count, ending, in_32_bits = record[PIXEL_COUNT], record[ENDINGS] + 8 * ENDING * block, record[IN_32_BITS]
-    is_narrow = words(ending, ENDING)[HALVES] * HALF <= NARROW_VECTORS * WORDS and count >= NARROW_PIXELS
+    count, epilogue, in_32_bits = record[PIXEL_COUNT], record[EPILOGUES] + 8 * EPILOGUE * block, record[IN_32_BITS]
+    is_narrow = words(epilogue, EPILOGUE)[HALVES] * HALF <= NARROW_VECTORS * WORDS and count >= NARROW_PIXELS
     height = NARROW_PIXELS if is_narrow else PIXELS
     weights = record[PACKED] + block * record[BLOCK_BYTES]
     taps, tap_count, quads, flip = record[TAPS], record[TAP_COUNT], record[QUADS], record[FLIPPED]
     source = record[DATA] + image * record[IMAGE_STRIDE]
     begin = record[RESULTS] + image * record[OUT_STRIDE]
-    # Where a tile's rows go, and how far the next one is.
-    to, stride, end = (begin, record[PIXEL_STRIDE], ending) if in_32_bits else (sums.ctypes.data, 4 * KERNELS, 0)
+    # Destination of a tile's rows, and their stride.
+    to, stride, end = (begin, record[PIXEL_STRIDE], epilogue) if in_32_bits else (sums.ctypes.data, 4 * KERNELS, 0)
     for pixel in range(first * PIXELS, min(last * PIXELS, count), height):
-        # The last tile works on whole rows again, some of them twice, where that is less than what rows alone take.
+        # The last tile repeats some rows if this takes less time than single rows.
         left = count - pixel
         start = count - height if ROWS_ALONE < left < height <= count else pixel
         rows = min(height, count - start)
@@ -258,13 +263,21 @@ def _tiles(record: np.ndarray, image: int, first: int, last: int, block: int) ->
             dot_tile(source, where, taps, tap_count, quads, weights, flip, target, end)
         if not in_32_bits:
             other = record[OTHER] + image * record[OTHER_IMAGE] + start * record[OTHER_PIXEL]
-            finish(sums.ctypes.data, rows, ending, other, begin + start * record[PIXEL_STRIDE])
+            finish(sums.ctypes.data, rows, epilogue, other, begin + start * record[PIXEL_STRIDE])
 
 
-@njit(cache=True, nogil=True)
-def _job(number: int, address: int) -> None:
-    """Job ``number``: a chunk of an image for one block of kernels. What is larger stays in the cache: the weights of a
-    block, or the data of an image."""
+@njit(nogil=True)
+def _count(address: int) -> int:
+    record = words(address, FIELDS)
+    return record[BLOCKS] * record[IMAGES] * record[CHUNKS]
+
+
+@recorded(_count)
+def _convolve(number: int, address: int) -> None:
+    """Compute a chunk of an image for one block of kernels.
+
+    The order of the pieces keeps the larger operand in the cache: the weights of a block, or the data of an image.
+    """
     record = words(address, FIELDS)
     blocks, images, chunks, chunk = record[BLOCKS], record[IMAGES], record[CHUNKS], record[CHUNK]
     tiles = pieces(record[PIXEL_COUNT], PIXELS)
@@ -274,12 +287,6 @@ def _job(number: int, address: int) -> None:
     else:
         image, block = piece // blocks, piece % blocks
     _tiles(record, image, first, min(tiles, first + chunk), block)
-
-
-@njit(cache=True, nogil=True)
-def _convolve(crew: int, address: int) -> None:
-    record = words(address, FIELDS)
-    share(crew, record[BLOCKS] * record[IMAGES] * record[CHUNKS], _job, (address,))
 
 
 def convolution(
@@ -296,12 +303,12 @@ def convolution(
     place: Place,
     other: np.ndarray | None = None,
     summand: Summand = NO_SUMMAND,
-) -> Record:
-    """All kernels at all pixels of all images, straight to their surfaces.
+) -> RecordedCall:
+    """Compute all kernels at all pixels of all images, and write the results to their surfaces.
 
     ``data``, ``pixels``, ``taps``, ``quads``, ``packed`` as for ``conv_int8_dot.accumulate``; ``alu`` (K',) int32 is
     the ALU operand less the packing's correction, ``mul`` (K',) int32 the multiplier; ``narrow`` from
-    :func:`narrow_settings`. ``data`` may also be int8, as it lies in memory (``place.flip`` = FLIP). ``out`` is flat
+    :func:`narrow_settings`. ``data`` can also be int8 in its memory layout (``place.flip`` = FLIP). ``out`` is flat
     int8. ``other``, flat int8 and apart from ``out``, is the cube that X2 adds; then ``narrow`` is empty.
     """
     work = packed.size * pixels.size * place.images
@@ -313,14 +320,14 @@ def convolution(
         stage, summand = stage._replace(low=INT32_LOW), summand._replace(low=max(stage.low, summand.low))
     factors = mul * 2.0**-stage.shift if stage.multiply else np.ones(mul.size)
     operands = Multipliers(alu, factors, (factors * stage.scale * 2.0**-stage.out_shift).astype(np.float32))
-    endings = _endings(stage, narrow, operands, place, summand)
+    epilogues = _epilogues(stage, narrow, operands, place, summand)
     numbers = np.zeros(FIELDS, np.int64)
-    numbers[[DATA, PIXEL_PLACES, TAPS, PACKED]] = [each.ctypes.data for each in (data, pixels, taps, packed)]
-    numbers[[ENDINGS, RESULTS, OTHER]] = [each.ctypes.data for each in (endings, out, added)]
+    numbers[[DATA, PIXEL_PLACES, TAPS, PACKED]] = [array.ctypes.data for array in (data, pixels, taps, packed)]
+    numbers[[EPILOGUES, RESULTS, OTHER]] = [array.ctypes.data for array in (epilogues, out, added)]
     numbers[[PIXEL_COUNT, TAP_COUNT, QUADS]] = pixels.size, taps.size, quads
     numbers[[BLOCKS, BLOCK_BYTES, CHUNK, CHUNKS]] = len(packed), packed[0].size, chunk, ceil_div(tiles, chunk)
     numbers[[PIXEL_STRIDE, FLIPPED, IMAGES]] = place.pixel_stride, place.flip, place.images
     numbers[[IMAGE_STRIDE, IMAGE_SIZE, OUT_STRIDE]] = place.image_stride, place.image_size, place.out_stride
     numbers[[OTHER_PIXEL, OTHER_IMAGE, IN_32_BITS]] = summand.pixel_stride, summand.image_stride, narrow.size > 0
-    arrays = (data, pixels, taps, packed, operands, endings, out, added)
-    return Record(_convolve, numbers, arrays, sharing, work // WORK_A_NANOSECOND)
+    arrays = (data, pixels, taps, packed, operands, epilogues, out, added)
+    return RecordedCall(_convolve, numbers, arrays, sharing, work // WORK_PER_NANOSECOND)

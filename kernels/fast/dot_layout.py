@@ -1,5 +1,7 @@
-"""How a tile of int8 products lies in registers and memory, and with which numbers it ends: what
-:mod:`nvdla.kernels.fast.dot_tile` and the code that it stands for have in common."""
+"""Layout of a tile of int8 products in registers and memory, and the fields of its epilogue.
+
+:mod:`nvdla.kernels.fast.dot_tile` and :mod:`nvdla.kernels.fast.dot_code` share it.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +18,23 @@ ALU, FLOOR, CEILING, OFFSET, SCALE, ROUNDING, SHIFT, HALVES, WIDE, ROW_STRIDE, P
 NUMBERS = PLACES + KERNELS // HALF
 OTHER_STRIDE, FACTORS, LOWEST, POWER, FACTOR, SHIFTED, BOTTOM, TOP = range(NUMBERS, NUMBERS + 8)
 ESTIMATE, TIMES, DECIDES, OTHER_PLACES = range(NUMBERS + 8, NUMBERS + 12)
-ENDING = OTHER_PLACES + KERNELS // HALF
-"""Fields of what a tile ends with, ``ENDING`` numbers of 64 bits in all. Its first ``HALVES`` * 8 kernels go to
+EPILOGUE = OTHER_PLACES + KERNELS // HALF
+"""Fields of an epilogue, ``EPILOGUE`` numbers of 64 bits in total. The first ``HALVES`` * 8 kernels go to
 memory, row r to r * ``ROW_STRIDE``, words 8 h .. 8 h + 7 of it to the number at ``PLACES`` + h from there; with
-``WIDE`` there is an even number of halves, and both of a register lie side by side. In ``PLACES`` and ``OTHER_PLACES``
-the upper half of a register of which only the lower is wanted has the place of the lower.
+``WIDE`` the number of halves is even, and both halves of a register are contiguous. In ``PLACES`` and
+``OTHER_PLACES`` an unused upper half of a register has the place of the lower half.
 
 *In 32 bits*: a sum plus its kernel's number at address ``ALU`` (int32) is limited to ``FLOOR`` .. ``CEILING``, then
-``p = (x - OFFSET) * SCALE``, ``(p + ROUNDING - (1 if p < 0)) >> SHIFT`` clamped to int8: the caller sees to it that
-nothing leaves them.
+``p = (x - OFFSET) * SCALE``, ``(p + ROUNDING - (1 if p < 0)) >> SHIFT`` clamped to int8: the caller ensures
+that no number leaves 32 bits.
 
 *In float64*, as the fields ``LOWEST`` to ``TOP``, ``TIMES`` and ``DECIDES`` are: the sum plus ALU's number, times that
 at address ``FACTORS`` (float64), limited to ``LOWEST`` .. 2^31 - 1, rounded (halves away from zero), plus the other
 cube's int8 times ``POWER``, times ``FACTOR``, less ``SHIFTED``, limited to ``BOTTOM`` .. ``TOP``, rounded. The other
-cube's rows lie ``OTHER_STRIDE`` apart, halves of it at ``OTHER_PLACES``.
+cube's rows are ``OTHER_STRIDE`` apart, halves of it at ``OTHER_PLACES``.
 
 *Estimated in float32*, where ``DECIDES`` is more than 0: the sum plus ALU's number times the one at address
 ``ESTIMATE`` (float32), plus the other's number times ``TIMES``, less ``SHIFTED``, limited to ``BOTTOM`` .. ``TOP``. The
-nearest whole number is the result where none of a tile is further than ``DECIDES`` from its estimate; otherwise float64
-is asked.
+nearest whole number is the result where none of a tile is further than ``DECIDES`` from its estimate; otherwise
+float64 decides.
 """

@@ -2,7 +2,7 @@
 
 Four unsigned are multiplied by four signed bytes in each 32-bit word and the four products added to the word, without
 saturation; numba cannot find such instructions by itself, so the tile is emitted as LLVM IR
-(:mod:`nvdla.kernels.fast.dot_tile_code`, for compiled kernels only) with the set of them that
+(:mod:`nvdla.kernels.fast.dot_code`, for compiled kernels only) with the set of them that
 :mod:`nvdla.kernels.jit.processor` has found.
 """
 
@@ -15,23 +15,23 @@ from nvdla.kernels.jit.processor import SETS, VARIABLE, dot_instructions
 
 
 def available() -> bool:
-    """True where numba compiles for a processor that has such instructions, or those that were asked for."""
+    """Check whether numba compiles for a processor with (the requested) such instructions."""
     return dot_instructions() is not None
 
 
 def instructions() -> str:
-    """In words, for whoever asks by what instructions int8 products are computed."""
+    """Describe the instructions that compute int8 products."""
     chosen = dot_instructions()
     if chosen is not None:
         return SETS[chosen]
     return f"matrix products in floating point: no {', '.join(SETS)}, {VARIABLE}=none, or for another processor"
 
 
-dot_tile: Any = late("nvdla.kernels.fast.dot_tile_code:dot_tile")
+dot_tile: Any = late("nvdla.kernels.fast.dot_code:dot_tile")
 """The compiled kernel of a tile of int8 products."""
-dot_narrow_tile: Any = late("nvdla.kernels.fast.dot_tile_code:dot_narrow_tile")
+dot_narrow_tile: Any = late("nvdla.kernels.fast.dot_code:dot_narrow_tile")
 """The compiled kernel of a narrow tile of int8 products."""
-dot_row: Any = late("nvdla.kernels.fast.dot_tile_code:dot_row")
+dot_row: Any = late("nvdla.kernels.fast.dot_code:dot_row")
 """The compiled kernel of one row of int8 products."""
-finish: Any = late("nvdla.kernels.fast.dot_ending_code:finish")
-"""The compiled ending of a tile whose sums are in memory."""
+finish: Any = late("nvdla.kernels.fast.dot_code:finish")
+"""The compiled epilogue of a tile whose sums are in memory."""

@@ -4,8 +4,8 @@ The theorem is that of :mod:`nvdla.kernels.fast.fp16_pixels`; here one number of
 kernels, so that the rows of the multiplier are computed instead of looked up.
 
 **Rows.** Let v be the number of the data with the sign of the product, e a Booth digit of the weight's magnitude, and
-g = 1 where e v < 0, else 0. The low 16 bits of the row of digit i are those of ``(e v - g) 2^(2 i)``, and above them
-lie the bits of ``(e v - g) 2^(2 i - 16)`` below 2 i, and 1 - g at 2 i.
+g = 1 where e v < 0, else 0. The low 16 bits of the row of digit i are those of ``(e v - g) 2^(2 i)``. The bits above
+them are those of ``(e v - g) 2^(2 i - 16)`` below 2 i, and 1 - g at 2 i.
 
 *Proof.* CMAC makes a row of ``|e v|``, below 2^15, with a 1 at bit 16, and inverts these 17 bits where g = 1: since the
 complement of x is -x - 1, the lower 16 bits are those of e v - g, and bit 16 is 1 - g. Then it shifts the row left by
@@ -21,15 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.kernels.fast.forms import FastForm
+from nvdla.kernels.fast.fast_paths import FastPath
 from nvdla.kernels.fast.fp16_layout import EXPONENTS, MANTISSAS, VECTOR
 from nvdla.kernels.fp16_mac import ATOM, exponent_of, fp48_add, mantissa_of, nan_of
 from nvdla.kernels.integers import pieces
 from nvdla.kernels.jit.compilation import late, njit
-from nvdla.kernels.jit.crew import share
-from nvdla.rounding import align, ceil_div
+from nvdla.kernels.jit.thread_pool import share
+from nvdla.util.rounding import align, ceil_div
 
-FORM = FastForm(
+FAST_PATH = FastPath(
     "fp16_kernels.convolve",
     ("fp16_mac.convolve",),
     "always (the theorem of fp16_pixels, and that of its module)",
@@ -38,19 +38,19 @@ FORM = FastForm(
 
 PIXEL_TILE = 8
 GROUPS = 4
-"""Vectors of kernels that take the same numbers of the data one after the other."""
+"""Vectors of kernels that use the same numbers of the data in turn."""
 ENOUGH = 8
 """With fewer pieces each has one vector of kernels."""
 COST = 0.6
-"""Nanoseconds a product, measured."""
+"""Nanoseconds per product, measured."""
 NAN = 1 << 14
-"""Exponent of data that are no number."""
+"""Exponent of data that are NaN."""
 
-multiply_atom: Any = late("nvdla.kernels.fast.fp16_kernels_code:multiply_atom")
+multiply_atom: Any = late("nvdla.kernels.fast.fp16_code:multiply_atom")
 """The compiled sums of an atom's products in each kernel."""
-add_atoms: Any = late("nvdla.kernels.fast.fp16_accumulator_code:add_atoms")
+add_atoms: Any = late("nvdla.kernels.fast.fp16_code:add_atoms")
 """The compiled addition of an atom to an FP48 accumulator in each kernel."""
-deliver_fp32: Any = late("nvdla.kernels.fast.fp16_accumulator_code:deliver_fp32")
+deliver_fp32: Any = late("nvdla.kernels.fast.fp16_code:deliver_fp32")
 """The compiled delivery of accumulators."""
 
 
@@ -120,7 +120,7 @@ def _add_nans(nans: np.ndarray, nan: int, totals: np.ndarray, largest: np.ndarra
 
 @njit(cache=True, nogil=True)
 def _deliver(totals: np.ndarray, pixel: int, kernels: tuple[int, int], results: np.ndarray, out: np.ndarray) -> None:
-    """The accumulators of some ``kernels`` at one pixel to where they lie."""
+    """Write the accumulators of some ``kernels`` at one pixel to the output."""
     deliver_fp32(totals[0].ctypes.data, totals[1].ctypes.data, results.ctypes.data)
     atom = out.shape[2]
     for kernel in range(kernels[0], min(kernels[0] + VECTOR, kernels[1])):
@@ -176,7 +176,7 @@ def _piece(
 
 @njit(cache=True, nogil=True, shared=True)
 def _convolve(
-    crew: int,
+    pool: int,
     together: int,
     bits: np.ndarray,
     bases: np.ndarray,
@@ -191,7 +191,7 @@ def _convolve(
     count = pieces(bases.size, PIXEL_TILE) * pieces(packed.shape[0], together)
     any_nan = nans.max() >= 0
     arguments = (together, bits, mantissas, exponents, bases, offsets, used, packed, nans, any_nan, out)
-    share(crew, count, _piece, arguments)
+    share(pool, count, _piece, arguments)
 
 
 def convolve(
@@ -201,7 +201,7 @@ def convolve(
     packed: tuple[np.ndarray, np.ndarray],
     out: np.ndarray,
 ) -> None:
-    """What :func:`nvdla.kernels.fp16_mac.convolve` computes, with weights from this module's :func:`pack_weights`.
+    """Compute :func:`nvdla.kernels.fp16_mac.convolve` with weights from this module's :func:`pack_weights`.
 
     In every atom, places that hold nothing (offset -1) only follow those that hold something.
     """

@@ -4,22 +4,22 @@ CMAC shifts the two carry-save rows s, k of a Booth multiplier right before it a
 (:mod:`nvdla.kernels.fp16_mac`).
 
 **Theorem.** Let P be the exact product of two signed mantissas that are not 0, B = ``BIAS_ROWS``, and n the shift (0,
-4, ... 28). What the multiplier gives is ``(P >> n) + u - c``, where c is the carry out of bit n - 1 in the sum s + k,
-and u that in the sum P + B (both 0 for n = 0). u is 0 for n <= 16, c for n <= 4.
+4, ... 28). The multiplier's result is ``(P >> n) + u - c``. Here c is the carry out of bit n - 1 in the sum s + k, and
+u the same carry in the sum P + B (both 0 for n = 0). u is 0 for n <= 16, c for n <= 4.
 
-*Proof.* Every Booth row is non-negative, and without loss their sum is P + B: a row i holds at most 2^17 - 1, shifted
-by 2 i, so all eight, with the ones that complete the negative rows, are below 2^32, and a carry-save adder loses
-nothing where the sum fits. |P| < 2^28 (mantissas are below 2^14) leaves P + B in 0 .. 2^31. So s + k = P + B exactly,
-hence ``(s >> n) + (k >> n) = (P + B >> n) - c`` and ``(P + B >> n) = (P >> n) + (B >> n) + u``; the multiplier takes
-``B >> n`` off. The low 16 bits of B are 0, hence u. Of the low four bits, rows 0 to 2 alone have any, and the first
-adder's carry row has none at bit 0; each of the four adders that follow only moves carries on by one place, so that
-none is left there, hence c for n = 4. Products of zeros are masked, so that no shift of theirs is below 32.
-(tests/kernels/test_fp16_pixels.py compares all pairs of operands with the plain form.)
+*Proof.* Every Booth row is non-negative, and the exact sum of the rows is P + B. A row i is at most 2^17 - 1, shifted
+by 2 i. So all eight rows, with the ones that complete the negative rows, have a sum below 2^32, and a carry-save adder
+is exact if the sum fits. |P| < 2^28 (mantissas are below 2^14), so P + B is in 0 .. 2^31. So s + k = P + B exactly.
+Hence ``(s >> n) + (k >> n) = (P + B >> n) - c``, and ``(P + B >> n) = (P >> n) + (B >> n) + u``. The multiplier
+subtracts ``B >> n``. The low 16 bits of B are 0, hence u. Only rows 0 to 2 have any of the low four bits, and the first
+adder's carry row has none at bit 0. Each of the four adders that follow moves carries by one place, so none remains
+there, hence c for n = 4. Products of zeros are masked, so their shifts are at least 32.
+(tests/kernels/test_fp16_pixels.py compares all pairs of operands with :mod:`nvdla.kernels.fp16_mac`.)
 
 So c needs the carry-save tree of only the low 16 bits as long as n <= 16: a pixel in each 16 bits of a vector, whose
 rows are looked up in a table of the data by the weight's Booth digits. Larger shifts ask for the upper half, too, where
 they occur. The rest are products, shifts and sums of integers, exact in any order: four products are below 2^30.
-The compiled parts are written in LLVM's vectors (:mod:`nvdla.kernels.fast.fp16_pixels_code`), for any processor.
+The compiled parts are written in LLVM's vectors (:mod:`nvdla.kernels.fast.fp16_code`), for any processor.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.kernels.fast.forms import FastForm
+from nvdla.kernels.fast.fast_paths import FastPath
 from nvdla.kernels.fast.fp16_layout import DIGITS, HIGH_TABLE, LOW_TABLE, PIXELS, PLACES
 from nvdla.kernels.fp16_mac import ATOM, exponent_of, fp48_add, mantissa_of, nan_of
 from nvdla.kernels.integers import pieces
 from nvdla.kernels.jit.compilation import late, njit
-from nvdla.kernels.jit.crew import share
-from nvdla.rounding import align, ceil_div
+from nvdla.kernels.jit.variants import in_pieces
+from nvdla.util.rounding import align, ceil_div
 
-FORM = FastForm(
+FAST_PATH = FastPath(
     "fp16_pixels.convolve",
     ("fp16_mac.convolve",),
     "always (the theorem in its module)",
@@ -45,18 +45,18 @@ FORM = FastForm(
 
 KERNEL_TILE = 128
 COST = 0.5
-"""Nanoseconds a product, measured."""
+"""Nanoseconds per product, measured."""
 PLACE_COST, RESULT_COST = 8, 5
 """The same of a value of the data that is looked up, for each tile of kernels, and of a result that is delivered."""
-fill_tables: Any = late("nvdla.kernels.fast.fp16_pixels_code:fill_tables")
+fill_tables: Any = late("nvdla.kernels.fast.fp16_code:fill_tables")
 """The compiled filling of the tables of one place."""
-largest_exponents: Any = late("nvdla.kernels.fast.fp16_pixels_code:largest_exponents")
+largest_exponents: Any = late("nvdla.kernels.fast.fp16_code:largest_exponents")
 """The compiled search for the largest exponent of an atom in each pixel."""
-add_products: Any = late("nvdla.kernels.fast.fp16_pixels_code:add_products")
+add_products: Any = late("nvdla.kernels.fast.fp16_code:add_products")
 """The compiled sum of a few places' products in each pixel."""
-add_atoms: Any = late("nvdla.kernels.fast.fp16_accumulator_code:add_atoms")
+add_atoms: Any = late("nvdla.kernels.fast.fp16_code:add_atoms")
 """The compiled addition of an atom to an FP48 accumulator in each pixel."""
-deliver_fp32: Any = late("nvdla.kernels.fast.fp16_accumulator_code:deliver_fp32")
+deliver_fp32: Any = late("nvdla.kernels.fast.fp16_code:deliver_fp32")
 """The compiled delivery of the accumulators of each pixel."""
 
 
@@ -142,17 +142,17 @@ def gather(
     exponents: np.ndarray,
     nans: np.ndarray,
 ) -> bool:
-    """Decode one atom at PIXELS pixels; those behind the last hold zeros. Returns whether there is a NaN."""
+    """Decode one atom at PIXELS pixels, zeros after the last one. Return True if it contains a NaN."""
     nans[:] = -1
     count = min(PIXELS, bases.size - first)
     for place in range(offsets.size):
         for pixel in range(count):
             values[pixel] = bits[bases[first + pixel] + offsets[place]]
         decode(values, mantissas[place], exponents[place], nans)
-    found = False
+    has_nan = False
     for pixel in range(PIXELS):
-        found |= nans[pixel] >= 0
-    return found
+        has_nan |= nans[pixel] >= 0
+    return has_nan
 
 
 @njit(cache=True, nogil=True)
@@ -214,7 +214,7 @@ def atom_sums(
             )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
+@in_pieces()
 def _piece(
     number: int,
     bits: np.ndarray,
@@ -256,25 +256,6 @@ def _piece(
             out[k // group, first + pixel, k % group] = results[pixel]
 
 
-@njit(cache=True, nogil=True, shared=True)
-def _convolve(
-    crew: int,
-    bits: np.ndarray,
-    bases: np.ndarray,
-    offsets: np.ndarray,
-    used: np.ndarray,
-    words: np.ndarray,
-    mantissas: np.ndarray,
-    exponents: np.ndarray,
-    nans: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    pixel_tiles = pieces(bases.size, PIXELS)
-    kernel_tiles = pieces(words.shape[0], KERNEL_TILE)
-    arguments = (bits, bases, offsets, used, words, mantissas, exponents, nans, out)
-    share(crew, pixel_tiles * kernel_tiles, _piece, arguments)
-
-
 def convolve(
     bits: np.ndarray,
     bases: np.ndarray,
@@ -282,14 +263,15 @@ def convolve(
     packed: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
     out: np.ndarray,
 ) -> None:
-    """What :func:`nvdla.kernels.fp16_mac.convolve` computes, with weights from this module's :func:`pack_weights`.
+    """Compute :func:`nvdla.kernels.fp16_mac.convolve` with weights from this module's :func:`pack_weights`.
 
     In every atom, places that hold nothing (offset -1) only follow those that hold something.
     """
     used = (offsets.reshape(-1, ATOM) >= 0).sum(axis=1)
     kernels = len(packed[0])
     work = cost(bases.size, kernels) * int(used.sum()) + RESULT_COST * align(bases.size, PIXELS) * kernels
-    _convolve.for_work(work, bits, bases, offsets, used, *packed, out)
+    count = ceil_div(bases.size, PIXELS) * ceil_div(kernels, KERNEL_TILE)
+    _piece.for_work(work, count, bits, bases, offsets, used, *packed, out)
 
 
 def cost(pixels: int, kernels: int) -> float:

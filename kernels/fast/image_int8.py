@@ -1,8 +1,8 @@
-"""The lines of an image for int8 convolutions: the converter of CDMA as a table of what each byte becomes.
+"""Lines of an image for int8 convolutions, with the converter of CDMA as a lookup table per channel.
 
-An 8-bit channel has 256 values, so the converter, whatever its offset, scale and sign, is a table for each channel,
-filled by the converter itself (:meth:`nvdla.hardware.convolution.cdma.ImageSource.tables`). Where all that it does is
-to turn some bits round, and channels lie in memory in their order, a line is copied.
+An 8-bit channel has 256 values, so a table per channel replaces the converter with all its settings. The converter
+itself fills the table (:meth:`nvdla.emulator.hardware.convolution.cdma.ImageSource.tables`). If the table only inverts
+some bits, and the channels are in memory in their order, whole lines are copied.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nvdla.kernels.fast.forms import FastForm
+from nvdla.kernels.fast.fast_paths import FastPath
 from nvdla.kernels.integers import pieces
 from nvdla.kernels.jit.compilation import njit
-from nvdla.kernels.jit.crew import share
-from nvdla.kernels.jit.record import ALONE, JOINED, WAKING, Record, uint8s, words
+from nvdla.kernels.jit.recorded_calls import ALONE, JOINED, WAKING, RecordedCall, uint8s, words
+from nvdla.kernels.jit.variants import recorded
 
-FORM = FastForm(
+FAST_PATH = FastPath(
     "image_int8.image_lines",
-    ("conversion.convert_input",),
+    ("conv.convert_input",),
     "int8 from channels of 8 bits: the table has every byte",
     "tests/kernels/test_image_int8.py",
 )
@@ -32,8 +32,8 @@ HEIGHT, WIDTH, LEFT, LINE, TOP, FETCHED_PAD, PAD = range(7)
 TARGET, IMAGES, ROWS, COLUMNS, CHANNELS, TABLE, TURNED, PIECE_ROWS, KNOWN, PLANES = range(7, 17)
 PLANE_FIELDS = 4
 FIELDS = PLANES + MOST_CHANNELS * PLANE_FIELDS
-"""The fields of a record: those of :class:`Surroundings`, the result and its shape, the tables, the bits that are
-turned (-1: there is more to do), rows of a piece, channels of the image, those of :class:`Channel` of each."""
+"""Fields of a record: those of :class:`Surroundings`, the result and its shape, the tables, the inverted bits (-1: more
+than that is needed), rows per piece, channels of the image, and the fields of :class:`Channel` for each."""
 ZERO = 128
 
 
@@ -52,7 +52,7 @@ class Surroundings(NamedTuple):
 
 
 class Channel(NamedTuple):
-    """Where a channel's bytes lie: ``address`` of the first, bytes from one line, pixel and image to the next."""
+    """Layout of a channel: ``address`` of the first byte; strides of lines, pixels and images in bytes."""
 
     address: int
     line: int
@@ -95,8 +95,14 @@ def _row(record: np.ndarray, image: int, y: int, out: np.ndarray) -> None:
             out[(left + x) * channels + c] = table[base + line[x * stride]]
 
 
-@njit(cache=True, nogil=True)
-def _piece(number: int, address: int) -> None:
+@njit(nogil=True)
+def _count(address: int) -> int:
+    record = words(address, FIELDS)
+    return pieces(record[IMAGES] * record[ROWS], record[PIECE_ROWS])
+
+
+@recorded(_count)
+def _lines(number: int, address: int) -> None:
     record = words(address, FIELDS)
     rows, size = record[ROWS], record[COLUMNS] * record[CHANNELS]
     first = number * record[PIECE_ROWS]
@@ -104,15 +110,8 @@ def _piece(number: int, address: int) -> None:
         _row(record, at // rows, at % rows, uint8s(record[TARGET] + at * size, size))
 
 
-@njit(cache=True, nogil=True)
-def _lines(crew: int, address: int) -> None:
-    record = words(address, FIELDS)
-    rows, height = record[IMAGES] * record[ROWS], record[PIECE_ROWS]
-    share(crew, pieces(rows, height), _piece, (address,))
-
-
-def image_lines(around: Surroundings, channels: list[Channel], tables: np.ndarray, out: np.ndarray) -> Record:
-    """Images -> ``out`` (images, rows, columns, channels') uint8 = element + 128.
+def image_lines(around: Surroundings, channels: list[Channel], tables: np.ndarray, out: np.ndarray) -> RecordedCall:
+    """Convert images to ``out`` (images, rows, columns, channels') uint8 = element + 128.
 
     ``tables`` (channels, 256) int8: the element for each byte. ``around``'s pads are elements. Channels of ``out`` that
     the image lacks are 0.
@@ -125,13 +124,13 @@ def image_lines(around: Surroundings, channels: list[Channel], tables: np.ndarra
     numbers += [field for channel in channels[:known] for field in channel]
     numbers += [0] * (FIELDS - len(numbers))
     sharing = WAKING if out.size > WAKING_BYTES else JOINED if out.size > SHARED_BYTES else ALONE
-    return Record(_lines, numbers, (flipped, out), sharing, out.size)
+    return RecordedCall(_lines, numbers, (flipped, out), sharing, out.size)
 
 
 def _turned(tables: np.ndarray, channels: list[Channel], depth: int) -> int:
-    """The bits that a copy of whole lines turns round; -1 where that is not all."""
+    """Return the bits that a copy of whole lines inverts; -1 if a copy does not suffice."""
     first = channels[0]
-    in_order = all(each == first._replace(address=first.address + c) for c, each in enumerate(channels))
+    in_order = all(channel == first._replace(address=first.address + c) for c, channel in enumerate(channels))
     turned = int(tables[0, 0])
     same = np.array_equal(tables, np.broadcast_to(np.arange(256, dtype=np.uint8) ^ turned, tables.shape))
     return turned if in_order and same and len(channels) == depth == first.pixel else -1

@@ -1,14 +1,14 @@
 """SDP from memory to memory, int8: the weighted sum of two cubes, ReLU or not, and the output converter (a residual
 add; with one cube alone a copy to another scale).
 
-Where both weights are 1, there is no offset and 0 < scale / 2^shift < 1, shift <= 15, 16 bits suffice
-(:func:`short_scale`): the magnitude of the sum is at most 256, the scale brought to 2^15 is below that, and
-``(magnitude * scale >> 14) + 1 >> 1`` is the magnitude of the result, rounded as it should be.
+16 bits suffice if both weights are 1, the offset is 0, 0 < scale / 2^shift < 1 and shift <= 15 (:func:`short_scale`).
+Then the magnitude of the sum is at most 256, and the scale for a shift of 15 is below 2^15. So
+``(magnitude * scale >> 14) + 1 >> 1`` is the magnitude of the correctly rounded result.
 
-Else float32 is exact where both weights are 1: with |a + b - offset| * |scale| + 2^(shift-1) <= 2^24 the product and
-the product plus one half are whole multiples of 2^-shift that fit 24 bits, so rounding half away from zero is
-truncation after adding one half. :func:`fits` is that bound. Otherwise float64 is, as :mod:`nvdla.kernels.sdp` says,
-and the sum may only not saturate in the SDP: :func:`sum_fits`.
+Otherwise float32 is exact if both weights are 1 and |a + b - offset| * |scale| + 2^(shift-1) <= 2^24 (:func:`fits`).
+Then the product and the product plus one half are whole multiples of 2^-shift that fit 24 bits. So rounding half away
+from zero is truncation after the addition of one half. Otherwise float64 is exact (:mod:`nvdla.kernels.sdp`) while the
+sum does not saturate in the SDP (:func:`sum_fits`).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.kernels.fast.forms import FastForm
+from nvdla.kernels.fast.fast_paths import FastPath
 from nvdla.kernels.integers import pieces
 from nvdla.kernels.jit.compilation import late, njit
-from nvdla.kernels.jit.crew import share
-from nvdla.kernels.jit.record import ALONE, JOINED, WAKING, Record, int8s, words
+from nvdla.kernels.jit.recorded_calls import ALONE, JOINED, WAKING, RecordedCall, int8s, words
+from nvdla.kernels.jit.variants import recorded
 
-add_shorts: Any = late("nvdla.kernels.fast.sdp_int8_add_code:add_shorts")
+add_shorts: Any = late("nvdla.kernels.fast.dot_code:add_shorts")
 """The compiled sum in 16 bits."""
 
-FORM = FastForm(
+FAST_PATH = FastPath(
     "sdp_int8_add.addition",
     ("sdp.x_and_convert",),
     "int8; sum_fits: the weighted sum does not saturate in the SDP; 16 bits where short_scale, float32 where fits, "
@@ -37,7 +37,7 @@ FORM = FastForm(
 LARGEST_SUM = 256
 CHUNK = 1 << 13
 SHARED_SIZE, WAKING_SIZE = 1 << 16, 1 << 20
-ELEMENTS_A_NANOSECOND = 8
+ELEMENTS_PER_NANOSECOND = 8
 
 FIRST, SECOND, OUT, STRIDES, IMAGE_STRIDES = 0, 1, 2, 3, 6
 LENGTH, ROWS, IMAGES, OFFSET, SCALE, SHIFT, WEIGHTS, RELU = 9, 10, 11, 12, 13, 14, 15, 17
@@ -53,9 +53,9 @@ def fits(offset: int, scale: int, shift: int) -> bool:
 
 
 def short_scale(offset: int, scale: int, shift: int) -> int:
-    """The scale that goes with a shift of 15, where 16 bits give every result exactly; 0 where they do not."""
-    wanted = scale << 15 - shift if shift <= 15 else 0
-    return wanted if offset == 0 and 0 < wanted < 1 << 15 else 0
+    """Return the scale for a shift of 15 if 16 bits give every result exactly, else 0."""
+    short = scale << 15 - shift if shift <= 15 else 0
+    return short if offset == 0 and 0 < short < 1 << 15 else 0
 
 
 def sum_fits(weights: tuple[int, int]) -> bool:
@@ -76,7 +76,7 @@ def _add(first: np.ndarray, second: np.ndarray, floor: float, offset: float, fac
 
 @njit(cache=True, nogil=True)
 def _places(number: int, record: np.ndarray) -> tuple[int, int, int, int]:
-    """Where piece ``number`` lies: its elements, addresses of both operands and the result."""
+    """Return the elements of piece ``number`` and the addresses of both operands and the result."""
     length, rows = record[LENGTH], record[ROWS]
     chunks = pieces(length, CHUNK)
     line, start = number // chunks, number % chunks * CHUNK
@@ -87,13 +87,14 @@ def _places(number: int, record: np.ndarray) -> tuple[int, int, int, int]:
     return min(length - start, CHUNK), a, b, c
 
 
-@njit(cache=True, nogil=True)
-def _pieces(record: np.ndarray) -> int:
+@njit(nogil=True)
+def _count(address: int) -> int:
+    record = words(address, FIELDS)
     return record[IMAGES] * record[ROWS] * pieces(record[LENGTH], CHUNK)
 
 
-@njit(cache=True, nogil=True)
-def _add_piece(number: int, address: int) -> None:
+@recorded(_count)
+def _add_all(number: int, address: int) -> None:
     record = words(address, FIELDS)
     n, a, b, c = _places(number, record)
     if record[SHORT_SCALE]:
@@ -101,11 +102,6 @@ def _add_piece(number: int, address: int) -> None:
         n, a, b, c = n - done, a + done, b + done, c + done
     floor, offset = np.float32(0 if record[RELU] else -LARGEST_SUM), np.float32(record[OFFSET])
     _add(int8s(a, n), int8s(b, n), floor, offset, np.float32(record[SCALE] * 2.0 ** -record[SHIFT]), int8s(c, n))
-
-
-@njit(cache=True, nogil=True)
-def _add_all(crew: int, address: int) -> None:
-    share(crew, _pieces(words(address, FIELDS)), _add_piece, (address,))
 
 
 @njit(cache=True, nogil=True)
@@ -125,18 +121,13 @@ def _add_weighted(
         out[i] = np.int8(np.int32(y + (0.5 if y >= 0.0 else -0.5)))
 
 
-@njit(cache=True, nogil=True)
-def _weighted_piece(number: int, address: int) -> None:
+@recorded(_count)
+def _add_weighted_all(number: int, address: int) -> None:
     record = words(address, FIELDS)
     n, a, b, c = _places(number, record)
     weights = (np.float64(record[WEIGHTS]), np.float64(record[WEIGHTS + 1]))
     floor, offset = 0.0 if record[RELU] else -float(1 << 31), np.float64(record[OFFSET])
     _add_weighted(int8s(a, n), int8s(b, n), weights, floor, offset, record[SCALE] * 2.0 ** -record[SHIFT], int8s(c, n))
-
-
-@njit(cache=True, nogil=True)
-def _add_weighted_all(crew: int, address: int) -> None:
-    share(crew, _pieces(words(address, FIELDS)), _weighted_piece, (address,))
 
 
 def addition(
@@ -151,7 +142,7 @@ def addition(
     weights: tuple[int, int] = (1, 1),
     images: int = 1,
     image_strides: tuple[int, int, int] = (0, 0, 0),
-) -> Record:
+) -> RecordedCall:
     """``out = ((max(first * w0 + second * w1, 0 if relu) - offset) * scale >> shift)`` clamped to int8.
 
     All three are flat int8: ``rows`` runs of ``length`` elements, ``strides`` apart in each of them, for each of
@@ -160,8 +151,8 @@ def addition(
     """
     is_plain, size = weights == (1, 1) and fits(*converter), images * rows * length
     sharing = WAKING if size > WAKING_SIZE else JOINED if size > SHARED_SIZE else ALONE
-    numbers = [each.ctypes.data for each in (first, second, out)]
+    numbers = [array.ctypes.data for array in (first, second, out)]
     numbers += [*strides, *image_strides, length, rows, images, *converter, *weights, relu]
     numbers.append(short_scale(*converter) if weights == (1, 1) else 0)
-    kernel, pace = (_add_all, ELEMENTS_A_NANOSECOND) if is_plain else (_add_weighted_all, 1)
-    return Record(kernel, numbers, (first, second, out), sharing, size // pace)
+    kernel, pace = (_add_all, ELEMENTS_PER_NANOSECOND) if is_plain else (_add_weighted_all, 1)
+    return RecordedCall(kernel, numbers, (first, second, out), sharing, size // pace)

@@ -1,3 +1,3 @@
 """Compiling kernels and keeping them compiled."""
 
-__all__ = ["cache_folder", "compilation", "cores", "crew"]
+__all__ = ["cache_folder", "compilation", "processor", "thread_pool"]

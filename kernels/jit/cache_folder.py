@@ -1,13 +1,13 @@
-"""Where compiled kernels are kept, and who may write there.
+"""Directory of the compiled kernels, and the check of its permissions.
 
-What lies in the cache is machine code that the next process loads and runs, so a folder is only used if nobody but
-its owner can put something into it, and its owner is this user. In this order:
+The cache contains machine code that the next process loads and runs. So a directory is used only if this user owns it
+and no other user can write to it. The candidates, in this order:
 
 1. ``NVDLA_CACHE_DIR`` (or ``NUMBA_CACHE_DIR``), where it is set;
-2. ``__pycache__`` beside the kernels, from which Python runs code anyway;
-3. ``nvdla/kernels`` below the user's cache folder (``XDG_CACHE_HOME``, ``~/.cache``; ``LOCALAPPDATA`` on Windows).
+2. ``__pycache__`` next to the kernels, from which Python runs code anyway;
+3. ``nvdla/kernels`` below the user's cache directory (``XDG_CACHE_HOME``, ``~/.cache``; ``LOCALAPPDATA`` on Windows).
 
-None of them: kernels are compiled anew in every process.
+Without a usable candidate, every process compiles its kernels again.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parents[1]
-"""The folder of the kernels."""
+"""The directory of the kernels."""
 
 
 @cache
 def cache_folder() -> Path | None:
-    """The folder of this process; it exists, and is safe. None where there is none."""
+    """Return the existing, safe cache directory of this process, or None."""
     for variable in ("NVDLA_CACHE_DIR", "NUMBA_CACHE_DIR"):
         if os.environ.get(variable):
             named = Path(os.environ[variable]).absolute() / _installation()
@@ -39,7 +39,7 @@ def cache_folder() -> Path | None:
 
 
 def _installation() -> str:
-    """A name for this copy of the kernels, since copies may share the user's folder."""
+    """Return a name for this copy of the kernels, since copies may share the user's directory."""
     return hashlib.sha256(str(HERE).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
@@ -54,13 +54,13 @@ def _user_folder() -> Path:
 
 
 def _usable(folder: Path) -> str:
-    """Why a folder (made here, private, if it is missing) cannot be used; "" if it can."""
+    """Create the directory, private, if it is missing; return the reason that it cannot be used, or ""."""
     try:
         reason = _unsafe(folder)
         if reason:
             return reason
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        reason = _unsafe(folder)  # again: somebody else may have been faster
+        reason = _unsafe(folder)  # again: another process may have created it meanwhile
         if not reason and not os.access(folder, os.W_OK | os.X_OK):
             reason = f"{folder} is not writable"
         return reason
@@ -69,24 +69,24 @@ def _usable(folder: Path) -> str:
 
 
 def _unsafe(folder: Path) -> str:
-    """Who else could put files into the folder, or put another folder in its place. Links are followed."""
+    """Return which other user could write to the directory or replace it, or "". Follow links."""
     if not hasattr(os, "geteuid"):  # Windows: the user's profile has its own access lists
         return ""
     folder = Path(os.path.realpath(folder))
     for place in (folder, *folder.parents):
         try:
-            found = place.stat()
+            status = place.stat()
         except FileNotFoundError:
             continue
-        shared = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        if found.st_uid not in (os.geteuid(), 0) or (place == folder and found.st_uid != os.geteuid()):
-            return f"{place} belongs to user {found.st_uid}"
-        if shared and (place == folder or not found.st_mode & stat.S_ISVTX):
-            return f"{place} can be written by others (mode {stat.S_IMODE(found.st_mode):04o})"
+        shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if status.st_uid not in (os.geteuid(), 0) or (place == folder and status.st_uid != os.geteuid()):
+            return f"{place} belongs to user {status.st_uid}"
+        if shared and (place == folder or not status.st_mode & stat.S_ISVTX):
+            return f"{place} can be written by others (mode {stat.S_IMODE(status.st_mode):04o})"
     return ""
 
 
 def kept_kernels() -> list[Path]:
-    """The files of compiled kernels in the folder of this process."""
+    """Return the files of compiled kernels in the directory of this process."""
     folder = cache_folder()
     return [] if folder is None else sorted(folder.glob("*.kernel"))

@@ -1,22 +1,24 @@
-"""``njit`` for the kernels of this package: compiled by numba, but not before that pays.
+"""``njit`` for the kernels of this package, which delays compilation by numba until it pays.
 
-To import numba takes a quarter of a second, to load the first kernel as long again, to compile one up to a second. A
-small network is through before that with numpy, and the first run of a large one with numpy and BLAS. So a kernel may
-have a *plain form*: numpy only, the same results to the last bit (tests/kernels/test_plain_forms.py compares them). It
-is taken until the kernel is compiled, and only as long as all plain forms of the process have done little work
-(:data:`PLAIN_WORK`), or in runs for which :class:`PlainWork` has room; whatever runs often or on much data is compiled.
-A kernel without a plain form is compiled, or taken from the cache (:mod:`nvdla.kernels.jit.kernel_cache`), when it is
-called first.
+The import of numba takes a quarter of a second, the first load of a kernel as long again, a compilation up to a second.
+numpy finishes a small network, and the first run of a large one, in less time. So a kernel can have a *fallback* that
+uses only numpy and gives identical results (tests/kernels/test_fallbacks.py compares them).
 
-What keeps compilation short: loops instead of assignments from slice to slice (for those numba compiles its text
-functions, for the message of an error: a second), few specialisations. ``parallel=True`` is not used: work is shared by
-the crew.
+The fallback runs until the kernel is compiled, within a limit on the fallback work of the process
+(:data:`FALLBACK_WORK`) or in a run that :class:`FallbackWork` admits. Beyond that limit the kernel is compiled. A
+kernel without a fallback is compiled, or loaded from the cache (:mod:`nvdla.kernels.jit.kernel_cache`), by its first
+call.
+
+Two rules keep compilation short: use loops instead of assignments between slices (for these numba also compiles the
+text functions of its error message, which takes a second), and few specialisations. ``parallel=True`` is not used: the
+thread pool shares the work.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import os
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -24,31 +26,41 @@ from contextlib import contextmanager
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 from nvdla.kernels.jit.cache_folder import cache_folder, kept_kernels
-from nvdla.kernels.jit.readied import listen, readied
+from nvdla.kernels.jit.kernel_times import kernel_times, listen
 
-PLAIN_WORK = 1 << 23
-"""What a process does in plain forms at most, in steps of about a nanosecond, besides whole runs."""
-PLAIN_RUNS, PLAIN_RUNS_UNKEPT = 500_000_000, 3_000_000_000
-"""What first runs take in plain forms at most: about what it takes to load the kernels of a large network; where none
-is kept a fraction of what it takes to compile them."""
+FALLBACK_WORK = 1 << 23
+"""Limit of a process's fallback work outside of admitted runs, in nanoseconds."""
+FALLBACK_RUNS, FALLBACK_RUNS_UNCACHED = 500_000_000, 3_000_000_000
+"""Limit of fallback work in first runs, in nanoseconds: about the time to load the kernels of a large network, or, with
+an empty cache, a fraction of the time to compile them."""
 OWN_THREADS = "nvdla-"
-"""How the names of the toolkit's own threads begin, which do not fork."""
+"""Prefix of the names of the toolkit's own threads, which do not fork."""
 WORTH_WAKING = 200_000
-"""Nanoseconds of work for which sleeping helpers are woken: it takes them 50,000 until they are there."""
+"""Least work, in nanoseconds, for which sleeping workers are woken; a wake-up takes 50,000."""
 
 _lock = threading.RLock()
 _thread = threading.local()
 
 
-class PlainWork:
-    """The work that plain forms may still do in this process."""
+def _after_fork() -> None:
+    """Replace the lock: the thread that held it does not exist in the child."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class FallbackWork:
+    """Work that fallbacks can still do in this process."""
 
     def __init__(self, left: int) -> None:
         self.left = left
         self._runs: int | None = None
 
     def take(self, cost: int) -> bool:
-        """True, and so much less is left, where that much was left, and within :meth:`run`."""
+        """Admit a call if enough work is left, or within :meth:`run`; return whether it is admitted."""
         if self.within_run:
             return True
         if cost > self.left:
@@ -57,12 +69,15 @@ class PlainWork:
         return True
 
     def take_run(self, cost: int) -> bool:
-        """Whether a whole run of a network may be done in plain forms: not where Python has other threads. numpy's BLAS
-        hangs, or is ended by the C library, in a process that forks while it is at work in another thread."""
-        if sum(not each.name.startswith(OWN_THREADS) for each in threading.enumerate()) > 1:
+        """Check whether fallbacks can do a whole run of a network.
+
+        They cannot if Python has other threads: numpy's BLAS hangs, or the C library ends it, in a process that forks
+        while another thread uses it.
+        """
+        if sum(not thread.name.startswith(OWN_THREADS) for thread in threading.enumerate()) > 1:
             return False
         if self._runs is None:
-            self._runs = PLAIN_RUNS if kept_kernels() else PLAIN_RUNS_UNKEPT
+            self._runs = FALLBACK_RUNS if kept_kernels() else FALLBACK_RUNS_UNCACHED
         if cost > self._runs:
             return False
         self._runs -= cost
@@ -70,41 +85,43 @@ class PlainWork:
 
     @property
     def within_run(self) -> bool:
-        """Whether the calling thread is in a run that was taken."""
-        return getattr(_thread, "plain", False)
+        """True in a thread that is within :meth:`run`."""
+        return getattr(_thread, "fallback", False)
 
     @contextmanager
     def run(self) -> Iterator[None]:
-        """A run that was taken: the calling thread's kernels with plain forms do it by these."""
-        _thread.plain = True
+        """Use the fallbacks of the calling thread's kernels within an admitted run."""
+        _thread.fallback = True
         try:
             yield
         finally:
-            _thread.plain = False
+            _thread.fallback = False
 
     def end(self) -> None:
-        """No plain form is taken from now on."""
+        """Use no fallback from now on."""
         self.left = self._runs = 0
 
 
-plain_work = PlainWork(PLAIN_WORK)
+fallback_work = FallbackWork(FALLBACK_WORK)
 
 
 class Late:
-    """Stands in a kernel's module for what only compiled code needs, and what would import numba: ``place`` is
-    "module:name"."""
+    """Placeholder in a kernel's module for an object that only compiled code needs and that imports numba.
+
+    ``place`` is "module:name".
+    """
 
     def __init__(self, place: str) -> None:
         self.place = place
 
     def find(self) -> Any:
-        """What it stands for."""
+        """Import and return the object."""
         module, _, name = self.place.partition(":")
         return getattr(importlib.import_module(module), name)
 
 
 def late(place: str) -> Any:
-    """What is there, imported when a kernel that needs it is compiled; a :class:`Late` until then."""
+    """Return a :class:`Late`; the compilation of a kernel that needs the object replaces it."""
     return Late(place)
 
 
@@ -115,52 +132,61 @@ R = TypeVar("R")
 class Kernel(Generic[P, R]):
     """A function on arrays and numbers, compiled on demand. ``py_func`` is the function itself.
 
-    One that is ``shared`` takes the handle of the crew first, which calls from Python leave out
-    (:mod:`nvdla.kernels.jit.crew`).
+    The first parameter of a ``shared`` kernel is the handle of the thread pool, which calls from Python omit
+    (:mod:`nvdla.kernels.jit.thread_pool`). ``recorded``: the same work as a recorded kernel
+    (:mod:`nvdla.kernels.jit.variants`).
     """
 
     def __init__(self, function: Callable[..., R], options: dict[str, Any], cached: bool, shared: bool = False) -> None:
         functools.update_wrapper(self, function)
         self.py_func = function
-        self.plain_form: Callable[..., R] | None = None
+        self.fallback: Callable[..., R] | None = None
         self._cost: Callable[..., int] | None = None
         self._options = options
         self._cached = cached
         self._compiled: Any = None
         self._called: Any = None
         self._shared = shared
+        self.recorded: Kernel[..., None] | None = None
 
     def __call__(self, *args: P.args, **named: P.kwargs) -> R:
-        if self._compiled is None and self.plain_form and self._cost and plain_work.take(self._cost(*args, **named)):
-            return self.plain_form(*args, **named)
-        return self.compiled_form(*args, **named)
+        fallback = self._chosen_fallback(*args, **named)
+        return self.call_compiled(*args, **named) if fallback is None else fallback(*args, **named)
 
-    def compiled_form(self, *args: P.args, **named: P.kwargs) -> R:
-        """The result of a call, never by the plain form."""
+    def _chosen_fallback(self, *args: P.args, **named: P.kwargs) -> Callable[..., R] | None:
+        if self._compiled is None and self.fallback and self._cost and fallback_work.take(self._cost(*args, **named)):
+            return self.fallback
+        return None
+
+    def call_compiled(self, *args: P.args, **named: P.kwargs) -> R:
+        """Call the compiled kernel, never the fallback."""
         compiled = self._compiled or self.compiled
-        result = compiled(helpers.handle(True), *args, **named) if self._shared else compiled(*args, **named)
+        result = compiled(pool_access.handle(True), *args, **named) if self._shared else compiled(*args, **named)
         return cast(R, result)
 
     def joined(self, *args: P.args, **named: P.kwargs) -> R:
-        """:meth:`compiled_form` of a shared kernel with the helpers that are awake: for too little work to wake one."""
-        return cast(R, (self._compiled or self.compiled)(helpers.handle(False), *args, **named))
+        """Call the compiled shared kernel with the workers that are awake, for too little work to wake others."""
+        return cast(R, (self._compiled or self.compiled)(pool_access.handle(False), *args, **named))
 
     def for_work(self, nanoseconds: float, *args: P.args, **named: P.kwargs) -> R:
-        """The shared kernel on so much work: helpers that sleep are woken for what takes much longer than that."""
-        return self(*args, **named) if nanoseconds > WORTH_WAKING else self.joined(*args, **named)
+        """Call the shared kernel; wake sleeping workers if the work takes much longer than a wake-up."""
+        if nanoseconds > WORTH_WAKING:
+            return self(*args, **named)
+        fallback = self._chosen_fallback(*args, **named)
+        return self.joined(*args, **named) if fallback is None else fallback(*args, **named)
 
-    def plain(self, cost: Callable[..., int]) -> Callable[[Callable[..., R]], Callable[..., R]]:
-        """Decorates the plain form; ``cost`` takes the same arguments and tells its work in nanoseconds or so."""
+    def with_fallback(self, cost: Callable[..., int]) -> Callable[[Callable[..., R]], Callable[..., R]]:
+        """Decorate the fallback; ``cost`` takes the same arguments and estimates its nanoseconds."""
 
-        def keep(form: Callable[..., R]) -> Callable[..., R]:
-            self.plain_form, self._cost = form, cost
-            return form
+        def keep(fallback: Callable[..., R]) -> Callable[..., R]:
+            self.fallback, self._cost = fallback, cost
+            return fallback
 
         return keep
 
     @property
     def compiled(self) -> Any:
-        """numba's dispatcher. From now on calls go there."""
+        """numba's dispatcher, which all later calls use."""
         if self._compiled is None:
             with _lock:
                 self._compiled = self._compiled or self._dispatcher(no_cfunc_wrapper=True)
@@ -168,8 +194,10 @@ class Kernel(Generic[P, R]):
 
     @property
     def called(self) -> Any:
-        """A dispatcher for calls from other kernels, which take the code in: without machine code of its own, and what
-        Python or C needs to call it."""
+        """Dispatcher for calls from other kernels, which link its code.
+
+        It has neither machine code nor wrappers for Python and C.
+        """
         if self._called is None:
             with _lock:
                 wrappers = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
@@ -178,7 +206,7 @@ class Kernel(Generic[P, R]):
 
     @property
     def _numba_type_(self) -> Any:
-        """So that functions that numba compiles elsewhere may call a kernel."""
+        """numba's type of the kernel, for calls from functions that numba compiles elsewhere."""
         return self.called._numba_type_
 
     def _dispatcher(self, linked: bool = False, **options: Any) -> Any:
@@ -196,7 +224,7 @@ class Kernel(Generic[P, R]):
         return dispatcher
 
     def _function(self) -> Any:
-        """The function with dispatchers for the kernels that it calls, and with what was to be found late."""
+        """Return the function with dispatchers for the kernels that it calls and with its late imports."""
         function = cast(types.FunctionType, self.py_func)
         names = {**function.__globals__}
         for name in _names(function.__code__):
@@ -205,10 +233,10 @@ class Kernel(Generic[P, R]):
                 names[name] = value.called
             elif isinstance(value, Late):
                 names[name] = value.find()
-        made = types.FunctionType(
+        linked = types.FunctionType(
             function.__code__, names, function.__name__, function.__defaults__, function.__closure__
         )
-        return functools.update_wrapper(made, function, updated=("__dict__",))
+        return functools.update_wrapper(linked, function, updated=("__dict__",))
 
 
 @overload
@@ -220,41 +248,41 @@ def njit(**options: Any) -> Callable[[Callable[P, R]], Kernel[P, R]]: ...
 
 
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Kernel[Any, Any]]:
-    """``numba.njit`` with keywords; ``cache=True``: this package's cache, ``shared=True``: a kernel for the crew."""
+    """``numba.njit`` with keywords; ``cache=True``: this package's cache, ``shared=True``: for the thread pool."""
     cached, shared = options.pop("cache", False), options.pop("shared", False)
     return lambda function: Kernel(function, options, cached, shared)
 
 
 @functools.cache
 def _numba() -> Any:
-    """numba, imported when the first kernel asks for it."""
-    with readied.loading(kernels=0):
+    """Import numba for the first kernel that is compiled."""
+    with kernel_times.loading(kernels=0):
         numba = importlib.import_module("numba")
         listen()
     return numba
 
 
-class Helpers:
-    """Where a shared kernel gets its helpers. Whoever shares work has imported the crew, which says so here."""
+class PoolAccess:
+    """Access to the thread pool, whose module registers its handle here when it is imported."""
 
     handle: Callable[[bool], int]
-    """Takes whether sleeping helpers are woken; the number that the kernel hands on."""
+    """Return the handle for a shared kernel; the argument: wake sleeping workers."""
 
 
-helpers = Helpers()
+pool_access = PoolAccess()
 
 
 def use_threads(threads: int | None) -> None:
-    """How many threads the calling thread's kernels work on; None: all cores."""
+    """Set the number of threads for the calling thread's kernels; None: all cores."""
     _thread.threads = threads
 
 
 def limit_of_thread() -> int | None:
-    """What :func:`use_threads` was told last by the calling thread."""
+    """Return the calling thread's last argument of :func:`use_threads`."""
     return getattr(_thread, "threads", None)
 
 
 def _names(code: types.CodeType) -> set[str]:
-    """Global names of a function and of those inside it."""
-    inner = [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    """Return the global names of a function and of its inner functions."""
+    inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
     return set(code.co_names).union(*map(_names, inner))

@@ -1,11 +1,12 @@
-"""The cache of compiled kernels: one that survives what can happen to files.
+"""Cache of compiled kernels that tolerates concurrent processes and damaged files.
 
-numba's own cache has one index for all specialisations of a function, which two processes that compile at once can mix
-up, which a truncated file makes unreadable for good, and which does not notice that a function in another module,
-compiled into this one, has changed. Here every specialisation is one file; its name says what it was made from (the
-source of the module and of all kernel modules that it imports, argument types, processor, numba's version and
-settings), its first bytes are a checksum, and it appears whole or not at all. Whatever is wrong with it: the kernel is
-compiled again. Where the files lie: :mod:`nvdla.kernels.jit.cache_folder`.
+numba's own cache has one index for all specialisations of a function. Two processes that compile at once can corrupt
+it, a truncated file makes it unreadable, and it does not detect a change in another module that is compiled in.
+
+Here every specialisation is one file. Its name contains a digest of its inputs: the source of the module and of all
+kernel modules that it imports, argument types, processor, numba's version and settings. Its first bytes are a checksum,
+and it is written atomically. An unusable file causes a new compilation. :mod:`nvdla.kernels.jit.cache_folder` chooses
+the directory.
 """
 
 from __future__ import annotations
@@ -28,25 +29,25 @@ from numba.core.caching import NullCache
 from numba.core.serialize import dumps
 
 from nvdla.kernels.jit.cache_folder import HERE
+from nvdla.kernels.jit.kernel_times import kernel_times
 from nvdla.kernels.jit.processor import dot_instructions
-from nvdla.kernels.jit.readied import readied
 
 MAGIC = b"NVDLA kernel 1\n"
 DIGEST_BYTES = hashlib.sha256().digest_size
-#: imports, and what is named to be imported late
+#: imports, and the places of late imports
 _IMPORT = re.compile(r'(?:^\s*from |late\(")nvdla\.kernels\.([\w.]+)(?: import|:)', re.MULTILINE)
 
 
 @cache
 def source_digest(module: str) -> str:
-    """Digest of the source of a kernel module ("conv", "fast.dot_tile") and of all that it imports, directly or not."""
-    found, open_ends = {module}, [module]
-    while open_ends:
-        text = _source(open_ends.pop())
-        new = set(_IMPORT.findall(text)) - found
-        found |= new
-        open_ends += new
-    return hashlib.sha256("\0".join(name + "\0" + _source(name) for name in sorted(found)).encode()).hexdigest()
+    """Return the digest of a kernel module's source ("conv", "fast.dot_tile") and of all that it imports."""
+    modules, pending = {module}, [module]
+    while pending:
+        text = _source(pending.pop())
+        new = set(_IMPORT.findall(text)) - modules
+        modules |= new
+        pending += new
+    return hashlib.sha256("\0".join(name + "\0" + _source(name) for name in sorted(modules)).encode()).hexdigest()
 
 
 @cache
@@ -60,7 +61,7 @@ def _source(module: str) -> str:
 
 
 def _settings() -> tuple[Any, ...]:
-    """What else decides about the machine code."""
+    """Return the versions and settings that determine the machine code."""
     config = numba.config
     names = ("OPT", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "THREADING_LAYER")
     versions = (numba.__version__, llvmlite.__version__, sys.version_info[:3])
@@ -68,7 +69,7 @@ def _settings() -> tuple[Any, ...]:
 
 
 class KernelCache(NullCache):
-    """The compiled specialisations of one kernel: what numba's dispatcher asks a cache for."""
+    """The compiled specialisations of one kernel, with the interface of numba's caches."""
 
     def __init__(self, function: Any, folder: Path) -> None:
         module = function.__module__.removeprefix("nvdla.kernels.")
@@ -80,26 +81,26 @@ class KernelCache(NullCache):
 
     @property
     def cache_path(self) -> str:
-        """The folder of compiled kernels."""
+        """The directory of compiled kernels."""
         return str(self._folder)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The specialisation for the argument types, None if there is none that can be used."""
+        """Return the specialisation for the argument types, or None without a usable one."""
         target_context.refresh()
         try:
             data = self._path(sig, target_context.codegen()).read_bytes()
             head = len(MAGIC) + DIGEST_BYTES
             if data[: len(MAGIC)] != MAGIC or hashlib.sha256(data[head:]).digest() != data[len(MAGIC) : head]:
                 return None
-            with readied.loading():
+            with kernel_times.loading():
                 result = compiler.CompileResult._rebuild(target_context, *pickle.loads(data[head:]))
             return result if tuple(result.signature.args) == tuple(sig) else None
-        except Exception:  # missing, unreadable, or made by something else: it is compiled again
+        except Exception:  # missing, unreadable or foreign: compile again
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep a specialisation; not being able to is no error."""
-        if data.library.has_dynamic_globals or any(not each.can_cache for each in data.lifted):
+        """Write a specialisation to the cache; ignore failures."""
+        if data.library.has_dynamic_globals or any(not lifted.can_cache for lifted in data.lifted):
             return
         with contextlib.suppress(Exception):
             payload = dumps(data._reduce())
@@ -121,7 +122,7 @@ class KernelCache(NullCache):
             raise
 
     def _drop_stale(self) -> None:
-        """Remove what was compiled from sources that are no longer there."""
+        """Remove specialisations of earlier sources."""
         for path in self._folder.glob(f"{self._base}.*.kernel"):
             if not path.name.startswith(f"{self._base}.{self._stamp}."):
                 with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""Which of the processor's instructions multiply bytes: the best set that it has, or the one that is asked for.
+"""Processor: features and usable cores.
 
-``NVDLA_INT8`` in the environment names one of :data:`SETS`, or "none" for matrix products in floating point: to compare
-them, and to test each on a processor that has better ones.
+The environment variable ``NVDLA_INT8`` selects one of :data:`SETS`, or "none" for matrix products in floating point. So
+each set can be compared and tested on a processor that also has a faster one.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import itertools
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -26,7 +27,7 @@ SETS = {
     "avx2": "AVX2 multiplications of 16-bit numbers",
     "neon": "NEON dot products",
 }
-"""Sets of instructions by name, best first, and what they are in words."""
+"""Description of each instruction set by name, best first."""
 
 
 CPUINFO = Path("/proc/cpuinfo")
@@ -38,55 +39,61 @@ FLAGS = {
     "avx2": "avx2",
     "dotprod": "asimddp",
 }
-"""LLVM's names of features, and those of Linux."""
+"""Linux's name of each feature by LLVM's name."""
 
 
 def sets_of(features: Mapping[str, bool]) -> list[str]:
-    """Those that a processor with these features has (LLVM's names), best first."""
+    """Return the names in SETS for a processor with these features (LLVM's names), best first."""
 
     def has(*names: str) -> bool:
         return all(features.get(name) for name in names)
 
-    found = {
+    present = {
         "avx512vnni": has("avx512vnni", "avx512bw", "avx512vl"),
         "avxvnni": has("avxvnni") or has("avx512vnni", "avx512vl"),  # the same instruction in another encoding
         "avx2": has("avx2"),
         "neon": has("dotprod"),
     }
-    return [name for name in SETS if found[name]]
+    return [name for name in SETS if present[name]]
 
 
 @cache
 def dot_instructions() -> str | None:
-    """The set that kernels are compiled for; None where there is none, numba compiles for another processor, or none
-    is wanted. Raises ConfigError where one is asked for that the processor does not have."""
-    wanted = os.environ.get(VARIABLE, "").lower()
-    if wanted == "none" or _compiles_for_another():
+    """Return the instruction set that kernels are compiled for.
+
+    None if the processor has none, numba compiles for another processor, or ``NVDLA_INT8`` is "none". Raises
+    ConfigError if ``NVDLA_INT8`` names a set that the processor does not have.
+    """
+    forced = os.environ.get(VARIABLE, "").lower()
+    if forced == "none" or _compiles_for_another():
         return None
-    found = sets_of(_features())
-    if wanted and wanted not in found:
+    present = sets_of(_features())
+    if forced and forced not in present:
         raise ConfigError(
-            f"{VARIABLE} is {wanted!r}: this processor has {', '.join(found) or 'no such set'}, or say none"
+            f"{VARIABLE}: not supported by this processor: must be {', '.join([*present, 'none'])}, got {forced!r}"
         )
-    return wanted or next(iter(found), None)
+    return forced or next(iter(present), None)
 
 
 def _features() -> Mapping[str, bool]:
-    """What this processor has, by LLVM's names: from Linux where it says so, since LLVM takes 50 ms and 20 MB."""
-    told = flags_told(CPUINFO)
-    if told:
-        return {name: flag in told for name, flag in FLAGS.items()}
+    """Return the features of this processor by LLVM's names.
+
+    Prefer /proc/cpuinfo, since LLVM takes 50 ms and 20 MB.
+    """
+    flags = cpuinfo_flags(CPUINFO)
+    if flags:
+        return {name: flag in flags for name, flag in FLAGS.items()}
     import llvmlite.binding as llvm
 
     try:
-        found: Mapping[str, bool] = llvm.get_host_cpu_features()
+        features: Mapping[str, bool] = llvm.get_host_cpu_features()
     except RuntimeError:
-        found = {}
-    return found
+        features = {}
+    return features
 
 
-def flags_told(path: Path) -> set[str]:
-    """The flags (x86) or features (Arm) of the first processor in a file like /proc/cpuinfo; none where it has none."""
+def cpuinfo_flags(path: Path) -> set[str]:
+    """Return the flags (x86) or features (Arm) of the first processor in a file like /proc/cpuinfo, or none."""
     with contextlib.suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
         for line in itertools.islice(file, 100):
             name, _, words = line.partition(":")
@@ -96,8 +103,59 @@ def flags_told(path: Path) -> set[str]:
 
 
 def _compiles_for_another() -> bool:
-    """True where numba was told to compile for another processor; numba itself is only asked if it must be."""
+    """Check whether numba is configured for another processor, without importing numba if possible."""
     if "numba" in sys.modules or Path(".numba_config.yaml").exists():
         settings: Any = importlib.import_module("numba.core.config")
         return bool(settings.CPU_NAME or settings.CPU_FEATURES)
     return bool(os.environ.get("NUMBA_CPU_NAME") or os.environ.get("NUMBA_CPU_FEATURES"))
+
+
+CGROUPS = Path("/sys/fs/cgroup")
+OF_PROCESS = Path("/proc/self/cgroup")
+
+
+@cache
+def usable_cores() -> int:
+    """Return the number of usable cores, at least 1; round a container's quota up."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = cpu_quota(CGROUPS, OF_PROCESS)
+    if quota is not None:
+        cores = min(cores, math.ceil(quota))
+    numba_threads = os.environ.get("NUMBA_NUM_THREADS", "")
+    if numba_threads.isascii() and numba_threads.isdecimal():
+        cores = min(cores, int(numba_threads))
+    return max(1, cores)
+
+
+def cpu_quota(root: Path, of_process: Path) -> float | None:
+    """Return the least quota, in cores, of the process's control groups (version 2 or 1); None: no quota."""
+    quotas = []
+    for line in _text(of_process).splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        top = root / controllers if controllers and (root / controllers).is_dir() else root
+        top = top if not controllers or top != root else root / "cpu"
+        for folder in (top / path.strip("/"), *(top / path.strip("/")).parents):
+            quotas.append(_quota(folder))
+            if folder == top:
+                break
+    return min((quota for quota in quotas if quota), default=None)
+
+
+def _quota(folder: Path) -> float | None:
+    words = _text(folder / "cpu.max").split() or [
+        _text(folder / "cpu.cfs_quota_us").strip(),
+        _text(folder / "cpu.cfs_period_us").strip(),
+    ]
+    if len(words) == 2 and all(word.isdecimal() for word in words) and int(words[1]):
+        return int(words[0]) / int(words[1])
+    return None  # "max", -1, or no such file
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,3 +1,3 @@
-"""What can be said of a loadable without running it."""
+"""Static analysis of loadables: cycles, memory, graphs and views, without running them."""
 
-__all__ = ["cycles", "explain", "graph", "memorymap", "study", "views"]
+__all__ = ["cycles", "explain", "graph", "memory", "study", "views"]

@@ -1,7 +1,7 @@
-"""Other ways to do a convolution, weighed by the cycle model: in parts of rows, with other banks, weights kept.
+"""Other ways to do a convolution, evaluated by the cycle model: in parts of rows, with other banks, weights kept.
 
 All data of a convolution must be in the buffer before the first multiplication. In parts, only the first one's fetch is
-waited for: the next part comes in while one is multiplied, where the data banks have room for both. Weights that fit
+waited for: the next part comes in while one is multiplied, where both fit into the data banks. Weights that fit
 their banks are fetched once and kept from part to part (the form that the C model and the RTL are known to run: same
 bank counts, exact sizes, kept by all users but the last, used again by all but the first).
 """
@@ -15,27 +15,27 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from nvdla.analysis.cycles.constants import Memory
-from nvdla.analysis.cycles.estimate import WINOGRAD_SHARE
-from nvdla.analysis.cycles.queue import convolution, queue_cycles
-from nvdla.analysis.cycles.shapes import ChainShape
-from nvdla.hardware.configuration import Configuration
-from nvdla.hardware.convolution.slices import entries_per_slice
-from nvdla.rounding import align, ceil_div
+from nvdla.analysis.cycles.constants import ChainShape, Memory
+from nvdla.analysis.cycles.estimate import WINOGRAD_SHARE, convolution, queue_cycles
+from nvdla.emulator.hardware.configuration import Configuration
+from nvdla.emulator.hardware.convolution.checks import entries_per_slice
+from nvdla.limits import MASK_ALIGNMENT
+from nvdla.util.rounding import align, ceil_div
 
 PARTS = (1, 2, 4)
 """Numbers of parts that are looked at."""
-MASK_ALIGNMENT = 128
 """Bytes that the mask of compressed weights is a multiple of."""
 GROUP_SIZE_BYTES = 4
-"""Of the size of a kernel group."""
+"""Bytes of the size field of a kernel group."""
 
 
 @dataclass(frozen=True)
 class StoredWeights:
-    """How weights may lie in memory and in the buffer. Bytes in whole entries of the buffer: of ``whole``, all of them,
-    and of ``group``, what one kernel group needs at most; ``traffic``: all that is fetched. ``mask`` (WMB): bytes, in a
-    bank of their own; 0 of weights that are not compressed."""
+    """Sizes of weights in memory and in the buffer, in bytes.
+
+    ``whole``: all weights, and ``group``: the largest kernel group, both in whole entries of the buffer. ``traffic``:
+    all fetched bytes. ``mask`` (WMB): bytes in a separate bank, 0 for weights that are not compressed.
+    """
 
     whole: int
     group: int
@@ -44,7 +44,7 @@ class StoredWeights:
 
     @property
     def compressed(self) -> bool:
-        """Whether zeros are left out."""
+        """Check whether zeros are left out."""
         return self.mask > 0
 
     def banks(self, config: Configuration) -> int:
@@ -52,14 +52,14 @@ class StoredWeights:
         return config.cbuf_banks - self.compressed
 
     def may_stay(self, banks: int, config: Configuration) -> bool:
-        """Whether all of them find room in so many banks."""
+        """Check whether all of them fit in so many banks."""
         return self.whole <= banks * config.cbuf_bank_bytes and self.mask <= config.cbuf_bank_bytes
 
 
 def compressed(
     nonzero: np.ndarray, elements: int, group: int, size: int, config: Configuration
 ) -> StoredWeights | None:
-    """What weights take without their zeros; None where that is not less, or cannot be done.
+    """Return what weights take without their zeros; None where that is not less, or cannot be done.
 
     ``nonzero``: of each kernel group, the ``elements`` of all kernels that are not 0, ``group`` of them in a group at
     most, ``size`` bytes each. The mask of a group and an entry more must fit its bank (programming guide,
@@ -103,7 +103,7 @@ class Geometry:
 
     @property
     def divisible(self) -> bool:
-        """Whether it can be done in parts of rows."""
+        """Check whether it can be done in parts of rows."""
         return True
 
     def entries(self, part: tuple[int, int], config: Configuration) -> int:
@@ -144,9 +144,7 @@ class Geometry:
         return self._share(self.weight_bytes(self.result[0], config) - self.sparse.traffic, config, memory)
 
     def _share(self, fetch: int, config: Configuration, memory: Memory | None) -> float:
-        rate = config.dram_width_bits / 8
-        if memory is not None and memory.bytes_per_cycle is not None:
-            rate = min(rate, memory.bytes_per_cycle)
+        rate = (memory or Memory()).rate(config.dram_width_bits / 8)
         taps = self.kernel[0] * self.kernel[1] * ceil_div(self.source[0], config.mac_atomic_c)
         groups = ceil_div(self.result[0] * self.element_bytes, config.mac_atomic_k)
         return fetch / rate / (taps * groups * self.result[1] * self.result[2])
@@ -157,7 +155,7 @@ class Geometry:
         return align(min(kernels, self.result[0]) * size, config.cbuf_entry_bytes)
 
     def weight_forms(self, config: Configuration) -> Iterator[StoredWeights]:
-        """The ways in which the weights may lie in memory."""
+        """The ways in which the weights may be in memory."""
         group = max(config.mac_atomic_k // self.element_bytes, 1)
         whole, one = (self.weight_bytes(kernels, config) for kernels in (self.result[0], group))
         yield StoredWeights(whole, one, whole)
@@ -216,7 +214,7 @@ class Alternative:
 
     @property
     def words(self) -> str:
-        """What it is."""
+        """Return a description."""
         packed = ", weights compressed" if self.compressed else ""
         kept = ", weights kept" if self.keeps_weights else ""
         return f"{self.form}, {self.data_banks} data and {self.weight_banks} weight banks{packed}{kept}"
@@ -249,7 +247,7 @@ def alternatives(
 ) -> list[Alternative]:
     """Everything that fits in such ``numbers`` of parts, the fastest first; of equally fast ones that with fewer parts.
 
-    Empty where nothing fits. ``thorough``: data banks for one part alone, too, where there is room for two.
+    Empty where nothing fits. ``thorough``: data banks for one part alone, too, where it fits for two.
     """
     found = [
         replace(each, cycles=cycles_of(each, geometry, config, memory))
@@ -262,8 +260,8 @@ def alternatives(
 
 
 def _forms(geometry: Geometry, config: Configuration, count: int, weights: StoredWeights) -> Iterator[Alternative]:
-    """The ways to do it in so many parts, most room for data first: for two parts' or for one's; weights are kept where
-    they fit."""
+    """Ways to compute in ``count`` parts, most data banks first: for the data of two parts or of one; weights are kept
+    where they fit."""
     height, width = geometry.result[1:]
     rows = align(ceil_div(height, count), geometry.grain)
     parts = tuple((top, min(rows, height - top)) for top in range(0, height, rows))
@@ -282,6 +280,6 @@ def _forms(geometry: Geometry, config: Configuration, count: int, weights: Store
 
 
 def cycles_of(form: Alternative, geometry: Geometry, config: Configuration, memory: Memory | None = None) -> int:
-    """Cycles of all parts in a queue of their own."""
+    """Cycles of all parts in their own queue."""
     chains = [geometry.chain(part, form, number == 0, config) for number, part in enumerate(form.parts)]
     return queue_cycles(chains, config, memory, element_bytes=geometry.element_bytes)

@@ -1,7 +1,12 @@
-"""The layers of a loadable that are convolutions, whoever compiled it, and the forms that they could have.
+"""Variants of the layers of a loadable: costs, what-if comparisons and advice.
 
 Convolutions with the same weights on bands of rows of one cube are the parts of one layer. The forms of
-:mod:`nvdla.analysis.alternatives` are weighed with what works behind the convolution on the fly in the loadable.
+:mod:`nvdla.analysis.alternatives` are evaluated with what works after the convolution on the fly in the loadable.
+
+Nothing is said that the model did not compute: each change is a run of the model on the layer unchanged, or as it would
+be built for the change.
+
+The cycle model computes each (:mod:`nvdla.analysis.layer_forms`); layers of the same shape are asked once.
 """
 
 from __future__ import annotations
@@ -14,15 +19,17 @@ from typing import Any
 import numpy as np
 
 from nvdla.analysis.alternatives import PARTS, Alternative, Geometry, StoredWeights, alternatives, compressed
-from nvdla.analysis.cycles.queue import queue_cycles
-from nvdla.analysis.cycles.shapes import ChainShape, ConvolutionShape, SdpShape
+from nvdla.analysis.cycles.constants import ChainShape, ConvolutionShape, Memory, SdpShape, mac_cycles
+from nvdla.analysis.cycles.estimate import queue_cycles
 from nvdla.analysis.study import Study
-from nvdla.descriptors.enums import ConvMode, DataFormat, OpType, Precision, WeightFormat
-from nvdla.hardware.configuration import Configuration
+from nvdla.emulator.hardware.configuration import Configuration
+from nvdla.errors import counted
+from nvdla.limits import LINE_ALIGNMENT
+from nvdla.loadable.descriptors.enums import ConvMode, DataFormat, OpType, Precision, WeightFormat
 from nvdla.program.accesses import Access
-from nvdla.program.constants import constant_bytes
 from nvdla.program.operation import Operation
-from nvdla.rounding import align
+from nvdla.program.values import constant_bytes
+from nvdla.util.rounding import align, ceil_div
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,7 @@ class LayerGeometry(Geometry):
         return self.most or self.rows(*part)[1] * self.line
 
     def weight_bytes(self, kernels: int, config: Configuration) -> int:
-        """Bytes as they lie in memory, compressed or not."""
+        """Bytes as they are in memory, compressed or not."""
         share = min(kernels, self.shape.kernels) / self.shape.kernels
         return align(math.ceil(self.stored * share), config.cbuf_entry_bytes)
 
@@ -109,7 +116,7 @@ class LoweredLayer:
     reads_input: bool
 
     def cycles(self, study: Study) -> int:
-        """Of its operations in a queue of their own."""
+        """Cycles of its operations in their own queue."""
         return queue_cycles(self.chains, study.config, study.memory, element_bytes=self.geometry.element_bytes)
 
 
@@ -131,7 +138,8 @@ def _access(node: Operation, role: str) -> Access | None:
 
 
 def _same_layer(node: Operation) -> tuple[Any, ...]:
-    """What parts of a layer have in common: weights, and the cube that they read bands of. Offsets in a cube differ by
+    """Return what parts of a layer have in common: weights, and the cube that they read bands of. Offsets in a cube
+    differ by
     whole lines, and are less than a surface."""
     source, weights = _access(node, "src"), _access(node, "weights")
     if source is None or weights is None or not source.line_stride:
@@ -144,7 +152,7 @@ def _same_layer(node: Operation) -> tuple[Any, ...]:
 
 
 def _layers(group: list[Operation], behind: dict[Any, ChainShape | None], inputs: set[Any]) -> Iterator[LoweredLayer]:
-    """One layer where the operations are its parts one behind the other; else each is one of its own."""
+    """One layer where the operations are its parts one after the other; else each is separate."""
     for nodes in _rows_in_order(group):
         chains = [behind[node.key] for node in nodes if node.key in behind]
         whole = [chain for chain in chains if chain is not None and chain.conv is not None]
@@ -170,7 +178,7 @@ def _rows_in_order(group: list[Operation]) -> list[list[Operation]]:
 
 
 def _geometry(nodes: list[Operation], whole: ChainShape, bands: bool = True) -> LayerGeometry:
-    """Of the parts of a layer from its first rows to its last."""
+    """Geometry of a layer, from the part with its first rows to the part with its last."""
     op, src, dst = nodes[0].op, nodes[0].surface.src_data, nodes[0].surface.dst_data
     count = max(sum(node.surface.dst_data.height for node in nodes), 1)
     span = (max(op.kernel_height_csc, 1) - 1) * max(op.dilation_y, 1) + 1
@@ -252,7 +260,258 @@ def _sparse(layer: LoweredLayer, study: Study, config: Configuration) -> StoredW
 
 
 def takes_images(layer: LoweredLayer) -> bool:
-    """Whether the layer reads an input of the network as a feature cube that could be an image."""
+    """Check whether the layer reads an input of the network as a feature cube that could be an image."""
     op = layer.nodes[0].op
     direct = op.conv_mode == ConvMode.DIRECT and op.data_format == DataFormat.FEATURE and op.batch <= 1
     return layer.reads_input and direct and not op.data_reuse and layer.geometry.source[0] <= MOST_COMPONENTS
+
+
+WORTH = 0.01
+"""The share of the cycles that a change must save to be named."""
+IMAGES = 4
+
+
+def changes(study: Study, layer: LoweredLayer, cycles: int) -> list[dict[str, Any]]:
+    """Changes that save at least :data:`WORTH` of ``cycles``, those that save most first."""
+    plain = [*_hardware(study, layer), *_forms(study, layer), *_image_input(study, layer)]
+    tried = [(what, each, cycles, False) for what, each in plain]
+    tried += [(what, each, before, True) for what, each, before in _images(study, layer)]
+    rows = [
+        {"change": what, "cycles": each, "before": before, "saves": 1 - each / before, "per_image": per_image}
+        for what, each, before, per_image in tried
+        if each < before * (1 - WORTH)
+    ]
+    return sorted(rows, key=lambda row: -row["saves"])
+
+
+Tried = tuple[str, int]
+
+
+def _hardware(study: Study, layer: LoweredLayer) -> Iterator[Tried]:
+    """The layer unchanged on other hardware. More kernels at a time are not tried: the model only covers arrays that
+    make an atom of results at a time."""
+    config, memory = study.config, study.memory
+    bus = config.dram_width_bits / 8
+    rate = memory.bytes_per_cycle
+    if rate is not None and rate < bus:
+        what, wide = f"twice the bandwidth ({2 * rate:g} bytes a cycle)", config
+    else:
+        what, wide = f"a bus twice as wide ({2 * bus:g} bytes a cycle)", replace(config, dram_width_bits=int(16 * bus))
+    faster_memory = replace(memory, bytes_per_cycle=2 * rate if rate is not None else None)
+    yield what, _again(layer, wide, faster_memory)
+    latency = memory.latency // 2
+    yield f"half the memory's latency ({latency} cycles)", _again(layer, config, replace(memory, latency=latency))
+    channels = 2 * config.mac_atomic_c
+    yield f"MAC cells of {channels} channels", _again(layer, replace(config, mac_atomic_c=channels), memory)
+    x, y = (2 * (throughput or 1) for throughput in (config.sdp_bs_throughput, config.sdp_ew_throughput))
+    faster = replace(config, sdp_bs_throughput=x, sdp_ew_throughput=y)
+    yield "an SDP twice as fast", _again(layer, faster, memory)
+    if layer.chains[0].pdp:
+        double = replace(config, pdp_throughput=2 * (config.pdp_throughput or 1))
+        yield "a PDP twice as fast", _again(layer, double, memory)
+
+
+def _again(layer: LoweredLayer, config: Configuration, memory: Memory) -> int:
+    return queue_cycles(layer.chains, config, memory, element_bytes=layer.geometry.element_bytes)
+
+
+def _forms(study: Study, layer: LoweredLayer) -> Iterator[Tried]:
+    """Other forms on this hardware, and with a larger buffer."""
+    here = other_forms(layer, study)
+    if here:
+        yield here[0].words, here[0].cycles
+    larger = replace(study.config, cbuf_banks=2 * study.config.cbuf_banks)
+    there = other_forms(layer, study, larger)
+    if there and (not here or there[0].cycles < here[0].cycles):
+        yield f"a buffer of {larger.cbuf_banks} banks ({there[0].words})", there[0].cycles
+
+
+def _images(study: Study, layer: LoweredLayer) -> Iterator[tuple[str, int, int]]:
+    """Images one after the other, with the weights kept and with them fetched again: cycles of an image."""
+    shape, whole = layer.geometry.shape, layer.geometry.whole
+    fits = shape.weight_bytes <= shape.weight_banks * study.config.cbuf_bank_bytes
+    if len(layer.chains) > 1 or not shape.weight_bytes or not fits or shape.batch > 1:
+        return
+    kept = replace(whole, conv=replace(shape, weight_bytes=0))
+    size = layer.geometry.element_bytes
+    anew, once = (
+        ceil_div(queue_cycles([whole, *[each] * (IMAGES - 1)], study.config, study.memory, element_bytes=size), IMAGES)
+        for each in (whole, kept)
+    )
+    yield f"weights kept for {IMAGES} images one behind the other", once, anew
+
+
+def _image_input(study: Study, layer: LoweredLayer) -> Iterator[Tried]:
+    """Pixels of 1 or 4 components: the columns of a kernel's row are channels, and 2 or 4 rows share a pass."""
+    if not takes_images(layer):
+        return
+    geometry, shape, config = layer.geometry, layer.geometry.shape, study.config
+    components = 1 if geometry.source[0] == 1 else MOST_COMPONENTS
+    channels, rows = shape.kernel_width * components, shape.kernel_height
+    shared = [count for count in (4, 2) if channels * count <= config.mac_atomic_c and rows > count // 2]
+    line = align(geometry.source[2] * components * geometry.element_bytes, LINE_ALIGNMENT)
+    conv = replace(
+        shape,
+        kernel_width=1,
+        kernel_channels=channels,
+        post_extension=shared[0] if shared else 1,
+        by_line=True,
+        data_bytes=geometry.source[1] * line,
+        weight_bytes=shape.weight_bytes * components // geometry.source[0],
+        entries_per_slice=ceil_div(line, config.cbuf_entry_bytes),
+    )
+    image = replace(geometry, whole=replace(geometry.whole, conv=conv), line=conv.entries_per_slice)
+    found = alternatives(image, config, study.memory)
+    if found:
+        yield f"an image as the input ({found[0].words})", found[0].cycles
+
+
+Row = dict[str, Any]
+TERMS = ("until_first_mac", "multiplying", "array", "behind_last_mac")
+SAME = ("parts", "data_banks", "weight_banks", "keeps_weights", "compressed")
+
+
+def weighed(study: Study, layer: LoweredLayer) -> Row:
+    """Return what was evaluated for a layer, and what would help, as plain data (cycles alone, in its own queue)."""
+    cycles = layer.cycles(study)
+    forms = [_form(layer, each, False) for each in other_forms(layer, study)]
+    built = _form(layer, replace(layer.built, cycles=cycles), True)
+    same = [form for form in forms if all(form[key] == built[key] for key in SAME)]
+    forms = [built if form in same[:1] else form for form in forms]
+    if not same:
+        forms.append(built)
+    return {
+        "operations": [node.label for node in layer.nodes],
+        "layer": layer.nodes[0].layer,
+        "cycles": cycles,
+        "forms": sorted(forms, key=lambda form: (form["cycles"], not form["chosen"])),
+        "terms": _terms(study, layer),
+        "why_no_parts": _why_no_parts(layer),
+        "changes": changes(study, layer, cycles),
+    }
+
+
+def _form(layer: LoweredLayer, form: Alternative, chosen: bool) -> Row:
+    shape, geometry = layer.geometry.shape, layer.geometry
+    lines = sum(geometry.rows(*part)[1] for part in form.parts)
+    fetched = 1 if form.keeps_weights else len(form.parts)
+    return {
+        **form.document(),
+        "data_passes": lines / geometry.source[1] if shape.data_bytes else 0.0,
+        "weight_passes": fetched if shape.weight_bytes else 0,
+        "chosen": chosen,
+    }
+
+
+def _why_no_parts(layer: LoweredLayer) -> str | None:
+    """Why forms in parts of rows are not evaluated; None where they are."""
+    op = layer.nodes[0].op
+    if layer.chains[0].pdp:
+        return "pooling on the fly behind it takes all rows"
+    if op.conv_mode != ConvMode.DIRECT:
+        return "Winograd takes its rows in tiles"
+    if op.batch > 1:
+        return "it works on a batch"
+    if op.data_reuse:
+        return "its data are those of the convolution before"
+    return "its result has one row" if layer.geometry.result[1] == 1 else None
+
+
+def _terms(study: Study, layer: LoweredLayer) -> Row:
+    """Return where the cycles of the operations go, each alone; ``array``: what the MAC array itself needs."""
+    found = dict.fromkeys(TERMS, 0)
+    for node in layer.nodes:
+        estimate = study.estimates[node.key]
+        time, shape = estimate.time, estimate.shape
+        if time and shape and shape.conv:
+            found["until_first_mac"] += time.first_mac
+            found["multiplying"] += time.last_mac - time.first_mac
+            found["array"] += mac_cycles(shape.conv, estimate.constants)
+            found["behind_last_mac"] += time.total - time.last_mac
+    return found
+
+
+def weighed_lines(row: Row) -> Iterator[str]:
+    """Return what is below the table of a layer's forms."""
+    terms = row["terms"]
+    each = ", each part alone" if len(row["operations"]) > 1 else ", alone"
+    array = f"the array needs {terms['array']:,}"
+    yield (
+        f"{terms['until_first_mac']:,} cycles until the first multiplication, {terms['multiplying']:,} to the last "
+        f"({array}), {terms['behind_last_mac']:,} behind it{each}"
+    )
+    if row["why_no_parts"]:
+        yield f"no parts of rows are weighed: {row['why_no_parts']}"
+    if not row["changes"]:
+        yield "what would help, by the model: no change that was tried saves 1%"
+        return
+    yield "what would help, by the model:"
+    for change in row["changes"]:
+        per = " an image" if change["per_image"] else ""
+        cycles = f"{change['cycles']:,} instead of {change['before']:,} cycles{per}"
+        yield f"    {change['change']}: {cycles}, {change['saves']:.0%} less"
+
+
+def builder_lines(row: Row) -> Iterator[str]:
+    """Return what the builder evaluated, as the layer file keeps it, when the loadable was made."""
+    kept = row["by_the_builder"]
+    if not kept:
+        return
+    memory, search = kept["memory"], kept["search"]
+    rate = "the bus's width" if memory["bytes_per_cycle"] is None else f"{memory['bytes_per_cycle']:g} bytes a cycle"
+    shared = ", shared" if memory["shared"] else ""
+    yield f"weighed by the builder at level {kept['level']}, for {memory['latency']} cycles of latency, {rate}{shared}:"
+    yield from _groups_lines(kept["groups"])
+    for place, form in enumerate(kept["forms"]):
+        taken = " (taken)" if place == kept["taken"] else ""
+        banks = f"{form['data_banks']} data and {form['weight_banks']} weight banks"
+        banks += ", weights compressed" if form["compressed"] else ""
+        held = ", weights kept" if form["keeps_weights"] else ""
+        yield f"    {form['form']}, {banks}{held}: {form['cycles']:,} cycles{taken}"
+    if search:
+        end = "to its end" if search["complete"] else "cut short"
+        yield (
+            f"    then the whole network was searched, {search['steps']} steps, {end}: {search['cycles_before']:,} to "
+            f"{search['cycles']:,} cycles"
+        )
+
+
+def _groups_lines(kept: Row | None) -> Iterator[str]:
+    """Count how many groups a dense convolution could take."""
+    if kept is None:
+        return
+    for place, form in enumerate(kept["forms"]):
+        what = f"{form['groups']} of {kept['groups']} groups together"
+        times, use = (
+            counted(form["convolutions"], "dense convolution"),
+            f"one product in {form['groups']} within a group",
+        )
+        taken = " (taken)" if place == kept["taken"] else ""
+        yield f"    {what}: {times}, {use}, {form['cycles']:,} cycles{taken}"
+
+
+NOTHING = f"no change that was tried saves {WORTH:.0%}"
+
+
+def with_advice(study: Study, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of :func:`nvdla.analysis.explain.explanations` with ``advice``: what would help the layer of each."""
+    labels = {row["operation"] for row in rows}
+    known: dict[Any, str] = {}
+    found: dict[str, str] = {}
+    for layer in layers_of(study):
+        mine = [node.label for node in layer.nodes if node.label in labels]
+        if not mine:
+            continue
+        key = layer.chains, layer.geometry, takes_images(layer)
+        if key not in known:
+            known[key] = _said(changes(study, layer, layer.cycles(study)))
+        found.update(dict.fromkeys(mine, known[key]))
+    return [row | {"advice": found.get(row["operation"], "")} for row in rows]
+
+
+def _said(tried: list[dict[str, Any]]) -> str:
+    if not tried:
+        return NOTHING
+    best = tried[0]
+    per = " an image" if best["per_image"] else ""
+    return f"{best['change']}: {best['cycles']:,} instead of {best['before']:,} cycles{per}, {best['saves']:.0%} less"

@@ -15,21 +15,20 @@ from pathlib import PurePath
 from nvdla.analysis.cycles.constants import Memory, Software
 from nvdla.analysis.cycles.estimate import Estimate, estimates
 from nvdla.analysis.cycles.schedule import ChainWork, Schedule, schedule
-from nvdla.argument_kinds import by_annotations
+from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import DescriptorError
-from nvdla.hardware.configuration import Configuration
 from nvdla.loadable.model import Loadable
 from nvdla.program.operation import Key, Operation
 from nvdla.program.program import Program, Tasks
-from nvdla.program.values import Value, values_of
-from nvdla.program.view import OfProgram
+from nvdla.program.values import OfProgram, Value, values_of
+from nvdla.util.arguments import by_annotations
 
 MAX_OPERATIONS = 1 << 16
 
 
 @dataclass(frozen=True)
 class Study(OfProgram):
-    """A loadable looked at for one configuration and one memory behind it. Parts are made when they are asked for."""
+    """A loadable looked at for one configuration and one external memory. Parts are made when they are asked for."""
 
     memory: Memory
     software: Software
@@ -93,12 +92,12 @@ class Study(OfProgram):
 
     @cached_property
     def estimates(self) -> dict[Key, Estimate]:
-        """What every operation costs, by its key."""
+        """Return what every operation costs, by its key."""
         return estimates(self.operations, self.config, self.memory)
 
     @cached_property
     def schedule(self) -> Schedule:
-        """When every operation runs."""
+        """Return when every operation runs."""
         works = []
         for chain in self.chains:
             estimate = self.estimates[chain[0].key]
@@ -107,7 +106,7 @@ class Study(OfProgram):
 
     @cached_property
     def values(self) -> list[Value]:
-        """What lies in memory, from its first write to its last read."""
+        """Return what is in memory, from its first write to its last read."""
         return values_of(self.loadable, self.steps)
 
     @cached_property

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from xml.sax.saxutils import escape, quoteattr
+
+from nvdla.util.escaping import xml_attribute, xml_text
 
 STYLE = """
 svg { --ink: #1b1f24; --soft: #57606a; --line: #d0d7de; --page: #ffffff; --conv: #2f6fde; --sdp: #1a7f64;
@@ -23,16 +24,6 @@ svg { background: #ffffff; } text:not([fill]) { fill: #1b1f24; }
 @media (prefers-color-scheme: dark) { svg { background: #0d1117; } text:not([fill]) { fill: #e6edf3; }
   [stroke="black"] { stroke: #6e7681; } [stroke="#24292f"] { stroke: #c9d1d9; } [fill="#24292f"] { fill: #c9d1d9; } }
 """
-# Characters that XML cannot hold at all.
-_NOT_XML = (*range(9), 11, 12, *range(14, 32), 0xFFFE, 0xFFFF, *range(0xD800, 0xE000))
-# The other control characters steer terminals (DOT text is printed), those of direction turn what follows around.
-_STEERING = (*range(127, 160), 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-_FORBIDDEN = dict.fromkeys((*_NOT_XML, *_STEERING), "\ufffd")
-
-
-def clean(text: object) -> str:
-    """``text`` without the characters that XML does not allow."""
-    return str(text).translate(_FORBIDDEN)
 
 
 class Drawing:
@@ -46,7 +37,7 @@ class Drawing:
         self, x: float, y: float, width: float, height: float, color: str, title: str = "", opacity: float = 1
     ) -> None:
         """A filled rectangle; ``color`` is a CSS variable's name, ``title`` shows when pointed at."""
-        inner = f"<title>{escape(clean(title))}</title>" if title else ""
+        inner = f"<title>{xml_text(title)}</title>" if title else ""
         shade = f' fill-opacity="{opacity:g}"' if opacity != 1 else ""
         self.parts.append(
             f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="1.5" '
@@ -55,10 +46,10 @@ class Drawing:
         self._reach(y + height)
 
     def text(self, x: float, y: float, text: object, kind: str = "", anchor: str = "start") -> None:
-        """A text at a place; ``kind`` is its style, ``anchor`` the side that stands there."""
-        css = f" class={quoteattr(kind)}" if kind else ""
+        """A text at a place; ``kind`` is its style, ``anchor`` the side that is there."""
+        css = f" class={xml_attribute(kind)}" if kind else ""
         place = f' text-anchor="{anchor}"' if anchor != "start" else ""
-        self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}"{css}{place}>{escape(clean(text))}</text>')
+        self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}"{css}{place}>{xml_text(text)}</text>')
         self._reach(y + 4)
 
     def line(self, x1: float, y1: float, x2: float, y2: float) -> None:
@@ -72,12 +63,15 @@ class Drawing:
         self.parts.append(f'<polygon points="{path}" fill="var(--{color})" fill-opacity="0.55"/>')
 
     def document(self, width: float, label: str, style: str = STYLE) -> str:
-        """The whole drawing. ``label`` is what a screen reader says; "" for ``style`` where the page has its own."""
+        """Return the whole drawing.
+
+        ``label``: text for screen readers. ``style``: "" where the page has its own style.
+        """
         height = self.height + 6
         look = f"<style>{style}</style>" if style else ""
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
-            f'height="{height:.0f}" role="img" aria-label={quoteattr(clean(label))}>{look}'
+            f'height="{height:.0f}" role="img" aria-label={xml_attribute(label)}>{look}'
             f'<rect class="page" width="{width:.0f}" height="{height:.0f}"/>{"".join(self.parts)}</svg>\n'
         )
 

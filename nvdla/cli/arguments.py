@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 import nvdla
-from nvdla.cli.numbers import reals, whole
-from nvdla.cli.output import say
+from nvdla.cli.output import reals, say, whole
 from nvdla.errors import FormatError
+from nvdla.program.naming import Names, from_calibration, from_yaml, is_scale, names_for
 from nvdla.tensors.images import ORDERS, PixelConversion
 from nvdla.tensors.real import ScaleMissing
+from nvdla.util import rounding
 
 
 def split_name(word: str) -> tuple[str | None, str]:
@@ -29,20 +30,26 @@ def split_name(word: str) -> tuple[str | None, str]:
 
 def add_machine_options(parser: argparse.ArgumentParser) -> None:
     """``--config``, ``--abi``, ``--threads``."""
-    parser.add_argument("--config", default="auto", help="hardware configuration (default: decided from the file)")
+    parser.add_argument("--config", default="auto", help="hardware configuration (default: detected from the file)")
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
     parser.add_argument(
-        "--threads", type=whole(1), default=None, metavar="N", help="threads of the kernels (default: all)"
+        "--threads", type=whole(1), default=None, metavar="N", help="number of threads (default: all cores)"
     )
 
 
 def add_strict_option(parser: argparse.ArgumentParser) -> None:
     """``--strict`` of commands that run a network."""
-    parser.add_argument("--strict", action="store_true", help="refuse accesses that leave their region of memory")
+    parser.add_argument("--strict", action="store_true", help="fail on accesses outside their memory region")
+
+
+def add_trusted_option(parser: argparse.ArgumentParser, of: str = "") -> None:
+    """``--trusted`` of commands that read models; ``of``: the files that it is about, where there are others."""
+    what = "read and run the model in this process, without limits on its memory and processor time"
+    parser.add_argument("--trusted", action="store_true", help=f"{of}: {what}" if of else what)
 
 
 def tell_warnings(path: str, warnings: Iterable[str]) -> None:
-    """What hardware does in silence though the file can hardly mean it: one line each on standard error."""
+    """Print one warning per suspicious setting that hardware accepts silently, on standard error."""
     for warning in warnings:
         say(f"{path}: warning: {warning}", sys.stderr)
 
@@ -55,7 +62,7 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="[NAME=]FILE",
-        help="an input: image, .npy, .dimg or .bin (raw surface); given again: further runs",
+        help="input file: image, .npy, .dimg or .bin (raw surface); repeat the option for further runs",
     )
     parser.add_argument(
         "--random-input",
@@ -64,79 +71,98 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
         const=0,
         default=None,
         metavar="SEED",
-        help="random bytes as input (the same for the same seed; fp16: numbers from -1 to 1)",
+        help="use random input bytes from this seed (fp16: numbers from -1 to 1)",
     )
     add_image_options(parser)
     add_scale_options(parser)
 
 
 def add_scale_options(parser: argparse.ArgumentParser) -> None:
-    """``--input-scale``, for :func:`scales_of`."""
+    """``--input-scale`` and ``--scales``, for :func:`scales_of`."""
     parser.add_argument(
         "--input-scale",
         action="append",
         default=[],
         metavar="[NAME=]X",
-        help="the real value of one unit of an input, for inputs of real numbers (default: the layer file's)",
+        help="scale of an input: real value of one integer unit (default: from the layer file)",
+    )
+    parser.add_argument(
+        "--scales", metavar="FILE.json", help="calibration table with tensor scales (default: the layer file)"
     )
 
 
+def names_of(args: argparse.Namespace, loadable: nvdla.Loadable) -> Names:
+    """Names, scales and orders of the tensors of ``args.loadable``: from the layer file, then ``--scales``, then
+    ``--layers``, then ``--input-scale`` and ``--output-scale``. Raises FormatError."""
+    known = names_for(args.loadable, getattr(args, "layers", None), getattr(args, "scales", None))
+    return known | Names(scales=scales_of(args, loadable))
+
+
 def scales_of(args: argparse.Namespace, loadable: nvdla.Loadable) -> dict[str, float]:
-    """Scales of bound tensors by name: those of a calibration table (``--scales``), then those given one by one."""
+    """Scales by name of a tensor: those of ``--scales`` and ``--layers``, then those of bound tensors given one by one.
+
+    Raises FormatError for a scale that is not a positive number, or of a tensor that ``args.loadable`` does not bind.
+    """
     found: dict[str, float] = {}
     if getattr(args, "scales", None):
-        from nvdla.program.naming import from_calibration
-
         found |= from_calibration(args.scales).scales
+    if getattr(args, "layers", None):
+        found |= from_yaml(args.layers).scales
     for kind, memories in (("input", loadable.inputs), ("output", loadable.outputs)):
         names = [loadable.tensor(memory.tensor_desc_id).name for memory in memories]
         for text in getattr(args, f"{kind}_scale", None) or ():
             name, sign, number = text.rpartition("=")
+            scale, known = _scale(f"--{kind}-scale {text}", number), ", ".join(names) or "none"
             if not sign and len(names) != 1:
-                raise FormatError(f"--{kind}-scale {text}: say of which {kind}: {', '.join(names) or 'there is none'}")
+                raise FormatError(f"--{kind}-scale {text}: must name one of the {kind}s ({known}): NAME=X")
             if sign and name not in names:
-                raise FormatError(f"--{kind}-scale {text} names no {kind}: there are {', '.join(names) or 'none'}")
-            found[name or names[0]] = _scale(kind, text, number)
+                if loadable.name != str(args.loadable):
+                    continue  # it is for the loadable that this one is compared with
+                raise FormatError(f"--{kind}-scale {text}: no such {kind}: must be one of {known}, got {name}")
+            found[name or names[0]] = scale
     return found
 
 
-def _scale(kind: str, text: str, number: str) -> float:
+def _scale(option: str, text: str) -> float:
     try:
-        return float(number)
+        number = rounding.real(text)
     except ValueError:
-        raise FormatError(f"--{kind}-scale {text}: {number!r} is no number") from None
+        number = 0.0
+    if not is_scale(number):
+        raise FormatError(f"{option}: must be a positive number, got {text!r}")
+    return number
 
 
 @contextlib.contextmanager
 def whole_command(args: argparse.Namespace) -> Iterator[None]:
-    """Within, an error for a missing scale says the whole command with which it goes on."""
+    """Within, an error for a missing scale contains the whole command that works."""
     try:
         yield
     except ScaleMissing as error:
-        number = "NUMBER" if error.suggested is None else f"{error.suggested:.3g}"
-        words = shlex.join(
-            ["nvdla", args.command_name, *args.command_words, f"--{error.kind}-scale", f"{error.name}={number}"]
-        )
-        what = "real numbers go in" if error.kind == "input" else "real numbers are to come out"
-        number = "NUMBER" if error.suggested is None else f"{number} (here what just holds the greatest value)"
+        value = "NUMBER" if error.suggested is None else f"{error.suggested:.6g}"
+        origin = "" if error.suggested is None else " (its greatest value in the greatest element)"
+        several = isinstance(getattr(args, f"{error.kind}_scale", None), list)  # of inputs, so that each has a name
+        words = ["nvdla", args.command_name, *args.command_words, f"--{error.kind}-scale"]
+        words.append(f"{error.name}={value}" if several else value)
+        table = ", or add --scales TABLE" if hasattr(args, "scales") else ""
         raise FormatError(
-            f"{error.kind} {error.name}: {what}, but no scale is known: '{words}', where {number} is the real value of "
-            "one unit of the integers; a calibration table is given with --scales"
+            f"{error.kind} {error.name}: unknown scale: must be known for floating-point values, got {error.dtype} "
+            f"elements. Run '{shlex.join(words)}'{origin}{table}."
         ) from None
 
 
 def add_image_options(parser: argparse.ArgumentParser) -> None:
-    """How images become tensors, for :func:`preprocessing_of`."""
+    """Add options for the conversion of images to tensors, for :func:`preprocessing_of`."""
     image = parser.add_argument_group("images")
-    image.add_argument("--mean", type=reals, metavar="M[,M,M]", help="subtracted from pixels (fp16)")
-    image.add_argument("--normalize", type=float, metavar="X", help="pixels are divided by it (fp16)")
+    image.add_argument("--mean", type=reals, metavar="M[,M,M]", help="mean to subtract from pixels (fp16)")
+    image.add_argument("--normalize", type=float, metavar="X", help="divisor of pixels (fp16)")
     image.add_argument("--order", choices=ORDERS, help="channel order of colour images (default: bgr)")
-    image.add_argument("--resize", action="store_true", help="scale an image of another size to the input's")
+    image.add_argument("--resize", action="store_true", help="resize images to the input size")
 
 
 def preprocessing_of(args: argparse.Namespace) -> PixelConversion | None:
-    """How images become tensors, from the arguments of :func:`add_image_options`; None where they say nothing, and
-    the layer file may."""
+    """Conversion of images to tensors, from the arguments of :func:`add_image_options`; None without
+    arguments, where the layer file decides."""
     given = PixelConversion(args.mean or (), 1.0 if args.normalize is None else args.normalize, args.order or "bgr")
     said = args.mean is not None or args.normalize is not None or args.order is not None
     return replace(given, resize=args.resize) if said or args.resize else None
@@ -163,6 +189,7 @@ def surfaces_of_runs(runtime: Any, args: argparse.Namespace, words: Sequence[str
         wanted = " ".join(f"--input {name}=FILE" for name in short)
         raise FormatError(f"input {', '.join(short)} is missing; give {wanted} (or --random-input)")
     pixels = preprocessing_of(args)
+    runtime.rescale(scales_of(args, runtime.loadable))
     with whole_command(args):
         return [
             of_right_size(runtime, files, runtime.surfaces(files, pixels))

@@ -9,17 +9,17 @@ import sys
 from nvdla.cli.output import add_format_options, print_document, print_pairs, say
 from nvdla.kernels.jit.cache_folder import cache_folder, kept_kernels
 
-HELP = """The cache of compiled kernels: where it lies, what is in it ('info'), fill it ('warm-up'), empty it ('clear').
+HELP = """Show ('info'), fill ('warm-up') or clear ('clear') the cache of compiled kernels.
 
-Kernels are compiled on first use and kept. 'warm-up' compiles what the usual networks need, in a minute or so: for
-images of machines and containers, where nobody shall wait for it later. Emptying the cache is never needed for right
-results: every file says what it was made from, and is compiled anew when that has changed."""
+Kernels are compiled on first use and cached. 'warm-up' compiles the kernels of common networks in about a minute, for
+example while building a container image. Cached kernels are checked against their sources and recompiled after a
+change, so you never need 'clear' for correct results."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument(
-        "action", nargs="?", choices=("info", "warm-up", "clear"), default="info", help="what to do (default: info)"
+        "action", nargs="?", choices=("info", "warm-up", "clear"), default="info", help="action (default: info)"
     )
     add_format_options(parser)
 
@@ -37,12 +37,12 @@ def run(args: argparse.Namespace) -> int:
     }
     if args.action == "clear":
         for path in files:
-            with contextlib.suppress(FileNotFoundError):  # somebody else clears it, too
+            with contextlib.suppress(FileNotFoundError):  # another process clears it, too
                 path.unlink()
     if print_document(document, args):
         return 0
     if folder is None:
-        say("compiled kernels are not kept: there is no folder that only you can write to (NVDLA_CACHE_DIR names one)")
+        say("compiled kernels are not cached: no directory is writable by you alone. Set NVDLA_CACHE_DIR to one")
     elif args.action == "clear":
         say(f"{folder}: {document['kernels']} compiled kernels ({document['bytes']:,} bytes) removed")
     else:
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _warm_up() -> None:
     """Compile the usual kernels, with a line for each part on standard error."""
-    from nvdla.warm_up import warm_up
+    from nvdla.compiler.warm_up import warm_up
 
     for part, kept in warm_up():
         say(f"{part}: {kept} compiled kernels are kept", sys.stderr)

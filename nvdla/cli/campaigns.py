@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 import tempfile
 import time
@@ -12,32 +11,72 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nvdla.cli.output import add_format_options, print_document
-from nvdla.files import write_file
+from nvdla.cli.arguments import whole_command
+from nvdla.cli.output import add_format_options, print_document, with_settings
+from nvdla.errors import NvdlaError
+from nvdla.tensors.real import ScaleMissing
+from nvdla.util.escaping import json_text
+from nvdla.util.files import write_file
 
 if TYPE_CHECKING:
-    from nvdla.campaign import Journal, Table
+    from nvdla.experiments.campaign import Journal, Table
 
 DRAW_SECONDS = 0.1
 
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:
-    """``--labels``, ``--config``, ``--input-scale``: how data and network are taken."""
-    parser.add_argument("--labels", metavar="FILE.npy", help="labels of a .npy of samples")
+    """``--labels``, ``--root``, ``--config``, ``--input-scale``: how data and network are taken."""
+    add_label_options(parser)
     parser.add_argument(
-        "--config", default="auto", metavar="NAME", help="hardware configuration (default: decided from the file)"
+        "--config", default="auto", metavar="NAME", help="hardware configuration (default: detected from the file)"
     )
-    parser.add_argument("--input-scale", type=float, metavar="S", help="real number of one unit of the input")
+    parser.add_argument(
+        "--input-scale",
+        type=float,
+        metavar="S",
+        help="scale of the input: real value of one integer unit (default: from the layer file)",
+    )
+
+
+def check_scale(network: Any, source: Any, args: argparse.Namespace) -> None:
+    """Raise FormatError with the whole command that works where the first sample needs a scale that is not known."""
+    with whole_command(args):
+        try:
+            network.prepare(source.sample(0).value)
+        except ScaleMissing:
+            raise
+        except NvdlaError:
+            return  # one damaged sample: counted with the others
+
+
+def add_label_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--labels`` and ``--root``, the options of data sets."""
+    parser.add_argument("--labels", metavar="FILE.npy", help="label file for .npy samples")
+    add_root_option(parser)
+
+
+def add_root_option(parser: argparse._ActionsContainer) -> None:
+    """Add ``--root``, the directory of a manifest's samples."""
+    parser.add_argument(
+        "--root",
+        metavar="DIR",
+        help="base directory for the paths in a manifest (default: directory of the manifest)",
+    )
 
 
 def add_campaign_options(parser: argparse.ArgumentParser) -> None:
-    """``--workers``, ``--scheduler``, ``--resume``, ``--samples``, ``--output``."""
+    """``--workers``, ``--scheduler`` with its TLS files, ``--resume``, ``--samples``, ``--output``."""
     group = parser.add_argument_group("the run")
-    group.add_argument("--workers", type=int, metavar="N", help="processes on this machine (default: its cores)")
-    group.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler, such as tcp://10.0.0.1:8786")
-    group.add_argument("--resume", action="store_true", help="go on with the results that --samples or --output has")
-    group.add_argument("--samples", metavar="FILE.jsonl", help="one line a result, written as results come")
-    group.add_argument("--output", "-o", metavar="FILE.json", help="the figures as JSON")
+    group.add_argument("--workers", type=int, metavar="N", help="number of local processes (default: number of cores)")
+    group.add_argument(
+        "--scheduler", metavar="ADDRESS", help="address of a Dask scheduler, for example tcp://10.0.0.1:8786"
+    )
+    group.add_argument("--tls-ca-file", metavar="FILE.pem", help="certificate authority of a tls:// scheduler")
+    group.add_argument("--tls-cert", metavar="FILE.pem", help="client certificate for a tls:// scheduler")
+    group.add_argument("--tls-key", metavar="FILE.pem", help="client private key for a tls:// scheduler")
+    group.add_argument("--resume", action="store_true", help="continue from the results in --samples or --output")
+    group.add_argument("--samples", metavar="FILE.jsonl", help="journal: one JSON line per result, written immediately")
+    group.add_argument("--output", "-o", metavar="FILE.json", help="write the metrics as JSON")
     add_format_options(parser)
 
 
@@ -46,7 +85,7 @@ def written(
 ) -> bool:
     """Write ``--output`` and, with ``page``, ``--report``; True where the document goes to the terminal as JSON."""
     if args.output:
-        write_file(args.output, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode())
+        write_file(args.output, (json_text(with_settings(document, args), indent=1, sort_keys=True) + "\n").encode())
     if args.report:
         write_file(args.report, page(document, title).encode())
     return print_document(document, args)
@@ -54,8 +93,8 @@ def written(
 
 @contextlib.contextmanager
 def journal_of(table: Table, args: argparse.Namespace) -> Iterator[Journal]:
-    """The journal that the arguments ask for: --samples, beside --output, or for this run alone."""
-    from nvdla.campaign import Journal
+    """Journal of the arguments: --samples, a file next to --output, or a temporary one."""
+    from nvdla.experiments.campaign import Journal
 
     path = args.samples or (f"{args.output}.samples.jsonl" if args.output else None)
     if path:
@@ -75,10 +114,11 @@ def journal_of(table: Table, args: argparse.Namespace) -> Iterator[Journal]:
 
 def run_with_progress(table: Table, journal: Journal, args: argparse.Namespace, total: int | None) -> None:
     """Run the campaign; on a terminal with a bar that shows rate and time left."""
-    from nvdla.campaign import Workers, run
+    from nvdla.experiments.campaign import Tls, Workers, run
 
-    workers = Workers(args.workers, args.scheduler)
-    if args.scheduler:
+    files = args.tls_ca_file, args.tls_cert, args.tls_key
+    workers = Workers(args.workers, args.scheduler, Tls(*files) if any(files) else None)
+    if args.scheduler is not None:
         _quiet_dask()
     if not sys.stderr.isatty() or args.json:
         run(table, journal, workers)
@@ -88,7 +128,7 @@ def run_with_progress(table: Table, journal: Journal, args: argparse.Namespace, 
 
     texts = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
     columns = (*texts, TimeRemainingColumn())
-    # No thread that draws the bar: workers begin as copies of this process (nvdla.campaign.forking).
+    # No thread that draws the bar: workers begin as copies of this process (nvdla.util.processes).
     with Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False) as bar:
         shown = bar.add_task(table.name, total=total, completed=len(journal.done), rate="")
 

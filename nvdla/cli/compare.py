@@ -9,34 +9,49 @@ from typing import Any
 import numpy as np
 
 import nvdla
+from nvdla.checks.compare.comparison import Comparison, DifferingRegion, Row, Tolerances, compare_run
 from nvdla.cli.arguments import (
     add_input_options,
     add_machine_options,
     add_strict_option,
+    add_trusted_option,
+    names_of,
+    scales_of,
     surfaces_of_runs,
     tell_warnings,
+    whole_command,
 )
-from nvdla.cli.numbers import real, whole
-from nvdla.cli.output import add_format_options, print_document, print_table, say
-from nvdla.cli.rows import Place, add_row_options, chosen
+from nvdla.cli.output import (
+    Place,
+    add_format_options,
+    add_row_options,
+    chosen,
+    print_document,
+    print_table,
+    real,
+    say,
+    whole,
+)
 from nvdla.cli.working import working
-from nvdla.compare.comparison import Comparison, DifferingRegion, Row, Tolerances, compare_run
 from nvdla.errors import FormatError, counted
 from nvdla.program.naming import Names, names_for
-from nvdla.tensors.real import to_real
+from nvdla.tensors.real import ScaleMissing, to_elements
 
 HELP = """Compare a run, operation by operation, with another run, another loadable, golden files or a float model.
 
-  nvdla compare A.nvdla B.nvdla -i digit.pgm          two loadables of one network
+  nvdla compare A.nvdla B.nvdla -i digit.pgm          two loadables of the same network
   nvdla compare A.nvdla -i digit.pgm --golden DIR     dumps of 'nvdla run --dump-ops', .npy, .dimg, .ops.json
   nvdla compare A.nvdla -i digit.pgm --onnx M.onnx    a float model; layer names from the layer file or --layers
   nvdla compare A.nvdla -i digit.pgm --caffe N.prototxt N.caffemodel     a Caffe network
   nvdla compare A.nvdla -i digit.pgm --float T.npz    named float tensors
   nvdla compare A.nvdla -i a.pgm --other-input b.pgm    two inputs; --other-config, --other-threads likewise
 
-Exit code 1 when a tensor differs: elements by more than --tolerance, real numbers by less than --min-cosine."""
+A tensor is exact (equal elements), close (elements within --tolerance; real values with at least --min-cosine and
+--min-snr) or different. Exit code 1 when a tensor is different."""
 
 FORMAT, VERSION = "nvdla-compare", 1
+MOST_NAMED = 20
+"""Tensors without a counterpart that are named; --json has all of them."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -47,25 +62,41 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_machine_options(parser)
     add_strict_option(parser)
     against = parser.add_argument_group("what to compare with")
-    against.add_argument("--golden", metavar="PATH", help="a folder of golden files, or one")
-    against.add_argument("--onnx", metavar="MODEL", help="a float model (needs nvdla[onnx])")
+    against.add_argument("--golden", metavar="PATH", help="golden file, or directory of golden files")
+    against.add_argument("--onnx", metavar="MODEL", help="float ONNX model (needs nvdla[onnx])")
+    against.add_argument("--caffe", nargs="+", metavar="FILE", help=".prototxt and .caffemodel (needs nvdla[onnx])")
+    against.add_argument("--float", metavar="FILE.npz", help=".npz with float tensors by layer name")
     against.add_argument(
-        "--caffe", nargs="+", metavar="FILE", help="a .prototxt and its .caffemodel (needs nvdla[onnx])"
+        "--other-input", action="append", default=[], metavar="[NAME=]FILE", help="input of the other run"
     )
-    against.add_argument("--float", metavar="FILE.npz", help="float tensors by layer name")
-    against.add_argument("--other-input", action="append", default=[], metavar="[NAME=]FILE", help="input of the other")
     against.add_argument("--other-config", metavar="NAME", help="configuration of the other run")
     against.add_argument("--other-abi", choices=("auto", "old", "new"), help="ABI of the other run")
     against.add_argument("--other-threads", type=whole(1), metavar="N", help="threads of the other run")
     names = parser.add_argument_group("names and scales")
     names.add_argument("--layers", metavar="FILE.yaml", help="layer names and scales (default: LOADABLE.layers.json)")
-    names.add_argument("--scales", metavar="FILE.json", help="a calibration table: the scale of each layer")
-    limits = parser.add_argument_group("what is let pass")
-    limits.add_argument("--tolerance", type=real(0), default=0.0, metavar="X", help="largest difference of an element")
+    limits = parser.add_argument_group("tolerances")
     limits.add_argument(
-        "--min-cosine", type=real(-1, 1), default=0.95, metavar="X", help="float models (default: 0.95)"
+        "--tolerance",
+        type=real(0),
+        default=0.0,
+        metavar="X",
+        help="largest accepted difference per element (default: 0)",
     )
-    limits.add_argument("--min-snr", type=real(), metavar="DB", help="float models: least signal-to-noise ratio")
+    limits.add_argument(
+        "--min-cosine",
+        type=real(-1, 1),
+        default=0.95,
+        metavar="X",
+        help="minimum cosine similarity of real values (default: 0.95)",
+    )
+    limits.add_argument(
+        "--min-snr",
+        type=real(),
+        default=10.0,
+        metavar="DB",
+        help="minimum signal-to-noise ratio of real values in dB (default: 10)",
+    )
+    add_trusted_option(parser, "--onnx and --caffe")
     parser.add_argument("--fail-fast", action="store_true", help="stop at the first divergence")
     parser.add_argument("--different", action="store_true", help="list only tensors that differ")
     add_row_options(parser)
@@ -74,15 +105,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    names = names_for(args.loadable, args.layers, args.scales)
     runtime = nvdla.Runtime(nvdla.load(args.loadable), args.config, args.abi, args.threads, strict=args.strict)
+    names = names_of(args, runtime.loadable)
     runs = surfaces_of_runs(runtime, args)
     if len(runs) > 1:
         raise FormatError(f"{len(runs)} inputs were given; one run is compared at a time")
-    reference = _reference(args, runtime, runs[0], names)
+    with whole_command(args):
+        reference = _reference(args, runtime, runs[0], names)
     limits = Tolerances(args.tolerance, args.min_cosine, args.min_snr)
     with working(f"comparing {args.loadable}"):
-        found = compare_run(runtime, runs[0], reference, names.layers, limits, args.fail_fast)
+        found = compare_run(runtime, runs[0], reference, names, limits, args.fail_fast)
     tell_warnings(args.loadable, runtime.warnings)
     other = getattr(reference, "runtime", None)
     if other is not None and args.other:
@@ -113,7 +145,7 @@ def document(args: argparse.Namespace, runtime: Any, reference: Any, found: Comp
         },
         "passed": found.passed,
         "compared": len(found.rows),
-        "different": sum(not row.passed for row in found.rows),
+        **found.counts,
         "skipped": found.skipped,
         "first": first.as_dict() if first else None,
         "region": found.region.as_dict() if found.region else None,
@@ -133,7 +165,7 @@ def _against(args: argparse.Namespace) -> str:
 
 
 def _reference(args: argparse.Namespace, runtime: Any, surfaces: list[bytes], names: Names) -> Any:
-    """What the arguments ask to compare with. Raises FormatError when that is nothing, or more than one thing."""
+    """Reference selected by the arguments. Raises FormatError when that is nothing, or more than one thing."""
     other_run = (
         args.other
         or args.other_input
@@ -148,7 +180,7 @@ def _reference(args: argparse.Namespace, runtime: Any, surfaces: list[bytes], na
             "--other-threads"
         )
     if args.golden:
-        from nvdla.compare.goldens import GoldenReference
+        from nvdla.checks.compare.runs import GoldenReference
 
         return GoldenReference(args.golden, Path(args.loadable).stem)
     if args.onnx or args.caffe or args.float:
@@ -157,20 +189,20 @@ def _reference(args: argparse.Namespace, runtime: Any, surfaces: list[bytes], na
 
 
 def _float_reference(args: argparse.Namespace, runtime: Any, surfaces: list[bytes], names: Names) -> Any:
-    from nvdla.compare.floats import FloatReference
-    from nvdla.containers.npz_members import read_npz
+    from nvdla.checks.compare.runs import FloatReference
+    from nvdla.tensors.npz import read_npz
 
     if args.float:
         return FloatReference(read_npz(args.float), names)
-    from nvdla.compare.onnx_model import onnx_tensors, real_inputs
+    from nvdla.checks.compare.float_models import onnx_tensors, real_inputs
 
     inputs = real_inputs(runtime, surfaces, names)
     if args.onnx:
-        reference = FloatReference(onnx_tensors(args.onnx, inputs), names, inputs=inputs)
+        reference = FloatReference(onnx_tensors(args.onnx, inputs, args.trusted), names, inputs=inputs)
     else:
-        from nvdla.compare.caffe_model import caffe_tensors
+        from nvdla.checks.compare.float_models import caffe_tensors
 
-        tensors, blobs = caffe_tensors(*_caffe_files(args.caffe), inputs)
+        tensors, blobs = caffe_tensors(*_caffe_files(args.caffe), inputs, args.trusted)
         reference = FloatReference(tensors, names, outputs=blobs, inputs=inputs)
     reference.kind = "onnx" if args.onnx else "caffe"
     return reference
@@ -185,7 +217,7 @@ def _caffe_files(files: list[str]) -> tuple[str, str | None]:
 
 
 def _other_run(args: argparse.Namespace, runtime: Any, surfaces: list[bytes], names: Names) -> Any:
-    from nvdla.compare.runs import RunReference
+    from nvdla.checks.compare.runs import RunReference
 
     loadable = nvdla.load(args.other) if args.other else runtime.loadable
     other = nvdla.Runtime(
@@ -195,53 +227,56 @@ def _other_run(args: argparse.Namespace, runtime: Any, surfaces: list[bytes], na
         args.threads if args.other_threads is None else args.other_threads,
         strict=args.strict,
     )
-    other_names = names_for(args.other) if args.other else names
+    other_names = names
+    if args.other:  # tables and names are those of the first
+        given = argparse.Namespace(loadable=args.loadable, input_scale=args.input_scale)
+        other_names = names_for(args.other) | Names(scales=scales_of(given, loadable))
     if args.other_input:
         theirs = surfaces_of_runs(other, args, args.other_input)[0]
     elif args.random_input is not None and not args.input:
-        theirs = _carried_over(runtime, surfaces, other, names | other_names)
+        theirs = _carried_over(runtime, surfaces, other, names, other_names)
     else:
         theirs = surfaces_of_runs(other, args)[0]
     return RunReference(other, theirs, other_names, runtime, surfaces, names)
 
 
-def _carried_over(ours: Any, surfaces: list[bytes], other: Any, names: Names) -> list[bytes]:
+def _carried_over(ours: Any, surfaces: list[bytes], other: Any, our_names: Names, other_names: Names) -> list[bytes]:
     """The same elements in the other network's input layouts (and so the same bytes where the layouts agree); between
     integers and halves the same real numbers."""
     if len(ours.inputs) != len(other.inputs):
         raise FormatError(f"the networks have {len(ours.inputs)} and {len(other.inputs)} inputs; give --other-input")
     arrays = [t.layout.unpack(np.frombuffer(s, np.uint8)) for t, s in zip(ours.inputs, surfaces, strict=True)]
     return [
-        surface if tensor.layout == target.layout else other.pack(index, _as_type(array, tensor, target, names))
+        surface
+        if tensor.layout == target.layout
+        else other.pack(index, _as_type(array, tensor, target, our_names, other_names))
         for index, (tensor, target, surface, array) in enumerate(
             zip(ours.inputs, other.inputs, surfaces, arrays, strict=True)
         )
     ]
 
 
-def _as_type(array: np.ndarray, tensor: Any, target: Any, names: Names) -> np.ndarray:
+def _as_type(array: np.ndarray, tensor: Any, target: Any, our_names: Names, other_names: Names) -> np.ndarray:
     """Elements of ``tensor`` as ``target`` takes them. Raises FormatError where the integers' scale is not known."""
     if array.dtype.kind == target.dtype.kind:
         return array
-    scale = names.scale(tensor.name)
-    if scale is None:
-        raise FormatError(
-            f"input {tensor.name} is {array.dtype} here and {target.dtype} there: say what one unit of the integers "
-            "stands for, by --scales or in --layers, or give --other-input"
-        )
     if target.dtype.kind == "f":
-        return to_real(array, scale, names.zero_point(tensor.name)).astype(target.dtype)
-    limits = np.iinfo(target.dtype)
-    return np.clip(np.rint(array.astype(np.float32) / scale), limits.min, limits.max).astype(target.dtype)
+        units = our_names.units(tensor.name, array.dtype)
+        if units is not None:
+            return units.real(array).astype(target.dtype)
+    elif (scale := other_names.scale(target.name)) is not None:
+        return to_elements(array, scale, target.dtype, other_names.zero_point(target.name))
+    integers = tensor if target.dtype.kind == "f" else target
+    raise ScaleMissing(integers.name, integers.dtype, "input")
 
 
-FIGURES = ("differ", "max_abs", "mean_abs", "cosine", "snr_db", "psnr_db", "first")
+FIGURES = ("unequal", "max_abs", "mean_abs", "cosine", "snr_db", "psnr_db", "first")
 LEAST = ("psnr_db", "mean_abs", "against", "first", "shape", "snr_db", "max_abs", "note")
 COLUMNS = ("operation", "layer", "against", "shape", "result", *FIGURES, "note")
 
 
 def _rows(args: argparse.Namespace, found: Comparison) -> list[Row]:
-    """The tensors that the options ask for."""
+    """Tensors selected by the options."""
     return chosen(found.rows, args, _place, _cells)
 
 
@@ -255,9 +290,11 @@ def _place(row: Row) -> Place:
 def _print(args: argparse.Namespace, reference: Any, found: Comparison) -> None:
     rows = [row for row in _rows(args, found) if not (args.different and row.passed)]
     print_table(f"{args.loadable} against {_against(args)}", [_cells(row) for row in rows], COLUMNS, LEAST)
-    bad = sum(not row.passed for row in found.rows)
-    skipped = f", {len(found.skipped)} had no counterpart" if found.skipped else ""
-    print(f"{counted(len(found.rows), 'tensor')} compared, {bad} differ{skipped}.")
+    counts = ", ".join(f"{count} {name}" for name, count in found.counts.items())
+    print(f"{counted(len(found.rows), 'tensor')} compared: {counts}.")
+    if found.skipped:
+        more = f" and {len(found.skipped) - MOST_NAMED} more" if len(found.skipped) > MOST_NAMED else ""
+        say(f"Without a counterpart: {', '.join(found.skipped[:MOST_NAMED])}{more}.")
     if unused := getattr(reference, "unused", []):
         more = f" and {len(unused) - 5} more" if len(unused) > 5 else ""
         say(f"Golden files that belong to no tensor: {', '.join(unused[:5])}{more}.")
@@ -273,7 +310,7 @@ def _cells(row: Row) -> dict[str, Any]:
     difference = row.difference
     own = f"operation {row.task}/{row.operation} ({str(row.engine).upper()})"
     own = f"output {row.name}" if row.kind == "output" else own
-    result = "exact" if row.exact else "close" if row.passed else "DIFFERENT"
+    result = row.result.upper() if row.result == "different" else row.result
     cells: dict[str, Any] = {
         "operation": row.place if row.kind == "output" else f"{row.task}/{row.operation} {str(row.engine).upper()}",
         "layer": row.name if row.kind == "operation" else None,
@@ -284,8 +321,8 @@ def _cells(row: Row) -> dict[str, Any]:
     }
     if difference and not row.exact:
         first = ",".join(map(str, difference.first)) if difference.first else None
-        cells |= {name: getattr(difference, name) for name in FIGURES if name not in ("differ", "first")}
-        cells |= {"differ": difference.count, "first": first}
+        cells |= {name: getattr(difference, name) for name in FIGURES if name not in ("unequal", "first")}
+        cells |= {"unequal": difference.count, "first": first}
     return cells
 
 

@@ -1,84 +1,191 @@
-"""``nvdla compile``: a model for one configuration, or what compiling it would do."""
+"""Command ``nvdla compile``, with its search for a faster loadable."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nvdla.cli.numbers import real, reals
-from nvdla.cli.output import add_format_options, plain, print_document, print_pairs, print_table, say, sized
-from nvdla.cli.searching import ProgressBar, add_search_options, memory_of, search_of
+from nvdla.cli.arguments import add_trusted_option
+from nvdla.cli.campaigns import add_root_option
+from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table, real, reals, say, sized
+from nvdla.cli.study import add_memory_options
 from nvdla.errors import FormatError
+from nvdla.util.escaping import plain
+from nvdla.util.rounding import integer
 
-HELP = """Compile an ONNX or Caffe model for one hardware configuration (docs/compile.md).
+if TYPE_CHECKING:
+    from nvdla.analysis.cycles.constants import Memory
+    from nvdla.compiler.builder import SearchLimits
 
-One loadable where all of the model runs on the accelerator, else a package (a zip file, .nvpkg) whose other parts
-onnxruntime runs on the host; 'nvdla run' takes both. --check prints every node and writes nothing."""
+DRAW_SECONDS = 0.1
+_CVSRAM = "size of CVSRAM for surfaces between operations (default: 0)"
+
+
+def add_search_options(parser: argparse.ArgumentParser) -> None:
+    """``--time-limit``, ``--search-steps``, ``--workers``; ``--latency``, ``--bandwidth``, ``--shared``."""
+    group = parser.add_argument_group("the search of -O 2 (the same loadable with any number of processes)")
+    group.add_argument(
+        "--time-limit", type=float, metavar="SECONDS", help="stop searching after this time (default: no limit)"
+    )
+    group.add_argument(
+        "--search-steps", type=int, metavar="N", help="stop searching after this number of steps (default: no limit)"
+    )
+    group.add_argument("--workers", type=int, metavar="N", help="number of processes (default: 1)")
+    memory = parser.add_argument_group("memory for the cost model, as in 'nvdla cycles'")
+    add_memory_options(memory)
+    memory.add_argument("--cvsram-size", type=int, default=0, metavar="BYTES", help=_CVSRAM)
+
+
+def memory_of(args: argparse.Namespace) -> Memory:
+    """The memory that the arguments name. Raises ConfigError."""
+    from nvdla.analysis.cycles.constants import DEFAULT_LATENCY, Memory
+
+    return Memory(DEFAULT_LATENCY if args.latency is None else args.latency, args.bandwidth, args.shared)
+
+
+def search_of(args: argparse.Namespace, progress: Callable[[int, int, int], None] | None) -> SearchLimits | None:
+    """The search that the arguments ask for; None below level 2. Raises FormatError for options of a search where there
+    is none, BuildError for limits that are none."""
+
+    from nvdla.compiler.builder import SearchLimits
+
+    given = {"--time-limit": args.time_limit, "--search-steps": args.search_steps, "--workers": args.workers}
+    if args.level < 2:
+        named = [name for name, value in given.items() if value is not None]
+        if named:
+            raise FormatError(f"{named[0]} is for the search of level 2; give -O 2, too")
+        return None
+    return SearchLimits(args.time_limit, args.search_steps, 1 if args.workers is None else args.workers, progress)
+
+
+class ProgressBar:
+    """A bar on a terminal over the samples of the calibration, then over the steps of a search; silence elsewhere.
+
+    No thread draws it: a search's processes begin as copies of this one (:mod:`nvdla.util.processes`).
+    """
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._bar: Any = None
+        self._drawn = 0.0
+        self.calibrating: Callable[[int, int], None] | None = None
+        self.searching: Callable[[int, int, int], None] | None = None
+        if sys.stderr.isatty() and not args.quiet and not args.json:
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._bar = Progress(console=Console(stderr=True), transient=True, auto_refresh=False)
+            self.calibrating = lambda done, total: self._show("calibrating", done, total)
+            self.searching = lambda done, total, cycles: self._show(f"searching, {cycles:,} cycles", done, total)
+
+    def __enter__(self) -> ProgressBar:
+        if self._bar is not None:
+            self._bar.start()
+            self._task = self._bar.add_task("reading", total=None)
+            self._bar.refresh()
+        return self
+
+    def _show(self, what: str, done: int, total: int | None) -> None:
+        self._bar.update(self._task, description=what, completed=done, total=total)
+        if time.monotonic() - self._drawn > DRAW_SECONDS or done == total:
+            self._bar.refresh()
+            self._drawn = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+HELP = """Compile an ONNX, TFLite or Caffe model for one hardware configuration (docs/compile.md).
+
+The output is a loadable if the whole model runs on the accelerator. Otherwise it is a package (.nvpkg, a zip file) with
+host parts, which onnxruntime runs. 'nvdla run' takes both. --check prints the placement of every node."""
 
 WORST = 5
+OUTPUT_COLUMNS = ("output", "channels", "range", "units", "snr", "below 2 units")
 ACCURACY_COLUMNS = ("layer", "precision", "alone", "chain", "saturated", "advice")
 NODE_COLUMNS = ("name", "op", "placement", "operations", "reason", "advice")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("model", help="the model: .onnx, or .prototxt with --weights")
+    parser.add_argument("model", help="model file: .onnx, .tflite, or .prototxt with --weights")
     parser.add_argument("--config", default="nv_small", help="hardware configuration (default: nv_small)")
     parser.add_argument(
         "--precision",
         choices=("int8", "int16", "fp16", "auto"),
         default="int8",
-        help="of the accelerator's numbers (default: int8)",
+        help="number format on the accelerator (default: int8)",
     )
-    parser.add_argument("--weights", metavar="FILE", help="the .caffemodel of a .prototxt")
-    parser.add_argument("--shape", action="append", default=[], metavar="NAME=N,C,H,W", help="fix an open input shape")
-    parser.add_argument("--check", action="store_true", help="print what would happen, node by node; write nothing")
-    parser.add_argument("--no-host", action="store_true", help="a node that the accelerator cannot do is an error")
-    parser.add_argument("--output", "-o", metavar="FILE", help="the loadable or package to write")
+    parser.add_argument("--weights", metavar="FILE", help=".caffemodel with the weights of a .prototxt")
+    parser.add_argument(
+        "--shape", action="append", default=[], metavar="NAME=N,C,H,W", help="shape of an input with dynamic dimensions"
+    )
+    parser.add_argument("--check", action="store_true", help="print the placement of every node and write nothing")
+    parser.add_argument("--no-host", action="store_true", help="fail if a node cannot run on the accelerator")
+    parser.add_argument("--output", "-o", metavar="FILE", help="loadable or package to write")
     parser.add_argument("-O", dest="level", type=int, choices=(0, 1, 2), default=1, help=_LEVEL)
     parser.add_argument("--weights-effort", dest="effort", type=int, choices=(0, 1, 2), default=1, help=_EFFORT)
     parser.add_argument("--input-format", default="auto", metavar="auto/image/pixels/feature/FORMAT", help=_INPUT)
-    drop = "what --precision auto may lose, 0.005 or 0.5%% (default)"
+    drop = "largest accuracy loss accepted by --precision auto: 0.005 or 0.5%% (default)"
     parser.add_argument("--max-drop", type=_share, default=0.005, metavar="SHARE", help=drop)
-    parser.add_argument("--export-qdq", metavar="FILE", help="write the quantised network as ONNX (QDQ), too")
-    parser.add_argument("--quiet", "-q", action="store_true", help="no progress on the terminal")
+    parser.add_argument("--export-qdq", metavar="FILE", help="also write the quantized network as ONNX (QDQ)")
+    add_trusted_option(parser)
+    parser.add_argument("--quiet", "-q", action="store_true", help="hide progress")
     add_format_options(parser)
     data = parser.add_argument_group("calibration (int8, int16)")
-    data.add_argument("--calibrate", metavar="DATA", help="folder of images, .npy, .npz, or another tool's table")
+    data.add_argument(
+        "--calibrate",
+        metavar="DATA",
+        help="calibration data (formats: see nvdla evaluate; labels are ignored), or a scale table of another tool",
+    )
     data.add_argument(
         "--method",
         choices=("max", "percentile", "entropy", "mse"),
         default="mse",
-        help="how scales are found (default: mse)",
+        help="calibration method (default: mse)",
     )
-    data.add_argument("--per-layer", action="store_true", help="one weight scale a layer instead of one a kernel")
+    add_root_option(data)
+    data.add_argument("--per-layer", action="store_true", help="one weight scale per layer instead of one per kernel")
     add_search_options(parser)
-    image = parser.add_argument_group("images (kept beside the loadable, so that 'nvdla run' needs none of these)")
-    image.add_argument("--mean", type=reals, default=(0.0,), metavar="M[,M,M]", help="subtracted from pixels 0..255")
-    image.add_argument("--scale", type=reals, default=(1.0,), metavar="S[,S,S]", help="then multiplied by this")
+    image = parser.add_argument_group("images (stored in the layer file, so 'nvdla run' needs none of these)")
+    image.add_argument(
+        "--mean", type=reals, default=(0.0,), metavar="M[,M,M]", help="mean to subtract from pixels 0..255"
+    )
+    image.add_argument("--scale", type=reals, default=(1.0,), metavar="S[,S,S]", help="factor of pixels after --mean")
     image.add_argument("--layout", choices=("nchw", "nhwc"), default="nchw", help="layout of the input (default: nchw)")
-    image.add_argument("--colour", choices=("rgb", "bgr"), default="rgb", help="order of channels (default: rgb)")
-    image.add_argument("--resize", action="store_true", help="scale images of another size to the input's")
+    image.add_argument("--colour", choices=("rgb", "bgr"), default="rgb", help="channel order (default: rgb)")
+    image.add_argument("--resize", action="store_true", help="resize images to the input size")
 
 
-_LEVEL = "code: 0 plain; 1 sums, images and bands as the cycle model finds fastest (default); 2 searches longer"
-_INPUT = (
-    "inputs as images where possible (auto, default), always, never, or as unsigned pixels (mean, scale by CDMA); in a "
-    "pixel format by its name: R8G8B8A8, R10, Y8_U8V8_N444 ..."
+_LEVEL = (
+    "optimization level: 0 none; 1 fuse additions, image input and row splits where the cycle model predicts a gain "
+    "(default); 2 search further"
 )
-_EFFORT = "0: weights as they are; 1: equalisation and bias correction (default); 2: adaptive rounding, too"
+_INPUT = (
+    "image input: auto (where possible, default), always, never, unsigned pixels (mean and scale in the CDMA), or the "
+    "name of a pixel format: R8G8B8A8, R10, Y8_U8V8_N444 ..."
+)
+_EFFORT = "weight preparation: 0 none; 1 equalization and bias correction (default); 2 also adaptive rounding"
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    from nvdla.frontend import compiler
-    from nvdla.frontend.compiler import check
-    from nvdla.tensors.preprocessing import Preprocessing
+    if not args.trusted:
+        from nvdla.compiler.frontend import isolation
+
+        isolation.start()  # loads its packages while this process loads its own
+    from nvdla.compiler.frontend import compiler
+    from nvdla.compiler.frontend.compiler import check
+    from nvdla.tensors.datasets import open_source
+    from nvdla.tensors.inputs import Preprocessing
 
     shapes = dict(_shape(word) for word in args.shape)
     if args.check:
-        document = check(args.model, args.config, args.precision, args.weights, shapes, not args.no_host)
+        document = check(args.model, args.config, args.precision, args.weights, shapes, not args.no_host, args.trusted)
         if not print_document(document, args):
             _print_report(document)
         return 0
@@ -91,13 +198,14 @@ def run(args: argparse.Namespace) -> int:
             args.model,
             args.config,
             args.precision,
-            args.calibrate,
+            open_source(args.calibrate, root=args.root) if args.calibrate and args.root else args.calibrate,
             weights=args.weights,
             shapes=shapes,
             preprocessing=preprocessing,
             host=not args.no_host,
             progress=bar.calibrating,
             max_drop=args.max_drop,
+            trusted=args.trusted,
             search=search_of(args, bar.searching),
             **options,
         )
@@ -119,7 +227,7 @@ def _share(text: str) -> float:
 def _shape(word: str) -> tuple[str, list[int]]:
     name, sign, sizes = word.rpartition("=")
     try:
-        shape = [int(size) for size in sizes.split(",")]
+        shape = [integer(size) for size in sizes.split(",")]
     except ValueError:
         shape = []
     if not sign or not name or not shape or min(shape) < 1:
@@ -171,7 +279,21 @@ def _print_accuracy(document: dict[str, Any]) -> None:
             for row in rows
         ]
         print_table(f"worst {len(rows)} layers by themselves", shown, ACCURACY_COLUMNS)
+    groups = [(row, group) for row in document.get("accuracy", ()) for group in row["channels"]]
+    if len(groups) > 1:
+        print_table("channels of the outputs, by range", [_output_row(*each) for each in groups], OUTPUT_COLUMNS)
     mixed = document.get("mixed")
     if mixed:
         drops = f"int8 loses {mixed['int8_drop']:.3%}, this {mixed['drop']:.3%}"
         say(f"int16: {', '.join(mixed['int16']) or 'no layer'} ({drops})")
+
+
+def _output_row(row: dict[str, Any], group: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "output": row["tensor"],
+        "channels": group["channels"],
+        "range": f"{group['range']:.3g}",
+        "units": None if group["units"] is None else f"{group['units']:.1f}",
+        "snr": None if group["snr"] is None else f"{group['snr']:.1f} dB",
+        "below 2 units": group["weak"],
+    }

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from nvdla.cli.output import add_format_options, print_document, print_table
-from nvdla.hardware.configuration import configurations
+from nvdla.emulator.hardware.configuration import configurations
 
-HELP = "The hardware configurations: precisions, MAC array, convolution buffer, optional units."
+HELP = "List the hardware configurations: precisions, MAC array, convolution buffer, optional units."
 
 FEATURES = {
     "sdp_lut": "LUT",

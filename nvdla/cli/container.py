@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from nvdla.cli.output import add_format_options, escape, print_document, print_pairs, print_table, say
-from nvdla.containers import registry
-from nvdla.containers.parameters import Parameter
 from nvdla.errors import FormatError
+from nvdla.interop.containers import registry
+from nvdla.tensors.parameters import Parameter
 
-COMMAND = "container"
 _LONG_LIST = 8
 _LONG_TEXT = 120
 _PLURALS = {"rodata": "rodata", "weights": "weights", "bias": "biases"}
-HELP = """Neighbouring compiled-model containers: IREE archives and modules, TVM model libraries, tensor files.
+HELP = """Read and write other model formats: IREE archives and modules, TVM model libraries, tensor files.
 
   nvdla container list model.irpa
   nvdla container verify --strict model.vmfb
@@ -39,102 +38,106 @@ def configure(parser: argparse.ArgumentParser) -> None:
     _add_file(command("list", "what is in a file"))
     verify = _add_file(command("verify", "check a file; exit code 1 when it fails"))
     verify.add_argument(
-        "--strict", action="store_true", help="what the specification forbids fails, even if readers accept it"
+        "--strict", action="store_true", help="fail on violations of the specification, even if readers accept them"
     )
     extract = _add_file(command("extract", "write the parts of a file below a folder"))
-    extract.add_argument("names", nargs="*", metavar="NAME", help="only these parts")
+    extract.add_argument("names", nargs="*", metavar="NAME", help="extract only these parts")
     extract.add_argument(
         "--extract",
         action="append",
         default=[],
         metavar="[SCOPE::]NAME=FILE",
-        help="write this part to this file (instead of below the folder)",
+        help="write this part to this file instead of the output directory",
     )
-    extract.add_argument("-o", "--output", default=".", metavar="FOLDER", help="folder (default: here)")
+    extract.add_argument(
+        "-o", "--output", default=".", metavar="FOLDER", help="output directory (default: current directory)"
+    )
     _configure_writers(command)
     run = _add_file(command("run", "run a function of a module in the interpreter"))
     run.add_argument("--function", required=True, metavar="NAME", help="exported function")
-    run.add_argument("--input", action="append", default=[], metavar="VALUE", help="one argument; repeat in order")
+    run.add_argument(
+        "--input", action="append", default=[], metavar="VALUE", help="input argument; repeat the option in order"
+    )
     disassemble = _add_file(command("disassemble", "the programs of a file as text"))
-    disassemble.add_argument("--function", metavar="NAME", help="only this function, by name or ordinal")
-    disassemble.add_argument("--source", action="store_true", help="with source lines, where the file has them")
+    disassemble.add_argument("--function", metavar="NAME", help="print only this function, by name or ordinal")
+    disassemble.add_argument("--source", action="store_true", help="include source lines, if the file contains them")
 
 
 def _configure_writers(command: Any) -> None:
     convert = command("convert", "write one or more files as another format, or rewrite as the same")
     convert.add_argument("files", nargs="+", metavar="INPUT", help="files to read")
     convert.add_argument("output", metavar="OUTPUT", help="file to write")
-    convert.add_argument("--exclude", action="append", default=[], metavar="NAME", help="leave a parameter out")
+    convert.add_argument("--exclude", action="append", default=[], metavar="NAME", help="omit a parameter")
     convert.add_argument("--rename", action="append", default=[], metavar="OLD=NEW", help="rename a parameter")
-    convert.add_argument("--strip", action="store_true", help="replace all data by splats of zero")
+    convert.add_argument("--strip", action="store_true", help="replace all data with splats of zero")
     convert.add_argument(
         "--splat",
         action="append",
         default=[],
         metavar="NAME[=[TYPE=]VALUE]",
-        help="replace a parameter's data by a splat",
+        help="replace the data of a parameter with a splat",
     )
     create = command("create", "write a new file, from values, from files, or both")
     create.add_argument("output", metavar="OUTPUT", help="file to write")
-    create.add_argument("files", nargs="*", metavar="INPUT", help="files whose content goes in")
+    create.add_argument("files", nargs="*", metavar="INPUT", help="input files")
     create.add_argument(
         "--data",
         action="append",
         default=[],
         metavar="NAME=SHAPExTYPE[=VALUE]",
-        help="a parameter filled with a value, such as w=64x3xf32=0.5",
+        help="add a parameter filled with one value, for example w=64x3xf32=0.5",
     )
     create.add_argument(
         "--splat",
         action="append",
         default=[],
         metavar="NAME=SHAPExTYPE[=VALUE]",
-        help="the same, stored as a splat where the format can",
+        help="as --data, stored as a splat if the format supports it",
     )
     create.add_argument(
         "--external",
         action="append",
         default=[],
         metavar="NAME=FILE[:OFFSET[:LENGTH]]",
-        help="a parameter whose bytes stay in a file of their own (.irpa)",
+        help="parameter stored in an external file (.irpa)",
     )
     for writer in (convert, create):
-        writer.add_argument("--to", metavar="FORMAT", help="format to write (default: by the output's ending)")
+        writer.add_argument("--to", metavar="FORMAT", help="format to write (default: from the file extension)")
         _add_options(writer)
     edit = command("edit", "change an .irpa archive in place: erase, replace, append")
-    edit.add_argument("file", metavar="FILE", help="the archive, which is changed")
+    edit.add_argument("file", metavar="FILE", help="archive to edit in place")
     edit.add_argument("--erase", action="append", default=[], metavar="NAME", help="erase a parameter")
-    edit.add_argument("--scrub", action="store_true", help="also zero the bytes of what is erased")
+    edit.add_argument("--scrub", action="store_true", help="also overwrite erased data with zeros")
     edit.add_argument(
         "--replace",
         action="append",
         default=[],
         metavar="NAME=FILE",
-        help="new data from a file: where the old ones lie, or behind the file if they are larger",
+        help="replace data with a file, in place if it fits, otherwise appended",
     )
     edit.add_argument(
         "--append",
         action="append",
         default=[],
         metavar="INPUT",
-        help="add the parameters of this file (any format) behind the end",
+        help="append the parameters of this file (any format)",
     )
 
 
 def _add_file(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    parser.add_argument("file", metavar="FILE", help="the file, or SCOPE=FILE: an archive does not record its scope")
+    parser.add_argument("file", metavar="FILE", help="file, or SCOPE=FILE (an archive does not record its scope)")
     _add_options(parser)
     return parser
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", metavar="NAME", help="read as this format instead of finding it by content")
+    parser.add_argument("--format", metavar="NAME", help="format to read (default: detected)")
     parser.add_argument(
         "--option",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="an option of the format ('nvdla container formats' lists them)",
+        help="format option ('nvdla container formats' lists them)",
     )
 
 
@@ -178,7 +181,7 @@ def _part(text: str, scope: str) -> tuple[str, str]:
 
 
 def _document(action: str, form: registry.Format | None = None, **facts: Any) -> dict[str, Any]:
-    """What ``--json`` prints of a sub-command; ``form`` is the container's format."""
+    """Document that ``--json`` prints for a sub-command; ``form`` is the container's format."""
     named = {} if form is None else {"container": form.name}
     return {"format": f"nvdla-container-{action}", "version": 1, **named, **facts}
 
@@ -219,7 +222,7 @@ def _run_list(args: argparse.Namespace) -> int:
 
 def _by_kind(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Rows of unlike things (imports, functions, segments) as a table for each kind, signatures in words. Attributes
-    stand with the exports."""
+    are listed with the exports."""
     if not any("kind" in row for row in rows):
         return {"content": list(rows)}
     parts: dict[str, list[dict[str, Any]]] = {}
@@ -251,7 +254,7 @@ def _brief(value: Any) -> Any:
 
 
 def _is_table(value: Any) -> bool:
-    """Whether a fact is a list of things, which reads better as a table of its own."""
+    """Return whether a fact is a list of items, which gets its own table."""
     return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
 
 
@@ -282,13 +285,13 @@ def _run_extract(args: argparse.Namespace) -> int:
 
 
 def _run_convert(args: argparse.Namespace) -> int:
-    from nvdla.containers.transform import transform
+    from nvdla.interop.containers.values import transform
 
     target, options = _target(args)
     sources = [registry.Source.of(Path(name)) for name in args.files]
     if len(sources) == 1 and not (args.exclude or args.rename or args.strip or args.splat):
         form = registry.detect(sources[0]) if args.format is None else registry.format_named(args.format)
-        # The source may understand options of its own (a folder of external files), the target the others.
+        # The source may accept its own options (a folder of external files), the target the others.
         own = {k: v for k, v in options.items() if k in form.options and k not in target.options}
         if form.options is target.options:
             own = {}
@@ -302,7 +305,7 @@ def _run_convert(args: argparse.Namespace) -> int:
 
 
 def _run_create(args: argparse.Namespace) -> int:
-    from nvdla.containers.values import shaped_parameter
+    from nvdla.interop.containers.values import shaped_parameter
 
     target, options = _target(args)
     given = [shaped_parameter(text, as_splat=False) for text in args.data]
@@ -318,7 +321,7 @@ def _run_create(args: argparse.Namespace) -> int:
 
 def _external(args: argparse.Namespace, target: registry.Format) -> list[Parameter]:
     """Entries that name files, relative to the folder of the archive."""
-    from nvdla.containers.irpa_format import external_parameter
+    from nvdla.interop.containers.irpa_format import external_parameter
 
     if target.name != "irpa":
         raise FormatError(f"--external: {target.name} files have no external entries, irpa files do")
@@ -344,11 +347,11 @@ def _write(args: argparse.Namespace, target: registry.Format, write: Callable[[I
 
 
 def _run_edit(args: argparse.Namespace) -> int:
-    from nvdla.containers.irpa import append_file, erase, fits, replace
-    from nvdla.containers.irpa.editing import mapped_for_writing
-    from nvdla.containers.irpa_format import entry_spec
+    from nvdla.interop.containers.irpa import append_file, erase, fits, replace
+    from nvdla.interop.containers.irpa.writer import mapped_for_writing
+    from nvdla.interop.containers.irpa_format import entry_spec
 
-    registry.open(Path(args.file), None, "irpa")  # refuses what is no archive before anything is changed
+    registry.open(Path(args.file), None, "irpa")  # refuses a file that is not an archive before any change
     replacements = [_pair(text, "--replace", "NAME=FILE") for text in args.replace]
     contents = {name: registry.Source.of(Path(path)).data for name, path in replacements}
     if len(contents) < len(replacements):

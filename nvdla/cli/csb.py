@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nvdla.cli.numbers import whole
-from nvdla.cli.output import add_format_options, print_document, print_table, say
+from nvdla.cli.output import add_format_options, print_document, print_table, say, whole
 from nvdla.errors import FormatError, counted
+from nvdla.util.rounding import integer
 
 if TYPE_CHECKING:
-    from nvdla.csb.logs import AccessLog, LoggedAccess
-    from nvdla.memory.address_space import Space
+    from nvdla.emulator.memory.address_space import Space
+    from nvdla.registers.logs import AccessLog, LoggedAccess
 
-COMMAND = "csb"
-HELP = """Logs of register accesses: decoded, compared by meaning, run on the emulator.
+HELP = """Decode, compare and replay logs of register accesses.
 
   nvdla csb FILE                        every access with its register and fields
-  nvdla csb diff A B --mask-addresses   the first difference of every operation
-  nvdla csb replay FILE --config NAME   run it; memory that the log shows being written is the check
+  nvdla csb diff A B --mask-addresses   first difference of every operation
+  nvdla csb replay FILE --config NAME   run the log and check the memory that it shows as written
 
-Known forms: 'W address value' lines, the virtual platform's sc.log, write_reg / read_reg transactions (word or byte
+Log formats: 'W address value' lines, the virtual platform's sc.log, write_reg / read_reg transactions (word or byte
 addresses), reg_write(NAME, value) statements, plain 'address value' lines."""
 
 ACTIONS = ("show", "diff", "replay")
@@ -31,14 +31,14 @@ ACTIONS = ("show", "diff", "replay")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("words", nargs="+", metavar="[diff|replay] FILE", help="what to do, and the log or logs")
-    parser.add_argument("--map", choices=("nv_small", "nv_full"), help="register map (default: the one that fits)")
+    parser.add_argument("words", nargs="+", metavar="[diff|replay] FILE", help="action and log files")
+    parser.add_argument("--map", choices=("nv_small", "nv_full"), help="register map (default: detected)")
     parser.add_argument(
         "--csb-base", type=whole(base=0), metavar="ADDRESS", help="address of the first register (default: 0)"
     )
-    parser.add_argument("--mask-addresses", action="store_true", help="diff: addresses of memory may differ")
+    parser.add_argument("--mask-addresses", action="store_true", help="diff: ignore differences of memory addresses")
     parser.add_argument(
-        "--operations", action="store_true", help="operations with their registers, instead of accesses"
+        "--operations", action="store_true", help="print operations with their registers instead of accesses"
     )
     parser.add_argument("--config", metavar="NAME", help="replay: the hardware configuration")
     parser.add_argument(
@@ -46,12 +46,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ADDRESS=FILE",
-        help="replay: bytes of memory (cvsram:ADDRESS too)",
+        help="replay: load a file into memory (ADDRESS or cvsram:ADDRESS)",
     )
     parser.add_argument(
-        "--dump", action="append", default=[], metavar="ADDRESS:SIZE=FILE", help="replay: memory to write to a file"
+        "--dump",
+        action="append",
+        default=[],
+        metavar="ADDRESS:SIZE=FILE",
+        help="replay: write a memory range to a file",
     )
-    parser.add_argument("--threads", type=whole(1), metavar="N", help="threads of the kernels (default: all cores)")
+    parser.add_argument("--threads", type=whole(1), metavar="N", help="number of threads (default: all cores)")
     add_format_options(parser)
 
 
@@ -60,19 +64,22 @@ def run(args: argparse.Namespace) -> int:
     words = list(args.words)
     action = words.pop(0) if words[0] in ACTIONS and len(words) > 1 else "show"
     wanted = 2 if action == "diff" else 1
+    near = difflib.get_close_matches(words[0], ACTIONS, n=1) if action == "show" and len(words) > 1 else []
+    if near and not Path(words[0]).exists():
+        raise FormatError(f"csb {words[0]}: unknown action; did you mean {near[0]!r}?")
     if len(words) != wanted:
         raise FormatError(f"csb {action} takes {wanted} file{'s' * (wanted > 1)}, {len(words)} are given")
     return {"show": _show, "diff": _diff, "replay": _replay}[action](words, args)
 
 
 def _read(path: str, args: argparse.Namespace) -> AccessLog:
-    from nvdla.csb.logs import read_log
+    from nvdla.registers.logs import read_log
 
     return read_log(path, args.map, args.csb_base)
 
 
 def _show(words: list[str], args: argparse.Namespace) -> int:
-    from nvdla.csb.operations import operations
+    from nvdla.registers.logs import operations
 
     log = _read(words[0], args)
     if args.operations:
@@ -80,7 +87,7 @@ def _show(words: list[str], args: argparse.Namespace) -> int:
             {"line": each.line, "unit": each.unit, "number": each.number, "group": each.group, "registers": each.values}
             for each in operations(log)
         ]
-        head = {"format": "nvdla-csb-operations", "version": 1, "form": log.form, "map": log.map.name}
+        head = {"format": "nvdla-csb-operations", "version": 1, "form": log.format, "map": log.map.name}
         if not print_document({**head, "operations": rows}, args):
             for row in rows:
                 values = {name: f"0x{value:x}" for name, value in row.pop("registers").items() if value}
@@ -88,10 +95,10 @@ def _show(words: list[str], args: argparse.Namespace) -> int:
                 print("".join(f"    {name} = {value}\n" for name, value in values.items()), end="")
         return 0
     rows = [_access(log, each) for each in log.accesses]
-    head = {"format": "nvdla-csb-accesses", "version": 1, "form": log.form, "map": log.map.name}
+    head = {"format": "nvdla-csb-accesses", "version": 1, "form": log.format, "map": log.map.name}
     if print_document({**head, "accesses": rows}, args):
         return 0
-    say(f"{words[0]}: {len(rows):,} register accesses in the form {log.form}, register map {log.map.name}")
+    say(f"{words[0]}: {len(rows):,} register accesses in the format {log.format}, register map {log.map.name}")
     for row in rows:
         value = "?" if row["value"] is None else f"0x{row['value']:08x}"
         fields = " ".join(f"{name}={number}" for name, number in row["fields"].items())
@@ -122,13 +129,15 @@ def _access(log: AccessLog, access: LoggedAccess) -> dict[str, Any]:
 
 
 def _diff(words: list[str], args: argparse.Namespace) -> int:
-    from nvdla.csb.operations import differences
+    from nvdla.registers.logs import differences, operations
 
     first, second = _read(words[0], args), _read(words[1], args)
     if first.map.name != second.map.name:
         raise FormatError(
             f"{words[0]} has the register map {first.map.name}, {words[1]} {second.map.name}: they cannot be compared"
         )
+    if not (operations(first) or operations(second)):
+        raise FormatError(f"{words[0]} and {words[1]}: nothing to compare: must enable a unit, got no operation")
     found = differences(first, second, args.mask_addresses)
     rows: list[dict[str, Any]] = [
         {
@@ -153,9 +162,9 @@ def _diff(words: list[str], args: argparse.Namespace) -> int:
 
 
 def _replay(words: list[str], args: argparse.Namespace) -> int:
-    from nvdla.csb.replay import replay_log
-    from nvdla.files import read_file, write_file
-    from nvdla.hardware.configuration import configuration
+    from nvdla.emulator.hardware.configuration import configuration
+    from nvdla.registers.replay import replay_log
+    from nvdla.util.files import read_file, write_file
 
     if not args.config:
         raise FormatError("csb replay needs --config NAME: the log does not say which hardware it is of")
@@ -172,15 +181,15 @@ def _replay(words: list[str], args: argparse.Namespace) -> int:
         write_file(Path(file), result.memory.view(space, start, _number(size), "--dump").tobytes())
     checks = [
         {"space": each.space.value, "address": each.address, "bytes": each.size, "different": each.different}
-        for each in result.checks
+        for each in result.memory_checks
     ]
     document = {
         "format": "nvdla-csb-replay",
         "version": 1,
         "passed": result.passed,
-        "engines": list(result.engines),
+        "engines": result.engines,
         "checks": checks,
-        "stuck": list(result.stuck),
+        "stuck": result.stuck,
     }
     if not print_document(document, args):
         failed = [row for row in checks if row["different"]]
@@ -189,7 +198,8 @@ def _replay(words: list[str], args: argparse.Namespace) -> int:
         for line in result.stuck:
             print(line)
         ran = _ran(result.engines)
-        print(f"ran {ran}; {counted(len(checks) - len(failed), 'range')} of memory equal, {len(failed)} not")
+        made = f"{counted(len(checks) - len(failed), 'range')} of memory equal, {len(failed)} not"
+        print(f"ran {ran}; {made if result.compared else 'FAILED: the log has no written memory to compare with'}")
     return 0 if result.passed else 1
 
 
@@ -208,7 +218,7 @@ def _pair(word: str) -> tuple[str, str]:
 
 
 def _place(word: str) -> tuple[Space, int]:
-    from nvdla.memory.address_space import Space
+    from nvdla.emulator.memory.address_space import Space
 
     name, colon, address = word.rpartition(":")
     space = Space.CVSRAM if colon and name == "cvsram" else Space.DRAM
@@ -217,6 +227,6 @@ def _place(word: str) -> tuple[Space, int]:
 
 def _number(word: str) -> int:
     try:
-        return int(word, 0)
+        return integer(word, 0)
     except ValueError:
-        raise FormatError(f"{word!r} is no number") from None
+        raise FormatError(f"{word[:40]!r} must be a number") from None

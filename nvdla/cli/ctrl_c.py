@@ -16,7 +16,7 @@ _SHOW_CURSOR = b"\x1b[?25h"
 
 
 def install() -> None:
-    """Take over Ctrl-C for a process that is the command, unless somebody has decided otherwise (nohup, a caller)."""
+    """Take over Ctrl-C for a process that is the command, unless nohup or the caller already handles it."""
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, leave_at_once)
         atexit.register(_ignore)  # the first one, so it is called last
@@ -28,7 +28,7 @@ def leave_at_once(number: int = 0, frame: object = None) -> "NoReturn":
 
 
 def say(prog: str) -> int:
-    """The one line, past Python's streams: whoever was interrupted may hold their locks. Returns the exit code."""
+    """The one line, past Python's streams: the interrupted code may hold their locks. Returns the exit code."""
     try:
         cursor = _SHOW_CURSOR if os.isatty(2) else b""
         os.write(2, cursor + f"\n{prog}: interrupted\n".encode())

@@ -6,22 +6,22 @@ import argparse
 from typing import Any
 
 import nvdla
+from nvdla.checks.diff import Change, OperandChange, diff
 from nvdla.cli.output import add_format_options, print_document, print_table
-from nvdla.diff import Change, OperandChange, diff
 from nvdla.errors import counted
 
-HELP = """The structural difference of two loadables: tables of the container, descriptors field by field, weights and
-other operands by statistics. Nothing is run. Exit code 1 when they differ."""
+HELP = """Show the structural differences of two loadables: tables, descriptor fields, statistics of operands.
+Nothing is run. Exit code 1 if they differ."""
 
 FORMAT, VERSION = "nvdla-diff", 1
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("a", help="a loadable")
-    parser.add_argument("b", help="the other")
+    parser.add_argument("a", help="first loadable")
+    parser.add_argument("b", help="second loadable")
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
-    parser.add_argument("--summary", action="store_true", help="only how many differences there are of each kind")
+    parser.add_argument("--summary", action="store_true", help="print only the number of differences per kind")
     add_format_options(parser)
 
 

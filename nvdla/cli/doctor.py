@@ -7,20 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 import nvdla
-from nvdla.cli.arguments import add_input_options, add_machine_options, surfaces_of_runs
-from nvdla.cli.findings import place_of_finding, print_findings, summary
-from nvdla.cli.output import add_format_options, print_document, print_table, say
-from nvdla.cli.rows import add_row_options, chosen
+from nvdla.checks.doctor.doctor import DoctorReport, examine
+from nvdla.cli.arguments import add_input_options, add_machine_options, names_of, surfaces_of_runs
+from nvdla.cli.lint import place_of_finding, print_findings, summary
+from nvdla.cli.output import add_format_options, add_row_options, chosen, print_document, print_table, say
 from nvdla.cli.working import working
-from nvdla.doctor.examination import Examination, examine
 from nvdla.errors import counted
-from nvdla.program.naming import names_for, read_calibration
+from nvdla.program.naming import read_calibration
 
-HELP = """Examine a loadable: scales that converters imply, weights and biases, lookup tables, known faults of
-compilers, and everything 'nvdla lint' knows. With --input (as often as there are images) it is run: saturation,
-histograms, unused range, dead channels, lookups out of range. With --calibration the table is looked at too.
+HELP = """Check a loadable: scales implied by converters, weights and biases, lookup tables, known compiler bugs, all
+rules of 'nvdla lint'. With --input (repeatable) the loadable also runs: saturation, histograms, unused range, dead
+channels, lookups out of range. With --calibration the scale table is checked too.
 
-Every check is explained in docs/doctor-checks.md. Exit code 1 when there is an error (with --strict: a warning)."""
+Every check is explained in docs/doctor.md. Exit code 1 for errors (with --strict also for warnings)."""
 
 FORMAT, VERSION = "nvdla-doctor", 1
 BARS = " ▁▂▃▄▅▆▇█"
@@ -31,10 +30,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("loadable", help="the loadable")
     add_input_options(parser)
     add_machine_options(parser)
-    parser.add_argument("--calibration", metavar="FILE.json", help="the calibration table that was compiled with")
+    parser.add_argument("--calibration", metavar="FILE.json", help="calibration table used by the compiler")
     parser.add_argument("--layers", metavar="FILE.yaml", help="layer names and scales (default: LOADABLE.layers.json)")
-    parser.add_argument("--scales", action="store_true", help="list the scale of every converter")
-    parser.add_argument("--strict", action="store_true", help="exit code 1 for warnings too")
+    parser.add_argument("--converters", action="store_true", help="list the scale of every converter")
+    parser.add_argument("--strict", action="store_true", help="exit with code 1 for warnings")
     add_row_options(parser, sort=False)
     add_format_options(parser)
 
@@ -61,12 +60,12 @@ def run(args: argparse.Namespace) -> int:
     return int(bool(found.count("error")) or (args.strict and bool(found.count("warning"))))
 
 
-def _examined(args: argparse.Namespace, loadable: nvdla.Loadable, inputs: Any) -> Examination:
+def _examined(args: argparse.Namespace, loadable: nvdla.Loadable, inputs: Any) -> DoctorReport:
     return examine(
         loadable,
         args.config,
         args.abi,
-        names=names_for(args.loadable, args.layers),
+        names=names_of(args, loadable),
         calibration=read_calibration(args.calibration) if args.calibration else None,
         inputs=inputs if args.input or args.random_input is not None or not loadable.inputs else None,
         threads=args.threads,
@@ -74,9 +73,9 @@ def _examined(args: argparse.Namespace, loadable: nvdla.Loadable, inputs: Any) -
     )
 
 
-def _print(args: argparse.Namespace, found: Examination, counts: dict[str, int]) -> None:
+def _print(args: argparse.Namespace, found: DoctorReport, counts: dict[str, int]) -> None:
     print_findings(found.findings)
-    if args.scales:
+    if args.converters:
         print_table("scales", found.scales)
     if found.tensors:
         outputs = [_tensor(each) for each in found.tensors]
@@ -104,7 +103,7 @@ def _tensor(each: dict[str, Any]) -> dict[str, Any]:
 
 
 def bars(counts: list[int]) -> str:
-    """Counts as a row of bars; whatever is not 0 shows."""
+    """Counts as a row of bars; every count above 0 is visible."""
     highest = max(counts, default=0)
     if not highest:
         return ""

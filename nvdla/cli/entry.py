@@ -1,4 +1,4 @@
-"""Where the commands ``nvdla`` and ``nvdla-run`` begin: Ctrl-C is taken over before anything else is imported."""
+"""Entry points of ``nvdla`` and ``nvdla-run``: Ctrl-C is handled before any other import."""
 
 from nvdla.cli.ctrl_c import install, say
 

@@ -8,52 +8,60 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nvdla.cli.arguments import add_image_options, preprocessing_of, tell_warnings
-from nvdla.cli.campaigns import add_campaign_options, add_data_options, journal_of, run_with_progress, written
+from nvdla.cli.arguments import add_image_options, add_trusted_option, preprocessing_of, tell_warnings
+from nvdla.cli.campaigns import (
+    add_campaign_options,
+    add_data_options,
+    check_scale,
+    journal_of,
+    run_with_progress,
+    written,
+)
 from nvdla.cli.output import print_table, say
 from nvdla.errors import FormatError
 
-COMMAND = "evaluate"
-HELP = """Accuracy of a network over a data set, bit-exactly, on the cores of this machine or on a Dask cluster.
+HELP = """Measure the accuracy of a network over a data set, bit-exactly, on this machine or a Dask cluster.
 
   nvdla evaluate lenet.loadable digits.npz
   nvdla evaluate net.nvpkg photos/ --against net.onnx --output result.json --workers 4
   nvdla evaluate net.loadable val.csv --scheduler tcp://10.0.0.1:8786 --samples samples.jsonl --resume
 
-DATA: a folder with a sub-folder a class, a .csv or .jsonl manifest (path, label), .npz (images, labels), .npy with
---labels FILE.npy, or module:function that yields (sample, label)."""
+DATA: a directory with one subdirectory per class or of files without labels, one image, a .csv or .jsonl manifest
+(path, label), .npz (images, labels), .npy with --labels FILE.npy, or module:function that yields (sample, label).
+Compile (--calibrate), faults and explore read the same kinds of data."""
 
 
-_STRICT_HELP = "a sample that cannot be read, or an access that leaves its region of memory, ends the run"
+_STRICT_HELP = "stop at unreadable samples and at accesses outside their memory region"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("network", help="a loadable, or a package of nvdla compile")
+    parser.add_argument("network", help="loadable, or package of nvdla compile")
     parser.add_argument("data", help="labelled data")
     add_data_options(parser)
-    parser.add_argument("--limit", type=int, metavar="N", help="only N samples")
-    parser.add_argument("--shuffle", type=int, metavar="SEED", help="choose samples at random (with --limit)")
-    parser.add_argument("--against", metavar="MODEL.onnx", help="float model: how often both agree, SNR")
-    parser.add_argument("--metric", metavar="MODULE:FUNCTION", help="a metric of yours: f(outputs, label) -> number")
-    parser.add_argument("--predict-only", action="store_true", help="no labels: results go to --samples")
+    parser.add_argument("--limit", type=int, metavar="N", help="evaluate only N samples")
+    parser.add_argument("--shuffle", type=int, metavar="SEED", help="choose the samples of --limit at random")
+    parser.add_argument("--against", metavar="MODEL.onnx", help="float model to compare with: agreement and SNR")
+    parser.add_argument("--metric", metavar="MODULE:FUNCTION", help="custom metric: f(outputs, label) -> number")
+    parser.add_argument("--predict-only", action="store_true", help="no labels: only write results to --samples")
     parser.add_argument("--strict", action="store_true", help=_STRICT_HELP)
-    parser.add_argument("--report", metavar="PAGE.html", help="a page with the confusion matrix")
+    add_trusted_option(parser, "packages and --against")
+    parser.add_argument("--report", metavar="PAGE.html", help="write an HTML page with the confusion matrix")
     add_image_options(parser)
     add_campaign_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """0, also with damaged samples (they are counted apart); 2 where nothing could be judged."""
-    from nvdla.campaign.journal import read
-    from nvdla.evaluation import Evaluation, open_network, open_source, summarise
+    from nvdla.experiments.campaign.journal import read
+    from nvdla.experiments.evaluation import Evaluation, open_network, open_source, summarise
     from nvdla.tensors.images import PixelConversion
 
     if args.limit is not None and args.limit < 1:
         raise FormatError(f"--limit {args.limit}: must be at least 1")
-    source = open_source(args.data, args.labels)
+    source = open_source(args.data, args.labels, args.root)
     pixels = preprocessing_of(args) or PixelConversion()
-    network = open_network(args.network, args.config, 1, pixels, args.input_scale, args.strict)
+    network = open_network(args.network, args.config, 1, pixels, args.input_scale, args.strict, args.trusted)
     tell_warnings(args.network, network.warnings())  # what is wrong is said here, once
     table = Evaluation(
         os.path.realpath(args.network),
@@ -67,8 +75,11 @@ def run(args: argparse.Namespace) -> int:
         args.limit,
         args.shuffle,
         args.strict,
+        args.trusted,
     )
     count = len(source)
+    if 0 < count < sys.maxsize:
+        check_scale(network, source, args)
     total = None if count == sys.maxsize else min(count, args.limit or count)
     with journal_of(table, args) as journal:
         run_with_progress(table, journal, args, total)
@@ -91,7 +102,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tell(document: dict[str, Any], args: argparse.Namespace) -> None:
-    from nvdla.evaluation.page import figures, page, share
+    from nvdla.experiments.evaluation.metrics import percent
+    from nvdla.experiments.evaluation.table import figures, page
 
     summary = document["summary"]
     if written(document, f"{Path(args.network).name} on {Path(args.data).name}", page, args):
@@ -103,8 +115,8 @@ def _tell(document: dict[str, Any], args: argparse.Namespace) -> None:
         {
             "class": each["name"] or each["class"],
             "samples": each["samples"],
-            "precision": share(each["precision"]),
-            "recall": share(each["recall"]),
+            "precision": percent(each["precision"]),
+            "recall": percent(each["recall"]),
         }
         for each in summary.get("classes", [])
     ]

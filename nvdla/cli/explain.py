@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from nvdla.cli.output import add_format_options, escape, print_document, print_table, print_written, terminal_width
 from nvdla.cli.study import add_study_options, study_of
-from nvdla.files import write_file
+from nvdla.util.files import write_file
 
 if TYPE_CHECKING:
     from nvdla.analysis.study import Study
 
-HELP = """How a convolution (or each of them) is done on the hardware: tiles, banks of the convolution buffer, kernel
-groups, stripes, what is fetched; what bounds it, and what would help. For loadables of any compiler.
+HELP = """Explain how convolutions run on the hardware: tiles, banks of the convolution buffer, kernel groups, stripes,
+fetched bytes, the bottleneck and possible improvements. Works on loadables of any compiler.
 
   nvdla explain net.nvdla                     every convolution
-  nvdla explain net.nvdla 0/17                everything about one operation; also by the name of its layer
-  nvdla explain net.nvdla --alternatives      what else every layer could be, and what that would cost
-  nvdla explain net.nvdla --svg buffer.svg    the banks of the convolution buffer over time"""
+  nvdla explain net.nvdla 0/17                one operation in detail (or the name of its layer)
+  nvdla explain net.nvdla --alternatives      alternatives of every layer and their cycles
+  nvdla explain net.nvdla --svg buffer.svg    banks of the convolution buffer over time"""
 
 FORM_COLUMNS = ("form", "data_banks", "weight_banks", "weights_kept", "data_passes", "weight_passes", "cycles", "built")
 LAYER_COLUMNS = ("operations", "layer", "built", "cycles", "fastest", "fastest_cycles", "what_would_help", "then")
@@ -30,17 +30,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_study_options(parser)
     parser.add_argument("operation", nargs="?", metavar="OPERATION", help="TASK/OPERATION, or the name of a layer")
     parser.add_argument(
-        "--alternatives", action="store_true", help="of all layers, what else they could be (of an OPERATION: always)"
+        "--alternatives",
+        action="store_true",
+        help="also print alternatives of every layer (always printed for one OPERATION)",
     )
-    parser.add_argument("--svg", metavar="FILE", help="draw the banks of the convolution buffer over time")
+    parser.add_argument("--svg", metavar="FILE", help="draw the banks of the convolution buffer (CBUF) over time")
     add_format_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    from nvdla.analysis.advice import with_advice
-    from nvdla.analysis.explain import explanations
-    from nvdla.analysis.one_operation import chosen, operation_document
+    from nvdla.analysis.explain import chosen, explanations, operation_document
+    from nvdla.analysis.layer_forms import with_advice
 
     study = study_of(args)
     nodes = chosen(study, args.operation) if args.operation else []
@@ -67,10 +68,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _weighed(study: Study, labels: set[str]) -> list[dict[str, Any]]:
-    """What was weighed for the layers that these operations are of."""
-    from nvdla.analysis.layer_forms import layers_of
-    from nvdla.analysis.weighed import weighed
-    from nvdla.program.sidecar import builders_choices
+    """Candidates evaluated for the layers of these operations."""
+    from nvdla.analysis.layer_forms import layers_of, weighed
+    from nvdla.program.naming import builders_choices
 
     layers = [layer for layer in layers_of(study) if labels & {node.label for node in layer.nodes}]
     kept = builders_choices(study.loadable.name)
@@ -79,7 +79,7 @@ def _weighed(study: Study, labels: set[str]) -> list[dict[str, Any]]:
 
 
 def _draw(study: Study, args: argparse.Namespace) -> None:
-    from nvdla.analysis.buffer_svg import buffer_svg
+    from nvdla.analysis.explain import buffer_svg
 
     data = buffer_svg(study).encode()
     write_file(args.svg, data)
@@ -87,13 +87,13 @@ def _draw(study: Study, args: argparse.Namespace) -> None:
 
 
 def _print_operations(screens: list[Any], rows: list[Any], weighed: list[Any]) -> None:
-    from nvdla.analysis.one_operation import lines
-    from nvdla.analysis.weighed import builder_lines, weighed_lines
+    from nvdla.analysis.explain import lines
+    from nvdla.analysis.layer_forms import builder_lines, weighed_lines
 
     for screen in screens:
         for line in lines(screen, terminal_width()):
             print(escape(line))
-    _print_rows([row | {"advice": ""} for row in rows])  # what was weighed says it
+    _print_rows([row | {"advice": ""} for row in rows])  # the evaluated candidates state it
     for each in weighed:
         print()
         names = ", ".join(each["operations"])
@@ -126,7 +126,7 @@ def _form_cells(form: dict[str, Any]) -> dict[str, Any]:
 
 
 def _layer_cells(row: dict[str, Any]) -> dict[str, Any]:
-    """A layer in one line: as it is, the fastest form, and the change that saves most."""
+    """A layer in one line: the built variant, the fastest variant, and the change that saves most."""
     built, best = next(form for form in row["forms"] if form["chosen"]), row["forms"][0]
     change = row["changes"][0] if row["changes"] else None
     return {

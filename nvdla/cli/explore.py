@@ -6,69 +6,73 @@ import argparse
 import contextlib
 import csv
 import io
-import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 from nvdla.cli.arguments import add_strict_option, tell_warnings
-from nvdla.cli.campaigns import add_campaign_options, journal_of, run_with_progress
-from nvdla.cli.output import print_document, print_table, say
+from nvdla.cli.campaigns import add_campaign_options, add_label_options, journal_of, run_with_progress
+from nvdla.cli.output import print_document, print_table, say, with_settings
+from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import ConfigError, DescriptorError, FormatError
-from nvdla.files import write_file
-from nvdla.hardware.configuration import configuration
 from nvdla.loadable import Loadable, load
 from nvdla.program import Program
+from nvdla.util.escaping import json_text
+from nvdla.util.files import write_file
+from nvdla.util.rounding import real
 
-COMMAND = "explore"
-HELP = """The design space: cycles, frames a second, traffic, accuracy of one network over configurations and memories.
+HELP = """Compare hardware configurations and memories for one network: cycles, frames per second, traffic, accuracy.
 
   nvdla explore net.onnx --calibrate images/ --config nv_small,nv_large,my.yaml --bandwidth 1,4,full
   nvdla explore net.loadable --bandwidth 1,2,4,full --latency 50,100,200
 
-A model is compiled for every configuration; a loadable stays on its own."""
+A model is compiled for every configuration. A loadable keeps its own configuration."""
 
 PRECISIONS = ("int8", "int16", "fp16")
 COLUMNS = (
-    "config", "precision", "bandwidth", "latency", "cycles", "frames/s", "MAC_use", "buffer_use", "read", "written",
-    "top-1",
+    "config", "precision", "bandwidth", "latency", "cycles", "frames/s", "note", "MAC_use", "buffer_use", "read",
+    "written", "top-1",
 )  # fmt: skip
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("network", help="a model (.onnx, .prototxt) or a loadable")
+    parser.add_argument("network", help="model (.onnx, .prototxt) or loadable")
     parser.add_argument(
         "--config",
         default="auto",
         metavar="A,B",
-        help="configurations: names, .yaml files (default: decided from the file)",
+        help="configurations: names or .yaml files (default: detected from the file)",
     )
-    parser.add_argument("--precision", default="int8", metavar="A,B", help="precisions, for models (default: int8)")
-    parser.add_argument("--calibrate", metavar="DATA", help="calibration data, for models in int8 and int16")
-    parser.add_argument("--weights", metavar="FILE", help="weights of a .prototxt")
+    parser.add_argument("--precision", default="int8", metavar="A,B", help="precisions of a model (default: int8)")
+    parser.add_argument("--calibrate", metavar="DATA", help="calibration data (formats: see nvdla evaluate)")
+    parser.add_argument("--weights", metavar="FILE", help=".caffemodel with the weights of a .prototxt")
     parser.add_argument(
         "--bandwidth",
         default="full",
         metavar="A,B",
-        help="bytes a cycle, or full, the width of the bus (default: full)",
+        help="bandwidths in bytes per cycle; full is the bus width (default: full)",
     )
-    parser.add_argument("--latency", default="100", metavar="A,B", help="memory latency in cycles (default: 100)")
-    parser.add_argument("--shared", action="store_true", help="reads and writes share the bandwidth")
-    parser.add_argument("--clock", type=float, default=1000.0, metavar="MHZ", help="clock (default: 1000 MHz)")
-    parser.add_argument("--data", metavar="DATA", help="labelled data, for accuracy (nvdla evaluate has the forms)")
-    parser.add_argument("--limit", type=int, metavar="N", help="samples for accuracy")
-    parser.add_argument("--table", metavar="FILE.csv", help="the table as CSV")
-    parser.add_argument("--report", metavar="PAGE.html", help="a page with a plot of the best points")
+    parser.add_argument("--latency", default="100", metavar="A,B", help="memory latencies in cycles (default: 100)")
+    parser.add_argument("--shared", action="store_true", help="share the bandwidth between reads and writes")
+    parser.add_argument(
+        "--clock", type=float, default=1000.0, metavar="MHZ", help="clock frequency (default: 1000 MHz)"
+    )
+    parser.add_argument("--data", metavar="DATA", help="labelled data for accuracy (formats: see nvdla evaluate)")
+    add_label_options(parser)
+    parser.add_argument("--limit", type=int, metavar="N", help="number of samples for accuracy")
+    parser.add_argument("--table", metavar="FILE.csv", help="write the table as CSV")
+    parser.add_argument("--report", metavar="PAGE.html", help="write an HTML page with a plot of the best points")
     add_strict_option(parser)
     add_campaign_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; 1 when points could not be had."""
-    from nvdla.campaign.journal import read
-    from nvdla.evaluation import open_source
-    from nvdla.exploration import Exploration
+    """Run the command; 1 when a point is impossible or a run of it never ends."""
+    from nvdla.experiments.campaign.journal import read
+    from nvdla.experiments.evaluation import open_source
+    from nvdla.experiments.exploration import Exploration
 
     _check(args)
     table = Exploration.over(
@@ -80,12 +84,12 @@ def run(args: argparse.Namespace) -> int:
         args.shared,
         calibration=args.calibrate,
         weights=args.weights,
-        source=open_source(args.data) if args.data else None,
+        source=open_source(args.data, args.labels, args.root) if args.data else None,
         limit=args.limit,
         clock=args.clock,
     )
     if table.compiles and args.config == "auto":
-        raise FormatError("a model has no configuration of its own: name some with --config A,B")
+        raise FormatError("--config: missing: a model needs configurations, for example --config nv_small,nv_large")
     if not table.compiles:
         loadable = load(args.network)  # what is wrong with it is said here, once
         if table.source is not None:
@@ -95,21 +99,21 @@ def run(args: argparse.Namespace) -> int:
         records = [{name: each[name] for name in each if name != "key"} for each in read(journal.path)]
     document = {"format": "nvdla-exploration", "version": 1, "network": args.network, "points": records}
     _tell(document, args)
-    return 1 if any("error" in each for each in records) else 0
+    return 1 if any("error" in each or each["deadlock"] for each in records) else 0
 
 
 def _tell_warnings(args: argparse.Namespace, loadable: Loadable) -> None:
-    """What the runs for accuracy do in silence. A configuration that refuses the file is a row of the table."""
-    from nvdla.lint.dry_run import in_silence
+    """Print warnings of the accuracy runs. A configuration that refuses the file is a row of the table."""
+    from nvdla.emulator.execution.dry_run import silent_warnings
 
     for config in args.config.split(","):
         with contextlib.suppress(ConfigError, DescriptorError):
             program = Program.of(loadable, config)
-            tell_warnings(args.network, in_silence(loadable, program.abi, program.config, args.strict))
+            tell_warnings(args.network, silent_warnings(loadable, program.abi, program.config, args.strict))
 
 
 def _check(args: argparse.Namespace) -> None:
-    """What no point could be had with is bad usage. Raises NvdlaError."""
+    """Raise NvdlaError for arguments with which every point fails."""
     if args.limit is not None and args.limit < 1:
         raise FormatError(f"--limit {args.limit}: must be at least 1")
     if not 1e-6 <= args.clock <= 1e6:
@@ -124,7 +128,7 @@ def _check(args: argparse.Namespace) -> None:
 
 def _positive(word: str, option: str) -> float:
     try:
-        value = float(word)
+        value = real(word)
     except ValueError:
         value = 0.0
     if not 0 < value < 1e9:
@@ -133,9 +137,11 @@ def _positive(word: str, option: str) -> float:
 
 
 def _tell(document: dict[str, Any], args: argparse.Namespace) -> None:
+    from nvdla.experiments.exploration import remarks
+
     rows = [_row(each) for each in document["points"] if "error" not in each]
     if args.output:
-        write_file(args.output, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode())
+        write_file(args.output, (json_text(with_settings(document, args), indent=1, sort_keys=True) + "\n").encode())
     if args.table:
         stream = io.StringIO()
         writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
@@ -143,18 +149,23 @@ def _tell(document: dict[str, Any], args: argparse.Namespace) -> None:
         writer.writerows(rows)
         write_file(args.table, stream.getvalue().encode())
     if args.report:
-        from nvdla.exploration.page import page
+        from nvdla.experiments.exploration import page
 
         write_file(args.report, page(document, Path(args.network).name).encode())
     if print_document(document, args):
         return
-    print_table(args.network, rows, COLUMNS)
+    if rows:
+        print_table(args.network, rows, COLUMNS)
+    for line in remarks(document["points"]):
+        say(line, sys.stderr)
     for each in document["points"]:
         if "error" in each:
-            say(f"{each['config']} {each['precision']}: {each['error']}")
+            say(f"{each['config']} {each['precision']}: impossible: {each['error']}", sys.stderr)
 
 
 def _row(point: dict[str, Any]) -> dict[str, Any]:
+    from nvdla.experiments.exploration import notes
+
     accuracy = point.get("accuracy")
     return {
         "config": point["config"],
@@ -163,6 +174,7 @@ def _row(point: dict[str, Any]) -> dict[str, Any]:
         "latency": point["latency"],
         "cycles": point["cycles"],
         "frames/s": round(point["frames_per_second"], 1) if point["frames_per_second"] else None,
+        "note": ", ".join(notes(point)),
         "MAC_use": f"{point['mac_use']:.1%}" if point["mac_use"] is not None else None,
         "buffer_use": f"{point['buffer_use']:.1%}" if point["buffer_use"] is not None else None,
         "read": point["read_bytes"],

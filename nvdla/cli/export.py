@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +10,25 @@ from nvdla.cli.output import add_format_options, print_document, say
 from nvdla.cli.study import study_of
 from nvdla.cli.viewing import add_viewing_options, sides_of
 from nvdla.errors import FormatError
-from nvdla.files import write_file
+from nvdla.util.escaping import json_text
+from nvdla.util.files import write_file
 
-HELP = """A loadable for other viewers: as an ONNX graph (Netron), as node data (Model Explorer).
+HELP = """Export a loadable to other viewers: as an ONNX graph (Netron) or as node data (Model Explorer).
 
-  nvdla export net.nvdla --onnx net.onnx                 a node an operation, in a domain of its own
-  nvdla export net.nvdla --node-data folder              cycles and use of the MAC array, one file each
-  nvdla export net.nvdla -i digit.pgm --node-data folder             and saturation
-  nvdla export net.nvdla other.nvdla -i digit.pgm --node-data folder             and SNR against the other
+  nvdla export net.nvdla --onnx net.onnx                 one node per operation, in a custom domain
+  nvdla export net.nvdla --node-data folder              cycles and MAC use, one file each
+  nvdla export net.nvdla -i digit.pgm --node-data folder  also saturation
+  nvdla export net.nvdla other.nvdla -i digit.pgm --node-data folder  also SNR against the other
 
-The graph itself is opened by 'model-explorer net.nvdla --extensions=nvdla.explorer'."""
+To open the graph itself: 'model-explorer net.nvdla --extensions=nvdla.report.model_explorer'."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     add_viewing_options(parser)
-    parser.add_argument("--onnx", metavar="FILE.onnx", help="the graph as ONNX (needs nvdla[onnx])")
-    parser.add_argument("--no-weights", action="store_true", help="leave the bytes of weights out of --onnx")
-    parser.add_argument("--node-data", metavar="FOLDER", help="numbers by operation as JSON files of Model Explorer")
+    parser.add_argument("--onnx", metavar="FILE.onnx", help="write the graph as ONNX (needs nvdla[onnx])")
+    parser.add_argument("--no-weights", action="store_true", help="omit weights from --onnx")
+    parser.add_argument("--node-data", metavar="FOLDER", help="write metrics per operation as JSON for Model Explorer")
     add_format_options(parser)
 
 
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         ending(args.onnx, (".onnx",), "an ONNX graph")
     written: list[dict[str, Any]] = []
     if args.onnx:
-        from nvdla.analysis.graph.onnx_graph import onnx_model
+        from nvdla.analysis.graph import onnx_model
 
         model = onnx_model(study_of(args), not args.no_weights)
         data = model.SerializeToString()
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _node_data(args: argparse.Namespace) -> list[dict[str, Any]]:
     """One file for each kind of number that is known."""
-    from nvdla.explorer import node_data
+    from nvdla.report.model_explorer import node_data
 
     sides = [side for side, _ in sides_of(args)]
     study = sides[0].study
@@ -73,7 +73,7 @@ def _node_data(args: argparse.Namespace) -> list[dict[str, Any]]:
     for name, (title, numbers, falling) in found.items():
         if not numbers:
             continue
-        data = json.dumps(node_data.document(study.title, title, numbers, falling), indent=1).encode()
+        data = json_text(node_data.document(study.title, title, numbers, falling), indent=1).encode()
         write_file(folder / f"{name}.json", data)
         rows.append({"output": str(folder / f"{name}.json"), "what": title, "nodes": len(numbers), "bytes": len(data)})
     return rows

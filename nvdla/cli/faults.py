@@ -12,24 +12,24 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nvdla.cli.arguments import add_image_options, add_strict_option, preprocessing_of, tell_warnings
+from nvdla.cli.arguments import add_image_options, add_strict_option, preprocessing_of, tell_warnings, whole_command
 from nvdla.cli.campaigns import add_campaign_options, add_data_options, journal_of, run_with_progress, written
 from nvdla.cli.output import print_table, say
-from nvdla.errors import FormatError
-from nvdla.files import read_file, write_file
+from nvdla.errors import FormatError, NvdlaError
+from nvdla.util.files import read_file, write_file
+from nvdla.util.rounding import integer, is_digits
 
 if TYPE_CHECKING:
-    from nvdla.evaluation.networks import LoadableNetwork
+    from nvdla.experiments.evaluation.networks import LoadableNetwork
 
-COMMAND = "faults"
-HELP = """Faults in the hardware: how often a network shrugs them off, gives another class, is refused or hangs.
+HELP = """Inject hardware faults and count their effects: masked, different class, refused, hang.
 
   nvdla faults lenet.loadable digits.npz --where weight --count 1000
   nvdla faults lenet.loadable digits.npz --where weight,surface,register --margin 0.02 --report page.html
   nvdla faults lenet.loadable digits.npz --fault "mac kernel=3 channel=2 set=0 permanent" --every --images 360
 
-Places: weight, input, surface, memory, operand, cbuf, mac, cacc, lut, register, descriptor (docs/faults.md). Each
-fault is tried on one of the samples, or on all of them with --every."""
+Locations: weight, input, surface, memory, operand, cbuf, mac, cacc, lut, register, descriptor (docs/faults.md). Each
+fault is injected into one sample, or into all samples with --every."""
 
 MAX_FAULTS = 10_000_000
 MAX_LIST = 1 << 28
@@ -39,33 +39,46 @@ COLUMNS = ("faults", "masked", "same top-1", "wrong top-1", "wrong top-5", "refu
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("network", help="a loadable")
-    parser.add_argument("data", help="samples, as nvdla evaluate takes them; labels are not needed")
+    parser.add_argument("network", help="loadable")
+    parser.add_argument("data", help="samples (formats: see nvdla evaluate); labels are optional")
     add_data_options(parser)
     group = parser.add_argument_group("the faults")
-    group.add_argument("--where", default="weight", metavar="A,B", help="places, in equal shares (default: weight)")
     group.add_argument(
-        "--what", default="flip", metavar="A,B", help="flip, stuck0, stuck1, random, set=V (default: flip)"
-    )
-    group.add_argument("--bits", default="", metavar="A,B", help="bits that are struck (default: all of the word)")
-    group.add_argument("--operation", default="", metavar="T/O", help="only in one operation")
-    group.add_argument("--permanent", action="store_true", help="broken cells, instead of faults of one operation")
-    group.add_argument("--count", type=int, metavar="N", help=f"how many faults (default: {DEFAULT_COUNT})")
-    group.add_argument("--margin", type=float, metavar="E", help="as many as keep the error of shares below E")
-    group.add_argument(
-        "--confidence", type=float, default=0.95, metavar="C", help="of margin and intervals (default: 0.95)"
+        "--where", default="weight", metavar="A,B", help="fault locations, sampled in equal shares (default: weight)"
     )
     group.add_argument(
-        "--seed", type=int, default=0, metavar="S", help="of the choice of faults and samples (default: 0)"
+        "--what",
+        default="flip",
+        metavar="A,B",
+        help="fault models: flip, stuck0, stuck1, random, set=V (default: flip)",
     )
-    group.add_argument("--fault", action="append", metavar="TEXT", help="this fault (may be given several times)")
-    group.add_argument("--list", metavar="FILE", help="faults from a file, one a line")
+    group.add_argument("--bits", default="", metavar="A,B", help="affected bits (default: all bits of the word)")
+    group.add_argument("--operation", default="", metavar="T/O", help="inject faults into one operation only")
     group.add_argument(
-        "--images", type=int, default=DEFAULT_IMAGES, metavar="N", help="samples, at random (default: 16)"
+        "--permanent", action="store_true", help="permanent faults instead of faults during one operation"
     )
-    group.add_argument("--every", action="store_true", help="each fault on every sample, not on one of them")
-    parser.add_argument("--table", metavar="FILE.csv", help="one row a fault")
-    parser.add_argument("--report", metavar="PAGE.html", help="a page with a picture of layers and bits")
+    group.add_argument("--count", type=int, metavar="N", help=f"number of faults (default: {DEFAULT_COUNT})")
+    group.add_argument("--margin", type=float, metavar="E", help="inject enough faults for a margin of error below E")
+    group.add_argument(
+        "--confidence",
+        type=float,
+        default=0.95,
+        metavar="C",
+        help="confidence level of intervals and --margin (default: 0.95)",
+    )
+    group.add_argument("--seed", type=int, default=0, metavar="S", help="random seed (default: 0)")
+    group.add_argument("--fault", action="append", metavar="TEXT", help="inject this fault (repeatable)")
+    group.add_argument("--list", metavar="FILE", help="file with one fault per line")
+    group.add_argument(
+        "--images",
+        type=int,
+        default=DEFAULT_IMAGES,
+        metavar="N",
+        help="number of samples, chosen at random (default: 16)",
+    )
+    group.add_argument("--every", action="store_true", help="inject every fault into every sample instead of one")
+    parser.add_argument("--table", metavar="FILE.csv", help="write one CSV row per fault")
+    parser.add_argument("--report", metavar="PAGE.html", help="write an HTML page with a heat map of layers and bits")
     add_strict_option(parser)
     add_image_options(parser)
     add_campaign_options(parser)
@@ -73,25 +86,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; 1 when faults could not be tried."""
-    from nvdla.campaign.journal import read
-    from nvdla.evaluation import open_network, open_source
+    from nvdla.experiments.campaign.journal import read
+    from nvdla.experiments.evaluation import open_network, open_source
+    from nvdla.experiments.evaluation.metrics import normal_quantile
+    from nvdla.experiments.vulnerability import FaultCampaign, summarise
+    from nvdla.experiments.vulnerability.table import loadable_of
     from nvdla.tensors.images import PixelConversion
-    from nvdla.vulnerability import FaultCampaign, summarise
-    from nvdla.vulnerability.statistics import normal_quantile
-    from nvdla.vulnerability.table import loadable_of
 
     normal_quantile(args.confidence)
     if args.images < 1:
         raise FormatError(f"--images {args.images}: must be at least 1")
-    source = open_source(args.data, args.labels)
+    source = open_source(args.data, args.labels, args.root)
     pixels = preprocessing_of(args) or PixelConversion()
     opened = open_network(args.network, args.config, 1, pixels, args.input_scale, args.strict)
     network = loadable_of(opened, args.network)
     tell_warnings(args.network, network.warnings())
     faults = _faults(network, args)
     positions = _positions(len(source), args)
-    network.prepare(next(iter(source.payloads(positions)))[1].value if len(source) == sys.maxsize else
-                    source.sample(positions[0]).value)  # fmt: skip  # what does not fit is said here, once
+    stream = len(source) == sys.maxsize
+    first = next(iter(source.payloads(positions)))[1] if stream else source.sample(positions[0])
+    with whole_command(args):
+        network.prepare(first.value)  # what does not fit is reported here, once
     table = FaultCampaign(
         os.path.realpath(args.network), source, faults, positions, args.config, pixels, args.input_scale, args.every
     )
@@ -117,19 +132,24 @@ def _faults(network: LoadableNetwork, args: argparse.Namespace) -> list[str]:
     """The texts of the faults: those that were given, or drawn from all that the network has."""
     from itertools import islice
 
-    from nvdla.faults import parse
-    from nvdla.faults.resolve import resolve
-    from nvdla.vulnerability import draw, sample_size, strata
+    from nvdla.emulator.faults import parse
+    from nvdla.emulator.faults.network import resolve
+    from nvdla.experiments.vulnerability import draw, sample_size, strata
 
-    known = network.runtime.injector().network()
-    given = [*(args.fault or []), *(_lines(args.list) if args.list else [])]
+    known = network.runtime._injector().network()
+    given = [("", text) for text in args.fault or []] + (_lines(args.list) if args.list else [])
     if given:
         if args.count is not None or args.margin is not None:
             raise FormatError("--fault and --list name the faults: leave out --count and --margin")
-        faults = [parse(text) for text in given]
-        for fault in faults:
-            resolve(known, [fault])
-        return [str(fault) for fault in faults]
+        faults = []
+        for where, text in given:
+            try:
+                fault = parse(text)
+                resolve(known, [fault])
+            except NvdlaError as error:
+                raise FormatError(f"{where}{error}") from error
+            faults.append(str(fault))
+        return faults
     found = strata(known, args.where.split(","), args.operation, args.permanent)
     count = DEFAULT_COUNT if args.count is None else args.count
     if args.margin is not None:
@@ -155,14 +175,16 @@ def _effects(text: str, args: argparse.Namespace) -> list[str]:
 
 
 def _bit(word: str) -> int:
-    if not word.isdecimal():
+    if not is_digits(word) or len(word) > 9:
         raise FormatError(f"--bits {word!r}: must be numbers of bits, 0 the lowest")
-    return int(word)
+    return integer(word)
 
 
-def _lines(path: str) -> list[str]:
+def _lines(path: str) -> list[tuple[str, str]]:
+    """The faults of a file, each with its place there."""
     text = read_file(path, MAX_LIST, "list of faults").decode("utf-8", "replace")
-    return [line for line in (each.split("#")[0].strip() for each in text.splitlines()) if line]
+    lines = [(f"{path}:{number}: ", each.split("#")[0].strip()) for number, each in enumerate(text.splitlines(), 1)]
+    return [(where, line) for where, line in lines if line]
 
 
 def _positions(count: int, args: argparse.Namespace) -> list[int]:
@@ -173,7 +195,7 @@ def _positions(count: int, args: argparse.Namespace) -> list[int]:
 
 
 def _write_table(path: str, records: Iterable[dict[str, Any]]) -> None:
-    from nvdla.vulnerability.table import OUTCOMES
+    from nvdla.experiments.vulnerability.table import OUTCOMES
 
     stream = io.StringIO()
     columns = ("fault", "kind", "engine", "operation", "layer", "bit", "effect", "samples", *OUTCOMES, "right", "error")
@@ -185,7 +207,7 @@ def _write_table(path: str, records: Iterable[dict[str, Any]]) -> None:
 
 
 def _tell(document: dict[str, Any], args: argparse.Namespace) -> None:
-    from nvdla.vulnerability.page import WORDS, page
+    from nvdla.experiments.vulnerability.summary import WORDS, page
 
     summary = document["summary"]
     if written(document, f"Faults in {Path(args.network).name} on {Path(args.data).name}", page, args):
@@ -203,8 +225,8 @@ def _tell(document: dict[str, Any], args: argparse.Namespace) -> None:
 
 
 def _row(name: str, key: Any, found: dict[str, Any]) -> dict[str, Any]:
-    from nvdla.vulnerability.page import percent
-    from nvdla.vulnerability.table import OUTCOMES
+    from nvdla.experiments.evaluation.metrics import percent
+    from nvdla.experiments.vulnerability.table import OUTCOMES
 
     values = [found["faults"], *(found["outcomes"][each] for each in OUTCOMES), percent(found["sdc1"])]
     return {name or "group": key, **dict(zip(COLUMNS, values, strict=True))}

@@ -9,14 +9,15 @@ from typing import Any
 from nvdla.cli.output import add_format_options, print_document, say
 from nvdla.cli.study import add_study_options, study_of
 from nvdla.errors import FormatError
-from nvdla.files import write_file
+from nvdla.util.escaping import json_text
+from nvdla.util.files import write_file
 
-HELP = """The graph of a loadable: operations, groups on the fly, tensors in memory, dependencies and their events.
+HELP = """Write the graph of a loadable: operations, fused groups, tensors in memory, dependencies and their events.
 
   nvdla graph net.nvdla                           DOT text
-  nvdla graph net.nvdla -o net.dot                the same to a file
-  nvdla graph net.nvdla -o net.svg                drawn by graphviz, or in rows where that is missing
-  nvdla graph net.nvdla -o net.json               the graph as data, as documented in docs/graph.md"""
+  nvdla graph net.nvdla -o net.dot                DOT file
+  nvdla graph net.nvdla -o net.svg                drawing by graphviz, or in rows without graphviz
+  nvdla graph net.nvdla -o net.json               the graph as data (docs/report.md)"""
 
 ENDINGS = (".dot", ".gv", ".svg", ".json")
 
@@ -25,29 +26,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     add_study_options(parser, timing=False)
     parser.add_argument("--output", "-o", metavar="FILE", help="write .dot, .svg or .json instead of printing")
-    parser.add_argument("--constants", action="store_true", help="show weights and operands in drawings too")
+    parser.add_argument("--constants", action="store_true", help="also draw weights and operands")
     parser.add_argument(
         "--events",
         action=argparse.BooleanOptionalAction,
         default=False,
-        help="show the dependencies that data do not show, and their events, in drawings",
+        help="also draw control dependencies (dashed) with their events",
     )
     add_format_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    import json
 
-    from nvdla.analysis.graph.document import graph_document
-    from nvdla.analysis.graph.dot import dot_text
-    from nvdla.cli.output import plain, print_written
+    from nvdla.analysis.graph import dot_text, graph_document
+    from nvdla.cli.output import print_written
     from nvdla.tensors.files import ending
 
     suffix = ending(args.output, ENDINGS, "a graph") if args.output else None
-    study = study_of(args)
+    study = study_of(args, timing=False)
     if suffix == ".json":
-        data = (json.dumps(plain(graph_document(study)), indent=1) + "\n").encode()
+        data = (json_text(graph_document(study), indent=1) + "\n").encode()
     elif suffix:
         draw = _svg if suffix == ".svg" else dot_text
         data = draw(study, args.constants, args.events).encode()
@@ -63,8 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _svg(study: Any, constants: bool, events: bool) -> str:
     """By graphviz; where that is missing or fails, drawn in rows, and the reason said."""
-    from nvdla.analysis.graph.dot import dot_svg, dot_text
-    from nvdla.analysis.graph.layered import layered_svg
+    from nvdla.analysis.graph import dot_svg, dot_text, layered_svg
 
     try:
         return dot_svg(dot_text(study, constants, events))

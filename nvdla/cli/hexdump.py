@@ -1,4 +1,4 @@
-"""``nvdla hexdump``: a blob's bytes, with the structures that lie on them."""
+"""``nvdla hexdump``: the bytes of a blob with its structures."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ import argparse
 
 import nvdla
 from nvdla.analysis.views import annotated_rows, hexdump_lines
-from nvdla.cli.numbers import whole
-from nvdla.cli.output import add_format_options, print_document, print_table
+from nvdla.cli.output import add_format_options, print_document, print_table, whole
 from nvdla.program import Program
 
-HELP = "The bytes of a blob. Descriptor blobs are shown field by field: bytes, name, type, value, meaning."
+HELP = "Show the bytes of a blob. Descriptor blobs are shown field by field: bytes, name, type, value, meaning."
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("loadable", help="the loadable")
-    parser.add_argument("blob", help="the blob's name ('nvdla inspect --blobs' lists them)")
-    parser.add_argument("--plain", action="store_true", help="bytes only, also for descriptor blobs")
-    parser.add_argument("--offset", type=whole(base=0), default=0, metavar="BYTE", help="first byte (plain form)")
+    parser.add_argument("blob", help="name of the blob ('nvdla inspect --blobs' lists them)")
+    parser.add_argument("--plain", action="store_true", help="print bytes only, also for descriptor blobs")
+    parser.add_argument("--offset", type=whole(base=0), default=0, metavar="BYTE", help="first byte (with --plain)")
     parser.add_argument(
-        "--length", type=whole(base=0), default=None, metavar="BYTES", help="how many bytes (plain form)"
+        "--length", type=whole(base=0), default=None, metavar="BYTES", help="number of bytes (with --plain)"
     )
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
     add_format_options(parser)

@@ -7,22 +7,29 @@ from typing import Any
 
 import nvdla
 from nvdla.analysis import views as views
-from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table
-from nvdla.cli.rows import add_row_options, asked, chosen
+from nvdla.cli.output import (
+    add_format_options,
+    add_row_options,
+    asked,
+    chosen,
+    print_document,
+    print_pairs,
+    print_table,
+)
 from nvdla.program.naming import names_for
 from nvdla.program.program import Program
 
-HELP = "What is in a loadable: overview, tasks, memory, blobs, tensors, relocations, operations, dependency graph."
+HELP = "Show a loadable: overview, tasks, memory, blobs, tensors, relocations, operations, dependencies."
 
 LEAST = ("consumers", "waits_for", "destination", "source", "precision", "input")
 SECTIONS = {
-    "tasks": "the tasks in the order of submission",
-    "memory": "memories, and the addresses that point into them",
+    "tasks": "tasks in order of submission",
+    "memory": "memories and the addresses that point into them",
     "blobs": "blobs: weights, descriptors, tables",
-    "tensors": "tensors that are bound from outside",
+    "tensors": "input and output tensors",
     "relocs": "relocations",
-    "ops": "operations: what each computes, reads and writes",
-    "graph": "who waits for whom",
+    "ops": "operations: computation, inputs, outputs",
+    "graph": "dependency graph: consumers and what each operation waits for",
 }
 
 
@@ -31,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("loadable", help="the loadable")
     for name, what in SECTIONS.items():
         parser.add_argument(f"--{name}", action="store_true", help=what)
-    parser.add_argument("--all", action="store_true", help="everything (default: an overview)")
+    parser.add_argument("--all", action="store_true", help="print everything (default: an overview)")
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
     add_row_options(parser)
     add_format_options(parser, yaml=True)
@@ -69,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _named(rows: list[dict[str, Any]], loadable: str) -> list[dict[str, Any]]:
-    """The rows of operations with ``layer`` behind ``operation``: from the layer file, None where there is no name."""
+    """Rows of operations with ``layer`` after ``operation``: from the layer file, None without a name."""
     names = names_for(loadable).layers
     return [
         {"task": row["task"], "operation": row["operation"], "layer": names.get((row["task"], row["operation"])), **row}

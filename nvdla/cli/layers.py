@@ -7,24 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import nvdla
-from nvdla.cli.output import add_format_options, print_document, print_table, say
-from nvdla.cli.rows import add_row_options, chosen
+from nvdla.checks.lint.linter import refusal
+from nvdla.cli.output import add_format_options, add_row_options, chosen, print_document, print_table, say
 from nvdla.errors import ConfigError, FormatError
-from nvdla.lint.linter import refusal
-from nvdla.program import sidecar
+from nvdla.program import naming
 from nvdla.program.naming import from_calibration, names_for
 from nvdla.program.program import Program
 
-HELP = """Which layer of its model each operation is: found by structure, shapes and weights, and written into the layer
-file LOADABLE.layers.json, where inspect, cycles, memory, graph, timeline, explain, compare, doctor and report find it.
+HELP = """Find the model layer of each operation by structure, shapes and weights, and write the names into the layer
+file LOADABLE.layers.json. inspect, cycles, memory, graph, timeline, explain, compare, doctor and report read it.
 
   nvdla layers net.nvdla --caffe net.prototxt net.caffemodel
   nvdla layers net.nvdla --caffe net.prototxt --scales calibration.json
   nvdla layers net.nvdla --onnx net.onnx --dry-run
-  nvdla layers net.nvdla                                 the names that are known
+  nvdla layers net.nvdla                                 print the known names
 
-Every name has how sure it is: "weights", the operation holds the layer's weights; "structure", nothing else fits;
-"order", other layers fit as well. Exit code 1 when an operation has no name."""
+Each name has a confidence: "weights" (the operation has the weights of the layer), "structure" (no other layer fits) or
+"order" (other layers fit as well). Exit code 1 if an operation has no name."""
 
 FORMAT, VERSION = "nvdla-layers-found", 1
 
@@ -33,13 +32,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("loadable", help="the loadable")
     model = parser.add_mutually_exclusive_group()
-    model.add_argument("--caffe", nargs="+", metavar="FILE", help="a .prototxt, and its .caffemodel if there is one")
-    model.add_argument("--onnx", metavar="MODEL", help="an ONNX model (needs nvdla[onnx])")
-    parser.add_argument("--scales", metavar="FILE.json", help="a calibration table: its scales go into the layer file")
-    parser.add_argument("--config", default="auto", help="hardware configuration (default: decided from the file)")
+    model.add_argument("--caffe", nargs="+", metavar="FILE", help=".prototxt, and optionally .caffemodel")
+    model.add_argument("--onnx", metavar="MODEL", help="ONNX model (needs nvdla[onnx])")
+    parser.add_argument(
+        "--scales", metavar="FILE.json", help="calibration table; its scales are written into the layer file"
+    )
+    parser.add_argument("--config", default="auto", help="hardware configuration (default: detected from the file)")
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
     parser.add_argument("--dry-run", action="store_true", help="write nothing")
-    parser.add_argument("--force", action="store_true", help="replace names that the compiler wrote itself")
+    parser.add_argument("--force", action="store_true", help="replace layer names written by the compiler")
     add_row_options(parser)
     add_format_options(parser)
 
@@ -48,9 +49,9 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     loadable = nvdla.load(args.loadable)
     if args.scales and not (args.caffe or args.onnx):
-        raise FormatError(f"--scales {args.scales}: scales are written beside found names: give --caffe or --onnx, too")
+        raise FormatError(f"--scales {args.scales}: --scales needs a model: add --caffe or --onnx")
     program = Program.of(loadable, args.config, args.abi)
-    if args.config != "auto" and (reason := refusal(loadable, args.config, args.abi)) is not None:
+    if args.config != "auto" and (reason := refusal(program)) is not None:
         raise ConfigError(f"{args.loadable} cannot run on {args.config}: {reason}")
     written = None
     if args.caffe or args.onnx:
@@ -86,8 +87,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _recognised(args: argparse.Namespace, program: Program) -> tuple[Any, str]:
-    """What was found, and the name of the model."""
-    from nvdla.recognition import caffe_graph, onnx_graph, recognise
+    """Names that were found, and the name of the model."""
+    from nvdla.checks.layers import caffe_graph, onnx_graph, recognise
 
     if args.caffe and len(args.caffe) > 2:
         raise FormatError(f"--caffe takes a .prototxt and a .caffemodel, {len(args.caffe)} files were given")
@@ -102,13 +103,13 @@ def _recognised(args: argparse.Namespace, program: Program) -> tuple[Any, str]:
 
 def _write(args: argparse.Namespace, program: Program, network: str, found: Any) -> str:
     """Write the layer file; returns its path. Raises FormatError where the compiler's own names would be lost."""
-    from nvdla.builder.sidecar import save
-    from nvdla.recognition.layer_file import layer_file
+    from nvdla.checks.layers.match import layer_file
+    from nvdla.compiler.builder.compiler import save
 
-    before = sidecar.load(args.loadable)
+    before = naming.load(args.loadable)
     if before is not None and not args.force and not _was_found(before):
         raise FormatError(
-            f"{sidecar.path_of(args.loadable)} is there already, with the names that the compiler wrote; --force "
+            f"{naming.path_of(args.loadable)} is there already, with the names that the compiler wrote; --force "
             "replaces them, --dry-run only shows what is found"
         )
     scales = from_calibration(args.scales).scales if args.scales else {}
@@ -116,13 +117,13 @@ def _write(args: argparse.Namespace, program: Program, network: str, found: Any)
 
 
 def _was_found(document: dict[str, Any]) -> bool:
-    """Whether a layer file was written by this command."""
+    """Return whether this command wrote a layer file."""
     operations = [each for task in document["tasks"] for each in task.get("operations", ())]
     return all("confidence" in each for each in operations)
 
 
 def _known_confidence(loadable: str) -> dict[tuple[int, int], str]:
-    document = sidecar.load(loadable) or {"tasks": []}
+    document = naming.load(loadable) or {"tasks": []}
     return {
         (int(task["task"]), int(each["index"])): str(each["confidence"])
         for task in document["tasks"]

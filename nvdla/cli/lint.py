@@ -1,21 +1,77 @@
-"""``nvdla lint``: may this loadable run on that configuration?"""
+"""Command ``nvdla lint``, and findings on the terminal."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
+import textwrap
+from collections.abc import Iterable
 
-from nvdla.cli.findings import place_of_finding, print_findings, summary
-from nvdla.cli.output import add_format_options, print_document, print_table, say
-from nvdla.cli.rows import add_row_options, chosen
-from nvdla.lint import lint_file
-from nvdla.lint.linter import rules
+from nvdla.checks.lint import lint_file
+from nvdla.checks.lint.linter import Finding, rules
+from nvdla.cli.output import (
+    Place,
+    add_format_options,
+    add_row_options,
+    chosen,
+    escape,
+    print_document,
+    print_table,
+    say,
+    terminal_width,
+)
+from nvdla.errors import counted
 from nvdla.program.naming import names_for
+from nvdla.util.findings import Severity
 
-HELP = """Check a loadable against a hardware configuration: what it needs that is not built, settings that the firmware
-refuses or the hardware hangs on, surfaces outside their memory, writes over constants, broken dependency graphs.
 
-Nothing is computed, but everything else of a run is done. Every rule is explained in docs/lint-rules.md.
-Exit code 1 when there is an error (with --strict: a warning)."""
+def place_of_finding(finding: Finding) -> Place:
+    """Subject of a finding, for :func:`nvdla.cli.output.chosen`."""
+    if finding.task is None or finding.operation is None:
+        return [], [], []
+    layers = [finding.layer] if finding.layer else []
+    return [f"{finding.task}/{finding.operation}"], [str(finding.engine).lower()], layers
+
+
+def print_findings(findings: Iterable[Finding]) -> None:
+    """Rule by rule: where, what was seen, and what to do."""
+    width = min(terminal_width(), 120)
+    groups: dict[tuple[str, str, str, str], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.severity, finding.headline, finding.rule, finding.advice), []).append(finding)
+    for (severity, headline, rule, advice), members in groups.items():
+        print(f"{_coloured(severity)}: {headline} [{rule}]")
+        for each in members:
+            _print_wrapped(f"{each.place}: {each.evidence}", width)
+        _print_wrapped(f"-> {advice}", width)
+
+
+def _print_wrapped(text: str, width: int) -> None:
+    print(escape(textwrap.fill(text, width, initial_indent="    ", subsequent_indent="      ")))
+
+
+def _coloured(severity: str) -> str:
+    """In colour on a terminal, unless NO_COLOR is set."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return severity
+    return f"\x1b[{_COLOURS.get(severity, '36')}m{severity}\x1b[0m"
+
+
+_COLOURS = {"error": "1;31", "warning": "33"}
+
+
+def summary(counts: dict[str, int]) -> str:
+    """ "1 error, 2 warnings"; "nothing found" for none."""
+    parts = [counted(counts[each], each) for each in map(str, Severity) if counts[each]]
+    return ", ".join(parts) or "nothing found"
+
+
+HELP = """Check a loadable against a hardware configuration: missing hardware features, settings that the firmware
+refuses or that hang the hardware, surfaces outside their memory, writes over constants, broken dependency graphs.
+
+lint does a dry run: all steps of a run except the arithmetic. Every rule is explained in docs/lint.md.
+Exit code 1 for errors (with --strict also for warnings)."""
 
 FORMAT, VERSION = "nvdla-lint", 1
 
@@ -23,9 +79,9 @@ FORMAT, VERSION = "nvdla-lint", 1
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("loadable", nargs="?", help="the loadable")
-    parser.add_argument("--config", default="auto", help="hardware configuration (default: decided from the file)")
+    parser.add_argument("--config", default="auto", help="hardware configuration (default: detected from the file)")
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
-    parser.add_argument("--strict", action="store_true", help="exit code 1 for warnings too")
+    parser.add_argument("--strict", action="store_true", help="exit with code 1 for warnings")
     parser.add_argument("--rules", action="store_true", help="list the rules")
     add_row_options(parser, sort=False)
     add_format_options(parser)
@@ -61,7 +117,7 @@ def _list_rules(args: argparse.Namespace) -> int:
     rows = [
         {
             "rule": rule.name,
-            "severity": rule.severity,
+            "severity": str(rule.severity),
             "headline": rule.headline,
             "text": rule.text.partition("\n\n")[0].replace("\n", " "),
         }

@@ -1,4 +1,8 @@
-"""The ``nvdla`` command: finds the sub-command, runs it, and turns every error into one line and an exit code.
+"""Command ``nvdla``: usage, commands, errors and interrupts.
+
+Python raises KeyboardInterrupt between two bytecode instructions. That is not enough: a compiler or an import may take
+the exception for an internal failure or drop it in a C callback, and a long call into C does not get to it.
+So the first Ctrl-C is noted, and who has not ended a moment later is ended from a thread.
 
 Exit codes: 0 fine, 1 a difference or a failed check, 2 bad usage or bad input, 130 interrupted.
 """
@@ -11,54 +15,148 @@ import difflib
 import importlib
 import os
 import re
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NoReturn
 
 import nvdla
-from nvdla.cli import interrupts, output, settings
-from nvdla.cli.ctrl_c import say
+from nvdla.cli import output, settings
+from nvdla.cli.ctrl_c import leave_at_once, say
 from nvdla.cli.working import line_of_work
 from nvdla.errors import NvdlaError, on_one_line
+from nvdla.util.rounding import integer, real
+
+#: seconds that a command has for ending by itself
+GRACE = 0.5
+
+
+@contextlib.contextmanager
+def noted(prog: str) -> Iterator[list[int]]:
+    """Within, Ctrl-C raises KeyboardInterrupt, is noted in the list, and ends the process after :data:`GRACE`."""
+    found: list[int] = []
+    usual = signal.getsignal(signal.SIGINT)
+    ours = usual in (signal.default_int_handler, leave_at_once)
+    if not ours or threading.current_thread() is not threading.main_thread():
+        yield found
+        return
+
+    def note(number: int, frame: object) -> None:
+        found.append(number)
+        raise KeyboardInterrupt
+
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda problem: None if found else hook(problem)  # what C code dropped
+    signal.signal(signal.SIGINT, note)
+    try:
+        with _watched(prog):
+            yield found
+    finally:
+        signal.signal(signal.SIGINT, usual)
+        sys.unraisablehook = hook
+
+
+@contextlib.contextmanager
+def _watched(prog: str) -> Iterator[None]:
+    """A thread that hears of Ctrl-C while the main thread is in C code, and ends the process where that goes on."""
+    if not hasattr(os, "set_blocking"):
+        yield
+        return
+    hear, tell = os.pipe()
+    os.set_blocking(tell, False)
+    before = signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+    ended = threading.Event()
+    threading.Thread(target=_listen, args=(hear, ended, prog), name="nvdla-interrupts", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+        signal.set_wakeup_fd(before)
+        os.close(tell)  # the thread reads the end of the pipe, and closes its side
+
+
+def _listen(hear: int, ended: threading.Event, prog: str) -> None:
+    while heard := os.read(hear, 1):
+        if heard[0] == signal.SIGINT and not ended.wait(GRACE) and not _ends_after_starting(ended):
+            _remove_parts()
+            os._exit(say(prog))
+    os.close(hear)
+
+
+def _ends_after_starting(ended: threading.Event) -> bool:
+    """Wait until processes that are being started can be ended."""
+    threads: Any = sys.modules.get("nvdla.kernels.threads")
+    if not threads or not threads.STARTING.locked():
+        return False
+    with threads.STARTING:
+        pass
+    return ended.wait(GRACE)
+
+
+def _remove_parts() -> None:
+    """Files that were being written, where anything has been written yet."""
+    files: Any = sys.modules.get("nvdla.util.files")
+    for path in list(files.UNFINISHED) if files else ():
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
 
 # Command -> module (imported only when it is the one asked for) and one line of help.
 COMMANDS = {
     "compile": ("nvdla.cli.compile", "compile an ONNX or Caffe model into a loadable"),
     "run": ("nvdla.cli.run", "run a loadable on an image or raw tensors, bit-exactly"),
-    "inspect": ("nvdla.cli.inspect", "what is in a loadable: tasks, operations, tensors, memory, relocations"),
-    "layers": ("nvdla.cli.layers", "which layer of its Caffe or ONNX model each operation is"),
-    "hexdump": ("nvdla.cli.hexdump", "bytes of a blob, with the structures that lie on them"),
-    "extract": ("nvdla.cli.extract", "write a blob's bytes to a file"),
-    "compare": ("nvdla.cli.compare", "compare a run with goldens, another run or loadable, or a float model"),
-    "doctor": ("nvdla.cli.doctor", "is it sound: scales, saturation, dead channels, compiler faults"),
-    "lint": ("nvdla.cli.lint", "may this loadable run on that configuration"),
-    "diff": ("nvdla.cli.diff", "how two loadables differ: tables, descriptors, weights"),
-    "memory": ("nvdla.cli.memory", "where memory goes: addresses, lifetimes, reuse, overlaps, peak"),
-    "graph": ("nvdla.cli.graph", "operations, tensors, dependencies as DOT, SVG or JSON"),
-    "cycles": ("nvdla.cli.cycles", "how many cycles every operation takes"),
-    "explain": ("nvdla.cli.explain", "how convolutions are done: tiles, banks, kernel groups, what bounds them"),
-    "timeline": ("nvdla.cli.timeline", "when every operation runs: a trace for Perfetto, or a picture"),
-    "tensor": ("nvdla.cli.tensor", "tensors between files, layouts and element types"),
-    "view": ("nvdla.cli.view", "look at a loadable in the browser, and run what is dropped on the page"),
-    "report": ("nvdla.cli.report", "one self-contained HTML page about a loadable"),
-    "export": ("nvdla.cli.export", "a loadable for other viewers: ONNX (Netron), node data (Model Explorer)"),
-    "trace": ("nvdla.cli.trace", "replay a hardware register trace"),
-    "evaluate": ("nvdla.cli.evaluate", "accuracy over a data set, on one machine or many"),
-    "faults": ("nvdla.cli.faults", "faults in the hardware: which are masked, change the class, are refused, hang"),
-    "explore": ("nvdla.cli.explore", "one network over configurations and memories: cycles, traffic, accuracy"),
+    "inspect": ("nvdla.cli.inspect", "show tasks, operations, tensors, memory and relocations"),
+    "layers": ("nvdla.cli.layers", "find the model layer of every operation (Caffe or ONNX)"),
+    "hexdump": ("nvdla.cli.hexdump", "show the bytes of a blob with its structures"),
+    "extract": ("nvdla.cli.extract", "write a blob to a file"),
+    "compare": ("nvdla.cli.compare", "compare a run with golden files, another loadable or a float model"),
+    "doctor": ("nvdla.cli.doctor", "check scales, saturation, dead channels and known compiler bugs"),
+    "lint": ("nvdla.cli.lint", "check whether a loadable can run on a configuration"),
+    "diff": ("nvdla.cli.diff", "show the differences of two loadables: tables, descriptors, weights"),
+    "memory": ("nvdla.cli.memory", "show the memory map: addresses, lifetimes, reuse, overlaps, peak"),
+    "graph": ("nvdla.cli.graph", "write the graph of operations and tensors as DOT, SVG or JSON"),
+    "cycles": ("nvdla.cli.cycles", "estimate the cycles of every operation"),
+    "explain": ("nvdla.cli.explain", "explain convolutions: tiles, banks, kernel groups, bottlenecks"),
+    "timeline": ("nvdla.cli.timeline", "write the schedule as a Perfetto trace or an SVG"),
+    "tensor": ("nvdla.cli.tensor", "convert tensors between files, layouts and element types"),
+    "view": ("nvdla.cli.view", "explore a loadable in the browser and run it on dropped images"),
+    "report": ("nvdla.cli.report", "write a self-contained HTML page about a loadable"),
+    "export": ("nvdla.cli.export", "export a loadable to other viewers: Netron, Model Explorer"),
+    "trace": ("nvdla.cli.trace", "replay a hardware register trace and report its checks"),
+    "evaluate": ("nvdla.cli.evaluate", "measure accuracy over a data set, on one machine or many"),
+    "faults": ("nvdla.cli.faults", "inject hardware faults and count their effects"),
+    "explore": ("nvdla.cli.explore", "compare configurations and memories for one network"),
     "program": ("nvdla.cli.program", "write the register program of a loadable: .cfg, .txn, C, JSON, images"),
-    "csb": ("nvdla.cli.csb", "logs of register accesses: decode, compare, run"),
-    "container": ("nvdla.cli.container", "neighbouring compiled-model containers: IREE, TVM"),
-    "serve": ("nvdla.cli.serve", "serve loadables to TVM RPC clients"),
-    "samples": ("nvdla.cli.samples", "small networks and images to try things on"),
-    "configs": ("nvdla.cli.configs", "the hardware configurations and what they have"),
-    "cache": ("nvdla.cli.cache", "compiled kernels: where they are kept, and clear them"),
-    "completion": ("nvdla.cli.completion", "completion of commands and options for your shell"),
-    "version": ("nvdla.cli.version", "versions of the toolkit and of what it stands on"),
+    "csb": ("nvdla.cli.csb", "decode, compare and replay logs of register accesses"),
+    "container": ("nvdla.cli.container", "read and write other model formats: IREE, TVM, safetensors, GGUF"),
+    "serve": ("nvdla.cli.serve", "serve loadables to TVM RPC clients, or the registers to a driver"),
+    "samples": ("nvdla.cli.samples", "copy the sample networks and images"),
+    "configs": ("nvdla.cli.configs", "list the hardware configurations"),
+    "cache": ("nvdla.cli.cache", "show, fill or clear the cache of compiled kernels"),
+    "completion": ("nvdla.cli.completion", "print the completion script for a shell"),
+    "version": ("nvdla.cli.version", "print the versions of the toolkit and its dependencies"),
 }
 
-ENDED_BY_CTRL_C = frozenset({"serve", "view"})  # commands for which it is no interruption
+GROUPS = {
+    "Start": "run samples view",
+    "Models": "compile evaluate explore",
+    "Inspect": "inspect layers graph memory hexdump extract diff report export",
+    "Performance": "cycles timeline explain",
+    "Debug": "compare doctor lint faults",
+    "Hardware": "program trace csb serve configs",
+    "Files": "tensor container",
+    "Setup": "cache completion version",
+}
+BEGINNERS = """New here?
+  nvdla run --demo                                    run a sample network
+  nvdla compile net.onnx --calibrate images/ -o net   compile your own network
+  nvdla view net.loadable                             look inside"""
+FOOTER = "'nvdla COMMAND --help' explains a command and its options."
+
+ENDED_BY_CTRL_C = frozenset({"serve", "view"})  # commands that Ctrl-C ends normally
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -82,10 +180,30 @@ def run_main(argv: Sequence[str] | None = None) -> int:
 
 
 def usage() -> str:
-    """The list of commands."""
+    """Return the help text of ``nvdla``: an introduction and the commands by group."""
     width = max(map(len, COMMANDS))
-    rows = "\n".join(f"  {name:{width}}  {text}" for name, (_, text) in COMMANDS.items())
-    return f"usage: nvdla COMMAND ...\n\n{nvdla.__doc__}\n\ncommands:\n{rows}\n\n'nvdla COMMAND --help' explains one."
+    grouped = {group: names.split() for group, names in GROUPS.items()}
+    other = [name for name in COMMANDS if not any(name in names for names in grouped.values())]
+    groups = [
+        f"{group}:\n" + "\n".join(f"  {name:{width}}  {COMMANDS[name][1]}" for name in names)
+        for group, names in {**grouped, "Other": other}.items()
+        if names
+    ]
+    return "\n\n".join([f"usage: nvdla COMMAND ...\n\n{nvdla.__doc__}", BEGINNERS, *groups, FOOTER])
+
+
+def _whole_number(text: str) -> int:
+    try:
+        return integer(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"invalid int value: {text[:80]!r}") from None
+
+
+def _real_number(text: str) -> float:
+    try:
+        return real(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"invalid float value: {text[:80]!r}") from None
 
 
 class _BadUsage(Exception):
@@ -93,13 +211,18 @@ class _BadUsage(Exception):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Bad usage is one line, as the contract of exit code 2 says; options may stand between the other words."""
+    """Bad usage is one line, as exit code 2 requires; options may be placed between the other words."""
 
     _options_first = False
 
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.register("type", int, _whole_number)
+        self.register("type", float, _real_number)
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """argparse by itself refuses ``A --input X B`` where B may be missing. Options are taken first, then the
-        rest; commands with sub-commands leave that to those, and behind ``--`` nothing is an option."""
+        rest; commands with sub-commands leave that to those, and after ``--`` nothing is an option."""
         if self._options_first or self._subparsers is not None or "--" in args:
             return super().parse_known_args(args, namespace)
         self._options_first = True
@@ -111,7 +234,7 @@ class _Parser(argparse.ArgumentParser):
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         """argparse by itself takes ``--option=--`` for an option without its value, and gives an empty list."""
         if action.option_strings and "--" in arg_strings:
-            raise argparse.ArgumentError(action, "'--' is no value")
+            raise argparse.ArgumentError(action, "'--' is not a value")
         return super()._get_values(action, arg_strings)
 
     def _without_wrong_values(self, words: Sequence[str]) -> list[str]:
@@ -129,16 +252,20 @@ class _Parser(argparse.ArgumentParser):
 
 
 def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int:
-    """Run one sub-command and return its exit code. Whatever goes wrong is one line on standard error."""
-    prog = prog or f"nvdla {name}"
-    with interrupts.noted(prog) as heard:
+    """Run one sub-command and return its exit code. Every failure is one line on standard error."""
+    prog, used = prog or f"nvdla {name}", settings.UsedSettings()
+    with noted(prog) as heard:
         try:
             _prepare_streams()
             module = importlib.import_module(COMMANDS[name][0])
             parser = _Parser(prog=prog, description=module.HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
             module.configure(parser)
-            settings.apply(parser)
+            file = settings.apply(parser)
             args = parser.parse_args(words)
+            _refuse_streams(prog, args, getattr(module, "STREAMS", ()))
+            args.settings_used = used = settings.take(args, file)
+            if used:
+                output.say(f"{prog}: {used}", sys.stderr)
             args.command_name, args.command_words, args.commands = name, list(words), COMMANDS
             with line_of_work(prog), output.tables_as(args):
                 code = module.run(args)
@@ -150,7 +277,9 @@ def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int
         except NvdlaError as error:
             if heard:
                 return say(prog)
-            return _fail(prog, str(error), words, type(error).__name__)
+            return _fail(
+                prog, used.explained(str(error)), words, type(error).__name__, used, getattr(error, "layer", "")
+            )
         except BrokenPipeError:
             _silence_output()  # the reader of our output has gone: nothing more to say
             return 0
@@ -173,8 +302,19 @@ def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int
             return _fail(prog, text, words, type(error).__name__)
 
 
+def _refuse_streams(prog: str, args: argparse.Namespace, taken: Sequence[str]) -> None:
+    """A ``-`` is not a file name: options that read or write a standard stream are ``taken``. Raises _BadUsage."""
+    for key, value in vars(args).items():
+        given = value if isinstance(value, list) else [value]
+        if key not in taken and any(isinstance(each, str) and each == "-" for each in given):
+            hint = "give a file (./- for one of this name, /dev/stdin for standard input)"
+            raise _BadUsage(prog, f"{key.replace('_', '-')} is '-': must be a file: {hint}")
+
+
 def _prepare_streams() -> None:
-    """Names from files may hold characters that the terminal's encoding lacks; a caller may have closed a stream."""
+    """Names from files may hold characters that the terminal's encoding lacks; a caller may have closed a stream.
+    Warnings of Python code are one line."""
+    warnings.showwarning = output.show_warning
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -189,14 +329,22 @@ def _silence_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _fail(prog: str, message: str, words: Sequence[str], error: str) -> int:
+def _fail(
+    prog: str,
+    message: str,
+    words: Sequence[str],
+    error: str,
+    used: settings.UsedSettings | None = None,
+    layer: str = "",
+) -> int:
     """One line: no line breaks, and nothing from a file that would steer a terminal; with ``--json`` a document too."""
     message = on_one_line(message)
     try:
         if "--json" in words:
-            output.print_error(prog.replace("-", " ").split(" ")[1] if prog != "nvdla" else "", error, message)
+            command = prog.replace("-", " ").split(" ")[1] if prog != "nvdla" else ""
+            output.print_error(command, error, message, used, layer)
         sys.stdout.flush()
-    except (OSError, ValueError):  # a full disk behind our output, or a closed one
+    except (OSError, ValueError):  # output to a full disk, or to a closed pipe
         _silence_output()
     print(f"{prog}: {message}", file=sys.stderr)
     return 2

@@ -5,49 +5,59 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from nvdla.cli.output import add_format_options, print_document, print_table, print_written, sized
-from nvdla.cli.rows import Place, add_row_options, chosen
-from nvdla.cli.study import add_study_options, study_of, tell_remark
+from nvdla.cli.output import (
+    Place,
+    add_format_options,
+    add_row_options,
+    chosen,
+    print_document,
+    print_table,
+    print_written,
+    sized,
+)
+from nvdla.cli.study import add_study_options, requested
 from nvdla.errors import FormatError
-from nvdla.files import write_file
+from nvdla.util.files import write_file
+from nvdla.util.rounding import integer
 
-HELP = """Where the memory of a loadable goes: every buffer with address, size, lifetime, reuse and overlaps.
+HELP = """Show the memory map of a loadable: every buffer with address, size, lifetime, reuse and overlaps.
 
   nvdla memory net.nvdla                          tables
   nvdla memory net.nvdla --base 0x80000000        addresses in your own carve-out
   nvdla memory net.nvdla --svg memory.svg         a timeline
-  nvdla memory net.nvdla --json                   everything, as documented in docs/memory.md
+  nvdla memory net.nvdla --json                   all data (docs/memory.md)
 
-Exit code 1 when a buffer is overwritten while it is still needed."""
+Exit code 1 if a buffer is overwritten while it is still needed."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     add_study_options(parser, timing=False)
-    parser.add_argument("--base", type=address, default=None, metavar="ADDRESS", help="where the DRAM memories begin")
-    parser.add_argument("--cvsram-base", type=address, default=None, metavar="ADDRESS", help="the same for CVSRAM")
-    parser.add_argument("--svg", metavar="FILE", help="write a timeline as SVG")
-    parser.add_argument("--buffers", action="store_true", help="list constants (weights, descriptors) too")
+    parser.add_argument("--base", type=address, default=None, metavar="ADDRESS", help="base address of DRAM")
+    parser.add_argument("--cvsram-base", type=address, default=None, metavar="ADDRESS", help="base address of CVSRAM")
+    parser.add_argument("--svg", metavar="FILE", help="write a memory timeline as SVG")
+    parser.add_argument("--buffers", action="store_true", help="also list constants (weights, descriptors)")
     add_row_options(parser)
     add_format_options(parser)
 
 
 def address(text: str) -> int:
     """A number as Python writes it: 0x80000000."""
-    return int(text, 0)
+    return integer(text, 0)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    from nvdla.analysis.memorymap.memory_map import MemoryMap
-    from nvdla.memory.placement import CVSRAM_BASE, DRAM_BASE
+    from nvdla.analysis.memory import MemoryMap
+    from nvdla.emulator.memory.placement import CVSRAM_BASE, DRAM_BASE
 
-    study = study_of(args, tells=False)
+    request = requested(args, timing=False)
+    study = request.study
     base = DRAM_BASE if args.base is None else args.base
     cvsram = CVSRAM_BASE if args.cvsram_base is None else args.cvsram_base
     memory = MemoryMap.of(study, base, cvsram)
     _check_reach(memory)
-    tell_remark(args)
+    request.tell()
     document = memory.document()
     pairs = (zip(row["operations"], row["engines"], strict=True) for row in document["steps"])
     engines = {label: engine for each in pairs for label, engine in each}
@@ -56,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     hidden = len(document["buffers"]) - len(buffers)
     document["buffers"] = chosen(buffers, args, lambda row: _place(row, engines), _values)
     if args.svg:
-        from nvdla.analysis.memorymap.svg import memory_svg
+        from nvdla.analysis.memory import memory_svg
 
         data = memory_svg(memory).encode()
         write_file(args.svg, data)
@@ -68,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _values(row: dict[str, Any]) -> dict[str, Any]:
-    """What --sort compares: the document's values, and by their headings those of the table."""
+    """Columns for --sort: values of the document and, by heading, of the table."""
     return {**row, "written": row["first"], "last_read": row["last"]}
 
 

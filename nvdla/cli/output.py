@@ -1,4 +1,4 @@
-"""Printing for people (tables) and for scripts (JSON, YAML). rich is imported only when a table is printed."""
+"""Output of the commands: terminal, tables, rows, numbers, JSON."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import argparse
 import contextlib
 import csv
 import io
-import json
 import math
 import os
 import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TextIO, TypeVar
 
-from nvdla.errors import printable, shape_text
+from nvdla.cli.settings import UsedSettings
+from nvdla.errors import FormatError, printable, shape_text
+from nvdla.util import rounding
+from nvdla.util.escaping import json_text, plain
+from nvdla.util.rounding import is_digits
 
 PIPE_WIDTH = 160
 WRAPPED = 36  # a cell in a part of a table may be as wide before it is wrapped
@@ -34,18 +37,18 @@ def add_format_options(parser: argparse.ArgumentParser, yaml: bool = False) -> N
     """``--json`` (and ``--yaml``) on a command that prints."""
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--json", action="store_true", help="print JSON (stable keys) instead of tables")
-    group.add_argument("--csv", action="store_true", help="print the tables alone, as CSV")
-    group.add_argument("--tsv", action="store_true", help="print the tables alone, columns separated by tabs")
-    parser.add_argument("--wide", action="store_true", help="all columns of tables, however narrow the terminal is")
+    group.add_argument("--csv", action="store_true", help="print only the tables, as CSV")
+    group.add_argument("--tsv", action="store_true", help="print only the tables, as tab-separated values")
+    parser.add_argument("--wide", action="store_true", help="print all columns, even on a narrow terminal")
     if yaml:
-        group.add_argument("--yaml", action="store_true", help="print YAML (the same keys) instead of tables")
+        group.add_argument("--yaml", action="store_true", help="print YAML (same keys as --json) instead of tables")
 
 
 def print_document(document: Mapping[str, Any], args: argparse.Namespace) -> bool:
-    """Print ``document`` if a machine format was asked for; False when the caller shall print tables."""
-    document = framed(document, getattr(args, "command_name", ""))
+    """Print ``document`` if a machine format was requested; return False if the caller must print tables."""
+    document = with_settings(framed(document, getattr(args, "command_name", "")), args)
     if getattr(args, "json", False):
-        print(json.dumps(plain(document), indent=2, allow_nan=False))
+        print(json_text(document, indent=2))
         return True
     if getattr(args, "yaml", False):
         import yaml
@@ -62,9 +65,21 @@ def framed(document: Mapping[str, Any], command: str) -> Mapping[str, Any]:
     return {"format": f"nvdla-{command}", "version": 1, **document}
 
 
-def print_error(command: str, error: str, message: str) -> None:
-    """What went wrong as a document, for whoever asked for JSON."""
-    print(json.dumps({**framed({"error": error, "message": message}, "error"), "command": command}, indent=2))
+def with_settings(document: Mapping[str, Any], args: argparse.Namespace) -> Mapping[str, Any]:
+    """Add the settings of a file that the command used, after "format" and "version"."""
+    return _with_used(document, getattr(args, "settings_used", None))
+
+
+def _with_used(document: Mapping[str, Any], used: UsedSettings | None) -> Mapping[str, Any]:
+    head = {key: document[key] for key in ("format", "version") if key in document}
+    return {**head, "settings_file": used.document(), **document} if used else document
+
+
+def print_error(command: str, error: str, message: str, used: UsedSettings | None = None, layer: str = "") -> None:
+    """Print an error as a JSON document; ``layer``: the one that a BuildError names."""
+    document = {**framed({"error": error, "message": message}, "error"), "command": command}
+    document |= {"layer": layer} if layer else {}
+    print(json_text(_with_used(document, used), indent=2))
 
 
 @contextlib.contextmanager
@@ -82,12 +97,12 @@ def tables_as(args: argparse.Namespace) -> Iterator[None]:
 
 
 def for_people() -> bool:
-    """Whether output is laid out in columns: on a terminal, or where COLUMNS says how wide it shall be."""
-    return bool(os.environ.get("COLUMNS", "").isdecimal()) or sys.stdout.isatty()
+    """Return whether output is laid out in columns: on a terminal, or with COLUMNS set to a width."""
+    return bool(is_digits(os.environ.get("COLUMNS", ""))) or sys.stdout.isatty()
 
 
 def _print_lines(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    """One row a line: nothing is padded, wrapped or cut; tabs between columns, or as CSV."""
+    """One line per row: nothing is padded, wrapped or cut; tabs between columns, or as CSV."""
     stream = _tables_to or sys.stdout
     if not _tables_to:
         print(printable(title), file=stream)
@@ -104,29 +119,28 @@ def say(text: str, stream: Any = None) -> None:
     print(printable(text), file=stream or sys.stdout)
 
 
+def show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """A warning of Python code, in place of :func:`warnings.showwarning`: one line, without a line of source."""
+    say(f"nvdla: warning: {' '.join(str(message).split())}", sys.stderr)
+
+
 def print_written(path: str, size: int, args: argparse.Namespace) -> None:
     """One line about a file that was written: on standard error where standard output is a document."""
     stream = sys.stderr if getattr(args, "json", False) or getattr(args, "yaml", False) else sys.stdout
     say(f"{path}: {sized(size)}", stream)
 
 
-def plain(value: Any) -> Any:
-    """``value`` as JSON takes it: NaN and infinities become None, enums their names, tuples lists."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, (str, bool, float)) or value is None:
-        return value
-    return int(value) if hasattr(value, "__index__") else str(value)
-
-
 def print_table(
     title: str, rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None, least: Sequence[str] = ()
 ) -> None:
-    """A table with one column a key. Numbers stand right; columns in which nothing stands are left out.
+    """A table with one column per key. Numbers are right-aligned; empty columns are omitted.
 
     ``least``: columns that a narrow terminal loses first, before the last ones."""
     rows = [_as_people_write(row) for row in rows]
@@ -157,7 +171,7 @@ def _as_people_write(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _shown(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None) -> list[str]:
-    """Columns in which something stands."""
+    """Columns that are not empty."""
     return [key for key in columns or rows[0] if any(_cell(row.get(key)) for row in rows)]
 
 
@@ -183,8 +197,8 @@ def _print_columns(title: str, rows: Sequence[Mapping[str, Any]], texts: Mapping
 
 
 def _are_numbers(values: Sequence[Any]) -> bool:
-    """Whether a column holds numbers: as such, or as text, some of them with a unit ("25.7%", "1.5 KiB"). Names that
-    are digits are no numbers."""
+    """Return whether a column holds numbers: as such, or as text, some with a unit ("25.7%", "1.5 KiB").
+    Names that are digits are not numbers."""
     texts = [value.strip() for value in values if isinstance(value, str) and value.strip()]
     others = [value for value in values if not isinstance(value, str)]
     return (
@@ -194,16 +208,15 @@ def _are_numbers(values: Sequence[Any]) -> bool:
     )
 
 
-def _widths(texts: Mapping[str, Sequence[str]], room: int | None) -> dict[str, int]:
-    """How wide each column is: as its longest cell, or in ``room`` less, the widest first. Cells are wrapped between
-    words then; where words themselves are too long they are broken, so that nothing is cut off. (rich's own widths
-    may be more than the terminal has, and what is beyond is lost.)"""
+def _widths(texts: Mapping[str, Sequence[str]], width: int | None) -> dict[str, int]:
+    """Width of each column: its longest cell, or less to fit into ``width``, the widest first. Cells wrap between
+    words; words that are too long are broken. (The widths of rich may exceed the terminal.)"""
     widths = {key: max(map(len, cells)) for key, cells in texts.items()}
-    if room is None:
+    if width is None:
         return widths
-    words = {key: min(_longest_word(cells), room // 2) for key, cells in texts.items()}
+    words = {key: min(_longest_word(cells), width // 2) for key, cells in texts.items()}
     for least in (words, dict.fromkeys(texts, 1)):
-        while sum(widths.values()) + GAP * len(widths) - 1 > room:
+        while sum(widths.values()) + GAP * len(widths) - 1 > width:
             key = max(widths, key=lambda key: (widths[key] > least[key], widths[key]))
             if widths[key] <= least[key]:
                 break
@@ -317,3 +330,146 @@ def _escape(text: str) -> str:
 def escape(text: str) -> str:
     """Text from files without control characters that would steer a terminal."""
     return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def real(low: float = -math.inf, high: float = math.inf) -> Callable[[str], float]:
+    """A finite number from ``low`` to ``high``; who compares with NaN lets everything pass."""
+
+    def number(text: str) -> float:
+        try:
+            value = rounding.real(text)
+        except ValueError:
+            value = math.nan
+        if not low <= value <= high or math.isinf(value):
+            limits = "" if low == -math.inf else f" from {low:g}" + ("" if high == math.inf else f" to {high:g}")
+            raise argparse.ArgumentTypeError(f"{text[:40]!r}: must be a finite number{limits}")
+        return value
+
+    return number
+
+
+def whole(least: int = 0, base: int = 10) -> Callable[[str], int]:
+    """A whole number of at least ``least``; base 0 takes 0x too."""
+
+    def number(text: str) -> int:
+        try:
+            value = rounding.integer(text, base)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} must be a whole number") from None
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{text[:40]}: must be at least {least}")
+        return value
+
+    return number
+
+
+def reals(text: str) -> tuple[float, ...]:
+    """Finite numbers, separated by commas."""
+    return tuple(map(real(), text.split(",")))
+
+
+Row = TypeVar("Row")
+#: what a row is about: labels "0/17" of its operations, its engines, names of its layers
+Place = tuple[Sequence[str], Sequence[str], Sequence[str]]
+
+
+def add_row_options(parser: argparse.ArgumentParser, sort: bool = True) -> None:
+    """The options, for :func:`chosen`; without ``sort`` for rows with a fixed order, and then not all
+    operations have one."""
+    group = parser.add_argument_group("rows")
+    group.add_argument(
+        "--op",
+        action="append",
+        default=[],
+        metavar="OPERATION",
+        help="print only this operation: for example 0/17, or a layer name",
+    )
+    group.add_argument(
+        "--type",
+        action="append",
+        default=[],
+        type=_engine,
+        metavar="ENGINE",
+        help="print only this engine: CONV, SDP ...",
+    )
+    parser.set_defaults(sort=None, every=sort)
+    if sort:
+        group.add_argument("--sort", metavar="COLUMN", help="sort by this column, largest first")
+    group.add_argument("--top", type=whole(1), metavar="N", help="print only the first N rows")
+
+
+def _engines() -> tuple[str, ...]:
+    from nvdla.loadable.descriptors.enums import ENGINE_NAMES
+
+    return (*ENGINE_NAMES, "cpu")
+
+
+def _engine(text: str) -> str:
+    if text.lower() not in _engines():
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be an engine: {', '.join(each.upper() for each in _engines())}"
+        )
+    return text.lower()
+
+
+def asked(args: argparse.Namespace) -> bool:
+    """Return whether any of the options was given."""
+    return bool(args.op or args.type or args.sort or args.top)
+
+
+def place_of(row: Mapping[str, Any]) -> Place:
+    """Keys of a row with ``operation`` ("0/17", or a number with ``task``), ``engine`` or ``type``, and ``layer``."""
+    operation = row.get("operation")
+    if isinstance(operation, int) and row.get("task") is not None:
+        operation = f"{row['task']}/{operation}"
+    label = str(operation).split()[0] if operation is not None else ""
+    engine = str(row.get("engine") or row.get("type") or "").lower()
+    return [label], [engine if engine in _engines() else "cpu"], [str(row["layer"])] if row.get("layer") else []
+
+
+def chosen(
+    rows: Iterable[Row],
+    args: argparse.Namespace,
+    place: Callable[[Any], Place] = place_of,
+    value: Callable[[Any], Mapping[str, Any]] = lambda row: row,
+) -> list[Row]:
+    """Rows selected by the options. ``value``: the columns of a row by name, for ``--sort``.
+
+    Raises FormatError for an operation that no row is about, and a column that does not exist.
+    """
+    found = list(rows)
+    if args.every:
+        _check_operations(args.op, [place(row) for row in found])
+    found = [row for row in found if _wanted(place(row), args)]
+    if args.sort:
+        found = _sorted(found, args.sort, value)
+    return found[: args.top] if args.top else found
+
+
+def _wanted(place: Place, args: argparse.Namespace) -> bool:
+    labels, engines, layers = place
+    names = {*labels, *layers, *(part for layer in layers for part in layer.split("+"))}
+    return (not args.op or bool(names & set(args.op))) and (not args.type or bool(set(engines) & set(args.type)))
+
+
+def _check_operations(wanted: Sequence[str], places: Sequence[Place]) -> None:
+    labels = [label for place in places for label in place[0] if label]
+    layers = {part for place in places for layer in place[2] for part in (layer, *layer.split("+"))}
+    for name in wanted:
+        if name not in labels and name not in layers and places:
+            known = f"{labels[0]} to {labels[-1]}" if labels else "none"
+            raise FormatError(f"--op {name}: no row is about it; operations are {known}, or give the name of a layer")
+
+
+def _sorted(rows: list[Row], column: str, value: Callable[[Any], Mapping[str, Any]]) -> list[Row]:
+    """By a column, numbers from the greatest, words from A; empty cells come last."""
+    wanted = column.replace("-", "_").replace(" ", "_").lower()
+    columns = {str(key).lower(): str(key) for row in rows for key in value(row)}
+    if rows and wanted not in columns:
+        raise FormatError(f"--sort {column}: unknown column: must be one of {', '.join(columns.values())}")
+    key = columns.get(wanted, "")
+    some = [row for row in rows if value(row).get(key) is not None]
+    none = [row for row in rows if value(row).get(key) is None]
+    if all(isinstance(value(row)[key], (int, float)) for row in some):
+        return sorted(some, key=lambda row: -float(value(row)[key])) + none
+    return sorted(some, key=lambda row: str(value(row)[key])) + none

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,36 +12,35 @@ from nvdla.cli.arguments import (
     add_input_options,
     add_machine_options,
     add_strict_option,
+    names_of,
     random_surfaces,
     surfaces_of_runs,
     tell_warnings,
 )
-from nvdla.cli.numbers import whole
-from nvdla.cli.output import add_format_options, print_document, print_table, say
+from nvdla.cli.output import add_format_options, print_document, print_table, say, whole
 from nvdla.errors import FormatError
-from nvdla.program.naming import names_for
+from nvdla.util.escaping import c_identifier
 
 if TYPE_CHECKING:
-    from nvdla.csb.export import Export, Options
+    from nvdla.registers.recording import Export, Options, Printer
 
-COMMAND = "program"
-HELP = """Write the register program of a loadable: every register write and wait, and the memory it works on.
+HELP = """Write the register program of a loadable: every register write, every wait, and the memory contents.
 
   nvdla program lenet.loadable --format c -o lenet_c
   nvdla program lenet.loadable --format cfg --input digit7.pgm -o trace
   nvdla program lenet.loadable --format list
 
-The program is what the firmware does, unrolled. It runs without Linux and without NVIDIA's driver."""
+The program contains the register accesses of the firmware, unrolled. It needs neither Linux nor NVIDIA's driver."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("loadable", help="the loadable")
-    parser.add_argument("--format", "-f", default="c", metavar="FORM", help="form of the output; 'list' shows all")
-    parser.add_argument("--output", "-o", metavar="FOLDER", help="folder for the files (default: NAME_FORM)")
-    parser.add_argument("--name", help="name of the files and of the C objects (default: the loadable's)")
+    parser.add_argument("--format", "-f", default="c", metavar="FORM", help="output format; 'list' prints all formats")
+    parser.add_argument("--output", "-o", metavar="FOLDER", help="output directory (default: NAME_FORMAT)")
+    parser.add_argument("--name", help="base name of files and C symbols (default: name of the loadable)")
     parser.add_argument(
-        "--serial", action="store_true", help="one chain of engines at a time (default: as the firmware)"
+        "--serial", action="store_true", help="run one engine chain at a time (default: schedule of the firmware)"
     )
     add_machine_options(parser)
     add_strict_option(parser)
@@ -54,64 +52,65 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("--csb-base", "address of the first register (default: 0)"),
     ):
         place.add_argument(option, type=whole(base=0), metavar="ADDRESS", help=text)
-    place.add_argument("--csb-addressing", choices=("byte", "word"), help="how registers are addressed")
+    place.add_argument("--csb-addressing", choices=("byte", "word"), help="unit of register addresses")
     place.add_argument(
         "--poll-limit",
         type=whole(base=0),
         metavar="N",
-        help="looks for one event before it has failed (default: 0, for ever)",
+        help="polls per event before giving up (default: 0, no limit)",
     )
     data = parser.add_mutually_exclusive_group()
-    data.add_argument("--image", action="store_true", help="C: weights as an image that others load")
-    data.add_argument("--arrays", action="store_true", help="C: weights as arrays, however large")
+    data.add_argument("--image", action="store_true", help="C: write weights into a separate image file")
+    data.add_argument("--arrays", action="store_true", help="C: write weights as arrays of any size")
     add_format_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    from nvdla.csb.export import export
-    from nvdla.csb.printers import printer, printers
-    from nvdla.csb.program import checked_bases
-    from nvdla.csb.recording import record
-    from nvdla.memory.address_space import Space
+    from nvdla.emulator.memory.address_space import Space
+    from nvdla.registers.printers import printer, printers
+    from nvdla.registers.recording import export, record
+    from nvdla.registers.register_program import checked_bases
 
     if args.format == "list":
-        rows = [{"form": name, "what": module.HELP} for name, module in sorted(printers().items())]
+        rows = [{"form": name, "what": each.help} for name, each in sorted(printers().items())]
         if not print_document({"forms": rows}, args):
-            print_table("Forms", rows)
+            print_table("Formats", [{"format": row["form"], "what": row["what"]} for row in rows])
         return 0
     form = printer(args.format)
     options = _options(args, form)
     name = args.name or _identifier(Path(args.loadable).name)
     runtime = nvdla.Runtime(nvdla.load(args.loadable), args.config, args.abi, args.threads, strict=args.strict)
     inputs = _inputs(runtime, args)
-    scales = names_for(args.loadable).scales
-    parts = getattr(form, "CHECKS_MEMORY", False)
+    scales = names_of(args, runtime.loadable).scales
+    parts = form.checks_memory
     recording = record(runtime, inputs, serial=args.serial, name=name, scales=scales, parts=parts)
     tell_warnings(args.loadable, runtime.warnings)
     given = {Space.DRAM: args.dram_base, Space.CVSRAM: args.cvsram_base}
-    bases = checked_bases(recording.program, {space: base for space, base in given.items() if base is not None})
+    bases = checked_bases(
+        recording.register_program, {space: base for space, base in given.items() if base is not None}
+    )
     made = export(recording, args.output or f"{name}_{args.format}", bases, options)
     form.write(made)
     _summary(made, form, runtime, args)
     return 0
 
 
-def _options(args: argparse.Namespace, form: Any) -> Options:
-    """The printer's options. Raises FormatError for one that the form has no place for."""
-    from nvdla.csb.export import Options
+def _options(args: argparse.Namespace, form: Printer) -> Options:
+    """The printer's options. Raises FormatError for an option that the format does not support."""
+    from nvdla.registers.recording import Options
 
-    known = getattr(form, "OPTIONS", ())
+    known = form.options
     for option, value in (
         ("csb_base", args.csb_base),
         ("poll_limit", args.poll_limit),
         ("arrays", args.arrays or args.image or None),
-        ("word_addresses", None if form.FORMAT == "txn" else args.csb_addressing),
+        ("word_addresses", None if form.format == "txn" else args.csb_addressing),
     ):
         if value is not None and option not in known:
             words = {"arrays": "--image and --arrays", "word_addresses": "--csb-addressing"}
             said = words.get(option, f"--{option.replace('_', '-')}")
-            raise FormatError(f"the form {form.FORMAT} has no place for {said}: leave it out, or take another --format")
+            raise FormatError(f"format {form.format} does not support {said}. Omit it, or choose another --format.")
     words_wanted = None if args.csb_addressing is None else args.csb_addressing == "word"
     arrays = True if args.arrays else False if args.image else None
     return Options(args.csb_base, words_wanted, args.poll_limit or 0, arrays)
@@ -132,14 +131,13 @@ def _inputs(runtime: Any, args: argparse.Namespace) -> list[bytes]:
 def _identifier(file: str) -> str:
     """A name for C objects from a file's name."""
     stem = file.removesuffix(".gz").rpartition(".")[0] or file
-    name = re.sub(r"[^A-Za-z0-9_]", "_", stem)
-    return name if name[:1].isalpha() or name[:1] == "_" else f"network_{name}"
+    return c_identifier(stem)
 
 
-def _summary(made: Export, form: Any, runtime: Any, args: argparse.Namespace) -> None:
-    from nvdla.csb.program import Await, Mark
+def _summary(made: Export, form: Printer, runtime: Any, args: argparse.Namespace) -> None:
+    from nvdla.registers.register_program import Await, Mark
 
-    program = made.program
+    program = made.register_program
     document = {
         "format": "nvdla-program-summary",
         "version": 1,
@@ -151,7 +149,7 @@ def _summary(made: Export, form: Any, runtime: Any, args: argparse.Namespace) ->
         "register_writes": len(program.writes),
         "waits": sum(isinstance(step, Await) for step in program.steps),
         "cpu_operations": len(program.cpu_operations),
-        "table_bytes": form.table_bytes(made) if hasattr(form, "table_bytes") else None,
+        "table_bytes": form.table_bytes(made) if form.table_bytes else None,
         "memories": [
             {"space": space.value, "base": made.bases[space], "bytes": size} for space, size in program.sizes.items()
         ],
@@ -170,7 +168,7 @@ def _summary(made: Export, form: Any, runtime: Any, args: argparse.Namespace) ->
 
 
 def _sizes(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """What the program takes, as a table."""
+    """Size of the program, as a table."""
     counted = ("steps", "register_writes", "waits", "cpu_operations")
     rows = [{"what": key.replace("_", " "), "number": document[key]} for key in counted]
     if document["table_bytes"] is not None:

@@ -10,18 +10,18 @@ from nvdla.cli.output import add_format_options, print_document, say
 from nvdla.cli.viewing import add_viewing_options, sides_of
 from nvdla.cli.working import working
 from nvdla.errors import FormatError, NvdlaError
-from nvdla.files import write_file
+from nvdla.util.files import write_file
 
-HELP = """One HTML page about a loadable, which needs no network: graph, operations with all that is known of them,
-cycles, timeline, memory, findings; with an input also the result, and what every operation wrote.
+HELP = """Write a self-contained HTML page about a loadable: graph, operations, cycles, timeline, memory, findings. With
+an input the page also has the result and the output of every operation.
 
   nvdla report net.nvdla -o report.html
   nvdla report net.nvdla --input digit.pgm --labels labels.txt -o report.html
   nvdla report a.nvdla b.nvdla --input digit.pgm             two loadables side by side
   nvdla report net.nvdla -i a.pgm --other-input b.pgm        two runs side by side
-  nvdla report FOLDER -o pages                               a page for each loadable, and an index
+  nvdla report FOLDER -o pages                               one page per loadable, and an index
 
-'nvdla view' opens the same page in a browser. Exit code 1 when the loadable cannot run on the input."""
+'nvdla view' opens the same page in a browser. Exit code 1 if the loadable cannot run on the input."""
 
 FORMAT, VERSION = "nvdla-report", 2
 FOLDER_FORMAT, FOLDER_VERSION = "nvdla-report-folder", 1
@@ -30,7 +30,7 @@ FOLDER_FORMAT, FOLDER_VERSION = "nvdla-report-folder", 1
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     add_viewing_options(parser)
-    parser.add_argument("--output", "-o", metavar="FILE.html", help="the page, or the folder (default: LOADABLE.html)")
+    parser.add_argument("--output", "-o", metavar="FILE.html", help="output page or directory (default: LOADABLE.html)")
     add_format_options(parser)
 
 
@@ -71,8 +71,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _folder(args: argparse.Namespace) -> int:
     """A page for each loadable of a folder, and an index of them."""
-    from nvdla.report.folder import index_row, loadables_in, page_name
     from nvdla.report.page import Data, html_page
+    from nvdla.report.server import index_row, loadables_in, page_name
 
     if args.other or args.input or args.random_input is not None:
         raise FormatError(f"{args.loadable} is a folder: its loadables are shown one by one, and none is run")
@@ -87,7 +87,7 @@ def _folder(args: argparse.Namespace) -> int:
             try:
                 with working(f"making a page of {path}"):
                     made = sides_of(argparse.Namespace(**vars(args) | {"loadable": str(path)}))
-            except NvdlaError as error:  # it stands in the index; the others are shown all the same
+            except NvdlaError as error:  # it is listed in the index; the other pages are written anyway
                 row |= {"error": str(error), "page": None}
             else:
                 write_file(output / row["page"], html_page(Data.of([side for side, _ in made])).encode())

@@ -1,43 +1,108 @@
-"""``nvdla run`` (= ``nvdla-run``): a loadable on an input, bit-exactly."""
+"""Command ``nvdla run`` (= ``nvdla-run``): a loadable or a package on an input, bit-exactly."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import nvdla
+from nvdla.checks.compare import Difference, compare
 from nvdla.cli.arguments import (
     add_input_options,
     add_strict_option,
+    add_trusted_option,
     scales_of,
     split_name,
     surfaces_of_runs,
     tell_warnings,
     whole_command,
 )
-from nvdla.cli.numbers import real, whole
-from nvdla.cli.output import add_format_options, print_document, print_table, say
-from nvdla.cli.times import Times
+from nvdla.cli.output import add_format_options, print_document, print_table, real, say, whole
 from nvdla.cli.working import compiling
-from nvdla.compare import Difference, compare
+from nvdla.emulator.execution.steps import ProfileRow, profile
+from nvdla.emulator.firmware.operation import CsbLog
 from nvdla.errors import FormatError, shape_text
-from nvdla.execution.profile import ProfileRow, profile
-from nvdla.files import is_zip_file, read_file, write_file
-from nvdla.firmware.csb import CsbLog
-from nvdla.kernels.jit.crew import threading_description
-from nvdla.tensors.dimg import read_dimg
-from nvdla.tensors.files import OUTPUT_ENDINGS, ending, read_npy, write_tensor
-from nvdla.tensors.ranking import read_labels, top
+from nvdla.kernels.jit.kernel_times import kernel_times
+from nvdla.kernels.jit.thread_pool import threading_description
+from nvdla.tensors.files import IMAGE_ENDINGS, OUTPUT_ENDINGS, ending, read_dimg, read_npy, write_tensor
+from nvdla.tensors.inputs import Preprocessing
+from nvdla.tensors.real import read_labels, top
+from nvdla.util.escaping import json_text
+from nvdla.util.files import is_zip_file, read_file, write_file
 
-HELP = """Run a loadable on an image or raw tensors: the bytes of the output are those of the hardware.
+if TYPE_CHECKING:
+    from nvdla.compiler.frontend.package import Package
 
-Inputs by ending: .pgm .ppm .png .jpg images (preprocessed as the layer file says, else as NVIDIA's runtime does),
-.npy and .dimg tensors (integers: elements; floats: real numbers, which are quantised with the input's scale), .bin the
-raw bound surface. --input again: further images. Outputs by ending: .npy .dimg .json .png .bin.
+
+class Times:
+    """Begins with linking: the loadable is laid into memory. ``run``: seconds of the runs alone, without the kernels
+    that were compiled or loaded meanwhile."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+        self._before = _kernel_seconds()
+        self.link = self.run = 0.0
+
+    def linked(self) -> None:
+        """Linking is through."""
+        self.link = self._since(self._began, self._before)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Within, the network runs."""
+        began, before = time.perf_counter(), _kernel_seconds()
+        yield
+        self.run += self._since(began, before)
+
+    def document(self) -> dict[str, Any]:
+        """Plain data with stable keys."""
+        return {
+            "link_seconds": self.link,
+            "compile_seconds": kernel_times.compile_seconds,
+            "kernels_compiled": kernel_times.compiled,
+            "load_seconds": kernel_times.load_seconds,
+            "kernels_loaded": kernel_times.loaded,
+            "run_seconds": self.run,
+        }
+
+    def tell(self, quiet: bool) -> None:
+        """One line on a terminal."""
+        if sys.stderr.isatty() and not quiet:
+            print(f"times: {self}", file=sys.stderr)
+
+    def __str__(self) -> str:
+        parts = [f"linking {_said(self.link)}"]
+        if kernel_times.compiled:
+            parts.append(f"compiling {kernel_times.compiled} kernels {_said(kernel_times.compile_seconds)}")
+        if kernel_times.load_seconds:
+            parts.append(f"loading {kernel_times.loaded} kernels {_said(kernel_times.load_seconds)}")
+        return ", ".join([*parts, f"running {_said(self.run)}"])
+
+    @staticmethod
+    def _since(began: float, before: float) -> float:
+        return max(time.perf_counter() - began - (_kernel_seconds() - before), 0.0)
+
+
+def _kernel_seconds() -> float:
+    return kernel_times.compile_seconds + kernel_times.load_seconds
+
+
+def _said(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"
+
+
+HELP = """Run a loadable on an image or raw tensors. The output bytes equal those of the hardware.
+
+Inputs by extension: .pgm .ppm .png .jpg images (preprocessed as the layer file specifies, or as NVIDIA's runtime does),
+.npy and .dimg tensors (integers are elements; floats are quantized with the scale of the input), .bin (raw surface).
+Repeat --input for further images. Outputs by extension: .npy .dimg .json .png .bin.
 
   nvdla run net.nvdla --input cat.jpg --labels labels.txt
   nvdla run net.nvdla --input a.png --input b.png --real -o results.npy
@@ -49,45 +114,49 @@ MAX_GOLDEN = 1 << 30
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("loadable", nargs="?", help="the loadable, or a package of 'nvdla compile'")
-    parser.add_argument("--demo", action="store_true", help="run a sample: a LeNet reads a digit")
-    parser.add_argument("--output", "-o", action="append", default=[], metavar="[NAME=]FILE", help="write an output")
-    parser.add_argument("--config", default="auto", help="hardware configuration (default: decided from the file)")
+    parser.add_argument("loadable", nargs="?", help="loadable, or package of 'nvdla compile'")
+    parser.add_argument("--demo", action="store_true", help="run the LeNet sample on a digit")
+    parser.add_argument(
+        "--output", "-o", action="append", default=[], metavar="[NAME=]FILE", help="write an output to a file"
+    )
+    parser.add_argument("--config", default="auto", help="hardware configuration (default: detected from the file)")
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
     parser.add_argument(
-        "--threads", type=whole(1), default=None, metavar="N", help="threads of the kernels (default: all)"
+        "--threads", type=whole(1), default=None, metavar="N", help="number of threads (default: all cores)"
     )
     parser.add_argument("--hardware-only", action="store_true", help=_HARDWARE_ONLY_HELP)
     add_strict_option(parser)
     add_format_options(parser)
     add_input_options(parser)
     parser.add_argument(
-        "--output-scale", action="append", default=[], metavar="[NAME=]X", help="the same of an output, for --real"
+        "--output-scale", action="append", default=[], metavar="[NAME=]X", help="scale of an output, for --real"
     )
-    parser.add_argument("--scales", metavar="FILE.json", help="a calibration table: the scale of each tensor")
-    parser.add_argument("--real", action="store_true", help="outputs in real numbers: elements times their scale")
+    parser.add_argument("--real", action="store_true", help="print outputs as real values: elements times scale")
     result = parser.add_argument_group("results")
-    result.add_argument("--top", type=whole(), default=5, metavar="K", help="show the K greatest values (default: 5)")
-    result.add_argument("--labels", metavar="FILE", help="names of the classes, one a line")
+    result.add_argument(
+        "--top", type=whole(), default=5, metavar="K", help="number of largest values to print (default: 5)"
+    )
+    result.add_argument("--labels", metavar="FILE", help="file with one class name per line")
     result.add_argument("--compare", action="append", default=[], metavar="[NAME=]GOLDEN", help=_COMPARE_HELP)
     result.add_argument(
-        "--tolerance", type=real(0), default=0.0, metavar="X", help="largest difference that is let pass"
+        "--tolerance", type=real(0), default=0.0, metavar="X", help="largest accepted difference (default: 0)"
     )
-    result.add_argument("--dump-ops", metavar="DIR", help="write what every operation wrote to memory, one file each")
-    result.add_argument("--csb-log", metavar="FILE", help="write every register write of the firmware, for 'nvdla csb'")
-    result.add_argument("--stats", action="store_true", help="counters of every operation: saturation, NaN, LUT hits")
+    result.add_argument("--dump-ops", metavar="DIR", help="write the output of every operation to one file each")
+    result.add_argument("--csb-log", metavar="FILE", help="write a log of all register writes, for 'nvdla csb'")
+    result.add_argument("--stats", action="store_true", help="print counters per operation: saturation, NaN, LUT hits")
     result.add_argument(
         "--profile",
         type=int,
         nargs="?",
         const=5,
         metavar="RUNS",
-        help="time of every operation: medians of RUNS more runs (default: 5)",
+        help="print the time per operation: median of RUNS more runs (default: 5)",
     )
-    result.add_argument("--quiet", "-q", action="store_true", help="no progress on the terminal")
+    add_trusted_option(parser, "packages")
+    result.add_argument("--quiet", "-q", action="store_true", help="hide progress")
 
 
-_HARDWARE_ONLY_HELP = "go on where NVIDIA's C model waits for ever and hardware does not"
+_HARDWARE_ONLY_HELP = "continue where NVIDIA's C model hangs and the hardware does not"
 _COMPARE_HELP = "compare an output: .bin byte by byte, .npy and .dimg element by element; exit code 1 if different"
 
 
@@ -98,8 +167,6 @@ def run(args: argparse.Namespace) -> int:
     elif args.loadable is None:
         raise FormatError("which loadable? 'nvdla run net.nvdla --input image.png', or 'nvdla run --demo' for a sample")
     if is_zip_file(args.loadable):
-        from nvdla.cli.run_package import run_package
-
         return run_package(args)
     loadable = nvdla.load(args.loadable)
     labels = read_labels(args.labels) if args.labels else None
@@ -158,7 +225,7 @@ def _access(entry: tuple[Any, ...]) -> str:
 
 def _demonstrate(args: argparse.Namespace) -> None:
     """Fill in a sample where nothing else was named, and say what is run."""
-    from nvdla.samples import folder
+    from nvdla.cli.samples import folder
 
     place = folder()
     if args.loadable is not None:
@@ -171,14 +238,14 @@ def _demonstrate(args: argparse.Namespace) -> None:
 
 
 def _run_all(runtime: Any, images: list[list[bytes]], callback: Any, log: CsbLog | None) -> list[list[bytes]]:
-    """Raw outputs of every image; several go together where nobody watches single operations."""
+    """Raw outputs of every image; several run together if no option observes single operations."""
     if callback is None and len(images) > 1:
         return runtime.run_many(images)
     return [runtime.run_raw(image, on_operation=callback, csb_log=log) for image in images]
 
 
 def _check_number_of_images(args: argparse.Namespace, count: int, outputs: dict[str, str]) -> None:
-    """What is about one run, or can hold one result."""
+    """Options that apply to one run, or that hold one result."""
     if count == 1:
         return
     if args.dump_ops or args.stats or args.csb_log:
@@ -222,7 +289,7 @@ def compare_with(path: str, tensor: np.ndarray, raw: bytes) -> Difference:
 
 
 class _Watcher:
-    """Progress on a terminal, dumps and statistics: whatever wants to see every operation."""
+    """Callbacks per operation: progress on a terminal, dumps and statistics."""
 
     def __init__(self, args: argparse.Namespace, runtime: Any, images: int = 1) -> None:
         self.directory = Path(args.dump_ops) if args.dump_ops else None
@@ -326,7 +393,7 @@ def _report(
 
 
 def _print_profile(rows: list[ProfileRow]) -> None:
-    """One row a chain of operations, and the sum."""
+    """One row per chain of operations, and the sum."""
     table: list[dict[str, Any]] = []
     for row in rows:
         table.append(
@@ -352,3 +419,87 @@ def _print_ranks(image: int | None, ranks: list[Any]) -> None:
     for rank in ranks:
         label = f"  {rank.label}" if rank.label else ""
         say(f"  {rank.index:>5}  {rank.value:<10g}{label}")
+
+
+OUTPUTS = (".npy", ".json")
+
+
+def run_package(args: argparse.Namespace) -> int:
+    """Real numbers in and out, by the model's names."""
+    from nvdla.compiler.frontend.package import unpack
+
+    package = unpack(args.loadable)
+    files = _by_name(args.input, list(package.manifest["inputs"]), "input")
+    missing = [name for name in package.manifest["inputs"] if name not in files]
+    if missing:
+        raise FormatError(f"input {', '.join(missing)} is missing; give --input {missing[0]}=FILE")
+    outputs = _by_name(args.output, list(package.manifest["outputs"]), "output")
+    for path in outputs.values():
+        if Path(path).suffix not in OUTPUTS:
+            raise FormatError(f"{path}: an output of a package is written as {' or '.join(OUTPUTS)}")
+    feeds = {name: _read(package, name, path) for name, path in files.items()}
+    times = Times()
+    machine = package.machine(strict=args.strict, trusted=args.trusted)
+    times.linked()
+    with times.running():
+        results = machine.run(feeds)
+    tell_warnings(args.loadable, machine.warnings())
+    for name, path in outputs.items():
+        write_file(path, _written(path, results[name]))
+    _run_package_report(args, package, results, times)
+    return 0
+
+
+def _by_name(words: list[str], names: list[str], what: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for word in words:
+        name, path = split_name(word)
+        name = next((each for each in names if each not in found), None) if name is None else name
+        if name not in names or name in found:
+            raise FormatError(f"--{what} {word}: the model's {what}s are {', '.join(names) or 'none'}")
+        found[name] = path
+    return found
+
+
+def _read(package: Package, name: str, path: str) -> np.ndarray:
+    shape = tuple(package.manifest["inputs"][name])
+    suffix = Path(path).suffix.lower()
+    if suffix in IMAGE_ENDINGS:
+        document = package.manifest.get("preprocessing")
+        return (Preprocessing.of(document) if document else Preprocessing()).image(path, shape)
+    if suffix != ".npy":
+        raise FormatError(f"{path}: an input of a package is an image or .npy with the model's real numbers")
+    array = read_npy(path)
+    if array.size != int(np.prod(shape)):
+        raise FormatError(f"{path}: {array.size} elements for input {name} of shape {shape_text(shape)}")
+    return array.reshape(shape)
+
+
+def _written(path: str, array: np.ndarray) -> bytes:
+    if Path(path).suffix == ".json":
+        return json_text(array.tolist()).encode() + b"\n"
+    import io
+
+    stream = io.BytesIO()
+    np.save(stream, array, allow_pickle=False)
+    return stream.getvalue()
+
+
+def _run_package_report(args: argparse.Namespace, package: Package, results: dict[str, Any], times: Times) -> None:
+    parts = [{"part": number, "kind": part.kind, "nodes": len(part.nodes)} for number, part in enumerate(package.parts)]
+    rows = {}
+    for name, array in results.items():
+        flat = np.asarray(array).ravel()
+        order = np.argsort(-flat.astype(np.float64), kind="stable") if flat.dtype.kind in "fiu" else np.empty(0, int)
+        top = [{"index": int(place), "value": float(flat[place])} for place in order[: args.top]]
+        rows[name] = {"shape": list(array.shape), "dtype": str(array.dtype), "top": top}
+    document = {"model": package.manifest["model"], "config": package.manifest["config"], "seconds": times.run}
+    document["times"] = times.document()
+    if print_document({**document, "parts": parts, "outputs": rows}, args):
+        return
+    print_table(f"{document['model']} on {document['config']}", parts, ["part", "kind", "nodes"])
+    for name, row in rows.items():
+        say(f"{name}: {shape_text(row['shape'])} {row['dtype']}")
+        for each in row["top"]:
+            print(f"  {each['index']:>5}  {each['value']:g}")
+    times.tell(args.quiet)

@@ -1,25 +1,100 @@
-"""``nvdla samples``: the small networks and images that are installed with the toolkit."""
+"""Command ``nvdla samples``: the sample networks and images that are installed with the toolkit."""
 
 from __future__ import annotations
 
 import argparse
+import difflib
 from pathlib import Path
 from typing import Any
 
-from nvdla import samples
 from nvdla.cli.output import add_format_options, print_document, print_table, say
+from nvdla.errors import FormatError
+from nvdla.util.files import read_file, write_file
 
-HELP = """List the samples, or write them to a folder.
+MAX_FILE = 16 << 20
+#: What each is; a pattern stands for the files that are taken together.
+CONTENTS = {
+    "lenet": "LeNet-5 for grey digits of 28x28, int8, nv_small",
+    "lenet_nv_large": "the same for nv_large",
+    "lenet_nv_full_fp16": "the same in fp16 for nv_full",
+    "colour_digits": "colour images of 32x32, int8, nv_small",
+    "colour_digits_nv_full_fp16": "the same in fp16 for nv_full",
+    "digit": "a grey digit of each class",
+    "colour_digit": "a colour image of each class",
+    "labels": "names of the classes",
+    "caffe": "LeNet as a Caffe network in float32",
+    "onnx": "LeNet as an ONNX model in float32",
+    "digits": "360 digits that training never saw, as images with labels",
+    "held_out": "the same, 8x8 as they were scanned",
+    "faulty": "LeNet with one wrong weight (flipped), and with results that are cut off (saturating)",
+    "golden": "what every operation of LeNet writes for digit3.pgm",
+    "tensors": "an input as an array, an output as the bytes of its surface",
+    "traces": "register traces for nv_small: a convolution, a pooling, a scaling",
+}
+_PATTERNS = {
+    "digit": ("digit[0-9].pgm",),
+    "colour_digit": ("colour_digit[0-9].ppm",),
+    "labels": ("labels.txt",),
+    "caffe": ("lenet.prototxt", "lenet.caffemodel"),
+    "onnx": ("lenet.onnx",),
+    "digits": ("digits.npz",),
+    "held_out": ("held_out.npz",),
+    "faulty": ("flipped.loadable*", "saturating.loadable*"),
+    "golden": ("golden/*",),
+    "tensors": ("input.npy", "prob.bin"),
+    "traces": ("traces/*",),
+}
 
-  nvdla samples                        what there is
-  nvdla samples lenet digit -o demo    two of them
-  nvdla samples -o demo                all of them"""
+
+def folder() -> Path:
+    """Return the directory of the samples: in the installed package, or next to it in a checkout. Raises
+    FormatError."""
+    package = Path(__file__).resolve().parents[1]
+    for place in (package / "sample_files", package.parent / "samples"):
+        if (place / "lenet.loadable").is_file():
+            return place
+    raise FormatError(f"the samples are not installed: there is no {package / 'sample_files'}; reinstall nvdla")
+
+
+def files_of(name: str) -> list[Path]:
+    """The files of a sample by its name in :data:`CONTENTS`, or one file by its own name. Raises FormatError."""
+    place = folder()
+    if name in CONTENTS:
+        patterns = _PATTERNS.get(name, (f"{name}.loadable", f"{name}.loadable.layers.json"))
+        return sorted(path for pattern in patterns for path in place.glob(pattern))
+    known = {path.name: path for each in CONTENTS for path in files_of(each)}
+    if name in known:
+        return [known[name]]
+    near = difflib.get_close_matches(name, [*CONTENTS, *known], n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise FormatError(f"no sample is called {name!r}; {hint}there are {', '.join(CONTENTS)}")
+
+
+def write(names: list[str], target: Path) -> list[Path]:
+    """Copy samples into a folder, each file whole or not at all; returns what was written. Raises FormatError."""
+    written = []
+    for path in dict.fromkeys(path for name in names for path in files_of(name)):
+        place = target / path.relative_to(folder())
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FormatError(f"{place.parent} cannot be made: {error.strerror or error}") from error
+        write_file(place, read_file(path, MAX_FILE, "sample"))
+        written.append(place)
+    return written
+
+
+HELP = """List the samples, or write them to a directory.
+
+  nvdla samples                        list the samples
+  nvdla samples lenet digit -o demo    write two samples
+  nvdla samples -o demo                write all samples"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("name", nargs="*", metavar="NAME", help="samples, or single files (default: all)")
-    parser.add_argument("--output", "-o", metavar="DIR", help="write them to this folder (default: the present one)")
+    parser.add_argument("name", nargs="*", metavar="NAME", help="names of samples or files (default: all)")
+    parser.add_argument("--output", "-o", metavar="DIR", help="output directory (default: current directory)")
     add_format_options(parser)
 
 
@@ -27,10 +102,10 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     written: list[Path] = []
     if args.name or args.output:
-        written = samples.write(args.name or list(samples.CONTENTS), Path(args.output or "."))
+        written = write(args.name or list(CONTENTS), Path(args.output or "."))
     rows: list[dict[str, Any]] = []
-    for name, what in samples.CONTENTS.items():
-        files = samples.files_of(name)
+    for name, what in CONTENTS.items():
+        files = files_of(name)
         size = sum(path.stat().st_size for path in files)
         rows.append({"name": name, "files": [path.name for path in files], "bytes": size, "what": what})
     if print_document({"samples": rows, "written": [str(path) for path in written]}, args):

@@ -1,23 +1,160 @@
-"""``nvdla serve``: the emulator for remote callers."""
+"""Command ``nvdla serve``: loadables over TVM RPC, registers over a socket."""
 
 from __future__ import annotations
 
 import argparse
-import json
+import contextlib
 import logging
+import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from nvdla.cli import serve_registers
 from nvdla.cli.arguments import add_strict_option
-from nvdla.cli.numbers import real, whole
-from nvdla.cli.output import framed
-from nvdla.cli.working import at_rest
-from nvdla.errors import FormatError
+from nvdla.cli.output import framed, real, whole, with_settings
+from nvdla.cli.working import at_rest, working
+from nvdla.errors import FormatError, printable
+from nvdla.util.escaping import json_text
 
-COMMAND = "serve"
+if TYPE_CHECKING:
+    from nvdla.registers.server import MemoryPlan
+
+_MIB = 1 << 20
+#: seconds that an operation at work has for ending once a signal has come; less than those of a command
+GRACE = 0.3
+
+
+def configure_registers(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    group = parser.add_argument_group("the register server (docs/registers.md)")
+    group.add_argument("--registers", action="store_true", help="serve the register model")
+    group.add_argument(
+        "--config", default="nv_small", metavar="NAME", help="hardware configuration (default: nv_small)"
+    )
+    group.add_argument("--socket", metavar="WHERE", help="path of a Unix socket, or 127.0.0.1:PORT")
+    group.add_argument(
+        "--dram",
+        metavar="FILE",
+        help="DRAM as a file that the client maps; an existing file must be empty or of the DRAM size",
+    )
+    group.add_argument(
+        "--dram-base",
+        type=whole(base=0),
+        default=0xC0000000,
+        metavar="ADDRESS",
+        help="base address of DRAM (default: 0xc0000000)",
+    )
+    group.add_argument("--dram-size", type=int, default=256, metavar="MIB", help="size of DRAM (default: 256 MiB)")
+    group.add_argument("--cvsram", metavar="FILE", help="CVSRAM as a file, as --dram")
+    group.add_argument(
+        "--cvsram-base",
+        type=whole(base=0),
+        default=0x50000000,
+        metavar="ADDRESS",
+        help="base address of CVSRAM (default: 0x50000000)",
+    )
+    group.add_argument(
+        "--cvsram-size", type=int, default=0, metavar="MIB", help="size of CVSRAM (default: 0, no CVSRAM)"
+    )
+
+
+def run_registers(args: argparse.Namespace) -> int:
+    """Serves until interrupted; exit code 0 then."""
+    from nvdla.compiler.warm_up import warm_up_engines
+    from nvdla.emulator.hardware.configuration import configuration
+    from nvdla.registers.server import RegisterServer, listen
+
+    if not args.socket:
+        raise FormatError("--registers needs --socket PATH (or 127.0.0.1:PORT)")
+    server = RegisterServer(configuration(args.config), _memories(args), args.threads)
+    listener = listen(args.socket)
+    address = listener.getsockname()
+    where = address if isinstance(address, str) else f"{address[0]}:{address[1]}"
+
+    def serve() -> None:
+        with working(f"loading the kernels of {args.config}, a minute where they are not compiled yet"):
+            for _ in warm_up_engines(args.config, args.threads):
+                pass
+        _announce_registers(args, where)
+        at_rest()
+        server.serve(listener)
+
+    try:
+        ended = _until_signal(serve, server.stop)
+    finally:
+        listener.close()
+        if isinstance(address, str):
+            Path(address).unlink(missing_ok=True)
+    if not ended:  # in the middle of an operation: nothing else can end that
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        os._exit(0)
+    return 0
+
+
+def _until_signal(work: Callable[[], None], stop: Callable[[], None]) -> bool:
+    """Do ``work`` in a thread until it ends or a signal comes, then ``stop``; return whether the work has ended.
+
+    The main thread only waits, so it hears signals at once, however long an operation of the hardware takes.
+    """
+    failed: list[BaseException] = []
+    done = threading.Event()  # a signal within Thread.join makes Python 3.11 believe that the thread has ended
+
+    def guarded() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            done.set()
+
+    thread = threading.Thread(target=guarded, name="nvdla-registers", daemon=True)
+    before = None
+    if threading.current_thread() is threading.main_thread():
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        thread.start()
+        while not done.wait(1.0):
+            pass
+    except KeyboardInterrupt:
+        stop()
+        done.wait(GRACE)
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+    if failed:
+        raise failed[0]
+    return done.is_set()
+
+
+def _announce_registers(args: argparse.Namespace, where: str) -> None:
+    """Flushed at once, so that a program that started the server can go on."""
+    if args.json:
+        document = {"protocol": "registers", "address": where, "config": args.config}
+        print(json_text(with_settings(framed(document, "serve"), args)), flush=True)
+    else:
+        print(printable(f"registers of {args.config} at {where}; Ctrl-C ends"), flush=True)
+
+
+def _memories(args: argparse.Namespace) -> list[MemoryPlan]:
+    from nvdla.emulator.memory.address_space import Space
+    from nvdla.registers.server import MemoryPlan
+
+    plans = []
+    for space in Space:
+        size = getattr(args, f"{space.value}_size")
+        if not 0 <= size <= 1 << 20:
+            raise FormatError(f"--{space.value}-size {size}: must be 0 .. {1 << 20} MiB")
+        if size:
+            file = getattr(args, space.value)
+            base = getattr(args, f"{space.value}_base")
+            plans.append(MemoryPlan(space, base, size * _MIB, Path(file) if file else None))
+    return plans
+
+
 HELP = """Serve the emulator: loadables to TVM RPC clients, or the register model to drivers and test benches.
 
   nvdla serve --tvm-rpc --port 9090
@@ -28,44 +165,46 @@ HELP = """Serve the emulator: loadables to TVM RPC clients, or the register mode
 
   nvdla serve --registers --config nv_small --socket /tmp/nvdla.sock --dram /dev/shm/dram --dram-size 64
 
-Listens on the loopback interface unless --host says otherwise: there is no password, so whoever reaches the port may
-use it. Ends with Ctrl-C."""
-
-_MIB = 1 << 20
+The server listens on the loopback interface unless --host names another one. The server has no password:
+anybody with access to the port can use it. Stop it with Ctrl-C."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("--tvm-rpc", action="store_true", help="speak TVM's RPC protocol")
-    serve_registers.configure(parser)
+    parser.add_argument("--tvm-rpc", action="store_true", help="serve the TVM RPC protocol")
+    configure_registers(parser)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, default=9090, help="port, 0 for any free one (default: 9090)")
-    parser.add_argument("--key", help="callers must give this key (not a secret)")
-    parser.add_argument("--models", metavar="FOLDER", help="loadables that callers may open by name")
-    parser.add_argument("--max-message", type=int, default=256, metavar="MIB", help="largest message (default: 256)")
+    parser.add_argument("--key", help="key that clients must send (not a secret)")
+    parser.add_argument("--models", metavar="FOLDER", help="directory of loadables that clients may open by name")
+    parser.add_argument(
+        "--max-message", type=int, default=256, metavar="MIB", help="largest message in MiB (default: 256)"
+    )
     parser.add_argument(
         "--memory",
         type=int,
         default=1024,
         metavar="MIB",
-        help="all that is kept for one caller: tensors, uploads, networks, inputs, outputs (default: 1024)",
+        help="memory limit per client in MiB (default: 1024)",
     )
     parser.add_argument(
         "--budget",
         type=real(1, 1e18),
         default=1e12,
         metavar="N",
-        help="multiplications, and elements of the other engines, that a run may take (default: 1e12)",
+        help="work limit per run: multiplications, or elements of other engines (default: 1e12)",
     )
-    parser.add_argument("--connections", type=int, default=16, metavar="N", help="callers at a time (default: 16)")
+    parser.add_argument(
+        "--connections", type=int, default=16, metavar="N", help="maximum number of clients (default: 16)"
+    )
     parser.add_argument(
         "--timeout",
         type=real(1e-3, 1e8),
         default=3600,
         metavar="SECONDS",
-        help="end a connection that is idle this long (default: 3600)",
+        help="close connections after this idle time in seconds (default: 3600)",
     )
-    parser.add_argument("--threads", type=whole(1), metavar="N", help="cores that a run may use (default: all)")
+    parser.add_argument("--threads", type=whole(1), metavar="N", help="number of threads per run (default: all cores)")
     add_strict_option(parser)
     parser.add_argument("--json", action="store_true", help="print the address as JSON")
     parser.add_argument("--verbose", action="store_true", help="log connections to standard error")
@@ -74,9 +213,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serves until interrupted; exit code 0 then."""
     if args.registers:
-        return serve_registers.run(args)
-    from nvdla.containers.tvm.rpc_functions import Service
-    from nvdla.containers.tvm.rpc_server import CallerLimits, RpcServer
+        return run_registers(args)
+    from nvdla.interop.containers.tvm.rpc_functions import Service
+    from nvdla.interop.containers.tvm.rpc_session import CallerLimits, RpcServer
     from nvdla.limits import Limits
 
     if not args.tvm_rpc:
@@ -95,7 +234,7 @@ def run(args: argparse.Namespace) -> int:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        _announce(server.address, args.json)
+        _announce(server.address, args)
         at_rest()
         server.serve()
     except KeyboardInterrupt:
@@ -105,10 +244,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _announce(address: tuple[str, int], as_json: bool) -> None:
+def _announce(address: tuple[str, int], args: argparse.Namespace) -> None:
     """Flushed at once, so that a program that started the server can read the port."""
     host, port = address
-    if as_json:
-        print(json.dumps(framed({"protocol": "tvm-rpc", "host": host, "port": port}, "serve")), flush=True)
+    if args.json:
+        document = framed({"protocol": "tvm-rpc", "host": host, "port": port}, "serve")
+        print(json_text(with_settings(document, args)), flush=True)
     else:
         print(f"serving TVM RPC on {host} port {port}; Ctrl-C ends", flush=True)

@@ -2,27 +2,32 @@
 
     [tool.nvdla]
     config = "nv_large"
-    latency = 60          # the memory behind NVDLA: latency, bandwidth, shared, clock
+    latency = 60          # external memory: latency, bandwidth, shared, clock
     mean = [104, 117, 123]   # how images become numbers: mean, normalize, order, resize
 
-What the command line says comes first. Keys are names of options; a command takes those that it has.
+The command line takes precedence. Keys are names of options; a command takes those that it has, and names the file
+and what it took from it on standard error and in JSON.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nvdla.errors import ConfigError
-from nvdla.files import read_file
+from nvdla.util.files import read_file, require_file
 
 MAX_FILE = 1 << 18
+#: bytes of a pyproject.toml that is searched for the heading of settings; a longer one belongs to other tools
+MAX_FOREIGN = 1 << 24
 MAX_MEAN = 1e30
 #: parts of a dotted key: Python's parser takes time and memory that grow with their square
 MAX_PARTS = 64
 _STRING = re.compile(rb"""\"(?:[^"\\\n]|\\.)*"|'[^'\n]*'""")
+_HEADING = re.compile(rb"""^[ \t]*\[[ \t]*["']?tool["']?[ \t]*\.[ \t]*["']?nvdla["']?[ \t]*\]""", re.MULTILINE)
 _DOTTED = re.compile(rb"[^.,=\[\]{}#\n]+(?:\.[^.,=\[\]{}#\n]+)*")
 _NUMBER = (int, float)
 #: Names of options that may be set, and what each must be.
@@ -41,21 +46,89 @@ KEYS: dict[str, type | tuple[type, ...]] = {
 }
 
 
-def apply(parser: argparse.ArgumentParser, folder: Path | None = None) -> None:
-    """Make the settings of a folder (by default the present one) the defaults of a command. Raises ConfigError."""
+@dataclass(frozen=True)
+class UsedSettings:
+    """The settings that a command uses: those of its options that the command line does not give."""
+
+    file: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.values)
+
+    def __str__(self) -> str:
+        return f"settings of {self.file}: {', '.join(_said(key, value) for key, value in self.values.items())}"
+
+    def document(self) -> dict[str, Any]:
+        """File and values, for JSON."""
+        return {"file": self.file, "values": self.values}
+
+    def explained(self, message: str) -> str:
+        """An error's message, with the settings that it is about: it contains their names or values."""
+        words = set(re.findall(r"[\w.]+", message))
+        about = [
+            _said(key, value)
+            for key, value in self.values.items()
+            if key in words or (isinstance(value, str) and value in message)
+        ]
+        return f"{message} ({', '.join(about)} is a setting of {self.file})" if about else message
+
+
+def _said(key: str, value: Any) -> str:
+    text = f"[{', '.join(f'{each:g}' for each in value)}]" if isinstance(value, tuple) else str(value)
+    return f"{key} = {text}"
+
+
+class _Setting:
+    """A default that comes from a file: after parsing it is still there where the command line gave nothing."""
+
+    def __init__(self, value: Any, written: Any) -> None:
+        self.value, self.written = value, written
+
+
+def apply(parser: argparse.ArgumentParser, folder: Path | None = None) -> str:
+    """Make the settings of a directory (default: the current one) the defaults of a command; :func:`take` follows.
+
+    Returns:
+        The name of the file, "" where there is none.
+
+    Raises:
+        ConfigError: The file is malformed, or a value is none of its option.
+    """
     found, name = read(folder or Path())
     options = {action.dest: action for action in parser._actions if action.option_strings}
     for key, value in found.items():
-        action = options.get(key)
-        if action is None:
-            continue
-        if action.choices is not None and value not in action.choices:
-            raise ConfigError(f"{name}: {key} is {value!r}, must be one of {', '.join(map(str, action.choices))}")
-        parser.set_defaults(**{key: value})
+        if key in options:
+            parser.set_defaults(**{key: _Setting(_converted(options[key], key, value, name), value)})
+    return name
+
+
+def take(args: argparse.Namespace, name: str) -> UsedSettings:
+    """Put the values of settings into ``args``. Returns those that the command line has not replaced."""
+    used = {key: each for key, each in vars(args).items() if isinstance(each, _Setting)}
+    for key, each in used.items():
+        setattr(args, key, each.value)
+    return UsedSettings(name, {key: each.written for key, each in used.items()})
+
+
+def _converted(action: argparse.Action, key: str, value: Any, name: str) -> Any:
+    """A value as the option's own text would give it. Raises ConfigError."""
+    if action.choices is not None and value not in action.choices:
+        raise ConfigError(f"{name}: {key} is {value!r}, must be one of {', '.join(map(str, action.choices))}")
+    if isinstance(value, (bool, tuple)):
+        return value
+    if key == "config":
+        for part in (each for each in value.split(",") if each.endswith((".yaml", ".yml"))):
+            require_file(part, f"{name}: config")
+    try:
+        text = str(value)
+        return action.type(text) if callable(action.type) else text
+    except (argparse.ArgumentTypeError, ValueError) as error:
+        raise ConfigError(f"{name}: {key}: {error}") from None
 
 
 def read(folder: Path) -> tuple[dict[str, Any], str]:
-    """The settings of a folder, and the file that they come from; none where there is no file. Raises ConfigError."""
+    """The settings of a folder, and the file that they come from; none without such a file. Raises ConfigError."""
     for name, table in (("nvdla.toml", ()), ("pyproject.toml", ("tool", "nvdla"))):
         path = folder / name
         if path.is_file():
@@ -68,9 +141,18 @@ def read(folder: Path) -> tuple[dict[str, Any], str]:
 
 
 def _table(path: Path, keys: tuple[str, ...]) -> dict[str, Any] | None:
-    data = read_file(path, MAX_FILE, "settings")
+    if keys and path.stat().st_size > MAX_FOREIGN:
+        return None
+    data = read_file(path, MAX_FOREIGN if keys else MAX_FILE, "settings")
+    is_ours = not keys or bool(_HEADING.search(data))
     if keys and b"nvdla" not in data:
         return None
+    if len(data) > MAX_FILE:
+        if not is_ours:
+            return None
+        raise ConfigError(
+            f"{path.name}: must be at most {MAX_FILE} bytes, got {len(data)}. Put the settings in nvdla.toml."
+        )
     try:
         import tomllib
     except ImportError:  # Python 3.10
@@ -83,12 +165,14 @@ def _table(path: Path, keys: tuple[str, ...]) -> dict[str, Any] | None:
                 f"{path.name}: Python 3.10 reads TOML with the package tomli: pip install tomli"
             ) from None
     if any(key.group().count(b".") >= MAX_PARTS for key in _DOTTED.finditer(_STRING.sub(b"s", data))):
+        if not is_ours:
+            return None
         raise ConfigError(f"{path.name}: a dotted key has more than {MAX_PARTS} parts")
     try:
         values: Any = tomllib.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         if keys:
-            return None  # somebody else's file
+            return None  # a file of another user
         raise ConfigError(f"{path.name}: not TOML: {error}") from None
     for key in keys:
         values = values.get(key) if isinstance(values, dict) else None

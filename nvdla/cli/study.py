@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import nvdla
@@ -21,7 +21,7 @@ DEFAULT_CLOCK = 1000.0
 def add_study_options(parser: argparse.ArgumentParser, timing: bool = True) -> None:
     """The loadable, ``--config``, ``--abi``, ``--layers``; with ``timing`` what the cycle model needs."""
     parser.add_argument("loadable", help="the loadable")
-    parser.add_argument("--config", default="auto", help="hardware configuration (default: decided from the file)")
+    parser.add_argument("--config", default="auto", help="hardware configuration (default: detected from the file)")
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
     parser.add_argument("--layers", metavar="FILE.yaml", help="layer names (default: LOADABLE.layers.json)")
     if not timing:
@@ -30,74 +30,88 @@ def add_study_options(parser: argparse.ArgumentParser, timing: bool = True) -> N
 
 
 def add_memory_options(group: argparse._ArgumentGroup) -> None:
-    """``--latency``, ``--bandwidth``, ``--shared``: the memory behind NVDLA."""
-    group.add_argument("--latency", type=int, metavar="CYCLES", help="memory latency (default: 100)")
+    """``--latency``, ``--bandwidth``, ``--shared``: the external memory."""
+    group.add_argument("--latency", type=int, metavar="CYCLES", help="memory latency in cycles (default: 100)")
     group.add_argument(
-        "--bandwidth", type=float, metavar="BYTES", help="bytes a cycle and direction (default: the bus's width)"
+        "--bandwidth", type=float, metavar="BYTES", help="bytes per cycle and direction (default: bus width)"
     )
-    group.add_argument("--shared", action="store_true", help="reads and writes share the bandwidth")
+    group.add_argument("--shared", action="store_true", help="share the bandwidth between reads and writes")
 
 
 def _add_timing_options(parser: argparse.ArgumentParser) -> None:
     """Options without a value take the board's, or the default."""
-    group = parser.add_argument_group("the memory behind NVDLA, and the firmware")
-    group.add_argument("--board", metavar="NAME", help="clock, memory, processor of a known board: zcu102-150mhz ...")
-    add_memory_options(group)
-    group.add_argument("--clock", type=float, metavar="MHZ", help="clock (default: 1000 MHz)")
+    group = parser.add_argument_group("external memory and firmware")
     group.add_argument(
-        "--software", type=int, metavar="CYCLES", help="from an interrupt to the firmware's answer (default: 0)"
+        "--board", metavar="NAME", help="preset of a known board (clock, memory, processor): zcu102-150mhz ..."
+    )
+    add_memory_options(group)
+    group.add_argument("--clock", type=float, metavar="MHZ", help="clock frequency (default: 1000 MHz)")
+    group.add_argument(
+        "--software",
+        type=int,
+        metavar="CYCLES",
+        help="time from an interrupt to the next register write of the firmware (default: 0)",
     )
     group.add_argument(
         "--csb-cycles",
         type=float,
         metavar="CYCLES",
-        help="of a register write; a read takes nine times as long (default: 2.1, the RTL's own bus)",
+        help="cycles per register write; a read takes nine times as long (default: 2.1, bus of the RTL)",
     )
     group.add_argument(
         "--cpu-cycles",
         type=float,
         metavar="CYCLES",
-        help="of NVDLA's clock for an element of a CPU operation (default: 100, an assumption)",
+        help="NVDLA cycles per element of a CPU operation (default: 100, an assumption)",
     )
 
 
-def study_of(args: argparse.Namespace, refuses: bool = True, tells: bool = True) -> Study:
-    """The study that the arguments ask for; sets ``args.clock`` where it is the board's. Raises NvdlaError.
+@dataclass(frozen=True)
+class StudyRequest:
+    """A study, the clock in MHz, and a remark for standard error where the file cannot run on the configuration."""
 
-    ``refuses``: whether a named configuration that cannot run the file is an error. Where it is none (a report says so
-    itself), and where the file's own configuration lacks something, that is the first line on standard error: at once,
-    or (``tells`` False) where the command calls :func:`tell_remark`.
+    study: Study
+    clock: float
+    remark: str | None
+
+    def tell(self) -> Study:
+        """Print the remark, if any, and return the study."""
+        if self.remark is not None:
+            say(self.remark, sys.stderr)
+        return self.study
+
+
+def requested(args: argparse.Namespace, refuses: bool = True, timing: bool = True) -> StudyRequest:
+    """Return the study that the arguments ask for. ``timing``: the command has the options of the cycle model.
+
+    Raises NvdlaError; with ``refuses`` also where a named configuration cannot run the file.
     """
     from nvdla.analysis.study import Study
-    from nvdla.lint.linter import refusal
+    from nvdla.checks.lint.linter import refusal
     from nvdla.program.naming import names_for
 
-    memory, software = _timing(args) if hasattr(args, "latency") else (None, None)
+    memory, software, clock = _timing(args) if timing else (None, None, DEFAULT_CLOCK)
     names = names_for(args.loadable, args.layers).layers
-    loadable = nvdla.load(args.loadable)
-    study = Study.of(loadable, args.config, args.abi, memory, names, software)
-    reason = refusal(loadable, args.config, args.abi)
-    if reason is not None:
-        config = study.config.name
-        text = f"{args.loadable} cannot run on {config}: {reason}"
-        if refuses and args.config != "auto":  # figures for it would be of nothing
-            raise ConfigError(f"{text}; see 'nvdla lint {args.loadable} --config {args.config}'")
-        args.remark = f"{text}: figures are of what it would be"
-    if tells:
-        tell_remark(args)
-    return study
+    study = Study.of(nvdla.load(args.loadable), args.config, args.abi, memory, names, software)
+    reason = refusal(study.program)
+    if reason is None:
+        return StudyRequest(study, clock, None)
+    config = study.config.name
+    if refuses and args.config != "auto":
+        hint = f"see 'nvdla lint {args.loadable} --config {args.config}'"
+        raise ConfigError(f"{args.loadable} cannot run on {config}: {reason}; {hint}")
+    remark = f"{args.loadable} cannot run on {config} ({reason}); the numbers below assume that it could"
+    return StudyRequest(study, clock, remark)
 
 
-def tell_remark(args: argparse.Namespace) -> None:
-    """Say what :func:`study_of` had to remark, if anything."""
-    remark = getattr(args, "remark", None)
-    if remark is not None:
-        say(remark, sys.stderr)
+def study_of(args: argparse.Namespace, timing: bool = True) -> Study:
+    """Return the study that the arguments ask for, with its remark printed. Raises NvdlaError."""
+    return requested(args, timing=timing).tell()
 
 
 def board_notes(args: argparse.Namespace) -> list[str]:
-    """Where a board's figures are from."""
-    from nvdla.analysis.cycles.boards import board
+    """Source of the numbers of a board."""
+    from nvdla.analysis.cycles.constants import board
 
     if not args.board:
         return []
@@ -105,16 +119,14 @@ def board_notes(args: argparse.Namespace) -> list[str]:
     return [f"board {chosen.name} ({chosen.config}): {chosen.source}; fitted: {chosen.fitted}"]
 
 
-def _timing(args: argparse.Namespace) -> tuple[Memory, Software]:
-    """The memory and the processor: options first, then the board, then the RTL's own."""
-    from nvdla.analysis.cycles.boards import board
-    from nvdla.analysis.cycles.constants import CSB_READ, CSB_WRITE, Memory, Software
+def _timing(args: argparse.Namespace) -> tuple[Memory, Software, float]:
+    """Memory, processor and clock in MHz: of the options, else of the board, else of the RTL."""
+    from nvdla.analysis.cycles.constants import CSB_READ, CSB_WRITE, Memory, Software, board
 
     chosen = board(args.board) if args.board else None
     memory, software = (chosen.memory, chosen.software) if chosen else (Memory(), Software())
-    if args.clock is None:
-        args.clock = chosen.clock if chosen else DEFAULT_CLOCK
-    _check_options(args)
+    clock = args.clock if args.clock is not None else chosen.clock if chosen else DEFAULT_CLOCK
+    _check_options(args, clock)
     if args.latency is not None:
         memory = replace(memory, latency=args.latency)
     if args.bandwidth is not None:
@@ -127,14 +139,14 @@ def _timing(args: argparse.Namespace) -> tuple[Memory, Software]:
         software = replace(software, write=args.csb_cycles, read=args.csb_cycles * CSB_READ / CSB_WRITE)
     if args.cpu_cycles is not None:
         software = replace(software, element=args.cpu_cycles)
-    return memory, software
+    return memory, software, clock
 
 
-def _check_options(args: argparse.Namespace) -> None:
+def _check_options(args: argparse.Namespace, clock: float) -> None:
     from nvdla.analysis.cycles.constants import MAX_SOFTWARE
 
-    if not 1e-6 <= args.clock <= 1e6:
-        raise FormatError(f"--clock {args.clock} MHz: must be 0.000001 .. 1000000")
+    if not 1e-6 <= clock <= 1e6:
+        raise FormatError(f"--clock {clock} MHz: must be 0.000001 .. 1000000")
     for name in ("software", "csb_cycles", "cpu_cycles"):
         value = getattr(args, name)
         if value is not None and not 0 <= value <= MAX_SOFTWARE:

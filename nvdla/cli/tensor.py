@@ -10,7 +10,6 @@ import numpy as np
 
 from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table, say
 from nvdla.errors import FormatError, shape_text
-from nvdla.files import read_file, write_file
 from nvdla.tensors.convert import (
     ATOMS,
     DTYPES,
@@ -26,44 +25,52 @@ from nvdla.tensors.convert import (
     unpack,
 )
 from nvdla.tensors.files import IMAGE_ENDINGS, ending, picture, read_npy
+from nvdla.util.files import read_file, write_file
+from nvdla.util.rounding import integer
 
-HELP = """Tensors between .npy, .dimg, raw surfaces (.bin) and images, with explicit layout, type and scale.
+HELP = """Convert tensors between .npy, .dimg, raw surfaces (.bin) and images, with explicit layout, type and scale.
 
   nvdla tensor convert in.npy out.bin --to-layout feature-x8              pack a surface
-  nvdla tensor convert out.bin out.npy --tensor net.nvdla:prob            unpack as the network says
-  nvdla tensor convert in.npy in.dimg --dtype int8 --scale 0.0078         quantise real numbers
-  nvdla tensor convert out.dimg out.npy --scale 0.02                      back to real numbers
+  nvdla tensor convert out.bin out.npy --tensor net.nvdla:prob            unpack with the layout of the network
+  nvdla tensor convert in.npy in.dimg --dtype int8 --scale 0.0078         quantize real values
+  nvdla tensor convert out.dimg out.npy --scale 0.02                      dequantize
   nvdla tensor info out.bin --layout feature-x32 --shape 1,10,1,1 --dtype int8
-  nvdla tensor layout --layout feature-x8 --shape 1,20,3,4                where each element lies
+  nvdla tensor layout --layout feature-x8 --shape 1,20,3,4                address of each element
 
-Layouts are explained, with worked examples, in docs/tensor.md and docs/layouts.md."""
+docs/tensor.md explain the layouts with worked examples."""
 
 INPUTS = (*IMAGE_ENDINGS, ".npy", ".dimg", ".bin")
 OUTPUTS = (".npy", ".dimg", ".bin", ".png", ".json")
 FORMAT, VERSION = "nvdla-tensor", 1
 MAX_FILE = 1 << 30
 MAX_SAMPLE = 24
-_LAYOUT_HELP = "of a .bin input: feature-x8, feature-x16, feature-x32, nchw, nhwc, a pixel format (docs/layouts.md)"
+_LAYOUT_HELP = "of a .bin input: feature-x8, feature-x16, feature-x32, nchw, nhwc, a pixel format (docs/tensor.md)"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     commands = parser.add_subparsers(dest="tensor_command", required=True, metavar="COMMAND")
-    convert = commands.add_parser("convert", help="write a tensor in another form")
+    convert = commands.add_parser("convert", help="convert a tensor to another file format or layout")
     convert.add_argument("input", metavar="INPUT", help=" ".join(INPUTS))
     convert.add_argument("output", metavar="OUTPUT", help=" ".join(OUTPUTS))
     _add_form(convert)
     convert.add_argument("--to-layout", metavar="LAYOUT", choices=LAYOUTS, help="layout of a .bin output")
-    convert.add_argument("--to-line-stride", type=int, default=0, metavar="BYTES", help="its line stride")
-    convert.add_argument("--to-surface-stride", type=int, default=0, metavar="BYTES", help="its surface stride")
-    convert.add_argument("--scale", type=float, metavar="X", help="the real value of one unit: quantise or dequantise")
-    convert.add_argument("--offset", type=int, default=0, metavar="N", help="the element that stands for zero")
-    info = commands.add_parser("info", help="shape, type and figures of a tensor")
+    convert.add_argument("--to-line-stride", type=int, default=0, metavar="BYTES", help="line stride of a .bin output")
+    convert.add_argument(
+        "--to-surface-stride", type=int, default=0, metavar="BYTES", help="surface stride of a .bin output"
+    )
+    convert.add_argument(
+        "--scale", type=float, metavar="X", help="real value of one integer unit; quantizes or dequantizes"
+    )
+    convert.add_argument(
+        "--offset", type=int, default=0, metavar="N", help="zero point: the integer that represents 0.0"
+    )
+    info = commands.add_parser("info", help="print shape, type and statistics of a tensor")
     info.add_argument("input", metavar="INPUT", help=" ".join(INPUTS))
     _add_form(info)
-    layout = commands.add_parser("layout", help="where each element of a layout lies")
+    layout = commands.add_parser("layout", help="print the address of each element of a layout")
     _add_form(layout)
-    layout.add_argument("--at", metavar="N,C,H,W", help="one element")
+    layout.add_argument("--at", metavar="N,C,H,W", help="print one element only")
     for command in (convert, info, layout):
         add_format_options(command)
 
@@ -72,10 +79,20 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tensor", metavar="LOADABLE[:NAME]", help="layout, shape, type and strides of a bound tensor")
     parser.add_argument("--layout", metavar="LAYOUT", choices=LAYOUTS, help=_LAYOUT_HELP)
     parser.add_argument("--shape", metavar="N,C,H,W", help="C,H,W or N,C,H,W")
-    parser.add_argument("--dtype", choices=DTYPES, help="element type (of .bin input; else of the result)")
-    parser.add_argument("--line-stride", type=int, default=0, metavar="BYTES", help="of a .bin input (default: packed)")
-    parser.add_argument("--surface-stride", type=int, default=0, metavar="BYTES", help="the same")
-    parser.add_argument("--image-stride", type=int, default=0, metavar="BYTES", help="from image to image of a batch")
+    parser.add_argument("--dtype", choices=DTYPES, help="element type of a .bin input, or of the result")
+    parser.add_argument(
+        "--line-stride", type=int, default=0, metavar="BYTES", help="line stride of a .bin input (default: packed)"
+    )
+    parser.add_argument(
+        "--surface-stride",
+        type=int,
+        default=0,
+        metavar="BYTES",
+        help="surface stride of a .bin input (default: packed)",
+    )
+    parser.add_argument(
+        "--image-stride", type=int, default=0, metavar="BYTES", help="byte distance between images of a batch"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -115,7 +132,7 @@ def _convert(args: argparse.Namespace) -> int:
 
 
 def _form(args: argparse.Namespace) -> Form | None:
-    """What the arguments say of raw bytes: a bound tensor's form, or layout, shape and type. None: nothing."""
+    """Description of raw bytes from the arguments: a bound tensor, or layout, shape and type; None without any."""
     strides = (args.line_stride, args.surface_stride, args.image_stride)
     if min(strides) < 0:
         raise FormatError(f"strides {strides} must not be negative")
@@ -131,7 +148,7 @@ def _form(args: argparse.Namespace) -> Form | None:
 
 def _shape(text: str, sides: tuple[int, ...] = (3, 4)) -> tuple[int, int, int, int]:
     try:
-        numbers = tuple(int(word) for word in text.split(","))
+        numbers = tuple(integer(word) for word in text.split(","))
     except ValueError:
         numbers = ()
     if len(numbers) not in sides:
@@ -150,7 +167,7 @@ def _read(args: argparse.Namespace, form: Form | None) -> np.ndarray:
     if suffix == ".npy":
         return as_nchw(read_npy(args.input), shape, args.input)
     if suffix == ".dimg":
-        from nvdla.tensors.dimg import read_dimg
+        from nvdla.tensors.files import read_dimg
 
         return as_nchw(read_dimg(args.input), shape, args.input)
     return _read_image(args.input, shape)
@@ -194,7 +211,7 @@ def _file(suffix: str, array: np.ndarray, form: Form | None) -> bytes:
     if suffix == ".png":
         return picture(array)
     if suffix == ".dimg":
-        from nvdla.tensors.dimg import dimg_bytes
+        from nvdla.tensors.files import dimg_bytes
 
         filled = form.filled() if form and form.layout in ATOMS else None
         strides = (filled.line_stride, filled.surface_stride) if filled else (0, 0)
@@ -260,7 +277,7 @@ def _layout(args: argparse.Namespace) -> int:
 
 
 def layout_document(form: Form, at: tuple[int, int, int, int] | None = None) -> dict[str, Any]:
-    """A layout as plain data: strides, size, the formula, and where some elements lie."""
+    """A layout as plain data: strides, size, the formula, and addresses of some elements."""
     filled = form.filled()
     if at and not all(0 <= place < side for place, side in zip(at, form.shape, strict=True)):
         raise FormatError(f"--at {at}: the tensor is {shape_text(form.shape)}")

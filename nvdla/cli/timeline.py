@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
-from nvdla.cli.output import add_format_options, plain, print_document, print_table, print_written, say
-from nvdla.cli.rows import add_row_options, chosen
-from nvdla.cli.study import add_study_options, study_of
-from nvdla.files import write_file
+from nvdla.cli.output import (
+    add_format_options,
+    add_row_options,
+    chosen,
+    print_document,
+    print_table,
+    print_written,
+    say,
+)
+from nvdla.cli.study import add_study_options, requested
+from nvdla.util.escaping import json_text
+from nvdla.util.files import write_file
 
-HELP = """When every operation runs: which engine, which register group, from which cycle to which.
+HELP = """Show the schedule: engine, register group, first and last cycle of every operation.
 
-  nvdla timeline net.nvdla                        a table
+  nvdla timeline net.nvdla                        table
   nvdla timeline net.nvdla -o trace.json          for ui.perfetto.dev or chrome://tracing
-  nvdla timeline net.nvdla -o schedule.svg        a picture
+  nvdla timeline net.nvdla -o schedule.svg        drawing
 
-Cycles come from the model of 'nvdla cycles', the order from the firmware's rules. Exit code 1 when operations wait
-for ever."""
+Cycles come from the model of 'nvdla cycles', the order from the rules of the firmware. Exit code 1 if operations
+deadlock."""
 
 ENDINGS = (".json", ".svg")
 COLUMNS = ("operation", "engine", "group", "layer", "programmed", "enabled", "start", "end", "cycles", "bound")
@@ -39,39 +46,44 @@ def run(args: argparse.Namespace) -> int:
     from nvdla.tensors.files import ending
 
     suffix = ending(args.output, ENDINGS, "a timeline") if args.output else None
-    study = study_of(args)
+    request = requested(args)
+    study, clock = request.tell(), request.clock
     if suffix:
-        data = _content(study, args.clock, suffix).encode()
+        data = _content(study, clock, suffix).encode()
         write_file(args.output, data)
         print_written(args.output, len(data), args)
     if args.json:
-        print_document(_trace(study, args.clock), args)
+        print_document(_trace(study, clock), args)
     elif not args.output:
-        _print(study, args)
+        _print(study, clock, args)
     return 1 if study.schedule.stuck else 0
 
 
 def _trace(study: Any, clock: float) -> dict[str, Any]:
-    from nvdla.analysis.cycles.trace import trace_document
-    from nvdla.analysis.memorymap.memory_map import MemoryMap
+    from nvdla.analysis.cycles.document import trace_document
+    from nvdla.analysis.memory import MemoryMap
 
     return trace_document(study, clock, MemoryMap.of(study).usage)
 
 
 def _content(study: Any, clock: float, suffix: str) -> str:
     if suffix == ".json":
-        return json.dumps(plain(_trace(study, clock)), allow_nan=False) + "\n"
-    from nvdla.analysis.cycles.svg import schedule_svg
+        return json_text(_trace(study, clock)) + "\n"
+    from nvdla.analysis.cycles.document import schedule_svg
 
     return schedule_svg(study, clock)
 
 
-def _print(study: Any, args: argparse.Namespace) -> None:
-    from nvdla.analysis.cycles.document import caveats, operation_rows
+def _print(study: Any, clock: float, args: argparse.Namespace) -> None:
+    from nvdla.analysis.cycles.document import caveats, operation_rows, total_text
 
-    rows = [row | {"cycles": (row["end"] or 0) - (row["start"] or 0)} for row in operation_rows(study)]
+    rows = [row | {"cycles": _length(row["start"], row["end"])} for row in operation_rows(study)]
     print_table(f"{study.loadable.name} on {study.config.name}", chosen(rows, args), COLUMNS, LEAST)
-    clock = args.clock
-    print(f"{study.schedule.cycles:,} cycles = {study.schedule.cycles / clock / 1000:.3f} ms at {clock:g} MHz")
+    print(total_text(study.schedule.total, clock))
     for line in caveats(study):
         say(f"Note: {line}.")
+
+
+def _length(start: int | None, end: int | None) -> int | None:
+    """Cycles at work; None: it never ends."""
+    return None if start is None or end is None else end - start

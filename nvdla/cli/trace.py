@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import argparse
 
-from nvdla.cli.numbers import whole
-from nvdla.cli.output import print_document, say
+from nvdla.cli.output import print_document, say, whole
 from nvdla.errors import counted
 
-COMMAND = "trace"
-HELP = "replay a hardware register trace (.cfg, or input.txn of nv_full) and report each of its checks"
+HELP = "Replay a hardware register trace (.cfg, or input.txn of nv_full) and report its checks."
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     action = actions.add_parser("replay", help="run a trace on the register model", description=HELP)
-    action.add_argument("trace", metavar="FILE", help="the trace; its memory images lie beside it")
-    action.add_argument("--config", required=True, metavar="NAME", help="hardware configuration, such as nv_small")
-    action.add_argument("--dump", metavar="DIR", help="write all memory that the trace used into DIR")
-    action.add_argument("--threads", type=whole(1), metavar="N", help="threads of the kernels (default: all cores)")
+    action.add_argument("trace", metavar="FILE", help="trace file; its memory images must be in the same directory")
+    action.add_argument("--config", required=True, metavar="NAME", help="hardware configuration, for example nv_small")
+    action.add_argument("--dump", metavar="DIR", help="write all memory used by the trace into DIR")
+    action.add_argument("--threads", type=whole(1), metavar="N", help="number of threads (default: all cores)")
     action.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """0: all checks passed, 1: one failed."""
-    from nvdla.trace import replay  # the engines are not loaded for --help
+    from nvdla.emulator.trace import replay  # the engines are not loaded for --help
 
     result = replay(args.trace, args.config, threads=args.threads)
     dumped = [str(path) for path in result.dump(args.dump)] if args.dump else []
@@ -57,5 +55,6 @@ def run(args: argparse.Namespace) -> int:
     failed = sum(not check.passed for check in result.checks)
     engines = ", ".join(f"{str(each['engine']).upper()} (group {each['group']})" for each in operations) or "nothing"
     made = f"{counted(len(result.checks) - failed, 'check')} passed, {failed} failed"
+    made = made if result.checks else "FAILED: the trace checks nothing"
     say(f"{result.path.name} on {result.config.name}: ran {engines}; {made}")
-    return 1 if failed else 0
+    return 0 if result.passed else 1

@@ -10,7 +10,7 @@ from importlib import metadata
 import nvdla
 from nvdla.cli.output import add_format_options, print_document, print_pairs
 
-HELP = "The version of the toolkit; with --verbose those of what it stands on, threads, and compiled kernels."
+HELP = "Print the version of the toolkit; with --verbose also its dependencies, threads and cached kernels."
 
 PACKAGES = ("numpy", "numba", "llvmlite", "pillow", "pyyaml", "rich", "flatbuffers", "threadpoolctl")
 OPTIONAL = ("onnx", "onnxruntime", "dask", "shtab", "iree-base-compiler", "apache-tvm")
@@ -18,7 +18,9 @@ OPTIONAL = ("onnx", "onnxruntime", "dask", "shtab", "iree-base-compiler", "apach
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("--verbose", "-v", action="store_true", help="versions of packages, threads, compiled kernels")
+    parser.add_argument(
+        "--verbose", "-v", action="store_true", help="also print package versions, threads and cached kernels"
+    )
     add_format_options(parser)
 
 
@@ -38,8 +40,8 @@ def _details() -> dict[str, object]:
     """Versions are those of the installed packages, which are not imported."""
     from nvdla.kernels.fast.dot_tile import instructions
     from nvdla.kernels.jit.cache_folder import cache_folder, kept_kernels
-    from nvdla.kernels.jit.cores import usable_cores
-    from nvdla.kernels.jit.crew import threading_description
+    from nvdla.kernels.jit.processor import usable_cores
+    from nvdla.kernels.jit.thread_pool import threading_description
 
     folder = cache_folder()
     variables = {name: os.environ[name] for name in sorted(os.environ) if name.startswith(("NVDLA_", "NUMBA_"))}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
+import itertools
 import os
 import signal
 import sys
@@ -14,24 +14,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nvdla.cli.output import framed
+from nvdla.cli.output import framed, with_settings
 from nvdla.cli.viewing import add_viewing_options, sides_of
 from nvdla.cli.working import at_rest
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, NvdlaError
+from nvdla.util.escaping import json_text
 
 if TYPE_CHECKING:
     from nvdla.report.page import Data
 
-HELP = """Look at a loadable in the browser: graph, operations with all that is known of them, tensors, cycles, memory.
-An image that is dropped on the page is run, and what every operation wrote is shown.
+HELP = """Explore a loadable in the browser: graph, operations, tensors, cycles, memory. Drop an image on the page to
+run it and to see the output of every operation.
 
   nvdla view net.nvdla
   nvdla view net.nvdla --input digit.pgm --labels labels.txt
   nvdla view a.nvdla b.nvdla --input digit.pgm              two loadables side by side
-  nvdla view FOLDER                                         an index of the loadables in a folder
+  nvdla view FOLDER                                         index of the loadables in a directory
 
-Listens on the loopback interface alone, and answers only to the address that is printed. Ends with Ctrl-C. The same
-page as a file: 'nvdla report'."""
+The server listens on the loopback interface only and answers only requests for the printed address. Stop it with
+Ctrl-C. 'nvdla report' writes the same page to a file."""
 
 MAX_KEPT = 8  # pages of a folder's loadables
 
@@ -40,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     add_viewing_options(parser)
     parser.add_argument("--port", type=int, default=0, help="port (default: any free one)")
-    parser.add_argument("--no-browser", action="store_true", help="only print the address, open no browser")
+    parser.add_argument("--no-browser", action="store_true", help="print the address without opening a browser")
     parser.add_argument("--json", action="store_true", help="print the address as JSON")
 
 
@@ -83,7 +84,8 @@ def _signals_end(server: Any) -> Iterator[None]:
 def _announce(server: Any, args: argparse.Namespace) -> None:
     """Flushed at once, so that a program that started the server can read the address."""
     if args.json:
-        print(json.dumps(framed({"url": server.address, "port": server.port}, "view")), flush=True)
+        document = framed({"url": server.address, "port": server.port}, "view")
+        print(json_text(with_settings(document, args)), flush=True)
     else:
         print(f"{server.address}\nOpen it in a browser on this machine; Ctrl-C ends.", flush=True)
     if not args.no_browser and sys.stdout.isatty() and _has_screen():
@@ -93,18 +95,18 @@ def _announce(server: Any, args: argparse.Namespace) -> None:
 
 
 def _has_screen() -> bool:
-    """Where there is none, a browser in the terminal would come up."""
+    """Return whether a graphical browser exists; without one, a text browser would start in the terminal."""
     return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 class Single:
-    """One loadable or two. ``folder``: where dropped files lie while the command runs."""
+    """One loadable or two. ``folder``: directory of dropped files while the command runs."""
 
     def __init__(self, args: argparse.Namespace, folder: Path) -> None:
         self._args = args
         self._folder = folder
-        self._dropped: dict[str, str] = {}  # input -> file
-        self._names: dict[str, str] = {}  # file -> what it was called
+        self._dropped: dict[str, tuple[str, str]] = {}  # input -> file, and what it was called
+        self._numbers = itertools.count()
         self._data = self._made(args)  # what is wrong with the file is said before anything is served
 
     def page(self, net: str) -> Data:
@@ -112,25 +114,47 @@ class Single:
         return self._data
 
     def run(self, net: str, name: str, tensor: str, data: bytes) -> Data:
-        """Runs on a dropped file; files that were dropped for other inputs stay."""
+        """Run on a dropped file. Files that were dropped for other inputs stay, unless an error names them.
+
+        Raises:
+            FormatError: ``tensor`` is not an input, the file is refused, or other inputs have no file yet.
+        """
         from nvdla.tensors.files import INPUT_ENDINGS, ending
 
-        path = self._folder / f"{len(self._names)}{ending(name, INPUT_ENDINGS, 'an input')}"
+        inputs = self._data.document["sides"][0]["inputs"]
+        tensor = inputs[0] if not tensor and len(inputs) == 1 else tensor
+        if tensor not in inputs:
+            raise FormatError(f"{name}: input must be one of {', '.join(inputs) or 'none'}, got {tensor!r}.")
+        path = self._folder / f"{next(self._numbers)}{ending(name, INPUT_ENDINGS, 'an input')}"
         path.write_bytes(data)
-        if tensor in self._dropped:
-            Path(self._dropped[tensor]).unlink()
-        self._dropped[tensor] = str(path)
-        self._names[str(path)] = name
-        given = [f"{key}={value}" if key else value for key, value in self._dropped.items()]
+        before = self._dropped.get(tensor)
+        self._dropped[tensor] = str(path), name
+        given = [f"{key}={file}" for key, (file, _) in self._dropped.items()]
         changes = {"input": given, "other_input": [], "random_input": None}
         try:
             self._data = self._made(argparse.Namespace(**vars(self._args) | changes))
-        except FormatError as error:
-            text = str(error)
-            for place, called in self._names.items():
-                text = text.replace(place, called)
-            raise FormatError(text) from None
+        except NvdlaError as error:
+            raise FormatError(self._without_named(str(error), tensor, before)) from None
+        finally:
+            self._remove_unused()
         return self._data
+
+    def _without_named(self, text: str, tensor: str, before: tuple[str, str] | None) -> str:
+        """Take back files that an error names: the last good file of ``tensor`` comes back. The error as people read
+        it."""
+        for each, (file, called) in list(self._dropped.items()):
+            if file in text:
+                text = text.replace(file, called)
+                del self._dropped[each]
+                if each == tensor and before:
+                    self._dropped[tensor] = before
+        return text
+
+    def _remove_unused(self) -> None:
+        used = {file for file, _ in self._dropped.values()}
+        for file in self._folder.iterdir():
+            if str(file) not in used:
+                file.unlink()
 
     @staticmethod
     def _made(args: argparse.Namespace) -> Data:
@@ -143,7 +167,7 @@ class Folder:
     """The loadables of a folder: an index, and the page of each when it is asked for."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        from nvdla.report.folder import loadables_in
+        from nvdla.report.server import loadables_in
 
         if args.other or args.input or args.random_input is not None:
             raise FormatError(f"{args.loadable} is a folder: its loadables are shown one by one, and none is run")
@@ -154,8 +178,8 @@ class Folder:
 
     def page(self, net: str) -> Data:
         """The index, or a loadable's page."""
-        from nvdla.report.folder import index_row
         from nvdla.report.page import Data
+        from nvdla.report.server import index_row
 
         if net:
             return self._single(net).page("")

@@ -7,29 +7,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nvdla.cli.arguments import add_input_options, surfaces_of_runs
-from nvdla.cli.study import add_study_options, study_of
+from nvdla.cli.arguments import add_input_options, names_of, surfaces_of_runs
+from nvdla.cli.study import add_study_options, requested
 
 if TYPE_CHECKING:
-    from nvdla.doctor.examination import Examination
+    from nvdla.checks.doctor.doctor import DoctorReport
     from nvdla.report.document import Side
 
 
 def add_viewing_options(parser: argparse.ArgumentParser) -> None:
     """The loadable or folder, a second loadable, inputs, labels."""
     add_study_options(parser)
-    parser.add_argument("other", nargs="?", help="another loadable, shown beside the first")
+    parser.add_argument("other", nargs="?", help="second loadable, shown next to the first")
     add_input_options(parser)
     parser.add_argument(
-        "--other-input", action="append", default=[], metavar="[NAME=]FILE", help="input of the run that stands beside"
+        "--other-input", action="append", default=[], metavar="[NAME=]FILE", help="input of the second run"
     )
-    parser.add_argument("--other-config", metavar="NAME", help="configuration of what stands beside")
-    parser.add_argument("--labels", metavar="FILE", help="names of the classes, one a line")
+    parser.add_argument("--other-config", metavar="NAME", help="configuration of the second loadable")
+    parser.add_argument("--labels", metavar="FILE", help="file with one class name per line")
 
 
-def sides_of(args: argparse.Namespace) -> list[tuple[Side, Examination]]:
+def sides_of(args: argparse.Namespace) -> list[tuple[Side, DoctorReport]]:
     """One side or two, examined and run. Raises NvdlaError."""
-    from nvdla.tensors.ranking import read_labels
+    from nvdla.tensors.real import read_labels
 
     labels = read_labels(args.labels) if args.labels else None
     asked = [args]
@@ -58,13 +58,13 @@ def _beside(args: argparse.Namespace) -> argparse.Namespace:
     return argparse.Namespace(**vars(args) | changes | ({"layers": None} if args.other else {}))
 
 
-def _side(args: argparse.Namespace, labels: list[str] | None, sides: int) -> tuple[Side, Examination]:
-    from nvdla.program.naming import names_for
-    from nvdla.report.making import make_side
+def _side(args: argparse.Namespace, labels: list[str] | None, sides: int) -> tuple[Side, DoctorReport]:
+    from nvdla.report.document import make_side
 
-    study = study_of(args, refuses=False)
-    names = names_for(args.loadable, args.layers)
-    return make_side(study, names, args.clock, _inputs(args), labels, sides)
+    request = requested(args, refuses=False)
+    study = request.tell()
+    names = names_of(args, study.loadable)
+    return make_side(study, names, request.clock, _inputs(args), labels, sides)
 
 
 def _inputs(args: argparse.Namespace) -> Callable[[Any], list[list[bytes]]] | None:

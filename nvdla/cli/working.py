@@ -1,6 +1,6 @@
 """The line that says that a command still works: on a terminal, whenever nothing was printed for a second.
 
-It stands on the last line of standard error, is written over itself, and goes away before anything else is printed. A
+It is the last line of standard error, is written over itself, and goes away before anything else is printed. A
 pipe gets nothing of it.
 """
 
@@ -20,7 +20,7 @@ _CLEAR = "\r\x1b[K"
 
 
 class _Line:
-    """What is being done, and since when. ``spoke``: when somebody printed last; ``free``: the last line is empty."""
+    """Current work and its start time. ``spoke``: time of the last print; ``free``: the last line is empty."""
 
     def __init__(self, what: str, descriptor: int) -> None:
         self.what = what
@@ -34,7 +34,7 @@ class _Line:
         self._thread.start()
 
     def give_way(self, text: str) -> None:
-        """Somebody prints ``text``."""
+        """Note that ``text`` is printed."""
         with self._lock:
             self._clear()
             self._spoke = time.monotonic()
@@ -132,5 +132,5 @@ def _as_before(streams: tuple[Any, Any]) -> None:
 
 def compiling() -> str:
     """That kernels are being compiled, which is done once, and how many have been."""
-    readied = getattr(sys.modules.get("nvdla.kernels.jit.readied"), "readied", None)
-    return f", compiling kernels, once ({readied.compiled + 1})" if readied and readied.compiling else ""
+    kernel_times = getattr(sys.modules.get("nvdla.kernels.jit.kernel_times"), "kernel_times", None)
+    return f", compiling kernels, once ({kernel_times.compiled + 1})" if kernel_times and kernel_times.compiling else ""

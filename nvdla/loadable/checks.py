@@ -1,4 +1,4 @@
-"""Semantic checks: whatever a loadable refers to exists and fits.
+"""Semantic checks: everything that a loadable refers to exists and fits.
 
 Each check is a generator of messages with a docstring that states its rule; :data:`CHECKS` lists them all.
 :func:`check` raises on the first message, :func:`problems` yields every one. Work is linear in the size of the tables.
@@ -40,7 +40,7 @@ def check(loadable: Loadable) -> None:
 
 
 def _fits(offset: int, size: int, limit: int) -> bool:
-    """Whether offset .. offset + size lies within limit bytes (Python's integers do not wrap around)."""
+    """Return True if offset .. offset + size is within limit bytes (Python's integers do not wrap around)."""
     return offset >= 0 and size >= 0 and offset + size <= limit
 
 
@@ -218,7 +218,7 @@ def submits_refer_to_tasks(loadable: Loadable) -> Iterator[str]:
 
 @rule
 def tensors_fit(loadable: Loadable) -> Iterator[str]:
-    """A tensor lies in an existing memory, offset + size within it, and each dimension is at least 1."""
+    """A tensor is in an existing memory, offset + size within it, and each dimension is at least 1."""
     sizes = {memory.id: memory.size for memory in loadable.memories}
     for index, tensor in enumerate(loadable.tensors):
         where = f"tensor_desc_list[{index}]"
@@ -236,7 +236,7 @@ def tensors_fit(loadable: Loadable) -> Iterator[str]:
 
 @rule
 def bindings_are_complete(loadable: Loadable) -> Iterator[str]:
-    """Inputs have bind ids 0, 1, 2 ... without gaps, outputs too; each has a tensor that lies in its memory."""
+    """Inputs have bind ids 0, 1, 2 ... without gaps, outputs too; each has a tensor in its memory."""
     tensors = {tensor.id: tensor for tensor in loadable.tensors}
     places = {memory.id: index for index, memory in enumerate(loadable.memories)}
     for kind, entries in (("input", loadable.inputs), ("output", loadable.outputs)):
@@ -264,7 +264,7 @@ def relocations_fit(loadable: Loadable) -> Iterator[str]:
         if source is None:
             yield f"{where}.address_id: {reloc.address_id}, no address has this id"
         elif bound is not None and not (bound.is_input or bound.is_output):
-            yield f"{where}.address_id: {reloc.address_id} is memory {bound.id}, which is no input or output"
+            yield f"{where}.address_id: {reloc.address_id} is memory {bound.id}, which is neither input nor output"
         written = memories.get(reloc.write_id)
         if written is None:
             yield f"{where}.write_id: {reloc.write_id}, no memory has this id"

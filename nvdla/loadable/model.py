@@ -1,12 +1,20 @@
-"""The loadable as plain data: one frozen dataclass for each table of the container.
+"""Data model of a loadable; large contents stay in the file until they are needed.
+
+They are read, not mapped: if a mapped file is shortened, access to its pages ends the process (SIGBUS). What
+is read is compared with checksums made at loading, so a file that was changed in place is an error, never another
+result. One that was replaced or removed can still be read through an open handle.
 
 Fields carry the names of the schema (fbs/loadable.fbs); lists are tuples; enums keep numbers that have no name
-(:mod:`nvdla.loadable.enums`). Blob data are views into the bytes that were loaded; those of a file may be forgotten and
-read again (:mod:`nvdla.loadable.stored`).
+(:mod:`nvdla.loadable.enums`). Blob data are views into the bytes that were loaded; those of a file may be released and
+read again (:mod:`nvdla.loadable.model`).
 """
 
 from __future__ import annotations
 
+import mmap
+import os
+import weakref
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -14,7 +22,6 @@ from pathlib import Path
 from pickle import PickleBuffer
 from typing import Any, TypeVar
 
-from nvdla.argument_kinds import by_annotations
 from nvdla.errors import LoadableError, printable, shown
 from nvdla.loadable.enums import (
     DataCategory,
@@ -30,7 +37,76 @@ from nvdla.loadable.enums import (
     RelocType,
     SubInterface,
 )
-from nvdla.loadable.stored import StoredBytes
+from nvdla.util.arguments import by_annotations
+from nvdla.util.rounding import ceil_div
+
+PIECE = 1 << 16
+CAN_STAY_OPEN = hasattr(os, "pread")  # an open file can be replaced and removed where this is
+
+
+class StoredFile:
+    """A file that was read, kept open as long as this object lives. ``handle``: its own descriptor, closed at the end;
+    ``data``: what the file holds."""
+
+    def __init__(self, name: str, handle: int, data: memoryview) -> None:
+        self.name, self._handle, self._size = name, handle, len(data)
+        self._sums = [zlib.crc32(data[at : at + PIECE]) for at in range(0, len(data), PIECE)]
+        weakref.finalize(self, os.close, handle)
+
+    def copy(self, offset: int, target: memoryview) -> None:
+        """Read the file from byte ``offset`` on into ``target``, piece by piece: LoadableError for one that is not
+        what it was."""
+        end = offset + len(target)
+        for number in range(offset // PIECE, ceil_div(end, PIECE)):
+            at = number * PIECE
+            piece = self._piece(at)
+            if zlib.crc32(piece) != self._sums[number] or len(piece) != min(PIECE, self._size - at):
+                raise LoadableError(
+                    f"{self.name}: bytes {at} to {at + PIECE} have changed since the file was loaded; load it again"
+                )
+            first, last = max(at, offset), min(at + PIECE, end)
+            target[first - offset : last - offset] = piece[first - at : last - at]
+
+    def _piece(self, at: int) -> bytes:
+        try:
+            return os.pread(self._handle, PIECE, at)[: self._size - at]
+        except OSError as error:
+            raise LoadableError(f"{self.name}: cannot be read again: {error.strerror or error}") from None
+
+
+class StoredBytes:
+    """Bytes of a file from ``offset`` on; ``data`` is kept until it is released."""
+
+    def __init__(self, file: StoredFile, offset: int, data: memoryview) -> None:
+        self.size = len(data)
+        self._file, self._offset = file, offset
+        self._held: memoryview | None = data
+
+    def view(self) -> memoryview:
+        """The bytes, read-only; held from now on. Raises LoadableError where the file has other ones now."""
+        held = self._held
+        if held is None:
+            memory = anonymous(self.size)
+            self._file.copy(self._offset, memory)
+            self._held = held = memory.toreadonly()
+        return held
+
+    def copy_to(self, target: memoryview) -> None:
+        """Write the bytes to ``target`` (as many), and hold no more than before. Raises LoadableError."""
+        held = self._held
+        if held is None:
+            self._file.copy(self._offset, target)
+        else:
+            target[:] = held
+
+    def forget(self) -> None:
+        """Hold nothing: who has a view keeps it."""
+        self._held = None
+
+
+def anonymous(size: int) -> memoryview:
+    """Return ``size`` > 0 zero bytes that go back to the system after their last use."""
+    return memoryview(mmap.mmap(-1, size))
 
 
 @dataclass(frozen=True)
@@ -127,18 +203,18 @@ class MemoryEntry:
 
     @property
     def is_input(self) -> bool:
-        """Whether an input is bound to it."""
+        """True if an input is bound to it."""
         return bool(self.flags & MemoryFlags.INPUT)
 
     @property
     def is_output(self) -> bool:
-        """Whether an output is bound to it."""
+        """True if an output is bound to it."""
         return bool(self.flags & MemoryFlags.OUTPUT)
 
 
 @dataclass(frozen=True)
 class AddressEntry:
-    """A window into a memory, clipped to it: compilers write the whole size beside a non-zero offset (batches).
+    """A window into a memory, clipped to it: compilers write the whole size with a non-zero offset (batches).
 
     ``size`` 0 means up to the end of the memory (files of 2018). See :meth:`Loadable.address_bytes`.
     """
@@ -182,7 +258,7 @@ class SubmitEntry:
 
 @dataclass(frozen=True)
 class TensorDesc:
-    """What the application binds. ``strides`` are bytes: element, line, surface, then five unused."""
+    """Tensor that the application binds. ``strides`` are bytes: element, line, surface, then five unused."""
 
     name: str
     id: int
@@ -218,7 +294,7 @@ class TensorDesc:
 
 @dataclass(frozen=True)
 class RelocEntry:
-    """A stride of the tensor behind address ``address_id`` lies at byte ``offset`` of memory ``write_id``.
+    """A stride of the tensor at address ``address_id`` is stored at byte ``offset`` of memory ``write_id``.
 
     ``write_id`` is a memory id: NVIDIA's runtime compares it with those (umd/core/src/runtime/Runtime.cpp:1287), and
     files with batches, where address and memory ids differ, agree.
@@ -311,7 +387,7 @@ class Loadable:
 
     def _repr_html_(self) -> str:
         """For notebooks: how much of what, and the bound tensors."""
-        from nvdla.notebook import table
+        from nvdla.util.escaping import table
 
         rows = [
             {"": kind, "name": tensor.name, "shape": (tensor.n, tensor.c, tensor.h, tensor.w), "bytes": memory.size}
@@ -333,8 +409,9 @@ class Loadable:
     def forget(self) -> None:
         """Give back the memory of large blobs that were read from a file (on POSIX systems).
 
-        Whoever asks for them gets them from the file again, which stays open: a LoadableError where it was changed in
-        place. :class:`nvdla.Runtime` calls this, since it has the bytes in the memory of the simulated hardware.
+        Accessing ``data`` later re-reads it from the file, which stays open; a file that was changed in place is a
+        LoadableError. :class:`nvdla.Runtime` calls this, since it has the bytes in the memory of the simulated
+        hardware.
         """
         for blob in self.blobs:
             blob.forget()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,7 +26,7 @@ class Scalar:
 
     @cached_property
     def alignment(self) -> int:
-        """Bytes; 64-bit numbers need only 4, see :mod:`nvdla.loadable.verifier`."""
+        """Bytes; 64-bit numbers need only 4, see :mod:`nvdla.loadable.reader`."""
         return min(self.size, 4)
 
 
@@ -55,7 +56,7 @@ class String:
 
 @dataclass(frozen=True)
 class Vector:
-    """Length-prefixed elements: Scalar, String or Table. A vector of bytes is handed out as a view."""
+    """Length-prefixed elements: Scalar, String or Table. A vector of bytes is returned as a view."""
 
     element: Scalar | String | TableSchema
 
@@ -65,7 +66,7 @@ class TableField:
     """One field; its position in the table is its vtable slot. ``default`` holds where the field is absent."""
 
     name: str
-    type: Scalar | Struct | String | Vector
+    type: FieldType | Union
     default: object = None
     required: bool = False
 
@@ -78,6 +79,15 @@ class TableSchema:
     fields: tuple[TableField, ...]
 
 
+@dataclass(frozen=True)
+class Union:
+    """A table, reached by offset, whose schema the number in another field chooses; None for other numbers."""
+
+    selector: str
+    choices: Mapping[int, TableSchema]
+
+
+FieldType = Scalar | Struct | String | Vector | TableSchema
 U8, U16, S16, U32, S32, U64 = (Scalar(code) for code in "BHhIiQ")
 STRING = String()
 VERSION = Struct("Version", "BBB", 1)

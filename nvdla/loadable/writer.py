@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import flatbuffers
 
-from nvdla.argument_kinds import by_annotations
 from nvdla.errors import FormatError, LoadableError
-from nvdla.files import write_file
 from nvdla.loadable import schema
 from nvdla.loadable.generated import loadable_generated as fb
 from nvdla.loadable.schema import Scalar, String, Struct, TableSchema
+from nvdla.util.arguments import by_annotations
+from nvdla.util.files import write_file
 
 if TYPE_CHECKING:
     from nvdla.loadable import model
@@ -70,27 +70,27 @@ def save(loadable: Loadable, path: str | Path) -> None:
 # ---- one function a table
 
 
-def _tables(builder: Any, entries: Sequence[Any], write: Callable[[Any, Any], int]) -> int:
+def _tables(builder: flatbuffers.Builder, entries: Sequence[Any], write: Callable[[Any, Any], int]) -> int:
     return _vector(builder, [write(builder, entry) for entry in entries], 4, builder.PrependUOffsetTRelative)
 
 
-def _vector(builder: Any, values: Sequence[int], size: int, prepend: Callable[[int], None]) -> int:
+def _vector(builder: flatbuffers.Builder, values: Sequence[int], size: int, prepend: Callable[[int], None]) -> int:
     builder.StartVector(size, len(values), size)
     for value in reversed(values):
         prepend(value)
     return builder.EndVector()
 
 
-def _strings(builder: Any, values: Sequence[str]) -> int:
+def _strings(builder: flatbuffers.Builder, values: Sequence[str]) -> int:
     offsets = [builder.CreateString(value) for value in values]
     return _vector(builder, offsets, 4, builder.PrependUOffsetTRelative)
 
 
-def _version(builder: Any, version: model.Version) -> int:
+def _version(builder: flatbuffers.Builder, version: model.Version) -> int:
     return fb.CreateVersion(builder, version.major, version.minor, version.sub_minor)
 
 
-def _task(builder: Any, task: model.TaskEntry) -> int:
+def _task(builder: flatbuffers.Builder, task: model.TaskEntry) -> int:
     addresses = _vector(builder, task.address_list, 2, builder.PrependUint16)
     before = _vector(builder, task.pre_actions, 2, builder.PrependUint16)
     after = _vector(builder, task.post_actions, 2, builder.PrependUint16)
@@ -104,7 +104,7 @@ def _task(builder: Any, task: model.TaskEntry) -> int:
     return fb.TaskListEntryEnd(builder)
 
 
-def _memory(builder: Any, memory: model.MemoryEntry) -> int:
+def _memory(builder: flatbuffers.Builder, memory: model.MemoryEntry) -> int:
     contents = _strings(builder, memory.contents)
     offsets = _vector(builder, memory.offsets, 8, builder.PrependUint64)
     fb.MemoryListEntryStart(builder)
@@ -120,7 +120,7 @@ def _memory(builder: Any, memory: model.MemoryEntry) -> int:
     return fb.MemoryListEntryEnd(builder)
 
 
-def _address(builder: Any, address: model.AddressEntry) -> int:
+def _address(builder: flatbuffers.Builder, address: model.AddressEntry) -> int:
     fb.AddressListEntryStart(builder)
     fb.AddressListEntryAddId(builder, address.id)
     fb.AddressListEntryAddMemId(builder, address.mem_id)
@@ -129,7 +129,7 @@ def _address(builder: Any, address: model.AddressEntry) -> int:
     return fb.AddressListEntryEnd(builder)
 
 
-def _event(builder: Any, event: model.EventEntry) -> int:
+def _event(builder: flatbuffers.Builder, event: model.EventEntry) -> int:
     fb.EventListEntryStart(builder)
     fb.EventListEntryAddId(builder, event.id)
     fb.EventListEntryAddType(builder, event.type)
@@ -139,7 +139,7 @@ def _event(builder: Any, event: model.EventEntry) -> int:
     return fb.EventListEntryEnd(builder)
 
 
-def _blob(builder: Any, blob: model.Blob) -> int:
+def _blob(builder: flatbuffers.Builder, blob: model.Blob) -> int:
     name = builder.CreateString(blob.name)
     data = builder.CreateByteVector(bytes(blob.data))
     fb.BlobStart(builder)
@@ -153,7 +153,7 @@ def _blob(builder: Any, blob: model.Blob) -> int:
     return fb.BlobEnd(builder)
 
 
-def _tensor(builder: Any, tensor: model.TensorDesc) -> int:
+def _tensor(builder: flatbuffers.Builder, tensor: model.TensorDesc) -> int:
     name = builder.CreateString(tensor.name)
     fb.TensorDescListEntryStart(builder)
     fb.TensorDescListEntryAddName(builder, name)
@@ -175,7 +175,7 @@ def _tensor(builder: Any, tensor: model.TensorDesc) -> int:
     return fb.TensorDescListEntryEnd(builder)
 
 
-def _reloc(builder: Any, reloc: model.RelocEntry) -> int:
+def _reloc(builder: flatbuffers.Builder, reloc: model.RelocEntry) -> int:
     fb.RelocListEntryStart(builder)
     fb.RelocListEntryAddAddressId(builder, reloc.address_id)
     fb.RelocListEntryAddWriteId(builder, reloc.write_id)
@@ -186,7 +186,7 @@ def _reloc(builder: Any, reloc: model.RelocEntry) -> int:
     return fb.RelocListEntryEnd(builder)
 
 
-def _submit(builder: Any, submit: model.SubmitEntry) -> int:
+def _submit(builder: flatbuffers.Builder, submit: model.SubmitEntry) -> int:
     tasks = _vector(builder, submit.task_ids, 2, builder.PrependUint16)
     fb.SubmitListEntryStart(builder)
     fb.SubmitListEntryAddId(builder, submit.id)

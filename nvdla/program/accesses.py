@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from nvdla.cpu.registry import computes_in_line
-from nvdla.descriptors.enums import (
+from nvdla.emulator.cpu.operation import computes_in_line
+from nvdla.emulator.hardware.configuration import Configuration
+from nvdla.errors import NvdlaError
+from nvdla.loadable.descriptors.enums import (
     DataFormat,
     EmuFormat,
     MemType,
@@ -22,14 +24,12 @@ from nvdla.descriptors.enums import (
     SdpMode,
     SdpType,
 )
-from nvdla.descriptors.meaning import compares, precisions_of, processing_precision, reads_operands
-from nvdla.descriptors.task import DlaOperation, DlaTask, EmuOperation, EmuTask
-from nvdla.errors import NvdlaError
-from nvdla.hardware.configuration import Configuration
+from nvdla.loadable.descriptors.meaning import compares, precisions_of, processing_precision, reads_operands
+from nvdla.loadable.descriptors.task import DlaOperation, DlaTask, EmuOperation, EmuTask
+from nvdla.loadable.enums import PIXEL_FORMATS
 from nvdla.loadable.model import AddressEntry, Loadable, TaskEntry
-from nvdla.loadable.pixel_formats import PIXEL_FORMATS
 from nvdla.precision import Precision
-from nvdla.rounding import align, ceil_div
+from nvdla.util.rounding import align, ceil_div
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +65,7 @@ class Footprint:
         return self.length + sum((count - 1) * stride for count, stride in self.loops)
 
     def pieces(self, start: int) -> list[tuple[int, int]]:
-        """Contiguous pieces (first byte, byte behind the last) in ascending order, merged where they touch."""
+        """Contiguous pieces (first byte, byte after the last) in ascending order, merged where they touch."""
         found = [(start, start + self.length)]
         for count, stride in self.loops:
             low, high = found[0][0], found[-1][1]
@@ -91,7 +91,7 @@ def merged(pieces: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def share_bytes(some: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> bool:
-    """Whether two lists of pieces in ascending order have a byte in common."""
+    """Return whether two lists of pieces in ascending order have a byte in common."""
     one = other = 0
     while one < len(some) and other < len(others):
         if some[one][0] < others[other][1] and others[other][0] < some[one][1]:
@@ -136,12 +136,12 @@ class Access:
 
     @property
     def stop(self) -> int:
-        """The byte behind the last that is touched, also where that lies behind the end of the memory."""
+        """The byte after the last that is touched, which may be after the end of the memory."""
         return self.start + self.footprint.extent
 
     @cached_property
     def pieces(self) -> tuple[tuple[int, int], ...]:
-        """(first byte, byte behind the last) in the memory, in order, without overlap; nothing beyond its end."""
+        """(first byte, byte after the last) in the memory, in order, without overlap; nothing beyond its end."""
         found = self.footprint.pieces(self.start)
         limit = self.limit
         return tuple((max(low, 0), min(high, limit)) for low, high in found if low < limit and high > 0)
@@ -158,7 +158,7 @@ class Access:
 
     @property
     def end(self) -> int:
-        """The byte behind the last in the memory."""
+        """The byte after the last in the memory."""
         return self.pieces[-1][1] if self.pieces else 0
 
     @property
@@ -177,7 +177,7 @@ class AccessFinder:
         self._known: dict[int, tuple[AddressEntry, int] | None] = {}
 
     def window(self, address: int) -> tuple[AddressEntry, int] | None:
-        """The entry behind an address index, and the bytes of its memory; None where it leads nowhere."""
+        """The entry of an address index, and the bytes of its memory; None where it leads nowhere."""
         if address not in self._known:
             self._known[address] = self._look_up(address)
         return self._known[address]
@@ -188,7 +188,7 @@ class AccessFinder:
         try:
             entry = self._loadable.address(self._ids[address])
             return entry, self._loadable.memory(entry.mem_id).size
-        except NvdlaError:  # the file is broken; whoever checks it says so
+        except NvdlaError:  # the file is broken; the check of the loadable reports it
             return None
 
     def of(self, task: DlaTask | EmuTask, operation: DlaOperation | EmuOperation) -> tuple[Access, ...]:
@@ -202,7 +202,7 @@ class AccessFinder:
     # ---- one engine each
 
     def _conv(self, operation: DlaOperation) -> Iterator[Access | None]:
-        """CDMA reads; the accumulator hands on to the SDP and never writes."""
+        """CDMA reads; the accumulator passes results to the SDP and never writes."""
         op, surface = operation.op, operation.surface
         if op.data_format == DataFormat.FEATURE:
             images = (max(op.batch, 1), op.batch_stride)
@@ -307,7 +307,7 @@ class AccessFinder:
                 yield self._at(f"transfer {number} {side}", part, address, 0, writes, footprint, "bytes")
 
     def _cpu(self, operation: EmuOperation) -> Iterator[Access | None]:
-        """Softmax walks as many elements as there are channels, whatever the strides (nvdla.cpu.softmax)."""
+        """Softmax walks as many elements as there are channels, ignoring strides (nvdla.emulator.cpu.softmax)."""
         walks = computes_in_line(operation.op_type)
         for role, buffer, writes in (("src", operation.src, False), ("dst", operation.dst, True)):
             size, atom = EMU_ATOMS.get(buffer.element_format, DEFAULT_EMU_ATOM)

@@ -1,4 +1,11 @@
-"""Names of layers and scales of tensors: from the layer file beside a loadable, a YAML file, a calibration table.
+"""Names, stored formats and layer files of tensors.
+
+A layer file (:mod:`nvdla.program.naming`) states both where they differ from what is usual. An operation of a layer
+usually writes all of the layer's tensor, element by element; otherwise the file has ``writes`` with the tensor (None:
+an intermediate result), ``first`` and ``size`` (channel, row, column), ``stride`` (rows, columns), ``atoms`` (the lines
+of the result are groups of channels) and ``image``. The key ``model`` has the value of the model that a tensor holds:
+its ``value``, ``shape``, the ``index`` of its elements in the tensor, and for integers of a quantized model ``scale``
+and ``zero_point``; ``inputs`` has the same of bound inputs.
 
 A YAML file names the tensors that operations write, and the real number that one unit of an integer stands for::
 
@@ -10,49 +17,290 @@ A YAML file names the tensors that operations write, and the real number that on
 
 A calibration table is the JSON that NVIDIA's compiler takes: ``{"conv1": {"scale": 0.0203, "min": 0, "max": 0,
 "offset": 0}, ...}``.
+
+A loadable does not contain layer names. They are in ``<loadable>.layers.json``::
+
+    {"format": "nvdla-layers", "version": 1, "network": "lenet", "config": "nv_small", "precision": "int8",
+     "tensors": {"conv1": {"scale": 0.01, "shape": [20, 24, 24]}},
+     "tasks": [{"task": 0, "kind": "dla",
+                "operations": [{"index": 0, "engine": "conv", "layer": "conv1+relu1", "part": ""}]}]}
 """
 
 from __future__ import annotations
 
-import json
+import math
 import os
 import re
 import reprlib
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from nvdla.errors import FormatError
-from nvdla.files import read_file
-from nvdla.plain_yaml import read_yaml
+from nvdla.tensors.real import Units, pixels_of
+from nvdla.util.files import parse_json, read_file
+from nvdla.util.yaml import read_yaml
+
+Cube = tuple[int, int, int]
+MAX_ELEMENTS = 1 << 24
+"""Elements of a tensor whose order differs from the model's."""
+MAX_LISTED = 1 << 16
+"""Largest order without a pattern that fits into a layer file, in elements."""
+
+
+@dataclass(frozen=True)
+class StoredPlace:
+    """Place of a result: ``tensor`` of ``shape`` (C, H, W), None for an intermediate result.
+
+    ``first``, ``size``, ``stride``: the part that it writes (``size`` None: all of it). ``atoms``: the result is a cube
+    (channels of an atom, atoms, 1) of a tensor of 1x1. ``image``: the image of a batch.
+    """
+
+    tensor: str | None
+    shape: Cube
+    first: Cube = (0, 0, 0)
+    size: Cube | None = None
+    stride: tuple[int, int] = (1, 1)
+    atoms: bool = False
+    image: int = 0
+
+    def positions(self, written: Cube) -> np.ndarray | None:
+        """Return the position in the tensor (C, H, W) of each element of a result, -1 for elements beyond it.
+
+        None where a result of this shape does not fit, or where it is intermediate.
+        """
+        if self.tensor is None or not math.prod(written):
+            return None
+        if self.atoms:
+            found = self.first[0] + np.arange(written[0])[:, None] + written[0] * np.arange(written[1])
+            found = np.where(found < self.shape[0], found, -1)
+        else:
+            size = self.size or self.shape
+            if math.prod(size) != math.prod(written):
+                return None
+            axes = zip(self.first, size, (1, *self.stride), strict=True)
+            places = [start + stride * np.arange(count) for start, count, stride in axes]
+            if any(each[-1] >= end for each, end in zip(places, self.shape, strict=True)):
+                return None
+            found = (places[0][:, None, None] * self.shape[1] + places[1][:, None]) * self.shape[2] + places[2]
+        return found.reshape(written) if found.size == math.prod(written) else None
+
+
+@dataclass(frozen=True)
+class ModelValue:
+    """The value of a model that a tensor holds.
+
+    ``shape``: of one image. ``order``: where its elements are in the tensor, as :func:`order_document` writes it.
+    ``units``: of the model's own integers, None where it has real numbers.
+    """
+
+    name: str
+    shape: tuple[int, ...] = ()
+    order: Any = None
+    units: Units | None = None
+
+    @cached_property
+    def index(self) -> np.ndarray | None:
+        """Element ``i`` of the value (flat) is at position ``index[i]`` of the tensor; None: in the same order.
+
+        Raises FormatError for an order that is broken.
+        """
+        return order_of(self.order, f"layer file: index of {self.name}")
+
+    def cubes(self, value: np.ndarray, shape: Cube) -> tuple[np.ndarray, np.ndarray | None] | None:
+        """Return the value as tensors (images, C, H, W), real numbers, and which elements (C, H, W) it has (None: all).
+
+        None where sizes do not fit.
+        """
+        size = math.prod(shape) if self.index is None else self.index.size
+        if not size or value.size % size:
+            return None
+        images = (value if self.units is None else self.units.real(value)).reshape(-1, size)
+        if self.index is None:
+            return images.reshape(-1, *shape), None
+        places = self.index
+        if places.max() >= math.prod(shape):
+            return None
+        found = np.zeros((len(images), math.prod(shape)), images.dtype)
+        found[:, places] = images
+        known = np.zeros(math.prod(shape), bool)
+        known[places] = True
+        return found.reshape(-1, *shape), None if known.all() else known.reshape(shape)
+
+    def value(self, cubes: np.ndarray) -> np.ndarray:
+        """Return tensors (images, C, H, W) as the model's value, images concatenated along its first axis."""
+        flat = cubes.reshape(len(cubes), -1)
+        shape = self.shape or (1, *cubes.shape[1:])
+        found = flat if self.index is None else flat[:, self.index]
+        if len(cubes) > 1:
+            return found.reshape(-1, *shape[1:])
+        return found.reshape(shape)
+
+    def fed(self, cubes: np.ndarray, before: np.ndarray | None = None) -> np.ndarray:
+        """Return the value that a bound input (images, C, H, W) is taken from: element ``i`` of a tensor is element
+        ``index[i]`` of the value. ``before``: the value with the elements that other inputs are taken from.
+
+        Raises FormatError for an order that does not fit.
+        """
+        flat = cubes.reshape(len(cubes), -1)
+        size = math.prod(self.shape) if self.shape else flat.shape[1]
+        index = np.arange(flat.shape[1]) if self.index is None else self.index
+        if index.size != flat.shape[1] or index.max() >= size:
+            raise FormatError(
+                f"layer file: inputs: index of {self.name} does not fit a tensor of {flat.shape[1]} elements"
+            )
+        found = np.zeros((len(cubes), size), cubes.dtype) if before is None else before.reshape(len(cubes), size)
+        found[:, index] = flat
+        return ModelValue(self.name, self.shape).value(found if self.shape else found.reshape(cubes.shape))
+
+
+def order_document(index: np.ndarray | None) -> Any:
+    """Return an order as plain data: None, nested loops, a list, or False for one that is too long for both."""
+    if index is None:
+        return None
+    flat = index.ravel()
+    if np.array_equal(flat, np.arange(flat.size)):
+        return None
+    found = _loops(flat)
+    if found is not None:
+        return found
+    return flat.tolist() if flat.size <= MAX_LISTED else False
+
+
+def _loops(flat: np.ndarray) -> dict[str, Any] | None:
+    """Nested loops, the outermost first: ``start`` and [count, stride] of each."""
+    loops = []
+    while len(flat) > 1:
+        stride = int(flat[1] - flat[0])
+        breaks = np.flatnonzero(np.diff(flat) != stride)
+        count = int(breaks[0]) + 1 if breaks.size else len(flat)
+        if len(flat) % count:
+            return None
+        blocks = flat.reshape(-1, count)
+        if not np.array_equal(blocks - blocks[:, :1], np.broadcast_to(np.arange(count) * stride, blocks.shape)):
+            return None
+        loops.append([count, stride])
+        flat = blocks[:, 0]
+    return {"start": int(flat[0]), "loops": loops[::-1]}
+
+
+def order_of(document: Any, what: str) -> np.ndarray | None:
+    """Read what :func:`order_document` writes (not False). Raises FormatError."""
+    if document is None:
+        return None
+    if isinstance(document, list):
+        found = np.array([_whole(each, what) for each in document], np.int64)
+    else:
+        found = np.array([_whole(_entry(document, "start", int, what), what)])
+        for each in _entry(document, "loops", list, what):
+            if not isinstance(each, list) or len(each) != 2:
+                raise FormatError(f"{what}: a loop must be [count, stride]")
+            count, stride = _whole(each[0], what), _whole(each[1], what, -MAX_ELEMENTS)
+            if count * found.size > MAX_ELEMENTS:
+                raise FormatError(f"{what}: order of too many elements: must be at most {MAX_ELEMENTS}")
+            found = (found[:, None] + np.arange(count) * stride).ravel()
+    if not found.size or found.min() < 0 or found.max() >= MAX_ELEMENTS:
+        raise FormatError(f"{what}: order must have positions from 0 to {MAX_ELEMENTS - 1}")
+    return found
+
+
+def place_of(document: Any, shapes: Mapping[str, Cube], what: str) -> StoredPlace:
+    """Read ``writes`` of an operation. Raises FormatError."""
+    name = _entry(document, "tensor", (str, type(None)), what)
+    numbers = {key: _cube(document[key], f"{what}: {key}", 3) for key in ("first", "size") if key in document}
+    if "stride" in document:
+        numbers["stride"] = _cube(document["stride"], f"{what}: stride", 2, 1)
+    image, atoms = _whole(document.get("image", 0), f"{what}: image"), bool(document.get("atoms", False))
+    return StoredPlace(
+        name if name in shapes else None, shapes.get(name, (0, 0, 0)), atoms=atoms, image=image, **numbers
+    )
+
+
+def value_of(document: Any, what: str) -> ModelValue | None:
+    """Read what a tensor is in the model; None where its order is not known. Raises FormatError."""
+    name, shape = _entry(document, "value", str, what), _entry(document, "shape", list, what)
+    sizes = tuple(_whole(each, f"{what}: shape") for each in shape)
+    order, units = document.get("index"), None
+    if order is False:
+        return None
+    if "scale" in document:
+        scale = document["scale"]
+        if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not 0 < scale < math.inf:
+            raise FormatError(f"{what}: scale must be a positive number")
+        units = Units(float(scale), _whole(document.get("zero_point", 0), f"{what}: zero_point", -(1 << 15)))
+    return ModelValue(name, sizes, order, units)
+
+
+def _entry(document: Any, key: str, kind: Any, what: str) -> Any:
+    if not isinstance(document, dict) or not isinstance(document.get(key), kind):
+        raise FormatError(f"{what}: {key} is wrong or missing")
+    return document[key]
+
+
+def _cube(value: Any, what: str, count: int, least: int = 0) -> tuple[Any, ...]:
+    if not isinstance(value, list) or len(value) != count:
+        raise FormatError(f"{what} must be {count} whole numbers")
+    return tuple(_whole(each, what, least) for each in value)
+
+
+def _whole(value: Any, what: str, least: int = 0) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_ELEMENTS:
+        raise FormatError(f"{what}: must be a whole number from {least} to {MAX_ELEMENTS}")
+    return value
+
 
 MAX_FILE = 16 << 20
 _BRIEF = reprlib.Repr()
 _BRIEF.maxlevel, _BRIEF.maxother = 1, 80
-OPERATION = re.compile(r"(\d{1,9})/(\d{1,9})\Z")
+OPERATION = re.compile(r"([0-9]{1,9})/([0-9]{1,9})\Z")
 
 
 @dataclass(frozen=True)
 class Names:
     """``layers``: (task, operation) -> layer; ``scales``: name of a layer or tensor -> real value of one unit;
-    ``preprocessing``: how the model takes images (:meth:`nvdla.tensors.preprocessing.Preprocessing.of`), as it stands
-    in the layer file, and so do the inputs that take unsigned ``pixels``
-    (:func:`nvdla.tensors.pixel_numbers.pixels_of`). ``zero_points``: name of a tensor -> the element that stands for 0,
-    where that is not 0."""
+    ``preprocessing``: how the model takes images (:meth:`nvdla.tensors.inputs.Preprocessing.of`), as in
+    the layer file, and so do the inputs that take unsigned ``pixels``
+    (:func:`nvdla.tensors.real.pixels_of`). ``zero_points``: name of a tensor -> the element that stands for 0,
+    where that is not 0. ``factors``: name of a tensor -> what its channels (C,) were divided by. ``shapes``: name of a
+    tensor -> (C, H, W). ``places``: (task, operation) -> where it writes, where that is not all of its layer's tensor.
+    ``shared``: (task, operation) -> the parts of other layers' tensors that it writes at the same time.
+    ``values``: name of a tensor -> the model's value in it, None where its order is not known; ``inputs``: the same of
+    bound inputs."""
 
     layers: dict[tuple[int, int], str] = field(default_factory=dict)
     scales: dict[str, float] = field(default_factory=dict)
     preprocessing: Any = None
     pixels: Any = None
     zero_points: dict[str, int] = field(default_factory=dict)
+    factors: dict[str, np.ndarray] = field(default_factory=dict)
+    shapes: dict[str, Cube] = field(default_factory=dict)
+    places: dict[tuple[int, int], StoredPlace] = field(default_factory=dict)
+    shared: dict[tuple[int, int], list[StoredPlace]] = field(default_factory=dict)
+    values: dict[str, ModelValue | None] = field(default_factory=dict)
+    inputs: dict[str, ModelValue] = field(default_factory=dict)
 
     def __or__(self, other: Names) -> Names:
-        """Both; where both say something, the other."""
-        preprocessing = self.preprocessing if other.preprocessing is None else other.preprocessing
-        pixels = self.pixels if other.pixels is None else other.pixels
-        points = self.zero_points | other.zero_points
-        return Names(self.layers | other.layers, self.scales | other.scales, preprocessing, pixels, points)
+        """Both; where both state something, the other. An operation with another name has no known place."""
+        renamed = {key for key, name in other.layers.items() if self.layers.get(key) != name}
+        kept = {key: place for key, place in self.places.items() if key not in renamed}
+        return Names(
+            self.layers | other.layers,
+            self.scales | other.scales,
+            self.preprocessing if other.preprocessing is None else other.preprocessing,
+            self.pixels if other.pixels is None else other.pixels,
+            self.zero_points | other.zero_points,
+            self.factors | other.factors,
+            self.shapes | other.shapes,
+            kept | other.places,
+            {key: each for key, each in self.shared.items() if key not in renamed} | other.shared,
+            self.values | other.values,
+            self.inputs | other.inputs,
+        )
 
     def scale(self, name: str | None) -> float | None:
         """The scale of a layer; of "conv1+relu1" that of its last part that has one."""
@@ -60,8 +308,36 @@ class Names:
 
     def zero_point(self, name: str | None) -> int:
         """The element that stands for 0 in what :meth:`scale` knows the scale of; 0 where nothing else is known."""
-        known = next((part for part in parts(name) if part in self.scales), "")
-        return self.zero_points.get(known, 0)
+        return self.zero_points.get(self.tensor(name) or "", 0)
+
+    def tensor(self, name: str | None) -> str | None:
+        """The tensor of a layer: of "conv1+relu1" that of its last part that has a scale; None where none has."""
+        return next((part for part in parts(name) if part in self.scales), None)
+
+    def place(self, task: int, operation: int, layer: str | None, written: Cube) -> StoredPlace | None:
+        """Return the place of an operation's result (C, H, W), None where it is not known."""
+        place = self.places.get((task, operation))
+        if place is None:
+            tensor = self.tensor(layer)
+            place = StoredPlace(tensor, self.shapes[tensor]) if tensor in self.shapes else None
+        known = place is not None and (place.tensor is None or place.positions(written) is not None)
+        return place if known else None
+
+    def units(self, name: str | None, dtype: np.dtype, channels: np.ndarray | None = None) -> Units | None:
+        """Return the units of a tensor's or layer's elements, None for integers without a scale.
+
+        ``channels``: the channels of the tensor that the elements belong to, where those are not all of them.
+        """
+        tensor = self.tensor(name)
+        numbers = pixels_of(self.pixels).get(name or "")
+        if numbers is not None:
+            return numbers.units(self.shapes.get(name or "", (len(numbers.mean),))[0])
+        factors = self.factors.get(tensor or name or "")
+        if factors is not None and channels is not None:
+            factors = factors[channels]
+        if dtype.kind == "f":
+            return Units(factors=factors)
+        return None if tensor is None else Units(self.scales[tensor], self.zero_points.get(tensor, 0), factors)
 
 
 def parts(name: str | None) -> list[str]:
@@ -87,12 +363,12 @@ def names_for(
 
 
 def from_sidecar(loadable: str | os.PathLike[str]) -> Names:
-    """The layer file ``LOADABLE.layers.json`` that :mod:`nvdla.builder` writes; nothing where there is none."""
+    """The layer file ``LOADABLE.layers.json`` that :mod:`nvdla.compiler.builder` writes; nothing where there is
+    none."""
     if not Path(f"{os.fspath(loadable)}.layers.json").exists():
         return Names()
-    from nvdla.program import sidecar
 
-    data = sidecar.load(os.fspath(loadable))
+    data = load(os.fspath(loadable))
     if data is None:
         return Names()
     found = data.get("tensors")
@@ -107,8 +383,63 @@ def from_sidecar(loadable: str | os.PathLike[str]) -> Names:
         for name, each in tensors.items()
         if isinstance(each, dict) and each.get("zero_point")
     }
-    preprocessing, pixels = data.get("preprocessing") or None, data.get("pixels") or None
-    return Names(sidecar.layers(data), scales, preprocessing, pixels, points)
+    where = f"layer file of {loadable}"
+    shapes = {
+        str(name): tuple(each["shape"])
+        for name, each in tensors.items()
+        if isinstance(each, dict) and _is_cube(each.get("shape"))
+    }
+    factors = {
+        str(name): _factors(each, f"{where}: factors of {name}", shapes.get(name))
+        for name, each in _mapping(data.get("factors"), f"{where}: factors").items()
+    }
+    places = {
+        key: place_of(each, shapes, f"{where}, operation {key[0]}/{key[1]}")
+        for key, each in operations(data, "writes").items()
+    }
+    shared = {
+        key: [place_of(each, shapes, f"{where}, operation {key[0]}/{key[1]}") for each in _listed(found, where)]
+        for key, found in operations(data, "also").items()
+    }
+    values = {
+        key: {
+            str(name): value_of(each, f"{where}: {key}: {name}")
+            for name, each in _mapping(data.get(key), f"{where}: {key}").items()
+        }
+        for key in ("model", "inputs")
+    }
+    return Names(
+        layers(data),
+        scales,
+        data.get("preprocessing") or None,
+        data.get("pixels") or None,
+        points,
+        factors,
+        shapes,
+        places,
+        shared,
+        values["model"],
+        {name: each for name, each in values["inputs"].items() if each is not None},
+    )
+
+
+def _listed(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise FormatError(f"{where}: also: must be a list")
+    return value
+
+
+def _is_cube(shape: Any) -> bool:
+    whole = isinstance(shape, list) and all(type(size) is int and 0 < size < 1 << 24 for size in shape)
+    return whole and len(shape) == 3
+
+
+def _factors(values: Any, what: str, shape: Cube | None) -> np.ndarray:
+    if not isinstance(values, list) or not all(map(is_scale, values)):
+        raise FormatError(f"{what}: must be a list of positive numbers")
+    if shape is not None and len(values) != shape[0]:
+        raise FormatError(f"{what}: {len(values)} numbers: must be {shape[0]}, one per channel")
+    return np.array(values, np.float64)
 
 
 def from_yaml(path: str | os.PathLike[str]) -> Names:
@@ -135,10 +466,10 @@ def from_calibration(path: str | os.PathLike[str]) -> Names:
 
 
 def read_calibration(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
-    """The entries of a calibration table as they stand. Raises FormatError when it is none."""
+    """Return the entries of a calibration table, unchanged. Raises FormatError for other files."""
     name = os.fspath(path)
     try:
-        document = json.loads(read_file(path, MAX_FILE, "calibration table"))
+        document = parse_json(read_file(path, MAX_FILE, "calibration table"))
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{name}: not JSON: {error}") from None
     if not isinstance(document, dict) or not all(isinstance(entry, dict) for entry in document.values()):
@@ -148,7 +479,7 @@ def read_calibration(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
 
 def _zero_point(value: Any, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not -128 <= value <= 127:
-        raise FormatError(f"{what}: zero point {shortened(value)} must be a whole number -128 .. 127")
+        raise FormatError(f"{what}: zero point: must be a whole number -128 .. 127, got {shortened(value)}")
     return value
 
 
@@ -168,13 +499,13 @@ def _mapping(value: Any, where: str) -> dict[Any, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise FormatError(f"{where} must be a mapping, not {type(value).__name__}")
+        raise FormatError(f"{where}: must be a mapping, got {type(value).__name__}")
     return value
 
 
 def _scale(value: Any, where: str) -> float:
     if not is_scale(value):
-        raise FormatError(f"{where}: scale is {shortened(value)}, must be a positive number")
+        raise FormatError(f"{where}: scale: must be a positive number, got {shortened(value)}")
     return float(value)
 
 
@@ -182,3 +513,93 @@ def is_scale(value: Any) -> bool:
     """True for a positive number that a float holds."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return number and 0 < value <= sys.float_info.max
+
+
+FORMAT, VERSION = "nvdla-layers", 1
+SUFFIX = ".layers.json"
+
+
+def path_of(loadable: str | Path) -> Path:
+    """Return the path of a loadable's layer file."""
+    return Path(str(loadable) + SUFFIX)
+
+
+def load(loadable: str | Path) -> dict[str, Any] | None:
+    """The sidecar of a loadable, None where there is none. Raises FormatError when it is not one."""
+    path = path_of(loadable)
+    if not path.is_file():  # the user did not name it, so do not wait for a pipe
+        return None
+    try:
+        data = parse_json(read_file(path, MAX_FILE, "layer file"))
+    except (ValueError, RecursionError) as reason:
+        raise FormatError(f"{path}: not JSON: {reason}") from None
+    if not isinstance(data, dict) or data.get("format") != FORMAT or not isinstance(data.get("tasks"), list):
+        raise FormatError(f"{path}: not a layer file: must have format {FORMAT!r} and a list of tasks")
+    if data.get("version") != VERSION:
+        raise FormatError(f"{path}: layer file version: must be {VERSION}, got {data.get('version')!r}")
+    return data
+
+
+def layers(data: dict[str, Any]) -> dict[tuple[int, int], str]:
+    """(task, operation) -> layer, from a sidecar."""
+    return {key: str(layer) for key, layer in operations(data, "layer", needed=True).items()}
+
+
+def operations(data: dict[str, Any], entry: str, needed: bool = False) -> dict[tuple[int, int], Any]:
+    """(task, operation) -> what the sidecar states of it under ``entry``. Raises FormatError for what is none, and
+    where an operation lacks a ``needed`` entry."""
+    found: dict[tuple[int, int], Any] = {}
+    for task in data["tasks"]:
+        try:
+            for operation in task["operations"]:
+                if needed or entry in operation:
+                    found[int(task["task"]), int(operation["index"])] = operation[entry]
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise FormatError("layer file: a task needs its number and operations with index and layer") from None
+    return found
+
+
+def builders_choices(loadable: str | Path) -> dict[str, dict[str, Any]]:
+    """Return the candidates that the builder evaluated for each convolution ("TASK/OPERATION"), from the layer file:
+    ``level``, ``memory``, ``forms``, ``taken`` (None where it had no choice), ``search``, ``groups`` (None, or for a
+    layer of groups how many one convolution takes). Empty without a layer file. Raises FormatError for another file.
+    """
+    kept = (load(loadable) or {}).get("weighed")
+    if kept is None:
+        return {}
+    try:
+        memory, search = _memory(kept["memory"]), kept["search"] and _search(kept["search"])
+        common = {"level": int(kept["level"]), "memory": memory, "search": search}
+        rows = [
+            (list(map(str, layer["operations"])), int(layer["taken"]), list(map(_form, layer["forms"])))
+            for layer in kept["layers"]
+        ]
+        groups = {label: _groups(layer) for layer in kept.get("groups", ()) for label in map(str, layer["operations"])}
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise FormatError(f"{path_of(loadable)}: evaluated candidates: {error!r} is wrong or missing") from None
+    found = dict.fromkeys(groups, common | {"taken": None, "forms": []})
+    found |= {label: common | {"taken": taken, "forms": forms} for labels, taken, forms in rows for label in labels}
+    return {label: each | {"groups": groups.get(label)} for label, each in found.items()}
+
+
+def _groups(found: Any) -> dict[str, Any]:
+    names = "groups", "convolutions", "cycles"
+    forms = [{name: int(form[name]) for name in names} for form in found["forms"]]
+    return {"groups": int(found["groups"]), "taken": int(found["taken"]), "forms": forms}
+
+
+def _memory(found: Any) -> dict[str, Any]:
+    rate = found["bytes_per_cycle"]
+    rate = None if rate is None else float(rate)
+    return {"latency": int(found["latency"]), "bytes_per_cycle": rate, "shared": bool(found["shared"])}
+
+
+def _search(found: Any) -> dict[str, Any]:
+    numbers = {name: int(found[name]) for name in ("steps", "cycles_before", "cycles")}
+    return {"complete": bool(found["complete"]), **numbers}
+
+
+def _form(found: Any) -> dict[str, Any]:
+    numbers = {name: int(found[name]) for name in ("parts", "data_banks", "weight_banks", "cycles")}
+    flags = {"keeps_weights": bool(found["keeps_weights"]), "compressed": bool(found.get("compressed", False))}
+    return {"form": str(found["form"]), **flags, **numbers}

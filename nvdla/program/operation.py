@@ -1,22 +1,118 @@
-"""One operation of a loadable, as everybody who does not run it sees it."""
+"""Operations of a program: keys, dependencies, names of their settings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from nvdla.descriptors.enums import DataFormat, Event, MemType, OpType
-from nvdla.descriptors.meaning import precisions_of, reads_operands
-from nvdla.descriptors.task import DlaOperation, DlaTask, EmuOperation, EmuTask
+from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import printable
-from nvdla.hardware.configuration import Configuration
-from nvdla.notebook import table
+from nvdla.loadable.descriptors.enums import (
+    Activation,
+    ConvMode,
+    DataFormat,
+    Event,
+    MemType,
+    OpType,
+    PoolMode,
+    RubikMode,
+    SdpAlu,
+    SdpMode,
+    SdpType,
+)
+from nvdla.loadable.descriptors.meaning import precisions_of, reads_operands
+from nvdla.loadable.descriptors.task import DlaOperation, DlaTask, EmuOperation, EmuTask
 from nvdla.precision import Precision
 from nvdla.program.accesses import STAGES, Access, AccessFinder, Shape
-from nvdla.program.words import describe
-from nvdla.rounding import ceil_div
+from nvdla.util.escaping import table
+from nvdla.util.rounding import ceil_div
+
+
+def _convolution(operation: DlaOperation) -> str:
+    op, surface = operation.op, operation.surface
+    kernels = surface.dst_data.channel
+    words = [
+        f"{kernels} kernels {op.kernel_width_csc}x{op.kernel_height_csc}x{op.kernel_channel_csc}",
+        f"stride {op.conv_stride_x},{op.conv_stride_y}",
+    ]
+    padding = (op.pad_x_left, op.pad_x_right, op.pad_y_top, op.pad_y_bottom)
+    if any(padding):
+        words.append("pad left,right,top,bottom " + ",".join(map(str, padding)))
+    if (op.dilation_x, op.dilation_y) != (1, 1):
+        words.append(f"dilation {op.dilation_x},{op.dilation_y}")
+    if op.conv_mode == ConvMode.WINOGRAD:
+        words.append("winograd")
+    if op.data_format != DataFormat.FEATURE:
+        words.append(f"image {DataFormat(op.data_format).name}")
+    words += [name for name in ("data_reuse", "weight_reuse", "weight_format") if getattr(op, name)]
+    return ", ".join(words).replace("weight_format", "compressed weights").replace("_", " ")
+
+
+def _sdp(operation: DlaOperation) -> str:
+    op = operation.op
+    stages = [_sdp_stage(name, getattr(op, f"{name}_op")) for name in ("x1", "x2", "y")]
+    convert = op.out_cvt
+    if convert.enable or convert.scale not in (0, 1) or convert.truncate:
+        stages.append(f"out (x - {convert.offset}) * {convert.scale} >> {convert.truncate}")
+    return "; ".join(stage for stage in stages if stage) or "copy"
+
+
+def _sdp_stage(name: str, stage: Any) -> str:
+    if not stage.enable:
+        return ""
+    words = {
+        SdpType.MUL: ["mul"],
+        SdpType.ADD: [SdpAlu(stage.alu_type).name.lower()],
+        SdpType.BOTH: [SdpAlu(stage.alu_type).name.lower(), "mul"],
+    }.get(stage.type, [])
+    if words:
+        words.append(SdpMode(stage.mode).name.lower().replace("_", " "))
+    if stage.act != Activation.NONE:
+        words.append(Activation(stage.act).name.lower())
+    return f"{name.upper()} {' '.join(words)}" if words else ""
+
+
+def _pdp(operation: DlaOperation) -> str:
+    op = operation.op
+    padding = (op.pad_left, op.pad_right, op.pad_top, op.pad_bottom)
+    text = f"{PoolMode(op.pool_mode).name.lower()} {op.pool_width + 1}x{op.pool_height + 1}"
+    text += f", stride {op.stride_x},{op.stride_y}"
+    if any(padding):
+        text += ", pad left,right,top,bottom " + ",".join(map(str, padding))
+    return text + (f", width split in {op.split_num}" if op.split_num > 1 else "")
+
+
+def _cdp(operation: DlaOperation) -> str:
+    return f"normalise over {operation.op.local_size} channels"
+
+
+def _rubik(operation: DlaOperation) -> str:
+    op = operation.op
+    return f"{RubikMode(op.mode).name.lower()}, stride {op.stride_x},{op.stride_y}"
+
+
+def _bdma(operation: DlaOperation) -> str:
+    return f"{operation.surface.num_transfers} transfers"
+
+
+DESCRIBE: dict[OpType, Callable[[DlaOperation], str]] = {
+    OpType.BDMA: _bdma,
+    OpType.CONV: _convolution,
+    OpType.SDP: _sdp,
+    OpType.PDP: _pdp,
+    OpType.CDP: _cdp,
+    OpType.RUBIK: _rubik,
+}
+
+
+def describe(operation: DlaOperation | EmuOperation) -> str:
+    """An operation in words: "20 kernels 5 x 5 x 1, stride 1,1"."""
+    if isinstance(operation, EmuOperation):
+        return operation.op_type.name.lower()
+    return DESCRIBE[operation.op_type](operation)
+
 
 #: (task, region of interest, index in the operation list)
 Key = tuple[int, int, int]
@@ -34,7 +130,7 @@ class Dependency:
 
 
 class Keyed:
-    """What belongs to one operation of one region of interest: ``key`` is (task, region of interest, index)."""
+    """Structures of one operation of one region of interest: ``key`` is (task, region of interest, index)."""
 
     key: Key
 
@@ -110,7 +206,7 @@ class Operation(Keyed):
 
     @property
     def op(self) -> Any:
-        """ConvOp, SdpOp ... (:mod:`nvdla.descriptors`)."""
+        """ConvOp, SdpOp ... (:mod:`nvdla.loadable.descriptors`)."""
         return self.descriptors.op
 
     @property
@@ -156,7 +252,7 @@ class Operation(Keyed):
 
     @property
     def precisions(self) -> tuple[Precision, Precision] | None:
-        """Of what it reads and of what it writes; None for BDMA and CPU operations."""
+        """Precisions of its input and output; None for BDMA and CPU operations."""
         return None if self.type is None else precisions_of(self.type, self.op)
 
     @property
@@ -167,7 +263,7 @@ class Operation(Keyed):
         if self.precisions is None:
             return None
         source, destination = self.precisions
-        return source.title if source == destination else f"{source.title} -> {destination.title}"
+        return str(source) if source == destination else f"{source} -> {destination}"
 
     def element_bytes(self, cube: str) -> int:
         """Bytes of an element of ``src_data`` or ``dst_data``; 1 for BDMA, and for a precision that does not exist."""
@@ -216,7 +312,7 @@ class Operation(Keyed):
 
     @property
     def gives_on_the_fly(self) -> bool:
-        """Its result goes to the engine behind it, not to memory; that of a convolution always does."""
+        """Its result goes to the next engine, not to memory; that of a convolution always does."""
         return self.type == OpType.CONV or self._flies("dst_data")
 
     def _flies(self, name: str) -> bool:
@@ -225,17 +321,17 @@ class Operation(Keyed):
 
     @cached_property
     def accesses(self) -> tuple[Access, ...]:
-        """What it reads and writes in memory."""
+        """Memory accesses of the operation."""
         return self.finder.of(self.decoded, self.descriptors)
 
     @property
     def reads(self) -> list[Access]:
-        """What it reads from memory."""
+        """Reads from memory."""
         return [access for access in self.accesses if not access.writes]
 
     @property
     def writes(self) -> list[Access]:
-        """What it writes to memory."""
+        """Writes to memory."""
         return [access for access in self.accesses if access.writes]
 
     # ---- order
@@ -247,7 +343,7 @@ class Operation(Keyed):
 
     @cached_property
     def dependencies(self) -> tuple[Dependency, ...]:
-        """Who waits for this operation, in the order in which the firmware tells them."""
+        """Operations that wait for this one, in the order in which the firmware notifies them."""
         return () if self.type is None else tuple(self._dependencies())
 
     def _dependencies(self) -> Iterator[Dependency]:

@@ -1,33 +1,289 @@
-"""What a loadable says, decoded once.
+"""Decoded view of a loadable: operations, on-the-fly links, choice of the configuration.
 
     program = Program.of(nvdla.load("lenet.nvdla"))
     for operation in program.operations:
         print(operation.label, operation.what, [access.role for access in operation.reads])
 
-Whoever wants to know what an operation reads and writes, in which precision, behind whom, and on which configuration,
-asks here. Nothing is run, and no kernel is loaded.
+All packages that need an operation's memory accesses, precision, on-the-fly links or configuration use this view.
+It runs nothing, and loads no kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
-from nvdla.argument_kinds import by_annotations
-from nvdla.descriptors.abi import Abi
-from nvdla.descriptors.detect import detect
-from nvdla.descriptors.enums import OpType
-from nvdla.descriptors.task import DlaTask, EmuTask, decode_tasks
-from nvdla.errors import DescriptorError, NvdlaError
-from nvdla.hardware.configuration import Configuration, configuration
+from nvdla.emulator.hardware.configuration import (
+    FEATURES,
+    Configuration,
+    configuration,
+    configurations,
+    configurations_with,
+)
+from nvdla.emulator.memory.surfaces import FEATURE_ATOMS
+from nvdla.errors import ConfigError, DescriptorError, NvdlaError
 from nvdla.limits import Limits
-from nvdla.loadable.enums import Interface
+from nvdla.loadable.descriptors.abi import Abi
+from nvdla.loadable.descriptors.detect import detect
+from nvdla.loadable.descriptors.enums import ConvMode, MemType, OpType, WeightFormat
+from nvdla.loadable.descriptors.enums import DataFormat as InputFormat
+from nvdla.loadable.descriptors.meaning import precisions_of
+from nvdla.loadable.descriptors.task import DlaOperation, DlaTask, EmuTask, decode_tasks
+from nvdla.loadable.enums import Interface, MemoryDomain, PixelFormat
 from nvdla.loadable.model import Loadable
+from nvdla.precision import Precision
 from nvdla.program.accesses import AccessFinder
-from nvdla.program.choice import choose_configuration
-from nvdla.program.handover import by_task, chains, queue_places, takers
 from nvdla.program.operation import Key, Operation
+from nvdla.util.arguments import by_annotations
+from nvdla.util.rounding import ceil_div
+
+#: engine -> the next engine, which can take its results on the fly
+BEHIND = {OpType.CONV: OpType.SDP, OpType.SDP: OpType.PDP}
+
+
+def queue_places(task: DlaTask) -> dict[tuple[int, int], int]:
+    """(ROI, operation) -> place in the queue of its engine.
+
+    A queue begins with op_head of its type and goes on with ``consumers[own type]``; an operation is served for every
+    region of interest before the next (kmd/firmware/scheduler.c dla_dequeue_operation). A queue that comes back to an
+    operation, or leads out of the list, ends there.
+    """
+    places: dict[tuple[int, int], int] = {}
+    seen: set[int] = set()
+    count, rois = task.network.num_operations, task.network.num_rois
+    for op_type, head in enumerate(task.network.op_head):
+        index, place = head, 0
+        while 0 <= index < count and index not in seen:
+            seen.add(index)
+            for roi in range(rois):
+                places[roi, index] = place
+                place += 1
+            index = task.dependencies[index].consumers[op_type].index
+    return places
+
+
+def by_task(operations: Sequence[Operation]) -> dict[int, list[Operation]]:
+    """The operations of each task, in the order given."""
+    found: dict[int, list[Operation]] = {}
+    for operation in operations:
+        found.setdefault(operation.task, []).append(operation)
+    return found
+
+
+def takers(operations: Sequence[Operation]) -> dict[Key, Operation]:
+    """Return the operation that takes an operation's result on the fly.
+
+    The hardware pairs what comes next in the queues: the first SDP that takes its input on the fly works for the first
+    convolution, and so on; likewise PDP and SDP.
+    """
+    found: dict[Key, Operation] = {}
+    for task in by_task(operations).values():
+        mine = sorted((each for each in task if each.queue >= 0), key=lambda each: each.queue)
+        for first, second in BEHIND.items():
+            giving = [each for each in mine if each.type == first and each.gives_on_the_fly]
+            taking = [each for each in mine if each.type == second and each.takes_on_the_fly]
+            found |= {giver.key: taker for giver, taker in zip(giving, taking, strict=False)}
+    return found
+
+
+def chains(operations: Sequence[Operation]) -> list[list[Operation]]:
+    """Operations that work together on the fly (convolution, SDP, PDP), in the order of their first one; an operation
+    that works alone is a chain of one."""
+    behind = takers(operations)
+    led = {each.key for each in behind.values()}
+    found = []
+    for operation in operations:
+        if operation.key in led:
+            continue
+        chain = [operation]
+        while chain[-1].key in behind:
+            chain.append(behind[chain[-1].key])
+        found.append(chain)
+    return found
+
+
+# NVIDIA's compiler knows these; the others must fit a file in ways that these do not to be chosen.
+PREFERRED = ("nv_small", "nv_full", "nv_large")
+
+
+@dataclass
+class Needs:
+    """Requirements of a loadable on the hardware; each comes with its reason."""
+
+    atom: int | None = None
+    atom_reason: str = ""
+    precisions: set[str] = field(default_factory=set)
+    features: dict[str, str] = field(default_factory=dict)
+    weights: dict[int, str] = field(default_factory=dict)  # sizes of weights, not all of which nv_full can fetch
+    slices: list[tuple[int, int]] = field(default_factory=list)  # (atoms of a line of all channels, entry_per_slice)
+
+
+def check_atoms(loadable: Loadable, config: Configuration) -> None:
+    """Raise ConfigError when a bound tensor's atoms are not those of the configuration's memory.
+
+    Only FEATURE_X8 is believed: NVIDIA's driver regression writes FEATURE for atoms of 8 bytes too.
+    """
+    for memory in (*loadable.inputs, *loadable.outputs):
+        tensor = loadable.tensor(memory.tensor_desc_id)
+        atom = FEATURE_ATOMS[PixelFormat.FEATURE_X8]
+        if tensor.pixel_format == PixelFormat.FEATURE_X8 and config.memory_atom != atom:
+            able = ", ".join(configurations_with(memory_atom=atom))
+            raise ConfigError(
+                f"tensor {tensor.name} is in atoms of {atom} bytes ({tensor.pixel_format.name}), but {config.name} "
+                f"has atoms of {config.memory_atom}: the loadable was compiled for another configuration, one of {able}"
+            )
+
+
+@by_annotations
+def choose_configuration(loadable: Loadable, tasks: Mapping[int, DlaTask | EmuTask]) -> tuple[Configuration, str]:
+    """The configuration and, in one line, why. ``tasks`` as from :func:`nvdla.loadable.descriptors.decode_tasks`.
+
+    When none has all that the file needs (a compiler's mistake), it is the one whose atoms fit; and when the
+    convolutions were laid out for the convolution buffer of one that lacks something (NVIDIA's compiler emits Rubik for
+    nv_large), it is that one. The reason says so, and the checks of the operations then refuse what it lacks.
+    """
+    needs = _needs(loadable, tasks)
+    known = list(configurations().values())
+    fitting = [each for each in known if not _missing(each, needs)]
+    if not fitting:
+        nearest = min(known, key=lambda each: (needs.atom not in (None, each.memory_atom), _preference(each)))
+        return nearest, f"{_describe(needs)}; no configuration has all of this"
+    fitting.sort(key=lambda each: (-_entry_matches(each, needs), _preference(each)))
+    chosen = fitting[0]
+    meant = max(known, key=lambda each: (_entry_matches(each, needs), -_preference(each)))
+    if _entry_matches(meant, needs) > _entry_matches(chosen, needs) and meant.memory_atom == chosen.memory_atom:
+        lacks = ", ".join(FEATURES[feature] for feature in needs.features if not meant.has(feature))
+        if lacks:
+            return meant, (
+                f"{_describe(needs)}, CBUF entries of {meant.cbuf_entry_bytes} bytes ({chosen.name} would have "
+                f"{chosen.cbuf_entry_bytes}); {meant.name} has no {lacks}"
+            )
+    others = [each.name for each in fitting[1:] if each.name in PREFERRED]
+    reason = _describe(needs)
+    if others and _entry_matches(chosen, needs) > max(_entry_matches(each, needs) for each in fitting[1:]):
+        reason += f", CBUF entries of {_entry_bytes(chosen)} bytes ({', '.join(others)} would have others)"
+    elif others:
+        reason += f"; {', '.join(others)} would compute the same"
+    return chosen, reason
+
+
+def _needs(loadable: Loadable, tasks: Mapping[int, DlaTask | EmuTask]) -> Needs:
+    needs = Needs()
+    for memory in (*loadable.inputs, *loadable.outputs):
+        tensor = loadable.tensor(memory.tensor_desc_id)
+        if tensor.pixel_format in FEATURE_ATOMS and needs.atom is None:
+            needs.atom = FEATURE_ATOMS[tensor.pixel_format]
+            needs.atom_reason = f"tensor {tensor.name} is {tensor.pixel_format.name}"
+    if any(memory.domain == MemoryDomain.SRAM for memory in loadable.memories):
+        needs.features["cvsram"] = "a memory is in CVSRAM"
+    for task in tasks.values():
+        if isinstance(task, DlaTask):
+            for operation in task.operations():
+                _look_at_lines(task.task.id, operation, needs)
+                _look_at(task.task.id, operation, needs)
+    return needs
+
+
+def _look_at(task: int, operation: DlaOperation, needs: Needs) -> None:
+    where = f"operation {task}/{operation.index}"
+    for precision in _precisions(operation):
+        if precision.known:
+            needs.precisions.add(str(precision))
+    for feature, what in _features(operation):
+        needs.features.setdefault(feature, f"{where} {what}")
+    if operation.op_type == OpType.CONV:
+        size = operation.surface.weight_data.size
+        needs.weights.setdefault(size, f"{where} has weights of {size} bytes")
+    if operation.op_type == OpType.CONV and operation.op.data_format == InputFormat.FEATURE:
+        src = operation.surface.src_data
+        if needs.atom and src.width and operation.op.in_precision == operation.op.out_precision:
+            channels = src.channel * (1 if operation.op.in_precision == 0 else 2)
+            needs.slices.append((src.width * ceil_div(channels, needs.atom), operation.op.entry_per_slice))
+
+
+def _look_at_lines(task: int, operation: DlaOperation, needs: Needs) -> None:
+    """Lines of feature data too close together for large atoms are made of small ones, regardless of the tensor."""
+    if operation.op_type == OpType.CONV and operation.op.data_format != InputFormat.FEATURE:
+        return
+    small, large = FEATURE_ATOMS[PixelFormat.FEATURE_X8], FEATURE_ATOMS[PixelFormat.FEATURE]
+    for cube in (getattr(operation.surface, name, None) for name in ("src_data", "dst_data")):
+        if needs.atom != large or cube is None or cube.type == MemType.HW or cube.height < 2:
+            continue
+        if cube.width * small <= cube.line_stride < cube.width * large:
+            needs.atom = small
+            needs.atom_reason = (
+                f"operation {task}/{operation.index} has lines of {cube.width} atoms {cube.line_stride} bytes long"
+            )
+
+
+def _precisions(operation: DlaOperation) -> Iterable[Precision]:
+    """Those that it computes in: Rubik only moves elements."""
+    return () if operation.op_type == OpType.RUBIK else precisions_of(operation.op_type, operation.op) or ()
+
+
+def _features(operation: DlaOperation) -> Iterator[tuple[str, str]]:
+    """(attribute of the configuration that must be true, what says so) of one operation."""
+    op, op_type = operation.op, operation.op_type
+    if op_type in (OpType.BDMA, OpType.RUBIK):
+        yield op_type.name.lower(), f"is a {op_type.name} operation"
+    if op_type == OpType.CONV:
+        if op.conv_mode == ConvMode.WINOGRAD:
+            yield "winograd", "is a Winograd convolution"
+        if op.weight_format == WeightFormat.COMPRESSED:
+            yield "weight_compression", "has compressed weights"
+        if op.batch > 1:
+            yield "batch", f"has hardware batch {op.batch}"
+    if op_type == OpType.SDP:
+        if op.y_op.enable:
+            yield "sdp_ew_throughput", "uses the SDP's Y stage"
+        if op.lut_index >= 0:
+            yield "sdp_lut", "uses the SDP's lookup tables"
+    if any(cube.type == MemType.CV and cube.address != -1 for cube in _cubes(operation.surface)):
+        yield "cvsram", "has a surface in CVSRAM"
+
+
+def _cubes(surface: Any) -> Iterator[Any]:
+    return (getattr(surface, name) for name, *_ in surface._fields_ if name.endswith("_data"))
+
+
+def _missing(config: Configuration, needs: Needs) -> bool:
+    return (
+        (needs.atom is not None and config.memory_atom != needs.atom)
+        or not needs.precisions <= set(config.precisions)
+        or not all(getattr(config, feature) for feature in needs.features)
+        or any(size % config.weight_alignment for size in needs.weights)
+    )
+
+
+def _describe(needs: Needs) -> str:
+    parts = []
+    if needs.atom:
+        parts.append(f"atoms of {needs.atom} bytes ({needs.atom_reason})")
+    if needs.precisions:
+        parts.append(" and ".join(sorted(needs.precisions)))
+    parts += needs.features.values()
+    strict = max(configurations().values(), key=lambda each: each.weight_alignment)
+    odd = [text for size, text in needs.weights.items() if size % strict.weight_alignment]
+    if odd and needs.atom != FEATURE_ATOMS[PixelFormat.FEATURE_X8]:  # of 8 bytes: not nv_full anyway
+        parts.append(f"{odd[0]}, not a multiple of {strict.weight_alignment} as {strict.name} wants")
+    return ", ".join(parts) or "nothing that tells configurations apart"
+
+
+def _entry_bytes(config: Configuration) -> int:
+    return config.cbuf_entry_bytes
+
+
+def _entry_matches(config: Configuration, needs: Needs) -> int:
+    """Return how many convolutions have the entries per slice that the configuration's convolution buffer needs."""
+    size = _entry_bytes(config)
+    return sum(entries == ceil_div(atoms * (needs.atom or 0), size) for atoms, entries in needs.slices)
+
+
+def _preference(config: Configuration) -> int:
+    return PREFERRED.index(config.name) if config.name in PREFERRED else len(PREFERRED)
+
 
 Tasks = Mapping[int, DlaTask | EmuTask]
 CHOSEN = "chosen by the caller"
@@ -81,7 +337,7 @@ class Program:
 
     @cached_property
     def operations(self) -> list[Operation]:
-        """All operations: tasks in the order in which they are submitted, then as they stand in the lists.
+        """All operations: tasks in the order in which they are submitted, then in the order of the lists.
 
         Those of an unknown type are left out.
         """
@@ -133,7 +389,7 @@ class Program:
 
     @cached_property
     def takers(self) -> dict[Key, Operation]:
-        """Who takes an operation's result on the fly."""
+        """Return the operation that takes an operation's result on the fly."""
         return takers(self.hardware_operations)
 
     @cached_property

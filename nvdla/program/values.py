@@ -1,4 +1,4 @@
-"""Values: what an operation (or the file, or the application) puts into memory, and who reads it.
+"""Values of a loadable's tensors and constants.
 
 A value is one result at one place for as long as it lives, so that memory which is used again holds one value after
 the other. They are found by going through the operations in the order in which they run: a write makes a value, a read
@@ -10,12 +10,18 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
+
+from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import DescriptorError
+from nvdla.loadable.descriptors.abi import Abi
 from nvdla.loadable.enums import MemoryFlags
 from nvdla.loadable.model import Loadable, MemoryEntry
 from nvdla.program.accesses import Access, Shape
 from nvdla.program.operation import Key, Operation
+from nvdla.program.program import Program
 
 MAX_WORK = 1 << 22
 KINDS = ("input", "output", "constant", "intermediate", "unset")
@@ -23,10 +29,10 @@ KINDS = ("input", "output", "constant", "intermediate", "unset")
 
 @dataclass
 class Value:
-    """``pieces`` of ``memory`` (first byte, byte behind the last), written by ``writer`` (None: there before the run).
+    """``pieces`` of ``memory`` (first byte, byte after the last), written by ``writer`` (None: there before the run).
 
     ``kind``: "input" and "output" are bound memories, "constant" comes from the file, "intermediate" is between
-    operations, "unset" is read though nobody has written it. ``readers`` in order; ``first`` and ``last``: steps of
+    operations, "unset" is read before any write. ``readers`` in order; ``first`` and ``last``: steps of
     its first write and last read (a step is an operation, or a chain of them on the fly); -1 = before the first, the
     number of steps = after the last. ``damaged_by``: operations that overwrite part of it before its last read;
     ``covered``: (step, bytes) of it that a later value takes.
@@ -56,7 +62,7 @@ class Value:
 
     @property
     def end(self) -> int:
-        """The byte behind the last in its memory."""
+        """The byte after the last in its memory."""
         return self.pieces[-1][1]
 
     @property
@@ -71,7 +77,7 @@ class Value:
 
 
 class _Ledger:
-    """Who wrote which bytes of one memory last: segments in ascending order, without overlap."""
+    """Last writers of the bytes of one memory: segments in ascending order, without overlap."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -84,7 +90,7 @@ class _Ledger:
         return [each for each in self._segments[first:last] if each[1] > start and each[0] < end]
 
     def gaps(self, start: int, end: int) -> list[tuple[int, int]]:
-        """What of the range nobody has written."""
+        """Return the parts of a range that no operation has written."""
         found, reached = [], start
         for low, high, _ in self.at(start, end):
             if low > reached:
@@ -121,9 +127,7 @@ class _Tracer:
         """Files can be made whose surfaces cut each other into ever smaller pieces."""
         self.work += amount
         if self.work > MAX_WORK:
-            raise DescriptorError(
-                "the operations' surfaces cut each other into more pieces than can be followed; no compiler does that"
-            )
+            raise DescriptorError("surfaces of operations overlap in too many pieces")
 
     def read(self, access: Access, node: Operation, step: int) -> None:
         ledger = self.ledgers[access.memory]
@@ -140,7 +144,7 @@ class _Tracer:
             value.last = max(value.last, step)
 
     def _appear(self, access: Access, gaps: Sequence[tuple[int, int]]) -> None:
-        """Bytes that are read and that no operation has written: from the file, the application, or nobody."""
+        """Bytes that are read and that no operation has written: from the file, from the application, or unset."""
         memory = self.memories[access.memory]
         if memory.is_input:
             kind = "input"
@@ -228,3 +232,38 @@ def values_of(loadable: Loadable, steps: Sequence[Sequence[Operation]]) -> list[
         early = [key for key in dict.fromkeys(value.damaged_by) if places[key] < value.last]
         value.damaged_by = early
     return tracer.values
+
+
+def constant_bytes(loadable: Loadable, subject: Operation, cube: Any) -> np.ndarray | None:
+    """The loaded bytes (uint8) of a data cube, as many as its size says; None where nothing is loaded."""
+    window = subject.finder.window(cube.address)
+    if window is None:
+        return None
+    entry = window[0]
+    start, size = entry.offset + cube.offset, cube.size
+    for begin, blob in loadable.contents(loadable.memory(entry.mem_id)):
+        if begin <= start < begin + blob.length:
+            return np.frombuffer(blob.data, np.uint8)[start - begin : start - begin + size]
+    return None
+
+
+@dataclass(frozen=True)
+class OfProgram:
+    """Something said of a program."""
+
+    program: Program
+
+    @property
+    def loadable(self) -> Loadable:
+        """The loadable that is looked at."""
+        return self.program.loadable
+
+    @property
+    def config(self) -> Configuration:
+        """The configuration that it is looked at for."""
+        return self.program.config
+
+    @property
+    def abi(self) -> Abi:
+        """The ABI of its descriptors."""
+        return self.program.abi

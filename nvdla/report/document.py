@@ -1,31 +1,452 @@
-"""What the page knows of one loadable, as plain data; operations, values and tensors are known by their numbers."""
+"""Document of the report: everything that the page shows, as plain data.
+
+The elements go as they are, little-endian, into one block of bytes for all tensors; the page makes pictures and real
+numbers of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import contextlib
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from nvdla.analysis.cycles.document import caveats, cycles_document
 from nvdla.analysis.explain import explanations, sentences
-from nvdla.analysis.memorymap.memory_map import MemoryMap
+from nvdla.analysis.memory import MemoryMap
 from nvdla.analysis.study import Study
-from nvdla.analysis.views.views import describe_tensor, operation_counts
-from nvdla.doctor.examination import Examination
+from nvdla.analysis.views import describe_tensor, operation_counts
+from nvdla.checks.compare.comparison import Observation
+from nvdla.checks.doctor.doctor import DoctorReport, FirstRun, examine
+from nvdla.checks.lint.linter import Order
+from nvdla.emulator.firmware.operation import CsbLog
+from nvdla.emulator.firmware.scheduler import FirmwareTask, Scheduler
+from nvdla.emulator.hardware.machine import Rehearsal
+from nvdla.emulator.hardware.register_file import register_map
+from nvdla.emulator.memory.linker import LinkedLoadable
+from nvdla.errors import NvdlaError
+from nvdla.loadable.descriptors.fields import FieldView, fields
+from nvdla.loadable.descriptors.task import EmuOperation
+from nvdla.loadable.enums import Interface
 from nvdla.program.naming import Names
-from nvdla.program.operation import Key
-from nvdla.report.blocks import blocks
-from nvdla.report.details import FieldTable, ShownWeights
-from nvdla.report.hazards import hazards
-from nvdla.report.pictures import Pictures
-from nvdla.report.registers import register_table, register_writes
-from nvdla.report.run import RunView, run_rows
+from nvdla.program.operation import Key, Operation
+from nvdla.program.parameters import LoadableParameters, Slot
+from nvdla.program.program import Program
+from nvdla.tensors.real import Rank, Units, top
+from nvdla.util.rounding import ceil_div
+
+MAX_CHANNELS = 16
+#: bytes of elements in a page, over all tensors, before they are compressed
+ROOM = 880 << 10
+#: bytes of a single tensor
+MOST = 64 << 10
+BINS = 48
+
+Row = dict[str, Any]
+
+
+class Pictures:
+    """Collects tensors; :meth:`close` fits them into ``room`` bytes. A tensor is known by its number."""
+
+    def __init__(self, room: int = ROOM) -> None:
+        self.rows: list[Row] = []
+        self.arrays: list[np.ndarray] = []  #: the whole tensors, (C, H, W)
+        self._room = room
+
+    def add(self, tensor: np.ndarray, units: Units | None = None, what: str = "") -> int:
+        """Add a tensor (1, C, H, W) with what its elements stand for, where that is known; returns its number.
+
+        With units per channel (``factors`` is in the row then) range, mean and histogram are those of real numbers.
+        """
+        if units is not None and units.unsigned and tensor.itemsize == 1:
+            tensor, units = tensor.view(np.uint8), replace(units, unsigned=False)
+        zero = units.zero if units is not None and tensor.dtype.kind in "iu" else 0
+        row: Row = {"what": what, "scale": None if units is None else units.scale, "zero": np.asarray(zero).tolist()}
+        row |= figures(tensor, 0 if np.ndim(zero) else int(zero))
+        if units is not None and (units.factors is not None or np.ndim(zero)):
+            ones = np.ones(tensor.shape[1])
+            row["factors"] = (ones if units.factors is None else units.factors).tolist()
+            row |= spread(units.real(tensor).astype(np.float32))
+        self.rows.append(row)
+        self.arrays.append(tensor[0])
+        return len(self.rows) - 1
+
+    def close(self) -> bytes:
+        """The block of elements; the rows get ``offset``, ``shown`` (channels, height, width) and ``stride``."""
+        share = min(max(self._room // max(len(self.arrays), 1), 64), MOST)
+        parts, offset = [], 0
+        for row, array in zip(self.rows, self.arrays, strict=True):
+            shown, stride = thinned(array, share)
+            data = shown.astype(shown.dtype.newbyteorder("<"), copy=False).tobytes()
+            row |= {"offset": offset, "shown": list(shown.shape), "stride": stride}
+            parts.append(data)
+            offset += len(data)
+        return b"".join(parts)
+
+
+def thinned(cube: np.ndarray, room: int) -> tuple[np.ndarray, int]:
+    """The first channels of (C, H, W), every ``stride``-th line and column, in ``room`` bytes; and the stride."""
+    channels, height, width = cube.shape
+    limit = max(room // cube.itemsize, 1)
+    if height == width == 1:
+        return np.ascontiguousarray(cube[:limit]), 1
+    channels = min(channels, MAX_CHANNELS)
+    stride = max(math.isqrt(ceil_div(channels * height * width, limit)), 1)
+    while channels * ceil_div(height, stride) * ceil_div(width, stride) > limit:
+        if stride >= max(height, width):
+            channels = limit
+            break
+        stride += 1
+    return np.ascontiguousarray(cube[:channels, ::stride, ::stride]), stride
+
+
+def figures(tensor: np.ndarray, zero: int = 0) -> Row:
+    """Shape, element type, range, shares and histogram of a tensor (1, C, H, W) in which ``zero`` stands for 0."""
+    flat = tensor.reshape(-1)
+    limits = np.iinfo(tensor.dtype) if tensor.dtype.kind in "iu" else np.finfo(tensor.dtype)
+    saturated = int((((flat == limits.min) & (limits.min != zero)) | (flat == limits.max)).sum())
+    dead = (tensor == zero).all(axis=(0, 2, 3))
+    return {
+        "shape": list(tensor.shape[1:]),
+        "dtype": str(tensor.dtype),
+        "zeros": float((flat == zero).mean()) if flat.size else 0.0,
+        "saturated": saturated / max(flat.size, 1),
+        "special": 0 if tensor.dtype.kind in "iu" else int(flat.size - np.isfinite(flat).sum()),
+        "dead": int(dead.sum()),
+        **spread(tensor),
+    }
+
+
+def spread(tensor: np.ndarray) -> Row:
+    """Range, mean and histogram of the finite numbers of a tensor."""
+    flat = tensor.reshape(-1)
+    finite = flat if tensor.dtype.kind in "iu" else flat[np.isfinite(flat)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+    mean = float(finite.mean(dtype=np.float64)) if finite.size else 0.0
+    return {"min": low, "max": high, "mean": mean, "histogram": histogram(finite, low, high)}
+
+
+def histogram(values: np.ndarray, low: float, high: float, bins: int = BINS) -> Row:
+    """Equally wide bins from the least to the greatest value; of integers whole numbers wide."""
+    if not values.size or low == high:
+        return {"low": low, "high": high, "counts": [int(values.size)]}
+    if values.dtype.kind in "iu":
+        width = ceil_div(int(high - low) + 1, bins)
+        places = (values.astype(np.int64) - int(low)) // width
+        counts = np.bincount(places, minlength=1)
+        return {"low": low, "high": low + width * len(counts), "counts": counts.tolist()}
+    counts, _ = np.histogram(values.astype(np.float64), bins, (low, high))
+    return {"low": low, "high": high, "counts": counts.tolist()}
+
+
+_PARTS = re.compile(r"[/._:]+")
+
+
+def blocks(layers: Sequence[str | None]) -> list[str | None]:
+    """The block of each operation, None where it is in none.
+
+    Names are cut at / . _ : after what all of them begin with. Of several layers the first name counts. A block has at
+    least two layers, and is not everything; tiles of one layer are their own block.
+    """
+    firsts = [layer.split("+")[0] if layer else None for layer in layers]
+    words = [_PARTS.split(first) if first else [] for first in firsts]
+    named = [each for each in words if each]
+    if not named:
+        return [None] * len(layers)
+    common = _common(named)
+    heads = ["/".join(each[: common + 1]) if len(each) > common else None for each in words]
+    sizes = Counter(head for head, first in {(head, first) for head, first in zip(heads, firsts, strict=True)} if head)
+    tiles = Counter(first for first in firsts if first)
+    found: list[str | None] = []
+    for head, first in zip(heads, firsts, strict=True):
+        if head and 2 <= sizes[head] < len(set(firsts)):
+            found.append(head)
+        else:
+            found.append(first if first and tiles[first] > 3 else None)
+    return found
+
+
+def _common(named: Sequence[Sequence[str]]) -> int:
+    """Count how many words all names begin with; those of a single layer have none in common with others."""
+    if len({tuple(each) for each in named}) < 2:
+        return 0
+    shortest = min(map(len, named))
+    return next((at for at in range(shortest) if len({each[at] for each in named}) > 1), shortest)
+
+
+#: weights of larger networks are looked at in a part alone
+MAX_ELEMENTS = 1 << 22
+
+
+def structures(operation: Operation) -> list[tuple[str, Any]]:
+    """(name, structure) of all that describes an operation, the operation itself first."""
+    found = operation.descriptors
+    if isinstance(found, EmuOperation):
+        return [("operation", found.op), ("source", found.src), ("destination", found.dst)]
+    parts = [("operation", operation.op), ("surface", operation.surface), ("dependencies", operation.common)]
+    return [*parts, ("lookup table", operation.lut)] if operation.lut is not None else parts
+
+
+class FieldTable:
+    """Fields of operations with every name and explanation said once: ``schemas`` by structure."""
+
+    def __init__(self) -> None:
+        self.schemas: dict[str, list[list[Any]]] = {}
+
+    def rows(self, operation: Operation) -> list[list[Any]]:
+        """[part, schema, [value or [value, meaning], ...]] of each structure; numbers of unused transfers are left
+        out."""
+        found = []
+        for part, structure in structures(operation):
+            shown = [each for each in fields(structure) if not each.reserved and not _is_unused(each, structure)]
+            schema = f"{type(structure).__name__} {len(shown)}"
+            if schema not in self.schemas:
+                self.schemas[schema] = [[each.name, each.type, each.explanation or ""] for each in shown]
+            found.append([part, schema, [_value(each) for each in shown]])
+        return found
+
+
+def _is_unused(field: FieldView, structure: Any) -> bool:
+    """A BDMA operation has room for more transfers than it makes."""
+    if not field.name.startswith("transfers["):
+        return False
+    return int(field.name[10 : field.name.index("]")]) >= structure.num_transfers
+
+
+def _value(field: FieldView) -> Any:
+    return field.value if field.meaning is None else [field.value, field.meaning]
+
+
+class ShownWeights:
+    """Weights and operands of operations, as pictures and figures."""
+
+    def __init__(self, program: Program, pictures: Pictures) -> None:
+        self._pictures = pictures
+        self.problem: str | None = None
+        self._slots: dict[tuple[str, str], Slot] = {}
+        self._known: dict[str, Row | None] = {}
+        try:
+            self._parameters = LoadableParameters(program)
+        except NvdlaError as error:
+            self.problem = str(error)
+            return
+        for slot in self._parameters.slots:
+            for name in (slot.name, *slot.metadata["shared_with"]):
+                owner, _, rest = name.partition(".")[2].partition(".")
+                self._slots[f"{name.partition('.')[0]}.{owner}", rest] = slot
+
+    def of(self, operation: Operation) -> list[Row]:
+        """One row per parameter of the operation: what it is, its figures, the number of its picture."""
+        name = f"task{operation.task}.{operation.engine}{operation.index}"
+        rows = []
+        for rest in ("weights", *(f"{stage}.{kind}" for stage in ("x1", "x2", "y") for kind in ("alu", "mul"))):
+            slot = self._slots.get((name, rest))
+            row = self._row(slot, rest) if slot is not None else None
+            if row is not None:
+                rows.append(row)
+        return rows
+
+    def _row(self, slot: Slot, rest: str) -> Row | None:
+        """Tiles share weights, which are decoded and shown once."""
+        if slot.name not in self._known:
+            self._known[slot.name] = self._made(slot, rest)
+        return self._known[slot.name]
+
+    def _made(self, slot: Slot, rest: str) -> Row | None:
+        try:
+            array = self._parameters.decode(slot)
+        except (NvdlaError, ValueError):  # a file that is cut off, or whose mask is wrong: lint says so
+            return None
+        if not array.size:
+            return None
+        kind = slot.metadata["kind"]
+        row = {"part": rest, "kind": kind, "bytes": slot.length, "shape": list(slot.shape), "layout": slot.layout}
+        row["compressed"] = slot.metadata.get("compressed", False)
+        return row | {"tensor": self._pictures.add(_as_tensor(array), None, f"{rest} {kind}")}
+
+
+def _as_tensor(array: np.ndarray) -> np.ndarray:
+    """Kernels as (1, kernels x channels, rows, columns), vectors as (1, elements, 1, 1)."""
+    if array.ndim == 1:
+        return np.ascontiguousarray(array).reshape(1, -1, 1, 1)
+    _, channels, rows, columns = array.shape
+    if array.size > MAX_ELEMENTS:
+        array = array[: max(MAX_ELEMENTS // (channels * rows * columns), 1)]
+    if rows == columns == 1:
+        return np.ascontiguousarray(array).reshape(1, 1, -1, channels)
+    return np.ascontiguousarray(array).reshape(1, -1, rows, columns)
+
+
+def hazards(study: Study, memory: MemoryMap) -> list[Row]:
+    """``earlier`` (the last user of a value) and ``later`` (who takes its bytes), ``bytes``, and ``kind``:
+
+    "overlap": the value is still needed afterwards; "unordered": nothing makes the later operation wait; "reuse": the
+    dependency graph keeps them apart.
+    """
+    orders = {number: Order(task, study.program.takers) for number, task in study.program.dla_tasks.items()}
+    values = {value.id: value for value in study.values}
+    rows: list[Row] = []
+    pairs = [(row, True) for row in memory.overlaps()] + [(row, False) for row in memory.reuse()]
+    for row, overlaps in pairs:
+        value = values[row["earlier"]]
+        users = [key for key, _ in value.readers] or ([value.writer] if value.writer else [])
+        later = values[row["later"]].writer
+        if later is None or row["in_place"]:
+            continue
+        for user in list(dict.fromkeys(users))[-2:]:
+            if user == later:
+                continue
+            kind = "overlap" if overlaps else "reuse" if _is_ordered(study, orders, user, later) else "unordered"
+            rows.append({"earlier": user, "later": later, "bytes": row["bytes"], "kind": kind})
+    return rows
+
+
+def _is_ordered(study: Study, orders: dict[int, Order], one: Key, other: Key) -> bool:
+    if one[0] != other[0] or one[0] not in orders or one[1] or other[1]:
+        return True  # tasks, and regions of interest, come one after the other
+    return orders[one[0]].is_ordered(one[2], other[2]) or study.step_of[one] == study.step_of[other]
+
+
+#: address of a register, value, how often in a row it was written
+Write = tuple[int, int, int]
+
+
+def register_writes(
+    program: Program, linked: LinkedLoadable | None = None
+) -> tuple[dict[Key, list[Write]], str | None]:
+    """Return the writes of each operation (task, 0, index) in the firmware's order, and why they end early, if so.
+
+    Of several regions of interest the writes of all are together. Writes of one register in a row (lookup tables)
+    are one entry with the last value.
+    """
+    found: dict[Key, list[Write]] = {}
+    loadable, problem = program.loadable, None
+    logs: list[tuple[int, CsbLog]] = []
+    try:
+        linked = linked or LinkedLoadable(loadable)
+        machine = Rehearsal(program.config, linked.space)
+        for number in (each for entry in loadable.submit_order for each in entry.task_ids):
+            if loadable.task(number).interface != Interface.DLA1:
+                continue
+            log: CsbLog = []
+            logs.append((number, log))
+            task = FirmwareTask(linked, loadable.task(number), program.abi, program.config)
+            task.check()
+            Scheduler(machine, log).run(task)
+    except NvdlaError as error:
+        problem = str(error)
+    for number, log in logs:
+        _sort(found, number, log)
+    return found, problem
+
+
+def _sort(found: dict[Key, list[Write]], task: int, log: CsbLog) -> None:
+    """Writes belong to the operation that was last programmed or enabled."""
+    mine: list[Write] | None = None
+    for what, *rest in log:
+        if what in ("program", "enable"):
+            mine = found.setdefault((task, 0, rest[0]), [])
+        elif what != "W":
+            mine = None
+        elif mine is not None:
+            address, value = rest
+            times = mine.pop()[2] + 1 if mine and mine[-1][0] == address else 1
+            mine.append((address, value, times))
+
+
+def register_table(program: Program, writes: dict[Key, list[Write]]) -> list[list[Any]]:
+    """[address, "UNIT.NAME", [[field, high bit, low bit], ...]] of every register that is written."""
+    registers = register_map(program.config.register_map)
+    used = sorted({address for each in writes.values() for address, _, _ in each})
+    rows = []
+    for address in used:
+        register = registers.at(address)
+        rows.append([address, str(register), [[each.name, each.high, each.low] for each in register.fields.values()]])
+    return rows
+
+
+TOP = 5
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A run on one input. ``error``: why there is none. ``inputs`` and ``outputs``: tensors (N, C, H, W) by name."""
+
+    inputs: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
+    outputs: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
+    ranks: dict[str, list[Rank]] = field(default_factory=dict)
+    observations: list[Observation] = field(default_factory=list, repr=False)
+    error: str | None = None
+
+
+def examine_and_run(
+    study: Study,
+    names: Names,
+    inputs: Callable[[Any], list[list[bytes]]] | None,
+    labels: list[str] | None = None,
+) -> tuple[DoctorReport, RunView | None, LinkedLoadable | None]:
+    """Return the doctor's findings, with ``inputs`` its run on the first of them, and the memory image in use.
+
+    Raises FormatError for inputs that do not fit.
+    """
+    recording, linked = FirstRun(), None
+    if inputs is None:
+        with contextlib.suppress(NvdlaError):  # the dry run reports it
+            linked = LinkedLoadable(study.loadable)
+    found = examine(study.program, names=names, inputs=inputs, recording=recording, linked=linked)
+    if inputs is None:
+        return found, None, linked
+    if found.run_error is not None or recording.runtime is None:
+        return found, RunView(error=found.run_error or "no input was given"), None
+    view, linked = _view(recording, labels), recording.runtime._linked
+    linked.reload()
+    linked.reset()  # the firmware counts dependencies down in the descriptors
+    return found, view, linked
+
+
+def _view(recording: FirstRun, labels: list[str] | None) -> RunView:
+    runtime = recording.runtime
+    given = {
+        tensor.name: tensor.layout.unpack(np.frombuffer(surface, np.uint8))
+        for tensor, surface in zip(runtime.inputs, recording.surfaces, strict=True)
+    }
+    outputs = runtime.unpack(recording.outputs)
+    ranks = {name: top(tensor[0], TOP, labels) for name, tensor in outputs.items()}
+    return RunView(given, outputs, ranks, recording.observations)
+
+
+def run_rows(view: RunView, examination: DoctorReport, names: Names, number: dict[Key, int], pictures: Pictures) -> Row:
+    """The run as plain data: tensors by their numbers in ``pictures``. ``wrote``: operation -> its tensor;
+    ``counted``: operation -> what its hardware counters say."""
+    if view.error is not None:
+        return {"error": view.error, "inputs": [], "outputs": [], "wrote": {}, "counted": {}}
+    inputs = [
+        [name, pictures.add(tensor[:1], names.units(name, tensor.dtype), name)] for name, tensor in view.inputs.items()
+    ]
+    outputs = []
+    for name, tensor in view.outputs.items():
+        rows = [[rank.index, rank.value, rank.label] for rank in view.ranks[name]]
+        outputs.append([name, pictures.add(tensor[:1], names.units(name, tensor.dtype), name), rows])
+    wrote = {}
+    for seen in view.observations:
+        if seen.key in number and seen.part.size:
+            wrote[number[seen.key]] = pictures.add(seen.part, seen.units_of_part(names), seen.layer or "")
+    counted = {
+        number[each["task"], 0, each["operation"]]: each["statistics"]
+        for each in examination.tensors
+        if each.get("statistics") and (each["task"], 0, each["operation"]) in number
+    }
+    return {"error": None, "inputs": inputs, "outputs": outputs, "wrote": wrote, "counted": counted}
+
 
 #: larger networks are shown without fields, register writes and weights
 MAX_DETAILED = 2000
 MAX_FINDINGS = 2000
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -40,10 +461,16 @@ class Side:
 
 
 def side_of(
-    study: Study, names: Names, examination: Examination, view: RunView | None, clock: float, room: int
+    study: Study,
+    names: Names,
+    found: DoctorReport,
+    view: RunView | None,
+    clock: float,
+    limit: int,
+    linked: LinkedLoadable | None = None,
 ) -> Side:
-    """The page's data on one loadable. ``clock`` in MHz; ``room``: bytes for elements of tensors."""
-    memory, pictures = MemoryMap.of(study), Pictures(room)
+    """Return the page's data of one loadable; ``clock`` in MHz, ``limit``: bytes for elements of tensors."""
+    memory, pictures = MemoryMap.of(study), Pictures(limit)
     number = {node.key: place for place, node in enumerate(study.operations)}
     document = {
         "title": study.title,
@@ -51,7 +478,7 @@ def side_of(
         "configuration": study.config.name,
         "clock": clock,
         "inputs": [study.loadable.tensor(memory.tensor_desc_id).name for memory in study.loadable.inputs],
-        **_overview(study, clock, examination, memory),
+        **_overview(study, clock, found, memory),
         "operations": _operations(study, number),
         "chains": [[number[node.key] for node in chain] for chain in study.steps],
         "values": _values(study, memory, number),
@@ -61,26 +488,27 @@ def side_of(
         "hazards": [
             row | {"earlier": number[row["earlier"]], "later": number[row["later"]]} for row in hazards(study, memory)
         ],
-        "findings": _findings(examination, number),
+        "findings": _findings(found, number),
         "roof": _roof(study),
         "cycles": study.schedule.cycles,
+        "total": study.schedule.total,
     }
-    document |= _details(study, number, pictures, document["operations"])
-    document["run"] = None if view is None else run_rows(view, examination, names, number, pictures)
+    document |= _details(study, number, pictures, document["operations"], linked)
+    document["run"] = None if view is None else run_rows(view, found, names, number, pictures)
     document["tensors"] = pictures.rows
     return Side(study, names, document, pictures, view)
 
 
-def _overview(study: Study, clock: float, examination: Examination, memory: MemoryMap) -> Row:
+def _overview(study: Study, clock: float, examination: DoctorReport, memory: MemoryMap) -> Row:
     """The figures that everybody asks for first."""
     cycles, loadable = cycles_document(study, clock), study.loadable
     counts, spaces = operation_counts(study.tasks), memory.spaces()
     figures = [
         ["operations", f"{sum(counts.values()):,}"],
-        ["cycles (estimate)", f"{cycles['total_cycles']:,}"],
-        [f"ms at {clock:g} MHz", f"{cycles['total_ms']:,.3f}"],
+        ["cycles (estimate)", _number(cycles["total_cycles"], ",")],
+        [f"ms at {clock:g} MHz", _number(cycles["total_ms"], ",.3f")],
         ["MACs", f"{cycles['macs']:,}"],
-        ["of the MAC array used", f"{cycles['mac_use'] or 0:.1%}"],
+        ["of the MAC array used", _number(None if cycles["total_cycles"] is None else cycles["mac_use"] or 0.0, ".1%")],
         ["bytes of memory", f"{sum(row['carve_out'] for row in spaces):,}"],
         ["bytes live at the peak", f"{sum(row['peak_live'] for row in spaces):,}"],
         ["findings", f"{len(examination.findings):,}"],
@@ -96,6 +524,11 @@ def _overview(study: Study, clock: float, examination: Examination, memory: Memo
         ["Blobs", f"{len(loadable.blobs)} with {sum(each.length for each in loadable.blobs):,} bytes"],
     ]
     return {"figures": figures, "about": about, "notes": [f"{line}." for line in caveats(study)]}
+
+
+def _number(value: float | None, form: str) -> str:
+    """A figure of the run; a run that never ends has none."""
+    return "none: deadlock" if value is None else format(value, form)
 
 
 def _lines(texts: Iterable[str]) -> str:
@@ -143,7 +576,7 @@ def _operations(study: Study, number: dict[Key, int]) -> list[Row]:
 
 
 def _values(study: Study, memory: MemoryMap, number: dict[Key, int]) -> list[Row]:
-    """What lies in memory; ``first`` and ``last`` are steps, ``readers`` [operation, role]."""
+    """Return what is in memory; ``first`` and ``last`` are steps, ``readers`` [operation, role]."""
     spaces = {each.memory.id: each.space for each in memory.allocations}
     keep = ("name", "kind", "memory", "offset", "address", "size", "bytes", "shape", "layout", "line_stride")
     return [
@@ -158,13 +591,13 @@ def _values(study: Study, memory: MemoryMap, number: dict[Key, int]) -> list[Row
     ]
 
 
-def _findings(examination: Examination, number: dict[Key, int]) -> list[Row]:
+def _findings(examination: DoctorReport, number: dict[Key, int]) -> list[Row]:
     rows = []
     for each in examination.findings[:MAX_FINDINGS]:
         place = (each.task, 0, each.operation) if each.task is not None and each.operation is not None else None
         rows.append(
             {
-                "severity": each.severity,
+                "severity": str(each.severity),
                 "rule": each.rule,
                 "headline": each.headline,
                 "place": each.place,
@@ -177,21 +610,23 @@ def _findings(examination: Examination, number: dict[Key, int]) -> list[Row]:
 
 
 def _roof(study: Study) -> Row:
-    """What the machine can do at most: multiplications and bytes a cycle."""
+    """Return what the machine can do at most: multiplications and bytes per cycle."""
     config, memory = study.config, study.memory
     return {
         "macs": config.mac_atomic_c * config.mac_atomic_k,
-        "bytes": memory.bytes_per_cycle or config.dram_width_bits / 8,
+        "bytes": memory.rate(config.dram_width_bits / 8),
     }
 
 
-def _details(study: Study, number: dict[Key, int], pictures: Pictures, rows: list[Row]) -> Row:
+def _details(
+    study: Study, number: dict[Key, int], pictures: Pictures, rows: list[Row], linked: LinkedLoadable | None
+) -> Row:
     """Adds fields, register writes, weights and the ways of convolutions to the operations' rows; their tables."""
     if len(rows) > MAX_DETAILED:
         note = f"{len(rows)} operations: fields, register writes and weights are left out"
         return {"schemas": {}, "registers": [], "missing": [note]}
     table, weights = FieldTable(), ShownWeights(study.program, pictures)
-    writes, problem = register_writes(study.program)
+    writes, problem = register_writes(study.program, linked)
     ways = {row["operation"]: sentences(row)[1:] for row in explanations(study)} if study.operations else {}
     for node in study.operations:
         row = rows[number[node.key]]
@@ -202,3 +637,32 @@ def _details(study: Study, number: dict[Key, int], pictures: Pictures, rows: lis
     missing = [f"register writes end early: {problem}"] if problem else []
     missing += [f"weights are not shown: {weights.problem}"] if weights.problem else []
     return {"schemas": table.schemas, "registers": register_table(study.program, writes), "missing": missing}
+
+
+#: makes the surfaces of each run once the network's inputs are known
+Inputs = Callable[[Any], list[list[bytes]]]
+
+
+def make_side(
+    study: Study,
+    names: Names,
+    clock: float,
+    inputs: Inputs | None = None,
+    labels: Sequence[str] | None = None,
+    sides: int = 1,
+) -> tuple[Side, DoctorReport]:
+    """Return one side of a page with ``sides`` sides, and the doctor's report.
+
+    Args:
+        study: The loadable; one that cannot run is shown, too.
+        names: Names and scales of its tensors.
+        clock: MHz.
+        inputs: Makes the surfaces of the run that is shown.
+        labels: Names of the classes.
+        sides: Number of sides that share the page's bytes.
+
+    Raises:
+        FormatError: The inputs do not fit.
+    """
+    found, view, linked = examine_and_run(study, names, inputs, list(labels) if labels else None)
+    return side_of(study, names, found, view, clock, ROOM // sides, linked), found

@@ -1,27 +1,93 @@
-"""The page: one HTML file that needs nothing else, neither files nor a network."""
+"""Report as one HTML page, of one loadable or of a pair."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
+import math
 import zlib
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cache
-from html import escape
 from importlib import resources
 from typing import Any
 
 import numpy as np
 
 import nvdla
-from nvdla.analysis.svg import clean
+from nvdla.checks.compare.comparison import Observation
+from nvdla.checks.compare.metrics import compare
 from nvdla.errors import FormatError
+from nvdla.program.operation import Key, Operation
 from nvdla.report.document import Side
-from nvdla.report.pairing import pairs
+from nvdla.tensors.real import Units
+from nvdla.util import html
+from nvdla.util.escaping import clean, xml_attribute
+from nvdla.util.rounding import integer
+
+Row = dict[str, Any]
+
+
+def pairs(left: Side, right: Side) -> list[Row]:
+    """One row per pair, ``left`` and ``right`` numbers of operations: with a run of both also how their tensors differ
+    (``snr`` in dB, None where nothing does; ``max`` in real numbers where both scales are known; ``equal``: the share
+    of equal elements)."""
+    theirs = {node.key: place for place, node in enumerate(right.study.operations)}
+    found = _matched(left.study.operations, right.study.operations)
+    seen = [_observed(side) for side in (left, right)]
+    rows = []
+    for place, node in enumerate(left.study.operations):
+        other = found.get(node.key)
+        if other is None:
+            continue
+        row = {"left": place, "right": theirs[other]}
+        rows.append(row | _difference(left, right, seen[0].get(node.key), seen[1].get(other)))
+    return rows
+
+
+def _observed(side: Side) -> dict[Key, Observation]:
+    """Return what each operation wrote in the side's run."""
+    observations = side.view.observations if side.view else []
+    return {each.key: each for each in observations}
+
+
+def _matched(ours: list[Operation], theirs: list[Operation]) -> dict[Key, Key]:
+    """By position where both have the same engines in the same order, else by layer and engine."""
+    if [(node.engine, node.output) for node in ours] == [(node.engine, node.output) for node in theirs]:
+        return {one.key: other.key for one, other in zip(ours, theirs, strict=True)}
+    if not any(node.layer for node in ours) or not any(node.layer for node in theirs):
+        return _in_turn(ours, theirs, lambda node: (node.engine, node.output))
+    return _in_turn(ours, theirs, lambda node: (node.engine, node.layer))
+
+
+def _in_turn(ours: list[Operation], theirs: list[Operation], key: Any) -> dict[Key, Key]:
+    """The first of a kind with the first of that kind, and so on."""
+    waiting: dict[Any, list[Operation]] = defaultdict(list)
+    for node in reversed(theirs):
+        waiting[key(node)].append(node)
+    return {node.key: waiting[key(node)].pop().key for node in ours if waiting[key(node)]}
+
+
+def _difference(left: Side, right: Side, one: Observation | None, other: Observation | None) -> Row:
+    if one is None or other is None or one.tensor.shape != other.tensor.shape:
+        return {}
+    units = [seen.units(side.names) for side, seen in ((left, one), (right, other))]
+    if None in units:
+        if one.dtype != other.dtype:
+            return {}
+        units = [Units(), Units()]
+    first, second = (each.real(seen.tensor) for seen, each in zip((one, other), units, strict=True) if each is not None)
+    if np.array_equal(first, second, equal_nan=True):
+        return {"snr": None, "max": 0.0, "equal": 1.0}
+    found = compare(first, second)
+    snr = found.snr_db if math.isfinite(found.snr_db) else None
+    largest = found.max_abs if math.isfinite(found.max_abs) else None
+    return {"snr": snr, "max": largest, "equal": 1 - found.count / max(found.elements, 1)}
+
 
 FORMAT, VERSION = "nvdla-view", 1
-#: in the order in which they lie in the page's one script
+#: in the order in which they are in the page's one script
 SCRIPTS = ("data", "plane", "layout", "graph", "charts", "tensors", "panel", "tables", "serve", "main")
 
 
@@ -52,7 +118,7 @@ class Data:
 
     @classmethod
     def of_index(cls, folder: str, rows: list[dict[str, Any]]) -> Data:
-        """The data of an index: one row a loadable."""
+        """The data of an index: one row per loadable."""
         return cls(_frame("index") | {"folder": folder, "rows": rows}, b"")
 
     def tensor(self, side: str, number: str, mark: str) -> bytes:
@@ -61,14 +127,14 @@ class Data:
         if mark != self.document.get("mark"):
             raise FormatError("another run has been made since: reload the page")
         try:
-            array = {str(at): dict(enumerate(arrays)) for at, arrays in enumerate(self.whole)}[side][int(number)]
+            array = {str(at): dict(enumerate(arrays)) for at, arrays in enumerate(self.whole)}[side][integer(number)]
         except (KeyError, ValueError):
             raise FormatError(f"side {side!r} has no tensor {number!r}") from None
         return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
 
     @property
     def title(self) -> str:
-        """What the page is called."""
+        """Return what the page is called."""
         if self.document["kind"] == "index":
             return f"Loadables in {self.document['folder']}"
         return " and ".join(side["title"] for side in self.document["sides"])
@@ -109,7 +175,7 @@ def script() -> str:
 
 
 def policy(served: bool = False) -> str:
-    """The page may run its own script and nothing else, whatever names a loadable brings along; nothing is loaded.
+    """The page may run its own script and nothing else, even with hostile names in a loadable; nothing is loaded.
     ``served``: it may talk to the server that it came from."""
     digest = base64.b64encode(hashlib.sha256(script().encode()).digest()).decode()
     talks = "; connect-src 'self'" if served else ""
@@ -147,16 +213,15 @@ def _clean(value: Any) -> Any:
 
 
 def html_page(data: Data, served: bool = False) -> str:
-    """The page as text. ``served``: it comes from a server that answers it."""
-    document, elements = packed(data)
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy(served))}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'
-        f"<title>{escape(clean(data.title))}</title><style>{asset('page.css')}</style></head>"
-        f'<body data-served="{int(served)}"><div id="app"></div>'
-        "<noscript><p>This page draws with its own script, which the browser does not run.</p></noscript>"
-        f'<div id="document" hidden>{document}</div><div id="elements" hidden>{elements}</div>'
-        f"<script>{script()}</script></body></html>\n"
+    """Return the page as text; ``served``: a server answers its requests."""
+    packed_document, elements = packed(data)
+    return html.document(
+        data.title,
+        '<div id="app"></div><noscript><p>This page needs JavaScript.</p></noscript>'
+        f'<div id="document" hidden>{packed_document}</div><div id="elements" hidden>{elements}</div>'
+        f"<script>{script()}</script>",
+        style=asset("page.css"),
+        head=f'<meta http-equiv="Content-Security-Policy" content={xml_attribute(policy(served))}>'
+        '<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">',
+        attributes=f'data-served="{int(served)}"',
     )

@@ -1,6 +1,6 @@
-"""The page, served to a browser on the same machine: it runs what is dropped on it.
+"""Server of ``nvdla view``, for one loadable or a directory.
 
-Only the loopback interface is listened on. Every address holds a token that is made anew each time; a request without
+Only the loopback interface is listened on. Every address holds a token that is made again each time; a request without
 it, for another host (DNS rebinding) or from another page is refused.
 """
 
@@ -9,21 +9,32 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
+import socket
 import threading
+import time
 from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from nvdla.errors import NvdlaError, printable
+import nvdla
+from nvdla.analysis.memory import MemoryMap
+from nvdla.analysis.study import Study
+from nvdla.errors import FormatError, NvdlaError, printable
+from nvdla.program.naming import names_for
 from nvdla.report.page import Data, html_page, packed, policy
+from nvdla.util.rounding import is_digits
 
 HOST = "127.0.0.1"
 #: bytes of a file that may be dropped
 MAX_FILE = 64 << 20
 #: seconds that a connection may be silent
 IDLE = 30.0
+#: seconds without accepting after a failure
+BACK_OFF = 0.2
+MOST_FIELDS = 16
 _HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -65,7 +76,7 @@ class ViewServer:
 
     @property
     def address(self) -> str:
-        """What a browser opens."""
+        """Return what a browser opens."""
         return f"http://{HOST}:{self.port}/?{urlencode({'token': self.token})}"
 
     def serve(self) -> None:
@@ -84,7 +95,16 @@ class ViewServer:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 64
     view: ViewServer
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection. Where the system has no descriptor left, the loop would try again at full speed."""
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(BACK_OFF)
+            raise
 
     def service_actions(self) -> None:
         """Asked several times a second."""
@@ -102,22 +122,29 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """The page, or a tensor of it; with ``net`` that of a loadable of the index."""
-        self._answer(self._tensor if urlsplit(self.path).path == "/tensor" else self._page)
+        self._answer(self._get)
 
     def do_POST(self) -> None:
         """A file that was dropped on the page."""
         self._answer(self._run)
 
     def _answer(self, make: Any) -> None:
+        """Every request has an answer, also a bad one."""
+        status, kind = HTTPStatus.OK, "text/plain"
         try:
-            words = self._checked()
-            kind, data = make(words)
-            self._send(HTTPStatus.OK, kind, data)
+            kind, data = make(self._checked())
         except _Refused as refusal:
-            self.close_connection = True  # there may be a body that nobody reads
-            self._send(refusal.status, "text/plain", f"{refusal}\n".encode())
+            self.close_connection = True  # there may be a body that nothing reads
+            status, data = refusal.status, f"{refusal}\n".encode()
         except NvdlaError as error:
-            self._send(HTTPStatus.UNPROCESSABLE_ENTITY, "text/plain", f"{printable(str(error))}\n".encode())
+            status, data = HTTPStatus.UNPROCESSABLE_ENTITY, f"{printable(str(error))}\n".encode()
+        except OSError:  # the connection
+            self.close_connection = True
+            return
+        except Exception as error:
+            self.close_connection = True
+            status, data = HTTPStatus.INTERNAL_SERVER_ERROR, f"internal error: {type(error).__name__}\n".encode()
+        self._send(status, kind, data)
 
     def _checked(self) -> Mapping[str, str]:
         """The words of the query, of a request that is allowed to be made."""
@@ -127,10 +154,18 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refused(HTTPStatus.FORBIDDEN, "this server answers to its own address only")
         if self.headers.get("Origin") not in {None, *(f"http://{name}" for name in own)}:
             raise _Refused(HTTPStatus.FORBIDDEN, "requests from other pages are refused")
-        words = {key: each[0] for key, each in parse_qs(urlsplit(self.path).query, max_num_fields=16).items()}
+        try:
+            fields = parse_qs(urlsplit(self.path).query, max_num_fields=MOST_FIELDS)
+        except ValueError:
+            what = f"the address must be one of this server, with at most {MOST_FIELDS} fields"
+            raise _Refused(HTTPStatus.BAD_REQUEST, what) from None
+        words = {key: each[0] for key, each in fields.items()}
         if not hmac.compare_digest(words.get("token", "").encode(), view.token.encode()):
             raise _Refused(HTTPStatus.FORBIDDEN, "the address lacks its token: open the one that 'nvdla view' printed")
         return words
+
+    def _get(self, words: Mapping[str, str]) -> tuple[str, bytes]:
+        return self._tensor(words) if urlsplit(self.path).path == "/tensor" else self._page(words)
 
     def _page(self, words: Mapping[str, str]) -> tuple[str, bytes]:
         if urlsplit(self.path).path != "/":
@@ -154,10 +189,11 @@ class _Handler(BaseHTTPRequestHandler):
         if urlsplit(self.path).path != "/run":
             raise _Refused(HTTPStatus.NOT_FOUND, "files go to /run")
         length = self.headers.get("Content-Length", "")
-        if not length.isascii() or not length.isdigit():
+        if not is_digits(length):
             raise _Refused(HTTPStatus.LENGTH_REQUIRED, "how long is the file?")
-        if int(length) > MAX_FILE:
-            raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the file has {length} bytes, the limit is {MAX_FILE}")
+        if len(length) > 20 or int(length) > MAX_FILE:
+            what = f"the file has {length[:20]} bytes, the limit is {MAX_FILE}"
+            raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, what)
         data = self.rfile.read(int(length))
         with self.server.view.lock:
             found = self.server.view.source.run(
@@ -180,8 +216,44 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Requests are no news either, and the token is not for logs."""
+        """Requests are not news either, and the token is not for logs."""
 
     def version_string(self) -> str:
         """Says nothing about versions."""
         return "nvdla"
+
+
+ENDINGS = (".nvdla", ".loadable")
+MAX_FILES = 500
+
+Row = dict[str, Any]
+
+
+def loadables_in(folder: Path) -> list[Path]:
+    """The loadables in a folder and the folders in it, by name. Raises FormatError for none, or too many."""
+    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
+    if not found:
+        raise FormatError(f"{folder}: no loadable is in this folder (files that end in {' or '.join(ENDINGS)})")
+    if len(found) > MAX_FILES:
+        raise FormatError(f"{folder}: {len(found)} loadables are more than an index holds: {MAX_FILES}")
+    return found
+
+
+def index_row(path: Path, folder: Path, page: str | None) -> Row:
+    """One loadable; ``page``: where its own page is. What is wrong with a file is in its row."""
+    row: Row = {"name": path.relative_to(folder).as_posix(), "page": page, "bytes": path.stat().st_size, "error": None}
+    try:
+        study = Study.of(nvdla.load(path), layers=names_for(path).layers)
+        row["configuration"] = study.config.name
+        row["operations"] = len(study.operations)
+        row["cycles"] = study.schedule.total
+        row["macs"] = sum(each.macs for each in study.estimates.values())
+        row["peak"] = sum(each["peak_live"] for each in MemoryMap.of(study).spaces())
+    except NvdlaError as error:
+        row |= {"error": str(error), "page": None}
+    return row
+
+
+def page_name(path: Path, folder: Path) -> str:
+    """A file name for a loadable's page that nothing else in the folder has."""
+    return path.relative_to(folder).as_posix().replace("/", "__") + ".html"

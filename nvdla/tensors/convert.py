@@ -1,8 +1,8 @@
 """Tensors between layouts, element types and files: what ``nvdla tensor`` does.
 
-A :class:`Form` says how a tensor lies in bytes: layout, shape, element type, strides. Layouts are "feature-x8",
+A :class:`Form` says how a tensor is in bytes: layout, shape, element type, strides. Layouts are "feature-x8",
 "feature-x16", "feature-x32" (surfaces of atoms of so many bytes), "nchw" and "nhwc" (dense), and NVDLA's pixel formats
-("A8B8G8R8" ...; of two planes the second lies a surface stride behind the first, with lines of twice the stride).
+("A8B8G8R8" ...; of two planes the second is a surface stride after the first, with lines of twice the stride).
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from nvdla.emulator.memory.surfaces import FeatureLayout, Layout, PixelLayout, tensor_layout
 from nvdla.errors import FormatError, shape_text
-from nvdla.loadable.enums import PixelFormat
+from nvdla.loadable.enums import PIXEL_FORMATS, ImageFormat, PixelFormat
 from nvdla.loadable.model import Loadable
-from nvdla.loadable.pixel_formats import PIXEL_FORMATS, ImageFormat
-from nvdla.memory.surfaces import FeatureLayout, Layout, PixelLayout, tensor_layout
-from nvdla.rounding import ceil_div
 from nvdla.tensors.files import check_whole
+from nvdla.util.rounding import ceil_div
 
 ATOMS = {"feature-x8": 8, "feature-x16": 16, "feature-x32": 32}
 DENSE = ("nchw", "nhwc")
@@ -58,7 +57,7 @@ class DenseLayout:
 
 @dataclass(frozen=True)
 class Form:
-    """How a tensor (N, C, H, W) lies in bytes. Strides of 0 are the packed ones; all are in bytes.
+    """Byte layout of a tensor (N, C, H, W). Strides of 0 are the packed ones; all are in bytes.
 
     ``size``: bytes of the buffer, 0 = as many as the tensor takes.
     """
@@ -159,7 +158,8 @@ class Form:
 
     @property
     def bytes(self) -> int:
-        """What the packed or strided tensor takes, to its last byte; whole surfaces and lines where it is packed."""
+        """Return what the packed or strided tensor takes, to its last byte; whole surfaces and lines where it is
+        packed."""
         n, _, height, width = self.shape
         if self.layout in DENSE:
             return math.prod(self.shape) * self.dtype.itemsize
@@ -269,7 +269,7 @@ def pack(array: np.ndarray, form: Form) -> bytes:
 def quantize(array: np.ndarray, dtype: np.dtype, scale: float, offset: int = 0) -> np.ndarray:
     """Real numbers to elements: ``round(real / scale) + offset``, halves away from zero, saturated.
 
-    Raises FormatError for a scale that is no positive number, and NaN where the elements are integers.
+    Raises FormatError for a scale that is not a positive number, and NaN where the elements are integers.
     """
     _check_scale(scale)
     values = array.astype(np.float64) / scale

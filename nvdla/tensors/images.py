@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.errors import FormatError, shape_text
-from nvdla.files import read_file
+from nvdla.util.files import read_file
 
 ORDERS = ("bgr", "rgb")
 MAX_PIXELS = 64 << 20
@@ -39,8 +39,8 @@ CHANNELS = {"1": 1, "L": 1, "RGB": 3, "P": 3, "RGBA": 4}
 
 @dataclass(frozen=True)
 class PixelConversion:
-    """How pixels become numbers: ``mean`` per channel and ``normalize`` (fp16 and int16 only), channel ``order`` of
-    colour images, ``resize`` to the size of the input (otherwise a different size is refused)."""
+    """Conversion of pixels to numbers: ``mean`` per channel and ``normalize`` (fp16 and int16 only), channel ``order``
+    of colour images, ``resize`` to the size of the input (otherwise a different size is refused)."""
 
     mean: tuple[float, ...] = ()
     normalize: float = 1.0
@@ -57,7 +57,7 @@ def load_image(
     """The image as a tensor (1, C, H, W) of ``dtype`` for an input of ``shape`` (N, C, H, W); a file, or what
     :func:`read_pixels` takes else.
 
-    Raises FormatError for a file that is no image, or whose size or channels are not those of the input.
+    Raises FormatError for a file that is not an image, or whose size or channels are not those of the input.
     """
     preprocessing = preprocessing or PixelConversion()
     pixels = read_pixels(path, shape, preprocessing)
@@ -110,13 +110,14 @@ def read_pixels(source: Any, shape: tuple[int, int, int, int], preprocessing: Pi
 
 
 def is_pil(value: Any) -> bool:
-    """Whether it is a PIL image; PIL is not imported for it."""
+    """Check whether it is a PIL image; PIL is not imported for it."""
     module = sys.modules.get("PIL.Image")
     return module is not None and isinstance(value, module.Image)
 
 
 def is_picture(value: Any, shape: tuple[int, ...]) -> bool:
-    """Whether a value is a picture for an input of ``shape`` (N, C, H, W), not its elements: a PIL image, or a uint8
+    """Check whether a value is a picture for an input of ``shape`` (N, C, H, W), not its elements: a PIL image, or a
+    uint8
     array (H, W) or (H, W, channels)."""
     if is_pil(value):
         return True
@@ -128,7 +129,7 @@ def is_picture(value: Any, shape: tuple[int, ...]) -> bool:
 
 
 def _picture(value: Any) -> Any:
-    """A PIL image of a uint8 array; a PIL image as it is."""
+    """A PIL image of a uint8 array; a PIL image unchanged."""
     from PIL import Image
 
     if not isinstance(value, np.ndarray):

@@ -1,33 +1,172 @@
-"""Bound inputs as people hold them: files, pictures, real numbers, elements, and several images at a time."""
+"""Inputs of a network: data sets in directories, preprocessing, arrays for the tensors.
+
+(How NVIDIA's own runtime turns images into elements is :mod:`nvdla.tensors.images`.)
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from nvdla.checked import as_array, raw_bytes
-from nvdla.errors import FormatError
-from nvdla.tensors.dimg import read_dimg
-from nvdla.tensors.files import IMAGE_ENDINGS, INPUT_ENDINGS, ending, fit, read_npy, read_raw
+from nvdla.errors import FormatError, shape_text
+from nvdla.tensors.files import IMAGE_ENDINGS, INPUT_ENDINGS, ending, fit, read_dimg, read_npy, read_raw
 from nvdla.tensors.images import PixelConversion, is_picture, is_pil, load_image, read_pixels
-from nvdla.tensors.pixel_numbers import PixelNumbers
-from nvdla.tensors.preprocessing import Preprocessing
-from nvdla.tensors.real import ScaleMissing, holding_scale, to_elements
+from nvdla.tensors.real import PixelNumbers, ScaleMissing, holding_scale, to_elements
+from nvdla.util.arguments import as_array, raw_bytes
+
+
+def holds_pixels(array: np.ndarray) -> bool:
+    """Check whether a sample of a data set is a picture: bytes are, regardless of the order of their axes."""
+    return bool(array.dtype == np.uint8)
+
+
+def planes(array: np.ndarray, shape: tuple[int, ...], resize: bool = False) -> np.ndarray:
+    """Return pixels (H, W), (H, W, C), (C, H, W) or flat as (1, C, H, W), scaled to the size of ``shape`` (C, H, W)
+    with ``resize``. Raises FormatError."""
+    channels, height, width = shape
+    if resize and array.ndim >= 2 and array.size != channels * height * width:
+        array = _resized(array, channels, height, width)
+    if array.size != channels * height * width:
+        raise FormatError(
+            f"a sample has the shape {shape_text(array.shape)}, the input takes {channels}x{height}x{width}"
+        )
+    if array.ndim == 3 and array.shape == (height, width, channels) and channels > 1:
+        array = array.transpose(2, 0, 1)
+    return array.reshape(1, channels, height, width)
+
+
+def _resized(array: np.ndarray, channels: int, height: int, width: int) -> np.ndarray:
+    """Each channel scaled as images are; (C, H, W)."""
+    from PIL import Image
+
+    if array.ndim == 2:
+        array = array[None]
+    elif array.shape[-1] == channels:
+        array = array.transpose(2, 0, 1)
+    if len(array) != channels:
+        raise FormatError(f"a sample has the shape {shape_text(array.shape)}, the input has {channels} channels")
+    planes = [Image.fromarray(plane).resize((width, height), Image.Resampling.BILINEAR) for plane in array]
+    return np.stack([np.asarray(plane, np.uint8) for plane in planes])
+
+
+CHANNELS = (1, 3, 4)
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """Conversion of the pixels 0..255 of an image to the numbers that a model takes: ``(pixel - mean) * scale``, a
+    number each or one per channel, channels in the order ``colour``; ``layout`` of the input; ``resize`` images of
+    another size."""
+
+    mean: tuple[float, ...] = (0.0,)
+    scale: tuple[float, ...] = (1.0,)
+    colour: str = "rgb"
+    layout: str = "nchw"
+    resize: bool = False
+
+    def document(self) -> dict[str, Any]:
+        """The settings as plain data."""
+        return {key: list(each) if isinstance(each, tuple) else each for key, each in asdict(self).items()}
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Preprocessing:
+        """From a sidecar. Raises FormatError for what is not a preprocessing."""
+        try:
+            return cls(
+                tuple(float(each) for each in document["mean"]),
+                tuple(float(each) for each in document["scale"]),
+                str(document["colour"]),
+                str(document["layout"]),
+                bool(document["resize"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"preprocessing of the layer file: {error!r} is wrong or missing") from None
+
+    def image(self, path: Any, shape: tuple[int, ...]) -> np.ndarray:
+        """An image (a file, a PIL image, a uint8 array (H, W, C)) as one input of this shape (1, C, H, W) or, in layout
+        nhwc, (1, H, W, C); float32."""
+        name = path if isinstance(path, (str, os.PathLike)) else "the image"
+        if len(shape) not in (3, 4):
+            raise FormatError(f"{name}: the input of shape {shape_text(shape)} takes no image")
+        channels, height, width = shape[-3:] if self.layout == "nchw" else (shape[-1], *shape[-3:-1])
+        cube = read_pixels(path, (1, channels, height, width), PixelConversion(order=self.colour, resize=self.resize))
+        return _as_input(self.numbers(cube.astype(np.float32), name), shape)
+
+    def array(self, pixels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """Convert a sample of a data set to one float32 input of shape (1, C, H, W), or (1, H, W, C) in layout nhwc.
+
+        ``shape`` is the shape of the input. The sample is uint8 (H, W), (H, W, C), (C, H, W) or flat with the channels
+        R, G, B. Raises FormatError.
+        """
+        if len(shape) not in (3, 4):
+            raise FormatError(f"a sample of pixels: the input of shape {shape_text(shape)} takes no image")
+        channels, height, width = shape[-3:] if self.layout == "nchw" else (shape[-1], *shape[-3:-1])
+        return _as_input(self.numbers_of_rgb(planes(pixels, (channels, height, width), self.resize)), shape)
+
+    def numbers_of_rgb(self, pixels: np.ndarray) -> np.ndarray:
+        """Pixels (N, C, H, W) with the channels R, G, B as the model takes them."""
+        return self.numbers(pixels[:, :: 1 if self.colour == "rgb" else -1].astype(np.float32))
+
+    def cube(self, path: Any, shape: tuple[int, ...]) -> np.ndarray:
+        """An image as a bound cube (1, C, H, W), or (1, H, W, C) where the model's input is used unchanged."""
+        rows_first = self.layout == "nhwc" and shape[1] not in CHANNELS and shape[3] in CHANNELS
+        one = Preprocessing(self.mean, self.scale, self.colour, "nhwc" if rows_first else "nchw", self.resize)
+        return one.image(path, shape)
+
+    def numbers(self, pixels: np.ndarray, what: object = "pixels") -> np.ndarray:
+        """Pixels (1, C, H, W) as the model takes them."""
+        for name, each in (("mean", self.mean), ("scale", self.scale)):
+            if len(each) not in (1, pixels.shape[1]):
+                raise FormatError(f"{what}: {len(each)} numbers of {name} for {pixels.shape[1]} channels")
+        mean, scale = (np.asarray(each, np.float32).reshape(1, -1, 1, 1) for each in (self.mean, self.scale))
+        values = (pixels - mean) * scale
+        return values if self.layout == "nchw" else values.transpose(0, 2, 3, 1)
+
+
+def _as_input(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """One picture in the shape of an input. Raises FormatError for an input of several."""
+    if len(shape) == 4 and shape[0] != 1:
+        raise FormatError(f"one picture for an input of shape {shape_text(shape)}: must be {shape[0]} pictures")
+    return values.reshape(shape)
+
 
 Shape = tuple[int, int, int, int]
-#: elements or real numbers, raw surfaces, files; a PIL image or a list of images, too
-Input = Any
+
+
+class Picture(Protocol):
+    """A PIL image."""
+
+    @property
+    def mode(self) -> str:
+        """Pixel format, as "RGB"."""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height."""
+
+    def tobytes(self) -> bytes:
+        """Return the pixels."""
+
+
+RawSurface = np.ndarray | bytes | bytearray | memoryview
+"""Bytes of a bound surface."""
+
+Image = RawSurface | str | os.PathLike[str] | Picture
+"""Elements or real numbers, the bytes of a surface, a file, or a PIL image."""
+
+Input = Image | Sequence[Image]
+"""One input of one run, or a list of the images of several."""
 
 
 @dataclass(frozen=True)
 class InputForm:
-    """What an input takes: ``scale`` is the real value of one unit (None: not known), ``zero`` the element that stands
-    for 0; pictures become numbers as the ``model`` says, or else as NVIDIA's runtime does it (``pixels``). ``numbers``:
+    """Elements of an input: ``scale`` is the real value of one unit (None: not known), ``zero`` the element for 0.
+    Pictures become numbers as the ``model`` specifies, or else as NVIDIA's runtime does it (``pixels``). ``numbers``:
     its elements are pixels themselves, and pictures are taken as they are."""
 
     name: str
@@ -113,7 +252,7 @@ def by_position(inputs: Any, names: Sequence[str]) -> list[Input]:
             raise FormatError(f"{problem}; the network's inputs are {', '.join(names) or 'none'}")
         return [inputs[name] for name in names]
     if isinstance(inputs, (list, tuple)) and len(names) == 1 < len(inputs) and all(map(is_image, inputs)):
-        given = [inputs]
+        given: list[Any] = [inputs]
     elif isinstance(inputs, (list, tuple)):
         given = list(inputs)
     else:
@@ -126,16 +265,16 @@ def by_position(inputs: Any, names: Sequence[str]) -> list[Input]:
 
 
 def is_image(value: Any) -> bool:
-    """Whether a value is one image of a list of images: a file, a picture, an array."""
+    """Check whether a value is one image of a list of images: a file, a picture, an array."""
     if isinstance(value, np.ndarray):
         return value.ndim > 1
     return isinstance(value, (str, os.PathLike, InputBatch)) or is_pil(value)
 
 
 def per_run(value: Any, shape: tuple[int, ...], name: str) -> list[Any]:
-    """What was given for one input, run by run: a list of images or a batch array holds those of several runs.
+    """Return what was given for one input, run by run: a list of images or a batch array holds those of several runs.
 
-    Raises FormatError where their number is no multiple of what the network takes at a time.
+    Raises FormatError where their number is not a multiple of what the network takes at a time.
     """
     listed = isinstance(value, (list, tuple)) and bool(value) and all(map(is_image, value))
     stacked = isinstance(value, np.ndarray) and value.ndim == 4 and _is_batch(value, shape)

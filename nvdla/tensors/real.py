@@ -1,12 +1,18 @@
-"""Real numbers and the elements that stand for them: ``real = scale * (element - zero point)``."""
+"""Real values of stored tensors: scales, pixel numbers, ranking of results."""
 
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from nvdla.errors import FormatError
+from nvdla.util.arguments import by_annotations
+from nvdla.util.files import read_file
 
 
 class ScaleMissing(FormatError):
@@ -16,7 +22,7 @@ class ScaleMissing(FormatError):
     """
 
     def __init__(self, name: str, dtype: np.dtype, kind: str, suggested: float | None = None) -> None:
-        self.name, self.kind, self.suggested = name, kind, suggested
+        self.name, self.dtype, self.kind, self.suggested = name, dtype, kind, suggested
         given = "are real numbers" if kind == "input" else "shall be real numbers"
         number = "NUMBER" if suggested is None else f"{suggested:.3g}"
         hint = "" if suggested is None else f" ({number} just holds the greatest of these values)"
@@ -24,6 +30,16 @@ class ScaleMissing(FormatError):
             f"{kind} {name}: its values {given}, but what one unit of its {dtype} stands for is not known; give "
             f"Runtime(..., scales={{{name!r}: {number}}}){hint}"
         )
+
+
+def decibels(signal: float, noise: float) -> float:
+    """Return the ratio of two energies in dB: infinity without noise, minus infinity without a signal or where an
+    energy is not finite."""
+    if noise == 0:
+        return math.inf
+    if signal == 0 or not math.isfinite(signal) or not math.isfinite(noise):
+        return -math.inf
+    return 10 * math.log10(signal / noise)
 
 
 def to_elements(values: np.ndarray, scale: float, dtype: np.dtype, zero: int = 0) -> np.ndarray:
@@ -40,13 +56,161 @@ def to_elements(values: np.ndarray, scale: float, dtype: np.dtype, zero: int = 0
         return np.clip(np.floor(values.astype(np.float64) / scale + 0.5) + zero, lowest, largest).astype(dtype)
 
 
-def to_real(elements: np.ndarray, scale: float, zero: int = 0) -> np.ndarray:
-    """Elements as real numbers (float32)."""
-    return ((elements.astype(np.float64) - zero) * scale).astype(np.float32)
+@dataclass(frozen=True, eq=False)
+class Units:
+    """The real numbers of a stored tensor: ``(element - zero) * scale * factors``.
+
+    ``zero``: the element that stands for 0, one number or one per channel (C,). ``factors`` (C,): what the compiler
+    divided the channels by (cross-layer equalization), None where it left them alone. ``unsigned``: the signed elements
+    are read as unsigned ones of the same width (pixels).
+    """
+
+    scale: float = 1.0
+    zero: float | np.ndarray = 0
+    factors: np.ndarray | None = None
+    unsigned: bool = False
+
+    def real(self, elements: np.ndarray) -> np.ndarray:
+        """Return the real numbers (float64) of elements; per-channel units need the shape (..., C, H, W)."""
+        if self.unsigned:
+            elements = elements.view(f"u{elements.itemsize}")
+        found = (elements.astype(np.float64) - _column(self.zero)) * self.scale
+        return found if self.factors is None else found * _column(self.factors)
+
+    def within_one_unit(self, some: np.ndarray, others: np.ndarray) -> bool:
+        """Check whether real numbers (..., C, H, W) nowhere differ by more than one unit: the last place of the
+        integers."""
+        one = self.scale if self.factors is None else self.scale * _column(self.factors)
+        return bool(np.all(np.abs(some.astype(np.float64) - others) <= one * (1 + 1e-6)))
+
+    def is_same(self, other: Units) -> bool:
+        """Check whether equal elements stand for equal numbers in both."""
+        mine, others = self.factors, other.factors
+        factors = mine is others if mine is None or others is None else np.array_equal(mine, others)
+        same = (self.scale, self.unsigned) == (other.scale, other.unsigned)
+        return factors and same and np.array_equal(self.zero, other.zero)
+
+
+def _column(values: float | np.ndarray) -> float | np.ndarray:
+    return np.reshape(values, (-1, 1, 1)) if np.ndim(values) else values
 
 
 def holding_scale(values: np.ndarray, dtype: np.dtype) -> float | None:
-    """The scale with which the greatest of the values is the greatest element; None where there is no such scale."""
+    """Return the scale that maps the greatest of the values to the greatest element; None where it does not exist."""
     greatest = float(np.max(np.abs(values), initial=0.0, where=np.isfinite(values)))
     scale = greatest / np.iinfo(dtype).max
     return scale if scale > 0 and math.isfinite(scale) else None
+
+
+BITS = (8, 10, 12, 16)
+
+
+@by_annotations
+@dataclass(frozen=True)
+class PixelNumbers:
+    """Pixels of 0 .. 2**``bits`` - 1 that stand for the real numbers ``(pixel - mean) * scale``, a number each or one a
+    channel.
+
+    Raises FormatError for scales that are not positive, numbers that are not finite, other bits than 8, 10, 12, 16.
+    """
+
+    mean: tuple[float, ...] = (0.0,)
+    scale: tuple[float, ...] = (1.0,)
+    bits: int = 8
+
+    def __post_init__(self) -> None:
+        if self.bits not in BITS:
+            raise FormatError(f"pixels of {self.bits} bits: known are 8, 10, 12 and 16")
+        if not self.mean or not self.scale or not np.all(np.isfinite([*self.mean, *self.scale])):
+            raise FormatError(f"pixels with mean {self.mean} and scale {self.scale}: must be finite numbers")
+        if min(self.scale) <= 0:
+            raise FormatError(f"pixels with scale {min(self.scale):g}: must be above 0")
+
+    @property
+    def largest(self) -> int:
+        """The largest pixel."""
+        return (1 << self.bits) - 1
+
+    def channels(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and scale (count,) of each channel. Raises FormatError for as many numbers as fit none."""
+        for name, each in (("mean", self.mean), ("scale", self.scale)):
+            if len(each) not in (1, count):
+                raise FormatError(f"pixels: {len(each)} numbers of {name} for {count} channels")
+        return np.resize(np.array(self.mean), count), np.resize(np.array(self.scale), count)
+
+    def elements(self, values: np.ndarray) -> np.ndarray:
+        """Real numbers (..., C, H, W) as the nearest pixels, in the bits of the input's signed elements.
+
+        Raises FormatError for NaN.
+        """
+        mean, scale = (each[:, None, None] for each in self.channels(values.shape[-3]))
+        pixels = np.rint(values.astype(np.float64) / scale + mean)
+        if np.isnan(pixels).any():
+            raise FormatError("values are NaN; pixels have none")
+        return self.stored(np.clip(pixels, 0, self.largest))
+
+    def stored(self, pixels: np.ndarray) -> np.ndarray:
+        """Whole numbers 0 .. largest as the input's signed elements of the same bits."""
+        unsigned = np.uint8 if self.bits == 8 else np.uint16
+        return np.ascontiguousarray(pixels.astype(unsigned)).view(np.int8 if self.bits == 8 else np.int16)
+
+    def units(self, channels: int) -> Units:
+        """Return what the stored elements of so many channels stand for. Raises FormatError as :meth:`channels`."""
+        mean, scale = self.channels(channels)
+        return Units(1.0, mean, scale, unsigned=True)
+
+    def document(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"mean": list(self.mean), "scale": list(self.scale), "bits": self.bits}
+
+    @classmethod
+    def of(cls, document: Any) -> PixelNumbers:
+        """From a layer file. Raises FormatError for what is none."""
+        try:
+            mean, scale = (tuple(float(each) for each in document[name]) for name in ("mean", "scale"))
+            return cls(mean, scale, int(document["bits"]))
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise FormatError(f"pixels of the layer file: {error!r} is wrong or missing") from None
+
+
+def pixels_of(document: Any) -> Mapping[str, PixelNumbers]:
+    """The inputs of a layer file that take pixels, by name. Raises FormatError."""
+    if not isinstance(document, Mapping):
+        return {}
+    return {str(name): PixelNumbers.of(each) for name, each in document.items()}
+
+
+MAX_LABELS_FILE = 16 << 20
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One class of a result: its index among the values of the image, its value, its label if known."""
+
+    index: int
+    value: float
+    label: str | None
+
+
+def top(tensor: np.ndarray, count: int, labels: list[str] | None = None) -> list[Rank]:
+    """The ``count`` greatest values of one image (C, H, W), greatest first; of equal values the first index leads.
+
+    NaN ranks last.
+    """
+    flat = np.nan_to_num(tensor.reshape(-1).astype(np.float64), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+    order = np.argsort(-flat, kind="stable")[: max(count, 0)]
+    return [Rank(int(i), float(flat[i]), labels[i] if labels and i < len(labels) else None) for i in order]
+
+
+def read_labels(path: str | os.PathLike[str]) -> list[str]:
+    """Class names, one a line. Raises FormatError for a file that is not UTF-8 text."""
+    try:
+        text = read_file(path, MAX_LABELS_FILE, "labels file").decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{os.fspath(path)}: labels must be UTF-8 text, one a line: {error}") from error
+    return [_printable(line.strip()) for line in text.splitlines()]
+
+
+def _printable(text: str) -> str:
+    """Without what would steer a terminal."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)

@@ -7,15 +7,12 @@ import numpy as np
 import pytest
 
 import nvdla
-from nvdla.analysis.advice import with_advice
 from nvdla.analysis.alternatives import cycles_of
-from nvdla.analysis.buffer_svg import buffer_svg, stays
 from nvdla.analysis.cycles.constants import Memory
-from nvdla.analysis.explain import explanations
-from nvdla.analysis.layer_forms import layers_of
+from nvdla.analysis.explain import buffer_svg, explanations, stays
+from nvdla.analysis.layer_forms import layers_of, weighed, with_advice
 from nvdla.analysis.study import Study
-from nvdla.analysis.weighed import weighed
-from nvdla.builder import Network, build, calibrate
+from nvdla.compiler.builder import Network, build, calibrate
 from nvdla.errors import DescriptorError
 
 
@@ -225,4 +222,4 @@ def test_the_screen_says_what_the_builder_weighed(nvdla_command, tmp_path, as_do
     (tmp_path / "net.loadable.layers.json").write_text(json.dumps(broken))
     code, out, err = nvdla_command("explain", path, "c", "--config", "nv_large")
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "what was weighed" in err
+    assert "evaluated candidates" in err

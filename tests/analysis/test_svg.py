@@ -5,13 +5,10 @@ from pathlib import Path
 import pytest
 
 import nvdla
-from nvdla.analysis.buffer_svg import buffer_svg
-from nvdla.analysis.cycles.svg import schedule_svg
-from nvdla.analysis.cycles.trace import trace_document
-from nvdla.analysis.graph.dot import dot_program, dot_svg, dot_text
-from nvdla.analysis.graph.layered import layered_svg
-from nvdla.analysis.memorymap.memory_map import MemoryMap
-from nvdla.analysis.memorymap.svg import memory_svg
+from nvdla.analysis.cycles.document import schedule_svg, trace_document
+from nvdla.analysis.explain import buffer_svg
+from nvdla.analysis.graph import dot_program, dot_svg, dot_text, layered_svg
+from nvdla.analysis.memory import MemoryMap, memory_svg
 from nvdla.analysis.study import Study
 from nvdla.analysis.svg import log_ticks, round_ticks
 from nvdla.program.naming import names_for

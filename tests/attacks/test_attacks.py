@@ -52,7 +52,7 @@ def test_a_loadable_that_holds_together_but_cannot_run_is_refused(name):
 
 @pytest.mark.parametrize("name", of("trace"))
 def test_a_trace_that_reaches_too_far_is_refused(name):
-    from nvdla.trace import replay
+    from nvdla.emulator.trace import replay
 
     config = ATTACKS[name][0].partition(":")[2] or "nv_small"
     refused(FILES / name, lambda path: replay(path, config, threads=1))
@@ -68,15 +68,15 @@ def test_a_tensor_file_that_lies_is_refused(name):
 
 @pytest.mark.parametrize("name", of("container"))
 def test_a_container_that_lies_is_refused(name):
-    from nvdla.containers import registry
+    from nvdla.interop.containers import registry
 
     refused(FILES / name, lambda path: registry.open(path))
 
 
 @pytest.mark.parametrize("name", of("caffe"))
 def test_a_caffe_network_that_lies_is_refused(name):
-    from nvdla.caffe import read_network, read_weights
-    from nvdla.caffe.conversion import convert
+    from nvdla.compiler.caffe import read_network, read_weights
+    from nvdla.compiler.caffe.conversion import convert
 
     def attempt(path: Path) -> None:
         if path.suffix == ".caffemodel":
@@ -90,12 +90,12 @@ def test_a_caffe_network_that_lies_is_refused(name):
 
 
 def test_a_link_does_not_lead_a_trace_out_of_its_folder(tmp_path):
-    from nvdla.trace import replay
+    from nvdla.emulator.trace import replay
 
     folder = tmp_path / "trace"
     folder.mkdir()
     (tmp_path / "outside.dat").write_bytes(b"{offset:0, size:1, payload:0x00}")
     (folder / "image.dat").symlink_to(tmp_path / "outside.dat")
     (folder / "trace.cfg").write_text('mem_load(pri_mem, 0x80000000, "image.dat");\n')
-    with pytest.raises(nvdla.TraceError, match="outside the trace's folder"):
+    with pytest.raises(nvdla.TraceError, match="outside the trace's directory"):
         replay(folder / "trace.cfg", "nv_small")

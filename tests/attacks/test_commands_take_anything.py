@@ -207,4 +207,4 @@ def test_two_dashes_are_no_value_of_an_option(nvdla_command, samples):
     """argparse by itself makes an empty list of them."""
     code, _, error = nvdla_command("cycles", samples / "lenet.loadable", "--software=--")
     assert_one_line(code, error)
-    assert "'--' is no value" in error
+    assert "'--' is not a value" in error

@@ -12,15 +12,13 @@ import pytest
 from support.attack_files import chain, network
 
 import nvdla
-from nvdla.descriptors.enums import Event, OpType
-from nvdla.lint import order
-from nvdla.lint.context import Context
-from nvdla.lint.linter import DRY_RUN, rules
-from nvdla.lint.memory_rules import _Contents
-from nvdla.lint.order import Order
+from nvdla.checks.lint import linter
+from nvdla.checks.lint.linter import DRY_RUN, Context, Order, rules
+from nvdla.checks.lint.memory_rules import _Contents
+from nvdla.emulator.memory.linker import LinkedLoadable
 from nvdla.loadable import AddressEntry, Blob, EventEntry, Limits, MemoryEntry, TaskEntry, TensorDesc, to_bytes
+from nvdla.loadable.descriptors.enums import Event, OpType
 from nvdla.loadable.enums import Interface
-from nvdla.memory.linker import LinkedLoadable
 from nvdla.program import Program
 
 FACTOR = 8
@@ -84,9 +82,9 @@ def test_loading_takes_memory_in_proportion(kind):
 
 def test_a_trace_line_takes_time_in_proportion():
     """Regular expressions that try again and again would take minutes."""
-    from nvdla.hardware.register_file import register_map
-    from nvdla.trace.cfg import parse_cfg
-    from nvdla.trace.images import TraceFolder, parse_packets
+    from nvdla.emulator.hardware.register_file import register_map
+    from nvdla.emulator.trace.commands import TraceFolder, parse_packets
+    from nvdla.emulator.trace.languages import parse_cfg
 
     registers = register_map("nv_small")
     for line in ("a(" + " " * 200_000, "a" * 200_000, 'a("' * 60_000, "reg_write(" + "x," * 100_000 + ")"):
@@ -168,7 +166,7 @@ def test_orders_of_a_task_are_looked_for_so_long_and_no_longer(monkeypatch):
             consumer.event = Event.OP_ENABLED
     pairs = list(itertools.pairwise(range(39)))
     assert not any(Order(unordered, {}, overlap_of=OpType.SDP).is_ordered(*pair) for pair in pairs)
-    monkeypatch.setattr(order, "MOST_LOOKS", 100)
+    monkeypatch.setattr(linter, "MOST_LOOKS", 100)
     bounded = Order(program.dla_tasks[0], {})
     assert all(bounded.is_ordered(*pair) for pair in pairs)
     assert bounded._work <= 101

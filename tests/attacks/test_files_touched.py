@@ -83,7 +83,7 @@ LOADABLE_COMMANDS = {
     "hexdump": (["task-0-op_list"], None),
     "extract": (["task-0-op_list", "-o", "out.bin"], "out.bin"),
     "compare": (["x.nvdla", "--random-input"], None),
-    "doctor": (["--scales"], None),
+    "doctor": (["--converters"], None),
     "lint": ([], None),
     "diff": (["x.nvdla"], None),
     "memory": (["--svg", "out.svg"], "out.svg"),

@@ -10,9 +10,9 @@ import time
 import pytest
 
 import nvdla
-from nvdla.builder import sidecar as written
-from nvdla.compare.goldens import _entries
-from nvdla.program import sidecar
+from nvdla.checks.compare.runs import _entries
+from nvdla.compiler.builder import compiler as written
+from nvdla.program import naming
 from nvdla.program.naming import from_calibration, from_sidecar, from_yaml
 
 
@@ -29,9 +29,9 @@ YAML = {
     "bomb": (bomb("scales", "conv"), "more than 64 aliases"),
     "bomb_as_layer": (bomb("layers", "0/"), "more than 64 aliases"),
     "merged": ("scales: &a {conv1: 1}\nlayers: {<<: *a}", "merge keys"),
-    "shared": ("scales: {conv0: &a [x], conv1: [*a, *a]}", "scale is"),
-    "nan": ("scales: {conv1: .nan}", "scale is nan"),
-    "infinite": ("scales: {conv1: .inf}", "scale is inf"),
+    "shared": ("scales: {conv0: &a [x], conv1: [*a, *a]}", "scale: must be"),
+    "nan": ("scales: {conv1: .nan}", "got nan"),
+    "infinite": ("scales: {conv1: .inf}", "got inf"),
     "number_of_thousands_of_digits": (f"scales: {{conv1: 0x{'f' * 9000}}}", "a number of 9002 characters"),
     "key_of_thousands_of_digits": (f"scales:\n  ? 0x{'f' * 9000}\n  : x", "a number of 9002 characters"),
     "operation_of_thousands_of_digits": (f"layers:\n  ? 0x{'f' * 9000}\n  : x", "a number of 9002 characters"),
@@ -40,10 +40,11 @@ YAML = {
 }
 JSON = {
     "nested": ("[" * 100_000, "not JSON"),
-    "nan": ('{"conv1": {"scale": NaN}}', "scale is nan"),
-    "beyond_floats": ('{"conv1": {"scale": 1' + "0" * 400 + "}}", "scale is"),
+    "nan": ('{"conv1": {"scale": NaN}}', "got nan"),
+    "beyond_floats": ('{"conv1": {"scale": 1' + "0" * 400 + "}}", "scale: must be"),
     "digits": ('{"conv1": {"scale": 1' + "0" * 9000 + "}}", "not JSON"),
     "list": ("[1, 2]", "not a calibration table"),
+    "half_a_pair": ('{"\\ud800": {"scale": 1}}', "not JSON.*surrogates"),
 }
 
 
@@ -80,8 +81,21 @@ def test_numbers_that_are_none_in_a_layer_file_or_a_list_of_hashes_are_refused(n
     (tmp_path / "hashes.json").write_text(f'[{{"task": {number}, "op": 0, "type": "sdp"}}]')
     if number[:4] == "1000":
         return  # an integer, if a strange one
-    refused(from_sidecar, tmp_path / "x.nvdla", "a task needs its number|is not JSON")
+    refused(from_sidecar, tmp_path / "x.nvdla", "a task needs its number|not JSON")
     refused(_entries, tmp_path / "hashes.json", "not a list of operations")
+
+
+@pytest.mark.parametrize("name", [r"\ud800", r"x\udfffx", "\ud800"], ids=["escaped", "inside", "as bytes"])
+def test_half_of_a_surrogate_pair_in_a_layer_file_is_refused(name, tmp_path):
+    """No page, graph or terminal takes such text; a whole pair is a character."""
+    text = (
+        '{"format": "nvdla-layers", "version": 1, "tasks": [{"task": 0, "operations": [{"index": 0, "layer": "%s"}]}]}'
+    )
+    path = tmp_path / "x.nvdla.layers.json"
+    path.write_bytes((text % name).encode("utf-8", "surrogatepass"))
+    refused(from_sidecar, tmp_path / "x.nvdla", "not JSON")
+    path.write_text(text % r"\ud83e\udd80")
+    assert from_sidecar(tmp_path / "x.nvdla").layers == {(0, 0): "\U0001f980"}
 
 
 def test_a_layer_file_that_nobody_named_is_not_waited_for(tmp_path):
@@ -93,7 +107,7 @@ def test_a_layer_file_that_nobody_named_is_not_waited_for(tmp_path):
     reader.join(5)
     assert found and not found[0].layers
     with open(tmp_path / "y.nvdla.layers.json", "wb") as stream:
-        stream.truncate(sidecar.MAX_FILE + 1)
+        stream.truncate(naming.MAX_FILE + 1)
     refused(from_sidecar, tmp_path / "y.nvdla", "the limit is 16777216")
 
 

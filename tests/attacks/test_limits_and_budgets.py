@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from support.attack_files import INPUT, OUTPUT, Op, chain, copy, network, pool
 
 import nvdla
-from nvdla.descriptors import NEW, DlaTask
-from nvdla.descriptors.enums import OpType
-from nvdla.firmware.budget import check_budget
-from nvdla.limits import Limits, Meter, Work
+from nvdla import limits as all_limits
+from nvdla.compiler.builder import Network, build
+from nvdla.emulator.firmware.operation import check_budget
+from nvdla.emulator.trace import replay
+from nvdla.limits import Limits, Meter, PlanLimits, Work
 from nvdla.loadable import to_bytes
-from nvdla.trace import replay
+from nvdla.loadable.descriptors import NEW, DlaTask
+from nvdla.loadable.descriptors.enums import OpType
 
 
 def run(limits: Limits, ops=None) -> None:
@@ -103,7 +106,7 @@ def test_every_engine_is_metered(make):
 
 
 def test_a_plan_costs_what_its_first_run_did():
-    """The budget is for one run: a runtime may be used for ever."""
+    """The budget is for one run: a runtime may be used without limit."""
     limits = Limits(operations=3)
     runtime = nvdla.Runtime(network(chain(3)), config="nv_small", abi="new", threads=1, limits=limits)
     for _ in range(5):
@@ -139,3 +142,48 @@ def test_the_meter_says_what_and_how_much():
         meter.allow("conv", Work(cube=6))
     with pytest.raises(nvdla.ScheduleError, match="conv: the run takes 12 multiplications, more than its budget"):
         meter.charge("conv", Work(multiplications=6))
+
+
+def planned(convolutions: int = 3, level: int = 1):
+    """Convolutions in a row, and as many on one cube."""
+    net, weights = Network("net"), np.full((8, 8, 1, 1), 0.1)
+    cube = x = net.input("in", (8, 4, 4))
+    for number in range(convolutions):
+        x = net.convolution(f"c{number}", x, weights)
+        net.output(net.convolution(f"d{number}", cube, weights))
+    net.output(x)
+    return build(net, "nv_full", "fp16", level=level)
+
+
+@pytest.mark.parametrize(
+    "name, value, what",
+    [
+        ("operations", 4, "layer c2: plan: must be at most 4 operations"),
+        ("memory", 300, "layer c1: plan: weights must be at most 300 bytes"),
+        ("memory", 400, "layer d1: plan: weights must be at most 400 bytes"),
+    ],
+)
+def test_limits_of_a_plan_are_named_with_the_layer_and_adjustable(name, value, what, monkeypatch):
+    monkeypatch.setattr(all_limits, "PLAN", PlanLimits(**{name: value}))
+    with pytest.raises(nvdla.BuildError, match=rf"{what} \(PlanLimits\.{name}\), got"):
+        planned()
+    monkeypatch.setattr(all_limits, "PLAN", PlanLimits(**{name: 1 << 16}))
+    assert planned().loadable
+
+
+def test_surfaces_of_a_plan_are_limited(monkeypatch):
+    net, x = Network("net"), None
+    x = net.input("in", (8, 64, 64))
+    for number in range(3):
+        x = net.max_pool(f"p{number}", x, 3, 1, 1)
+    net.output(x)
+    monkeypatch.setattr(all_limits, "PLAN", PlanLimits(memory=100_000))
+    with pytest.raises(nvdla.BuildError, match=r"surfaces between operations must be at most 100,000 bytes"):
+        build(net, "nv_full", "fp16")
+
+
+def test_the_search_ends_at_its_budget(monkeypatch):
+    whole = planned(level=2).sidecar["weighed"]["search"]
+    monkeypatch.setattr(all_limits, "PLAN", PlanLimits(searched=1))
+    cut = planned(level=2).sidecar["weighed"]["search"]
+    assert whole["complete"] and not cut["complete"] and cut["trials"] < whole["trials"]

@@ -17,7 +17,7 @@ MEASURE = """
 import json, re, sys
 import numpy as np
 import nvdla
-from nvdla.builder import Network, build, calibrate
+from nvdla.compiler.builder import Network, build, calibrate
 from nvdla.limits import Limits
 
 def make(kind, channels, side):
@@ -65,7 +65,7 @@ def runs(loadable, limit):
     given = surfaces(runtime)
     for _ in range(3):
         runtime.run_raw(given)
-    return runtime.linked.taken()
+    return runtime._linked.account.taken()
 
 def refused(limit):
     try:
@@ -128,9 +128,9 @@ def test_a_run_of_any_engine_takes_no_more_than_its_memory_limit(case):
 
 def test_a_second_run_has_the_same_room(lenet_loadable):
     runtime = nvdla.Runtime(lenet_loadable, threads=1)
-    room = runtime.linked.room()
+    room = runtime._linked.account.room()
     given = [bytes(each.size) for each in runtime.inputs]
     for _ in range(3):
         runtime.run_raw(given, csb_log=[])
-    assert runtime.linked.room() == room
-    assert runtime.linked.scratch > 0
+    assert runtime._linked.account.room() == room
+    assert runtime._linked.account.scratch > 0

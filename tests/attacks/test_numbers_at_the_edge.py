@@ -15,9 +15,9 @@ from support.attack_files import filled as with_fields
 from support.handmade import copy, pool
 
 import nvdla
-from nvdla.cpu import power, softmax
-from nvdla.cpu.buffers import FORMATS, CpuBuffer
-from nvdla.descriptors.enums import EmuFormat, OpType
+from nvdla.emulator.cpu import power, softmax
+from nvdla.emulator.cpu.operation import FORMATS, CpuBuffer
+from nvdla.loadable.descriptors.enums import EmuFormat, OpType
 
 PAGE = 4096
 VALUES = bytes(each & 0xFF for each in (-128, -127, -65, -1, 0, 1, 64, 127))
@@ -122,7 +122,7 @@ def test_scales_that_are_no_numbers_give_a_result_and_no_warning(kind, scale):
 
 def test_two_operations_that_write_the_same_bytes_are_reported():
     """SDP and PDP, which nothing orders; each by itself is sound, so they run, and lint says what may go wrong."""
-    from nvdla.lint import lint
+    from nvdla.checks.lint import lint
 
     ops = [Op(OpType.SDP, copy((INPUT, 0), (OUTPUT, 0))), Op(OpType.PDP, pool((INPUT, 64), (OUTPUT, 0)))]
     found = lint(network(ops), "nv_small", abi="new").findings

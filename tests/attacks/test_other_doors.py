@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,28 +13,28 @@ import numpy as np
 import pytest
 
 import nvdla
-from nvdla.campaign.journal import read
-from nvdla.containers.irpa_format import external_parameter
+from nvdla.emulator.trace.commands import TraceFolder
 from nvdla.errors import ConfigError, FormatError, LoadableError, TraceError
-from nvdla.evaluation import open_source
-from nvdla.trace.images import TraceFolder
+from nvdla.experiments.campaign.journal import read
+from nvdla.experiments.evaluation import open_source
+from nvdla.interop.containers.irpa_format import external_parameter
 
 needs_devices = pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no /dev/zero here")
 needs_pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
 DEEP = "[" * 100_000
 
 LABELS = {
-    "NaN": "has the label 'nan'",
-    "Infinity": "has the label 'inf'",
-    "1e400": "has the label 'inf'",
-    "2.7": "has the label '2.7'",
-    "{}": "has the label",
-    "null": "has no label",
+    "NaN": "got 'nan'",
+    "Infinity": "got 'inf'",
+    "1e400": "got 'inf'",
+    "2.7": "got '2.7'",
+    "{}": "got '{}'",
+    "null": "got nothing",
     "[NaN, 1]": "must be finite numbers",
     '["a"]': "must be finite numbers",
     "[[1], [2, 3]]": "must be finite numbers",
-    DEEP + "]" * 100_000: "a line is",
-    "9" * 5000: "a line is",
+    DEEP + "]" * 100_000: "a line must be",
+    "9" * 5000: "a line must be",
 }
 
 
@@ -45,13 +46,56 @@ def test_labels_of_a_manifest_are_classes_names_or_finite_numbers(label, tmp_pat
         open_source(str(path))
 
 
+def test_a_manifest_names_files_below_its_own_folder_alone(tmp_path):
+    """Somebody else's manifest does not make the tool open the user's other files."""
+    inside, outside = tmp_path / "inside", tmp_path / "outside.pgm"
+    inside.mkdir()
+    for path in (outside, inside / "a.pgm"):
+        path.write_bytes(b"P5\n2 2\n255\n1234")
+    manifest = inside / "data.csv"
+    for name in ("../outside.pgm", str(outside), "x/../../outside.pgm", "/etc/passwd"):
+        manifest.write_text(f"path,label\na.pgm,1\n{name},1\n")
+        with pytest.raises(FormatError, match=r"data\.csv:3: sample .* must be below .*inside\. .*--root DIR"):
+            open_source(str(manifest))
+    (inside / "link.pgm").symlink_to(outside)
+    manifest.write_text(f"path,label\na.pgm,1\nlink.pgm,1\n{inside / 'a.pgm'},1\n")
+    source = open_source(str(manifest))
+    assert source.sample(0).value == source.sample(2).value == inside / "a.pgm"
+    with pytest.raises(FormatError, match=r"sample link\.pgm: must be below"):
+        source.sample(1)
+    manifest.write_text("path,label\ninside/a.pgm,1\noutside.pgm,1\ninside/link.pgm,1\n")
+    wider = open_source(str(manifest), root=str(tmp_path))
+    assert [wider.sample(number).value.exists() for number in range(3)] == [True] * 3
+    with pytest.raises(FormatError, match=r"--root .*: must be a directory"):
+        open_source(str(manifest), root=str(tmp_path / "nowhere"))
+    with pytest.raises(FormatError, match=r"--root .*: must be given with a manifest"):
+        open_source(str(inside), root=str(tmp_path))
+
+
+@needs_pipes
+def test_a_pipe_and_a_link_to_nothing_are_damaged_samples(tmp_path, capsys):
+    from nvdla.cli.main import main
+
+    samples = Path(__file__).resolve().parents[2] / "samples"
+    folder = tmp_path / "data" / "7"
+    folder.mkdir(parents=True)
+    (folder / "a.pgm").write_bytes((samples / "digit7.pgm").read_bytes())
+    (folder / "gone.pgm").symlink_to(tmp_path / "nothing")
+    os.mkfifo(folder / "pipe.pgm")
+    (folder / "folder.pgm").mkdir()
+    assert main(["evaluate", str(samples / "lenet.loadable"), str(folder.parent), "--json", "--workers", "1"]) == 0
+    summary = json.loads(capsys.readouterr().out)["summary"]
+    assert (summary["samples"], summary["damaged"]) == (1, 2)
+    assert [each["id"] for each in summary["problems"]] == ["7/gone.pgm", "7/pipe.pgm"]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("path,label\n" + "x" * 200_000 + ",3\n", "data.csv:2: no CSV that can be read: field larger"),
-        ("a.png," + "l" * 200_000 + "\n", "data.csv:1: no CSV that can be read: field larger"),
-        ("a.png\n", "a row is path,label"),
-        ("a.png,\n", "has no label"),
+        ("path,label\n" + "x" * 200_000 + ",3\n", "data.csv:2: not readable as CSV: field larger"),
+        ("a.png," + "l" * 200_000 + "\n", "data.csv:1: not readable as CSV: field larger"),
+        ("a.png\n", "a row must be path,label"),
+        ("a.png,\n", "got nothing"),
     ],
 )
 def test_broken_csv_names_the_line(text, said, tmp_path):
@@ -67,7 +111,7 @@ def test_labels_that_are_names_and_numbers_are_names(tmp_path):
     assert source.classes == ["1", "cat"]
     assert [source.sample(number).label for number in range(3)] == [1, 0, 1]
     (tmp_path / "data.jsonl").write_text('{"path": "a", "label": "cat"}\n{"path": "b", "label": [1, 2]}\n')
-    with pytest.raises(FormatError, match="some labels are names, others numbers"):
+    with pytest.raises(FormatError, match="labels must be of one kind"):
         open_source(str(tmp_path / "data.jsonl"))
 
 
@@ -80,13 +124,13 @@ def test_many_names_of_classes_take_a_second(tmp_path):
 
 def test_labels_of_arrays_are_finite(tmp_path):
     np.savez(tmp_path / "data.npz", images=np.zeros((2, 1, 2, 2), np.int8), labels=np.array([[1.0], [np.inf]]))
-    with pytest.raises(FormatError, match="labels hold NaN or infinity"):
+    with pytest.raises(FormatError, match="labels must be finite numbers, got NaN or infinity"):
         open_source(str(tmp_path / "data.npz"))
 
 
 @needs_pipes
 def test_a_pipe_that_a_file_names_is_refused_at_once(tmp_path):
-    """Who opens it waits for its other end for ever."""
+    """A reader of the pipe waits for its other end."""
     os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / "data.csv").write_text("pipe.png,1\n")
     with pytest.raises(FormatError, match="is a folder, pipe or device, not a file"):
@@ -142,11 +186,11 @@ def test_a_loadable_may_come_out_of_a_pipe(samples):
     [
         (["run", "--tolerance", "nan"], "must be a finite number from 0"),
         (["run", "--tolerance", "-1"], "must be a finite number from 0"),
-        (["run", "--top", "1" * 5000], "is no whole number"),
-        (["run", "--threads", "1" * 5000], "is no whole number"),
+        (["run", "--top", "1" * 5000], "must be a whole number"),
+        (["run", "--threads", "1" * 5000], "must be a whole number"),
         (["run", "--threads", "0"], "must be at least 1"),
         (["run", "--random-input", "-1"], "must be at least 0"),
-        (["run", "--profile", "1" * 5000], "invalid int value: '1{80}..."),
+        (["run", "--profile", "1" * 5000], "invalid int value: '1{80}'"),
         (["serve", "--budget", "inf"], "must be a finite number from 1"),
         (["serve", "--timeout", "inf"], "must be a finite number from 0.001"),
         (["serve", "--host", "a" * 5000], "cannot listen on aaa"),

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 import tracemalloc
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,15 +14,13 @@ from nvdla.errors import NvdlaError
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "frontend"))
 
 
 @pytest.fixture(scope="module")
 def members():
     """The files of a package with an accelerator and a host part."""
-    import models
-
     import nvdla
+    from tests.compiler.frontend import models
 
     made = nvdla.compile(models.classifier(np.random.default_rng(3)), "nv_full", "fp16")
     assert {part.kind for part in made.parts} == {"accelerator", "host"}
@@ -44,7 +40,7 @@ def packed(members, packing=zipfile.ZIP_DEFLATED, twice=None):
 
 
 def run(data):
-    from nvdla.frontend.package import unpack
+    from nvdla.compiler.frontend.package import unpack
 
     return unpack(data).machine().run(np.zeros((1, 3, 12, 12), np.float32))
 

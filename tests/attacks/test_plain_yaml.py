@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from nvdla import plain_yaml
 from nvdla.errors import FormatError
-from nvdla.plain_yaml import parse_yaml
+from nvdla.util import yaml as plain_yaml
+from nvdla.util.yaml import parse_yaml
 
 VALUES = {
     "": None,
@@ -29,14 +29,14 @@ REFUSED = {
     "merge_of_aliases": ("a: &a {x: 1}\nb: {<<: [*a, *a]}", "line 2: merge keys"),
     "aliases": ("- &a x\n" + "- *a\n" * 65, "line 66: more than 64 aliases"),
     "itself": ("&a [*a]", r"alias \*a names nothing"),
-    "empty_int": ("!!int ''", "'' is no !!int"),
+    "empty_int": ("!!int ''", "'' is not a !!int"),
     "timestamp": ("!!timestamp foo", "tag .* is not read"),
     "binary": ("!!binary x", "tag .* is not read"),
     "set": ("!!set {a}", "tag .* is not read"),
     "omap": ("!!omap [a]", "tag .* is not read"),
-    "bool": ("!!bool maybe", "'maybe' is no !!bool"),
-    "null": ("!!null x", "'x' is no !!null"),
-    "float": ("!!float x", "'x' is no !!float"),
+    "bool": ("!!bool maybe", "'maybe' is not a !!bool"),
+    "null": ("!!null x", "'x' is not a !!null"),
+    "float": ("!!float x", "'x' is not a !!float"),
     "list_as_map": ("!!map [a]", "tag .* is not read"),
     "python": ("!!python/object/apply:os.system ['touch owned']", "tag .* is not read"),
     "digits": ("9" * 5000, "a number of 5000 characters"),
@@ -45,7 +45,7 @@ REFUSED = {
     "depth_of_blocks": ("- " * 50_000, "nested deeper than 32"),
     "nodes": ("[" + "a," * 20_000 + "]", "more than 16384 nodes"),
     "list_as_key": ("? [a]\n: b", "a key must be a scalar"),
-    "key_again": ("a: 1\na: 2", "line 2: the key 'a' stands here a second time"),
+    "key_again": ("a: 1\na: 2", "line 2: the key 'a' appears a second time"),
     "documents": ("a\n---\nb", "a second document"),
     "no_text": ("\x00\x01", "not YAML"),
     "open": ("[a, b", "not YAML"),

@@ -11,8 +11,8 @@ import pytest
 from support.attack_files import INPUT, OUTPUT, WORK, Op, chain, copy, network
 
 import nvdla
-from nvdla.descriptors import NEW
-from nvdla.descriptors.enums import Event, OpType
+from nvdla.loadable.descriptors import NEW
+from nvdla.loadable.descriptors.enums import Event, OpType
 
 DEPENDENCIES, OPERATIONS, SURFACES, STATISTICS = 4, 5, 6, 8
 #: where the third operation's descriptors begin: the second's are read before the first is done
@@ -58,7 +58,7 @@ def test_guards_see_what_leaves_a_region():
     """A byte too many, written or read."""
     from support.guards import guarded
 
-    from nvdla.memory.address_space import AddressSpace, Space
+    from nvdla.emulator.memory.address_space import AddressSpace, Space
 
     with guarded(16) as guards:
         space = AddressSpace()
@@ -126,7 +126,7 @@ def outcome_of(runtime: nvdla.Runtime, seed: int) -> list[bytes] | str:
 
 def test_operands_of_channels_that_only_fill_an_atom_are_the_same_for_fused_jobs(lenet_loadable):
     """The first convolution has channels to spare in its last atom; its bias has bytes there."""
-    from nvdla.descriptors import DlaTask, detect
+    from nvdla.loadable.descriptors import DlaTask, detect
 
     abi, _ = detect(lenet_loadable)
     task = next(task for task in lenet_loadable.tasks if task.interface.name == "DLA1")
@@ -151,7 +151,7 @@ def test_operands_of_channels_that_only_fill_an_atom_are_the_same_for_fused_jobs
     memories = []
     for _ in range(2):
         runtime.run_raw(inputs)
-        runtime.linked.remember()  # constants whose memory was given back
-        graphs = runtime.linked.dependency_graphs()
-        memories.append({k: bytes(v.data) for k, v in runtime.linked.regions.items() if k not in graphs})
+        runtime._linked.reload()  # constants whose memory was given back
+        graphs = runtime._linked.dependency_graphs()
+        memories.append({k: bytes(v.data) for k, v in runtime._linked.regions.items() if k not in graphs})
     assert memories[0] == memories[1]

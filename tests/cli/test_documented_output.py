@@ -1,7 +1,8 @@
 """The pages show what the tools print: every console block is run again, in the folder that ``nvdla samples`` writes.
 
 ``NVDLA_UPDATE_DOCS=1 pytest tests/cli/test_documented_output.py`` writes the blocks anew. A block that is not run has
-its reason in front of it: ``<!-- not run: WHY -->``. ``| head -N`` behind a command shows its first lines alone.
+its reason in front of it: ``<!-- not run: WHY -->``. ``| head -N`` and ``| tail -N``
+after a command cut its output.
 Excerpts of files that the commands make are made anew, too (``<!-- excerpt: FILE 1-3 9 -->``), and a block may be a
 file that commands read (``<!-- file: NAME -->``).
 """
@@ -10,13 +11,12 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.pages import WIDTH, wrapped
 
-from nvdla import samples
+from nvdla.cli import samples
 
 ROOT = Path(__file__).resolve().parents[2]
 ELSEWHERE = ("README", "troubleshooting")
@@ -52,8 +52,7 @@ def test_the_page_shows_what_is_printed(page, folder, nvdla_command, monkeypatch
         pytest.importorskip("onnxruntime", reason="running a float model needs the extra nvdla[onnx]")
     if page == "report" and not shutil.which("dot"):
         pytest.skip("graphviz is not installed, so the report has no drawing (Debian: apt-get install graphviz)")
-    if page.startswith("tutorial"):
-        monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
 
     def again(block):
         if block["what"]:
@@ -87,32 +86,24 @@ def written_or_read(what, where, language, content):
     return f"<!-- {what}: {where} -->\n```{language}\n{content}```"
 
 
-def shortened(line, limit=110):
-    return line if len(line) <= limit else line[: limit - 4] + " ..."
+def shortened(line):
+    return line if len(line) <= WIDTH else line[: WIDTH - 4] + " ..."
 
 
 def printed(command, nvdla_command):
     """The lines that a command of a page prints. Blank lines at the end do not count."""
     words = shlex.split(command)[1:]
-    most = None
-    if words[-3:-1] == ["|", "head"]:
-        most, words = int(words[-1][1:]), words[:-3]
-    if words[0] == "nvdla":
-        code, out, err = nvdla_command(*words[1:])
-    else:
-        code, out, err = of_a_checkout(words)
-    assert code in (0, 1) or command in TEXT_OF_ERRORS, err
-    lines = [line.rstrip() for line in (out + err).splitlines()]
+    cut, count = "", 0
+    if "|" in words:
+        *words, _, cut, option = words
+        assert cut in ("head", "tail"), command
+        count = int(option.removeprefix("-"))
+    code, out, err = nvdla_command(*words[1:])
+    assert words[0] == "nvdla" and (code in (0, 1) or command in TEXT_OF_ERRORS), err
+    lines = wrapped(out + err)
     while lines and not lines[-1]:
         lines.pop()
-    return lines if most is None else [*lines[:most], "..."]
-
-
-def of_a_checkout(words):
-    """What a script of benchmarks/ prints, started where such scripts are: in a checkout."""
-    assert words[0] == "python" and words[1].startswith("benchmarks/"), words
-    done = subprocess.run([sys.executable, *words[1:]], cwd=ROOT, capture_output=True, text=True)
-    return done.returncode, done.stdout, done.stderr
+    return {"": lines, "head": [*lines[:count], "..."], "tail": ["...", *lines[-count:]]}[cut]
 
 
 def test_every_block_is_run_or_says_why_not():

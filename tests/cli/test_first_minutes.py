@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -13,10 +14,10 @@ from pathlib import Path
 import pytest
 
 import nvdla
-from nvdla import samples
+from nvdla.cli import samples
 from nvdla.cli.main import COMMANDS, main, usage
 from nvdla.kernels.fast.dot_tile import instructions
-from nvdla.kernels.jit.crew import threading_description
+from nvdla.kernels.jit.thread_pool import threading_description
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -132,6 +133,150 @@ def test_settings_that_are_none_are_refused(text, said, nvdla_command, lenet, tm
     assert "nvdla.toml" in error
 
 
+def test_what_comes_from_a_file_is_told(nvdla_command, lenet, tmp_path, monkeypatch, as_documented):
+    """On standard error and in JSON: a file that came with a network may change its result."""
+    pytest.importorskip("tomllib")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nvdla.toml").write_text('config = "nv_small"\nlatency = 900\nmean = [1, 2, 3]\n')
+    code, out, error = nvdla_command("cycles", lenet, "--json")
+    assert (code, error) == (0, "nvdla cycles: settings of nvdla.toml: config = nv_small, latency = 900\n")
+    document = json.loads(out)
+    as_documented(document)
+    assert list(document)[:3] == ["format", "version", "settings_file"]
+    assert document["settings_file"] == {"file": "nvdla.toml", "values": {"config": "nv_small", "latency": 900}}
+    code, out, error = nvdla_command("cycles", lenet, "--config", "nv_small", "--latency=100", "--json")
+    assert (code, error) == (0, "")  # nothing of the file was used
+    assert "settings_file" not in json.loads(out)
+    assert nvdla_command("inspect", lenet)[2] == ""
+
+
+def test_a_mean_of_a_file_is_told_by_the_run_that_it_changes(nvdla_command, samples, tmp_path, monkeypatch):
+    pytest.importorskip("tomllib")
+    monkeypatch.chdir(tmp_path)
+    words = ["run", samples / "lenet_nv_full_fp16.loadable", "-i", samples / "digit7.pgm", "--json"]
+    usual = document_of(nvdla_command, *words[:-1])
+    (tmp_path / "pyproject.toml").write_text("[tool.nvdla]\nmean = 50\n")
+    code, out, error = nvdla_command(*words)
+    found = json.loads(out)
+    assert code == 0
+    assert "nvdla run: settings of pyproject.toml: mean = [50]" in error
+    assert found["settings_file"] == {"file": "pyproject.toml", "values": {"mean": [50.0]}}
+    assert {key: found[key] for key in usual if key != "settings_file"} != usual
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('config = "nv_large"', "config = nv_large is a setting of nvdla.toml"),
+        ("latency = -5", "nvdla.toml"),
+        ("threads = -5", "nvdla.toml: threads: -5: must be at least 1"),
+        ('config = "mine.yaml"', "config = mine.yaml is a setting of nvdla.toml"),
+    ],
+)
+def test_an_error_that_a_setting_causes_names_it(
+    text, said, nvdla_command, lenet, tmp_path, monkeypatch, as_documented
+):
+    pytest.importorskip("tomllib")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nvdla.toml").write_text(text)
+    command = "run" if "threads" in text else "cycles"
+    code, out, error = nvdla_command(command, lenet, "--json")
+    assert code == 2
+    assert said in error.splitlines()[-1]
+    document = json.loads(out)
+    as_documented(document)
+    assert said in document["message"]
+
+
+def test_settings_are_what_the_options_text_would_be(nvdla_command, lenet, tmp_path, monkeypatch):
+    """explore has lists of latencies and bandwidths as text."""
+    pytest.importorskip("tomllib")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nvdla.toml").write_text("latency = 60\nbandwidth = 2.5\n")
+    points = document_of(nvdla_command, "explore", lenet, "-o", "found.json")["points"]
+    assert [(each["latency"], each["bandwidth"]) for each in points] == [(60, 2.5)]
+    assert json.loads((tmp_path / "found.json").read_text())["settings_file"]["file"] == "nvdla.toml"
+
+
+def test_a_pipe_that_a_setting_names_is_refused_at_once(lenet, tmp_path):
+    pytest.importorskip("tomllib")
+    os.mkfifo(tmp_path / "x.yaml")
+    (tmp_path / "nvdla.toml").write_text('config = "x.yaml"')
+    words = [sys.executable, "-m", "nvdla", "cycles", str(lenet)]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "nvdla.toml: config x.yaml is a folder, pipe or device, not a file" in done.stderr
+
+
+def test_a_blob_goes_to_standard_output(samples, tmp_path):
+    lenet = samples / "lenet.loadable"
+    blob = nvdla.load(lenet).blobs[0]
+    words = [sys.executable, "-m", "nvdla", "extract", str(lenet), blob.name, "-o", "-"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, bytes(blob.data))
+    assert done.stderr.decode() == f"{blob.length} bytes of blob {blob.name}\n"
+    done = subprocess.run([*words, "--json"], cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == 2
+    assert b"Leave out --json" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["inspect", "-"],
+        ["run", "NET", "-i", "-"],
+        ["graph", "NET", "-o", "-"],
+        ["cycles", "-"],
+        ["report", "NET", "--output=-"],
+        ["csb", "diff", "-", "NET"],
+    ],
+    ids=" ".join,
+)
+def test_a_dash_is_no_file_elsewhere(words, nvdla_command, lenet, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, error = nvdla_command(*(lenet if each == "NET" else each for each in words))
+    assert code == 2
+    assert "is '-': must be a file: give a file (./- for one of this name" in error
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_word_that_is_nearly_an_action_is_told(nvdla_command, tmp_path):
+    code, _, error = nvdla_command("csb", "difff", tmp_path / "a", tmp_path / "b")
+    assert code == 2
+    assert "unknown action; did you mean 'diff'?" in error
+
+
+def test_an_ending_that_is_none_is_told_with_those_that_are(nvdla_command, samples, tmp_path):
+    code, _, error = nvdla_command("container", "convert", samples / "weights.npz", tmp_path / "w.x")
+    assert code == 2
+    assert "must end in one of .gguf, .irpa, .loadable, " in error
+    code, _, error = nvdla_command("container", "convert", samples / "weights.npz", tmp_path / "w.loadable")
+    assert code == 2
+    assert "--option template=FILE" in error
+
+
+LARGE = "# nvdla\n" + "x = 1 # filler\n" * 30_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [LARGE, "[project]\nname = 'nvdla'\n" + LARGE.replace("x =", "[tool.y]\nx =", 1), ".".join("a" * 100) + "=1#nvdla"],
+)
+def test_a_large_pyproject_of_others_stops_nothing(text, nvdla_command, lenet, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text(text)
+    assert nvdla_command("inspect", lenet)[::2] == (0, "")
+
+
+def test_a_large_pyproject_with_settings_is_refused(nvdla_command, lenet, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text(LARGE + '[tool.nvdla]\nconfig = "nv_large"\n')
+    code, _, error = nvdla_command("inspect", lenet)
+    assert code == 2
+    assert "pyproject.toml: must be at most 262144 bytes" in error
+
+
 def test_somebody_elses_pyproject_is_left_alone(nvdla_command, lenet, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pyproject.toml").write_text("nvdla = broken")
@@ -168,7 +313,7 @@ def test_severities_are_coloured_on_a_terminal_alone(nvdla_command, lenet, monke
 
 
 def test_a_new_command_is_one_file_and_a_line(tmp_path, monkeypatch, capsys):
-    """docs/adding.md: HELP, configure, run."""
+    """CONTRIBUTING.md: HELP, configure, run."""
     (tmp_path / "greets.py").write_text(
         'HELP = "Greet."\n'
         "def configure(parser):\n"
@@ -181,4 +326,8 @@ def test_a_new_command_is_one_file_and_a_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(COMMANDS, "greet", ("greets", "say hello"))
     assert main(["greet", "world"]) == 0
     assert capsys.readouterr().out == "hello world\n"
-    assert "say hello" in usage()
+    assert "Other:\n  greet       say hello" in usage()
+
+
+def test_every_command_has_a_group_in_the_help():
+    assert "Other:" not in usage()

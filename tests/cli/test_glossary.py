@@ -98,7 +98,7 @@ def test_every_heading_is_in_the_glossary(headings, nvdla_command, tmp_path, mon
 
 def test_headings_on_pages_are_in_the_glossary():
     """The tables of commands that are not run here, as their pages show them."""
-    for name in ("evaluate", "explore", "faults"):
+    for name in ("evaluate", "cycles", "faults"):
         text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
         found = re.findall(r"^ (\S.*)\n ─+$", text, flags=re.M)
         assert found, name

@@ -67,7 +67,7 @@ def test_inspecting_does_not_import_numba(lenet):
 
 
 def test_formats_of_cpu_tasks_go_by_the_names_of_their_abi(nvdla_command, lenet, tmp_path):
-    from nvdla.builder.convert import convert_abi
+    from nvdla.compiler.builder.edit import convert_abi
 
     half = nvdla.load(lenet.replace("lenet.loadable", "lenet_nv_full_fp16.loadable"))
     for abi, number in (("old", 2), ("new", 3)):

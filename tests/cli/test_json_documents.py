@@ -207,6 +207,22 @@ def test_errors_are_documents_too(line, error, command, folder, nvdla_command, a
     assert len(err.splitlines()) == 1
 
 
+def test_an_error_of_a_layer_names_it_in_a_field_of_its_own(tmp_path, nvdla_command, as_documented):
+    """A function whose table needs a known range, where no node may run on the host."""
+    onnx = pytest.importorskip("onnx")
+    nodes = [onnx.helper.make_node("Softsign", ["x"], ["far"])]
+    ends = [onnx.helper.make_tensor_value_info(name, 1, (1, 4, 4, 4)) for name in ("x", "far")]
+    net = onnx.helper.make_graph(nodes, "net", ends[:1], ends[1:])
+    onnx.save(
+        onnx.helper.make_model(net, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8), tmp_path / "m.onnx"
+    )
+    words = ["compile", str(tmp_path / "m.onnx"), "--config", "nv_full", "--precision", "fp16", "--no-host"]
+    code, out, _ = nvdla_command(*words, "-o", str(tmp_path / "m.nvdla"), "--json")
+    document = json.loads(out)
+    as_documented(document)
+    assert (code, document["error"], document["layer"]) == (2, "BuildError", "far")
+
+
 def test_without_json_an_error_is_on_standard_error_alone(folder, nvdla_command):
     assert nvdla_command("inspect")[1] == ""
     assert nvdla_command("inspect", "missing.loadable")[1] == ""

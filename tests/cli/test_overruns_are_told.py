@@ -7,19 +7,16 @@ import json
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
 from support.rpc_client import RemoteError, RpcClient
 
 import nvdla
-from nvdla.containers.tvm import rpc_worker
-from nvdla.faults import Fault, WeightByte
+from nvdla.emulator.faults import Fault, WeightByte
+from nvdla.interop.containers.tvm import rpc_worker
 from nvdla.limits import Limits
 from nvdla.program import Program
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "frontend"))
 
 COMMANDS = {
     "run": ["--random-input"],
@@ -84,7 +81,7 @@ def overrun_package(plant, tmp_path):
     """A package whose accelerator part has a pooling that writes its second line behind its region."""
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
-    import models
+    from tests.compiler.frontend import models
 
     made = nvdla.compile(models.classifier(np.random.default_rng(3)), "nv_full", "fp16")
     part = next(each for each in made.parts if each.kind == "accelerator")

@@ -107,7 +107,7 @@ def test_a_base_moves_every_address(nvdla_command, lenet):
 
 @pytest.mark.parametrize(
     ("base", "message"),
-    [("0x40000001", "multiple of a page"), ("-4096", "multiple of a page"), ("0xfffff000", "32 address bits")],
+    [("0x40000001", "multiple of 4096"), ("-4096", "multiple of 4096"), ("0xfffff000", "32 address bits")],
 )
 def test_a_base_that_cannot_be_is_refused(nvdla_command, lenet, base, message):
     code, _, err = nvdla_command("memory", lenet, f"--base={base}")
@@ -145,7 +145,7 @@ def test_operations_that_wait_for_ever_give_exit_code_1(nvdla_command):
         pytest.skip("the corpus of loadables (../shared/corpus) is not here")
     code, out, _ = nvdla_command("timeline", path)
     assert code == 1
-    assert "wait for ever" in out
+    assert "deadlock" in out
 
 
 @pytest.mark.slow
@@ -181,7 +181,7 @@ def test_a_page_for_a_configuration_that_refuses_the_file_says_so_first(nvdla_co
     words = ["report", samples / "lenet.loadable", "--config", "nv_large", "-o", tmp_path / "page.html"]
     code, _, err = nvdla_command(*words)
     assert code == 0
-    assert err.startswith(f"{samples / 'lenet.loadable'} cannot run on nv_large: ")
+    assert err.startswith(f"{samples / 'lenet.loadable'} cannot run on nv_large (")
 
 
 def test_a_file_that_its_own_configuration_refuses_has_figures_and_a_line_that_says_so(nvdla_command, cases):
@@ -190,7 +190,7 @@ def test_a_file_that_its_own_configuration_refuses_has_figures_and_a_line_that_s
     code, out, err = nvdla_command("cycles", file)
     assert code == 0
     assert "RUBIK" in out
-    assert "cannot run on nv_large: operation 0/8 (RUBIK)" in err
+    assert "cannot run on nv_large (operation 0/8 (RUBIK)" in err
     assert err.count("\n") == 1
 
 

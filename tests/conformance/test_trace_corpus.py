@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nvdla import trace
+from nvdla.emulator import trace
 
 CORPUS = (Path(__file__).resolve().parents[2] / ".." / "shared" / "corpus").resolve()
 

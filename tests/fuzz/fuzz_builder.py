@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 import nvdla
-from nvdla.builder import Calibration, Network, NetworkTensor, SearchLimits, build, calibrate, floating
+from nvdla.checks.lint import lint
+from nvdla.compiler.builder import Calibration, Network, NetworkTensor, SearchLimits, build, calibrate, floating
 from nvdla.errors import NvdlaError
-from nvdla.lint import lint
 
 CONFIGS = ("nv_small", "nv_large", "nv_full", "nv_small_256", "nv_medium_512")
 PRECISIONS = ("int8", "int8", "fp16", "int16")

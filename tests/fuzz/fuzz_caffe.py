@@ -14,8 +14,8 @@ from unittest import mock
 
 import onnx
 
-import nvdla.caffe.layers  # noqa: F401 - now, so that a campaign sees what it covers
-from nvdla.caffe import conversion, onnx_graph, read_network, read_weights
+import nvdla.compiler.caffe.layers  # noqa: F401 - now, so that a campaign sees what it covers
+from nvdla.compiler.caffe import conversion, layers, read_network, read_weights
 from nvdla.errors import FormatError
 
 _FOLDER = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
@@ -36,7 +36,7 @@ def one_input(data: bytes) -> None:
     try:
         network = read_network(_TEXT, blobs)
         shapes = {name: shape or (1, 3, 8, 8) for name, shape in network.inputs.items()}
-        with mock.patch.object(onnx_graph, "MAX_ELEMENTS", ELEMENTS):
+        with mock.patch.object(layers, "MAX_ELEMENTS", ELEMENTS):
             made = conversion.convert(onnx, network, shapes)
     except FormatError:
         return

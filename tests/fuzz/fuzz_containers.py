@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nvdla.containers import registry
-from nvdla.containers.npz_members import MAX_RATIO
-from nvdla.containers.parameters import MATERIALISE_LIMIT, Parameter
 from nvdla.errors import FormatError
+from nvdla.interop.containers import registry
+from nvdla.tensors.npz import MAX_RATIO
+from nvdla.tensors.parameters import MATERIALISE_LIMIT, Parameter
 
 MAX_ROWS = 1 << 20
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from nvdla.containers import irpa
-from nvdla.containers.registry import Severity, Source, format_named
 from nvdla.errors import FormatError
+from nvdla.interop.containers import irpa
+from nvdla.interop.containers.registry import Severity, Source, format_named
 
 
 def one_input(data: bytes) -> None:

@@ -10,14 +10,13 @@ from fuzz_run import LIMITS
 from support.handmade import chain, network, pool
 
 import nvdla
-from nvdla.csb.logs import read_log
-from nvdla.csb.operations import differences, operations
-from nvdla.csb.replay import replay_log
-from nvdla.descriptors.enums import OpType
-from nvdla.doctor.examination import examine
-from nvdla.firmware.csb import CsbLog
-from nvdla.hardware.configuration import configuration
+from nvdla.checks.doctor.doctor import examine
+from nvdla.emulator.firmware.operation import CsbLog
+from nvdla.emulator.hardware.configuration import configuration
+from nvdla.loadable.descriptors.enums import OpType
 from nvdla.program.naming import Names, from_calibration, read_calibration
+from nvdla.registers.logs import differences, operations, read_log
+from nvdla.registers.replay import replay_log
 
 _HANDLE, _PATH = tempfile.mkstemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
 atexit.register(os.unlink, _PATH)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from nvdla.containers.registry import Source
-from nvdla.containers.tvm import mlf, mlf_create, mlf_graph, mlf_verify, tar
-from nvdla.containers.tvm_mlf_format import LibraryFormat
 from nvdla.errors import FormatError
+from nvdla.interop.containers.registry import Source
+from nvdla.interop.containers.tvm import mlf, mlf_create, mlf_verify, tar
+from nvdla.interop.containers.tvm_mlf_format import LibraryFormat
 
 
 def one_input(data: bytes) -> None:
@@ -38,7 +38,7 @@ def one_input(data: bytes) -> None:
         except FormatError:
             continue
     try:
-        mlf_graph.read_graph(data, "graph")
+        mlf.read_graph(data, "graph")
     except FormatError:
         return
 

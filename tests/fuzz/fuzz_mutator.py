@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.descriptors import NEW, OLD, DlaTask, EmuTask
 from nvdla.errors import NvdlaError
 from nvdla.loadable import Loadable, load, to_bytes
+from nvdla.loadable.descriptors import NEW, OLD, DlaTask, EmuTask
 from nvdla.loadable.enums import Interface
 
 LISTS = ("tasks", "memories", "addresses", "events", "blobs", "tensors", "relocs", "submits")
@@ -58,6 +58,13 @@ def mutate_loadable(data: bytes, rng: random.Random) -> bytes | None:
         return to_bytes(loadable)
     except (NvdlaError, ValueError, TypeError, OverflowError, LookupError, AttributeError):
         return None
+
+
+def mutate_tflite(data: bytes, rng: random.Random) -> bytes | None:
+    """A TFLite model with one to three fields changed; None when it cannot be read."""
+    from fuzz_tflite import changed
+
+    return changed(data, rng, number)
 
 
 def number(old: int, rng: random.Random, others: list[int] = []) -> int:  # noqa: B006 - never changed
@@ -258,6 +265,11 @@ def mutate_text(data: bytes, rng: random.Random) -> bytes | None:
         elif len(lines) > 1:
             del lines[at]
     return b"\n".join(lines) + mark + rest
+
+
+def mutate_seed(data: bytes, rng: random.Random) -> bytes | None:
+    """Another input for a target that makes everything from a seed; one that is more than a seed keeps its bytes."""
+    return rng.randbytes(12) if len(data) <= 12 else None
 
 
 def mutate_bytes(data: bytes, rng: random.Random) -> bytes:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from nvdla.containers.tvm import params
-from nvdla.containers.tvm.dtype import DIALECTS
 from nvdla.errors import FormatError
+from nvdla.interop.containers.tvm import params
+from nvdla.interop.containers.tvm.params import DIALECTS
 
 
 def one_input(data: bytes) -> None:

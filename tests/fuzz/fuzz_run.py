@@ -8,17 +8,16 @@ from collections.abc import Callable
 from support.guards import guarded
 
 import nvdla
-import nvdla.cpu.power
-import nvdla.cpu.softmax
-import nvdla.execution.batch
-import nvdla.hardware.bdma
-import nvdla.hardware.cdp
-import nvdla.hardware.convolution.engine
-import nvdla.hardware.pdp
-import nvdla.hardware.rubik
-import nvdla.hardware.sdp.engine
-import nvdla.hardware.sdp.floats
-import nvdla.hardware.sdp.integers
+import nvdla.emulator.cpu.power
+import nvdla.emulator.cpu.softmax
+import nvdla.emulator.execution.instances
+import nvdla.emulator.hardware.bdma
+import nvdla.emulator.hardware.cdp
+import nvdla.emulator.hardware.convolution.engine
+import nvdla.emulator.hardware.pdp
+import nvdla.emulator.hardware.rubik
+import nvdla.emulator.hardware.sdp.arithmetic
+import nvdla.emulator.hardware.sdp.engine
 import nvdla.runtime
 from nvdla.limits import Limits
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from nvdla.containers.tvm import rpc_worker
-from nvdla.containers.tvm.rpc_functions import Service
-from nvdla.containers.tvm.rpc_protocol import Code, pack_sequence, packet
+from nvdla.interop.containers.tvm import rpc_worker
+from nvdla.interop.containers.tvm.rpc_functions import Service
+from nvdla.interop.containers.tvm.rpc_protocol import Code, pack_sequence, packet
 from nvdla.limits import Limits
 
 MEMORY = 1 << 18
@@ -74,6 +74,6 @@ def seeds(loadable: bytes) -> Iterator[bytes]:
 
 def rpc_worker_handle() -> Any:
     """The module that a first nvdla.load returns."""
-    from nvdla.containers.tvm.crt import ModuleHandle
+    from nvdla.interop.containers.tvm.crt import ModuleHandle
 
     return ModuleHandle(0x8000)

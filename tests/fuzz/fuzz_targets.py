@@ -22,7 +22,7 @@ Mutator = Callable[[bytes, random.Random], bytes | None]
 @dataclass(frozen=True)
 class Target:
     """``module``:``function`` takes one input. ``seeds`` are globs below the corpus and the project; ``mutator``, where
-    it gives None, leaves the input to the byte mutator. ``max_len``: bytes of an input. ``elsewhere``: rooms of the
+    it gives None, leaves the input to the byte mutator. ``max_len``: bytes of an input. ``elsewhere``: packages of the
     toolkit whose coverage guides other targets, and not this one: watching them takes as long as running them.
     ``needs``: a package without which there is nothing to feed."""
 
@@ -64,8 +64,14 @@ class Target:
             yield from _caffe_networks()
         if self.name == "builder":
             yield from (random.Random(number).randbytes(64) for number in range(48))
+        if self.name == "operators":
+            yield from (random.Random(number).randbytes(12) for number in range(48))
+        if self.module == "fuzz_writers":
+            yield from importlib.import_module(self.module).seeds()
         if self.name == "onnx":
             yield from _models()
+        if self.name == "tflite":
+            yield from importlib.import_module(self.module).seeds()
         if self.name == "npy":
             yield from _arrays()
         if self.name == "yaml":
@@ -89,13 +95,13 @@ class Target:
 
 _NETWORKS = ("loadables/*/*.nvdla", "kmd-regression/*_fbuf", "samples/*.loadable")
 
-_BELOW_TOOLS = ("loadable", "descriptors", "memory", "hardware", "firmware", "cpu")
+_BELOW_TOOLS = ("loadable", "emulator.memory", "emulator.hardware", "emulator.firmware", "emulator.cpu")
 
 TARGETS = {
     target.name: target
     for target in (
         Target("load", "fuzz_load", "one_input", _NETWORKS, "mutate_loadable", 10 << 10),
-        Target("run", "fuzz_run", "one_input", _NETWORKS, "mutate_loadable", 12 << 10, ("loadable", "descriptors")),
+        Target("run", "fuzz_run", "one_input", _NETWORKS, "mutate_loadable", 12 << 10, ("loadable",)),
         Target("tools", "fuzz_tools", "one_input", _NETWORKS, "mutate_loadable", 4608, _BELOW_TOOLS),
         Target("cfg", "fuzz_trace", "cfg_input", (), "mutate_text", 1 << 16),
         Target("txn", "fuzz_trace", "txn_input", (), "mutate_text", MAX_SEED),
@@ -103,6 +109,8 @@ TARGETS = {
         Target("calibration", "fuzz_logs", "calibration_input", ("loadables/*/calib.json",), "", 1 << 11),
         Target("caffe", "fuzz_caffe", "one_input", (), "mutate_text", 1 << 13, needs="onnx"),
         Target("onnx", "fuzz_onnx", "one_input", (), "", 1 << 12, needs="onnx"),
+        Target("tflite", "fuzz_tflite", "one_input", ("tflite/*.tflite",), "mutate_tflite", 1 << 15, needs="onnx"),
+        Target("operators", "fuzz_operators", "one_input", (), "mutate_seed", 1 << 15, ("kernels",), needs="onnx"),
         Target("dimg", "fuzz_tensors", "dimg_input", ("kmd-regression/*.dimg", "samples/labels.txt"), "", 1 << 12),
         Target("npy", "fuzz_tensors", "npy_input", ("loadables/*/input.npy",), "", 1 << 12),
         Target("image", "fuzz_tensors", "image_input", ("samples/*0.p?m",), "", 1 << 12),
@@ -112,6 +120,10 @@ TARGETS = {
         Target("crt", "fuzz_crt", "one_input", ("formats/params/*.params",), "", 1 << 9),
         Target("builder", "fuzz_builder", "one_input", (), "", 96, ("kernels",)),
         Target("serve", "fuzz_serve", "one_input", (), "", 1 << 14),
+        Target("write-program", "fuzz_writers", "program_input", (), "", 1 << 10, _BELOW_TOOLS),
+        Target("write-report", "fuzz_writers", "report_input", (), "", 1 << 10, _BELOW_TOOLS),
+        Target("write-export", "fuzz_writers", "export_input", (), "", 1 << 10, _BELOW_TOOLS, needs="onnx"),
+        Target("write-container", "fuzz_writers", "create_input", (), "", 1 << 9),
         Target("tvm-params", "fuzz_containers", "tvm-params", ("formats/params/**/*.params",), "", 1 << 13),
         Target("irpa", "fuzz_irpa", "one_input", ("formats/irpa/**/*.irpa",), "", 1 << 13),
         Target("vmfb", "fuzz_vmfb", "one_input", ("formats/vmfb/**/*.vmfb",), "", 1 << 14),
@@ -185,8 +197,8 @@ def _networks() -> Iterator[bytes]:
     sys.path.insert(0, str(ROOT / "tests"))
     from support.handmade import Op, chain, copy, network, pool
 
-    from nvdla.descriptors.enums import Event, OpType
     from nvdla.loadable import to_bytes
+    from nvdla.loadable.descriptors.enums import Event, OpType
 
     mixed = [
         Op(OpType.SDP, copy((1, 0), (3, 0)), consumers={OpType.PDP: (1, Event.OP_COMPLETED)}),
@@ -207,9 +219,9 @@ def _created(name: str) -> Iterator[bytes]:
     """A container of two small arrays, in formats that can be created."""
     import numpy as np
 
-    from nvdla.containers.parameters import Parameter
-    from nvdla.containers.registry import formats
     from nvdla.errors import FormatError
+    from nvdla.interop.containers.registry import formats
+    from nvdla.tensors.parameters import Parameter
 
     name = "tvm-params" if name == "params" else name
     if name in formats():

@@ -11,12 +11,11 @@ import numpy as np
 from support.tensor_files import read_tensor
 
 from nvdla.errors import FormatError
-from nvdla.plain_yaml import parse_yaml
 from nvdla.program.naming import from_yaml
-from nvdla.tensors.dimg import read_dimg
-from nvdla.tensors.files import read_npy
+from nvdla.tensors.files import read_dimg, read_npy
 from nvdla.tensors.images import PixelConversion
-from nvdla.tensors.ranking import read_labels
+from nvdla.tensors.real import read_labels
+from nvdla.util.yaml import parse_yaml
 
 _HANDLE, _PATH = tempfile.mkstemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
 atexit.register(lambda: os.path.exists(_PATH) and os.unlink(_PATH))

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from nvdla.cli.main import main
 
-for _room in ("analysis", "cli", "diff", "doctor", "lint"):
-    _package = importlib.import_module(f"nvdla.{_room}")  # now, so that a campaign sees what they cover
-    for _module in pkgutil.walk_packages(_package.__path__, f"{_package.__name__}."):
+for _name in ("analysis", "checks.diff", "checks.doctor", "checks.lint", "cli"):
+    _package = importlib.import_module(f"nvdla.{_name}")  # now, so that a campaign sees what they cover
+    for _module in pkgutil.walk_packages(getattr(_package, "__path__", []), f"{_package.__name__}."):
         importlib.import_module(_module.name)
 
 _HANDLE, _PATH = tempfile.mkstemp(suffix=".nvdla", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
@@ -29,7 +29,7 @@ COMMANDS = (
     ["graph", _PATH],
     ["cycles", _PATH],
     ["timeline", _PATH],
-    ["doctor", _PATH, "--scales"],
+    ["doctor", _PATH, "--converters"],
     ["diff", _PATH, _PATH],
     ["hexdump", _PATH, "task-0-op_list"],
 )
@@ -43,10 +43,18 @@ def one_input(data: bytes) -> None:
     words = COMMANDS[number % len(COMMANDS)]
     if number // len(COMMANDS) % AS_TABLES:
         words = [*words, "--json"]
+    called(words)
+
+
+def called(words: list[str]) -> int:
+    """The exit code of a command; raises where it is none of ours, or where not exactly the last line is the error."""
     out, error = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
         code = main(words)
     said = error.getvalue()
-    if code not in (0, 1, 2) or "internal error" in said or (code == 2 and said.count("\n") != 1):
+    errors = [line for line in said.split("\n") if line.startswith("nvdla ")]
+    unclear = code == 2 and (len(errors) != 1 or not said.endswith(f"{errors[0]}\n"))
+    if code not in (0, 1, 2) or "internal error" in said or unclear:
         where = said.partition("internal error")[2][:120]
         raise RuntimeError(f"{words[0]}: exit code {code}: {where or said[:120]}")
+    return code

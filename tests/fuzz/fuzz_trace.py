@@ -14,8 +14,8 @@ from pathlib import Path
 from fuzz_run import LIMITS
 
 import nvdla
-from nvdla.hardware.configuration import configurations
-from nvdla.trace import replay
+from nvdla.emulator.hardware.configuration import configurations
+from nvdla.emulator.trace import replay
 
 _FOLDER = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
 atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import zlib
 
-from nvdla.containers.registry import Severity, Source, format_named
-from nvdla.containers.vmfb.interpreter import MachineLimits, VirtualMachine
 from nvdla.errors import FormatError
+from nvdla.interop.containers.registry import Severity, Source, format_named
+from nvdla.interop.containers.vmfb.interpreter import MachineLimits, VirtualMachine
 
 _LIMITS = MachineLimits(instructions=2000, depth=16, memory=1 << 20)
 

@@ -5,6 +5,7 @@ Long runs: tests/fuzz/fuzz_campaign.py, see docs/security.md.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import random
 import subprocess
@@ -26,6 +27,10 @@ COUNTS = {
     "vmfb": 60,
     "mlf": 60,
     "builder": 60,
+    "operators": 200,
+    "write-program": 100,
+    "write-report": 50,
+    "write-export": 100,
 }
 
 
@@ -101,3 +106,7 @@ def test_the_campaign_runs_and_reports_its_figures(tmp_path):
     assert done.returncode == 0, done.stdout
     assert figures["inputs"] >= 2000
     assert figures["findings"] == []
+
+
+def test_packages_that_a_campaign_does_not_watch_exist() -> None:
+    assert all(importlib.util.find_spec(f"nvdla.{name}") for target in TARGETS.values() for name in target.elsewhere)

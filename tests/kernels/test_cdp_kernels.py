@@ -1,93 +1,35 @@
-"""Local response normalisation kernels against plain Python: integers with exact fractions, fp16 with exact sums."""
+"""Local response normalisation kernels against the specification."""
 
 from __future__ import annotations
 
-from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.float_parts import encode, expected_product, expected_sum, nan, parts, value, widened
-from support.pdp_reference import half_away
 
 from nvdla.kernels import cdp
-from nvdla.kernels.cdp import CdpConverter, CdpFunction, CdpTable, Priority, normalise
-from nvdla.kernels.cdp_fp16 import normalise_fp16
+from nvdla.kernels.cdp import CdpConverter, CdpFunction, CdpTable, Priority, normalise, normalise_fp16
 from nvdla.kernels.fast import cdp_int8
-from nvdla.kernels.floats import FP16, FP17, FP32, fp17_to_fp16
+from nvdla.kernels.reference import cdp as reference
+from nvdla.kernels.reference.floats import FP16, is_nan
+from nvdla.kernels.reference.integers import convert
 
 RANDOM = np.random.default_rng(7)
 LE = RANDOM.integers(-32768, 32768, 65).astype(np.int16)
 LO = RANDOM.integers(-32768, 32768, 257).astype(np.int16)
 
 
-def clamp(x: int, bits: int) -> int:
-    return max(-(1 << (bits - 1)), min((1 << (bits - 1)) - 1, x))
-
-
-def scaled(x: int, converter: CdpConverter) -> int:
-    return clamp(half_away(Fraction((x - converter.offset) * converter.scale, 1 << converter.shift)), converter.bits)
-
-
-def place(x: int, table: CdpTable, last: int):
-    """(state, index, fraction) from the definition of the two index functions."""
-    distance = x - table.start
-    if distance <= 0:
-        return cdp.UNDERFLOW, 0, Fraction(0)
-    if table.exponential:
-        exponent = distance.bit_length() - 1
-        index, fraction = exponent - table.index_offset, Fraction(distance, 1 << exponent) - 1
-    else:
-        steps = Fraction(distance) / Fraction(2) ** table.index_select
-        index = int(steps)
-        fraction = steps - index
-    if index < 0:
-        return cdp.UNDERFLOW, 0, Fraction(0)
-    return (cdp.OVERFLOW, last, Fraction(0)) if index >= last else (cdp.HIT, index, fraction)
-
-
-def table_value(x: int, entries, table: CdpTable):
-    last = len(entries) - 1
-    state, index, fraction = place(x, table, last)
-    if state == cdp.UNDERFLOW:
-        low = 1 << table.index_offset if table.exponential and table.index_offset >= 0 else 0
-        slope = Fraction((x - table.start - low) * table.underflow_scale) / Fraction(2) ** table.underflow_shift
-        return state, clamp(int(entries[0]) + half_away(slope), 16)
-    if state == cdp.OVERFLOW:
-        slope = Fraction((x - table.end) * table.overflow_scale) / Fraction(2) ** table.overflow_shift
-        return state, clamp(int(entries[last]) + half_away(slope), 16)
-    step = (int(entries[index + 1]) - int(entries[index])) * int(fraction * 65536)
-    return state, clamp(int(entries[index]) + half_away(Fraction(step, 65536)), 16)
-
-
-def select(le, lo, priority: Priority):
-    """The chosen value and the counter that it counts in."""
-    states = le[0], lo[0]
-    if states == (cdp.UNDERFLOW, cdp.UNDERFLOW):
-        return (lo if priority.underflow else le)[1], cdp.LUT_UNDERFLOW
-    if states == (cdp.OVERFLOW, cdp.OVERFLOW):
-        return (lo if priority.overflow else le)[1], cdp.LUT_OVERFLOW
-    if states.count(cdp.HIT) == 1:
-        return (le[1], cdp.LE_HIT) if le[0] == cdp.HIT else (lo[1], cdp.LO_HIT)
-    return (lo if priority.hybrid else le)[1], cdp.LUT_HYBRID
-
-
 def normalised(column, width, function, icvt, ocvt, le, lo, priority):
-    """One pixel: ``column`` holds the real channels, ``width`` channels come out; and the counters."""
-    inputs = [scaled(x, icvt) for x in column] + [0] * (width - len(column))
-    counters = [0] * cdp.COUNTERS
-    results = []
-    for channel, x in enumerate(inputs):
-        near = inputs[max(channel - function.reach, 0) : channel + function.reach + 1]
-        total = x if function.no_squares else sum(each * each for each in near)
-        chosen, counter = select(table_value(total, LE, le), table_value(total, LO, lo), priority)
-        counters[counter] += 1
-        product = chosen if function.no_product else chosen * x
-        results.append(scaled(product, ocvt))
-        cut = (product - ocvt.offset) * ocvt.scale >> ocvt.shift
-        counters[cdp.SATURATED] += abs(cut - results[-1]) > 1
-    return results, counters
+    """One pixel by the specification: ``column`` holds the real channels, ``width`` channels come out; and the
+    counters."""
+    tables = (
+        partial(reference.look_up, entries=LE.tolist(), table=le),
+        partial(reference.look_up, entries=LO.tolist(), table=lo),
+    )
+    padded = [*column, *[None] * (width - len(column))]
+    return reference.normalize(padded, function, icvt, ocvt, tables, priority)
 
 
 def tables(bits):
@@ -165,6 +107,9 @@ def test_one_table_over_all_totals_gives_what_the_two_tables_give(chosen, shape,
     counted = normalise(source, expected, channels, function, icvt, ocvt, le, lo, LE, LO, priority)
     assert np.array_equal(out, expected)
     assert counters.tolist() == counted.tolist()
+    column = source[:, 0, 0].reshape(-1)[:channels].tolist()
+    by_pixel, _ = normalised(column, shape[0] * shape[3], function, icvt, ocvt, le, lo, priority)
+    assert out[:, 0, 0].reshape(-1).tolist() == by_pixel
 
 
 def test_large_cubes_are_shared_out_and_may_be_normalised_in_place():
@@ -189,7 +134,7 @@ def test_large_cubes_are_shared_out_and_may_be_normalised_in_place():
 def test_no_total_lies_outside_the_table(reach, no_squares, offset, scale, shift):
     icvt = CdpConverter(offset, scale, shift, 9)
     low, high = cdp_int8.totals(CdpFunction(reach, int(no_squares), 0, 25), icvt)
-    inputs = [0] + [scaled(x, icvt) for x in range(-128, 128)]
+    inputs = [0] + [convert(x, *icvt) for x in range(-128, 128)]
     reached = inputs if no_squares else [0, *[(2 * reach + 1) * x * x for x in inputs]]
     assert (low, high) == (min(reached), max(reached))
 
@@ -210,65 +155,10 @@ def test_an_index_that_leaves_64_bits_is_counted_too(start, selects):
     assert counters.tolist() == counted.tolist()
 
 
-def fp_table(x, entries, table):
-    """The fp16 table: (state, fp17), with the exact operators of the tests of the formats."""
-
-    def slope(entry, distance, scale):
-        product = expected_product(narrowed(distance), widened(scale, FP16, FP17), FP17)
-        return expected_sum(product, widened(int(entry), FP16, FP17), FP17)
-
-    last = len(entries) - 1
-    distance = expected_sum(x, table.start ^ 1 << 31, FP32)
-    number = None if nan(distance, FP32) else value(distance, FP32)
-    state, index, fraction = cdp.UNDERFLOW, 0, Fraction(0)
-    if number is not None and number > 0:
-        if table.exponential:
-            exponent = parts(distance, FP32)[1] - 127
-            index, fraction = exponent - table.index_offset, number / Fraction(2) ** exponent - 1
-        else:
-            steps = number / Fraction(2) ** table.index_select
-            index, fraction = int(steps), steps - int(steps)
-        state = cdp.UNDERFLOW if index < 0 else cdp.OVERFLOW if index >= last else cdp.HIT
-    if state == cdp.UNDERFLOW:
-        if table.exponential:
-            low = encode(Fraction(2) ** table.index_offset, 0, FP32)
-            distance = expected_sum(x, expected_sum(table.start, low, FP32) ^ 1 << 31, FP32)
-        return state, slope(entries[0], distance, table.underflow_scale)
-    if state == cdp.OVERFLOW:
-        return state, slope(entries[last], expected_sum(x, table.end ^ 1 << 31, FP32), table.overflow_scale)
-    low, high = (widened(int(entries[i]), FP16, FP32) for i in (index, index + 1))
-    step = narrowed(expected_sum(high, low ^ 1 << 31, FP32))
-    part = encode(Fraction(int(fraction * 65536), 65536), 0, FP17)
-    return state, expected_sum(expected_product(step, part, FP17), widened(int(entries[index]), FP16, FP17), FP17)
-
-
-def narrowed(bits):
-    """fp32 -> fp17, nearest even, small numbers become zero."""
-    sign, _, mant = parts(bits, FP32)
-    if nan(bits, FP32):
-        return sign << 16 | 0x3F << 10 | mant & 0x3FF
-    return encode(value(bits, FP32), sign, FP17)
-
-
 def fp_column(column, width, function, flush, le, lo, le_entries, lo_entries, priority):
-    inputs = [widened(0 if flush and nan(x, FP16) else x, FP16, FP17) for x in column] + [0] * (width - len(column))
-    wide = [0] * 4 + [widened(x, FP17, FP32) for x in inputs] + [0] * 4
-    squares = [expected_product(x, x, FP32) for x in wide]
-    results = []
-    for channel, x in enumerate(inputs, 4):
-        total = wide[channel]
-        if not function.no_squares:
-            total = expected_sum(expected_sum(squares[channel - 1], squares[channel + 1], FP32), squares[channel], FP32)
-            for far in range(2, function.reach + 1):
-                pair = expected_sum(squares[channel - far], squares[channel + far], FP32)
-                total = expected_sum(total, pair, FP32)
-        chosen, _ = select(fp_table(total, le_entries, le), fp_table(total, lo_entries, lo), priority)
-        if not function.no_product:
-            chosen = expected_product(x, chosen, FP17)
-        elif nan(x, FP17):
-            chosen = x
-        results.append(fp17_to_fp16(chosen))
-    return results
+    words = ((le_entries.tolist(), le), (lo_entries.tolist(), lo))
+    tables = tuple(partial(reference.look_up_fp16, entries=entries, table=table) for entries, table in words)
+    return reference.normalize_fp16([*column, *[None] * (width - len(column))], function, flush, tables, priority)
 
 
 def fp32(number: float) -> int:
@@ -300,10 +190,10 @@ def test_fp16_normalisation_rounds_where_the_hardware_does(data):
     out = np.zeros_like(source)
     counters, nans = normalise_fp16(source, out, channels, function, flush, le, lo, le_entries, lo_entries, priority)
     args = (surfaces * atom, function, flush, le, lo, le_entries, lo_entries, priority)
-    expected = fp_column(column, *args)
+    expected, counted = fp_column(column, *args)
     assert out.ravel().tolist() == expected
-    assert nans == sum(nan(bits, FP16) for bits in expected)
-    assert counters[1:].sum() == out.size
+    assert nans == sum(is_nan(bits, FP16) for bits in expected)
+    assert counters.tolist() == counted
 
 
 def test_double_rounding_of_the_slopes_is_half_away_and_bounded():

@@ -29,7 +29,7 @@ shapes = pytest.mark.parametrize("pixels, vectors", [(PIXELS, VECTORS), (NARROW_
 def compiled(pixels, vectors, instructions):
     import numba
 
-    from nvdla.kernels.fast.dot_tile_code import tile_intrinsic
+    from nvdla.kernels.fast.dot_code import tile_intrinsic
 
     tile = tile_intrinsic(pixels, vectors, instructions)
 
@@ -109,7 +109,7 @@ static uint8_t data[512];
 static int8_t weights[TAPS][STEPS][64][4] __attribute__((aligned(64)));
 static int8_t out[ROWS * 64], other[ROWS * 64];
 static int32_t sums[ROWS][64], alu[64];
-static union {int64_t whole[ENDING]; double number[ENDING];} ending;
+static union {int64_t whole[EPILOGUE]; double number[EPILOGUE];} epilogue;
 static double factors[64];
 static float estimates[64];
 static int64_t places[ROWS], taps[TAPS] = {0, 40, 16};
@@ -128,13 +128,13 @@ int main(void) {
         for (unsigned i = 0; i < sizeof weights; i++) flat[i] = round % 4 ? next() : -128;
         for (int p = 0; p < ROWS; p++) places[p] = next() % 300;
         for (int k = 0; k < 64; k++) alu[k] = next() % 20000 - 10000;
-        int64_t *e = ending.whole;
+        int64_t *e = epilogue.whole;
         e[ALU] = (int64_t)alu, e[FLOOR] = low, e[CEILING] = high, e[OFFSET] = offset, e[SCALE] = scale;
         e[ROUNDING] = 1 << (shift - 1), e[SHIFT] = shift, e[HALVES] = KNOWN / 8, e[WIDE] = 1, e[ROW_STRIDE] = 64;
         for (int h = 0; h < 8; h++) e[PLACES + h] = e[OTHER_PLACES + h] = 8 * h;
         tile((int64_t)data, (int64_t)places, (int64_t)taps, TAPS, STEPS, (int64_t)weights, flip, (int64_t)sums, 0);
         tile((int64_t)data, (int64_t)places, (int64_t)taps, TAPS, STEPS, (int64_t)weights, flip, (int64_t)out,
-             (int64_t)ending.whole);
+             (int64_t)epilogue.whole);
         for (int p = 0; p < ROWS; p++)
             for (int k = 0; k < KNOWN; k++) {
                 int64_t sum = 0;
@@ -153,10 +153,10 @@ int main(void) {
         for (int i = 0; i < ROWS * 64; i++) other[i] = next();
         for (int k = 0; k < 64; k++) factors[k] = (500 + 9 * k) / 16., estimates[k] = factors[k] * converter;
         e[FACTORS] = (int64_t)factors, e[ESTIMATE] = (int64_t)estimates, e[OTHER_STRIDE] = 64;
-        ending.number[LOWEST] = -2147483648., ending.number[POWER] = 16384, ending.number[FACTOR] = converter;
-        ending.number[SHIFTED] = 7 * converter, ending.number[TIMES] = 16384 * converter;
-        ending.number[BOTTOM] = -7 * converter, ending.number[TOP] = 127;
-        ending.number[DECIDES] = round & 2 ? 0.4999 : 0;
+        epilogue.number[LOWEST] = -2147483648., epilogue.number[POWER] = 16384, epilogue.number[FACTOR] = converter;
+        epilogue.number[SHIFTED] = 7 * converter, epilogue.number[TIMES] = 16384 * converter;
+        epilogue.number[BOTTOM] = -7 * converter, epilogue.number[TOP] = 127;
+        epilogue.number[DECIDES] = round & 2 ? 0.4999 : 0;
         finish((int64_t)sums, ROWS, (int64_t)e, (int64_t)other, (int64_t)out);
         for (int p = 0; p < ROWS; p++)
             for (int k = 0; k < KNOWN; k++) {
@@ -173,11 +173,10 @@ int main(void) {
 
 
 def assembled(triple, cpu, features, pixels, vectors, instructions):
-    """A target machine and the module of a tile and of the ending of sums in memory, as C functions."""
+    """A target machine and the module of a tile and of the epilogue of sums in memory, as C functions."""
     from llvmlite import ir
 
-    from nvdla.kernels.fast.dot_ending_code import emit_ending
-    from nvdla.kernels.fast.dot_tile_code import emit_tile
+    from nvdla.kernels.fast.dot_code import emit_epilogue, emit_tile
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
@@ -188,7 +187,7 @@ def assembled(triple, cpu, features, pixels, vectors, instructions):
     module = ir.Module()
     module.triple = triple
     functions = {"tile": (9, partial(emit_tile, pixels=pixels, vectors=vectors, instructions=instructions))}
-    for name, (numbers, emit) in (functions | {"finish": (5, emit_ending)}).items():
+    for name, (numbers, emit) in (functions | {"finish": (5, emit_epilogue)}).items():
         function = ir.Function(module, ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * numbers), name)
         builder = ir.IRBuilder(function.append_basic_block())
         emit(builder, args=list(function.args))
@@ -212,7 +211,7 @@ def assembled(triple, cpu, features, pixels, vectors, instructions):
         pytest.param("x86_64-linux-gnu", "haswell", "", "avx2", "gcc", "qemu-x86_64 -cpu Haswell", id="haswell"),
     ],
 )
-def test_other_processors_give_the_same_sums_and_endings(
+def test_other_processors_give_the_same_sums_and_epilogues(
     tmp_path, triple, cpu, features, instructions, compiler, emulator, pixels, vectors
 ):
     if not shutil.which(compiler) or not shutil.which(emulator.split()[0]):
@@ -273,11 +272,11 @@ def test_linux_and_llvm_agree_about_this_processor():
 def test_flags_are_those_of_the_first_processor(tmp_path):
     path = tmp_path / "cpuinfo"
     path.write_text("processor\t: 0\nflags\t\t: fpu avx2 avx_vnni\n\nprocessor\t: 1\nflags\t\t: fpu avx512_vnni\n")
-    assert processor.flags_told(path) == {"fpu", "avx2", "avx_vnni"}
+    assert processor.cpuinfo_flags(path) == {"fpu", "avx2", "avx_vnni"}
     path.write_text("Features\t: fp asimd asimddp\n")
-    assert processor.flags_told(path) == {"fp", "asimd", "asimddp"}
+    assert processor.cpuinfo_flags(path) == {"fp", "asimd", "asimddp"}
     path.write_text("vendor: unknown\n")
-    assert processor.flags_told(path) == processor.flags_told(tmp_path / "none") == set()
+    assert processor.cpuinfo_flags(path) == processor.cpuinfo_flags(tmp_path / "none") == set()
 
 
 @pytest.fixture
@@ -294,15 +293,15 @@ def test_a_set_is_asked_for_by_the_environment(asked):
     assert asked("") == next(iter(HERE), None)
     for name in HERE:
         assert asked(name) == name
-    with pytest.raises(ConfigError, match=r"NVDLA_INT8 is 'mmx': this processor has .* or say none"):
+    with pytest.raises(ConfigError, match=r"NVDLA_INT8: not supported by this processor: must be .*none, got 'mmx'"):
         asked("mmx")
 
 
 WHOLE = """
 import hashlib, sys, numpy as np, nvdla
 from nvdla.kernels.fast.dot_tile import instructions
-from nvdla.kernels.jit.compilation import plain_work
-plain_work.left = 0
+from nvdla.kernels.jit.compilation import fallback_work
+fallback_work.left = 0
 runtime = nvdla.Runtime(sys.argv[1])
 surface = np.random.default_rng(0).integers(0, 256, runtime.inputs[0].size, np.uint8).tobytes()
 outputs = [runtime.run_raw([surface], on_operation=observer) for observer in (lambda event: None, None, None)]

@@ -1,4 +1,4 @@
-"""The floating-point operators against exact rational arithmetic in plain Python."""
+"""The floating-point operators against the specification: exact rational arithmetic."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from support.float_parts import encode, expected_product, expected_sum, nan, parts, value, widened
 
 from nvdla.kernels import floats
 from nvdla.kernels.floats import FP16, FP17, FP32
+from nvdla.kernels.reference import floats as reference
+from nvdla.kernels.reference.floats import add, encode, multiply, narrow, parts, widen
 
 FORMATS = [FP16, FP17, FP32]
 
@@ -66,7 +67,7 @@ def test_fp_add_is_the_exact_sum_rounded_once(form, data):
     a, b = data.draw(pairs(form))
     assume(usable(form, a, b))
     result = floats.fp_add(a, b, form)
-    expected = expected_sum(a, b, form)
+    expected = add(a, b, form)
     assert result == expected
 
 
@@ -75,7 +76,7 @@ def test_fp_add_is_the_exact_sum_rounded_once(form, data):
 def test_fp_sub_adds_the_second_operand_with_its_sign_turned(form, data):
     a, b = data.draw(pairs(form))
     assume(usable(form, a, b))
-    assert floats.fp_sub(a, b, form) == expected_sum(a, b ^ (1 << (form[0] + form[1])), form)
+    assert floats.fp_sub(a, b, form) == add(a, b ^ (1 << (form[0] + form[1])), form)
 
 
 @with_cases
@@ -83,63 +84,43 @@ def test_fp_sub_adds_the_second_operand_with_its_sign_turned(form, data):
 def test_fp_mul_is_the_exact_product_rounded_once_without_denormals(form, data):
     a, b = data.draw(pairs(form))
     assume(usable(form, a, b))
-    assert floats.fp_mul(a, b, form) == expected_product(a, b, form)
+    assert floats.fp_mul(a, b, form) == multiply(a, b, form)
 
 
 @with_cases
 @given(data=st.data())
 def test_fp_max_and_min_order_numbers_and_let_nan_win(form, data):
     a, b = data.draw(pairs(form))
-
-    def key(bits):
-        sign, _, _ = parts(bits, form)
-        return (value(bits, form), -sign)
-
-    if nan(a, form) or nan(b, form):
-        greater = lesser = a if nan(a, form) else b
-    else:
-        lesser, greater = sorted([a, b], key=key)
-    assert floats.fp_max(a, b, form) == greater
-    assert floats.fp_min(a, b, form) == lesser
+    assert floats.fp_max(a, b, form) == reference.greater(a, b, form)
+    assert floats.fp_min(a, b, form) == reference.lesser(a, b, form)
 
 
 @with_cases
 @given(data=st.data())
 def test_fp_relu_clears_what_is_negative_but_not_nan(form, data):
     a = data.draw(patterns(form))
-    negative = parts(a, form)[0] == 1 and not nan(a, form)
-    assert floats.fp_relu(a, form) == (0 if negative else a)
+    assert floats.fp_relu(a, form) == reference.relu(a, form)
 
 
 def test_every_fp16_number_widens_exactly():
     for bits in range(1 << 16):
-        assert floats.fp16_to_fp32(bits) == widened(bits, FP16, FP32)
-        assert floats.fp16_to_fp17(bits) == widened(bits, FP16, FP17)
+        assert floats.fp16_to_fp32(bits) == widen(bits, FP16, FP32)
+        assert floats.fp16_to_fp17(bits) == widen(bits, FP16, FP17)
 
 
 def test_every_normal_fp17_number_narrows_to_fp16_and_widens_to_fp32():
     for bits in range(1 << 17):
-        sign, expo, mant = parts(bits, FP17)
+        _, expo, mant = parts(bits, FP17)
         if expo == 0 and mant:
             continue  # no operator makes an fp17 denormal
-        if nan(bits, FP17):
-            narrow = sign << 15 | 0x7C00 | mant
-        else:
-            narrow = encode(value(bits, FP17, denormals=True), sign, FP16, denormals=True)
-        assert floats.fp17_to_fp16(bits) == narrow
-        assert floats.fp17_to_fp32(bits) == widened(bits, FP17, FP32)
+        assert floats.fp17_to_fp16(bits) == narrow(bits, FP17, FP16)
+        assert floats.fp17_to_fp32(bits) == widen(bits, FP17, FP32)
 
 
 @given(patterns(FP32))
 def test_fp32_narrows_with_one_rounding(bits):
-    sign, _, mant = parts(bits, FP32)
-    if nan(bits, FP32):
-        assert floats.fp32_to_fp16(bits) == sign << 15 | 0x7C00 | mant & 0x3FF
-        assert floats.fp32_to_fp17(bits) == sign << 16 | 0xFC00 | mant & 0x3FF
-        return
-    assert floats.fp32_to_fp16(bits) == encode(value(bits, FP32), sign, FP16, denormals=True)
-    denormal = encode(value(bits, FP32), sign, FP17, denormals=True)
-    assert floats.fp32_to_fp17(bits) == (denormal if denormal & 0xFC00 else sign << 16)
+    assert floats.fp32_to_fp16(bits) == narrow(bits, FP32, FP16)
+    assert floats.fp32_to_fp17(bits) == narrow(bits, FP32, FP17)
 
 
 @given(st.integers(90 << 23, 120 << 23))
@@ -150,18 +131,12 @@ def test_fp32_near_the_smallest_fp16_numbers_agrees_with_ieee(bits):
 
 @given(st.integers(-65536, 65535))
 def test_a_17_bit_integer_becomes_the_nearest_fp16(x):
-    assert floats.int_to_fp16(x) == encode(Fraction(x), int(x < 0), FP16)
+    assert floats.int_to_fp16(x) == reference.from_integer(x)
 
 
 def test_every_fp16_becomes_the_nearest_int16():
     for bits in range(1 << 16):
-        sign, expo, _ = parts(bits, FP16)
-        if nan(bits, FP16):
-            expected = -32768
-        else:
-            magnitude = int(abs(value(bits, FP16)) + Fraction(1, 2)) if expo else 0
-            expected = max(-magnitude, -32768) if sign else min(magnitude, 32767)
-        assert floats.fp16_to_int16(bits) == expected
+        assert floats.fp16_to_int16(bits) == reference.to_int16(bits)
 
 
 @given(st.one_of(st.integers(0, (1 << 35) - 1), st.integers(0, 63)))
@@ -171,7 +146,5 @@ def test_a_35_bit_fraction_becomes_the_nearest_fp17(fraction):
 
 @given(st.integers(1 << 23, (254 << 23) - 1), st.integers(-128, 127))
 def test_fp32_splits_into_a_saturated_integer_and_a_truncated_fraction(bits, shift):
-    x = value(bits, FP32) / Fraction(2) ** shift
-    integer, fraction = floats.fp32_to_int_fraction(bits, shift, 9, 35)
-    assert integer == min(int(x), 511)
-    assert fraction == int((x - int(x)) * (1 << 35))
+    integer, fraction = reference.position(bits, shift, 35)
+    assert floats.fp32_to_int_fraction(bits, shift, 9, 35) == (min(integer, 511), fraction)

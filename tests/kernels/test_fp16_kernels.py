@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
-from support.fp16_reference import to_fp32
 
 from nvdla.kernels import fp16_mac
 from nvdla.kernels.fast import fp16_kernels
-from nvdla.kernels.fast.fp16_accumulator_code import deliver_fp32
-from nvdla.kernels.fast.fp16_kernels_code import multiply_atom
+from nvdla.kernels.fast.fp16_code import deliver_fp32, multiply_atom
 from nvdla.kernels.fast.fp16_layout import VECTOR
+from nvdla.kernels.reference.fp16_mac import to_fp32
 
 BOTH_SIGNS = np.array([[0], [0x8000]])
 ALL_MANTISSAS = (np.r_[1:1024, 4 << 10 : 8 << 10] | BOTH_SIGNS).reshape(-1).astype(np.uint16)
@@ -45,7 +44,7 @@ def _differences(packed, words, data, magnitudes):
 
 
 def differences(weights, data):
-    """How many products of fp16 operands are not the carry-save form's."""
+    """Count the products of fp16 operands that differ from those of the carry-save adders."""
     count = -(-weights.size // VECTOR) * VECTOR
     columns = np.zeros((count, 64), np.uint16)
     columns[:, 0] = np.resize(weights, count)
@@ -66,7 +65,7 @@ def test_products_equal_the_carry_save_form_for_all_weights():
 
 @pytest.mark.slow
 def test_products_equal_the_carry_save_form_for_all_operands():
-    """Every pair of mantissas and signs at every shift: there is no other operand."""
+    """Compare every pair of mantissas and signs at every shift: these are all operands."""
     assert differences(ALL_MANTISSAS, ALL_MANTISSAS) == 0
 
 
@@ -100,7 +99,7 @@ def _deliver(exponents, mantissas, out):
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32))
-def test_results_equal_the_plain_form(seed):
+def test_results_equal_the_fallback(seed):
     random = np.random.default_rng(seed)
     signs = random.choice([1, -1], VECTOR)
     mantissas = signs * ((1 << 38) + random.integers(0, 1 << random.integers(1, 39), VECTOR)) - (signs < 0)

@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
-from support.fp16_reference import accumulate
 
 from nvdla.kernels import fp16_mac
 from nvdla.kernels.fast import fp16_pixels
-from nvdla.kernels.fast.fp16_accumulator_code import add_atoms
+from nvdla.kernels.fast.fp16_code import add_atoms, add_products, fill_tables
 from nvdla.kernels.fast.fp16_layout import HIGH_TABLE, LOW_TABLE, PIXELS, PLACES
-from nvdla.kernels.fast.fp16_pixels_code import add_products, fill_tables
+from nvdla.kernels.reference.fp16_mac import accumulate
 
 BOTH_SIGNS = np.array([[0], [0x8000]])
 ALL_MANTISSAS = (np.r_[1:1024, 4 << 10 : 8 << 10] | BOTH_SIGNS).reshape(-1).astype(np.uint16)
@@ -45,7 +44,7 @@ def _differences(data, negatives, mantissas, weights, words, booth_words):
 
 
 def differences(data, weights):
-    """How many products of fp16 operands are not the carry-save form's."""
+    """Count the products of fp16 operands that differ from those of the carry-save adders."""
     words, mantissas, _, _ = fp16_pixels.pack_weights(np.resize(weights, (1, -(-weights.size // 64) * 64)))
     booth_words, _, _ = fp16_mac.pack_weights(np.resize(weights, words.shape))
     found = 0
@@ -69,12 +68,12 @@ def test_products_equal_the_carry_save_form_for_all_weights():
 
 @pytest.mark.slow
 def test_products_equal_the_carry_save_form_for_all_operands():
-    """Every pair of mantissas and signs at every shift: there is no other operand."""
+    """Compare every pair of mantissas and signs at every shift: these are all operands."""
     assert differences(ALL_MANTISSAS, ALL_MANTISSAS) == 0
 
 
 def test_zeros_and_what_is_too_small_add_nothing():
-    """Masked operands push the shift beyond 31, whatever the atom's largest exponent is."""
+    """Masked operands have shifts beyond 31 for every largest exponent of the atom."""
     weights = np.array([[0x0000, 0x8000, 0x0001, 0x7C00] * 16], np.uint16)
     data = np.array([0x7C00, 0xFC00, 0x0001, 0x7C00] * 16, np.uint16)
     outputs = []
@@ -93,7 +92,7 @@ def _add(exponents, mantissas, largest, sums):
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([38, 8, 4]), st.booleans())
-def test_accumulators_of_all_pixels_equal_the_plain_form(seed, width, near):
+def test_accumulators_of_all_pixels_equal_the_fallback(seed, width, near):
     """Accumulators that are normalised, zero or NaN; sums of all sizes, also those that cancel them."""
     random = np.random.default_rng(seed)
     signs = random.choice([1, -1], PIXELS)

@@ -7,6 +7,7 @@ import pytest
 from support.image_bench import PLACES, image_bench
 
 from nvdla.kernels.fast.image_int8 import Channel, Surroundings, image_lines
+from nvdla.kernels.reference.conv import convert_input
 
 BYTES = [name for name in PLACES if PLACES[name][1] == 8]
 CONVERTERS = [
@@ -47,10 +48,24 @@ def rows_of(array, height):
     return inside
 
 
+@pytest.mark.parametrize("name", BYTES)
+@pytest.mark.parametrize("signed", [0, 1])
+@pytest.mark.parametrize("converter", CONVERTERS[1:])
+def test_tables_hold_the_specified_elements(name, signed, converter):
+    bench = image_bench(
+        name, (9, 6), 0, CDMA__D_MEAN_FORMAT=1, CDMA__D_DATAIN_FORMAT__PIXEL_SIGN_OVERRIDE=signed, **converter
+    )
+    source = bench.engine.prepare(bench.groups()).source
+    chosen = source.settings.converter
+    bytes_ = [byte - 256 if signed and byte > 127 else byte for byte in range(256)]
+    for table, offset in zip(source.tables().tolist(), chosen.offsets, strict=False):
+        assert table == [convert_input(x, offset, chosen.scale, chosen.truncate, "int8") for x in bytes_]
+
+
 @pytest.mark.parametrize("left", [0, 2, 3])
 @pytest.mark.parametrize("columns", [2, 4, 9, 14])
-def test_pads_beside_the_image(left, columns):
-    """What CDMA puts beside the lines, and nothing but zeros beyond; the result may end before all of it."""
+def test_pads_next_to_the_image(left, columns):
+    """CDMA's pads surround the lines, then zeros follow; the result can end earlier."""
     image = np.arange(2 * 5 * 4, dtype=np.uint8).reshape(2, 5, 4)
     channels = [Channel(image.ctypes.data + c, 20, 4, 0) for c in range(4)]
     tables = np.tile(np.arange(256, dtype=np.uint8).view(np.int8), (4, 1))

@@ -1,4 +1,4 @@
-"""Pooling kernels against a walk in plain Python."""
+"""Pooling kernels against the specification."""
 
 from __future__ import annotations
 
@@ -6,12 +6,20 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from support.float_parts import expected_product, expected_sum, nan, parts, widened
-from support.pdp_reference import average, pool_plane, signed
 
-from nvdla.kernels.floats import FP16, FP17, fp17_to_fp16
-from nvdla.kernels.pdp import Cubes, pool_average, pool_average_shared, pool_extreme, pool_extreme_shared
-from nvdla.kernels.pdp_fp16 import AVERAGE, MAXIMUM, MINIMUM, count_special, flush_nan, pool_fp16
+from nvdla.kernels.pdp import (
+    AVERAGE,
+    MAXIMUM,
+    MINIMUM,
+    Cubes,
+    count_special,
+    flush_nan,
+    pool_average,
+    pool_extreme,
+    pool_fp16,
+    pooling,
+)
+from nvdla.kernels.reference import pdp as reference
 
 
 @st.composite
@@ -27,12 +35,16 @@ def windows(draw):
 
 @st.composite
 def layers(draw, elements):
-    """A cube of one surface and two elements an atom, and its windows."""
+    """A cube of one surface and two elements per atom, and its windows (kernel, stride, padding before, outputs)."""
     height, vertical, out_height = draw(windows())
     width, horizontal, out_width = draw(windows())
     cube = draw(st.lists(elements, min_size=2 * height * width, max_size=2 * height * width))
     shape = (1, height, width, 2)
-    return np.array(cube, np.int64).reshape(shape), vertical, horizontal, (1, out_height, out_width, 2)
+    windows_ = (
+        reference.PoolGeometry(*each[:3], outputs)
+        for each, outputs in ((vertical, out_height), (horizontal, out_width))
+    )
+    return np.array(cube, np.int64).reshape(shape), *windows_, (1, out_height, out_width, 2)
 
 
 def geometry(vertical, horizontal):
@@ -44,16 +56,11 @@ def planes(cube):
 
 
 def gathered(results, shape, dtype):
-    out = np.zeros(shape, dtype)
-    for channel, result in enumerate(results):
-        assert len(result) == shape[1] * shape[2]
-        for (y, x), element in result.items():
-            out[0, y, x, channel] = element
-    return out
+    return np.array(results).transpose(1, 2, 0).reshape(shape).astype(dtype)
 
 
 def in_parallel(pool, source, out, *settings, images=2, gap=16):
-    """Several equal images, ``gap`` elements apart, into ``out``; what lies between must stay as it is."""
+    """Pool several equal images, ``gap`` elements apart, into ``out``; the gaps must not change."""
     sizes = source.size + gap, out.size + gap
     sources, results = np.zeros(images * sizes[0], source.dtype), np.full(images * sizes[1], 55, out.dtype)
     sources.reshape(images, -1)[:, : source.size] = source.reshape(-1)
@@ -64,12 +71,15 @@ def in_parallel(pool, source, out, *settings, images=2, gap=16):
     out[...] = by_image[0, : out.size].reshape(out.shape)
 
 
-def extreme_in_parallel(*arguments):
-    in_parallel(pool_extreme_shared, *arguments)
+def recorded(source, out, cubes, kernel, stride, pad, *settings):
+    """The recorded call of maximum and minimum (one setting), or of the average; of int8 alone."""
+    chosen = {"least": bool(settings[0])} if len(settings) == 1 else {"average": settings}
+    pooling(source, out, cubes, (kernel, stride, pad), **chosen).run()
 
 
-def average_in_parallel(*arguments):
-    in_parallel(pool_average_shared, *arguments)
+def variants(kernel):
+    """All kernels of one definition."""
+    return [kernel.call_compiled, kernel.joined, kernel.fallback, recorded]
 
 
 INTEGERS = st.one_of(st.integers(-128, 127), st.sampled_from([-128, -127, -1, 0, 1, 127]))
@@ -81,14 +91,10 @@ def test_max_and_min_take_the_elements_of_the_cube_alone(layer, least, dtype):
     cube, vertical, horizontal, shape = layer
     if dtype is np.int16:
         cube = cube * 256 + 255
-    pick = min if least else max
-    keep = [lambda total, missing: total] * 2
-    expected = [
-        pool_plane(p, vertical, horizontal, int, pick, lambda row, total: pick(total, row), *keep) for p in planes(cube)
-    ]
-    for pool in (pool_extreme.compiled, extreme_in_parallel):
+    expected = [reference.extreme(plane, vertical, horizontal, least) for plane in planes(cube)]
+    for pool in variants(pool_extreme)[: 4 if dtype is np.int8 else 3]:
         out = np.zeros((*shape[:3], 8), dtype)
-        pool(np.tile(cube.astype(dtype), 4), out, *geometry(vertical, horizontal), least)
+        in_parallel(pool, np.tile(cube.astype(dtype), 4), out, *geometry(vertical, horizontal), int(least))
         assert np.array_equal(out, np.tile(gathered(expected, shape, dtype), 4))
 
 
@@ -104,23 +110,13 @@ def test_the_average_rounds_twice_and_counts_the_padding(layer, pads, reciprocal
     if exact_reciprocal:
         reciprocal = (round(65536 / vertical[0]), round(65536 / horizontal[0]))
     pads = [0, *pads]
-    expected = []
-    for plane in planes(cube):
-        sums = pool_plane(
-            plane,
-            vertical,
-            horizontal,
-            int,
-            lambda total, element: total + element,
-            lambda row, total: row + total,
-            lambda total, missing: total + pads[missing],
-            lambda total, missing: total + pads[missing] * horizontal[0],
-        )
-        expected.append({key: average(signed(total, 16), reciprocal, 8) for key, total in sums.items()})
+    expected = [reference.average(p, vertical, horizontal, pads, reciprocal, (16, 8)) for p in planes(cube)]
     values = np.array(pads, np.int64)
-    for pool in (pool_average, average_in_parallel):
+    for pool in variants(pool_average):
         out = np.zeros((*shape[:3], 8), np.int8)
-        pool(np.tile(cube.astype(np.int8), 4), out, *geometry(vertical, horizontal), values, reciprocal, 16)
+        in_parallel(
+            pool, np.tile(cube.astype(np.int8), 4), out, *geometry(vertical, horizontal), values, reciprocal, 16
+        )
         assert np.array_equal(out, np.tile(gathered(expected, shape, np.int8), 4))
 
 
@@ -128,7 +124,7 @@ def test_the_average_of_the_extremes_stays_exact():
     for element in (-32768, 32767):
         cube = np.full((1, 8, 8, 16), element, np.int16)
         out = np.zeros((1, 1, 1, 16), np.int16)
-        pool_average(cube, out, (8, 8), (1, 1), (0, 0), np.zeros(8, np.int64), (8192, 8192), 32)
+        in_parallel(pool_average, cube, out, (8, 8), (1, 1), (0, 0), np.zeros(8, np.int64), (8192, 8192), 32)
         assert (out == element).all()
 
 
@@ -149,9 +145,9 @@ def test_cubes_of_many_lines_are_pooled_like_their_windows(cube, vertical, horiz
     source = np.random.default_rng(seed).integers(*np.iinfo(dtype).min + np.array([0, 256]), (surfaces, *size, atom))
     source = source.astype(dtype)
     greatest, average = (np.zeros((surfaces, *outputs, atom), dtype) for _ in range(2))
-    extreme_in_parallel(source, greatest, kernel, stride, pad, False)
+    in_parallel(pool_extreme, source, greatest, kernel, stride, pad, 0)
     bits = 16 if dtype is np.int8 else 32
-    average_in_parallel(source, average, kernel, stride, pad, np.zeros(8, np.int64), (65536, 65536), bits)
+    in_parallel(pool_average, source, average, kernel, stride, pad, np.zeros(8, np.int64), (65536, 65536), bits)
     for y in range(outputs[0]):
         for x in range(outputs[1]):
             top, left = y * stride[0] - pad[0], x * stride[1] - pad[1]
@@ -167,28 +163,11 @@ FP16_PATTERNS = st.one_of(
 )
 
 
-def extreme(method, a, b):
-    """A NaN wins, the first one first; -0 is below +0."""
-    for candidate in (a, b):
-        if nan(candidate, FP16):
-            return candidate
-
-    x, y = np.array([a, b], np.uint16).view(np.float16)
-    above = a if x > y or (x == y and b >> 15) else b
-    below = b if above == a else a
-    return above if method == MAXIMUM else below
-
-
 @settings(max_examples=60)
 @given(layers(FP16_PATTERNS), st.sampled_from([MAXIMUM, MINIMUM]))
 def test_fp16_extremes_let_nan_win(layer, method):
     cube, vertical, horizontal, shape = layer
-    keep = [lambda total, missing: total] * 2
-
-    def pick(a, b):
-        return extreme(method, a, b)
-
-    expected = [pool_plane(p, vertical, horizontal, int, pick, pick, *keep) for p in planes(cube)]
+    expected = [reference.extreme_fp16(p, vertical, horizontal, method == MINIMUM) for p in planes(cube)]
     out = np.zeros(shape, np.uint16)
     none = np.zeros(8, np.int64)
     nans = pool_fp16(cube.astype(np.uint16), out, method, *geometry(vertical, horizontal), none, (0, 0))
@@ -206,27 +185,7 @@ def test_fp16_extremes_let_nan_win(layer, method):
 def test_the_fp16_average_rounds_each_addition_to_fp17(layer, pads, reciprocal):
     cube, vertical, horizontal, shape = layer
     pads = [0, *pads]
-    width = [0x00000, 0x07C00, 0x08000, 0x08200, 0x08400, 0x08500, 0x08600, 0x08700, 0x08800][horizontal[0]]
-
-    def add(a, b):
-        return expected_sum(a, b, FP17)
-
-    expected = []
-    for plane in planes(cube):
-        sums = pool_plane(
-            plane,
-            vertical,
-            horizontal,
-            lambda element: widened(element, FP16, FP17),
-            add,
-            add,
-            lambda total, missing: add(add(total, pads[missing]), 0),
-            lambda total, missing: add(add(total, expected_product(pads[missing], width, FP17)), 0),
-        )
-        for key, total in sums.items():
-            product = expected_product(expected_product(total, reciprocal[1], FP17), reciprocal[0], FP17)
-            sums[key] = fp17_to_fp16(product)
-        expected.append(sums)
+    expected = [reference.average_fp16(p, vertical, horizontal, pads, reciprocal) for p in planes(cube)]
     out = np.zeros(shape, np.uint16)
     values = np.array(pads, np.int64)
     pool_fp16(cube.astype(np.uint16), out, AVERAGE, *geometry(vertical, horizontal), values, reciprocal)
@@ -246,4 +205,3 @@ def test_an_infinity_averages_as_the_largest_fp17_number(bits):
     out = np.zeros((1, 1, 1, 1), np.uint16)
     pool_fp16(cube, out, AVERAGE, (1, 1), (1, 1), (0, 0), np.zeros(8, np.int64), (0x07C00, 0x07C00))
     assert int(out[0, 0, 0, 0]) == (bits & 0x8000 | 0x7BFF)
-    assert parts(int(out[0, 0, 0, 0]), FP16)[1] == 30

@@ -1,4 +1,4 @@
-"""Rounding half away from zero, saturating and requantising are spelt once: every kernel that is not a fast form calls
+"""Rounding half away from zero, saturating and requantising are spelt once: every kernel that is not a fast path calls
 the rule."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RULES = {
     # the converter before it is rounded, whose status bit looks at that
     "sdp.py": {"_converted"},
     "cdp.py": {"double_round_half_away", "_convert_out"},
-    # the CPU's softmax in floats, whose rule is numpy's (nvdla/cpu/softmax.py)
+    # the CPU's softmax in floats, whose rule is numpy's (nvdla/emulator/cpu/softmax.py)
     "softmax_int8.py": {"_half", "_softmax"},
 }
 
@@ -48,8 +48,8 @@ def _is_sign(node: ast.expr) -> bool:
 
 
 def _is_clamp(node: ast.AST) -> bool:
-    """``min(max(x, low), high)``, or the other way round, or numpy's clip; sizes of blocks (with ``//``) are no numbers
-    of a tensor."""
+    """``min(max(x, low), high)``, or the other way round, or numpy's clip; sizes of blocks (with ``//``) do not
+    count."""
     if any(isinstance(each, ast.FloorDiv) for each in ast.walk(node)) or not isinstance(node, ast.Call):
         return False
     if isinstance(node.func, ast.Attribute):
@@ -74,7 +74,7 @@ def _is_rounded(node: ast.AST) -> bool:
 
 
 def respelt(source: str, rules: Set[str] = frozenset()) -> Iterator[str]:
-    """Where a half or the sign of a number is added to it, or it is clamped or converted, outside of rules."""
+    """Yield each addition of a half or a sign, each clamp and each conversion outside of the rules."""
     for function in ast.walk(ast.parse(source)):
         if not isinstance(function, ast.FunctionDef) or function.name in rules:
             continue
@@ -124,11 +124,9 @@ def test_rules_that_are_named_are_there():
 @pytest.mark.parametrize(
     "file, rules",
     {
-        "conversion.py": {"convert"},  # CDMA
-        "conv.py": {"int_shift_right"},  # CACC's delivery
+        "conv.py": {"convert", "int_shift_right"},  # CDMA, CACC's delivery
         "winograd.py": {"int_shift_right"},  # the truncation of the data transform
-        "sdp.py": {"requantise"},  # X1, X2, output converter
-        "sdp_y.py": {"convert", "int_shift_right"},  # operands, products
+        "sdp.py": {"requantise", "convert", "int_shift_right"},  # X1, X2, output converter; Y's operands, products
         "sdp_lut.py": {"int_shift_right"},
         "pdp.py": {"nearest"},  # averages
         "cdp.py": {"convert"},  # both converters

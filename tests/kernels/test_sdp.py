@@ -1,4 +1,4 @@
-"""SDP's integer kernels against single numbers in plain Python: random settings, corner values, every operand form."""
+"""SDP's integer kernels against the specification: random settings, corner values, every kind of operand."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import sdp_reference as reference
 
-from nvdla.kernels import sdp, sdp_y
-from nvdla.kernels.sdp_fp16_output import integers_to_fp16
+from nvdla.kernels import sdp
+from nvdla.kernels.reference import sdp as reference
+from nvdla.kernels.sdp_float import integers_to_fp16
 
 CORNERS = [0, 1, -1, 2, -2, 127, -128, 255, 32767, -32768, 65535, 65536, -65537, (1 << 31) - 1, -(1 << 31)]
 shifts = st.one_of(st.integers(0, 24), st.integers(0, 63))
@@ -83,8 +83,8 @@ def test_x1_x2_and_the_output_converter_equal_single_numbers(s1, s2, offset, sca
     count = sdp.x_and_convert(source, *operands[:2], stage(s1), *operands[2:], stage(s2), converter, out)
     data = x_expected(source.ravel().tolist(), s1, *operands[:2])
     data = x_expected(data, s2, *operands[2:])
-    assert out.ravel().tolist() == [reference.converted(x, offset, scale, shift, bits) for x in data]
-    assert count == sum(reference.saturated(x, offset, scale, shift) for x in data)
+    assert out.ravel().tolist() == [reference.convert_output(x, offset, scale, shift, f"int{bits}") for x in data]
+    assert count == sum(reference.is_saturated(x, offset, scale, shift) for x in data)
 
 
 @given(st.booleans(), int32, int16, shifts, st.integers(0, 1 << 32), st.sampled_from([8, 16, 32]))
@@ -118,9 +118,9 @@ def test_y_multiplies_truncates_then_adds(mul, prelu, truncate, alu, algorithm, 
     rng = np.random.default_rng(seed)
     source = numbers(rng, SHAPE, 32)
     factors, addends = numbers(rng, (*mul_form, 8), 32), numbers(rng, (*alu_form, 8), 32)
-    multiply = (sdp_y.PRELU if prelu else sdp_y.MUL) if mul else sdp_y.NO_MUL
+    multiply = (sdp.PRELU if prelu else sdp.MUL) if mul else sdp.NO_MUL
     out = np.empty_like(source)
-    sdp_y.y_core(source, factors, addends, sdp_y.Core(multiply, truncate, algorithm if alu else sdp_y.NO_ALU), out)
+    sdp.y_core(source, factors, addends, sdp.Core(multiply, truncate, algorithm if alu else sdp.NO_ALU), out)
     expected = [
         reference.y_core(x, m if mul else None, prelu, truncate, a if alu else None, algorithm)
         for x, m, a in zip(
@@ -133,10 +133,8 @@ def test_y_multiplies_truncates_then_adds(mul, prelu, truncate, alu, algorithm, 
 @given(int32, int16, st.integers(0, 63), st.integers(0, 1 << 32))
 def test_y_operands_from_memory_are_converted_to_32_bits(offset, scale, truncate, seed):
     operand = numbers(np.random.default_rng(seed), (2, 3, 8), 16)
-    found = sdp_y.convert_operand(operand, offset, scale, truncate)
-    expected = [
-        reference.clamp(reference.shifted((x - offset) * scale, truncate), 32) for x in operand.ravel().tolist()
-    ]
+    found = sdp.convert_operand(operand, offset, scale, truncate)
+    expected = [reference.convert_operand(x, offset, scale, truncate) for x in operand.ravel().tolist()]
     assert found.ravel().tolist() == expected
 
 
@@ -148,3 +146,10 @@ def test_17_bit_integers_become_fp16(x, bits):
     largest = integers_to_fp16(np.full((1, 1, 1), x, np.int32), out)
     assert out[0, 0, 0] == bits
     assert largest == (bits & 0x7FFF == 0x7BFF)
+
+
+@given(st.lists(st.integers(-65536, 65535), min_size=1, max_size=40))
+def test_integers_become_fp16_as_specified(values):
+    out = np.empty((1, 1, len(values)), np.uint16)
+    integers_to_fp16(np.array(values, np.int32).reshape(out.shape), out)
+    assert out.ravel().tolist() == [reference.convert_output(x, 0, 1, 0, "fp16") for x in values]

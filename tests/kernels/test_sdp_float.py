@@ -1,15 +1,14 @@
-"""SDP's fp16 kernels against the operators of kernels.floats, one number after the other."""
+"""SDP's fp16 kernels against the specification."""
 
 from __future__ import annotations
-
-from functools import partial
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nvdla.kernels import floats, sdp_float, sdp_lut
-from nvdla.kernels.floats import FP17, FP32
+from nvdla.kernels import floats, sdp_float
+from nvdla.kernels.reference import sdp as reference
+from nvdla.kernels.reference.floats import FP16, FP32, flush_nan, widen
 
 SHAPE = (4, 3, 8)
 FORMS = [(1, 1), (2, 1), (2, 3)]
@@ -21,17 +20,10 @@ SPECIAL = [
     0x00FFFFFF,
     0x3F800000,
     0x7F7FFFFF,
-    0x7F800000,
     0x7F800123,
     0xFF7FFFFF,
     0xFFC00001,
 ]
-ALU = {
-    sdp_float.MAX: partial(floats.fp_max, form=FP32),
-    sdp_float.MIN: partial(floats.fp_min, form=FP32),
-    sdp_float.SUM: partial(floats.fp_add, form=FP32),
-    sdp_float.EQL: lambda a, b: int(a != b),
-}
 
 
 def numbers(rng: np.random.Generator, shape: tuple) -> np.ndarray:
@@ -47,19 +39,6 @@ def full(operand: np.ndarray) -> list[int]:
     return np.concatenate([spread] * (SHAPE[0] // spread.shape[0])).ravel().tolist()
 
 
-def block(x: int, alu: int, algorithm: int, mul: int, multiply: int, mul_first: bool, relu: bool) -> int:
-    def multiplied(y: int) -> int:
-        if multiply == sdp_float.NO_MUL or (multiply == sdp_float.PRELU and y < 1 << 31):
-            return y
-        return floats.fp_mul(y, mul, FP32)
-
-    def added(y: int) -> int:
-        return y if algorithm == sdp_float.NO_ALU else ALU[algorithm](y, alu)
-
-    x = added(multiplied(x)) if mul_first else multiplied(added(x))
-    return floats.fp_relu(x, FP32) if relu else x
-
-
 @settings(max_examples=150)
 @given(
     st.sampled_from([0, 1, 2, 3, sdp_float.NO_ALU]), st.integers(0, 2), st.booleans(), st.booleans(),
@@ -72,10 +51,24 @@ def test_a_block_equals_the_operators_one_by_one(algorithm, multiply, mul_first,
     out = np.empty_like(source)
     sdp_float.float_block(source, alu, algorithm, mul, multiply, mul_first, relu, out)
     expected = [
-        block(x, a, algorithm, m, multiply, mul_first, relu)
+        reference.block_fp16(
+            x, a if algorithm != sdp_float.NO_ALU else None, algorithm,
+            m if multiply != sdp_float.NO_MUL else None, multiply == sdp_float.PRELU, mul_first, relu,
+        )
         for x, a, m in zip(source.ravel().tolist(), full(alu), full(mul), strict=True)
-    ]
+    ]  # fmt: skip
     assert out.ravel().tolist() == expected
+
+
+@given(st.integers(0, 1 << 32))
+def test_an_infinity_in_a_register_goes_through_the_scalar_operators(seed):
+    source = numbers(np.random.default_rng(seed), SHAPE)
+    infinity = np.full((1, 1, 8), 0x7F800000, np.uint32)
+    out = np.empty_like(source)
+    sdp_float.float_block(source, infinity, sdp_float.SUM, infinity, sdp_float.NO_MUL, False, False, out)
+    assert out.ravel().tolist() == [floats.fp_add(x, 0x7F800000, FP32) for x in source.ravel().tolist()]
+    sdp_float.float_block(source, infinity, sdp_float.NO_ALU, infinity, sdp_float.MUL, False, False, out)
+    assert out.ravel().tolist() == [floats.fp_mul(x, 0x7F800000, FP32) for x in source.ravel().tolist()]
 
 
 @given(st.booleans(), st.integers(0, 1 << 32))
@@ -84,9 +77,11 @@ def test_input_is_widened_and_nan_flushed_on_request(flush, seed):
     source[:4] = np.array([0x7C00, 0x7E00, 0xFC01, 0x8000], np.uint16).view(np.int16)
     out = np.empty(64, np.uint32)
     sdp_float.widen(source, flush, out)
-    for bits, wide in zip(source.view(np.uint16).tolist(), out.tolist(), strict=True):
-        nan = bits & 0x7FFF > 0x7C00
-        assert wide == (0 if flush and nan else floats.fp16_to_fp32(bits))
+    values = source.view(np.uint16).tolist()
+    assert out.tolist() == [widen(flush_nan(x, FP16) if flush else x, FP16, FP32) for x in values]
+    wide = numbers(np.random.default_rng(seed), (64,))
+    sdp_float.flush_nan(wide, out)
+    assert out.tolist() == [flush_nan(x, FP32) for x in wide.tolist()]
 
 
 @given(st.integers(0, 2), st.integers(0, 1 << 32))
@@ -95,44 +90,7 @@ def test_output_goes_through_fp16(mode, seed):
     out = np.empty(64, (np.int8, np.int16, np.uint16)[mode])
     counts = np.zeros(2, np.int64)
     sdp_float.narrow(source, mode, out, counts)
-    half = [floats.fp32_to_fp16(x) for x in source.tolist()]
-    if mode == sdp_float.TO_INT16:
-        expected = [floats.fp16_to_int16(x) for x in half]
-    elif mode == sdp_float.TO_INT8:
-        expected = [(x & 0xFF) - (x & 0x80) * 2 for x in half]
-    else:
-        expected = half
-        assert counts.tolist() == [sum(x & 0x7FFF == 0x7BFF for x in half), sum(x & 0x7FFF > 0x7C00 for x in half)]
+    expected = [reference.output_fp16(x, ("int8", "int16", "fp16")[mode]) for x in source.tolist()]
     assert out.tolist() == expected
-
-
-def hit(low: int, high: int, fraction: int) -> int:
-    """Interpolation spelled out: weights in fp17, two products, one sum."""
-    one = 1 << 35
-    weights = [
-        floats.fraction_to_fp17(one - fraction, 35) if fraction else 0x7C00,
-        floats.fraction_to_fp17(fraction, 35),
-    ]
-    products = [floats.fp_mul(w, floats.fp16_to_fp17(y), FP17) for w, y in zip(weights, (low, high), strict=True)]
-    return floats.fp17_to_fp32(floats.fp_add(*products, FP17))
-
-
-@given(st.floats(0.0, 1.0, width=32), st.integers(-8, 4), st.integers(0, 1 << 32))
-def test_a_linear_float_lookup_interpolates_in_fp17(part, select, seed):
-    entries = np.random.default_rng(seed).standard_normal(257).astype(np.float16).view(np.int16)
-    start = np.float32(0.25)
-    x = np.float32(start + np.float32(part) * np.float32(60 * 2.0**select))
-    distance = float(np.float32(x - start))
-    bits = [int(np.array(y, np.float32).view(np.uint32)) for y in (start, x)]
-    table = sdp_lut.SdpTable(bits[0], bits[0], select, 0, 0, 0, 0, 0)
-    out, counts = np.empty(1, np.uint32), np.zeros(sdp_lut.COUNTERS, np.int64)
-    choice = sdp_lut.Choice(0, 0, 0, 0, 0)
-    sdp_lut.lookup_floats(np.array(bits[1:], np.uint32), entries[:65], table, entries, table, choice, out, counts)
-    words = entries.view(np.uint16).tolist()
-    position = distance / 2.0**select
-    if distance <= 0:
-        assert counts.tolist() == [1, 0, 0, 0, 0]
-        assert out[0] == floats.fp17_to_fp32(floats.fp_add(floats.fp16_to_fp17(words[0]), 0, FP17))
-    else:
-        fraction = int((position - int(position)) * (1 << 35))
-        assert out[0] == hit(words[int(position)], words[int(position) + 1], fraction)
+    halves = expected if mode == sdp_float.TO_FP16 else []
+    assert counts.tolist() == [sum(x & 0x7FFF == 0x7BFF for x in halves), sum(x & 0x7FFF > 0x7C00 for x in halves)]

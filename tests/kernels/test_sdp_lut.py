@@ -1,4 +1,4 @@
-"""SDP's lookup tables against single numbers in plain Python."""
+"""SDP's lookup tables against the specification, integers and fp16."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections import Counter
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import sdp_reference as reference
 
 from nvdla.kernels import sdp_lut
+from nvdla.kernels.reference import sdp_lut as reference
 
 int16 = st.integers(-32768, 32767)
 int32 = st.one_of(st.integers(-1000, 1000), st.integers(-(1 << 31), (1 << 31) - 1))
@@ -21,7 +21,7 @@ def tables(draw) -> dict:
         return {
             "start": draw(int32),
             "end": draw(int32),
-            "select": draw(st.one_of(st.integers(-10, 26), st.integers(-128, 31))),
+            "select": draw(st.one_of(st.integers(-10, 26), st.integers(-128, 127))),
             "underflow_scale": draw(int16),
             "underflow_shift": draw(st.integers(-16, 15)),
             "overflow_scale": draw(int16),
@@ -40,6 +40,20 @@ def tables(draw) -> dict:
     return {"le": table("le", bias), "lo": table("lo", 0), "choice": choice}
 
 
+def whole(entries, le, lo):
+    """Both tables with their entries, as the specification takes them."""
+    return [
+        reference.LookupTable(words.tolist(), *table) for words, table in zip(entries.values(), (le, lo), strict=True)
+    ]
+
+
+def counted(expected):
+    """The statistics of results of the specification."""
+    used = Counter(each[1] for each in expected)
+    hits = [sum(each[at] == reference.HIT for each in expected) for at in (2, 3)]
+    return [used[reference.UNDERFLOW], used[reference.OVERFLOW], used[reference.HIT], *hits]
+
+
 @settings(max_examples=200)
 @given(tables(), st.integers(0, 1 << 32))
 def test_integer_lookup_equals_single_numbers(setup, seed):
@@ -52,12 +66,9 @@ def test_integer_lookup_equals_single_numbers(setup, seed):
     le, lo = sdp_lut.SdpTable(**setup["le"]), sdp_lut.SdpTable(**setup["lo"])
     choice = sdp_lut.Choice(**setup["choice"])
     sdp_lut.lookup_integers(data, entries["le"], le, entries["lo"], lo, choice, out, counts)
-    plain = {name: {**setup[name], "entries": entries[name].tolist()} for name in entries}
-    expected = [reference.lookup(x, plain, setup["choice"]) for x in data.tolist()]
+    expected = [reference.lookup(x, *whole(entries, le, lo), choice) for x in data.tolist()]
     assert out.tolist() == [each[0] for each in expected]
-    used = Counter(each[1] for each in expected)
-    le_hits, lo_hits = (sum(each[at] == "hit" for each in expected) for at in (2, 3))
-    assert counts.tolist() == [used["under"], used["over"], used["hit"], le_hits, lo_hits]
+    assert counts.tolist() == counted(expected)
 
 
 def test_a_value_at_the_start_of_the_tables_is_below_them():
@@ -69,3 +80,35 @@ def test_a_value_at_the_start_of_the_tables_is_below_them():
     sdp_lut.lookup_integers(np.array([100, 101], np.int32), entries[:65], table, entries, table, choice, out, counts)
     assert out.tolist() == [7, 8]
     assert counts.tolist() == [1, 0, 1, 1, 1]
+
+
+@settings(max_examples=150)
+@given(
+    st.tuples(st.integers(0, 1), st.integers(-64, 31), *[st.integers(0, 1)] * 3),
+    st.tuples(st.integers(-20, 12), st.integers(-20, 12)),
+    st.integers(0, 1 << 32),
+)
+def test_fp16_lookup_equals_single_numbers(chosen, selects, seed):
+    """Positions in and around the tables, NaN and the corners of fp32."""
+    rng = np.random.default_rng(seed)
+    words = {
+        name: rng.standard_normal(size).astype(np.float16).view(np.int16) for name, size in (("le", 65), ("lo", 257))
+    }
+    choice = sdp_lut.Choice(*chosen)
+
+    def table(select, bias):
+        start, end = (rng.standard_normal(2) * 2.0 ** rng.integers(-8, 8)).astype(np.float32).view(np.uint32).tolist()
+        slopes = rng.standard_normal(2).astype(np.float16).view(np.uint16).tolist()
+        return sdp_lut.SdpTable(start, end, select, slopes[0], 0, slopes[1], 0, bias)
+
+    bias = int(np.array(2.0**choice.index_offset, np.float32).view(np.uint32)) if choice.exponential else 0
+    le, lo = table(selects[0], bias), table(selects[1], 0)
+    near = rng.choice(np.array([le.start, lo.start, lo.end], np.uint32).view(np.float32), 40)
+    data = (near + rng.standard_normal(40) * 2.0 ** rng.integers(-24, 12, 40)).astype(np.float32).view(np.uint32)
+    data[:6] = [0, 1 << 31, 0x7F7FFFFF, 0xFF7FFFFF, 0x7F800123, le.start]
+    out, counts = np.empty_like(data), np.zeros(sdp_lut.COUNTERS, np.int64)
+    sdp_lut.lookup_floats(data, words["le"], le, words["lo"], lo, choice, out, counts)
+    unsigned = {name: each.view(np.uint16) for name, each in words.items()}
+    expected = [reference.lookup_fp16(x, *whole(unsigned, le, lo), choice) for x in data.tolist()]
+    assert out.tolist() == [each[0] for each in expected]
+    assert counts.tolist() == counted(expected)

@@ -1,11 +1,12 @@
-"""The compiled softmax writes the bytes of the one that the CPU task computes with numpy."""
+"""The softmax of the CPU task, compiled and with numpy, against the specification."""
 
 import numpy as np
 import pytest
 
-from nvdla.cpu import softmax
-from nvdla.cpu.buffers import CpuBuffer
-from nvdla.descriptors.enums import EmuFormat
+from nvdla.emulator.cpu import softmax
+from nvdla.emulator.cpu.operation import CpuBuffer
+from nvdla.kernels.reference import softmax as reference
+from nvdla.loadable.descriptors.enums import EmuFormat
 
 
 def buffers(values, channels):
@@ -34,6 +35,14 @@ def test_bytes_are_those_of_numpy(scale, out_scale, count):
             continue
         record.run()
         assert np.array_equal(found.data, expected.data)
+        specified = reference.softmax_int8(values.tolist(), scale, out_scale)[: found.channels]
+        assert found.data[: found.channels].view(np.int8).tolist() == specified
+
+
+@pytest.mark.parametrize("count", [1, 10, 1000])
+def test_halves_are_normalized_as_specified(count):
+    values = (np.random.default_rng(count).standard_normal(count) * 9).astype(np.float16).astype(np.float32)
+    assert softmax.softmax(values).tolist() == reference.softmax(values.tolist())
 
 
 @pytest.mark.parametrize("scales", [(0.1, 0.0), (np.inf, 0.1), (0.1, np.nan)])

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.fp16_reference import accumulate, first_nan, mac_products, signed, to_fp32
 
 from nvdla.kernels import winograd, winograd_fp16
 from nvdla.kernels.fast import fp16_pixels
+from nvdla.kernels.reference import winograd as reference
 
 C = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]])
 A = np.array([[1, 1, 1, 0], [0, 1, -1, -1]])
@@ -60,7 +58,7 @@ def test_fp16_winograd_of_small_integers_loses_only_the_aligned_products_last_bi
     out = np.zeros((1, height, width, 16), np.uint32)
     winograd_fp16.convolve(data, width // 2, fp16_pixels.pack_weights(np.ascontiguousarray(atoms)), out)
     expected = 4 * direct(cube, weights, height, width)
-    # 64 products a MAC atom, each at most one too small in the unit 2^(4 * 8 - 50) of the largest exponent here.
+    # 64 products per MAC atom, each at most one too small in the unit 2^(4 * 8 - 50) of the largest exponent here.
     atoms_added = 9 * 64 * channels // 4
     assert (abs(out[0].view(np.float32)[..., :kernels] - expected) <= atoms_added * 2.0**-18).all()
 
@@ -71,18 +69,16 @@ def test_the_data_transform_rounds_half_away_and_saturates_to_the_data_width(see
     limits = np.iinfo(dtype)
     tile = np.random.default_rng(seed).choice([limits.min, limits.max, 0, 1, -1, 55], (4, 4, 1)).astype(dtype)
     result = winograd.transform_data(tile, truncate)[..., 0]
-    exact = C @ tile[..., 0].astype(object) @ C.T
-    for value, got in zip(exact.reshape(-1), result.reshape(-1), strict=True):
-        magnitude = int(abs(Fraction(int(value), 1 << truncate)) + Fraction(1, 2))
-        assert got == max(limits.min, min(limits.max, magnitude if value >= 0 else -magnitude))
+    assert result.tolist() == reference.transform_data(tile[..., 0].tolist(), truncate, 8 * tile.itemsize)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int16])
 @pytest.mark.parametrize("truncate", range(4))
 def test_no_weights_make_a_convolution_of_any_integers(dtype, truncate):
-    """Whatever the transformed weights, the result is no linear function of all int8 (int16) data, so it is no
-    convolution: a sum of two tiles must give the sum of their results, which is four equations for the 16 weights of a
-    kernel; those of a few tiles have no solution but zero."""
+    """With all transformed weights the result is not a linear function of int8 (int16) data, hence not a convolution.
+
+    A sum of two tiles must give the sum of their results: four equations for the 16 weights of a kernel. Those of a few
+    tiles have only the solution zero."""
     random, limits = np.random.default_rng(0), np.iinfo(dtype)
     equations = []
     for _ in range(40):
@@ -114,6 +110,7 @@ def test_data_of_two_bits_less_are_convolved_exactly(dtype):
 def test_the_sum_transform_is_the_matrix_product():
     sums = np.arange(16).reshape(4, 4) ** 3
     assert (winograd.transform_sums(sums) == A @ sums @ A.T).all()
+    assert reference.transform_sums(sums.tolist()) == (A @ sums @ A.T).tolist()
 
 
 def test_fp16_transform_rounds_each_step_to_fp17():
@@ -134,7 +131,7 @@ def test_a_nan_of_the_weights_reaches_all_four_outputs():
     assert (out[0, ..., 0] == 0xFF800201).all()
 
 
-def test_fp16_winograd_equals_sums_of_plain_products():
+def test_fp16_winograd_equals_the_specification():
     """40 tiles, 35 kernels, two atoms with NaN here and there: the transform of the products, then the accumulators."""
     random = np.random.default_rng(8)
     tiles = random.standard_normal((40, 2, 64)).astype(np.float16).view(np.uint16)
@@ -144,13 +141,34 @@ def test_fp16_winograd_equals_sums_of_plain_products():
     out = np.zeros((3, 10, 16, 16), np.uint32)
     winograd_fp16.convolve(tiles, 8, fp16_pixels.pack_weights(weights), out)
     for k, t in ((0, 0), (31, 31), (34, 39), (3, 7), (33, 2), (33, 7)):
-        accumulators = [(0, 0)] * 4
-        for w, d in zip(weights[k].reshape(2, 64).tolist(), tiles[t].tolist(), strict=True):
-            nan = first_nan(w) if first_nan(w) is not None else first_nan(d)
-            largest, products = mac_products(w, d) if nan is None else (63, [])
-            sums = A @ np.reshape(products, (4, 4, 4)).sum(axis=2) @ A.T if nan is None else np.zeros((2, 2))
-            for i, value in enumerate(sums.astype(np.int64).reshape(-1).tolist()):
-                mantissa = value if nan is None else signed((nan >> 15) << 37 | (nan & 1023) << 27, 38)
-                accumulators[i] = accumulate(accumulators[i], largest, mantissa)
         got = out[k // 16, t // 8 * 2 : t // 8 * 2 + 2, t % 8 * 2 : t % 8 * 2 + 2, k % 16].reshape(-1).tolist()
-        assert got == [to_fp32(*each) for each in accumulators]
+        assert got == reference.outputs_fp16(weights[k].reshape(2, 64).tolist(), tiles[t].tolist())
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**32), st.integers(0, 3), st.sampled_from([np.int8, np.int16]))
+def test_integer_outputs_equal_the_specification(seed, truncate, dtype):
+    random, limits = np.random.default_rng(seed), np.iinfo(dtype)
+    extremes = random.choice([limits.min, limits.max, 0, 77], (2, 6, 6, 8))
+    values = np.where(
+        random.random(extremes.shape) < 0.3, extremes, random.integers(limits.min, limits.max, extremes.shape)
+    )
+    cube, kernel = values[0].astype(dtype), values[1, :4, :4].astype(dtype)
+    sums = winograd.convolve(cube, kernel[..., None].astype(np.float64), 4, 4, truncate)
+    for y, x in ((0, 0), (2, 0), (0, 2), (2, 2)):
+        tile = cube[y : y + 4, x : x + 4]
+        data = [reference.transform_data(tile[..., c].tolist(), truncate, 8 * tile.itemsize) for c in range(8)]
+        atoms = [[data[c][i // 4][i % 4] for i in range(16) for c in (b, b + 1, b + 2, b + 3)] for b in (0, 4)]
+        weights = [[int(kernel[i // 4, i % 4, c]) for i in range(16) for c in (b, b + 1, b + 2, b + 3)] for b in (0, 4)]
+        assert sums[y : y + 2, x : x + 2, 0].reshape(-1).tolist() == reference.outputs(weights, atoms)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32))
+def test_the_fp16_data_transform_equals_the_specification(seed):
+    random = np.random.default_rng(seed)
+    tile = (random.standard_normal((4, 4)) * 2.0 ** random.integers(-20, 14, (4, 4))).astype(np.float16).view(np.uint16)
+    special = random.choice([0x7E01, 0xFC00, 0x7C00, 0x7BFF, 0x8000, 1], (4, 4)).astype(np.uint16)
+    tile = np.where(random.random((4, 4)) < 0.1, special, tile)
+    result = winograd_fp16.transform_data(np.ascontiguousarray(np.repeat(tile[None, ..., None], 4, axis=3)))
+    assert result[0, 0].reshape(4, 4, 4)[..., 2].tolist() == reference.transform_data_fp16(tile.tolist())

@@ -51,7 +51,7 @@ BROKEN: list[tuple[str, int, dict[str, Any], str]] = [
     ("tensors", 0, {"h": 0}, r"tensor_desc_list\[0\].h \(data\): 0, must be at least 1"),
     ("tensors", 0, {"name": "\x1b[2J"}, r"tensor_desc_list\[0\].name: '\\x1b\[2J' is not a name"),
     ("relocs", 0, {"address_id": 9}, r"reloc_list\[0\].address_id: 9, no address has this id"),
-    ("relocs", 0, {"address_id": 2}, r"reloc_list\[0\].address_id: 2 is memory 2, which is no input or output"),
+    ("relocs", 0, {"address_id": 2}, r"reloc_list\[0\].address_id: 2 is memory 2, which is neither input nor output"),
     ("relocs", 0, {"write_id": 9}, r"reloc_list\[0\].write_id: 9, no memory has this id"),
     ("relocs", 0, {"offset": 697}, r"reloc_list\[0\].offset: 697, must be at most 696"),
     ("relocs", 0, {"offset": BIG}, r"reloc_list\[0\].offset"),

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from nvdla.descriptors import DlaTask, EmuTask, detect
 from nvdla.errors import DescriptorError, LoadableError
 from nvdla.loadable import Loadable, load, to_bytes
+from nvdla.loadable.descriptors import DlaTask, EmuTask, detect
 from nvdla.loadable.enums import Interface
 
 NETWORKS = ("lenet", "ip_softmax", "cifar_quick", "conv_relu_lrn", "concat2", "deconv_k2s2", "multi_in", "relu")

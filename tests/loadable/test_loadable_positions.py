@@ -11,7 +11,7 @@ from support.attack_files import ATTACKS, chain, changed, good, network
 
 import nvdla
 from nvdla.loadable import schema
-from nvdla.loadable.positions import position_of
+from nvdla.loadable.reader import position_of
 
 TABLES = [field.name for field in schema.LOADABLE.fields]
 #: a limit: what the value must be, or with what it does not agree

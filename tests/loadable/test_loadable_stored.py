@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 import nvdla
-from nvdla.builder import Network, build, calibrate
-from nvdla.loadable.model import Blob, Loadable
-from nvdla.loadable.stored import CAN_STAY_OPEN
+from nvdla.compiler.builder import Network, build, calibrate
+from nvdla.loadable.model import CAN_STAY_OPEN, Blob, Loadable
 
 pytestmark = pytest.mark.skipif(not CAN_STAY_OPEN, reason="this system keeps what it has read")
 
@@ -124,7 +123,7 @@ def test_constants_that_were_given_back_come_from_the_file_or_not_at_all(path):
     assert runtime.run_raw(surface, on_operation=events.append) == expected
     runtime.run_raw(surface)
     os.truncate(path, 1 << 20)
-    runtime.linked._forgotten = True
+    runtime._linked.constants._released = True
     with pytest.raises(nvdla.LoadableError, match="have changed"):
         runtime.run_raw(surface, on_operation=events.append)
     assert runtime.run_raw(surface) == expected

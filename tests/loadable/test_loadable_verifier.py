@@ -117,7 +117,7 @@ def test_strings_are_not_longer_than_the_limit(data: bytes, root: fb.Loadable, l
 
 def test_strings_end_with_nul(data: bytes, root: fb.Loadable) -> None:
     string = target(data, field_position(root.Blobs(0), 0))
-    refused(patched(data, string + 4 + len("network"), "B", 7), "byte behind string is 7, must be 0")
+    refused(patched(data, string + 4 + len("network"), "B", 7), "byte after string is 7, must be 0")
 
 
 def test_strings_are_utf8(data: bytes, root: fb.Loadable) -> None:

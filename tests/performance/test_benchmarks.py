@@ -44,7 +44,7 @@ PUBLISHED = {
 def test_networks_have_the_published_size(networks, name):
     network = networks.NETWORKS[name]()
     macs, weights = PUBLISHED[name]
-    count = sum(layer.weights.size for layer in network.layers if layer.kind == "convolution")
+    count = sum(layer.settings.weights.size for layer in network.layers if layer.kind == "convolution")
     assert networks.multiplications(network) / 1e6 == pytest.approx(macs, rel=0.02)
     assert count / 1e3 == pytest.approx(weights, rel=0.02)
 
@@ -66,7 +66,7 @@ def test_the_onnx_model_computes_what_the_network_computes(networks, make):
     onnxruntime = pytest.importorskip("onnxruntime")
     from onnx_form import onnx_model
 
-    from nvdla.builder import floating
+    from nvdla.compiler.builder import floating
 
     network = make(networks)
     image = np.random.default_rng(3).standard_normal((1, *network.inputs[0].shape)).astype(np.float32)
@@ -79,7 +79,7 @@ def test_the_onnx_model_computes_what_the_network_computes(networks, make):
 @pytest.mark.parametrize("config", ["nv_small", "nv_large"])
 def test_the_loadable_computes_what_the_network_computes(networks, config):
     import nvdla
-    from nvdla.builder import floating
+    from nvdla.compiler.builder import floating
 
     network = mixture(networks)
     image = np.random.default_rng(1).standard_normal((1, *SMALL))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nvdla
-from nvdla.execution.profile import profile
+from nvdla.emulator.execution.steps import profile
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_a_profile_leaves_results_alone(lenet_loadable, runtime, surface):
 
 @pytest.mark.parametrize("runs", [0, -1, 1001])
 def test_the_number_of_runs_is_checked(runtime, surface, runs):
-    with pytest.raises(nvdla.FormatError, match=f"number of runs is {runs}; it must be 1 to 1000"):
+    with pytest.raises(nvdla.FormatError, match=f"profile: runs: must be 1 to 1000, got {runs}"):
         profile(runtime, [surface], runs)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import nvdla
-from nvdla.builder import Network, build, calibrate
+from nvdla.compiler.builder import Network, build, calibrate
 
 CPU_TIME = """
 import sys, time

@@ -1,4 +1,4 @@
-"""What a program says of an operation's bytes is what the engines touch: precisions, batches, planes, strides planted
+"""The accesses of the decoded view are the bytes that the engines touch: precisions, batches, planes, strides planted
 at random, the views that the engines take recorded, memory guarded and compared before and after."""
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from support.handmade import WORK, Op, network
 from support.handmade import cube as fill_cube
 
 import nvdla
-from nvdla.descriptors.enums import DataFormat, Event, OpType, RubikMode, SdpMode, SdpType
-from nvdla.descriptors.meaning import processing_precision
-from nvdla.lint import lint
-from nvdla.loadable.pixel_formats import PIXEL_FORMATS
-from nvdla.memory.address_space import AddressSpace
+from nvdla.checks.lint import lint
+from nvdla.emulator.memory.address_space import AddressSpace
+from nvdla.loadable.descriptors.enums import DataFormat, Event, OpType, RubikMode, SdpMode, SdpType
+from nvdla.loadable.descriptors.meaning import processing_precision
+from nvdla.loadable.enums import PIXEL_FORMATS
 from nvdla.precision import Precision
 from nvdla.program import Program
 from nvdla.program.accesses import Footprint, merged
-from nvdla.rounding import align, ceil_div
+from nvdla.util.rounding import align, ceil_div
 
 ROOM = 1 << 20
 MEMORY = 2  # "work" of the handmade network
@@ -30,7 +30,7 @@ ATOM = {"nv_small": 8, "nv_full": 32}
 
 
 class Planner:
-    """Random cubes, one behind the other in the work memory, with gaps between lines, surfaces and cubes."""
+    """Random cubes, one after the other in the work memory, with gaps between lines, surfaces and cubes."""
 
     def __init__(self, dice: random.Random, config: str) -> None:
         self.dice, self.atom, self.free = dice, ATOM[config], 0
@@ -41,7 +41,7 @@ class Planner:
         return at
 
     def cube(self, field, width, height, channels, element_bytes, pixel=None, surfaces=None, images=1):
-        """Fill a data cube whose lines and surfaces lie apart; returns the bytes of one image."""
+        """Fill a data cube with gaps between lines and surfaces; returns the bytes of one image."""
         gap = lambda: self.dice.choice((0, 0, 1, 3)) * self.atom  # noqa: E731
         surfaces = surfaces or ceil_div(channels * element_bytes, self.atom)
         length = width * (pixel or self.atom)
@@ -247,7 +247,7 @@ MAKERS = {
 
 
 def roomy(ops, config):
-    """The operations as a loadable whose work memory has room for them."""
+    """The operations as a loadable with enough work memory."""
     loadable = network(ops, config)
     memories = tuple(dataclasses.replace(each, size=ROOM) if each.id == MEMORY else each for each in loadable.memories)
     addresses = tuple(
@@ -285,14 +285,14 @@ def recorded():
 
 def run_on(runtime, fill):
     """The work memory after a run through the firmware that found it full of ``fill``."""
-    memory, runtime._plan = runtime.linked.regions[MEMORY].data, None
-    reset = type(runtime.linked).reset
+    memory, runtime._plan = runtime._linked.regions[MEMORY].data, None
+    reset = type(runtime._linked).reset
 
     def refill(linked, dirty=None):
         reset(linked, dirty)
         memory[:] = fill
 
-    with mock.patch.object(type(runtime.linked), "reset", refill):
+    with mock.patch.object(type(runtime._linked), "reset", refill):
         runtime.run_raw([bytes(tensor.size) for tensor in runtime.inputs])
     return memory.copy()
 
@@ -318,7 +318,7 @@ def test_accesses_are_what_the_engines_touch(name):
         program = Program.of(loadable, config)
         accesses = [access for operation in program.operations for access in operation.accesses]
         assert all(access.memory == MEMORY for access in accesses)
-        # CDMA fetches all that the descriptor says of the weights; the emulator looks at those it multiplies with.
+        # CDMA fetches all weights of the descriptor; the emulator looks at those it multiplies with.
         padding = [piece for access in accesses if access.role == "weights" for piece in access.pieces]
         said = merged(sorted(piece for access in accesses for piece in access.pieces))
         assert merged(sorted([*views, *padding])) == said, (config, turn)
@@ -326,7 +326,7 @@ def test_accesses_are_what_the_engines_touch(name):
         kept = (first == 0x00) & (second == 0xFF)
         for start, end in written:
             kept[start:end] = True
-        assert kept.all(), f"{config} {turn}: something was written beyond what is said"
+        assert kept.all(), f"{config} {turn}: something was written outside the declared accesses"
         ran += 1
     assert ran >= 25
 
@@ -354,7 +354,8 @@ def test_operands_of_fp16_that_becomes_int8_come_in_halves():
 
 
 def batch_of_two(stride):
-    """A convolution and its SDP on two images; the second image of the SDP's output lies ``stride`` bytes on."""
+    """A convolution and its SDP on two images; the second image of the SDP's output is ``stride`` bytes after the
+    first."""
     dice = random.Random(3)
     for _ in range(200):
         loadable = roomy(convolution(dice, "nv_full"), "nv_full")
@@ -378,7 +379,7 @@ def test_lint_sees_the_images_of_a_batch_behind_the_first(plant):
 
 
 def test_lint_sees_the_second_plane_of_an_image(plant):
-    """A picture of two planes whose second lies beyond its memory."""
+    """A picture of two planes whose second is outside its memory."""
     dice = random.Random(5)
     for _ in range(500):
         loadable = roomy(convolution(dice, "nv_full"), "nv_full")

@@ -6,7 +6,7 @@ from support.browser import Window
 import nvdla
 from nvdla.analysis.study import Study
 from nvdla.program.naming import names_for
-from nvdla.report.making import make_side
+from nvdla.report.document import make_side
 from nvdla.report.page import Data, html_page
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"

@@ -12,11 +12,18 @@ import pytest
 
 import nvdla
 from nvdla.analysis.study import Study
-from nvdla.descriptors.fields import fields
-from nvdla.report.blocks import blocks
+from nvdla.loadable.descriptors.fields import fields
+from nvdla.program.naming import Names
+from nvdla.report.document import (
+    MAX_CHANNELS,
+    Pictures,
+    blocks,
+    examine_and_run,
+    histogram,
+    register_writes,
+    thinned,
+)
 from nvdla.report.page import Data, html_page
-from nvdla.report.pictures import MAX_CHANNELS, Pictures, histogram, thinned
-from nvdla.report.registers import register_writes
 
 SAMPLES = sorted((Path(__file__).resolve().parents[2] / "samples").glob("*.loadable"))
 VOID = {"meta", "link"}
@@ -99,6 +106,13 @@ def test_register_writes_are_those_of_a_run(lenet_path, digit_path):
         elif what != "W":
             mine = None
     assert {key: [entry[:2] for entry in each] for key, each in writes.items()} == wanted
+
+
+def test_a_run_does_not_change_the_register_writes_of_the_page(lenet_path, digit_path):
+    """The firmware counts dependencies down in memory; the page shows the writes of a run from the beginning."""
+    study = Study.of(nvdla.load(lenet_path))
+    _, _, linked = examine_and_run(study, Names(), lambda runtime: [runtime.surfaces(str(digit_path))])
+    assert register_writes(study.program, linked) == register_writes(study.program)
 
 
 def test_every_field_of_a_descriptor_is_explained():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import nvdla
-from nvdla.builder import Network, build, calibrate
+from nvdla.compiler.builder import Network, build, calibrate
 from nvdla.report.page import Data, html_page
 
 SIZE = 1_500_000

@@ -1,5 +1,7 @@
 """``nvdla view``: answers its own page and nobody else, runs what is dropped, ends with Ctrl-C."""
 
+import argparse
+import errno
 import http.client
 import json
 import signal
@@ -7,14 +9,17 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import numpy as np
 import pytest
 
 import nvdla
-from nvdla.builder import Network, build, calibrate
-from nvdla.report.server import MAX_FILE, ViewServer
+from nvdla.cli.view import Single, configure
+from nvdla.compiler.builder import Network, build, calibrate
+from nvdla.errors import FormatError
+from nvdla.report.server import BACK_OFF, MAX_FILE, ViewServer
 
 SECONDS = 60
 
@@ -119,6 +124,8 @@ def test_every_tensor_is_handed_out_whole(server, lenet_data):
     [
         ("side=0&tensor=999&mark=MARK", b"no tensor '999'"),
         ("side=0&tensor=-1&mark=MARK", b"no tensor '-1'"),
+        ("side=0&tensor=%D9%A0&mark=MARK", b"no tensor"),
+        (f"side=0&tensor={'0' * 5000}&mark=MARK", b"no tensor"),
         ("side=1&tensor=0&mark=MARK", b"side '1'"),
         ("side=x&tensor=y&mark=MARK", b"no tensor"),
         ("side=0&tensor=0&mark=old", b"another run"),
@@ -140,12 +147,78 @@ def test_a_tensor_that_is_not_there_is_said(server, lenet_data, words, said):
         ("POST", "/run", {"Content_Length": "x"}, 411),
         ("POST", "/run", {"Content_Length": str(MAX_FILE + 1)}, 413),
         ("POST", "/run", {"Content_Length": "-5"}, 411),
+        ("POST", "/run", {"Content_Length": "9" * 5000}, 413),
+        ("GET", f"/?{'&'.join(f'x{at}=1' for at in range(40))}", {}, 400),
+        ("POST", f"/run?{'&'.join(f'x{at}=1' for at in range(40))}", {}, 400),
         ("PUT", "/", {}, 501),
     ],
 )
 def test_what_it_does_not_know_is_refused(server, method, path, headers, status):
     assert ask(server, method, path, **headers)[0] == status
     assert server.source.ran == []
+
+
+def test_an_address_that_is_none_is_answered(server):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=SECONDS) as raw:
+        raw.sendall(f"GET http://[x/ HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
+        assert raw.recv(4096).startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_failure_of_its_own_is_answered(server, monkeypatch):
+    monkeypatch.setattr(server.source, "page", lambda net: 1 // 0)
+    status, _, body = ask(server)
+    assert (status, body) == (500, b"internal error: ZeroDivisionError\n")
+
+
+def test_without_descriptors_it_waits_between_two_tries(server, monkeypatch):
+    """accept() fails while the system has none left: the loop must not turn at full speed."""
+    real, tries = server._server.socket.accept, []
+
+    class Listener:
+        def accept(self):
+            tries.append(time.monotonic())
+            if len(tries) < 4:
+                raise OSError(errno.EMFILE, "no descriptor")
+            return real()
+
+        def __getattr__(self, name):
+            return getattr(listener, name)
+
+    listener = server._server.socket
+    monkeypatch.setattr(server._server, "socket", Listener())
+    assert ask(server)[0] == 200
+    assert tries[3] - tries[0] >= 3 * BACK_OFF
+
+
+@pytest.fixture
+def single(tmp_path, lenet_path):
+    """What runs dropped files, without a server: LeNet's, and the directory of its files."""
+    parser = argparse.ArgumentParser()
+    configure(parser)
+    return Single(parser.parse_args([str(lenet_path)]), tmp_path), tmp_path
+
+
+def test_a_drop_for_an_unknown_input_is_refused_and_leaves_nothing(single, digit_path):
+    source, folder = single
+    for tensor in ("t0", "t1"):
+        with pytest.raises(FormatError, match=f"a.pgm: input must be one of data, got '{tensor}'"):
+            source.run("", "a.pgm", tensor, digit_path.read_bytes())
+    assert not list(folder.iterdir())
+    for tensor in ("", "data", ""):  # the only input, by name or without
+        assert source.run("", "a.pgm", tensor, digit_path.read_bytes()).document["sides"][0]["run"]["error"] is None
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_a_drop_that_cannot_be_read_leaves_the_one_before(single, digit_path):
+    source, folder = single
+    with pytest.raises(FormatError, match=r"bad\.pgm") as caught:
+        source.run("", "bad.pgm", "data", b"P5 nothing")
+    assert str(folder) not in str(caught.value)
+    assert not list(folder.iterdir())
+    source.run("", "good.pgm", "data", digit_path.read_bytes())
+    with pytest.raises(FormatError, match=r"bad\.pgm"):
+        source.run("", "bad.pgm", "data", b"P5 nothing")
+    assert [each.read_bytes() for each in folder.iterdir()] == [digit_path.read_bytes()]
 
 
 def test_it_listens_on_the_loopback_interface_alone(server):

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import nvdla
-from nvdla.builder import Network, build, calibrate
-from nvdla.execution import fusing
-from nvdla.execution.apart import ConvolutionApart
-from nvdla.execution.fused_convolution import FusedConvolution
+from nvdla.compiler.builder import Network, build, calibrate
+from nvdla.emulator.execution import fusing
+from nvdla.emulator.execution.fused_convolution import FusedConvolution
+from nvdla.emulator.execution.fusing import ConvolutionApart
 from nvdla.kernels.fast.dot_tile import available
 
 

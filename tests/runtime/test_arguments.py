@@ -111,7 +111,7 @@ def test_raw_inputs_that_are_none_are_refused(name, runtime):
     ("given", "message"),
     [
         (3, "raw outputs are a list"),
-        ([b"1"], "has .* bytes, 1 were given"),
+        ([b"1"], "must have .* bytes, got 1"),
         ([], "0 were given"),
         (["x"], "must be bytes"),
     ],
@@ -164,7 +164,7 @@ def test_more_memory_than_the_system_has_is_an_error_of_the_family():
 
 
 @pytest.mark.parametrize(
-    ("given", "said"), [({"csb_log": 5}, "csb_log must be a list, not int 5"), ({"faults": 5}, "faults must be a list")]
+    ("given", "said"), [({"csb_log": 5}, "csb_log must be a list, got int 5"), ({"faults": 5}, "faults must be a list")]
 )
 def test_observers_and_faults_of_the_wrong_kind(runtime, surface, given, said):
     with pytest.raises(ArgumentTypeError, match=said):

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import nvdla
-from nvdla.execution.compiled import STRETCH_WORK, compiled_steps
-from nvdla.execution.plan import Plan
-from nvdla.execution.steps import Chain, CpuStep
+from nvdla.compiler.warm_up import _network
+from nvdla.emulator.execution.paths import RunPath
+from nvdla.emulator.execution.plan import STRETCH_WORK, Plan, compiled_steps
+from nvdla.emulator.execution.steps import Chain, CpuStep
 from nvdla.kernels.fast.dot_tile import available
-from nvdla.kernels.jit.record import Walk
-from nvdla.warm_up import _network
+from nvdla.kernels.jit.recorded_calls import CommandList
 
 pytestmark = pytest.mark.skipif(not available(), reason="this processor has no AVX512-VNNI: nothing is fused")
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not available(), reason="this processor has no A
 @pytest.fixture(scope="module", params=["nv_small", "nv_large"])
 def runtime(request):
     """Convolutions, sums, pooling of both kinds, a norm that Python takes part in, and a softmax of the CPU."""
-    from nvdla.builder import build, calibrate
+    from nvdla.compiler.builder import build, calibrate
 
     network = _network(40)
     image = np.random.default_rng(1).standard_normal((1, *network.inputs[0].shape))
@@ -42,8 +42,8 @@ def test_few_calls_do_all_steps(runtime):
     for image in images(runtime, 2):
         runtime.run_raw([image])
     calls = compiled_steps(runtime._plan.fused)
-    walks = [each for each in calls if isinstance(each, Walk)]
-    others = [each for each in calls if not isinstance(each, Walk)]
+    walks = [each for each in calls if isinstance(each, CommandList)]
+    others = [each for each in calls if not isinstance(each, CommandList)]
     assert len(walks) <= len(others) + 1, "what compiled code does is one call between what Python does"
     assert not any(isinstance(each, CpuStep) for each in others), "softmax is compiled"
     assert any(isinstance(each, Chain) for each in others), "the norm is not"
@@ -59,7 +59,7 @@ def test_long_stretches_end_now_and_then(runtime):
         for job in step.jobs:
             for record in (job.records() or ([], None))[0]:
                 record.work = STRETCH_WORK
-    walks = [each for each in compiled_steps(steps) if isinstance(each, Walk)]
+    walks = [each for each in compiled_steps(steps) if isinstance(each, CommandList)]
     assert len(walks) > 2
 
 
@@ -67,7 +67,7 @@ def test_copies_of_a_plan_have_calls_of_their_own(runtime):
     for image in images(runtime, 2):
         runtime.run_raw([image])
     plan = runtime._plan
-    plan.run()
-    moved = plan.moved(nvdla.memory.lanes.Move(runtime.linked.lanes, runtime.linked.beside(1).lanes))
+    plan.run(RunPath.POOL)
+    moved = plan.moved(nvdla.emulator.memory.address_space.Move(runtime._linked.lanes, runtime._linked.clone(1).lanes))
     assert isinstance(moved, Plan)
     assert moved._calls is None

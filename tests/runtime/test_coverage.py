@@ -1,4 +1,4 @@
-"""What a run does not clear it writes before it reads: whatever lies there, the outputs are the same."""
+"""A run writes all memory that it does not clear before it reads it: old contents do not change the outputs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import nvdla
-from nvdla.builder import Network, build, calibrate
+from nvdla.compiler.builder import Network, build, calibrate
+from nvdla.compiler.warm_up import _network
 from nvdla.kernels.fast.dot_tile import available
-from nvdla.warm_up import _network
 
 SAMPLES = ("lenet", "lenet_nv_large", "colour_digits", "saturating", "flipped", "lenet_nv_full_fp16")
 
@@ -16,9 +16,9 @@ SAMPLES = ("lenet", "lenet_nv_large", "colour_digits", "saturating", "flipped", 
 def scribble(runtime, seed):
     """Anything in all memories that a run does not clear."""
     plan, random = runtime._plan, np.random.default_rng(seed)
-    memories = (plan.written | plan.dirty) & runtime.linked.changing - plan.cleared
+    memories = (plan.written | plan.dirty) & runtime._linked.changing - plan.cleared
     for each in memories:
-        data = runtime.linked.regions[each].data
+        data = runtime._linked.regions[each].data
         data[:] = random.integers(0, 256, data.size)
     return memories
 
@@ -64,5 +64,5 @@ def test_an_output_with_gaps_is_cleared():
     first = runtime.run_raw([surface])
     runtime.run_raw([surface])
     output = runtime.outputs[0].memory.id
-    runtime.linked.regions[output].data[:] = 0x77
+    runtime._linked.regions[output].data[:] = 0x77
     assert runtime.run_raw([surface]) == first

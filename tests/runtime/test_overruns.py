@@ -1,4 +1,4 @@
-"""An operation that writes behind its own region: hardware has no bounds, memory behind it is as good as its own."""
+"""An operation that writes past its own region: hardware has no bounds, it writes the memory after it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from support.guards import guarded
 from support.handmade import OUTPUT, WORK, Op, chain, copy, network
 
 import nvdla
-from nvdla.descriptors.enums import OpType
-from nvdla.lint.linter import lint, refusal
-from nvdla.memory.address_space import AddressSpace, LeavesRegion, Space
+from nvdla.checks.lint.linter import lint, refusal
+from nvdla.emulator.memory.address_space import AddressSpace, LeavesRegion, Space
+from nvdla.loadable.descriptors.enums import OpType
 from nvdla.program import Program
 from tests.program.test_accesses import convolution, roomy
 
@@ -57,7 +57,7 @@ def test_only_memory_that_lies_side_by_side_is_joined():
 
 @pytest.fixture
 def overrun(lenet_loadable, plant):
-    """LeNet whose ip1 writes 120 channels with a surface stride of a page: into the memories behind its own."""
+    """LeNet whose ip1 writes 120 channels with a surface stride of a page: into the memories after its own."""
 
     def change(task):
         task.operation(9).surface.dst_data.width = task.operation(9).surface.src_data.width = 1
@@ -86,8 +86,9 @@ def test_strict_refuses_it(overrun):
 
 
 def stray():
-    """A copy of the input that reaches it through the address of another memory: all of it lies in a neighbour."""
-    regions = nvdla.Runtime(network(chain(1))).linked.regions
+    """A copy of the input that reaches it through the address of another memory: all of it is in the adjacent
+    memory."""
+    regions = nvdla.Runtime(network(chain(1)))._linked.regions
     return network([Op(OpType.SDP, copy((WORK, regions[0].base - regions[2].base), (OUTPUT, 0)))])
 
 
@@ -101,7 +102,7 @@ def test_an_address_that_leads_into_another_memory_is_reported():
     assert "operation 0/0 (SDP): src_data begins at address" in runtime.warnings[0]
     assert runtime.warnings[0].endswith("hardware goes where it leads")
     assert "surfaces-lie-in-their-windows" in {each.rule for each in lint(stray()).findings}
-    with pytest.raises(LeavesRegion, match=r"operation 0/0 \(SDP\): src_data begins at .*, outside the memory behind"):
+    with pytest.raises(LeavesRegion, match=r"operation 0/0 \(SDP\): src_data begins at .*, outside the memory of"):
         nvdla.Runtime(stray(), strict=True).run_raw([surface])
 
 
@@ -113,7 +114,7 @@ def test_the_second_plane_of_an_image_is_looked_at_too(plant):
         conv = Program.of(loadable, "nv_full").operations[0]
         if any(access.role == "src uv" for access in conv.reads):
             break
-    regions = nvdla.Runtime(loadable, "nv_full").linked.regions
+    regions = nvdla.Runtime(loadable, "nv_full")._linked.regions
     src = conv.surface.src_data
 
     def moved(task):
@@ -129,10 +130,10 @@ def test_lint_calls_it_an_error(overrun):
 
 
 def test_what_runs_has_figures(overrun):
-    """Lint calls it an error, but hardware runs it, and so do we: a named configuration is no reason to refuse it."""
+    """Lint calls it an error, but hardware runs it, and so do we: a named configuration does not change that."""
     assert not lint(overrun, "nv_small").clean
-    assert refusal(overrun, "nv_small") is None
-    assert "atoms of 8 bytes" in refusal(overrun, "nv_large")
+    assert refusal(Program.of(overrun, "nv_small")) is None
+    assert "atoms of 8 bytes" in refusal(Program.of(overrun, "nv_large"))
 
 
 def test_a_comparison_says_it_too(overrun, tmp_path, nvdla_command):
@@ -153,11 +154,11 @@ def test_nothing_outside_of_the_address_space_is_touched(overrun):
 
 
 def test_dram_goes_on_behind_the_last_memory():
-    """Where NVIDIA's compiler lets the second part of a concat end behind the output: nobody reads it there."""
+    """NVIDIA's compiler lets the second part of a concat end after the output, where no operation reads it."""
     case = next(iter(CASES), None)
     if case is None:
         pytest.skip("the corpus ../shared/corpus is not there")
     runtime = nvdla.Runtime(nvdla.load(OVERRUN / case["path"]))
     result = runtime.run_raw([read(OVERRUN, each) for each in case["inputs"]])
     assert [sha(each) for each in result] == [each["sha256"] for each in case["outputs"]]
-    assert "operation 0/3 (SDP): SDP output: 4096 bytes" in runtime.warnings[0]
+    assert "operation 0/3 (SDP): SDP destination: 4096 bytes" in runtime.warnings[0]

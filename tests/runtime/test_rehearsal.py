@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import nvdla
-from nvdla.builder import Network, build, calibrate
+from nvdla.compiler.builder import Network, build, calibrate
+from nvdla.emulator.execution.fused_convolution import FusedConvolution
+from nvdla.emulator.execution.plan import Plan
+from nvdla.emulator.hardware.convolution.engine import ConvolutionJob
+from nvdla.emulator.hardware.machine import Rehearsal
 from nvdla.errors import ConfigError
-from nvdla.execution.fused_convolution import FusedConvolution
-from nvdla.execution.plan import Plan
-from nvdla.hardware.convolution.engine import ConvolutionJob
-from nvdla.hardware.machine import Rehearsal
-from nvdla.kernels.jit.compilation import plain_work
+from nvdla.kernels.jit.compilation import fallback_work
 
 SIDE = 20
 
@@ -53,7 +53,7 @@ def forbidden(*_):
 
 
 def test_the_first_run_is_that_of_the_plan(large, surface, observed, monkeypatch):
-    monkeypatch.setattr(plain_work, "take_run", lambda cost: False)
+    monkeypatch.setattr(fallback_work, "take_run", lambda cost: False)
     monkeypatch.setattr(ConvolutionJob, "run", forbidden)
     runtime = nvdla.Runtime(large, "nv_large")
     assert runtime.run_raw(surface) == observed[0]
@@ -63,7 +63,7 @@ def test_the_first_run_is_that_of_the_plan(large, surface, observed, monkeypatch
 
 def test_the_first_run_takes_numpy_alone_where_that_is_over_sooner(large, surface, observed, monkeypatch):
     """The jobs one by one; the second run has the fused steps."""
-    monkeypatch.setattr(plain_work, "take_run", lambda cost: True)
+    monkeypatch.setattr(fallback_work, "take_run", lambda cost: True)
     with monkeypatch.context() as patch:
         patch.setattr(FusedConvolution, "run", forbidden)
         patch.setattr(FusedConvolution, "records", forbidden)

@@ -15,9 +15,9 @@ import pytest
 from support.branching import branching_network
 
 import nvdla
-from nvdla.builder import build, calibrate
+from nvdla.compiler.builder import build, calibrate
 from nvdla.errors import NvdlaError, ScheduleError
-from nvdla.kernels.jit.cores import usable_cores
+from nvdla.kernels.jit.processor import usable_cores
 
 CALLERS = 4
 NETWORKS = ["lenet.loadable", "colour_digits_nv_full_fp16.loadable", "branches nv_small", "branches nv_large"]
@@ -100,7 +100,7 @@ def test_joblib_threads(samples):
 
 
 def forked(runtime, images):
-    """What children of this process, which has run before, make of the images."""
+    """Results of child processes of this process, which has run before."""
     global _runtime
     _runtime = runtime
     with multiprocessing.get_context("fork").Pool(2) as pool:
@@ -124,7 +124,7 @@ def test_a_forked_pool_after_a_run(samples, name):
 
 
 def test_a_run_inside_its_own_observer_is_right_or_refused(samples):
-    """While the firmware runs there is nothing to copy: an error. Later the inner run has an instance of its own."""
+    """While the firmware runs there is nothing to copy: an error. Later the inner run has its own instance."""
     runtime = nvdla.Runtime(loadable_of("branches nv_small", samples))
     images, expected = random_inputs(runtime, 2)
     inner = []
@@ -148,7 +148,7 @@ def test_no_room_for_a_second_instance(samples):
     single = nvdla.Runtime(loadable)
     images, expected = random_inputs(single, 4)
     single.run_raw(images[0])
-    runtime = nvdla.Runtime(loadable, memory_limit=single.linked.taken())
+    runtime = nvdla.Runtime(loadable, memory_limit=single._linked.account.taken())
     with ThreadPoolExecutor(CALLERS) as pool:
         assert list(pool.map(runtime.run_raw, images * 3)) == expected * 3
     with pytest.raises(NvdlaError, match="inside a run"):
@@ -211,7 +211,7 @@ def test_a_copy_has_nothing_in_common_with_the_first_but_constants(samples, name
     for _ in range(2):
         runtime.run_raw(images[0])
     first = runtime._instances._first
-    copied = first.copy()
+    copied = first.clone()
     jobs = [job for step in (*copied.plan.fused, *copied.plan.steps) for job in getattr(step, "jobs", [])]
     states = [job.__dict__ for job in jobs]
     for state in states:
@@ -229,7 +229,7 @@ def test_several_limits_of_threads_at_once_leave_the_blas_as_it_was(samples):
     loadable = loadable_of("lenet.loadable", samples)
     runtimes = [nvdla.Runtime(loadable, threads=count) for count in (1, 2, 1, 2)]
     images, expected = random_inputs(runtimes[0], 4)
-    before = blas_threads()  # numba brings a BLAS of its own, where scipy is installed
+    before = blas_threads()  # numba brings its own BLAS, where scipy is installed
     with ThreadPoolExecutor(CALLERS) as pool:
         for _ in range(50):
             assert list(pool.map(lambda r, i: r.run_raw(i), runtimes, images)) == expected

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import nvdla
-from nvdla.execution.instances import Instances
-from nvdla.execution.plan import Callers
+from nvdla.emulator.execution.instances import Instances
+from nvdla.emulator.execution.paths import SINGLE_CALL, RunPath
 
 NETWORKS = ["lenet", "lenet_nv_large", "colour_digits"]
 
@@ -29,7 +29,7 @@ def ready(samples, name, **options):
 
 @pytest.fixture
 def turns_of_another_thread():
-    """How often another thread of Python has had a turn: only when the interpreter is given up."""
+    """Counts the turns of another Python thread, which runs only when the lock is released."""
     turns, ends, interval = [0], [], sys.getswitchinterval()
 
     def take_turns():
@@ -68,7 +68,7 @@ def test_a_long_run_gives_it_up(samples, turns_of_another_thread):
 @pytest.mark.parametrize("threads", [None, 1])
 def test_a_caller_that_finds_an_idle_instance_waits_for_no_lock(samples, threads):
     """A thread that is stopped in the middle of taking one would stop all others."""
-    from nvdla.threads import _blas_limits
+    from nvdla.kernels.threads import _blas_limits
 
     runtime, _, surface = ready(samples, "lenet", threads=threads)
     results = []
@@ -84,13 +84,13 @@ def test_however_a_short_run_is_done_it_gives_the_same_bytes(samples, name):
     runtime, _, surface = ready(samples, name)
     with runtime._instances.one() as instance:
         inputs = runtime._bound([surface])
-        results = [instance.run(inputs, callers=callers) for callers in Callers]
-    assert results == [results[0]] * len(Callers)
+        results = [instance.run(inputs, path) for path in (*SINGLE_CALL, RunPath.STEPS, RunPath.JOBS)]
+    assert results == [results[0]] * 5
     assert any(results[0][0])
 
 
 def test_nobody_is_at_work_beside_the_one_who_is_alone():
-    """Callers without the lock, and those who must be alone, for whom the firmware would run."""
+    """Callers without the lock, and callers that run the firmware, which must be alone."""
 
     class Idle:
         def __init__(self):
@@ -106,7 +106,7 @@ def test_nobody_is_at_work_beside_the_one_who_is_alone():
             with instances.one() as mine:
                 mine.users += 1
                 if mine.users != 1 or alone[0]:
-                    wrong.append("two on one instance, or beside one who is alone")
+                    wrong.append("two on one instance, or during a run that must be alone")
                 runs[0] += 1
                 mine.users -= 1
 
@@ -116,7 +116,7 @@ def test_nobody_is_at_work_beside_the_one_who_is_alone():
                 alone[0] += 1
                 time.sleep(0)
                 if alone[0] != 1 or any(each.users for each in instances._idle) or len(instances._idle) != 4:
-                    wrong.append("somebody is at work")
+                    wrong.append("another run is active")
                 alone[0] -= 1
             time.sleep(0.001)
 

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 import nvdla
-from nvdla.compare import compare
+from nvdla.checks.compare import compare
 from nvdla.program.program import Program
 from nvdla.tensors.real import ScaleMissing, to_elements
 
@@ -168,16 +168,16 @@ def test_tables_for_notebooks_hold_no_markup_of_a_file(runtime):
 
 
 def test_a_comparison_for_a_notebook(runtime):
-    from nvdla.compare.comparison import compare_run
-    from nvdla.compare.runs import RunReference
+    from nvdla.checks.compare.comparison import compare_run
+    from nvdla.checks.compare.runs import RunReference
     from nvdla.program.naming import Names
 
     surfaces, others = runtime.surfaces(DIGITS[0]), runtime.surfaces(DIGITS[1])
     names = Names({(0, 1): HOSTILE})
     reference = RunReference(nvdla.Runtime(LENET), others, names, runtime, surfaces, names)
-    found = compare_run(runtime, surfaces, reference, names.layers)
+    found = compare_run(runtime, surfaces, reference, names)
     assert "first" in repr(found) and "\n" not in repr(found)
-    assert "DIFFERENT" in found._repr_html_() and "<script" not in found._repr_html_()
+    assert "different" in found._repr_html_() and "<script" not in found._repr_html_()
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))

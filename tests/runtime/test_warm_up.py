@@ -16,11 +16,11 @@ RUN = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import numpy as np, nvdla
-from nvdla.builder import build, calibrate
+from nvdla.compiler.builder import build, calibrate
 from nvdla.kernels.jit.cache_folder import kept_kernels
-from nvdla.kernels.jit.compilation import plain_work
+from nvdla.kernels.jit.compilation import fallback_work
 from support.branching import branching_network
-plain_work.left = 0
+fallback_work.left = 0
 kept = kept_kernels()
 network = branching_network()
 ranges = calibrate(network, np.random.default_rng(1).standard_normal((1, *network.inputs[0].shape)))

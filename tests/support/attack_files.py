@@ -1,6 +1,6 @@
 """One small file for each class of attack, and what is said about it.
 
-    python tests/attacks/attack_files.py      writes them anew into tests/attacks/files
+    python tests/support/attack_files.py      writes them into tests/attacks/files
 
 ``ATTACKS`` maps a file's name to (how it is read, its bytes, a regular expression of the message). ``load`` files are
 refused by ``nvdla.load``, ``run`` files by ``nvdla.Runtime`` or its first run.
@@ -19,9 +19,9 @@ from pathlib import Path
 
 FILES = Path(__file__).resolve().parents[1] / "attacks" / "files"
 
-from nvdla.descriptors import NEW  # noqa: E402
-from nvdla.descriptors.enums import Event, OpType  # noqa: E402
 from nvdla.loadable import Loadable, to_bytes  # noqa: E402
+from nvdla.loadable.descriptors import NEW  # noqa: E402
+from nvdla.loadable.descriptors.enums import Event, OpType  # noqa: E402
 from nvdla.loadable.enums import MemoryFlags  # noqa: E402
 from support.handmade import INPUT, OUTPUT, WORK, Op, chain, copy, network, pool  # noqa: E402
 
@@ -86,7 +86,7 @@ def long_vector() -> bytes:
     return patched(data, root_field(data, 2), "<I", 0xFFFFFFFF)
 
 
-@attack("string_without_end.nvdla", "load", "byte behind string is|string length is")
+@attack("string_without_end.nvdla", "load", "byte after string is|string length is")
 def endless_string() -> bytes:
     data = good()
     at = data.index(b"task-0-op_list\0")
@@ -319,13 +319,13 @@ attack("convolution_of_years.nvdla", "run", r"multiplications are more than the 
 
 # ---- traces: their folder holds "outside.dat" one level up
 
-attack("climbs_out.cfg", "trace", r"climbs_out.cfg:1: file '\.\./outside.dat' is outside the trace's folder")(
+attack("climbs_out.cfg", "trace", r"climbs_out.cfg:1: file '\.\./outside.dat' is outside the trace's directory")(
     lambda: b'mem_load(pri_mem, 0x80000000, "../outside.dat");\n'
 )
-attack("absolute.cfg", "trace", "file '/etc/passwd' is outside the trace's folder")(
+attack("absolute.cfg", "trace", "file '/etc/passwd' is outside the trace's directory")(
     lambda: b'mem_load(pri_mem, 0x80000000, "/etc/passwd");\n'
 )
-attack("climbs_out.txn", "trace", r"file 'a/\.\./\.\./outside.dat' is outside the trace's folder")(
+attack("climbs_out.txn", "trace", r"file 'a/\.\./\.\./outside.dat' is outside the trace's directory")(
     lambda: b"load_mem 0x80000000 0x10 a/../../outside.dat\n"
 )
 attack("memory_of_8_exabytes.cfg", "trace", "the trace names .* bytes of memory in 1 ranges, the limit is 4294967296")(
@@ -337,16 +337,16 @@ attack("beyond_64_bits.cfg", "trace", "ends beyond the 64-bit addresses")(
 attack("padding_of_gigabytes.cfg", "trace", "packet of size 1099511627776 has 1 payload bytes")(
     lambda: b'mem_load(pri_mem, 0x80000000, "huge_packet.dat");\n'
 )
-attack("spaces_without_end.cfg", "trace", "is no command: expected name")(
+attack("spaces_without_end.cfg", "trace", "is not a command: must be name")(
     lambda: b"reg_write(" + b" " * 20_000 + b"x\n"
 )
 attack("unknown_register.cfg", "trace", "has no register 'D_NOTHING'")(
     lambda: b"reg_write(NVDLA_PDP.D_NOTHING_0, 0);\n"
 )
-attack("number_of_80_digits.cfg", "trace", "is no unsigned number of at most 32 bits")(
+attack("number_of_80_digits.cfg", "trace", "must be an unsigned number of at most 32 bits")(
     lambda: b"reg_write(NVDLA_PDP.S_POINTER_0, 0x" + b"f" * 400 + b");\n"
 )
-attack("queue_overflows.cfg", "trace:nv_full", "BDMA waits for ever: more than 20 transfers queued")(
+attack("queue_overflows.cfg", "trace:nv_full", "deadlock: more than 20 BDMA transfers queued")(
     lambda: b"".join(b"reg_write(NVDLA_BDMA.CFG_OP_0, 0x1);\n" for _ in range(21))
 )
 attack("huge_packet.dat", "with padding_of_gigabytes.cfg", "")(
@@ -418,7 +418,7 @@ def zip_bomb() -> bytes:
 attack("header_behind_the_end.safetensors", "container", "header length is 99999999; the file has 2 bytes after it")(
     lambda: struct.pack("<Q", 99_999_999) + b"{}"
 )
-attack("nested.safetensors", "container", "header is no valid JSON")(
+attack("nested.safetensors", "container", "header is not valid JSON")(
     lambda: struct.pack("<Q", 10_002) + b"{" + b"[" * 10_000 + b"}"
 )
 attack("tensors_without_end.gguf", "container", "are counted, more than the rest of the file can hold")(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvdla.builder import Network
+from nvdla.compiler.builder import Network
 
 
 def branching_network():

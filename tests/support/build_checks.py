@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 import nvdla
-from nvdla.builder import Built, Calibration, Network, build, calibrate, layer_errors
-from nvdla.lint import lint
+from nvdla.checks.lint import lint
+from nvdla.compiler.builder import Built, Calibration, Network, build, calibrate, layer_errors
 
 # Configuration, precision, one weight scale a channel.
 TARGETS = [
@@ -43,13 +43,14 @@ def build_and_run(
     per_channel: bool,
     data: dict[str, np.ndarray],
     calibration: Calibration | None = None,
+    level: int = 1,
 ) -> Built:
     """Build, lint, write, read back (which verifies), run, and compare with the plain numpy model of the quantised
     network.
 
     Integers must be equal; halves within 1% of the largest magnitude, for the hardware shortens mantissas.
     """
-    built = build(network, config, precision, calibration or calibrate(network, data), per_channel)
+    built = build(network, config, precision, calibration or calibrate(network, data), per_channel, level=level)
     if not per_channel and precision != "int16":
         findings = lint(built.loadable, config).findings
         assert not findings, [str(finding) for finding in findings]

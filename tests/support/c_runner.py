@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from nvdla.csb.program import RegisterProgram
-from nvdla.csb.server import MemoryPlan, RegisterServer, listen
-from nvdla.memory.address_space import Space
+from nvdla.emulator.memory.address_space import Space
+from nvdla.registers.register_program import RegisterProgram
+from nvdla.registers.server import MemoryPlan, RegisterServer, listen
 
-C = Path(__file__).resolve().parents[2] / "nvdla" / "csb" / "c"
+C = Path(__file__).resolve().parents[2] / "nvdla" / "registers" / "c"
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-pedantic", "-Werror"]
 
 MAIN = """
@@ -92,7 +92,7 @@ class Served:
 
     def __init__(self, folder: Path, program: RegisterProgram) -> None:
         self.folder = folder
-        self.program = program
+        self.register_program = program
         self.paths = {space: folder / f"{space.value}.memory" for space in Space}
         plans = [
             MemoryPlan(space, program.bases[space], program.sizes[space], self.paths[space]) for space in program.sizes
@@ -137,5 +137,5 @@ class Served:
         """Bound outputs as they lie in memory."""
         return [
             np.fromfile(self.paths[each.space], np.uint8, each.size, offset=each.offset).tobytes()
-            for each in self.program.outputs
+            for each in self.register_program.outputs
         ]

@@ -7,15 +7,15 @@ import subprocess
 import time
 from pathlib import Path
 
-from nvdla.campaign import Journal, Workers, run
-from nvdla.campaign.journal import read
+from nvdla.experiments.campaign import Journal, Workers, run
+from nvdla.experiments.campaign.journal import read
 from support.campaign_tables import Squares, count_lines
 from support.cluster import started
 
 CLIENT = """
 import sys
 from support.campaign_tables import Squares
-from nvdla.campaign import Journal, Workers, run
+from nvdla.experiments.campaign import Journal, Workers, run
 if __name__ == "__main__":
     table = Squares(int(sys.argv[3]), slow=0.02, shard=4)
     run(table, Journal(sys.argv[1], table, True), Workers(2, sys.argv[2] or None))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nvdla.campaign import Record, Table, Task
+from nvdla.experiments.campaign import Record, Table, Task
 
 
 @dataclass
@@ -45,6 +45,19 @@ class Squares(Table):
         if any(task.payload == self.poison for task in tasks):
             os.kill(os.getpid(), signal.SIGKILL)
         return [{"key": task.key, "square": task.payload**2} for task in tasks]
+
+
+@dataclass
+class DeadlyOnce(Squares):
+    """Kills the first worker that it comes to, while it comes. ``mark``: the file that says that it has."""
+
+    mark: str = ""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.mark and not os.path.exists(self.mark):
+            Path(self.mark).write_text("dead")
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def count_lines(path: Path) -> int:

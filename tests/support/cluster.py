@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -22,22 +23,28 @@ def ends_with_the_tests() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
+def import_path(first: Path | str) -> str:
+    """PYTHONPATH with ``first`` before what it has."""
+    return os.pathsep.join(filter(None, [str(first), os.environ.get("PYTHONPATH")]))
+
+
 def started(words: list[str], path: Path | str = TESTS, **options: object) -> subprocess.Popen[bytes]:
-    """A Python process with ``path`` on its import path."""
+    """A Python process with ``path`` first on its import path."""
     quiet: dict[str, object] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     return subprocess.Popen(
         [sys.executable, *words],
-        env={**os.environ, "PYTHONPATH": str(path)},
+        env={**os.environ, "PYTHONPATH": import_path(path)},
         preexec_fn=ends_with_the_tests,
         **{**quiet, **options},  # type: ignore[arg-type]
     )
 
 
 class Cluster:
-    """A scheduler and two workers. ``path``: on the workers' import path; ``nanny``: workers that die come back."""
+    """A scheduler and two workers. ``path``: on the workers' import path; ``nanny``: workers that die come back;
+    ``tls``: options that name the files of an encrypted connection."""
 
-    def __init__(self, folder: Path, path: Path | str = TESTS, nanny: bool = False) -> None:
-        self.folder, self._path, self._nanny = folder, path, nanny
+    def __init__(self, folder: Path, path: Path | str = TESTS, nanny: bool = False, tls: Sequence[str] = ()) -> None:
+        self.folder, self._path, self._nanny, self._tls = folder, path, nanny, tls
         self.processes: list[subprocess.Popen[bytes]] = []
         self.start()
 
@@ -46,6 +53,7 @@ class Cluster:
         file = self.folder / "scheduler.json"
         file.unlink(missing_ok=True)
         options = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--no-show", "--scheduler-file", str(file)]
+        options += ["--protocol", "tls"] if self._tls else []
         self._process("scheduler", options)
         self.address = _address(file)
         self.workers = [self.start_worker(), self.start_worker()]
@@ -56,7 +64,7 @@ class Cluster:
         return self._process("worker", [self.address, *options, "--nanny" if self._nanny else "--no-nanny"])
 
     def _process(self, kind: str, options: list[str]) -> subprocess.Popen[bytes]:
-        process = started(["-m", f"distributed.cli.dask_{kind}", *options], self._path)
+        process = started(["-m", f"distributed.cli.dask_{kind}", *options, *self._tls], self._path)
         self.processes.append(process)
         return process
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from nvdla.memory.address_space import Space
+from nvdla.emulator.memory.address_space import Space
 from support.convolution_layers import (
     WEIGHTS,
     program,

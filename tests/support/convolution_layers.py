@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from nvdla.hardware.configuration import configuration
-from nvdla.hardware.convolution.engine import Convolution
-from nvdla.hardware.convolution.slices import entries_per_slice
-from nvdla.hardware.register_file import RegisterFile, register_map
-from nvdla.memory.address_space import AddressSpace, Space
+from nvdla.emulator.hardware.configuration import configuration
+from nvdla.emulator.hardware.convolution.checks import entries_per_slice
+from nvdla.emulator.hardware.convolution.engine import Convolution
+from nvdla.emulator.hardware.register_file import RegisterFile, register_map
+from nvdla.emulator.memory.address_space import AddressSpace, Space
 
 UNITS = ("CDMA", "CSC", "CMAC_A", "CMAC_B", "CACC")
 DATA, WEIGHTS, SECOND = 0x80000000, 0x90000000, 0xA0000000
@@ -46,7 +46,11 @@ class Bench:
         return {unit: self.registers.units[unit].current for unit in UNITS}
 
     def run(self) -> np.ndarray:
-        return self.engine.prepare(self.groups()).run(None)
+        return self.job().run(None)
+
+    def job(self):
+        """The job of what the registers say, at its place in the sequence of convolutions."""
+        return self.engine.prepare(self.groups()).accounted()
 
 
 def program(bench: Bench, **layer) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from nvdla.hardware.configuration import configuration
-from nvdla.hardware.machine import Completion, Machine
-from nvdla.memory.address_space import AddressSpace, Space
+from nvdla.emulator.hardware.configuration import configuration
+from nvdla.emulator.hardware.machine import Completion, Machine
+from nvdla.emulator.memory.address_space import AddressSpace, Space
 
 CORPUS = Path(__file__).parents[2].parent / "shared" / "corpus"
 SOURCE, TARGET = 0x80000000, 0x90000000

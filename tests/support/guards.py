@@ -11,7 +11,7 @@ from unittest import mock
 
 import numpy as np
 
-from nvdla.memory.address_space import AddressSpace
+from nvdla.emulator.memory.address_space import AddressSpace
 
 
 class Guards:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass, field
 
-from nvdla.descriptors import NEW
-from nvdla.descriptors.enums import Event, OpType
 from nvdla.loadable import AddressEntry, Blob, Loadable, MemoryEntry, SubmitEntry, TaskEntry, TensorDesc
+from nvdla.loadable.descriptors import NEW
+from nvdla.loadable.descriptors.enums import Event, OpType
 from nvdla.loadable.enums import DataFormat, DataType, Interface, MemoryFlags, PixelFormat, SubInterface
 
 ATOM = {"nv_small": 8, "nv_full": 32}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvdla.loadable.pixel_formats import NAMES
-from nvdla.memory.address_space import Space
+from nvdla.emulator.memory.address_space import Space
+from nvdla.loadable.enums import NAMES
 from support.convolution_layers import DATA, SECOND, Bench, program
 
 A8, A16 = (0, 8, 16, 24), (0, 16, 32, 48)

@@ -9,8 +9,7 @@ from typing import Any
 
 import flatbuffers
 
-from nvdla.containers.vmfb.instructions import Branch, shape
-from nvdla.containers.vmfb.opcodes import numbers
+from nvdla.interop.containers.vmfb.instructions import Branch, numbers, shape
 
 VERSION = 17
 CODES = {

@@ -1,6 +1,6 @@
 """Load and run a network again and again, and watch memory, file handles and threads.
 
-    python tests/faults/long_use.py --cycles 10000
+    python tests/failures/long_use.py --cycles 10000
 
 Every cycle loads the file anew, makes a Runtime, runs it twice (through the firmware, then from its plan), and compares
 the outputs with those of the first cycle; every tenth runs a batch of three, too. Prints JSON; exit code 1 when

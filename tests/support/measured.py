@@ -3,18 +3,19 @@
 import re
 from dataclasses import replace
 
-from nvdla.analysis.cycles.constants import Memory, constants
-from nvdla.analysis.cycles.model import chain_time
-from nvdla.analysis.cycles.shapes import (
+from nvdla.analysis.cycles.constants import (
     CdpShape,
     ChainShape,
     ConvolutionShape,
+    Memory,
     PdpShape,
     SdpShape,
+    constants,
     windows_behind,
 )
-from nvdla.hardware.configuration import configuration
-from nvdla.rounding import ceil_div
+from nvdla.analysis.cycles.hardware import chain_time
+from nvdla.emulator.hardware.configuration import configuration
+from nvdla.util.rounding import ceil_div
 
 
 def predicted(entry):
@@ -96,7 +97,7 @@ def _pdp_shape(shape, values, alone=True):
 
 
 def _cdp(shape, values):
-    return ChainShape(cdp=CdpShape(shape["w"], shape["h"], ceil_div(shape["c"], values.atom)))
+    return ChainShape(cdp=CdpShape(shape["w"], shape["h"], ceil_div(shape["c"], values.atom), not shape["sq_bypass"]))
 
 
 def _sdp_pdp(shape, values):

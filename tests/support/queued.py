@@ -10,7 +10,7 @@ import nvdla
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.cycles.schedule import ChainWork, Schedule, schedule
 from nvdla.analysis.study import Study
-from nvdla.rounding import ceil_div
+from nvdla.util.rounding import ceil_div
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 CYCLES = SHARED / "corpus" / "cycles"
@@ -55,18 +55,17 @@ def _study(path, config):
     return Study.of(nvdla.load(data), config=config)
 
 
-def memory_of(case):
-    width = case["memory"]["bytes_per_cycle"]
+def memory_of(conditions):
+    """The memory of a run, of its latency, width and sharing."""
+    width = conditions["bytes_per_cycle"]
     return Memory(
-        case["memory"]["latency_cycles"],
-        None if width == "bus width" else width,
-        case["memory"]["shared_read_write"],
+        conditions["latency_cycles"], None if width == "bus width" else width, conditions["shared_read_write"]
     )
 
 
 def predict(path, case):
     """The model's total: from the first enabling to the last interrupt, as it was measured."""
-    study, memory = _study(path, case["config"]), memory_of(case)
+    study, memory = _study(path, case["config"]), memory_of(case["memory"])
     works = []
     for chain in study.chains:
         estimate = study.estimates[chain[0].key]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from nvdla.builder import Network, NetworkTensor
+from nvdla.compiler.builder import Network, NetworkTensor
 
 
 class _Growing:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.containers.tvm import dtype
-from nvdla.containers.tvm.crt import ModuleHandle
-from nvdla.containers.tvm.rpc_protocol import (
+from nvdla.interop.containers.tvm import params
+from nvdla.interop.containers.tvm.crt import ModuleHandle
+from nvdla.interop.containers.tvm.rpc_protocol import (
     MAGIC,
     Code,
     Device,
@@ -51,7 +51,7 @@ class RpcClient:
 
     def tensor(self, array: np.ndarray) -> TensorView:
         """A copy of an array on the server."""
-        kind = dtype.parse(array.dtype.name)
+        kind = params.parse(array.dtype.name)
         where = self._ask(Code.ALLOC_DATA, pack_sequence([Device(), array.nbytes, 64, kind], DIALECT))[0]
         view = TensorView(where.value, kind, array.shape)
         self._ask(Code.COPY_TO_REMOTE, pack_tensor_view(view), struct.pack("<Q", array.nbytes), array.tobytes())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvdla.hardware.configuration import configuration
-from nvdla.hardware.machine import Machine
-from nvdla.memory.address_space import AddressSpace, Space
+from nvdla.emulator.hardware.configuration import configuration
+from nvdla.emulator.hardware.machine import Machine
+from nvdla.emulator.memory.address_space import AddressSpace, Space
 
 INPUT, OPERANDS, OUTPUT = 0x80000000, 0x90000000, 0xA0000000
 

@@ -6,9 +6,9 @@ import json
 
 import numpy as np
 
-from nvdla.containers.parameters import Parameter
-from nvdla.containers.tvm import params, tar
-from nvdla.containers.tvm.tar import TarMember
+from nvdla.interop.containers.tvm import params, tar
+from nvdla.interop.containers.tvm.tar import TarMember
+from nvdla.tensors.parameters import Parameter
 
 
 def graph(**changes) -> dict:

@@ -11,8 +11,7 @@ from hypothesis.extra import numpy as hnp
 from support.tensor_files import read_tensor
 
 from nvdla import FormatError
-from nvdla.tensors.dimg import dimg_bytes, read_dimg
-from nvdla.tensors.files import write_tensor
+from nvdla.tensors.files import dimg_bytes, read_dimg, write_tensor
 
 LAYOUT = SimpleNamespace(atom=32, line_stride=96, surface_stride=192)
 SHAPES = st.tuples(st.just(1), *[st.integers(1, 7)] * 3)

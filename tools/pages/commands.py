@@ -5,25 +5,29 @@ from __future__ import annotations
 import argparse
 import importlib
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from nvdla.cli.main import COMMANDS
 
 INTRODUCTION = """# Commands
 
-Made from the commands' own help by `python tools/pages/commands.py`; do not edit.
+Every command with its options, made from the commands' help by `python tools/pages/commands.py`; do not edit.
 
-`nvdla COMMAND --help` prints the same. `nvdla-run` is `nvdla run`. Exit codes: 0 fine, 1 a difference or a failed
-check, 2 bad usage or bad input (one line on standard error), 130 interrupted. Files of settings give defaults:
-[first minutes](install.md#settings-of-a-folder)."""
-FORMATS = {"--json", "--yaml", "--csv", "--tsv", "--help"}
+`nvdla COMMAND --help` prints the same. `nvdla-run` is `nvdla run`. Exit codes: 0 success, 1 a difference or a failed
+check, 2 wrong usage or input (one line on standard error), 130 interrupted. [Settings](install.md#settings) change
+defaults. Options that several commands share are at the [end](#shared-options). `--wide` prints all columns."""
+FORMATS = {"--json", "--yaml", "--csv", "--tsv", "--help", "--wide"}
 UNTITLED = ("positional arguments", "options", "optional arguments")  # argparse's own groups
 #: command -> page of the guide
 GUIDES = {"run": "python-api", "inspect": "tutorial-look", "hexdump": "tutorial-look", "samples": "install",
-          "configs": "support", "cache": "install", "completion": "install", "version": "install", "program":
-          "register-programs", "serve": "register-server", "container": "containers", "extract": "tutorial-look",
-          "view": "report"}  # fmt: skip
+          "configs": "support", "cache": "performance", "completion": "install", "version": "install",
+          "extract": "tutorial-look", "view": "report", "graph": "report", "export": "report", "diff": "compare",
+          "layers": "compare", "timeline": "cycles", "explore": "cycles", "container": "containers",
+          "serve": "registers", "program": "registers", "csb": "registers", "trace": "registers"}  # fmt: skip
+SHARED_BY = 3
+"""How many commands must have a group of options for it to be listed once."""
 
 
 def titles(docs: Path) -> dict[str, str]:
@@ -32,32 +36,61 @@ def titles(docs: Path) -> dict[str, str]:
 
 
 def commands_page(known: Mapping[str, str]) -> str:
-    """docs/commands.md. ``known``: the guides that there are, with their titles."""
+    """docs/commands.md. ``known``: titles of the guides by name."""
     parts = [INTRODUCTION, "", "| command | does |", "|---|---|"]
     parts += [f"| [{name}](#{name}) | {text} |" for name, (_, text) in COMMANDS.items()]
-    for name, (module, _) in COMMANDS.items():
-        imported = importlib.import_module(module)
-        parser = argparse.ArgumentParser(prog=f"nvdla {name}", description=imported.HELP)
-        imported.configure(parser)
+    parsers = {name: _parser(name) for name in COMMANDS}
+    shared = _shared(parsers.values())
+    for name, parser in parsers.items():
         parts += ["", f"## {name}", ""]
-        parts += list(_command(parser, name))
+        parts += list(_command(parser, name, shared))
         guide = GUIDES.get(name, name)
         parts += ["", f"More: [{known[guide]}]({guide}.md)."] if guide in known else []
+    parts += ["", "## Shared options"]
+    for (title, table), anchor in shared.items():
+        parts += ["", f"### {title} {{#{anchor}}}", "", table]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)) + "\n"
 
 
-def _command(parser: argparse.ArgumentParser, name: str) -> Iterator[str]:
-    """A command's description, arguments and sub-commands."""
+def _parser(name: str) -> argparse.ArgumentParser:
+    """Parser of a command."""
+    imported = importlib.import_module(COMMANDS[name][0])
+    parser = argparse.ArgumentParser(prog=f"nvdla {name}", description=imported.HELP)
+    imported.configure(parser)
+    return parser
+
+
+def _shared(parsers: Iterable[argparse.ArgumentParser]) -> dict[tuple[str, str], str]:
+    """Titles and tables of the groups of options that several commands have, with their anchors."""
+    groups = [(_title(group), _group(group)) for parser in parsers for group in _titled(parser)]
+    found = [group for group, count in Counter(groups).items() if count >= SHARED_BY]
+    return {(title, table): f"shared-{re.sub('[^a-z]+', '-', title.lower()).strip('-')}" for title, table in found}
+
+
+def _titled(parser: argparse.ArgumentParser) -> list[argparse._ArgumentGroup]:
+    return [group for group in parser._action_groups if group.title not in UNTITLED]
+
+
+def _title(group: argparse._ArgumentGroup) -> str:
+    return _sentence(group.title or "").rstrip(".")
+
+
+def _group(group: argparse._ArgumentGroup) -> str:
+    return "\n".join(_table(group._group_actions))
+
+
+def _command(parser: argparse.ArgumentParser, name: str, shared: Mapping[tuple[str, str], str]) -> Iterator[str]:
+    """Description, arguments and sub-commands of a command."""
     yield from _description(parser.description or "")
     yield from _usage(parser)
-    yield from _arguments(parser)
+    yield from _arguments(parser, shared)
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             helps = {each.dest: each.help for each in action._choices_actions}
             for word, sub in action.choices.items():
                 yield from ("", f"### {name} {word}", "", _sentence(helps.get(word) or ""), "")
                 yield from _usage(sub)
-                yield from _arguments(sub)
+                yield from _arguments(sub, shared)
 
 
 def _description(text: str) -> Iterator[str]:
@@ -89,7 +122,7 @@ def _usage(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def _place(action: argparse.Action) -> str:
-    """A word of the command line, as usages show how often it may stand."""
+    """A word of the command line with its number of repetitions, as in usage lines."""
     name = _name(action.metavar or ("/".join(map(str, action.choices)) if action.choices else action.dest))
     forms = {"?": f"[{name}]", "*": f"[{name} ...]", "+": f"{name} [{name.split()[-1]} ...]"}
     return forms.get(str(action.nargs), name)
@@ -99,20 +132,25 @@ def _name(place: object) -> str:
     return " ".join(place) if isinstance(place, tuple) else str(place)
 
 
-def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Tables of arguments (those of no group first, then each group under its title); the options of every command's
-    formats in one sentence."""
+def _arguments(parser: argparse.ArgumentParser, shared: Mapping[tuple[str, str], str]) -> Iterator[str]:
+    """Tables of arguments (those of no group first, then each group under its title); output formats and shared groups
+    in one sentence."""
     rows = [action for action in parser._actions if action.help is not argparse.SUPPRESS]
     rows = [action for action in rows if not isinstance(action, argparse._SubParsersAction)]
-    titled = [group for group in parser._action_groups if group.title not in UNTITLED]
+    titled = _titled(parser)
     grouped = {id(action) for group in titled for action in group._group_actions}
     yield from _table([action for action in rows if id(action) not in grouped])
+    links = []
     for group in titled:
-        yield from ("", f"{_sentence(group.title or '').rstrip('.')}:", "")
-        yield from _table(group._group_actions)
+        if anchor := shared.get((_title(group), _group(group))):
+            links.append(f"[{_title(group)}](#{anchor})")
+        else:
+            yield from ("", f"{_title(group)}:", "", _group(group))
     formats = [f"`{word}`" for action in rows for word in action.option_strings if word in FORMATS - {"--help"}]
     if formats:
-        yield from ("", f"Output for programs: {', '.join(formats)}.")
+        yield from ("", f"Output: {', '.join(formats)}.")
+    if links:
+        yield from ("", f"Shared options: {', '.join(links)}.")
 
 
 def _table(actions: list[argparse.Action]) -> Iterator[str]:
@@ -120,7 +158,7 @@ def _table(actions: list[argparse.Action]) -> Iterator[str]:
     listed = [action for action in actions if not FORMATS & set(action.option_strings)]
     if listed:
         yield from ("| argument | meaning |", "|---|---|")
-    for action in sorted(listed, key=lambda action: (bool(action.option_strings), action.dest == "wide")):
+    for action in sorted(listed, key=lambda action: bool(action.option_strings)):
         yield f"| {_argument(action)} | {_help(action)} |"
 
 

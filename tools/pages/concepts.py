@@ -1,4 +1,4 @@
-"""docs/pictures/concepts.svg: from a loadable down to an atom, as it is in samples/lenet.loadable."""
+"""docs/pictures/concepts.svg: from a loadable down to an atom, taken from samples/lenet.loadable."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def loadable(drawing: Sketch) -> None:
         ("conv", "task 0 DLA1", "12 operations"),
         ("cpu", "task 1 EMU1", "softmax, on the host"),
         ("constant", "blobs", "weights, descriptors"),
-        ("intermediate", "memory, addresses", "what lies where"),
+        ("intermediate", "memory, addresses", "memory layout"),
         ("bdma", "relocations, events", "patched in, waited for"),
     ]
     for number, (color, name, what) in enumerate(parts):

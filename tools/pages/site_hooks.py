@@ -1,4 +1,4 @@
-"""What mkdocs does with the pages of this repository: pages from outside docs/, links out of it, drawings.
+"""Hooks of mkdocs for the pages of this repository: pages outside docs/, links to them, generated pages.
 
 mkdocs imports this file as a hook (mkdocs.yml).
 """
@@ -15,18 +15,23 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 ROOT = Path(__file__).resolve().parents[2]
-#: pages that lie elsewhere in the repository -> their names in the site
-OUTSIDE = {"CHANGELOG.md": "CHANGELOG.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "SECURITY.md": "SECURITY.md"}
+#: pages outside docs/ -> their names in the site
+OUTSIDE = {
+    "CHANGELOG.md": "CHANGELOG.md",
+    "CONTRIBUTING.md": "CONTRIBUTING.md",
+    "SECURITY.md": "SECURITY.md",
+    "benchmarks/RESULTS.md": "RESULTS.md",
+}
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]*)(#[^)\s]*)?\)")
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Pages that are made, or that lie beside docs/."""
+    """Add generated pages, and pages outside docs/."""
     from mkdocs.structure.files import File
 
     for source, name in OUTSIDE.items():
         text = (ROOT / source).read_text(encoding="utf-8")
-        files.append(File.generated(config, name, content=relinked(text, ROOT, ROOT / "docs")))
+        files.append(File.generated(config, name, content=relinked(text, (ROOT / source).parent, ROOT / "docs")))
     for path in (ROOT / "docs").glob("*.ipynb"):
         files.append(File.generated(config, f"{path.stem}.md", content=notebook_page(path)))
     files.append(File.generated(config, "json.md", content=json_page(ROOT / "docs" / "json")))
@@ -34,10 +39,8 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Links that leave docs/ lead to the site's copy, or become plain text; drawings become pictures."""
-    if page.file.src_uri not in OUTSIDE.values():
-        markdown = relinked(markdown, ROOT / "docs", ROOT / "docs")
-    return re.sub(r"```mermaid\n(.*?)```", lambda found: storeys_as_list(found[1]), markdown, flags=re.S)
+    """Change links out of docs/ to the copy in the site, or to plain text."""
+    return markdown if page.file.src_uri in OUTSIDE.values() else relinked(markdown, ROOT / "docs", ROOT / "docs")
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
@@ -63,8 +66,8 @@ def relinked(text: str, folder: Path, docs: Path) -> str:
             return f"{picture}[{words}]({path.name}{anchor})"
         if path.is_relative_to(docs) and path.exists():
             return f"{picture}[{words}]({path.relative_to(docs)}{anchor})"
-        if path.name in OUTSIDE and path.parent == ROOT:
-            return f"[{words}]({OUTSIDE[path.name]}{anchor})"
+        if path.is_relative_to(ROOT) and (source := path.relative_to(ROOT).as_posix()) in OUTSIDE:
+            return f"[{words}]({OUTSIDE[source]}{anchor})"
         return f"{words}" if words.startswith("`") or words.strip("`") == path.name else f"{words} (`{target}`)"
 
     return LINK.sub(again, text)
@@ -136,10 +139,3 @@ def _type(schema: dict[str, Any]) -> str:
     types = schema.get("type", "any")
     words = " or ".join(types) if isinstance(types, list) else types
     return f"{words} of {_type(schema['items'])}" if schema.get("items") else words
-
-
-def storeys_as_list(mermaid: str) -> str:
-    """The storeys of the architecture drawing as a table: the drawing itself needs a script of another host."""
-    rows = re.findall(r"subgraph s(\d+)\[.*?\]\n(.*?)\n  end", mermaid, flags=re.S)
-    lines = ["| storey | packages |", "|---|---|"]
-    return "\n".join([*lines, *(f"| {number} | {', '.join(names.split())} |" for number, names in rows)]) + "\n"

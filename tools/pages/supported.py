@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from nvdla.emulator.hardware.configuration import Configuration, configuration, configurations
+from nvdla.emulator.hardware.support import Probe, ask, probes, winograd
+from nvdla.emulator.memory.address_space import Region, Space
+from nvdla.emulator.memory.linker import AddressWindow
 from nvdla.errors import NvdlaError
-from nvdla.hardware.configuration import Configuration, configuration, configurations
-from nvdla.hardware.support import Probe, ask, probes, winograd
 from nvdla.loadable.model import AddressEntry
-from nvdla.memory.address_space import Region, Space
-from nvdla.memory.linker import AddressWindow
 from nvdla.precision import PRECISIONS
 
 Change = Callable[[Any], None]
@@ -30,13 +30,13 @@ ENGINE_TITLES = {
 
 INTRODUCTION = """# What is supported
 
-Made by `python tools/pages/supported.py`; do not edit. Every cell was asked of the code: a small operation was set up
-in the registers of the configuration, and its engine either took it (**yes**) or refused it (**-**). The refusals below
-each table are what a user sees.
+This page lists the features of every configuration. It was made by `python tools/pages/supported.py`; do not edit. For
+each cell a small operation was set up in the registers of the configuration, and its engine accepted it (**yes**) or
+refused it (**-**). The messages below each table are those that users see.
 
-Where the C model runs what the hardware was built without, so does the register model; the firmware layer, through
-which loadables go, refuses it: see [the firmware](#what-the-firmware-refuses-besides). What is not modelled at all is
-[at the end](#what-is-not-modelled)."""
+The register model accepts some features that the hardware lacks, as NVIDIA's C model does. The firmware layer refuses
+them for loadables: see [additional refusals](#additional-refusals-of-the-firmware). Features that the toolkit does not
+model are [at the end](#not-modeled)."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Limit:
 
 
 def limits() -> Iterator[Limit]:
-    """What is not modelled, and what happens instead."""
+    """Features that are not modeled, and the behavior instead."""
     memory_mode = {"SDP.D_FEATURE_MODE_CFG.WINOGRAD": 1}
     yield Limit(
         "SDP: Winograd order of a cube that comes from memory",
@@ -60,7 +60,7 @@ def limits() -> Iterator[Limit]:
     )
     yield Limit(
         "Convolution: Winograd outputs whose width or height is not a multiple of 4",
-        "refused: the output is made of 4 x 4 tiles; make the output larger and ignore the rest",
+        "refused: the output consists of 4 x 4 tiles; use a larger output and ignore the rest",
         Probe("conv", "Winograd, output of 5 x 5", "int8", winograd(0, 5)),
     )
     yield Limit(
@@ -70,20 +70,20 @@ def limits() -> Iterator[Limit]:
     )
     yield Limit(
         "PDP: the capacity of its line buffer",
-        "not checked: a row that is too wide for the hardware's line buffer is pooled all the same",
+        "not checked: rows that are too wide for the line buffer of the hardware are pooled",
         Probe("pdp", "a row of 4096 columns", "int8", _WIDE_ROW),
         refused=False,
     )
     yield Limit(
         "Time",
-        "an operation is done as soon as it is started: counters of cycles and stalls stay 0. "
-        "`nvdla cycles` estimates cycles with a model of its own",
+        "an operation completes when it starts, so counters of cycles and stalls stay 0. "
+        "`nvdla cycles` has a separate cycle model",
     )
     yield Limit(
-        "Two engines that reach memory at the same time",
+        "Simultaneous memory accesses of two engines",
         "one chain of engines runs after the other, in the order of the firmware",
     )
-    yield Limit("CPU operations other than softmax and power", "refused: NVIDIA's EMU task has these two")
+    yield Limit("CPU operations other than softmax and power", "refused: NVIDIA's EMU task has only these two")
 
 
 _WIDE = 4096
@@ -110,7 +110,7 @@ def support_page() -> str:
         parts += _engine_table([probe for probe in asked if probe.engine == engine])
         parts += ["", *pixel_formats()] if engine == "conv" else []
     parts += ["", *firmware_section()]
-    parts += ["", "## What is not modelled", "", "| what | what happens |", "|---|---|"]
+    parts += ["", "## Not modeled", "", "| feature | behavior |", "|---|---|"]
     parts += [f"| {limit.what} | {limit.how} |" for limit in limits()]
     return "\n".join(parts) + "\n"
 
@@ -154,8 +154,8 @@ def _engine_table(asked: list[Probe]) -> list[str]:
 
 def pixel_formats() -> list[str]:
     """Image input by pixel format."""
-    from nvdla.hardware.support import image
-    from nvdla.loadable.pixel_formats import PIXEL_FORMATS
+    from nvdla.emulator.hardware.support import image
+    from nvdla.loadable.enums import PIXEL_FORMATS
 
     lines = ["### Pixel formats of image input", ""]
     lines += ["| input precision | formats that nv_full takes | of them on nv_small |", "|---|---|---|"]
@@ -175,9 +175,9 @@ def pixel_formats() -> list[str]:
 
 
 def firmware_section() -> list[str]:
-    """What the firmware layer refuses of what the register model would do."""
+    """Features that the register model has and the firmware layer refuses."""
     names = list(configurations())
-    lines = ["## What the firmware refuses besides", ""]
+    lines = ["## Additional refusals of the firmware", ""]
     lines += [f"| a loadable with | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
     refusals = []
     for what, change in FIRMWARE_CASES.items():
@@ -193,7 +193,7 @@ def _with_y(operation: Any) -> None:
 
 
 def _with_lut(operation: Any) -> None:
-    from nvdla.descriptors import NEW
+    from nvdla.loadable.descriptors import NEW
 
     operation.op.lut_index, operation.lut = 0, NEW.LutParam()
 
@@ -221,10 +221,10 @@ FIRMWARE_CASES = {
 
 def firmware_refusal(config: Configuration, change: Change) -> str:
     """The message with which the firmware layer refuses an SDP copy that ``change`` has edited; empty: it takes it."""
-    from nvdla.descriptors import NEW
-    from nvdla.descriptors.enums import OpType
-    from nvdla.firmware.driver import driver
-    from nvdla.firmware.operation import FirmwareOperation
+    from nvdla.emulator.firmware.driver import driver
+    from nvdla.emulator.firmware.operation import FirmwareOperation
+    from nvdla.loadable.descriptors import NEW
+    from nvdla.loadable.descriptors.enums import OpType
 
     op, surface = NEW.SdpOp(lut_index=-1, batch_num=1), NEW.SdpSurface()
     for cube in (surface.src_data, surface.dst_data):

@@ -1,18 +1,23 @@
-"""What the cycle model knows of a hardware configuration and of the memory behind it.
+"""Constants of the cycle model, fitted to RTL runs and known boards, and the shapes that it takes.
 
 The formulas and the fixed terms were calibrated on cycle-accurate simulation of NVIDIA's RTL of nv_small and nv_large
 (memory latencies of 50 to 200 cycles, several bandwidths; single operations and whole networks). For other
 configurations sizes and throughputs come from the configuration and the fixed terms from the measured one of the same
 memory atom: unproven there.
+
+What a source does not say is fitted to its published LeNet; its ResNet-50 is then a check (docs/cycles.md).
 """
 
 from __future__ import annotations
 
+import difflib
+import math
 from dataclasses import dataclass
 from typing import Any
 
+from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import ConfigError
-from nvdla.hardware.configuration import Configuration
+from nvdla.util.rounding import ceil_div
 
 MEASURED = ("nv_small", "nv_large")
 DEFAULT_LATENCY = 100
@@ -22,12 +27,14 @@ WIDE_ATOM = 32
 # floating point in hardware takes for an exponential and a division, an assumption.
 CSB_WRITE, CSB_READ, CPU_ELEMENT = 2.1, 19.0, 100.0
 MAX_SOFTWARE = 1 << 40
+ROUNDING = 1e-9  # a bandwidth that divides the bus but for rounding divides it
 
 
 @dataclass(frozen=True)
 class Memory:
-    """The memory behind NVDLA: ``latency`` in cycles from an accepted address to its first data (and from the last
+    """The external memory: ``latency`` in cycles from an accepted address to its first data (and from the last
     data written to the response); ``bytes_per_cycle`` None = as wide as the bus; ``shared``: reads and writes share it.
+    The port transfers beats as wide as the bus, each in a whole number of cycles (:meth:`rate`).
 
     Raises ConfigError for a bandwidth that is not positive or a latency below 0.
     """
@@ -41,6 +48,13 @@ class Memory:
             raise ConfigError(f"memory latency {self.latency} cycles: must be 0 .. {MAX_LATENCY}")
         if self.bytes_per_cycle is not None and not 1e-3 <= self.bytes_per_cycle <= 1e6:
             raise ConfigError(f"memory bandwidth {self.bytes_per_cycle} bytes a cycle: must be 0.001 .. 1000000")
+
+    def rate(self, bus: float) -> float:
+        """Bytes per cycle through a port of ``bus`` bytes: 20 bytes per cycle on a 32-byte bus are a beat every second
+        cycle, 16 bytes per cycle."""
+        if self.bytes_per_cycle is None or self.bytes_per_cycle >= bus:
+            return bus
+        return bus / math.ceil(bus / self.bytes_per_cycle - ROUNDING)
 
 
 @dataclass(frozen=True)
@@ -93,8 +107,9 @@ class CycleConstants:
     atom (``sdp_y_atom`` with the Y stage at work). ``sdp``, ``pdp``, ``cdp``: their fixed cycles; ``tail``: from CACC's
     last result delivered to the SDP's last write; ``sdp_to_delivery``: from where the SDP is ready to CACC's first.
     ``bank`` and ``entry``: bytes of a bank of the buffer and of an entry, as slices count them.
-    ``cdp_block_gap`` + surfaces * ``cdp_surface_gap``: cycles between the blocks of 8 columns of a CDP line.
-    ``operand_queue``: bytes of operands that the SDP reads ahead behind a convolution.
+    ``cdp_block_gap`` + surfaces * ``cdp_surface_gap``: cycles between the blocks of 8 columns of a CDP line;
+    ``cdp_sums``: cycles that sums of squares take in the pipeline.
+    ``operand_queue``: bytes of operands that the SDP reads ahead after a convolution.
     """
 
     name: str
@@ -115,6 +130,7 @@ class CycleConstants:
     sdp_to_delivery: int
     cdp_block_gap: int
     cdp_surface_gap: int
+    cdp_sums: int
     operand_queue: int
     measured: bool
 
@@ -131,8 +147,8 @@ _WIDE: dict[str, Any] = {
     "cdp": Fixed(47, 28, -2, -8),
     "tail": 2,
 }
-_NARROW |= {"sdp_to_delivery": 27, "cdp_block_gap": 5, "cdp_surface_gap": 1, "operand_queue": 1120}
-_WIDE |= {"sdp_to_delivery": 29, "cdp_block_gap": 2, "cdp_surface_gap": 0, "operand_queue": 5120}
+_NARROW |= {"sdp_to_delivery": 27, "cdp_block_gap": 5, "cdp_surface_gap": 1, "cdp_sums": 8, "operand_queue": 1120}
+_WIDE |= {"sdp_to_delivery": 29, "cdp_block_gap": 2, "cdp_surface_gap": 0, "cdp_sums": 0, "operand_queue": 5120}
 
 
 def constants(config: Configuration, element_bytes: int = 1) -> CycleConstants:
@@ -162,3 +178,211 @@ def constants(config: Configuration, element_bytes: int = 1) -> CycleConstants:
         measured=config.name in MEASURED and element_bytes == 1,
         **(_WIDE if config.memory_atom >= WIDE_ATOM else _NARROW),
     )
+
+
+@dataclass(frozen=True)
+class Board:
+    """``clock`` in MHz; ``config``: the NVDLA on it; ``source``: who published figures; ``fitted``: what is not from
+    there."""
+
+    name: str
+    config: str
+    clock: float
+    memory: Memory
+    software: Software
+    source: str
+    fitted: str
+
+
+BOARDS = {
+    board.name: board
+    for board in (
+        Board(
+            name="zcu102-150mhz",
+            config="nv_small",
+            clock=149.985,
+            memory=Memory(latency=50, bytes_per_cycle=8),
+            software=Software(answer=12_000, write=50.0, read=200.0, element=CPU_ELEMENT),
+            source="github.com/BerkantB0/NVDLA (2026): ZCU102, port HP0 of 64 bits, Linux 6.6 with NVIDIA's driver",
+            fitted="memory latency, register accesses, 80 us from an interrupt to the driver's answer",
+        ),
+        Board(
+            name="zcu102-bare-100mhz",
+            config="nv_small",
+            clock=100.0,
+            memory=Memory(latency=60, bytes_per_cycle=1.0, shared=True),
+            software=Software(answer=100, write=20.0, read=40.0, element=CPU_ELEMENT),
+            source="arXiv 2508.16095 (2025): ZCU102, a RISC-V core without an operating system",
+            fitted="memory of one byte a cycle for reads and writes together, the core's accesses",
+        ),
+    )
+}
+
+
+def board(name: str) -> Board:
+    """The board called ``name``. Raises ConfigError that lists the names and suggests the nearest."""
+    if name in BOARDS:
+        return BOARDS[name]
+    near = difflib.get_close_matches(name, BOARDS, n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise ConfigError(f"unknown board {name!r}: {hint}known are {', '.join(BOARDS)}")
+
+
+@dataclass(frozen=True)
+class ConvolutionShape:
+    """A convolution as its registers describe it.
+
+    ``kernel_*``: width, height and channels of a kernel as CSC takes them; ``data_bytes`` and ``weight_bytes`` are what
+    CDMA fetches (0 for what is re-used); ``slices``: lines of the input cube that the buffer takes one by one;
+    ``entries_per_slice``: their size in the buffer, in entries of a bank; ``data_atoms``: the channel atoms of a pixel;
+    ``by_line``: stripes end with the output line (image input); ``share``: part of the positions that one pass over a
+    tap serves (Winograd: 1/4).
+    """
+
+    out_width: int
+    out_height: int
+    kernels: int
+    kernel_width: int
+    kernel_height: int
+    kernel_channels: int
+    data_bytes: int
+    weight_bytes: int
+    weight_banks: int
+    data_atoms: int
+    data_banks: int = 1
+    slices: int = 1
+    entries_per_slice: int = 0
+    by_line: bool = False
+    post_extension: int = 1
+    batch: int = 1
+    share: int = 1
+    element_bytes: int = 1
+
+
+@dataclass(frozen=True)
+class SdpShape:
+    """``stages``: how many of X1, X2, Y work; ``uses_y``; ``read_bytes``: the input (0 where it comes on the fly);
+    ``operand_bytes``: what the stages read for every element; ``table_bytes``: what they read for every kernel;
+    ``write_bytes``: 0 where the result goes on the fly."""
+
+    width: int
+    height: int
+    surfaces: int
+    stages: int = 0
+    uses_y: bool = False
+    read_bytes: int = 0
+    operand_bytes: int = 0
+    write_bytes: int = 0
+    batch: int = 1
+    table_bytes: int = 0
+
+    @property
+    def atoms(self) -> int:
+        """Atoms of the cube, all images of a batch together."""
+        return self.width * self.height * self.surfaces * self.batch
+
+
+@dataclass(frozen=True)
+class PdpShape:
+    """``in_width``: with a split width the columns of all parts, common ones counted again. ``late_rows`` and
+    ``late_columns``: output rows and columns whose window ends in the padding after the input, less one."""
+
+    in_width: int
+    in_height: int
+    out_width: int
+    out_height: int
+    surfaces: int
+    late_rows: int = 0
+    late_columns: int = 0
+    read_bytes: int = 0
+    write_bytes: int = 0
+
+    @property
+    def atoms_through(self) -> int:
+        """Atoms that go through the unit: those of the input, and those that only flush windows."""
+        lines = self.in_height * (self.in_width + self.late_columns) + self.late_rows * self.out_width
+        return self.surfaces * lines
+
+
+@dataclass(frozen=True)
+class CdpShape:
+    """A normalisation: its cube in pixels and surfaces. ``sums``: False where the sums of squares are bypassed, so
+    that only the table works."""
+
+    width: int
+    height: int
+    surfaces: int
+    sums: bool = True
+
+    @property
+    def atoms(self) -> int:
+        """Atoms of the cube."""
+        return self.width * self.height * self.surfaces
+
+
+@dataclass(frozen=True)
+class CopyShape:
+    """BDMA and Rubik: bytes moved."""
+
+    read_bytes: int
+    write_bytes: int
+
+
+@dataclass(frozen=True)
+class ChainShape:
+    """Units that work together on one operation, or on several on the fly: a convolution with its SDP and a PDP, an
+    SDP with a PDP, or one unit alone (``copy``: BDMA or Rubik).
+
+    ``cvsram``: data kept there takes nothing of the memory's bandwidth: "data" and "weights" of the
+    convolution, "read", "operand" of the SDP's sums, "write"."""
+
+    conv: ConvolutionShape | None = None
+    sdp: SdpShape | None = None
+    pdp: PdpShape | None = None
+    cdp: CdpShape | None = None
+    copy: CopyShape | None = None
+    cvsram: frozenset[str] = frozenset()
+
+
+def taps(shape: ConvolutionShape, constants: CycleConstants) -> int:
+    """Passes over a stripe: one for each position in the kernel and each portion of its channels."""
+    rows = ceil_div(shape.kernel_height, shape.post_extension)
+    return shape.kernel_width * rows * ceil_div(shape.kernel_channels, constants.channels)
+
+
+def kernel_groups(kernels: int, at_a_time: int) -> list[int]:
+    """Kernels of each group that the array works on."""
+    full, rest = divmod(kernels, at_a_time)
+    return [at_a_time] * full + [rest] * (rest > 0)
+
+
+def stripes(shape: ConvolutionShape, constants: CycleConstants) -> list[tuple[int, int]]:
+    """(length, how many) of the stripes that the output positions are cut into, in order.
+
+    Stripes hold twice as many positions as the array has kernels; what remains when less than two of them are left goes
+    in halves but for the last. Image input: the list of a line; its rest is its own stripe.
+    """
+    whole = shape.out_width if shape.by_line else shape.out_width * shape.out_height
+    whole = ceil_div(whole, shape.share)
+    half = constants.kernels
+    full, rest = divmod(whole, 2 * half)
+    if not rest or shape.by_line:
+        pieces = [(2 * half, full), (rest, 1)]
+    else:
+        full = max(full - 1, 0)
+        left = whole - full * 2 * half
+        halves = max(ceil_div(left - 2 * half, half), 0)
+        pieces = [(2 * half, full), (half, halves), (left - halves * half, 1)]
+    return [(length, count) for length, count in pieces if length and count]
+
+
+def mac_cycles(shape: ConvolutionShape, constants: CycleConstants) -> int:
+    """Cycles that the MAC array computes, were nothing else in its way."""
+    positions = ceil_div(shape.out_width * shape.out_height * shape.batch, shape.share)
+    return positions * taps(shape, constants) * ceil_div(shape.kernels, constants.kernels)
+
+
+def windows_behind(outputs: int, kernel: int, stride: int, pad_before: int, inputs: int) -> int:
+    """Windows that end after the input, less one: PDP flushes the first of them for free."""
+    first = max(ceil_div(inputs + pad_before - kernel + 1, stride), 0)  # first window whose end passes the input
+    return max(outputs - first - 1, 0)

@@ -1,21 +1,33 @@
-"""Cycles and schedule as plain data (docs/cycles.md)."""
+"""Cycle estimates as documents: JSON, Perfetto traces and timeline pictures.
+
+Tracks: the firmware's steps, each engine's two register groups (programmed, then at work, with a convolution's phases
+inside), the operations as layers, and counters of live memory. Arrows (flows) lead from an operation to those that wait
+for it. Times are microseconds at the given clock; every event carries its cycles.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from nvdla.analysis.cycles.constants import DEFAULT_LATENCY, MEASURED
-from nvdla.analysis.cycles.schedule import busy_cycles
+from nvdla.analysis.cycles.schedule import Span, busy_cycles
 from nvdla.analysis.study import Study
+from nvdla.analysis.svg import STYLE, Drawing, round_ticks, short
+from nvdla.errors import shape_text
+from nvdla.loadable.descriptors.enums import ENGINE_NAMES
+from nvdla.program.operation import Key, Operation
 
 FORMAT, VERSION = "nvdla-cycles", 1
+
+TRAFFIC = ("read_bytes", "written_bytes", "cvsram_read_bytes", "cvsram_written_bytes")
 
 Row = dict[str, Any]
 
 
 def cycles_document(study: Study, clock: float) -> Row:
     """Every operation with its cycles; the sum, the schedule's length, what bounds the run. ``clock`` in MHz."""
-    schedule = study.schedule
+    total, rows = study.schedule.total, operation_rows(study)
     macs = sum(study.estimates[node.key].macs for node in study.operations)
     peak = study.config.mac_atomic_c * study.config.mac_atomic_k
     return {
@@ -34,16 +46,16 @@ def cycles_document(study: Study, clock: float) -> Row:
         "cpu_element_cycles": study.software.element,
         "clock_mhz": clock,
         "measured": all(each.measured for each in study.estimates.values() if each.cycles is not None),
-        "total_cycles": schedule.cycles,
-        "total_ms": schedule.cycles / clock / 1000,
-        "runs_per_second": clock * 1e6 / schedule.cycles if schedule.cycles else None,
+        "total_cycles": total,
+        "overlap_cycles": None if total is None else total - sum(row["cycles"] or 0 for row in rows),
+        "total_ms": None if total is None else total / clock / 1000,
+        "runs_per_second": clock * 1e6 / total if total else None,
         "macs": macs,
-        "mac_use": macs / (peak * schedule.cycles) if schedule.cycles else None,
-        "read_bytes": sum(each.read_bytes for each in study.estimates.values()),
-        "written_bytes": sum(each.written_bytes for each in study.estimates.values()),
+        "mac_use": macs / (peak * total) if total else None,
+        **{name: sum(getattr(each, name) for each in study.estimates.values()) for name in TRAFFIC},
         "busy": {engine: busy for engine in _engines(study) if (busy := _busy(study, engine))},
-        "stuck": [study.by_key[key].label for key in schedule.stuck],
-        "operations": operation_rows(study),
+        "stuck": [study.by_key[key].label for key in study.schedule.stuck],
+        "operations": rows,
     }
 
 
@@ -62,7 +74,7 @@ def operation_rows(study: Study) -> list[Row]:
                 "precision": node.precision,
                 "what": node.what,
                 "leader": study.by_key[estimate.leader].label,
-                "cycles": estimate.cycles,
+                "cycles": estimate.own_cycles,
                 "bound": estimate.bound,
                 "macs": estimate.macs,
                 "mac_share": estimate.mac_share,
@@ -79,8 +91,15 @@ def operation_rows(study: Study) -> list[Row]:
     return rows
 
 
+def total_text(total: int | None, clock: float) -> str:
+    """The total in words. ``clock`` in MHz."""
+    if total is None:
+        return "no total: deadlock"
+    return f"{total:,} cycles = {total / clock / 1000:.3f} ms at {clock:g} MHz"
+
+
 def caveats(study: Study) -> list[str]:
-    """What a reader of the numbers must know."""
+    """Return what a reader of the numbers must know."""
     found = []
     unproven = [each for each in study.estimates.values() if each.cycles is not None and not each.measured]
     if unproven:
@@ -93,7 +112,7 @@ def caveats(study: Study) -> list[str]:
         found.append(f"memory: {DEFAULT_LATENCY} cycles latency, the bus's width (--latency, --bandwidth, --shared)")
     if study.schedule.stuck:
         names = ", ".join(study.by_key[key].label for key in study.schedule.stuck[:8])
-        found.append(f"{len(study.schedule.stuck)} operations wait for ever: {names}")
+        found.append(f"{len(study.schedule.stuck)} operations deadlock: {names}")
     return found
 
 
@@ -103,3 +122,209 @@ def _engines(study: Study) -> list[str]:
 
 def _busy(study: Study, engine: str) -> int:
     return busy_cycles(study.schedule, [node.key for node in study.operations if node.engine == engine])
+
+
+FIRMWARE, HARDWARE, MEMORY = 1, 2, 3
+PROCESSES = {FIRMWARE: "firmware", HARDWARE: "NVDLA", MEMORY: "memory"}
+CPU_TRACK = 100
+COLORS = {"conv": "rail_response", "sdp": "good", "pdp": "bad", "cdp": "terrible", "cpu": "grey"}
+
+Event = dict[str, Any]
+
+
+def trace_document(study: Study, clock: float, live: dict[str, list[int]] | None = None) -> Event:
+    """The trace as plain data (JSON object form). ``clock`` in MHz; ``live``: bytes alive by space and step."""
+    return {
+        "traceEvents": [
+            *_names(study),
+            *_firmware(study, clock),
+            *_hardware(study, clock),
+            *_flows(study, clock),
+            *_counters(study, clock, live or {}),
+        ],
+        "displayTimeUnit": "ns",
+        "otherData": {
+            "loadable": study.loadable.name,
+            "configuration": study.config.name,
+            "clock_mhz": clock,
+            "cycles": study.schedule.total,
+            "latency_cycles": study.memory.latency,
+            "stuck": [study.by_key[key].label for key in study.schedule.stuck],
+        },
+    }
+
+
+def _track(engine: str, group: int | None) -> int:
+    """A track for each register group of each engine."""
+    return CPU_TRACK if engine == "cpu" else ENGINE_NAMES.index(engine) * 2 + (group or 0) + 1
+
+
+def _names(study: Study) -> Iterator[Event]:
+    """Names and places of the tracks that are used."""
+    for process, name in PROCESSES.items():
+        title = f"{name} {study.config.name}" if process == HARDWARE else name
+        yield {"ph": "M", "pid": process, "tid": 0, "name": "process_name", "args": {"name": title}}
+        yield {"ph": "M", "pid": process, "tid": 0, "name": "process_sort_index", "args": {"sort_index": process}}
+    yield {"ph": "M", "pid": FIRMWARE, "tid": 1, "name": "thread_name", "args": {"name": "steps"}}
+    used = {(node.engine, study.schedule.spans[node.key].group) for node in study.operations}
+    for engine, group in sorted(used, key=lambda each: _track(*each)):
+        if engine != "cpu" and group is None:
+            continue
+        track = _track(engine, group)
+        name = "CPU" if engine == "cpu" else f"{engine.upper()} group {group}"
+        yield {"ph": "M", "pid": HARDWARE, "tid": track, "name": "thread_name", "args": {"name": name}}
+        yield {"ph": "M", "pid": HARDWARE, "tid": track, "name": "thread_sort_index", "args": {"sort_index": track}}
+
+
+def _firmware(study: Study, clock: float) -> Iterator[Event]:
+    for step in study.schedule.steps:
+        node = study.by_key[step.key]
+        yield {
+            "ph": "i",
+            "s": "t",
+            "pid": FIRMWARE,
+            "tid": 1,
+            "ts": step.time / clock,
+            "name": f"{step.what} {node.title}",
+            "cat": "firmware",
+            "args": {"cycle": step.time, "group": step.group},
+        }
+
+
+def _hardware(study: Study, clock: float) -> Iterator[Event]:
+    for node in study.operations:
+        span = study.schedule.spans[node.key]
+        if span.start is None or span.end is None:
+            continue
+        if span.programmed is not None and span.programmed < span.start:
+            yield _slice(node, span, clock, "waits", (span.programmed, span.start), {"enabled": span.enabled})
+        yield _slice(node, span, clock, node.title, (span.start, span.end), _about(study, node))
+        yield from _phases(node, span, clock)
+
+
+def _phases(node: Operation, span: Span, clock: float) -> Iterator[Event]:
+    """Inside a convolution: fetching, multiplying, and the end in the SDP."""
+    if span.first_mac is None or span.last_mac is None or span.start is None or span.end is None:
+        return
+    points = [span.start, min(span.first_mac, span.end), min(span.last_mac, span.end), span.end]
+    names = ("fetch before the first MAC", "multiply and accumulate", "last results")
+    for name, start, end in zip(names, points[:-1], points[1:], strict=True):
+        if end > start:
+            yield _slice(node, span, clock, name, (start, end), {})
+
+
+def _slice(
+    node: Operation, span: Span, clock: float, name: str, times: tuple[int, int], about: dict[str, Any]
+) -> Event:
+    start, end = times
+    event = {
+        "ph": "X",
+        "pid": HARDWARE,
+        "tid": _track(node.engine, span.group),
+        "ts": start / clock,
+        "dur": (end - start) / clock,
+        "name": name,
+        "cat": "waiting" if name == "waits" else node.engine,
+        "args": {"operation": node.label, "start_cycle": start, "cycles": end - start, **about},
+    }
+    if name != "waits" and node.engine in COLORS:
+        event["cname"] = COLORS[node.engine]
+    return event
+
+
+def _about(study: Study, node: Operation) -> dict[str, Any]:
+    estimate = study.estimates[node.key]
+    return {
+        "what": node.what,
+        "layer": node.layer,
+        "input": shape_text(node.input) if node.input else None,
+        "output": shape_text(node.output) if node.output else None,
+        "bound": estimate.bound,
+        "macs": estimate.macs,
+        "read_bytes": estimate.read_bytes,
+        "written_bytes": estimate.written_bytes,
+    }
+
+
+def _flows(study: Study, clock: float) -> Iterator[Event]:
+    """An arrow from what completes to what waited for it."""
+    number = 0
+    for node in study.operations:
+        span = study.schedule.spans[node.key]
+        for each in node.dependencies:
+            target = study.schedule.spans.get(each.target)
+            if each.event != "OP_COMPLETED" or target is None or target.start is None or span.end is None:
+                continue
+            number += 1
+            yield _flow("s", number, node.engine, span, max(span.end - 1, span.start or 0) / clock)
+            yield _flow("f", number, study.by_key[each.target].engine, target, target.start / clock) | {"bp": "e"}
+
+
+def _flow(phase: str, number: int, engine: str, span: Span, time: float) -> Event:
+    track = _track(engine, span.group)
+    event = {"ph": phase, "id": number, "pid": HARDWARE, "tid": track, "ts": time}
+    return event | {"name": "completed", "cat": "dependency"}
+
+
+def _counters(study: Study, clock: float, live: dict[str, list[int]]) -> Iterator[Event]:
+    """Live bytes of each space, at the beginning of each step."""
+    for space, amounts in live.items():
+        if not any(amounts):
+            continue
+        for chain, amount in zip(study.steps, amounts, strict=True):
+            start = _start(study, chain[0].key)
+            if start is not None:
+                yield _counter(f"live bytes in {space}", start / clock, amount)
+        yield _counter(f"live bytes in {space}", study.schedule.cycles / clock, 0)
+
+
+def _start(study: Study, key: Key) -> int | None:
+    return study.schedule.spans[key].start
+
+
+def _counter(name: str, time: float, amount: int) -> Event:
+    return {"ph": "C", "pid": MEMORY, "tid": 0, "ts": time, "name": name, "args": {"bytes": amount}}
+
+
+LEFT, RIGHT, ROW, PLOT = 110, 40, 24, 1000  # the right margin fits half of the last number
+TICKS = 8
+
+
+def schedule_svg(study: Study, clock: float, style: str = STYLE) -> str:
+    """The drawing as SVG text; ``style`` "" for a page that has the colours. ``clock`` in MHz."""
+    drawing = Drawing()
+    total = max(study.schedule.cycles, 1)
+    title = f"Schedule of {short(study.title, 60)}: {total_text(study.schedule.total, clock)}"
+    drawing.text(8, 18, title, "title")
+    rows = _rows(study)
+    top = 48.0
+    scale = PLOT / total
+    for tick in round_ticks(total, TICKS):
+        x = LEFT + tick * scale
+        drawing.line(x, top - 8, x, top + len(rows) * ROW)
+        drawing.text(x, top - 12, f"{tick:,}", "soft", "middle" if tick else "start")
+    places = {row: top + number * ROW for number, row in enumerate(rows)}
+    for (engine, group), y in places.items():
+        drawing.text(8, y + 15, "CPU" if engine == "cpu" else f"{engine.upper()} group {group}")
+    for node in study.operations:
+        span = study.schedule.spans[node.key]
+        if span.start is None or span.end is None:
+            continue
+        y = places[node.engine, span.group]
+        if span.programmed is not None and span.programmed < span.start:
+            x, width = LEFT + span.programmed * scale, (span.start - span.programmed) * scale
+            label = f"{node.title} is programmed and waits"
+            drawing.rect(x, y + 9, width, ROW - 17, node.engine, label, 0.3)
+        width = max((span.end - span.start) * scale, 1)
+        what = f"{node.title}: {span.start:,} to {span.end:,} ({span.end - span.start:,} cycles), {node.what}"
+        drawing.rect(LEFT + span.start * scale, y + 2, width, ROW - 5, node.engine, what)
+    drawing.text(8, top + len(rows) * ROW + 16, "bars: at work; thin bars: programmed ahead and waiting", "soft")
+    return drawing.document(LEFT + PLOT + RIGHT, title, style)
+
+
+def _rows(study: Study) -> list[tuple[str, int | None]]:
+    used = {(node.engine, study.schedule.spans[node.key].group) for node in study.operations}
+    rows: list[tuple[str, int | None]] = [
+        (engine, group) for engine in ENGINE_NAMES for group in (0, 1) if (engine, group) in used
+    ]
+    return [*rows, *([("cpu", None)] if ("cpu", None) in used else [])]

@@ -1,39 +1,48 @@
-"""Cycles of every operation of a loadable: descriptors to shapes, shapes to the model."""
+"""Cycle estimates of operations, and of operations in a queue."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nvdla.analysis.cycles.constants import CycleConstants, Memory, constants
-from nvdla.analysis.cycles.model import Time, chain_time
-from nvdla.analysis.cycles.shapes import (
+from nvdla.analysis.cycles.constants import (
     CdpShape,
     ChainShape,
     ConvolutionShape,
     CopyShape,
+    CycleConstants,
+    Memory,
     PdpShape,
     SdpShape,
+    Software,
+    constants,
     windows_behind,
 )
-from nvdla.descriptors.enums import ConvMode, DataFormat, MemType, SdpMode
-from nvdla.descriptors.meaning import processing_precision
-from nvdla.hardware.configuration import Configuration
-from nvdla.program.handover import chains
+from nvdla.analysis.cycles.hardware import Time, chain_time
+from nvdla.analysis.cycles.schedule import ChainWork, schedule
+from nvdla.emulator.hardware.configuration import Configuration
+from nvdla.errors import ConfigError
+from nvdla.loadable.descriptors.enums import ConvMode, DataFormat, MemType, SdpMode
+from nvdla.loadable.descriptors.meaning import processing_precision
+from nvdla.program.accesses import STAGES, Access
 from nvdla.program.operation import Key, Operation
-from nvdla.rounding import ceil_div
+from nvdla.program.program import chains
+from nvdla.util.rounding import align, ceil_div
 
+WEIGHT_ROLES = ("weights", "wmb", "wgs")
 WINOGRAD_SHARE = 4  # a pass over a tap serves a tile of 2 x 2 outputs
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What an operation costs. An operation on the fly has the time of its whole chain, whose first ``leader`` is.
+    """Cycles of an operation. An operation on the fly has the time of its whole chain, whose first ``leader`` is.
 
     ``macs``: multiplications of its arithmetic (padding included, as the hardware does them); ``mac_share``: of what
-    the MAC array could do in the time; ``read_bytes`` and ``written_bytes``: traffic; ``cycles`` None: not modelled
-    (CPU operations); ``measured``: the configuration and precision are those the model was calibrated on;
-    ``shape``: the chain as the model takes it, with the ``constants`` of its precision.
+    the MAC array could do in the time; ``read_bytes`` and ``written_bytes``: what crosses NVDLA's memory ports (nothing
+    of a CPU operation), ``cvsram_*``: those of them that cross the second port; ``cycles`` None: not modelled (CPU
+    operations); ``measured``: the configuration and precision are those the model was calibrated on; ``shape``: the
+    chain as the model takes it, with the ``constants`` of its precision.
     """
 
     key: Key
@@ -44,10 +53,17 @@ class Estimate:
     mac_share: float | None
     read_bytes: int
     written_bytes: int
+    cvsram_read_bytes: int
+    cvsram_written_bytes: int
     measured: bool
     time: Time | None
     shape: ChainShape | None
     constants: CycleConstants
+
+    @property
+    def own_cycles(self) -> int | None:
+        """Cycles of the chain at its first operation, None at the others: a sum counts each chain once."""
+        return self.cycles if self.leader == self.key else None
 
 
 def estimates(nodes: list[Operation], config: Configuration, memory: Memory) -> dict[Key, Estimate]:
@@ -72,8 +88,10 @@ def estimates(nodes: list[Operation], config: Configuration, memory: Memory) -> 
                 bound=time.bound if time else None,
                 macs=macs,
                 mac_share=share,
-                read_bytes=sum(access.traffic for access in node.reads),
-                written_bytes=sum(access.traffic for access in node.writes),
+                read_bytes=_ported(node, node.reads),
+                written_bytes=_ported(node, node.writes),
+                cvsram_read_bytes=_ported(node, [each for each in node.reads if _by_cvsram(node, each)]),
+                cvsram_written_bytes=_ported(node, [each for each in node.writes if _by_cvsram(node, each)]),
                 measured=values.measured and _covered(node),
                 time=time,
                 shape=shape,
@@ -83,7 +101,7 @@ def estimates(nodes: list[Operation], config: Configuration, memory: Memory) -> 
 
 
 def _covered(node: Operation) -> bool:
-    """Whether the model's measurements say something about this kind of operation."""
+    """Check whether the model's measurements say something about this kind of operation."""
     if _in_cvsram([node]):
         return False
     if node.engine == "conv":
@@ -104,14 +122,15 @@ def chain_shape(chain: list[Operation], values: CycleConstants) -> ChainShape | 
             parts["pdp"] = pdp_shape(node, values)
         elif node.engine == "cdp":
             cube = node.surface.src_data
-            parts["cdp"] = CdpShape(cube.width, cube.height, _surfaces(cube, _element_bytes(node), values))
+            surfaces = _surfaces(cube, _element_bytes(node), values)
+            parts["cdp"] = CdpShape(cube.width, cube.height, surfaces, not node.op.bypass_sqsum)
         elif node.engine in ("bdma", "rubik"):
-            parts["copy"] = CopyShape(_traffic(node.reads), _traffic(node.writes))
+            parts["copy"] = CopyShape(_ported(node, node.reads), _ported(node, node.writes))
     return ChainShape(**parts, cvsram=_in_cvsram(chain)) if parts else None
 
 
 def _in_cvsram(chain: list[Operation]) -> frozenset[str]:
-    """What of a chain lies in CVSRAM, by what it is for."""
+    """Return what of a chain is in CVSRAM, by what it is for."""
     found = set()
     for node in chain:
         if node.engine not in ("conv", "sdp", "pdp", "cdp"):
@@ -123,9 +142,8 @@ def _in_cvsram(chain: list[Operation]) -> frozenset[str]:
             found.add("write")
         if node.engine == "conv" and surface.weight_data.type == MemType.CV:
             found.add("weights")
-        names = ("x1", "x2", "y") if node.engine == "sdp" else ()
-        points = [name for name in names if getattr(node.op, f"{name}_op").mode == SdpMode.PER_POINT]
-        if any(getattr(surface, f"{name}_data").type == MemType.CV for name in points):
+        points = _points(node) if node.engine == "sdp" else []
+        if points and all(getattr(surface, f"{name}_data").type == MemType.CV for name in points):
             found.add("operand")
     return frozenset(found)
 
@@ -136,10 +154,7 @@ def convolution_shape(node: Operation, values: CycleConstants) -> ConvolutionSha
     src, dst = surface.src_data, surface.dst_data
     size = _element_bytes(node)
     image = op.data_format != DataFormat.FEATURE
-    data = sum(access.traffic for access in node.reads if access.role.startswith("src"))
-    if image:
-        data = src.height * ceil_div(ceil_div(data, max(src.height, 1)), values.atom) * values.atom
-    weights = sum(access.traffic for access in node.reads if access.role in ("weights", "wmb", "wgs"))
+    weights = _ported(node, [access for access in node.reads if access.role in WEIGHT_ROLES])
     return ConvolutionShape(
         out_width=max(dst.width, 1),
         out_height=max(dst.height, 1),
@@ -147,8 +162,8 @@ def convolution_shape(node: Operation, values: CycleConstants) -> ConvolutionSha
         kernel_width=max(op.kernel_width_csc, 1),
         kernel_height=max(op.kernel_height_csc, 1),
         kernel_channels=max(op.kernel_channel_csc, 1),
-        data_bytes=0 if op.data_reuse else data,
-        weight_bytes=0 if op.weight_reuse else weights,
+        data_bytes=_ported(node, node.reads) - weights,
+        weight_bytes=weights,
         weight_banks=max(op.weight_bank, 1),
         data_atoms=max(ceil_div(src.channel * size, values.atom), 1),
         data_banks=max(op.data_bank, 1),
@@ -163,40 +178,51 @@ def convolution_shape(node: Operation, values: CycleConstants) -> ConvolutionSha
 
 
 def sdp_shape(node: Operation, values: CycleConstants) -> SdpShape:
-    """An SDP operation as the model takes it. Operands for each kernel come with it, and cost nothing."""
+    """An SDP operation as the model takes it."""
     op, src = node.op, node.surface.src_data
-    stages = [name for name in ("x1", "x2", "y") if getattr(op, f"{name}_op").enable]
-    points = [name for name in stages if getattr(op, f"{name}_op").mode == SdpMode.PER_POINT]
-    source = sum(access.traffic for access in node.reads if access.role.startswith("src"))
+    stages = [name for name in STAGES if getattr(op, f"{name}_op").enable]
+    points = _points(node)
+    tables = [access for access in node.reads if access.role in STAGES and access.role not in points]
     return SdpShape(
         width=max(src.width, 1),
         height=max(src.height, 1),
         surfaces=max(_surfaces(src, _element_bytes(node), values), 1),
         stages=len(stages),
         uses_y="y" in stages,
-        read_bytes=source,
-        operand_bytes=sum(access.traffic for access in node.reads if access.role in points),
-        write_bytes=_traffic(node.writes),
+        read_bytes=_ported(node, [access for access in node.reads if access.role not in STAGES]),
+        operand_bytes=_ported(node, [access for access in node.reads if access.role in points]),
+        table_bytes=_ported(node, [access for access in tables if not _by_cvsram(node, access)]),
+        write_bytes=_ported(node, node.writes),
         batch=max(op.batch_num, 1),
     )
+
+
+def _points(node: Operation) -> list[str]:
+    """The stages of an SDP operation that read an operand for every element."""
+    stages = [(name, getattr(node.op, f"{name}_op")) for name in STAGES]
+    return [name for name, stage in stages if stage.enable and stage.mode == SdpMode.PER_POINT]
 
 
 def pdp_shape(node: Operation, values: CycleConstants) -> PdpShape:
     """A pooling as the model takes it."""
     op, src, dst = node.op, node.surface.src_data, node.surface.dst_data
     width, height = op.pool_width + 1, op.pool_height + 1
-    again = max(op.split_num - 1, 0) * max(width - op.stride_x, 0)
     return PdpShape(
-        in_width=src.width + again,
+        in_width=src.width + _columns_again(op),
         in_height=src.height,
         out_width=dst.width,
         out_height=dst.height,
         surfaces=_surfaces(src, _element_bytes(node), values),
         late_rows=windows_behind(dst.height, height, max(op.stride_y, 1), op.pad_top, src.height),
         late_columns=windows_behind(dst.width, width, max(op.stride_x, 1), op.pad_left, src.width),
-        read_bytes=_traffic(node.reads),
-        write_bytes=_traffic(node.writes),
+        read_bytes=_ported(node, node.reads),
+        write_bytes=_ported(node, node.writes),
     )
+
+
+def _columns_again(op: Any) -> int:
+    """Columns that a pooling with a split width takes for two of its parts."""
+    return int(max(op.split_num - 1, 0) * max(op.pool_width + 1 - op.stride_x, 0))
 
 
 def _element_bytes(node: Operation) -> int:
@@ -212,8 +238,38 @@ def _surfaces(cube: Any, size: int, values: CycleConstants) -> int:
     return ceil_div(cube.channel * size, values.atom)
 
 
-def _traffic(accesses: list[Any]) -> int:
-    return sum(access.traffic for access in accesses)
+def _ported(node: Operation, accesses: list[Access]) -> int:
+    """Bytes of the accesses that cross NVDLA's memory ports.
+
+    Nothing of a CPU operation and of what a convolution finds in its buffer does. CDMA reads whole atoms of an image;
+    PDP reads the columns that two parts of a split width share for each of them.
+    """
+    if node.engine == "cpu":
+        return 0
+    if node.engine == "conv":
+        in_buffer = {True: node.op.weight_reuse, False: node.op.data_reuse}
+        accesses = [access for access in accesses if not in_buffer[access.role in WEIGHT_ROLES]]
+    again = _columns_again(node.op) if node.engine == "pdp" else 0
+    total = 0
+    for access in accesses:
+        total += _whole_atoms(access, node.atom) if access.layout == "image" else access.traffic
+        if again and not access.writes:
+            total += access.traffic // node.surface.src_data.width * again
+    return total
+
+
+def _by_cvsram(node: Operation, access: Access) -> bool:
+    """Check whether an access goes through the second memory port."""
+    if node.engine == "bdma":
+        side = "destination" if access.writes else "source"
+        return bool(getattr(node.surface, f"{side}_type") == MemType.CV)
+    return node.engine != "cpu" and bool(getattr(node.surface, access.field).type == MemType.CV)
+
+
+def _whole_atoms(access: Access, atom: int) -> int:
+    """Bytes of the atoms that each line of an image touches."""
+    line = access.footprint.length
+    return access.traffic // line * align(access.start % atom + line, atom)
 
 
 def _macs(node: Operation) -> int:
@@ -228,3 +284,139 @@ def _macs(node: Operation) -> int:
     kernel = 9 if winograd else op.kernel_width_csc * op.kernel_height_csc
     positions = dst.width * dst.height * max(op.batch, 1)
     return positions * dst.channel * kernel * op.kernel_channel_csc
+
+
+MAX_CHAINS = 1 << 16
+BIAS_BYTES = 2
+WEIGHT_PADDING = 128  # bytes: the builder's, and what CSC needs where banks stay the same
+
+
+def convolution(
+    config: Configuration,
+    input_shape: tuple[int, int, int],
+    output_shape: tuple[int, int, int],
+    kernel: tuple[int, int],
+    *,
+    data_banks: int,
+    weight_banks: int,
+    reads_data: bool = True,
+    reads_weights: bool = True,
+    sums: bool = False,
+    element_bytes: int = 1,
+) -> ChainShape:
+    """A direct convolution on feature data with the SDP after it that adds a bias.
+
+    Shapes are (channels, height, width) of the cubes in memory, ``kernel`` is (height, width). ``reads_data`` and
+    ``reads_weights``: False where the buffer still has them; ``sums``: a second cube is added on the fly (X2).
+    """
+    channels, height, width = input_shape
+    kernels, out_height, out_width = output_shape
+    atom = config.memory_atom
+    atoms, surfaces = ceil_div(channels * element_bytes, atom), ceil_div(kernels * element_bytes, atom)
+    biases = surfaces * atom // element_bytes * BIAS_BYTES
+    written = out_width * out_height * surfaces * atom
+    weights = ceil_div(kernels * channels * kernel[0] * kernel[1] * element_bytes, WEIGHT_PADDING) * WEIGHT_PADDING
+    conv = ConvolutionShape(
+        out_width=out_width,
+        out_height=out_height,
+        kernels=kernels,
+        kernel_width=kernel[1],
+        kernel_height=kernel[0],
+        kernel_channels=channels,
+        data_bytes=width * height * atoms * atom if reads_data else 0,
+        weight_bytes=weights if reads_weights else 0,
+        weight_banks=weight_banks,
+        data_atoms=atoms,
+        data_banks=data_banks,
+        slices=height,
+        entries_per_slice=ceil_div(width * atoms * atom, config.cbuf_entry_bytes),
+        element_bytes=element_bytes,
+    )
+    operands = written if sums else 0
+    sdp = SdpShape(out_width, out_height, surfaces, 1 + sums, False, 0, operands, written, table_bytes=biases)
+    return ChainShape(conv=conv, sdp=sdp)
+
+
+def operation_cycles(
+    chain: ChainShape, config: Configuration, memory: Memory | None = None, element_bytes: int = 1
+) -> Time:
+    """The chain alone: cycles from its enabling to its interrupt, and what bounds it."""
+    return chain_time(chain, constants(config, element_bytes), memory or Memory())
+
+
+def queue_cycles(
+    chains: Sequence[ChainShape],
+    config: Configuration,
+    memory: Memory | None = None,
+    after: Sequence[Sequence[int]] | None = None,
+    software: Software | None = None,
+    element_bytes: int = 1,
+) -> int:
+    """Cycles of the whole queue, from the first register write to the last interrupt.
+
+    ``after``: for each chain the places of those that must be complete before it is enabled (earlier ones; None:
+    all independent). Raises ConfigError for places that are not before it, and for more than MAX_CHAINS chains.
+    """
+    if len(chains) > MAX_CHAINS:
+        raise ConfigError(f"{len(chains)} chains in a queue: must be at most {MAX_CHAINS}")
+    waits = after or [()] * len(chains)
+    for place, mine in enumerate(waits):
+        wrong = [each for each in mine if not 0 <= each < place]
+        if wrong:
+            raise ConfigError(f"chain {place} waits for {wrong[0]}: must be one before it")
+    values = constants(config, element_bytes)
+    works = _works(list(chains), [sorted(set(mine)) for mine in waits], values)
+    return schedule(works, memory or Memory(), software).cycles
+
+
+@dataclass(frozen=True)
+class _Wait:
+    target: Key
+    event: str
+    on_the_fly: bool = False
+
+
+@dataclass(frozen=True)
+class _Operation:
+    """A unit's part of a chain, as the schedule asks for it."""
+
+    key: Key
+    engine: str
+    queue: int
+    takes_on_the_fly: bool
+    gives_on_the_fly: bool
+    dependencies: tuple[_Wait, ...]
+    waits_for: int
+    op: Any = None
+
+
+UNITS = {"conv": "conv", "sdp": "sdp", "pdp": "pdp", "cdp": "cdp", "copy": "rubik"}
+
+
+def _works(chains: list[ChainShape], waits: list[list[int]], values: CycleConstants) -> list[ChainWork]:
+    """The queue as the firmware's graph: a chain's units are enabled from the last to the first."""
+    units = [[unit for unit in UNITS if getattr(chain, unit) is not None] for chain in chains]
+    keys, number = [], 0
+    for mine in units:
+        keys.append([(0, 0, number + place) for place in range(len(mine))])
+        number += len(mine)
+    waiting: dict[int, list[Key]] = {}
+    for place, earlier in enumerate(waits):
+        for each in earlier:
+            waiting.setdefault(each, []).append(keys[place][-1])
+    queues = dict.fromkeys(UNITS, 0)
+    works = []
+    for place, chain in enumerate(chains):
+        nodes = []
+        for at, unit in enumerate(units[place]):
+            last = at == len(units[place]) - 1
+            ends = [_Wait(key, "OP_COMPLETED") for key in waiting.get(place, ())] if last else []
+            starts = [_Wait(keys[place][at - 1], "OP_ENABLED", True)] if at else []
+            behind = len(waits[place]) if last else 1
+            made = _Operation(
+                keys[place][at], UNITS[unit], queues[unit], at > 0, not last, tuple(ends + starts), behind
+            )
+            nodes.append(made)
+            queues[unit] += 1
+        works.append(ChainWork(nodes, chain, values))
+    return works

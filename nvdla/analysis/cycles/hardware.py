@@ -1,55 +1,173 @@
-"""The units at work: chains of operations as processes on a common memory port.
+"""Cycles of single operations on the engines: stripes, transfers, lower bounds.
 
-Every unit works on its operations in the order in which they are queued, and has two register groups, so a queued
-operation begins before its predecessor is done, each part as soon as it can:
+Each stripe goes over the taps; a tap takes as long as the loading of the next weights at least. CSC may send the last
+tap of a stripe only when CACC's buffer (two kernels' worth of the array: a full stripe) has space for its results, and
+CACC delivers them one by one as fast as the units after take them.
 
-* CDMA fetches a convolution's data and weights when those of the one before are in, as far as the banks have room
-  beside what that one still holds: weights leave group by group, data only when all is multiplied, and enter slice by
-  slice. Weights are not fetched ahead when the number of banks changes.
+Every unit works on its operations in the order in which they are queued, and has two register groups. So a queued
+operation begins before its predecessor is done, each part as soon as possible:
+
+* CDMA fetches a convolution's data and weights when those of the one before are in, as far as the banks have space
+  next to the data that one still holds. Weights leave group by group; data leave only when all is multiplied, and
+  enter slice by slice. Weights are not fetched ahead when the number of banks changes.
 * CSC and CMAC begin when all data and the first group's weights are in. A group waits for its weights.
 * SDP, PDP and CDP read ahead of their data path; that is free when the operation before has written all.
+
+A chain (:class:`~nvdla.analysis.cycles.constants.ChainShape`) runs on the simulated units. Not measured, and so
+unproven: Winograd, batches, compressed weights, 16-bit precisions, BDMA, Rubik, CVSRAM.
 """
 
 from __future__ import annotations
 
+import math
+from collections import deque
+from collections.abc import Generator
 from dataclasses import dataclass, field
 
-from nvdla.analysis.cycles.constants import CycleConstants, Fixed, Memory
-from nvdla.analysis.cycles.shapes import (
+from nvdla.analysis.cycles.constants import (
     CdpShape,
     ChainShape,
     ConvolutionShape,
     CopyShape,
+    CycleConstants,
+    Fixed,
+    Memory,
     PdpShape,
     SdpShape,
     kernel_groups,
+    mac_cycles,
     stripes,
     taps,
 )
-from nvdla.analysis.cycles.simulation import Activity, Port, Process, SimulatedEvent, Simulation
-from nvdla.analysis.cycles.stripes import Delivery, group_time
-from nvdla.rounding import ceil_div
+from nvdla.analysis.cycles.simulation import Activity, Flight, Port, Process, SimulatedEvent, Simulation
+from nvdla.util.rounding import ceil_div
+
+DELIVERY = 38  # cycles from the first data of a stripe's last tap to its first result delivered
+TAKING = 16  # cycles from the first result of a group delivered to a PDP on the fly that works without a gap
+
+
+class Delivery:
+    """CACC's buffer. ``pace``: cycles for an atom of results; times count from the beginning of the group."""
+
+    def __init__(self, room: int, pace: float, earliest: float = 0.0) -> None:
+        self.room, self.pace = room, pace
+        self.end = earliest  # of what is delivered so far
+        self.first: float | None = None  # result of the group
+        self._credits = room
+        self._segments: deque[tuple[float, int]] = deque()
+
+    def send(self, moment: float, length: int) -> float:
+        """Send a stripe's last tap, at ``moment`` or when CACC has space; return the cycle at which it goes."""
+        missing = length - self._credits
+        while missing > 0 and self._segments:
+            begin, count = self._segments.popleft()
+            taken = min(count, missing)
+            moment = max(moment, begin + self.pace * taken)
+            if taken < count:
+                self._segments.appendleft((begin + self.pace * taken, count - taken))
+            missing -= taken
+            self._credits += taken
+        self._credits -= length
+        begin = max(moment + DELIVERY, self.end)
+        self._segments.append((begin, length))
+        self.end = begin + self.pace * length
+        if self.first is None:
+            self.first = begin
+        return moment
+
+    def taken_by(self, pace: float, positions: int, earlier: float) -> float:
+        """Return when a unit after that takes ``pace`` cycles for an atom has taken the group's ``positions``, as they
+        come
+        and not before ``earlier``: bound by all of them, or by the last stripe."""
+        begin, length = self._segments[-1]
+        if positions <= length:
+            return max(earlier, begin) + pace * length
+        return max(max(earlier, (self.first or 0.0) + TAKING) + pace * positions, begin + pace * length)
+
+    def shift(self, cycles: float) -> None:
+        """Count from another beginning, so many cycles later."""
+        self.end -= cycles
+        if self.first is not None:
+            self.first -= cycles
+        self._segments = deque((begin - cycles, count) for begin, count in self._segments)
+
+    @property
+    def state(self) -> tuple[float, ...]:
+        """Return what decides of the time of the stripes to come."""
+        return (round(self.end, 6), self._credits, *(round(part, 6) for each in self._segments for part in each))
+
+
+def group_time(pieces: list[tuple[int, int]], lines: int, taps: int, loading: int, delivery: Delivery) -> float:
+    """Cycles from the first data of a group to the first of the next one. ``pieces``: (length, how many) of the stripes
+    of a line, ``lines`` of them; ``loading``: cycles in which weights are loaded. ``delivery`` counts from the end of
+    the group afterwards."""
+    total, line = 0.0, 0
+    delivery.first = None
+    while line < lines:
+        before, clock = delivery.state, 0.0
+        for length, count in pieces:
+            clock = _equal_stripes(clock, length, count, taps, loading, delivery)
+        delivery.shift(clock)
+        line += 1
+        total += clock
+        if delivery.state == before:  # the lines to come are like this one
+            assert delivery.first is not None
+            delivery.first -= clock * (lines - line)
+            return total + clock * (lines - line)
+    return total
+
+
+def _equal_stripes(clock: float, length: int, count: int, taps: int, loading: int, delivery: Delivery) -> float:
+    """The clock after ``count`` stripes of one length. ``delivery`` counts from the line's beginning."""
+    each = max(length, loading)
+    number, last = 0, -1.0
+    while number < count:
+        sent = delivery.send(clock + (taps - 1) * each, length)
+        gone = sent + each - clock
+        clock += gone
+        number += 1
+        if gone == last and number < count:  # steady
+            rest = (count - number) * gone
+            clock += rest
+            first = delivery.first
+            delivery.shift(-rest)
+            delivery.first = first
+            number = count
+        last = gone
+    return clock
+
 
 # CDMA: cycles from its start to the first request's acceptance; from an operation's end of fetching to the next one's
-# start; to go on when room was made, for data and for weights; to fetch weights into other banks than before.
+# start; to resume when space was freed, for data and for weights; to fetch weights into other banks than before.
 FETCH, NEXT_FETCH, RESUME_DATA, RESUME_WEIGHTS, CHANGE_BANKS, REUSED = 45, 15, 21, 18, 68, 6
 # From the last data, from weights, and from the last MAC of the operation before to the first MAC, loading apart.
 DATA_TO_MAC, WEIGHTS_TO_MAC, MAC_TO_MAC = 26, 18, 58
 # CDMA reads the surfaces of a line four at a time.
 SURFACES_AT_A_TIME = 4
 STAGE = 6
-# Fixed cycles that remain where the memory bounds an operation, with reads and writes apart and together.
+# Fixed cycles that remain where an operation is memory-bound, with reads and writes apart and together.
 FLOOR, FLOOR_SHARED = 50, 15
 # What the reads of CDMA and of an SDP's stream win against those of PDP and CDP, whose requests are shorter.
 CDMA_WEIGHT, SDP_WEIGHT = 3.0, 1.3
+# What an SDP stage reads for every kernel comes in the gaps that the others leave.
+TABLE_WEIGHT = 0.01
 # What the units on the fly add to the SDP's pace and to the end.
 DELIVERED = 1
 CDP_BLOCK = 8
+# Beats that MCIF has outstanding at most (its register's reset value is 255, one less), and cycles from a beat's
+# arrival to the request that takes its place.
+OUTSTANDING, RETURN = 256, 2
 
 
 def bandwidth(constants: CycleConstants, memory: Memory) -> float:
-    """Bytes a cycle in one direction."""
-    return constants.bus if memory.bytes_per_cycle is None else min(constants.bus, memory.bytes_per_cycle)
+    """Bytes per cycle in one direction."""
+    return memory.rate(constants.bus)
+
+
+def _flight(constants: CycleConstants, memory: Memory, rate: float) -> Flight | None:
+    """The limit of outstanding reads, where the port is fast enough to reach it."""
+    limit, trip = OUTSTANDING * constants.bus, memory.latency + RETURN
+    return Flight(limit, trip) if rate * trip > limit else None
 
 
 @dataclass(eq=False)
@@ -60,7 +178,6 @@ class Run:
     started: float = 0.0
     data_in: SimulatedEvent = field(default_factory=SimulatedEvent)
     weights_in: SimulatedEvent = field(default_factory=SimulatedEvent)
-    first_weights: SimulatedEvent = field(default_factory=SimulatedEvent)
     conv_done: SimulatedEvent = field(default_factory=SimulatedEvent)
     sdp_done: SimulatedEvent = field(default_factory=SimulatedEvent)
     pdp_done: SimulatedEvent = field(default_factory=SimulatedEvent)
@@ -82,11 +199,12 @@ class Run:
 @dataclass
 class Path:
     """A unit's data path: ``read``: the operation before has read all; ``free``: it has written all; ``soon``: data
-    that are asked for now come when it is free."""
+    that are asked for now come when it is free; ``delivered``: CACC has delivered its last result."""
 
     read: SimulatedEvent = field(default_factory=SimulatedEvent)
     soon: SimulatedEvent = field(default_factory=SimulatedEvent)
     free: SimulatedEvent = field(default_factory=SimulatedEvent)
+    delivered: SimulatedEvent = field(default_factory=SimulatedEvent)
 
 
 class Hardware:
@@ -95,13 +213,13 @@ class Hardware:
     def __init__(self, constants: CycleConstants, memory: Memory) -> None:
         self.memory = memory
         self.rate = bandwidth(constants, memory)
-        self.simulation = Simulation(Port(self.rate, memory.shared))
+        self.simulation = Simulation(Port(self.rate, memory.shared, _flight(constants, memory, self.rate)))
         self._last_conv: Run | None = None
         self._paths = {unit: self._idle() for unit in ("sdp", "pdp", "cdp", "copy")}
 
     def _idle(self) -> Path:
         path = Path()
-        path.read.time = path.soon.time = path.free.time = 0.0
+        path.read.time = path.soon.time = path.free.time = path.delivered.time = 0.0
         return path
 
     def start(self, chain: ChainShape, constants: CycleConstants) -> Run:
@@ -119,6 +237,7 @@ class _Work:
         self.hardware, self.run, self.constants = hardware, run, constants
         self.simulation, self.latency = hardware.simulation, hardware.memory.latency
         self.before = hardware._last_conv
+        self.operands_in: list[SimulatedEvent] = []
         chain = run.chain
         self.paths: dict[str, tuple[Path, Path]] = {}
         for unit in ("sdp", "pdp", "cdp", "copy"):
@@ -153,16 +272,18 @@ class _Work:
         self.simulation.start(self._multiply(shape))
         self.simulation.start(self._data(shape, start))
         self.simulation.start(self._weights(shape, start))
-        sdp = self.run.chain.sdp
-        if sdp and sdp.operand_bytes:
-            ahead = min(sdp.operand_bytes, self.constants.operand_queue)
-            self.simulation.start(self._read_ahead(ahead))
+        sdp = self.run.chain.sdp or SdpShape(0, 0, 0)
+        ahead = self._dram("operand", min(sdp.operand_bytes, self.constants.operand_queue))
+        self.operands_in = [
+            self._read_ahead(ahead, CDMA_WEIGHT),
+            self._read_ahead(sdp.table_bytes, TABLE_WEIGHT),
+        ]
         yield self.run.data_in
         yield self.run.weights_in
         self.simulation.happen(self.run.fetched)
 
     def _prepare(self, shape: ConvolutionShape) -> None:
-        """Room and weights of each group."""
+        """Compute the space and the weights of each group."""
         run = self.run
         groups = kernel_groups(shape.kernels, self.constants.kernels)
         per_kernel = shape.weight_bytes / shape.kernels
@@ -172,6 +293,8 @@ class _Work:
         run.entries = shape.entries_per_slice * shape.slices
         if not shape.data_bytes and self.before:
             run.entries = self.before.entries
+        if not shape.weight_bytes and self.before and len(self.before.group_bytes) == len(groups):
+            run.group_bytes = self.before.group_bytes
 
     def _data(self, shape: ConvolutionShape, start: float) -> Process:
         simulation, run = self.simulation, self.run
@@ -213,7 +336,7 @@ class _Work:
         return Activity(cycles * count, self._dram("data", size) / cycles, weight=CDMA_WEIGHT)
 
     def _dram(self, what: str, size: float) -> float:
-        """The bytes of it that go through the memory's port: none of what lies in CVSRAM."""
+        """The bytes that go through the memory's port: none of what is in CVSRAM."""
         return 0.0 if what in self.run.chain.cvsram else size
 
     def _line_cycles(self, shape: ConvolutionShape) -> float:
@@ -248,7 +371,7 @@ class _Work:
         simulation.happen(run.weights_in, simulation.now + self.latency)
 
     def _groups(self, shape: ConvolutionShape, held: list[tuple[SimulatedEvent, float]]) -> Process:
-        """Fetch the groups' weights one after the other, as far as those before leave room."""
+        """Fetch the groups' weights one after the other, as far as those before leave space."""
         simulation, run = self.simulation, self.run
         room = max(float(shape.weight_banks * self.constants.bank), *run.group_bytes)
         room -= sum(size for _, size in held[: len(held) - len(run.group_out)])
@@ -270,10 +393,17 @@ class _Work:
                 yield Activity(taken / self.constants.bus, rate, weight=CDMA_WEIGHT)
             simulation.happen(event, simulation.now + self.latency)
 
-    def _read_ahead(self, size: int) -> Process:
-        """The SDP's operands go ahead of the convolution as far as its queue takes them."""
-        yield self.simulation.now + self.constants.sdp.begin
-        yield Activity(size / self.constants.bus, self._dram("operand", self.constants.bus), weight=CDMA_WEIGHT)
+    def _read_ahead(self, size: float, weight: float) -> SimulatedEvent:
+        """The SDP's operands go ahead of the convolution as far as its queue takes them: when they are in."""
+        done = SimulatedEvent()
+        self.simulation.start(self._operands(size, weight, done))
+        return done
+
+    def _operands(self, size: float, weight: float, done: SimulatedEvent) -> Process:
+        if size:
+            yield self.simulation.now + self.constants.sdp.begin
+            yield Activity(size / self.constants.bus, self.constants.bus, weight=weight)
+        self.simulation.happen(done)
 
     # ---- multiplying
 
@@ -298,14 +428,15 @@ class _Work:
         simulation, run = self.simulation, self.run
         pieces, passes = stripes(shape, self.constants), taps(shape, self.constants)
         lines = (shape.out_height if shape.by_line else 1) * shape.batch
-        pace = run.pace = self._pace()
+        pace, pooled = self._paces()
+        run.pace = max(pace, pooled)
         positions = sum(length * count for length, count in pieces) * lines
         begin = run.first_mac
         earliest = begin
         if "sdp" in self.paths:
-            yield self.paths["sdp"][0].free
-            earliest = (self.paths["sdp"][0].free.time or 0.0) + self.constants.sdp_to_delivery
+            earliest = yield from self._sdp_is_ready()
         delivery = Delivery(2 * self.constants.kernels, pace, earliest - begin)
+        taken = 0.0
         last = pieces[-1][0]
         out: list[SimulatedEvent] = []
         for number in range(len(groups)):
@@ -320,8 +451,12 @@ class _Work:
             run.mac_time += cycles
             out.append(SimulatedEvent())
             before = out[number - 1] if number else None
-            delivered = begin + cycles + delivery.end
-            simulation.start(self._output(delivered, positions * pace, len(groups), before, out[number]))
+            end = begin + cycles
+            delivered = end + delivery.end
+            if pooled:
+                taken = end + delivery.taken_by(pooled, positions, taken - end)
+                delivered = max(delivered, taken)
+            simulation.start(self._output(delivered, positions * run.pace, len(groups), before, out[number]))
             if number > 1:
                 yield out[number - 2]
             begin = max(begin + cycles, simulation.now)
@@ -329,13 +464,23 @@ class _Work:
             simulation.happen(run.group_out[number])
         loading = max(self.constants.kernels - last, 0)
         run.last_mac = begin - loading - 1
-        self._delivered = begin + delivery.end
+        self._delivered = delivered
         self._out = out[-1]
+
+    def _sdp_is_ready(self) -> Generator[SimulatedEvent, None, float]:
+        """The cycle of the first result that the SDP can take: with operands from memory it waits for the interrupt of
+        the operation before, without them only for that operation's last result."""
+        ahead, sdp = self.paths["sdp"][0], self.run.chain.sdp
+        if sdp and (sdp.operand_bytes or sdp.table_bytes):
+            yield ahead.free
+            return (ahead.free.time or 0.0) + self.constants.sdp_to_delivery
+        yield ahead.delivered
+        return (ahead.delivered.time or 0.0) + DELIVERY
 
     def _output(
         self, end: float, least: float, groups: int, before: SimulatedEvent | None, done: SimulatedEvent
     ) -> Process:
-        """A group's share of what the SDP and PDP behind read and write, till ``end`` where the memory is fast enough,
+        """A group's share of what the SDP and PDP after read and write, till ``end`` where the memory is fast enough,
         ``least`` cycles long."""
         if before:
             yield before
@@ -343,25 +488,29 @@ class _Work:
         sdp, pdp = self.run.chain.sdp, self.run.chain.pdp
         write = (pdp.write_bytes if pdp else sdp.write_bytes if sdp else 0) / groups
         operands = max((sdp.operand_bytes if sdp else 0) - self.constants.operand_queue, 0) / groups
-        yield Activity(cycles, self._dram("operand", operands) / cycles, self._dram("write", write) / cycles)
+        rates = self._dram("operand", operands) / cycles, self._dram("write", write) / cycles
+        yield Activity(cycles, *rates, weight=CDMA_WEIGHT)
         self.simulation.happen(done)
 
-    def _pace(self) -> float:
-        """Cycles in which the units behind take an atom of results."""
+    def _paces(self) -> tuple[float, float]:
+        """Cycles in which the SDP and a PDP after it (0: none) take an atom of results."""
         sdp, pdp = self.run.chain.sdp, self.run.chain.pdp
         pace = (self.constants.sdp_y_atom if sdp and sdp.uses_y else self.constants.sdp_atom) + DELIVERED
         if pdp and sdp and sdp.atoms:
-            pace = max(pace, self.constants.pdp_atom * pdp.atoms_through / sdp.atoms)
-        return pace
+            return pace, self.constants.pdp_atom * pdp.atoms_through / sdp.atoms
+        return pace, 0.0
 
     def _finish(self, shape: ConvolutionShape) -> Process:
-        """The last stripe leaves through the units behind."""
+        """The last stripe leaves through the units after."""
         simulation, run, chain = self.simulation, self.run, self.run.chain
         simulation.happen(run.conv_done, self._delivered - 24)
         if "sdp" in self.paths:
             simulation.happen(self.paths["sdp"][1].read, self._delivered - 24)
         yield self._delivered
         yield self._out
+        if "sdp" in self.paths:
+            simulation.happen(self.paths["sdp"][1].delivered)
+        yield from self.operands_in
         run.slowed = simulation.now - self._delivered
         end = self.latency + self.constants.tail
         if chain.sdp:
@@ -381,7 +530,10 @@ class _Work:
         work = rate * shape.atoms
         if pdp:
             work = max(work, self.constants.pdp_atom * pdp.atoms_through)
-        reads = (self._dram("read", shape.read_bytes), self._dram("operand", shape.operand_bytes))
+        reads = (
+            self._dram("read", shape.read_bytes) + shape.table_bytes,
+            self._dram("operand", shape.operand_bytes),
+        )
         write = pdp.write_bytes if pdp else shape.write_bytes
         return self._stream("sdp", fixed, work, reads, write, STAGE * shape.stages)
 
@@ -391,10 +543,14 @@ class _Work:
 
     def _cdp(self, shape: CdpShape) -> Process:
         constants = self.constants
-        blocks = shape.height * ceil_div(shape.width, CDP_BLOCK)
-        gap = constants.cdp_block_gap + constants.cdp_surface_gap * shape.surfaces
+        if shape.sums:
+            blocks = shape.height * ceil_div(shape.width, CDP_BLOCK)
+            gaps = blocks * (constants.cdp_block_gap + constants.cdp_surface_gap * shape.surfaces)
+        else:  # no sums to be flushed at the end of a block
+            blocks = shape.height * (shape.width // CDP_BLOCK)
+            gaps = blocks * constants.cdp_surface_gap * shape.surfaces - constants.cdp_sums
         size = shape.atoms * constants.atom
-        work = constants.cdp_atom * shape.atoms + blocks * gap
+        work = constants.cdp_atom * shape.atoms + gaps
         return self._stream("cdp", constants.cdp, work, (self._dram("read", size),), size)
 
     def _copy(self, shape: CopyShape) -> Process:
@@ -434,7 +590,67 @@ class _Work:
             simulation.happen(path.read, end + fixed.ready)
             simulation.happen(path.soon, end + fixed.ready - self.latency)
             simulation.happen(path.free, end + fixed.ready)
+            simulation.happen(path.delivered, end + fixed.ready)
         if unit == "sdp":
             simulation.happen(self.run.sdp_done, end)
         if unit == "pdp":
             simulation.happen(self.run.pdp_done, end)
+
+
+# Time beyond the unit's own work (in cycles) from which an operation counts as memory-bound.
+MEMORY_BOUND = 16
+FULL_USE = 1.05
+
+
+@dataclass(frozen=True)
+class Time:
+    """Cycles of a chain. ``bound``: what keeps it from being faster.
+
+    Convolutions: ``data_done`` and ``weights_done`` when CDMA has fetched all, ``first_mac``, ``last_mac``.
+    """
+
+    total: int
+    bound: str
+    data_done: int = 0
+    weights_done: int = 0
+    first_mac: int = 0
+    last_mac: int = 0
+
+
+def chain_time(chain: ChainShape, constants: CycleConstants, memory: Memory) -> Time:
+    """The chain alone on idle units."""
+    hardware = Hardware(constants, memory)
+    run = hardware.start(chain, constants)
+    hardware.simulation.run()
+    total = math.ceil(run.done.time or 0.0)
+    if not chain.conv:
+        return Time(total, _bound(chain, run, constants, memory))
+    return Time(
+        total,
+        _convolution_bound(chain.conv, run, constants),
+        data_done=math.ceil(run.data_in.time or 0.0),
+        weights_done=math.ceil(run.weights_in.time or 0.0),
+        first_mac=math.ceil(run.first_mac),
+        last_mac=math.ceil(run.last_mac),
+    )
+
+
+def _bound(chain: ChainShape, run: Run, constants: CycleConstants, memory: Memory) -> str:
+    if chain.copy:
+        return "memory"
+    unit = "PDP" if chain.pdp else "SDP" if chain.sdp else "CDP"
+    return "memory" if run.slowed > MEMORY_BOUND else unit
+
+
+def _convolution_bound(shape: ConvolutionShape, run: Run, constants: CycleConstants) -> str:
+    """Return what most of a convolution's time goes to."""
+    parts = {"fetch": run.first_mac - run.started, "weights": run.waited, "memory": run.slowed}
+    name = max(parts, key=lambda part: parts[part])
+    if parts[name] > run.mac_time:
+        return name
+    macs = mac_cycles(shape, constants)
+    if run.mac_time <= macs * FULL_USE:
+        return "MAC"
+    if run.pace <= taps(shape, constants):
+        return "weight loading"
+    return "PDP" if run.chain.pdp and run.pace > constants.sdp_atom + 1 else "SDP"

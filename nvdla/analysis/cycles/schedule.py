@@ -1,6 +1,7 @@
-"""When every operation runs: the firmware's scheduling rules with the model's cycles.
+"""Schedule of operations over time, with the cycles that programming them takes.
 
-The rules are those of the firmware (kmd/firmware/scheduler.c), as :mod:`nvdla.firmware.scheduler` states them: each
+The rules are those of the firmware (kmd/firmware/scheduler.c), as :mod:`nvdla.emulator.firmware.scheduler` states them:
+each
 engine's operations form a queue, up to two are programmed ahead in its register groups, one is enabled when all that it
 waits for has happened. The firmware is one thread: it answers the interrupts that have come, programs and enables, each
 register access taking its time. The units (:mod:`nvdla.analysis.cycles.hardware`) work on an engine's operations in the
@@ -12,15 +13,58 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from nvdla.analysis.cycles.constants import CycleConstants, Memory, Software
+from nvdla.analysis.cycles.constants import ChainShape, CycleConstants, Memory, Software
 from nvdla.analysis.cycles.hardware import Hardware, Run
-from nvdla.analysis.cycles.programming import ENABLE, INTERRUPT, Accesses, program_accesses, select_accesses
-from nvdla.analysis.cycles.shapes import ChainShape
 from nvdla.analysis.cycles.simulation import Process, SimulatedEvent
-from nvdla.descriptors.enums import ENGINE_NAMES
+from nvdla.loadable.descriptors.enums import ENGINE_NAMES
 from nvdla.program.operation import Key
+
+
+class Accesses(NamedTuple):
+    """Register writes and reads."""
+
+    writes: int
+    reads: int = 0
+
+
+# The interrupt's cause written back; the writes that select a group and enable it.
+INTERRUPT = Accesses(1)
+ENABLE = {
+    "bdma": Accesses(2),
+    "conv": Accesses(10),
+    "sdp": Accesses(4),
+    "pdp": Accesses(4),
+    "cdp": Accesses(4),
+    "rubik": Accesses(2),
+}
+# SDP: without a stage at work, for each stage, and its lookup table; PDP and CDP: with their read DMA or without, and
+# CDP's lookup table.
+SDP_WRITES, SDP_STAGE_WRITES, SDP_TABLE_WRITES = 28, 8, 334
+PDP_WRITES, PDP_READ_WRITES, CDP_WRITES, TABLE_WRITES = 31, 14, 21, 366
+STATUS_READS = 5  # in write-equivalents of a convolution's ten reads, which the bus answers faster than the others
+
+
+def select_accesses(engine: str) -> Accesses:
+    """With both groups free the firmware asks the hardware which comes next; read DMAs are asked, too."""
+    return Accesses(0, 1 if engine == "conv" else 2 if engine in ("sdp", "pdp", "cdp") else 1)
+
+
+def program_accesses(node: Any) -> Accesses:
+    """To program a register group for an operation."""
+    if node.engine == "conv":
+        return Accesses(71, STATUS_READS)
+    if node.engine == "sdp":
+        stages = sum(bool(getattr(getattr(node.op, f"{name}_op", None), "enable", 0)) for name in ("x1", "x2", "y"))
+        table = SDP_TABLE_WRITES if getattr(node.op, "lut_index", -1) >= 0 else 0
+        return Accesses(3 + SDP_WRITES + SDP_STAGE_WRITES * stages + table)
+    if node.engine == "pdp":
+        return Accesses(PDP_WRITES if node.takes_on_the_fly else PDP_WRITES + PDP_READ_WRITES)
+    if node.engine == "cdp":
+        return Accesses(CDP_WRITES + TABLE_WRITES)
+    return Accesses(10)
+
 
 GROUPS = (0, 1)
 
@@ -70,7 +114,7 @@ class ScheduledStep:
 @dataclass(frozen=True)
 class Schedule:
     """``spans`` by operation; ``order``: operations as they begin, those that never do last; ``cycles``: the end of the
-    last; ``stuck``: operations that wait for ever,
+    last that ends; ``stuck``: operations that wait indefinitely,
     or that the firmware would do again and again."""
 
     spans: dict[Key, Span]
@@ -81,8 +125,13 @@ class Schedule:
 
     @property
     def complete(self) -> bool:
-        """Whether every operation comes to its end."""
+        """Check whether every operation comes to its end."""
         return not self.stuck
+
+    @property
+    def total(self) -> int | None:
+        """Cycles of a run; None: a deadlock, the run never ends."""
+        return self.cycles if self.complete else None
 
 
 def schedule(works: list[ChainWork], memory: Memory, software: Software | None = None) -> Schedule:
@@ -124,7 +173,8 @@ def _by_task(works: list[ChainWork]) -> list[list[ChainWork]]:
 @dataclass
 class _Engine:
     """The two register groups of an engine and its queue. ``running``: enabled or programmed, in the order in which the
-    hardware goes; ``begun``: how many of them the hardware has begun; ``events``: what interrupts reported, by group.
+    hardware goes, ``places`` in it by key; ``begun``: how many of them the hardware has begun; ``events``: what
+    interrupts reported, by group.
     """
 
     queue: list[Any]
@@ -132,6 +182,7 @@ class _Engine:
     groups: list[Any] = field(default_factory=lambda: [None, None])
     running: list[Any] = field(default_factory=list)
     begun: int = 0
+    places: dict[Key, int] = field(default_factory=dict)
     last_group: int = 1
     events: tuple[set[str], set[str]] = field(default_factory=lambda: (set(), set()))
 
@@ -195,7 +246,8 @@ class _TaskRun:
         return self.simulation.now + self.software.register_cycles(accesses)
 
     def _process_events(self) -> Process:
-        """What the interrupts reported when they were read: by engine, the other group's first, completion last."""
+        """Return what the interrupts reported when they were read: by engine, the other group's first, completion
+        last."""
         for name in ENGINE_NAMES:
             engine = self.engines[name]
             first = 1 - engine.last_group
@@ -225,6 +277,7 @@ class _TaskRun:
             yield self._spend(select_accesses(name))
         engine.next += 1
         engine.groups[group] = node
+        engine.places[node.key] = len(engine.running)
         engine.running.append(node)
         span = self.spans[node.key]
         span.group, span.programmed = group, self.now
@@ -277,7 +330,7 @@ class _TaskRun:
         engine.groups[span.group] = None
         engine.last_group = span.group
         yield from self._announce(node, "OP_COMPLETED")
-        for _ in GROUPS:  # the one that waited for the lookup tables, and the one behind it
+        for _ in GROUPS:  # the one that waited for the lookup tables, and the one after it
             yield from self._submit(node.engine)
 
     def _note(self, what: str, node: Any, group: int) -> None:
@@ -338,9 +391,9 @@ class _TaskRun:
 
     def _earlier(self, node: Any) -> list[Span]:
         """The operation before it in its engine."""
-        running = self.engines[node.engine].running
-        place = running.index(node)
-        return [self.spans[each.key] for each in running[max(place - 1, 0) : place]]
+        engine = self.engines[node.engine]
+        place = engine.places[node.key]
+        return [self.spans[each.key] for each in engine.running[max(place - 1, 0) : place]]
 
     def _fetched(self, node: Any, event: str) -> None:
         span = self.spans[node.key]
@@ -374,7 +427,7 @@ def _comes_before(target: tuple[str, int], place: tuple[str, int]) -> bool:
 
 
 def _is_whole(chain: list[Any]) -> bool:
-    """Whether somebody gives what the first takes on the fly, and takes what the last gives."""
+    """Check whether something gives what the first takes on the fly, and takes what the last gives."""
     return not (chain[0].takes_on_the_fly or chain[-1].gives_on_the_fly)
 
 

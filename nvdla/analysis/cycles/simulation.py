@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 Process = Generator["float | SimulatedEvent | Activity", None, None]
 ROUNDS = 12  # of halving the range of a common port's share for writes
-SMALLEST = 1e-3  # cycles: what is left of an activity and less than this is nothing
+SMALLEST = 1e-3  # cycles: a smaller rest of an activity is nothing
 
 
 class SimulatedEvent:
@@ -28,7 +29,8 @@ class SimulatedEvent:
 
 @dataclass(eq=False, slots=True)
 class Activity:
-    """Work that takes ``duration`` cycles at full speed, and then moves ``read`` and ``write`` bytes a cycle; it slows
+    """Work that takes ``duration`` cycles at full speed, and then moves ``read`` and ``write`` bytes per cycle; it
+    slows
     down where the port gives it less. ``weight``: of its reads against those of others. ``left``: the part to do."""
 
     duration: float
@@ -40,59 +42,119 @@ class Activity:
     process: Process | None = field(default=None, repr=False)
 
 
-class Port:
-    """The memory's bandwidth: ``rate`` bytes a cycle for reads and for writes, or for both together (``shared``).
+class Flight:
+    """Bytes requested and not yet returned: at most ``limit``, each for ``trip`` cycles.
 
-    Who wants more than there is gets a share by weight; what one leaves goes to the others. Shared: reads and writes
-    take turns, so each of both gets half, or what the other leaves.
+    ``rates`` is a list of (cycle, bytes per cycle requested from that cycle on), from ``trip`` cycles ago to now.
     """
 
-    def __init__(self, rate: float, shared: bool) -> None:
-        self.rate, self.shared = rate, shared
+    def __init__(self, limit: float, trip: float) -> None:
+        self.limit, self.trip = limit, trip
+        self.bytes = 0.0
+        self.rates: deque[tuple[float, float]] = deque()
+
+    def progress(self, since: float, now: float) -> None:
+        """Count what was requested since the last change, and what returned."""
+        while self.rates:
+            until = min(self.rates[1][0] + self.trip, now) if len(self.rates) > 1 else now
+            begin = max(since, min(self.rates[0][0] + self.trip, until))
+            self.bytes += self.rates[-1][1] * (until - since) - self.rates[0][1] * (until - begin)
+            since = until
+            if until >= now:
+                break
+            self.rates.popleft()
+        while len(self.rates) > 1 and self.rates[1][0] <= now - self.trip + SMALLEST:
+            self.rates.popleft()
+
+    def request(self, now: float, rate: float) -> None:
+        """Set the rate of requests from now on."""
+        if self.rates and self.rates[-1][0] >= now:
+            self.rates.pop()
+        if not self.rates or self.rates[-1][1] != rate:
+            self.rates.append((now, rate))
+
+    def returning(self, now: float) -> float:
+        """Bytes per cycle that return now."""
+        if not self.rates or self.rates[0][0] > now - self.trip + SMALLEST:
+            return 0.0
+        return self.rates[0][1]
+
+    def allowed(self, now: float) -> float:
+        """Bytes per cycle that can be requested now."""
+        return math.inf if self.bytes < self.limit - SMALLEST else self.returning(now)
+
+    def change(self, now: float) -> float:
+        """Cycles until another rate returns or the limit is reached."""
+        later = (begin for begin, _ in self.rates if begin > now - self.trip + SMALLEST)
+        cycles = next(later, math.inf) + self.trip - now
+        growth = (self.rates[-1][1] if self.rates else 0.0) - self.returning(now)
+        if growth > 0 and self.bytes < self.limit - SMALLEST:
+            cycles = min(cycles, (self.limit - self.bytes) / growth)
+        return max(cycles, SMALLEST)
+
+
+class Port:
+    """The memory's bandwidth: ``rate`` bytes per cycle for reads and for writes, or for both together (``shared``).
+
+    Who wants more than there is gets a share by weight; what one leaves goes to the others. Shared: reads and writes
+    take turns, so each of both gets half, or what the other leaves. ``flight``: the limit of outstanding reads (None:
+    the port never reaches it).
+    """
+
+    def __init__(self, rate: float, shared: bool, flight: Flight | None = None) -> None:
+        self.rate, self.shared, self.flight = rate, shared, flight
         self.active: list[Activity] = []
         self.since = 0.0
 
     def progress(self, now: float, planned: float = 0.0) -> None:
-        """Count what was done since the last change. ``planned``: cycles that have passed where ``now`` is too large a
+        """Count the finished part since the last change. ``planned``: cycles that have passed where ``now`` is too
+        large a
         number for them to change it (after a convolution of centuries)."""
         past = now - self.since or planned
+        if self.flight:
+            self.flight.progress(self.since, now)
         self.since = now
         if past > 0:
             for each in self.active:
                 each.left -= each.speed * past / each.duration
 
     def plan(self) -> float | None:
-        """Set the speeds; the cycles until the next activity ends, or None where there is none."""
+        """Set the speeds; the cycles until they change or the next activity ends, or None where there is none."""
+        flight = self.flight
+        if self.active:
+            self._share(min(flight.allowed(self.since), self.rate) if flight else self.rate)
+        if flight:
+            flight.request(self.since, sum(each.read * each.speed for each in self.active))
         if not self.active:
             return None
-        self._share()
-        return max(min(each.left * each.duration / each.speed for each in self.active), 0.0)
+        cycles = min(each.left * each.duration / each.speed if each.speed else math.inf for each in self.active)
+        return max(min(cycles, flight.change(self.since)) if flight else cycles, 0.0)
 
-    def _share(self) -> None:
-        """Set the speeds. Shared: half of the rate for writes, less where they need less or wait for reads, more where
-        reads do not use theirs."""
+    def _share(self, most: float) -> None:
+        """Set the speeds, with ``most`` bytes per cycle of reads. Shared: half of the rate for writes, less where they
+        need less or wait for reads, more where reads do not use theirs."""
         reads = sum(each.read for each in self.active)
         writes = sum(each.write for each in self.active)
-        if (reads + writes if self.shared else max(reads, writes)) <= self.rate:
+        if (reads + writes if self.shared else max(reads, writes)) <= self.rate and reads <= most:
             for each in self.active:
                 each.speed = 1.0
             return
         if not self.shared:
-            self._grant(self.rate, self.rate)
+            self._grant(most, self.rate)
             return
         if not any(each.read and each.write for each in self.active):
             half = self.rate / 2
-            self._grant(max(half, self.rate - writes), max(half, self.rate - reads))
+            self._grant(min(max(half, self.rate - writes), most), max(half, self.rate - min(reads, most)))
             return
         low, high = 0.0, self.rate
         for _ in range(ROUNDS):
             granted = (low + high) / 2
-            reads_wait, writes_wait = self._grant(self.rate - granted, granted)
+            reads_wait, writes_wait = self._grant(min(self.rate - granted, most), granted)
             enough = not writes_wait if granted <= self.rate / 2 else reads_wait
             low, high = (low, granted) if enough else (granted, high)
 
     def _grant(self, read_rate: float, write_rate: float) -> tuple[bool, bool]:
-        """The speeds with so many bytes a cycle for reads and for writes; whether any waits for the one or the other.
+        """The speeds with so many bytes per cycle for reads and for writes; whether any waits for the one or the other.
 
         What an activity's reads hold back its writes leave to others, and the other way round.
         """
@@ -183,7 +245,7 @@ class Simulation:
         self._replan()
 
     def _replan(self) -> None:
-        """When the port's next activity ends; earlier plans are void."""
+        """Return when the port's next activity ends; earlier plans are void."""
         self._plan += 1
         cycles = self.port.plan()
         if cycles is not None:

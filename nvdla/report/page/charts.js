@@ -335,6 +335,6 @@
     return view.el("ol", { class: "bars" }, ops.map((op) => view.el("li", {},
       view.el("button", { type: "button", class: "link", onclick: () => view.choose(side.number, "op", op.id), "data-op": op.id }, view.title(op)),
       view.el("span", { class: "bar" }, view.el("span", { class: op.engine, style: `width:${(100 * op.cycles) / top}%` })),
-      view.el("span", { class: "soft" }, `${view.count(op.cycles)}  ${view.percent(op.cycles / Math.max(side.cycles, 1))}  ${op.bound || ""}`))));
+      view.el("span", { class: "soft" }, `${view.count(op.cycles)}  ${view.percent(view.shareOf(side, op.cycles))}  ${op.bound || ""}`))));
   };
 }

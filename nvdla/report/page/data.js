@@ -67,6 +67,8 @@
   view.shape = (shape) => (shape ? shape.join("x") : "");
   const grouped = new Intl.NumberFormat("en-US"); // made once: toLocaleString makes one for every number
   view.count = (number) => (number === null || number === undefined ? "" : grouped.format(number));
+  // Share of a run; null where the run never ends.
+  view.shareOf = (side, cycles) => (side.total && cycles ? cycles / side.total : null);
   view.percent = (share, digits = 1) => (share === null || share === undefined ? "" : (100 * share).toFixed(digits) + "%");
   view.hex = (number) => "0x" + number.toString(16);
   view.real = function (number) {

@@ -107,7 +107,7 @@
       ["Input to output", op.output ? `${view.shape(op.input)} to ${view.shape(op.output)}` : null],
       ["Precision", op.precision],
       ["Cycles", cycles],
-      ["Of the whole", op.cycles ? view.percent(op.cycles / Math.max(side.cycles, 1)) : null],
+      ["Of the whole", op.leads && op.cycles ? view.percent(view.shareOf(side, op.cycles)) : null],
       ["Bound by", op.bound],
       ["MACs", op.macs ? view.count(op.macs) : null],
       ["MAC array used", op.use ? view.percent(op.use) : null],
@@ -218,7 +218,7 @@
     const ops = side.operations.filter((op) => op.block === name), cycles = view.cyclesOf(side, ops.map((op) => op.id));
     const graph = view.graphs[side.number];
     return [
-      heading(side, null, name, `${ops.length} operations, ${view.count(cycles)} cycles, ${view.percent(cycles / Math.max(side.cycles, 1))}`),
+      heading(side, null, name, [`${ops.length} operations`, `${view.count(cycles)} cycles`, view.percent(view.shareOf(side, cycles))].filter(Boolean).join(", ")),
       view.el("div", { class: "row" }, view.el("button", { type: "button", onclick: () => graph.toggle(name) }, graph.closed.has(name) ? "Open it" : "Close it")),
       view.el("ul", { class: "plain" }, ops.map((op) => view.el("li", {}, view.link(side, "op", op.id)))),
     ];

@@ -92,7 +92,6 @@
   }
 
   view.operations = function (side) {
-    const total = Math.max(side.cycles, 1);
     const columns = [
       ["Operation", (op) => op.label],
       ["Engine", (op) => op.engine, (op) => badge(op.engine)],
@@ -102,7 +101,7 @@
       ["Type", (op) => op.precision],
       ["MACs", (op) => op.macs || null],
       ["Cycles", (op) => (op.leads ? op.cycles : null)],
-      ["Share", (op) => (op.leads && op.cycles ? op.cycles / total : null), (op) => (op.leads ? view.percent(op.cycles ? op.cycles / total : null) : "")],
+      ["Share", (op) => (op.leads ? view.shareOf(side, op.cycles) : null), (op) => (op.leads ? view.percent(view.shareOf(side, op.cycles)) : "")],
       ["Bound by", (op) => (op.leads ? op.bound : `with ${side.operations[side.chains[side.chainOf[op.id]][0]].label}`)],
       ["MAC use", (op) => op.use, (op) => view.percent(op.use)],
       ["Read", (op) => op.read],
@@ -166,7 +165,7 @@
       ["Most apart", (row) => row.max ?? null, (row) => view.real(row.max)],
     ].slice(0, ran ? 8 : 5);
     const table = view.table(rows, columns, { caption: "Both sides", id: "compare" });
-    const totals = [["cycles", (side) => side.cycles], ["operations", (side) => side.operations.length], ["findings", (side) => side.findings.length]];
+    const totals = [["cycles", (side) => side.total], ["operations", (side) => side.operations.length], ["findings", (side) => side.findings.length]];
     const sums = view.el("table", { class: "ranks" }, view.el("tbody", {}, view.el("tr", {}, view.el("td", {}), view.el("th", {}, `A: ${left.title}`), view.el("th", {}, `B: ${right.title}`)), totals.map(([name, of]) => view.el("tr", {}, view.el("th", { scope: "row" }, name), view.el("td", { class: "number" }, view.count(of(left))), view.el("td", { class: "number" }, view.count(of(right)))))));
     const unmatched = `${left.operations.length - rows.length} operations of A and ${right.operations.length - rows.length} of B have no counterpart.`;
     return [sums, left.operations.length + right.operations.length > 2 * rows.length ? view.el("p", { class: "soft" }, unmatched) : null, scroll(table, "Both sides")].filter(Boolean);

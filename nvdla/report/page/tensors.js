@@ -26,12 +26,23 @@
 
   const SIZES = { int8: 1, uint8: 1, int16: 2, float16: 2 };
   function elements(row) {
-    if (row.all) return row.all;
+    if (row.all) return real(row, row.all);
     const count = row.shown.reduce((product, each) => product * each, 1);
-    return decoded(view.elements.subarray(row.offset, row.offset + count * SIZES[row.dtype]), row.dtype);
+    return real(row, decoded(view.elements.subarray(row.offset, row.offset + count * SIZES[row.dtype]), row.dtype));
   }
 
-  view.amount = (row, value) => (row.scale ? view.real((value - (row.zero || 0)) * row.scale) : view.real(value));
+  // Elements with units per channel as real numbers, as range and histogram of such a row are; others as they are.
+  function real(row, data) {
+    if (!row.factors) return data;
+    const plane = row.shown[1] * row.shown[2], zeros = [row.zero || 0].flat();
+    return Float32Array.from(data, (value, at) => {
+      const channel = Math.floor(at / plane);
+      return (value - zeros[zeros.length > 1 ? channel : 0]) * row.scale * row.factors[channel];
+    });
+  }
+  function unitOf(row) { return row.factors ? null : row.scale; }
+
+  view.amount = (row, value) => (unitOf(row) ? view.real((value - (row.zero || 0)) * row.scale) : view.real(value));
 
   view.tensor = function (side, id, title) {
     const row = side.tensors[id], made = view.el("div", { class: "tensor" });
@@ -73,7 +84,7 @@
     if (row.saturated) words.push(`${view.percent(row.saturated, 2)} at the type's ends`);
     if (row.dead && row.shape[0] > 1) words.push(`${row.dead} of ${row.shape[0]} channels always zero`);
     if (row.special) words.push(`${row.special} NaN or infinite`);
-    words.push(row.scale ? `one unit is ${view.real(row.scale)}${row.zero ? `, 0 is ${row.zero}` : ""}` : row.dtype.startsWith("int") ? "steps (no scale is known)" : "");
+    words.push(row.factors ? "units per channel" : row.scale ? `one unit is ${view.real(row.scale)}${row.zero ? `, 0 is ${row.zero}` : ""}` : row.dtype.startsWith("int") ? "steps (no scale is known)" : "");
     return words.filter(Boolean).join(", ");
   }
 
@@ -99,7 +110,7 @@
 
   // Round numbers below a histogram, real ones where the scale is known: places and texts.
   function marks(row, low, high, wide) {
-    const unit = row.scale || 1;
+    const unit = unitOf(row) || 1;
     if (!(high > low)) return [[0, view.amount(row, low)]];
     return view.ticks(low * unit, high * unit, 5).map((tick) => [((tick / unit - low) / (high - low)) * wide, view.real(tick)]);
   }
@@ -125,7 +136,7 @@
     return view.el("div", { class: "maps" }, canvas, said);
   }
 
-  function told(row, value) { return row.scale ? `${view.real((value - (row.zero || 0)) * row.scale)} (${value})` : view.real(value); }
+  function told(row, value) { return unitOf(row) ? `${view.real((value - (row.zero || 0)) * row.scale)} (${value})` : view.real(value); }
 
   const SHEET = 1 << 24; // pixels of a picture of all channels; of larger tensors one channel is shown at a time
 

@@ -7,20 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.measured import predicted
 
-from nvdla.analysis.cycles.constants import Memory, constants
-from nvdla.analysis.cycles.hardware import bandwidth
-from nvdla.analysis.cycles.model import chain_time
-from nvdla.analysis.cycles.shapes import (
+from nvdla.analysis.cycles.constants import (
     CdpShape,
     ChainShape,
     ConvolutionShape,
+    Memory,
     PdpShape,
     SdpShape,
+    constants,
     mac_cycles,
     windows_behind,
 )
+from nvdla.analysis.cycles.hardware import bandwidth, chain_time
+from nvdla.emulator.hardware.configuration import configuration, configurations
 from nvdla.errors import ConfigError
-from nvdla.hardware.configuration import configuration, configurations
 
 # Errors as they are stated for the model: mean and worst, in percent, of each unit.
 STATED = {
@@ -175,3 +175,19 @@ def test_the_constants_of_the_measured_configurations():
 def test_a_memory_that_cannot_be_is_refused(bad):
     with pytest.raises(ConfigError, match="must be"):
         Memory(**bad)
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "channels", "cycles"),
+    [
+        (10, 10, 24, 2700),
+        (18, 23, 1, 3628),
+        (30, 39, 11, 19232),
+        (9, 14, 15, 2302),
+    ],
+)
+def test_a_table_in_the_cdp_needs_no_sums(width, height, channels, cycles):
+    """On the RTL of nv_small at latency 100: one cycle after each full block of a surface, none to flush sums."""
+    values = constants(configuration("nv_small"))
+    shape = CdpShape(width, height, -(-channels // values.atom), sums=False)
+    assert chain_time(ChainShape(cdp=shape), values, Memory(100)).total == pytest.approx(cycles, rel=0.01)

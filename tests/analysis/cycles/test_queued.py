@@ -6,7 +6,7 @@ from support.queued import CYCLES, predict, runs
 # Means of absolute errors of totals, and the worst, in percent: the bars. No class may be above CLASS.
 BARS = {"nv_small": 1.0, "nv_large": 1.5}
 CLASS, WORST = 3.0, 8.0
-# What is stated (docs/cycles.md): the model is not allowed to become worse than it is.
+# What is stated (benchmarks/RESULTS.md): the model is not allowed to become worse than it is.
 STATED = {"nv_small": (0.1, 3.2), "nv_large": (0.3, 6.3)}
 
 

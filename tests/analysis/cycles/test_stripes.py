@@ -5,10 +5,9 @@ import json
 import pytest
 from support.queued import CYCLES
 
-from nvdla.analysis.cycles.constants import constants
-from nvdla.analysis.cycles.shapes import ConvolutionShape, stripes
-from nvdla.analysis.cycles.stripes import Delivery, group_time
-from nvdla.hardware.configuration import configuration
+from nvdla.analysis.cycles.constants import ConvolutionShape, constants, stripes
+from nvdla.analysis.cycles.hardware import Delivery, group_time
+from nvdla.emulator.hardware.configuration import configuration
 
 PACE = {"nv_small": 9, "nv_large": 3}  # an atom of results, X stages only
 
@@ -71,3 +70,18 @@ def test_lines_of_an_image_go_one_by_one():
         for length in [16, 8] * 24:
             clock = slow.send(clock + (taps - 1) * length, length) + length
         assert total == clock
+
+
+@pytest.mark.parametrize(
+    ("config", "width", "pieces"),
+    [
+        ("nv_small", 16, [(16, 1)]),
+        ("nv_small", 17, [(16, 1), (1, 1)]),
+        ("nv_small", 31, [(16, 1), (15, 1)]),
+        ("nv_large", 66, [(64, 1), (2, 1)]),
+        ("nv_large", 130, [(64, 2), (2, 1)]),
+    ],
+)
+def test_the_rest_of_a_line_of_an_image_is_a_stripe_of_its_own(config, width, pieces):
+    shape = ConvolutionShape(width, 12, 16, 1, 3, 12, 1, 1, 1, 1, by_line=True)
+    assert stripes(shape, constants(configuration(config))) == pieces

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import nvdla
-from nvdla.analysis.cycles.trace import trace_document
-from nvdla.analysis.memorymap.memory_map import MemoryMap
+from nvdla.analysis.cycles.document import trace_document
+from nvdla.analysis.memory import MemoryMap
 from nvdla.analysis.study import Study
 
 SAMPLES = sorted((Path(__file__).resolve().parents[3] / "samples").glob("*.loadable"))

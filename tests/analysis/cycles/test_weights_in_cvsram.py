@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nvdla.analysis.cycles.constants import Memory
-from nvdla.analysis.cycles.queue import convolution, queue_cycles
-from nvdla.hardware.configuration import configuration
+from nvdla.analysis.cycles.estimate import convolution, queue_cycles
+from nvdla.emulator.hardware.configuration import configuration
 
 
 def test_weights_in_cvsram_leave_the_memory_to_others():

@@ -9,17 +9,15 @@ from xml.etree import ElementTree
 import pytest
 
 import nvdla
-from nvdla.analysis.cycles.document import cycles_document
-from nvdla.analysis.cycles.trace import trace_document
-from nvdla.analysis.graph import dot
-from nvdla.analysis.graph.document import graph_document
-from nvdla.analysis.graph.dot import dot_program, dot_svg, dot_text, quote
-from nvdla.analysis.graph.layered import layered_svg
-from nvdla.analysis.memorymap.memory_map import MemoryMap
+from nvdla.analysis import graph
+from nvdla.analysis.cycles.document import cycles_document, trace_document
+from nvdla.analysis.graph import dot_program, dot_svg, dot_text, graph_document, layered_svg
+from nvdla.analysis.memory import MemoryMap
 from nvdla.analysis.study import Study
-from nvdla.descriptors.enums import MemType
 from nvdla.errors import FormatError, NvdlaError
+from nvdla.loadable.descriptors.enums import MemType
 from nvdla.program.values import _Ledger
+from nvdla.util.escaping import dot_string
 
 SAMPLES = sorted((Path(__file__).resolve().parents[3] / "samples").glob("*.loadable"))
 CORPUS = Path(__file__).resolve().parents[4] / "shared" / "corpus" / "loadables"
@@ -94,7 +92,7 @@ def test_drawings_name_every_operation_and_tensor(lenet):
 @pytest.mark.parametrize("text", [NASTY, "\\", '"', "\\N", "\ud800"])
 def test_a_quoted_text_is_one_string_of_dot(text):
     """Between the quotes stand only escaped quotes and backslashes, and no line end."""
-    inner = quote(text)[1:-1]
+    inner = dot_string(text)[1:-1]
     at = 0
     while at < len(inner):
         assert inner[at] not in '"\n\r\x00'
@@ -153,7 +151,7 @@ def test_a_graph_is_drawn_where_graphviz_fails(why, nvdla_command, tmp_path, mon
     program = tmp_path / "dot"
     program.write_text("#!/bin/sh\necho 'Error: trouble in init_rank' >&2\nexit 1\n")
     program.chmod(0o755)
-    monkeypatch.setattr(dot.shutil, "which", lambda name: None if why == "missing" else str(program))
+    monkeypatch.setattr(graph.shutil, "which", lambda name: None if why == "missing" else str(program))
     out = tmp_path / "net.svg"
     code, _, error = nvdla_command("graph", SAMPLES[0], "-o", out)
     assert code == 0
@@ -162,7 +160,7 @@ def test_a_graph_is_drawn_where_graphviz_fails(why, nvdla_command, tmp_path, mon
 
 
 def test_without_graphviz_the_message_says_what_to_do(lenet, monkeypatch):
-    monkeypatch.setattr(dot.shutil, "which", lambda name: None)
+    monkeypatch.setattr(graph.shutil, "which", lambda name: None)
     with pytest.raises(FormatError, match="apt-get install graphviz"):
         dot_svg(dot_text(lenet))
 

@@ -12,7 +12,7 @@ from nvdla.program.naming import names_for
 
 onnx = pytest.importorskip("onnx", reason="the extra nvdla[onnx] is not installed")
 
-from nvdla.analysis.graph.onnx_graph import onnx_model  # noqa: E402
+from nvdla.analysis.graph import onnx_model  # noqa: E402
 
 SAMPLES = sorted((Path(__file__).resolve().parents[3] / "samples").glob("*.loadable"))
 CORPUS = Path(__file__).resolve().parents[4] / "shared" / "corpus" / "loadables"

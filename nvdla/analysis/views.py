@@ -1,0 +1,373 @@
+"""Contents of a loadable as plain data: one function per view, each returns rows with stable keys."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from nvdla.errors import shape_text
+from nvdla.loadable import Blob, Loadable, MemoryEntry, TensorDesc
+from nvdla.loadable.descriptors import DlaTask, EmuOperation, EmuTask, fields, member
+from nvdla.loadable.descriptors.enums import MemType, OpType
+from nvdla.loadable.enums import DataType, MemoryDomain, MemoryFlags
+from nvdla.program.accesses import Shape
+from nvdla.program.operation import Dependency, Operation
+from nvdla.program.program import Program
+from nvdla.program.program import Tasks as ProgramTasks
+from nvdla.util.arguments import by_annotations
+
+__all__ = [
+    "annotated_rows",
+    "blob_rows",
+    "graph_rows",
+    "hexdump_lines",
+    "memory_rows",
+    "operation_rows",
+    "overview",
+    "relocation_rows",
+    "task_rows",
+    "tensor_rows",
+]
+
+Row = dict[str, Any]
+
+
+@by_annotations
+def overview(program: Program) -> Row:
+    """The questions everyone asks first."""
+    loadable = program.loadable
+    by_domain = Counter[str]()
+    for memory in loadable.memories:
+        by_domain[memory.domain.name] += memory.size
+    return {
+        "file": loadable.name,
+        "version": str(loadable.version),
+        "identifier": loadable.identifier or None,
+        "configuration": program.config.name,
+        "configuration_reason": program.config_reason,
+        "abi": program.abi.name,
+        "abi_reason": program.abi_reason,
+        "inputs": [describe_tensor(loadable, memory) for memory in loadable.inputs],
+        "outputs": [describe_tensor(loadable, memory) for memory in loadable.outputs],
+        "tasks": [f"{task.id} {task.interface.name}" for task in loadable.tasks],
+        "operations": dict(operation_counts(program.tasks)),
+        "dram_bytes": by_domain[MemoryDomain.SYSTEM.name],
+        "cvsram_bytes": by_domain[MemoryDomain.SRAM.name],
+        "blobs": len(loadable.blobs),
+        "blob_bytes": sum(blob.length for blob in loadable.blobs),
+    }
+
+
+def operation_counts(tasks: ProgramTasks) -> Counter[str]:
+    """Operations by type over all tasks; CPU operations by their own names."""
+    return Counter(operation.op_type.name for task in tasks.values() for operation in task.operations())
+
+
+def describe_tensor(loadable: Loadable, memory: MemoryEntry) -> str:
+    """One line about a bound tensor: name, NCHW, element type, layout."""
+    tensor = loadable.tensor(memory.tensor_desc_id)
+    shape = shape_text((tensor.n, tensor.c, tensor.h, tensor.w))
+    return f"{tensor.name}: {shape} {_element(tensor)}, {tensor.pixel_format.name}, {tensor.size:,} bytes"
+
+
+def _element(tensor: TensorDesc) -> str:
+    """ "int8", "int16" or "fp16" of a bound tensor."""
+    return "fp16" if tensor.data_type == DataType.HALF else tensor.data_type.name.lower()
+
+
+@by_annotations
+def task_rows(loadable: Loadable, tasks: ProgramTasks) -> list[Row]:
+    """Every task with its place in the submit order."""
+    served = {task: entry.id for entry in loadable.submit_order for task in entry.task_ids}
+    return [
+        {
+            "task": task.id,
+            "interface": task.interface.name,
+            "submit_entry": served.get(task.id),
+            "instance": task.instance,
+            "addresses": len(task.address_list),
+            "operations": len(tasks[task.id]),
+            "luts": _luts(tasks[task.id]),
+            "pre_actions": list(task.pre_actions),
+            "post_actions": list(task.post_actions),
+        }
+        for task in loadable.tasks
+    ]
+
+
+def _luts(task: DlaTask | EmuTask) -> int | None:
+    return len(task.luts) if isinstance(task, DlaTask) else None
+
+
+@by_annotations
+def memory_rows(loadable: Loadable) -> list[Row]:
+    """Every memory with its contents and what is bound to it."""
+    windows: dict[int, list[int]] = {}
+    for entry in loadable.addresses:
+        windows.setdefault(entry.mem_id, []).append(entry.id)
+    return [
+        {
+            "memory": memory.id,
+            "domain": memory.domain.name,
+            "flags": flag_names(memory.flags),
+            "size": memory.size,
+            "alignment": memory.alignment,
+            "contents": [f"{name}@{offset}" for name, offset in zip(memory.contents, memory.offsets, strict=False)],
+            "bound_as": _bound_as(loadable, memory),
+            "addresses": windows.get(memory.id, []),
+        }
+        for memory in loadable.memories
+    ]
+
+
+def flag_names(flags: MemoryFlags) -> str:
+    """ "ALLOC SET"; bits without a name are shown as a number."""
+    named = [flag.name for flag in MemoryFlags if flag and flags & flag and flag.name]
+    rest = int(flags) & ~sum(int(flag) for flag in MemoryFlags)
+    return " ".join([*named, *([f"0x{rest:x}"] if rest else [])]) or "NONE"
+
+
+def _bound_as(loadable: Loadable, memory: MemoryEntry) -> str | None:
+    if not (memory.is_input or memory.is_output):
+        return None
+    kind = "input" if memory.is_input else "output"
+    return f"{kind} {memory.bind_id} {loadable.tensor(memory.tensor_desc_id).name}"
+
+
+@by_annotations
+def blob_rows(loadable: Loadable) -> list[Row]:
+    """Every blob with the memories that it fills."""
+    users: dict[str, list[int]] = {}
+    for memory in loadable.memories:
+        for name in memory.contents:
+            users.setdefault(name, []).append(memory.id)
+    return [
+        {
+            "blob": blob.name,
+            "size": blob.length,
+            "interface": blob.interface.name,
+            "sub_interface": blob.sub_interface.name,
+            "version": str(blob.version) if blob.version is not None else None,
+            "memories": users.get(blob.name, []),
+        }
+        for blob in loadable.blobs
+    ]
+
+
+@by_annotations
+def tensor_rows(loadable: Loadable) -> list[Row]:
+    """Every tensor that an application can bind."""
+    return [_tensor_row(tensor) for tensor in loadable.tensors]
+
+
+def _tensor_row(tensor: TensorDesc) -> Row:
+    return {
+        "tensor": tensor.id,
+        "name": tensor.name,
+        "n": tensor.n,
+        "c": tensor.c,
+        "h": tensor.h,
+        "w": tensor.w,
+        "data_type": tensor.data_type.name,
+        "data_format": tensor.data_format.name,
+        "category": tensor.data_category.name,
+        "pixel_format": tensor.pixel_format.name,
+        "memory": tensor.mem_id,
+        "offset": tensor.offset,
+        "size": tensor.size,
+        "element_stride": tensor.element_stride,
+        "line_stride": tensor.line_stride,
+        "surface_stride": tensor.surface_stride,
+    }
+
+
+@by_annotations
+def relocation_rows(loadable: Loadable) -> list[Row]:
+    """Every place where a stride of a bound tensor is written."""
+    return [
+        {
+            "memory": reloc.write_id,
+            "offset": reloc.offset,
+            "interface": reloc.interface.name,
+            "sub_interface": reloc.sub_interface.name,
+            "stride": reloc.reloc_type.name,
+            "address": reloc.address_id,
+        }
+        for reloc in loadable.relocs
+    ]
+
+
+@by_annotations
+def operation_rows(program: Program) -> list[Row]:
+    """Every operation of every task (its first region of interest), in list order."""
+    return [_row(operation) for operation in _operations(program)]
+
+
+def _operations(program: Program) -> list[Operation]:
+    places = {task: place for place, task in enumerate(program.tasks)}
+    return sorted((each for each in program.operations if each.roi == 0), key=lambda each: places[each.task])
+
+
+def _row(operation: Operation) -> Row:
+    decoded = operation.descriptors
+    if isinstance(decoded, EmuOperation):
+        title, what = decoded.op_type.name, decoded.op_type.name.lower()
+        places = [f"address {each.address_index}" for each in (decoded.src, decoded.dst)]
+    else:
+        title, what = decoded.op_type.name, operation.what
+        places = [] if operation.type == OpType.BDMA else [place_of(cube) for cube in _ends(operation)]
+    return {
+        "task": operation.task,
+        "operation": operation.index,
+        "type": title,
+        "precision": operation.precision,
+        "input": _shape(operation.input),
+        "output": _shape(operation.output),
+        "source": places[0] if places else None,
+        "destination": places[1] if places else None,
+        "what": what,
+        "waits_for": operation.waits_for,
+        "consumers": [f"{each.type.name} {each.target[2]} on {_event(each)}" for each in operation.dependencies],
+    }
+
+
+def _ends(operation: Operation) -> tuple[Any, Any]:
+    return operation.surface.src_data, operation.surface.dst_data
+
+
+def _shape(shape: Shape | None) -> str | None:
+    """ "6x24x24": channels, height, width of a data cube."""
+    return None if shape is None else shape_text(shape)
+
+
+def place_of(cube: Any) -> str:
+    """Return where a data cube is: on the fly, or memory and address index."""
+    if cube.type == MemType.HW:
+        return "on the fly"
+    if cube.address == -1:
+        return "none"
+    offset = f"+{cube.offset}" if cube.offset else ""
+    memory = "CVSRAM " if cube.type == MemType.CV else ""
+    return f"{memory}address {cube.address}{offset}"
+
+
+def _event(dependency: Dependency) -> str:
+    return f"{dependency.event} (fused parent)" if dependency.on_the_fly else dependency.event
+
+
+@by_annotations
+def graph_rows(program: Program) -> list[Row]:
+    """Every arrow of the dependency graphs: producer, consumer and the event that releases the consumer."""
+    return [
+        {
+            "task": operation.task,
+            "from": operation.index,
+            "from_type": operation.engine.upper(),
+            "event": _event(each),
+            "to": each.target[2],
+            "to_type": each.type.name,
+        }
+        for operation in _operations(program)
+        for each in operation.dependencies
+    ]
+
+
+Tasks = Mapping[int, DlaTask | EmuTask]
+BYTES_A_LINE = 16
+
+
+@by_annotations
+def hexdump_lines(data: memoryview, start: int = 0, length: int | None = None) -> Iterator[str]:
+    """Offset, sixteen bytes, and what of them is printable ASCII; a run of equal lines is one ``*``."""
+    end = len(data) if length is None else min(len(data), start + length)
+    before: bytes | None = None
+    starred = False
+    for offset in range(start, end, BYTES_A_LINE):
+        piece = bytes(data[offset : min(offset + BYTES_A_LINE, end)])
+        if piece == before and offset + BYTES_A_LINE < end:
+            if not starred:
+                yield "*"
+            starred = True
+            continue
+        starred, before = False, piece
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in piece)
+        halves = f"{piece[:8].hex(' ')}  {piece[8:].hex(' ')}"
+        yield f"{offset:08x}  {halves:48}  |{text}|"
+    yield f"{end:08x}"
+
+
+@by_annotations
+def annotated_rows(loadable: Loadable, tasks: Tasks, blob: Blob) -> list[Row]:
+    """Field by field: offset, bytes, name, type, value, meaning. Empty when no structure is on the blob."""
+    return [
+        {
+            "offset": f"0x{each.offset:04x}",
+            "bytes": _shorten(bytes(blob.data[each.offset : each.offset + each.size]).hex(" ")),
+            "field": each.name,
+            "type": each.type,
+            "value": _value(each.value),
+            "meaning": each.meaning,
+        }
+        for prefix, base, structure in _structures(loadable, tasks, blob)
+        for each in fields(structure, base, prefix)
+        if not each.reserved
+    ]
+
+
+def _shorten(text: str, limit: int = 8 * 3) -> str:
+    return text if len(text) <= limit else text[: limit - 4] + " ..."
+
+
+def _value(value: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    numbers = ", ".join(str(each) for each in value[:8])
+    return f"[{numbers}{', ...' if len(value) > 8 else ''}]"
+
+
+def _structures(loadable: Loadable, tasks: Tasks, blob: Blob) -> Iterator[tuple[str, int, Any]]:
+    """(name, byte offset in the blob, structure) of everything that is on ``blob``."""
+    for task_id, task in tasks.items():
+        for kind, index, entries in _lists(task):
+            if index >= 0 and _is_behind(loadable, task, index, blob):
+                yield from _entries(task_id, kind, task, entries)
+
+
+def _lists(task: DlaTask | EmuTask) -> Iterator[tuple[str, int, Any]]:
+    network = task.network
+    yield "network", 0, [network]
+    if isinstance(task, EmuTask):
+        yield "operation", network.operation_desc_index, task.containers
+        yield "buffers", network.operation_buffer_desc_index, task.buffers
+        return
+    yield "operation", network.operation_desc_index, task.containers
+    yield "surface", network.surface_desc_index, task.surface_containers
+    yield "dependency", network.dependency_graph_index, task.dependencies
+    yield "lut", network.lut_data_index, task.luts
+
+
+def _is_behind(loadable: Loadable, task: DlaTask | EmuTask, index: int, blob: Blob) -> bool:
+    """Does address index ``index`` of the task lead to this blob (its first content, from offset 0 on)?"""
+    addresses = task.task.address_list
+    if index >= len(addresses):
+        return False
+    entry = loadable.address(addresses[index])
+    memory = loadable.memory(entry.mem_id)
+    return any(
+        name == blob.name and offset == entry.offset
+        for name, offset in zip(memory.contents, memory.offsets, strict=False)
+    )
+
+
+def _entries(task_id: int, kind: str, task: DlaTask | EmuTask, entries: Any) -> Iterator[tuple[str, int, Any]]:
+    for position, entry in enumerate(entries):
+        structure = entry
+        if isinstance(task, DlaTask) and kind in ("operation", "surface"):
+            structure = member(entry, task.dependencies[position].op_type)
+        elif isinstance(task, EmuTask) and kind == "operation":
+            structure = task.operations()[position].op
+        if structure is not None:
+            name = "network" if kind == "network" else f"{kind}[{position}]"
+            yield f"task {task_id} {name}.", position * ctypes.sizeof(entry), structure

@@ -1,0 +1,3 @@
+"""Checks of loadables: lint, doctor, diff, compare and the recognition of layers."""
+
+__all__: list[str] = []

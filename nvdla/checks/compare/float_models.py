@@ -1,0 +1,181 @@
+"""Float tensors of ONNX and Caffe models, run by onnxruntime."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nvdla.compiler.caffe.conversion import convert
+from nvdla.compiler.caffe.network import CaffeNetwork, read_network, read_weights
+from nvdla.compiler.caffe.text import one_line as text_one_line
+from nvdla.compiler.frontend.isolation import one_line, run_session, worker_of
+from nvdla.compiler.frontend.opening import open_file, open_session
+from nvdla.errors import FormatError, shape_text
+from nvdla.program.naming import Names
+from nvdla.tensors.real import ScaleMissing
+
+if TYPE_CHECKING:
+    from nvdla.runtime import Runtime
+
+PIXEL_CHANNELS = 4
+
+
+def onnx_tensors(
+    path: str | os.PathLike[str], inputs: Mapping[str, np.ndarray], trusted: bool = False
+) -> dict[str, np.ndarray]:
+    """Inputs and all values of the model's graph in the order of its nodes, by value name and by node name.
+
+    ``inputs``: float arrays (N, C, H, W) by input name; with one input any name will do. ``trusted``: read and
+    run the model in this process, without limits. Raises FormatError for a model that cannot be read or run, and when
+    onnxruntime is not installed.
+    """
+    modules("an ONNX model")
+    name = os.fspath(path)
+    session, nodes = open_file(name, worker_of(trusted), optimise=False, everything=True)
+    return _by_every_name(nodes, _run(session, inputs, name))
+
+
+def run_model(model: Any, inputs: Mapping[str, np.ndarray], name: str, trusted: bool = False) -> dict[str, np.ndarray]:
+    """All inputs and outputs of an ONNX ModelProto by name. Raises FormatError, with ``name``, when onnxruntime cannot
+    run it."""
+    return _run(open_session(model, name, worker_of(trusted), optimise=False), inputs, name)
+
+
+def _run(session: Any, inputs: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
+    try:
+        feeds = _feeds(session, inputs, name)
+    except ValueError as error:  # numpy's, of shapes that do not fit
+        raise FormatError(f"{name}: onnxruntime cannot run it: {one_line(error)}") from None
+    wanted = [each.name for each in session.get_outputs()]
+    return feeds | dict(zip(wanted, run_session(session, name, wanted, feeds), strict=True))
+
+
+def real_inputs(runtime: Runtime, surfaces: Sequence[bytes], names: Names) -> dict[str, np.ndarray]:
+    """Return what the bound inputs stand for, float32 arrays by the model's input and in its shape, where the layer
+    file states those. Raises FormatError for an integer input without a scale."""
+    found: dict[str, np.ndarray] = {}
+    for tensor, surface in zip(runtime.inputs, surfaces, strict=True):
+        array = tensor.layout.unpack(np.frombuffer(surface, np.uint8))
+        units = names.units(tensor.name, array.dtype)
+        if units is None:
+            raise ScaleMissing(tensor.name, array.dtype, "input")
+        real, value = units.real(array).astype(np.float32), names.inputs.get(tensor.name)
+        if value is None:
+            found[tensor.name] = real
+            continue
+        found[value.name] = value.fed(real, found.get(value.name))
+    for value in names.inputs.values():
+        if value.units is not None and value.name in found:
+            found[value.name] = np.rint(found[value.name] / value.units.scale) + value.units.zero
+    return found
+
+
+def modules(what: str) -> tuple[Any, Any]:
+    """onnx and onnxruntime. Raises FormatError that says how to install them."""
+    try:
+        import onnx
+        import onnxruntime
+    except ImportError as error:
+        raise FormatError(f"comparing with {what} needs {error.name}: pip install 'nvdla[onnx]'") from None
+    return onnx, onnxruntime
+
+
+def _feeds(session: Any, inputs: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
+    wanted = session.get_inputs()
+    if len(wanted) != len(inputs):
+        names = ", ".join(each.name for each in wanted)
+        raise FormatError(f"{name}: the model has {len(wanted)} inputs ({names}), the network {len(inputs)}")
+    by_order = list(inputs.values())
+    feeds = {}
+    for position, each in enumerate(wanted):
+        array = inputs.get(each.name, by_order[position])
+        if isinstance(each.shape, list) and len(each.shape) == 4 and isinstance(each.shape[1], int):
+            array = without_spare_channels(array, each.shape[1])
+        if isinstance(each.shape, list) and len(each.shape) != array.ndim:
+            array = array.reshape([size if isinstance(size, int) else array.shape[0] for size in each.shape])
+        feeds[each.name] = _as_type(array, each.type)
+    return feeds
+
+
+def _as_type(array: np.ndarray, kind: str) -> np.ndarray:
+    """An array as a tensor of onnxruntime's type ("tensor(int8)"); other names stay float32."""
+    known = {"tensor(int8)": np.int8, "tensor(uint8)": np.uint8, "tensor(float16)": np.float16}
+    known |= {"tensor(double)": np.float64, "tensor(int16)": np.int16, "tensor(uint16)": np.uint16}
+    dtype = known.get(kind)
+    if dtype is None:
+        return array
+    found: Any = np.dtype(dtype)
+    if found.kind in "iu":
+        array = np.clip(array, np.iinfo(found).min, np.iinfo(found).max)
+    return array.astype(found)
+
+
+def without_spare_channels(array: np.ndarray, channels: int) -> np.ndarray:
+    """The channels of an image that a network takes: pixels of NVDLA have four where a network may take fewer."""
+    spare = array.ndim == 4 and array.shape[1] == PIXEL_CHANNELS and 0 < channels < PIXEL_CHANNELS
+    return np.ascontiguousarray(array[:, :channels]) if spare else array
+
+
+def _by_every_name(nodes: Sequence[tuple[str, list[str]]], found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Inputs, values by name in node order, and a node's first value by the node's name too."""
+    made = {value for _, outputs in nodes for value in outputs}
+    tensors = {name: array for name, array in found.items() if name not in made}
+    for _, outputs in nodes:
+        for value in outputs:
+            if value in found:
+                tensors[value] = found[value]
+    for name, outputs in nodes:
+        if name and outputs and outputs[0] in found:
+            tensors.setdefault(name, found[outputs[0]])
+    return tensors
+
+
+def caffe_tensors(
+    prototxt: str | os.PathLike[str],
+    caffemodel: str | os.PathLike[str] | None,
+    inputs: Mapping[str, np.ndarray],
+    trusted: bool = False,
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """(tensors, blobs): inputs, the results of all layers in their order by layer name, then blobs that no layer is
+    named after; and all blobs by their own names, with what was written to them last.
+
+    A blob that several layers write (a ReLU in place) is a tensor under each layer's name with what that layer wrote.
+    Without ``caffemodel`` a network may have no weights. ``inputs``: float arrays (N, C, H, W) by input name; with one
+    input any name will do. ``trusted``: run the model in this process, without limits. Raises FormatError for files
+    that cannot be read or run, and when onnxruntime is missing.
+    """
+    onnx, _ = modules("a Caffe network")
+    network = read_network(prototxt, None if caffemodel is None else read_weights(caffemodel))
+    feeds = _caffe_feeds(network, inputs)
+    with np.errstate(all="ignore"):  # weights of a broken file may be infinite
+        converted = convert(onnx, network, {name: array.shape for name, array in feeds.items()})
+    found = run_model(converted.model, feeds, os.fspath(prototxt), trusted)
+    blobs = {name: found[value] for name, value in converted.blobs.items()}
+    tensors = feeds | {name: found[value] for name, value in converted.names.items()}
+    return tensors | {name: array for name, array in blobs.items() if name not in tensors}, blobs
+
+
+def _caffe_feeds(network: CaffeNetwork, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Our inputs under the network's names and in its shapes; the batch is ours."""
+    if len(network.inputs) != len(inputs):
+        names = text_one_line(", ".join(network.inputs)) or "none"
+        raise FormatError(
+            f"{network.file}: the network has {len(network.inputs)} inputs ({names}), the loadable {len(inputs)}"
+        )
+    by_order, feeds = list(inputs.values()), {}
+    for place, (name, shape) in enumerate(network.inputs.items()):
+        array = inputs.get(name, by_order[place])
+        if shape is not None and len(shape) == 4:
+            array = without_spare_channels(array, shape[1])
+        if shape is None or shape[1:] == array.shape[1:]:
+            feeds[name] = array
+        elif any(size <= 0 for size in shape) or math.prod(shape[1:]) != math.prod(array.shape[1:]):
+            theirs, ours = (shape_text(each) for each in (shape, array.shape))
+            raise FormatError(f"{network.file}: input {text_one_line(name)} is {theirs}, that of the loadable {ours}")
+        else:
+            feeds[name] = array.reshape(array.shape[0], *shape[1:])
+    return feeds

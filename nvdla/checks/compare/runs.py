@@ -1,0 +1,457 @@
+"""References for a comparison: other runs, goldens and float models, aligned by operation.
+
+=============================================  ==================================================================
+``task0-op0003-sdp.bin`` (``.npy`` ``.dimg``)  operation 3 of task 0, as ``nvdla run --dump-ops`` writes it
+``seq0004_op3_SDP.bin``                        operation 3 (of task 0, or ``seq0004_task1_op3_SDP.bin``)
+``NAME.npy`` ``NAME.dimg`` ``NAME.bin``        the output or layer of that name
+``out0.bin``, ``NAME.out0.bin``                the raw surface of bound output 0
+``o_000000.dimg``, ``output.dimg``             output 0, as NVIDIA's test client and runtime write it
+``NAME.ops.json``                              SHA-256 of what every operation wrote
+=============================================  ==================================================================
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nvdla.checks.compare.comparison import Expected, Observation, dense, observe, padding_note
+from nvdla.errors import FormatError
+from nvdla.program.naming import ModelValue, Names, parts
+from nvdla.program.operation import Key
+from nvdla.tensors.files import read_dimg, read_npy
+from nvdla.tensors.real import Units
+from nvdla.util.files import parse_json, read_file
+
+if TYPE_CHECKING:
+    from nvdla.runtime import Runtime, Tensor
+
+
+def align(ours: Sequence[Observation], theirs: Sequence[Observation]) -> tuple[dict[Key, Observation], str]:
+    """Our operations' keys -> their operations, and how they were found: "position", "layer" or "shape".
+
+    By position where both have the same operations; else by layer names where both have them; else the longest common
+    runs of tensors of equal engine and shape. Only operations that write memory take part.
+    """
+    ours, theirs = _written(ours), _written(theirs)
+    by_key = {each.key: each for each in theirs}
+    if len(ours) == len(theirs) and all(_alike(each, by_key.get(each.key)) for each in ours):
+        return by_key, "position"
+    if _named(ours) and _named(theirs):
+        return _by_layer(ours, theirs), "layer"
+    return _by_shape(ours, theirs), "shape"
+
+
+def _written(observations: Sequence[Observation]) -> list[Observation]:
+    return [each for each in observations if each.surface is not None]
+
+
+def _signature(observation: Observation) -> tuple[Any, ...]:
+    return observation.engine, *observation.tensor.shape
+
+
+def _alike(ours: Observation, theirs: Observation | None) -> bool:
+    return theirs is not None and _signature(ours) == _signature(theirs)
+
+
+def _named(observations: Sequence[Observation]) -> bool:
+    return bool(observations) and all(each.layer for each in observations)
+
+
+def _by_layer(ours: Sequence[Observation], theirs: Sequence[Observation]) -> dict[Key, Observation]:
+    """Operations of a layer one by one where both have as many, else the last one of each."""
+    groups: dict[str, list[Observation]] = defaultdict(list)
+    for each in theirs:
+        groups[str(each.layer)].append(each)
+    mine: dict[str, list[Observation]] = defaultdict(list)
+    for each in ours:
+        mine[str(each.layer)].append(each)
+    found = {}
+    for layer, members in mine.items():
+        others = groups.get(layer, [])
+        if len(others) != len(members):
+            members, others = members[-1:], others[-1:]
+        for member, other in zip(members, others, strict=False):
+            if member.tensor.shape == other.tensor.shape:
+                found[member.key] = other
+    return found
+
+
+def _by_shape(ours: Sequence[Observation], theirs: Sequence[Observation]) -> dict[Key, Observation]:
+    signatures = [_signature(each) for each in theirs]
+    matcher = SequenceMatcher(None, [_signature(each) for each in ours], signatures, False)
+    pairs = [
+        (block.a + offset, block.b + offset) for block in matcher.get_matching_blocks() for offset in range(block.size)
+    ]
+    found, free = {}, len(theirs)
+    for mine, other in reversed(pairs):
+        # Of several operations on one tensor (bias, then ReLU) the last is what one that does all of them writes.
+        while other + 1 < free and signatures[other + 1] == signatures[other]:
+            other += 1
+        found[ours[mine].key], free = theirs[other], other
+    return found
+
+
+#: cosine from which on a tensor is treated as the right one
+NEAR = 0.98
+
+
+class FloatReference:
+    """Float tensors by name.
+
+    Operations find theirs by layer name. Where no operation has a name, it is guessed: the tensor of the same shape
+    with the smallest angle; if none comes near, only those count that no operation has come near to yet, from the one
+    that was matched last onwards. A tensor of integers without a scale gets the scale that fits best (least squares),
+    and a note says so. ``outputs``: what bound outputs are compared with, where that is not the tensor of their name.
+    ``inputs``: names of tensors that no operation makes, but some copy.
+    """
+
+    kind, sees = "float", "tensors"
+
+    def __init__(
+        self,
+        tensors: Mapping[str, np.ndarray],
+        names: Names,
+        guess: bool | None = None,
+        outputs: Mapping[str, np.ndarray] | None = None,
+        inputs: Collection[str] = (),
+    ) -> None:
+        self.tensors = {name: np.asarray(each) for name, each in tensors.items() if each.dtype.kind in "iuf"}
+        self._outputs = outputs or {}
+        self._order = list(self.tensors)
+        self._names = names
+        self._guess = not names.layers if guess is None else guess
+        self._last = 0
+        self._settled = set(inputs)
+        self._seen: dict[str, int] = {}
+
+    def operation(self, observation: Observation) -> Expected | None:
+        """The real numbers expected of an operation, None where the model has no such tensor."""
+        if observation.is_intermediate:
+            return None
+        ours, place, note = observation.tensor, observation.place, None
+        tensor = None if place is None else place.tensor
+        name = self._name(tensor, observation.layer)
+        if name is None and self._guess and observation.engine != "bdma":
+            name, note = self._guessed(ours), "name guessed from shape and values"
+        if name is None:
+            return None
+        units = observation.units(self._names)
+        if units is None and place is None:
+            units = self._names.units(name, ours.dtype)
+        value, cube = self._value(tensor, name), ours.shape[1:] if place is None else place.shape
+        found = value.cubes(self.tensors[name], cube)
+        if found is None:
+            return None
+        images, known = found
+        number = place.image if place is not None and place.image else self._seen.get(name, 0)
+        positions = observation.positions if observation.is_part else None
+        if positions is None:
+            self._seen[name] = self._seen.get(name, 0) + 1
+        golden = images[number % len(images)]
+        if positions is not None:
+            inside = positions >= 0 if known is None else (positions >= 0) & known.reshape(-1)[positions]
+            golden = golden.reshape(-1)[positions]
+            known = None if inside.all() else inside
+        return self._expected(name, golden[None], ours, units, note, known)
+
+    def output(self, index: int, tensor: Tensor, array: np.ndarray, raw: bytes) -> Expected | None:
+        """The real numbers expected of a bound output."""
+        name = self._name(tensor.name, tensor.name) or tensor.name
+        golden = self._outputs.get(tensor.name, self.tensors.get(name))
+        found = None if golden is None else self._value(tensor.name, name).cubes(golden, array.shape[1:])
+        if found is None or len(found[0]) != len(array):
+            return None
+        units = self._names.units(tensor.name, array.dtype)
+        return self._expected(name, found[0], array, units, None, found[1])
+
+    def _name(self, tensor: str | None, layer: str | None) -> str | None:
+        """The model's tensor: as the layer file states it, else by name."""
+        if tensor in self._names.values:
+            value = self._names.values[tensor]
+            if value is None or value.name not in self.tensors:
+                return None
+            unknown = value.units is None and self.tensors[value.name].dtype.kind in "iu"
+            return None if unknown else value.name
+        return next((part for part in (tensor, *parts(layer)) if part in self.tensors), None)
+
+    def _value(self, tensor: str | None, name: str) -> ModelValue:
+        """The element order and units of the model's tensor called ``name``."""
+        return self._names.values.get(tensor or "") or ModelValue(name)
+
+    def _expected(
+        self,
+        name: str,
+        golden: np.ndarray,
+        ours: np.ndarray,
+        units: Units | None,
+        note: str | None,
+        known: np.ndarray | None,
+    ) -> Expected:
+        if units is None:
+            units = Units(fitted(golden, ours))
+            note = ", ".join(filter(None, (note, "scale fitted")))
+        theirs = self.tensors.get(name, golden)
+        if known is None and theirs.size == ours.size and _sizes(theirs) != _sizes(ours):
+            note = ", ".join(filter(None, (note, f"the model's is {'x'.join(map(str, theirs.shape))}")))
+        return Expected(name, golden, units=units, note=note, known=known)
+
+    def _guessed(self, ours: np.ndarray) -> str | None:
+        """The likeliest tensor of this shape: one that is near, regardless of the order in which branches of the
+        network
+        run, else the best of those that are still to come. What is left is a value inside a layer."""
+        likely = [
+            (_cosine(golden, ours), -place)
+            for place, golden in enumerate(self.tensors.values())
+            if golden.size == ours.size and _sizes(golden) == _sizes(ours)
+        ]
+        near = [each for each in likely if each[0] >= NEAR]
+        later = [each for each in likely if -each[1] >= self._last and self._order[-each[1]] not in self._settled]
+        if not (near or later):
+            return None
+        place = -max(near or later)[1]
+        if near:
+            self._settled.add(self._order[place])
+        self._last = max(self._last, place)
+        return self._order[place]
+
+
+def fitted(golden: np.ndarray, ours: np.ndarray) -> float:
+    """The factor that brings ours closest to the golden; 1 when ours are all zero."""
+    wide = ours.astype(np.float64).reshape(-1)
+    power = float(wide @ wide)
+    return float(wide @ golden.astype(np.float64).reshape(-1)) / power if power else 1.0
+
+
+def _sizes(array: np.ndarray) -> list[int]:
+    """The shape without dimensions of 1."""
+    return [size for size in array.shape if size != 1]
+
+
+def _cosine(golden: np.ndarray, ours: np.ndarray) -> float:
+    one, other = golden.astype(np.float64).reshape(-1), ours.astype(np.float64).reshape(-1)
+    norm = float(np.linalg.norm(one) * np.linalg.norm(other))
+    return float(one @ other) / norm if norm and np.isfinite(norm) else 0.0
+
+
+class RunReference:
+    """The tensors of a run that is made here. ``aligned``: how operations were matched ("position", ...)."""
+
+    kind, sees = "run", "operations"
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        surfaces: Sequence[bytes],
+        names: Names,
+        ours: Runtime,
+        our_surfaces: Sequence[bytes],
+        our_names: Names,
+    ) -> None:
+        self.runtime = runtime
+        self._names, self._our_names = names, our_names
+        observations, self._outputs = observe(runtime, surfaces, names)
+        self._tensors = runtime.unpack(self._outputs)
+        self._match, self.aligned = self._aligned(observations, ours, our_surfaces, our_names)
+
+    def _aligned(
+        self, theirs: list[Observation], ours: Runtime, surfaces: Sequence[bytes], names: Names
+    ) -> tuple[dict[Key, Observation], str]:
+        """Match with what our run will do. Our own run is only made here when the loadables differ."""
+        if ours.loadable == self.runtime.loadable:
+            return {each.key: each for each in theirs if each.surface is not None}, "position"
+        return align(observe(ours, surfaces, names)[0], theirs)
+
+    def operation(self, observation: Observation) -> Expected | None:
+        """Return what the other run's operation wrote."""
+        other = self._match.get(observation.key)
+        if other is None or other.tensor.shape != observation.tensor.shape:
+            return None
+        units = observation.units(self._our_names), other.units(self._names)
+        if observation.is_intermediate and other.dtype.kind != observation.dtype.kind:
+            return None
+        note = padding_note(observation, other.written, other.dense) if other.dtype == observation.dtype else None
+        return _expected(str(other), observation.tensor, other.tensor, *units, note)
+
+    def output(self, index: int, tensor: Tensor, array: np.ndarray, raw: bytes) -> Expected | None:
+        """The output of the same name, else the one in the same place."""
+        names = list(self._tensors)
+        name = tensor.name if tensor.name in names else names[index] if index < len(names) else None
+        if name is None or self._tensors[name].size != array.size:
+            return None
+        theirs = self._tensors[name]
+        units = self._our_names.units(tensor.name, array.dtype), self._names.units(name, theirs.dtype)
+        return _expected(f"output {name}", array, theirs, *units)
+
+
+def _expected(
+    name: str,
+    ours: np.ndarray,
+    theirs: np.ndarray,
+    our_units: Units | None,
+    their_units: Units | None,
+    note: str | None = None,
+) -> Expected:
+    """Elements of one kind in equal (or unknown) units as they are; others as real numbers, where a scale that is not
+    known is fitted."""
+    same_kind = ours.dtype.kind == theirs.dtype.kind
+    if same_kind and (our_units is None or their_units is None or our_units.is_same(their_units)):
+        return Expected(name, theirs, note=note)
+    note = "scales differ" if same_kind else f"{ours.dtype} against {theirs.dtype}"
+    if our_units is None or their_units is None:
+        note += ", scale fitted"
+    if their_units is None:
+        real = ours if our_units is None else our_units.real(ours)
+        their_units = Units(fitted(real, theirs))
+    real = their_units.real(theirs).astype(np.float32)
+    return Expected(name, real, units=our_units or Units(fitted(real, ours)), note=note)
+
+
+ENDINGS = (".bin", ".npy", ".dimg")
+MAX_FILE = 1 << 30
+MAX_FILES = 100_000
+DUMPED = re.compile(r"task([0-9]{1,9})-op([0-9]{1,9})-([a-z]+)\Z")
+SEQUENCE = re.compile(r"seq[0-9]+_(?:task([0-9]{1,9})_)?op([0-9]{1,9})_([A-Z]+)\Z")
+BOUND = re.compile(r"(?:.*\.)?out([0-9]{1,6})\Z|o_([0-9]{1,9})\Z")
+
+
+class GoldenReference:
+    """Goldens of a file or a folder. ``stem``: the loadable's name without ending, to choose among several sets."""
+
+    kind, sees = "goldens", "memory"
+
+    def __init__(self, path: str | os.PathLike[str], stem: str = "") -> None:
+        self.path = Path(path)
+        self._operations: dict[tuple[int, int], tuple[Path, str]] = {}
+        self._outputs: dict[int, Path] = {}
+        self._named: dict[str, Path] = {}
+        self._hashes: dict[tuple[int, int], tuple[str, tuple[str, str | None]]] = {}
+        self._stem = stem
+        self.used: set[Path] = set()
+        files = _files(self.path)
+        for file in files:
+            self._sort_in(file)
+        self._read_hashes([file for file in files if file.name.endswith(".ops.json")])
+        if not (self._operations or self._outputs or self._named or self._hashes):
+            raise FormatError(f"{path}: no golden: a golden ends in {' '.join(ENDINGS)} or .ops.json")
+
+    @property
+    def unused(self) -> list[str]:
+        """Names of golden files that nothing asked for."""
+        known = [path for path, _ in self._operations.values()] + [*self._outputs.values(), *self._named.values()]
+        return sorted(path.name for path in known if path not in self.used)
+
+    def operation(self, observation: Observation) -> Expected | None:
+        """The golden of an operation, None where there is none."""
+        where = observation.task, observation.index
+        if observation.roi:
+            return None
+        if where in self._operations:
+            path, engine = self._operations[where]
+            _same_engine(path, engine, observation)
+            return self._surface(path, observation)
+        if where in self._hashes:
+            engine, digests = self._hashes[where]
+            _same_engine(self.path, engine, observation)
+            return Expected(f"hash of {observation}", digests=digests)
+        named = next((self._named[name] for name in parts(observation.layer) if name in self._named), None)
+        return None if named is None else self._surface(named, observation)
+
+    def output(self, index: int, tensor: Tensor, array: np.ndarray, raw: bytes) -> Expected | None:
+        """The golden of a bound output, None where there is none."""
+        path = self._named.get(tensor.name) or self._outputs.get(index)
+        if path is None:
+            return None
+        self.used.add(path)
+        if path.suffix == ".bin":
+            data = np.frombuffer(read_file(path, MAX_FILE, "golden"), np.uint8)
+            if data.size != len(raw):
+                raise FormatError(f"{path}: {data.size} bytes, but the surface of output {tensor.name} has {len(raw)}")
+            return Expected(path.name, tensor.layout.unpack(data))
+        golden = _tensor(path)
+        if golden.dtype == np.int16 and array.dtype == np.float16:
+            golden = golden.view(np.float16)  # NVIDIA's runtime marks a CPU task's halves as integers
+        return Expected(path.name, golden)
+
+    def _surface(self, path: Path, observation: Observation) -> Expected:
+        """The golden of an operation: the surface with its padding channels (.bin), or the tensor."""
+        self.used.add(path)
+        if path.suffix != ".bin":
+            return Expected(path.name, _tensor(path))
+        data = np.frombuffer(read_file(path, MAX_FILE, "golden"), np.uint8)
+        written = observation.written
+        if data.size != written.size:
+            raise FormatError(f"{path}: {data.size} bytes, but {observation} wrote {written.size}")
+        surface = data.reshape(written.shape)
+        golden = dense(surface, observation.dtype, observation.channels)
+        return Expected(path.name, golden, note=padding_note(observation, surface, golden))
+
+    def _sort_in(self, file: Path) -> None:
+        """Note what the file is a golden of."""
+        if file.suffix not in ENDINGS:
+            return
+        name = file.stem
+        if match := DUMPED.match(name):
+            self._operations[int(match[1]), int(match[2])] = (file, match[3])
+        elif match := SEQUENCE.match(name):
+            self._operations[int(match[1] or 0), int(match[2])] = (file, match[3].lower())
+        elif name == "output":
+            self._outputs.setdefault(0, file)
+        elif match := BOUND.match(name):
+            number = int(match[1] or match[2] or 0)
+            prefix = name.rpartition(".")[0]
+            if not prefix or prefix == self._stem or self.path.is_file():
+                self._outputs[number] = file
+        else:
+            self._named[name] = file
+
+    def _read_hashes(self, lists: list[Path]) -> None:
+        """One list of hashes: the loadable's own, or the only one."""
+        own = [file for file in lists if file.name == f"{self._stem}.ops.json"] or lists
+        if len(own) > 1:
+            names = ", ".join(file.name for file in own[:4])
+            raise FormatError(f"{self.path}: several lists of hashes ({names} ...); give the file itself")
+        for file in own:
+            for entry in _entries(file):
+                if isinstance(entry.get("sha256"), str):
+                    where = int(entry["task"]), int(entry["op"])
+                    valid = entry.get("sha256_valid")
+                    self._hashes[where] = (str(entry["type"]).lower(), (entry["sha256"], valid))
+
+
+def _tensor(path: Path) -> np.ndarray:
+    return read_npy(path) if path.suffix == ".npy" else read_dimg(path)
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        found = sorted(each for each in path.iterdir() if each.is_file())
+        if len(found) > MAX_FILES:
+            raise FormatError(f"{path}: {len(found)} files, at most {MAX_FILES} are looked at")
+        return found
+    if not path.is_file():
+        raise FormatError(f"{path}: there is no such golden file or folder")
+    return [path]
+
+
+def _entries(file: Path) -> list[dict[str, Any]]:
+    try:
+        document = parse_json(read_file(file, MAX_FILE, "list of hashes"))
+        entries = [dict(entry) for entry in document]
+        for entry in entries:
+            int(entry["task"]), int(entry["op"]), str(entry["type"])
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise FormatError(f"{file}: not a list of operations with task, op, type and sha256: {error!r}") from None
+    return entries
+
+
+def _same_engine(path: Path, engine: str, observation: Observation) -> None:
+    if engine != observation.engine:
+        raise FormatError(f"{path}: says that {engine.upper()} did it, but it is {observation}")

@@ -1,0 +1,428 @@
+"""Differences between two loadables: tables, descriptors, operands."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from dataclasses import fields as fields_of
+from difflib import SequenceMatcher
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from nvdla.emulator.memory.surfaces import pack_direct
+from nvdla.errors import NvdlaError
+from nvdla.loadable.descriptors.abi import Abi
+from nvdla.loadable.descriptors.enums import ConvMode, OpType, Precision, WeightFormat
+from nvdla.loadable.descriptors.fields import FieldView, fields
+from nvdla.loadable.descriptors.meaning import operand_precision
+from nvdla.loadable.descriptors.task import DlaTask, EmuTask
+from nvdla.loadable.model import Loadable
+from nvdla.program.operation import Operation
+from nvdla.program.program import Program, by_task
+from nvdla.program.values import constant_bytes
+from nvdla.util.arguments import by_annotations
+
+__all__ = ["Change", "Diff", "OperandChange", "diff"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that differs.
+
+    ``area``: a table of the container, or "operation", "surface", "graph", "network", "lut", "cpu". ``where`` names
+    the entry, ``what`` is "changed", "only in a" or "only in b". ``a`` and ``b`` are values, ``meaning_a`` and
+    ``meaning_b`` their names where they have some.
+    """
+
+    area: str
+    where: str
+    field: str | None
+    what: str
+    a: Any = None
+    b: Any = None
+    meaning_a: str | None = None
+    meaning_b: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class OperandChange:
+    """Weights or operands that differ. ``statistics_a`` and ``_b``: elements, min, max, mean, std, zeros.
+
+    ``first`` is the first element that differs: its ``index``, and where the layout is known kernel, channel, row and
+    column. ``cosine`` is None for operands of different sizes, or all zero.
+    """
+
+    where: str
+    operand: str
+    dtype: str
+    statistics_a: dict[str, Any]
+    statistics_b: dict[str, Any]
+    different: int | None
+    max_abs: float | None
+    cosine: float | None
+    first: dict[str, int] | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Diff:
+    """All differences; ``matched_by`` says for each task how its operations were paired ("index" or "shape")."""
+
+    a: str
+    b: str
+    abi_a: str
+    abi_b: str
+    changes: list[Change] = field(default_factory=list)
+    operands: list[OperandChange] = field(default_factory=list)
+    matched_by: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def identical(self) -> bool:
+        """Check whether nothing differs."""
+        return not self.changes and not self.operands
+
+    def counts(self) -> dict[str, int]:
+        """Differences by area, in order."""
+        found = Counter(change.area for change in self.changes)
+        if self.operands:
+            found["operands"] = len(self.operands)
+        return dict(found)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON."""
+        return {
+            "a": self.a,
+            "b": self.b,
+            "abi_a": self.abi_a,
+            "abi_b": self.abi_b,
+            "identical": self.identical,
+            "counts": self.counts(),
+            "matched_by": self.matched_by,
+            "changes": [each.as_dict() for each in self.changes],
+            "operands": [each.as_dict() for each in self.operands],
+        }
+
+
+@dataclass(frozen=True)
+class TaskPair:
+    """A task of both loadables; ``pairs``: their operations side by side, None where one has no counterpart."""
+
+    id: int
+    a: DlaTask | EmuTask
+    b: DlaTask | EmuTask
+    matched_by: str
+    pairs: list[tuple[Operation | None, Operation | None]]
+
+
+def task_pairs(a: Program, b: Program) -> list[TaskPair]:
+    """Tasks of equal id and kind."""
+    ours, theirs = by_task(a.operations), by_task(b.operations)
+    return [
+        TaskPair(number, task, b.tasks[number], *_pair_up(ours.get(number, []), theirs.get(number, [])))
+        for number, task in a.tasks.items()
+        if number in b.tasks and type(task) is type(b.tasks[number])
+    ]
+
+
+def _pair_up(
+    ours: list[Operation], theirs: list[Operation]
+) -> tuple[str, list[tuple[Operation | None, Operation | None]]]:
+    """By index where both have the same types of operations, else by the longest common runs of types and shapes."""
+    if [_kind(each) for each in ours] == [_kind(each) for each in theirs]:
+        return "index", list(zip(ours, theirs, strict=True))
+    matcher = SequenceMatcher(None, [_signature(each) for each in ours], [_signature(each) for each in theirs], False)
+    pairs: list[tuple[Operation | None, Operation | None]] = []
+    for tag, start, end, other_start, other_end in matcher.get_opcodes():
+        if tag == "equal":
+            pairs += zip(ours[start:end], theirs[other_start:other_end], strict=True)
+        else:
+            pairs += [(each, None) for each in ours[start:end]]
+            pairs += [(None, each) for each in theirs[other_start:other_end]]
+    return "shape", pairs
+
+
+def _kind(operation: Operation) -> int:
+    return operation.descriptors.op_type
+
+
+def _signature(operation: Operation) -> tuple[Any, ...]:
+    return (_kind(operation), *(() if operation.type is None else operation.output or ()))
+
+
+def place(operation: Operation) -> str:
+    """ "operation 0/3 (CONV)"."""
+    return f"operation {operation.label} ({operation.descriptors.op_type.name})"
+
+
+def descriptor_changes(pair: TaskPair) -> Iterator[Change]:
+    """Everything that differs in a task's descriptors."""
+    yield from _structures("network", f"task {pair.id}", pair.a.network, pair.b.network)
+    for ours, theirs in pair.pairs:
+        if ours is None or theirs is None:
+            for operation, what in ((ours, "only in a"), (theirs, "only in b")):
+                if operation is not None:
+                    yield Change("operation", place(operation), None, what)
+        elif ours.type is None:
+            yield from _cpu_changes(ours, theirs)
+        else:
+            yield from _dla_changes(ours, theirs)
+    if isinstance(pair.a, DlaTask) and isinstance(pair.b, DlaTask):
+        for number, (left, right) in enumerate(zip(pair.a.luts, pair.b.luts, strict=False)):
+            yield from _structures("lut", f"task {pair.id} lut {number}", left, right)
+
+
+def _cpu_changes(ours: Operation, theirs: Operation) -> Iterator[Change]:
+    where = place(ours)
+    for name in ("op", "src", "dst"):
+        prefix = "" if name == "op" else f"{name}_data."
+        left, right = getattr(ours.descriptors, name), getattr(theirs.descriptors, name)
+        yield from _structures("cpu", where, left, right, prefix)
+
+
+def _dla_changes(ours: Operation, theirs: Operation) -> Iterator[Change]:
+    where = place(ours)
+    if ours.index != theirs.index:
+        where += f" and {theirs.label}"
+    yield from _structures("operation", where, ours.op, theirs.op)
+    yield from _structures("surface", where, ours.surface, theirs.surface)
+    yield from _structures("graph", where, ours.common, theirs.common)
+
+
+def _structures(area: str, where: str, left: Any, right: Any, prefix: str = "") -> Iterator[Change]:
+    """Fields of two structures of one kind. What only one ABI has counts as 0 in the other."""
+    ours = {each.name: each for each in fields(left) if not each.reserved}
+    theirs = {each.name: each for each in fields(right) if not each.reserved}
+    for name in [*ours, *(name for name in theirs if name not in ours)]:
+        one, other = ours.get(name), theirs.get(name)
+        if not _equal(one, other):
+            yield _change(area, where, prefix + _readable(area, name), one, other)
+
+
+def _readable(area: str, name: str) -> str:
+    """Consumers by the engine of their slot."""
+    if area == "graph" and name.startswith("consumers["):
+        number, _, rest = name[len("consumers[") :].partition("].")
+        return f"consumers[{OpType(int(number)).name}].{rest}"
+    return name
+
+
+def _equal(one: FieldView | None, other: FieldView | None) -> bool:
+    values = [0 if each is None else each.value for each in (one, other)]
+    return values[0] == values[1]
+
+
+def _change(area: str, where: str, name: str, one: FieldView | None, other: FieldView | None) -> Change:
+    left, right = (None if each is None else each.value for each in (one, other))
+    if isinstance(left, list) and isinstance(right, list):
+        different = [at for at, pair in enumerate(zip(left, right, strict=True)) if pair[0] != pair[1]]
+        first = different[0]
+        name = f"{name}[{first}]" if len(different) == 1 else f"{name}[{first}] and {len(different) - 1} more"
+        left, right = left[first], right[first]
+    meanings = (None if each is None else each.meaning for each in (one, other))
+    return Change(area, where, name, "changed", left, right, *meanings)
+
+
+OPERANDS = {OpType.CONV: ("weight_data", "wmb_data", "wgs_data"), OpType.SDP: ("x1_data", "x2_data", "y_data")}
+#: kernels whose places in memory are worked out to name the first that differs
+MOST_ELEMENTS = 1 << 24
+
+
+def operand_changes(a: Loadable, b: Loadable, pairs: list[TaskPair]) -> Iterator[OperandChange]:
+    """Operands of paired operations whose bytes differ."""
+    for pair in pairs:
+        for ours, theirs in pair.pairs:
+            if ours is None or theirs is None or ours.type is None:
+                continue
+            for name in OPERANDS.get(ours.type, ()):
+                change = _compare(place(ours), name, (a, ours), (b, theirs))
+                if change is not None:
+                    yield change
+
+
+def operand(loadable: Loadable, subject: Operation, name: str) -> np.ndarray | None:
+    """The elements of an operand as the loadable brings them along; None where it has none, or none is used."""
+    cube = dict(subject.used_cubes()).get(name)
+    data = None if cube is None else constant_bytes(loadable, subject, cube)
+    if data is None:
+        return None
+    dtype = operand_type(subject, name)
+    return data[: data.size // dtype.itemsize * dtype.itemsize].view(dtype)
+
+
+def operand_type(subject: Operation, name: str) -> np.dtype:
+    """Element type of an operand: that of ``weight_data``, ``x1_data`` ..."""
+    if name in ("wmb_data", "wgs_data"):
+        return np.dtype("u1")
+    if name == "weight_data":
+        return Precision(subject.op.out_precision).dtype
+    return operand_precision(subject.op.src_precision, getattr(subject.op, f"{name[:-5]}_op")).dtype
+
+
+def _compare(
+    where: str, name: str, ours: tuple[Loadable, Operation], theirs: tuple[Loadable, Operation]
+) -> OperandChange | None:
+    try:
+        left, right = operand(*ours, name), operand(*theirs, name)
+    except NvdlaError:
+        return None
+    if left is None or right is None or (left.dtype == right.dtype and left.tobytes() == right.tobytes()):
+        return None
+    figures: dict[str, Any] = {"different": None, "max_abs": None, "cosine": None, "first": None}
+    if left.shape == right.shape and left.dtype == right.dtype:
+        figures = _figures(left, right, ours[1] if name == "weight_data" else None)
+    return OperandChange(where, name, str(left.dtype), statistics(left), statistics(right), **figures)
+
+
+def statistics(elements: np.ndarray) -> dict[str, Any]:
+    """Elements, extremes, mean, standard deviation, zeros. NaN and infinities are left out of the figures."""
+    values = elements.astype(np.float64)
+    finite = values[np.isfinite(values)]
+    if not finite.size:
+        return {"elements": int(values.size), "min": None, "max": None, "mean": None, "std": None, "zeros": 0}
+    return {
+        "elements": int(values.size),
+        "min": float(finite.min()),
+        "max": float(finite.max()),
+        "mean": float(finite.mean()),
+        "std": float(finite.std()),
+        "zeros": int(np.count_nonzero(values == 0)),
+    }
+
+
+def _figures(left: np.ndarray, right: np.ndarray, weights_of: Operation | None) -> dict[str, Any]:
+    bits = np.dtype(f"u{left.itemsize}")
+    differs = left.view(bits) != right.view(bits)
+    wide = left.astype(np.float64), right.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        largest = float(np.nanmax(np.abs(wide[0] - wide[1]), initial=0.0))
+    norm = float(np.linalg.norm(wide[0]) * np.linalg.norm(wide[1]))
+    cosine = float(wide[0] @ wide[1]) / norm if norm and np.isfinite(norm) else None
+    index = int(np.argmax(differs))
+    first = {"index": index, **(_kernel_position(weights_of, index) if weights_of else {})}
+    return {"different": int(differs.sum()), "max_abs": largest, "cosine": cosine, "first": first}
+
+
+def _kernel_position(subject: Operation, index: int) -> dict[str, int]:
+    """Kernel, channel, row and column of the element at ``index`` of uncompressed direct weights of a feature cube."""
+    op = subject.op
+    kernels = subject.surface.dst_data.channel
+    shape = (kernels, op.kernel_channel_csc, op.kernel_height_csc, op.kernel_width_csc)
+    elements = int(np.prod(shape, dtype=np.int64))
+    plain = op.conv_mode == ConvMode.DIRECT and op.weight_format == WeightFormat.UNCOMPRESSED and not subject.is_image
+    if not plain or not index < elements <= MOST_ELEMENTS:
+        return {}
+    group = subject.config.mac_atomic_k // Precision(op.out_precision).bytes
+    order = np.frombuffer(
+        pack_direct(np.arange(elements, dtype="<i4").reshape(shape), group, subject.config.mac_atomic_c), "<i4"
+    )
+    position = np.unravel_index(int(order[index]), shape)
+    return dict(zip(("kernel", "channel", "row", "column"), map(int, position), strict=True))
+
+
+#: table of the container -> attribute of the model, what identifies an entry
+TABLES = {
+    "task_list": ("tasks", "id"),
+    "memory_list": ("memories", "id"),
+    "address_list": ("addresses", "id"),
+    "event_list": ("events", "id"),
+    "tensor_desc_list": ("tensors", "id"),
+    "submit_list": ("submits", "id"),
+    "blobs": ("blobs", "name"),
+}
+
+
+def table_changes(a: Loadable, b: Loadable) -> Iterator[Change]:
+    """Every difference of the tables; of blobs also that their bytes differ, which descriptors and operands explain."""
+    for name in ("version", "identifier"):
+        values = [_plain(getattr(each, name)) for each in (a, b)]
+        if values[0] != values[1]:
+            yield Change("loadable", "loadable", name, "changed", *values)
+    for table, (attribute, key) in TABLES.items():
+        yield from _entries(table, key, getattr(a, attribute), getattr(b, attribute))
+    yield from _positions("reloc_list", a.relocs, b.relocs)
+    yield from _contents(a, b)
+
+
+def _entries(table: str, key: str, ours: Iterable[Any], theirs: Iterable[Any]) -> Iterator[Change]:
+    left = {getattr(each, key): each for each in ours}
+    right = {getattr(each, key): each for each in theirs}
+    for name, entry in left.items():
+        where = f"{table} {key} {name}"
+        if name not in right:
+            yield Change(table, where, None, "only in a", a=_summary(entry))
+        else:
+            yield from _fields(table, where, entry, right[name])
+    for name, entry in right.items():
+        if name not in left:
+            yield Change(table, f"{table} {key} {name}", None, "only in b", b=_summary(entry))
+
+
+def _positions(table: str, ours: Sequence[Any], theirs: Sequence[Any]) -> Iterator[Change]:
+    for position in range(max(len(ours), len(theirs))):
+        where = f"{table}[{position}]"
+        if position >= len(theirs):
+            yield Change(table, where, None, "only in a", a=_summary(ours[position]))
+        elif position >= len(ours):
+            yield Change(table, where, None, "only in b", b=_summary(theirs[position]))
+        else:
+            yield from _fields(table, where, ours[position], theirs[position])
+
+
+def _fields(table: str, where: str, left: Any, right: Any) -> Iterator[Change]:
+    for each in fields_of(left):
+        if each.name == "data":
+            continue
+        values = _plain(getattr(left, each.name)), _plain(getattr(right, each.name))
+        if values[0] != values[1]:
+            yield Change(table, where, each.name, "changed", *values)
+
+
+def _contents(a: Loadable, b: Loadable) -> Iterator[Change]:
+    """Blobs of one name and size whose bytes differ, by the first byte that does."""
+    theirs = {blob.name: blob for blob in b.blobs}
+    for blob in a.blobs:
+        other = theirs.get(blob.name)
+        if other is None or blob.length != other.length or blob.data == other.data:
+            continue
+        places = np.flatnonzero(np.frombuffer(blob.data, np.uint8) != np.frombuffer(other.data, np.uint8))
+        first = int(places[0])
+        name = f"data[{first}]" + (f" and {places.size - 1} more" if places.size > 1 else "")
+        yield Change("blobs", f"blobs name {blob.name}", name, "changed", blob.data[first], other.data[first])
+
+
+def _summary(entry: Any) -> dict[str, Any]:
+    return {each.name: _plain(getattr(entry, each.name)) for each in fields_of(entry) if each.name != "data"}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.name if value.name else value.value
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    if value is None or isinstance(value, (int, float, str, bool)):
+        return value
+    return str(value)
+
+
+@by_annotations
+def diff(a: Loadable, b: Loadable, abi: str | Abi = "auto") -> Diff:
+    """Compare two loadables. Raises DescriptorError when the descriptors of one cannot be read."""
+    ours, theirs = Program.of(a, abi=abi), Program.of(b, abi=abi)
+    pairs = task_pairs(ours, theirs)
+    matched = {each.id: each.matched_by for each in pairs}
+    found = Diff(a.name, b.name, ours.abi.name, theirs.abi.name, matched_by=matched)
+    found.changes.extend(table_changes(a, b))
+    for pair in pairs:
+        found.changes.extend(descriptor_changes(pair))
+    found.operands.extend(operand_changes(a, b, pairs))
+    return found

@@ -1,0 +1,173 @@
+"""What a run on real inputs shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from nvdla.checks.doctor.doctor import CheckContext, TensorHealth, check
+from nvdla.checks.doctor.number_checks import some
+from nvdla.checks.lint.linter import Said
+from nvdla.loadable.descriptors.enums import OpType
+
+#: shares of elements at the ends of the type
+SOME, MANY = 0.01, 0.10
+#: elements of a channel that must have been seen before it is called dead
+ENOUGH = 64
+OUT_OF_RANGE = 0.01
+
+
+def _computes(health: TensorHealth) -> bool:
+    """Check whether the operation makes new numbers, enough of them to judge: pooling and Rubik only forward what was
+    there
+    before them."""
+    return health.elements >= ENOUGH and (health.engine in ("sdp", "cdp") or bool(health.taken_from))
+
+
+def _reason(health: TensorHealth) -> str:
+    low, high = health.limits
+    return (
+        f"{health.saturated:.1%} of {health.elements} elements are at the ends ({health.share_of(low):.1%} are "
+        f"{low:g}, {health.share_of(high):.1%} are {high:g})"
+    )
+
+
+@check(
+    "error",
+    "Calibrate again: the scale of this tensor is far too small for its values.",
+    of_data=True,
+    headline="outputs cut off",
+)
+def outputs_are_not_cut_off(context: CheckContext) -> Iterator[Said]:
+    """Less than 10 % of a tensor's integers are at the ends of their type."""
+    for subject, health in context.measured():
+        if _computes(health) and health.dtype.kind == "i" and health.saturated > MANY:
+            yield subject, _reason(health)
+
+
+@check(
+    "warning",
+    "Look at the histogram; calibrate with more images, or allow a larger maximum.",
+    of_data=True,
+    headline="outputs that saturate",
+)
+def outputs_hardly_saturate(context: CheckContext) -> Iterator[Said]:
+    """Less than 1 % of a tensor's integers are at the ends of their type. Entropy calibration saturates that many."""
+    for subject, health in context.measured():
+        if _computes(health) and health.dtype.kind == "i" and SOME < health.saturated <= MANY:
+            yield subject, _reason(health)
+
+
+@check(
+    "warning",
+    "Calibrate again: the scale of this tensor is larger than its values need.",
+    of_data=True,
+    headline="outputs in a small part of their range",
+)
+def outputs_use_their_range(context: CheckContext) -> Iterator[Said]:
+    """The largest int8 magnitude of a tensor is at least a quarter of the range (32 of 127); otherwise two bits are
+    never used."""
+    for subject, health in context.measured():
+        low, high = health.range
+        peak = max(health.zero - low, high - health.zero)
+        if _computes(health) and health.dtype == np.int8 and 0 < 4 * peak < health.room:
+            smaller = health.room / peak
+            yield subject, f"values from {low:g} to {high:g}: a scale {smaller:.1f} times smaller would hold them"
+
+
+@check(
+    "error",
+    "Look at the layer's weights, bias and scale: nothing comes out of it.",
+    of_data=True,
+    headline="outputs all zero",
+)
+def outputs_are_not_all_zero(context: CheckContext) -> Iterator[Said]:
+    """A tensor has an element that is not zero."""
+    for subject, health in context.measured():
+        if _computes(health) and health.range == (health.zero, health.zero) and not health.special:
+            yield subject, f"all {health.elements} elements of {health.runs} runs are zero"
+
+
+@check(
+    "note",
+    "Prune the channels, or look why nothing reaches them (a bias far below 0 before a ReLU).",
+    of_data=True,
+    headline="dead channels",
+)
+def channels_are_alive(context: CheckContext) -> Iterator[Said]:
+    """No channel is zero everywhere, in all runs. Only channels with at least 64 elements count."""
+    for subject, health in context.measured():
+        dead = health.dead
+        if _computes(health) and dead and len(dead) < health.shape[1] and health.per_channel >= ENOUGH:
+            yield subject, f"{len(dead)} of {health.shape[1]} channels were always zero: {some(dead)}"
+
+
+@check(
+    "note",
+    "Look at the kernels: a channel that never changes says nothing about the input.",
+    of_data=True,
+    headline="constant channels",
+)
+def channels_change(context: CheckContext) -> Iterator[Said]:
+    """No channel has the same value everywhere. Only channels with at least 64 elements count."""
+    for subject, health in context.measured():
+        constant = health.constant
+        if _computes(health) and constant and health.per_channel >= ENOUGH:
+            yield subject, f"{len(constant)} of {health.shape[1]} channels never changed: {some(constant)}"
+
+
+@check("warning", "Widen the table's range, or scale its input.", of_data=True, headline="lookups out of range")
+def lookups_stay_in_range(context: CheckContext) -> Iterator[Said]:
+    """Less than 1 % of the lookups are outside the ranges of both tables, where a straight line is used."""
+    for subject, health in context.measured():
+        counts = health.statistics
+        under = counts.get("lut_uflow", counts.get("lut_underflow", 0))
+        over = counts.get("lut_oflow", counts.get("lut_overflow", 0))
+        hits = sum(counts.get(name, 0) for name in ("lut_le_hit", "lut_lo_hit", "lut_hybrid"))
+        total = hits + under + over
+        if subject.lut is not None and total and (under + over) / total > OUT_OF_RANGE:
+            yield subject, f"{under} of {total} lookups were below the tables, {over} above"
+
+
+@check(
+    "error",
+    "Look at the inputs and at the layers before: a NaN spreads to everything behind it.",
+    of_data=True,
+    headline="numbers that are not finite",
+)
+def numbers_are_finite(context: CheckContext) -> Iterator[Said]:
+    """No NaN or infinity in an fp16 tensor."""
+    for subject, health in context.measured():
+        if health.special:
+            yield subject, f"{health.special} of {health.elements} elements are NaN or infinite"
+
+
+@check("warning", "Scale the network down: fp16 ends at 65504.", of_data=True, headline="fp16 overflow")
+def halves_do_not_overflow(context: CheckContext) -> Iterator[Said]:
+    """No fp16 element is at the end of its range, where NVDLA saturates."""
+    for subject, health in context.measured():
+        low, high = health.limits
+        if health.dtype.kind == "f" and _computes(health) and (health.share_of(low) or health.share_of(high)):
+            yield subject, f"{health.saturated:.2%} of {health.elements} elements are {low:g} or {high:g}"
+
+
+@check(
+    "error",
+    "Lower the truncation of the sums, or split the channels.",
+    of_data=True,
+    headline="accumulators that saturate",
+)
+def accumulators_do_not_saturate(context: CheckContext) -> Iterator[Said]:
+    """No sum of a convolution saturates in the accumulator's 32 bits."""
+    for (task, index), counts in context.accumulators.items():
+        subject = context.by_place.get((task, index))
+        if subject is not None and subject.type == OpType.CONV and counts:
+            yield subject, f"{counts} sums saturated"
+
+
+@check("error", "See the message; 'nvdla lint' says more.", headline="run that failed")
+def it_can_be_run(context: CheckContext) -> Iterator[Said]:
+    """The loadable runs on its configuration."""
+    if context.run_error is not None:
+        yield context.run_error

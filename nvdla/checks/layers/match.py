@@ -1,0 +1,381 @@
+"""Matches between the layers of a model and the operations of a loadable, with their weights and layer files.
+
+Each unit turns the point of what it reads into the point of what it makes, by some layers of the model. Where there is
+a choice, what the takers of the result can do decides at once, or the search comes back later. A name is kept with how
+sure it is: "weights" (the convolution holds the layer's weights), "structure" (nothing else fits), "order" (several
+layers fit alike, and the first was taken).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from nvdla.checks.layers.choices import Flow, Label, LayerChoice, Unit, choices_of, flow_of
+from nvdla.checks.layers.graphs import ELEMENTWISE, SILENT, ModelGraph, ModelLayer
+from nvdla.errors import NvdlaError
+from nvdla.loadable.model import Loadable
+from nvdla.program.naming import FORMAT, VERSION
+from nvdla.program.operation import Operation
+from nvdla.program.parameters import LoadableParameters
+from nvdla.program.program import Program
+from nvdla.util.arguments import by_annotations
+
+#: mean |cosine| of kernels: of the same weights, quantised and scaled a kernel, it is above 0.99; of others near 0
+SAME = 0.8
+#: kernels that are looked at, evenly spread
+MOST_KERNELS = 64
+MOST_ELEMENTS = 1 << 22
+
+
+class Weights:
+    """The weights of a program's convolutions, decoded when asked for."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._known: dict[tuple[int, int], np.ndarray | None] = {}
+        self._answers: dict[tuple[int, int, str], bool | None] = {}
+
+    def agree(self, unit: Unit, layer: ModelLayer) -> bool | None:
+        """True where a convolution holds a layer's weights, False where it holds others, None if it is unknown."""
+        if layer.weights is None or layer.kind != "conv":
+            return None
+        key = (unit.first.task, unit.first.index, layer.name)
+        if key not in self._answers:
+            self._answers[key] = self._compared(unit, layer.weights)
+        return self._answers[key]
+
+    def _compared(self, unit: Unit, model: np.ndarray) -> bool | None:
+        ours = self._of(unit.first)
+        if ours is None:
+            return None
+        theirs = _like(model, ours.shape)
+        if theirs is None:
+            return None
+        count = len(ours)
+        likeness = max(_likeness(ours, theirs[first : first + count]) for first in _places(len(theirs), count))
+        if likeness >= SAME:
+            return True
+        return None if not unit.plain else False
+
+    @cached_property
+    def _slots(self) -> dict[str, int]:
+        found = {}
+        for place, slot in enumerate(self._parameters.slots if self._parameters else ()):
+            for name in (slot.name, *slot.metadata.get("shared_with", ())):
+                found[name] = place
+        return found
+
+    @cached_property
+    def _parameters(self) -> LoadableParameters | None:
+        try:
+            return LoadableParameters(self._program)
+        except NvdlaError:  # weights that cannot be decoded are not evidence
+            return None
+
+    def _of(self, operation: Operation) -> np.ndarray | None:
+        """(K, C, R, S), or None where it has none that can be compared."""
+        key = (operation.task, operation.index)
+        if key not in self._known:
+            self._known[key] = self._decoded(f"task{operation.task}.conv{operation.index}.weights")
+        return self._known[key]
+
+    def _decoded(self, name: str) -> np.ndarray | None:
+        place = self._slots.get(name)
+        if place is None or self._parameters is None:
+            return None
+        slot = self._parameters.slots[place]
+        if slot.metadata.get("transformed") or int(np.prod(slot.shape)) > MOST_ELEMENTS:
+            return None
+        try:
+            return self._parameters.decode(slot)
+        except NvdlaError:
+            return None
+
+
+def _places(kernels: int, count: int) -> range:
+    """Return where a part of the kernels may begin."""
+    return range(0, max(kernels - count, 0) + 1, count)
+
+
+def _like(model: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
+    """A layer's weights in the form of a convolution's (C, R, S): groups filled with zeros, inner products cut."""
+    kernels, channels, *window = model.shape
+    wanted = int(np.prod(shape[1:]))
+    if channels * int(np.prod(window)) == wanted:
+        return model.reshape(kernels, *shape[1:])
+    if tuple(window) != tuple(shape[2:]) or shape[1] % channels or kernels % (shape[1] // channels):
+        return None
+    groups = shape[1] // channels
+    wide = np.zeros((kernels, shape[1], *window), model.dtype)
+    for group in range(groups):
+        mine = slice(group * kernels // groups, (group + 1) * kernels // groups)
+        wide[mine, group * channels : (group + 1) * channels] = model[mine]
+    return wide
+
+
+def _likeness(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """Mean |cosine| of kernels; those that are 0 say nothing."""
+    if len(ours) != len(theirs):
+        return 0.0
+    chosen = np.unique(np.linspace(0, len(ours) - 1, min(len(ours), MOST_KERNELS)).astype(int))
+    one, other = (array[chosen].astype(np.float64).reshape(len(chosen), -1) for array in (ours, theirs))
+    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+    some = np.isfinite(lengths) & (lengths > 0)
+    return float(np.abs((one[some] * other[some]).sum(axis=1) / lengths[some]).mean()) if some.any() else 0.0
+
+
+#: choices that a search may try, and how many units may stay without a name before it gives up
+MOST_TRIES = 40_000
+MOST_UNKNOWN = 40
+MOST_QUESTIONS = 40
+
+#: what a taker of a result asks of the layers after its point
+_WANTED = {
+    "conv": {"conv", "deconv", "pool"},
+    "pdp": {"pool"},
+    "cdp": {"norm"},
+    "sdp": set(ELEMENTWISE),
+    "cpu": {"cpu"},
+    "output": {"output"},
+}
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """``layers``: (task, operation) -> "conv1+relu1"; ``confidence``: of each, "weights", "structure" or "order";
+    ``operations``: how many there are; ``unused``: layers of the model that compute and were not found."""
+
+    layers: dict[tuple[int, int], str]
+    confidence: dict[tuple[int, int], str]
+    operations: int
+    unused: list[str] = field(default_factory=list)
+
+    @property
+    def share(self) -> float:
+        """Named operations of all."""
+        return len(self.layers) / self.operations if self.operations else 1.0
+
+
+@by_annotations
+def recognise(loadable: Loadable, graph: ModelGraph, config: str = "auto", abi: str = "auto") -> Recognised:
+    """Which layers of the model every operation of a loadable does. Raises NvdlaError for what cannot be decoded."""
+    program = Program.of(loadable, config, abi)
+    flow = flow_of(program)
+    search = Search(graph, flow, Weights(program), _input_points(loadable, graph, flow))
+    found = search.best()
+    doubtful = search.doubtful(found) if found else set()
+    layers: dict[tuple[int, int], str] = {}
+    confidence: dict[tuple[int, int], str] = {}
+    for number, choice in found.items():
+        if not choice.layers:
+            continue
+        unit = flow.units[number]
+        how = "weights" if choice.checked else "order" if number in doubtful else "structure"
+        for operation in unit.operations:
+            key = (operation.task, operation.index)
+            layers[key] = "+".join(layer.name for layer in choice.layers)
+            confidence[key] = how
+    used = {layer.name for choice in found.values() for layer in choice.layers}
+    unused = [each.name for each in graph.layers if each.kind not in SILENT and each.name not in used]
+    count = len({(each.task, each.index) for each in program.operations})
+    return Recognised(layers, confidence, count, unused)
+
+
+def _input_points(loadable: Loadable, graph: ModelGraph, flow: Flow) -> dict[int, int]:
+    """Value id of what is in a bound input -> its point: by name, else by position."""
+    memories = {}
+    for place, memory in enumerate(loadable.inputs):
+        name = loadable.tensor(memory.tensor_desc_id).name
+        points = list(graph.inputs.values())
+        memories[memory.id] = graph.inputs.get(name, points[place] if place < len(points) else None)
+    return {
+        value.id: point
+        for value in flow.values.values()
+        if value.kind == "input" and (point := memories.get(value.memory)) is not None
+    }
+
+
+class Search:
+    """Depth first over the units in their order."""
+
+    def __init__(self, graph: ModelGraph, flow: Flow, weights: Weights, inputs: dict[int, int]) -> None:
+        self.graph, self.flow, self.weights = graph, flow, weights
+        self.start = {value: Label(point) for value, point in inputs.items()}
+        self.deepest = 0
+        self._contested: set[int] = set()
+
+    def best(self) -> dict[int, LayerChoice]:
+        """Choices by unit: all of them; else those that remain where some units are left unknown, fewest first."""
+        unknown: set[int] = set()
+        for complete in (True, False):
+            for _ in range(MOST_UNKNOWN if not complete else 1):
+                found = self.solve(unknown, complete=complete)
+                if found is not None:
+                    return found
+                if not complete:
+                    unknown.add(self.deepest)
+        return {}
+
+    def solve(
+        self, unknown: set[int], barred: tuple[int, Sequence[ModelLayer]] | None = None, complete: bool = True
+    ) -> dict[int, LayerChoice] | None:
+        """A choice for every unit but the unknown, or None. ``barred``: layers that one unit must not take;
+        ``complete``: every layer that computes must be found."""
+        units = self.flow.units
+        labels: dict[int, Label | None] = {**self.start}
+        taken: dict[tuple[str, tuple[int, ...]], int] = {}
+        chosen: list[LayerChoice] = []
+        pending = [self._choices(0, labels, unknown, barred, taken)] if units else []
+        tried, self.deepest = 0, 0
+        while pending:
+            choice = next(pending[-1], None)
+            if choice is None:
+                pending.pop()
+                if chosen:
+                    self._undo(chosen.pop(), units[len(pending) - 1], labels, taken)
+                continue
+            tried += 1
+            if tried > MOST_TRIES:
+                return None
+            self._do(choice, units[len(pending) - 1], labels, taken)
+            chosen.append(choice)
+            self.deepest = max(self.deepest, min(len(chosen), len(units) - 1))
+            if len(chosen) < len(units):
+                pending.append(self._choices(len(chosen), labels, unknown, barred, taken))
+            elif not complete or self._all_found(chosen):
+                return dict(enumerate(chosen))
+            else:
+                self._undo(chosen.pop(), units[len(pending) - 1], labels, taken)
+        return {} if not units else None
+
+    def doubtful(self, found: dict[int, LayerChoice]) -> set[int]:
+        """Units whose layers might be others: where a choice can be made otherwise, and all still fits."""
+        doubtful: set[int] = set()
+        asked = 0
+        for number, choice in found.items():
+            rivals = number in self._contested and not choice.checked and bool(choice.layers)
+            if not rivals or asked >= MOST_QUESTIONS:
+                continue
+            asked += 1
+            other = self.solve(set(), (number, choice.layers), complete=True)
+            for place, each in (other or {}).items():
+                if [layer.name for layer in each.layers] != [layer.name for layer in found[place].layers]:
+                    doubtful.add(place)
+        return doubtful
+
+    def _choices(
+        self,
+        number: int,
+        labels: dict[int, Label | None],
+        unknown: set[int],
+        barred: tuple[int, Sequence[ModelLayer]] | None,
+        taken: dict[tuple[str, tuple[int, ...]], int],
+    ) -> Iterator[LayerChoice]:
+        """Choices that a unit can take here, the likeliest first."""
+        unit = self.flow.units[number]
+        if number in unknown:
+            yield LayerChoice((), None)
+            return
+        found = [
+            choice
+            for choice in choices_of(unit, self.graph, labels)
+            if self._fits_takers(unit, choice)
+            and (barred is None or barred[0] != number or choice.layers != tuple(barred[1]))
+            and (not choice.covers or (choice.layers[0].name, unit.source) not in taken)
+        ]
+        checked = []
+        for choice in found:
+            match = self.weights.agree(unit, choice.layers[0]) if choice.layers and unit.kind == "conv" else None
+            if match is None or match:
+                checked.append(replace(choice, checked=bool(match)))
+        if len(checked) > 1:
+            self._contested.add(number)
+        checked.sort(key=lambda choice: not choice.checked)
+        yield from checked
+
+    def _fits_takers(self, unit: Unit, choice: LayerChoice) -> bool:
+        """Check whether those who take the result find a layer after its point that is theirs."""
+        label = choice.label
+        if label is None:
+            return True
+        kinds = self.graph.kinds_behind(label.point)
+        for value in unit.made:
+            for kind, role in self.flow.takers.get(value, ()):
+                if label.inside is not None:
+                    if kind not in ("sdp", "rubik", "bdma"):
+                        return False
+                elif role == "operand":
+                    if "eltwise" not in kinds:
+                        return False
+                elif kind in _WANTED and not _WANTED[kind] & kinds and not self._may_copy(kind):
+                    return False
+        return True
+
+    def _may_copy(self, kind: str) -> bool:
+        """An SDP may only copy, for a join of channels."""
+        return kind == "sdp" and any(unit.features.copies and not unit.others for unit in self.flow.units)
+
+    def _all_found(self, chosen: Sequence[LayerChoice]) -> bool:
+        used = {layer.name for choice in chosen for layer in choice.layers}
+        return all(each.kind in SILENT or each.name in used for each in self.graph.layers)
+
+    @staticmethod
+    def _do(
+        choice: LayerChoice, unit: Unit, labels: dict[int, Label | None], taken: dict[tuple[str, tuple[int, ...]], int]
+    ) -> None:
+        for value in unit.made:
+            labels[value] = choice.label
+        if choice.covers:
+            taken[choice.layers[0].name, unit.source] = 1
+
+    @staticmethod
+    def _undo(
+        choice: LayerChoice, unit: Unit, labels: dict[int, Label | None], taken: dict[tuple[str, tuple[int, ...]], int]
+    ) -> None:
+        for value in unit.made:
+            labels.pop(value, None)
+        if choice.covers:
+            taken.pop((choice.layers[0].name, unit.source), None)
+
+
+def layer_file(
+    program: Program, network: str, found: Recognised, scales: Mapping[str, float], before: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """A layer file's document. ``scales``: real value of one unit by tensor; ``before``: the layer file that was there,
+    whose tensors and preprocessing stay."""
+    known = dict(before or {})
+    tensors = dict(known.get("tensors") or {})
+    for name, scale in scales.items():
+        tensors[name] = {**tensors.get(name, {}), "scale": scale}
+    precision = next((each.precision for each in program.operations if each.precision), None)
+    return {
+        **known,
+        "format": FORMAT,
+        "version": VERSION,
+        "network": network,
+        "config": program.config.name,
+        "precision": (precision or "").partition(" ")[0].lower(),
+        "tensors": tensors,
+        "tasks": [_task(program, task, found) for task in program.submitted],
+    }
+
+
+def _task(program: Program, task: int, found: Recognised) -> dict[str, Any]:
+    named = {
+        each.index: {
+            "index": each.index,
+            "engine": each.engine,
+            "layer": found.layers[task, each.index],
+            "part": "",
+            "confidence": found.confidence[task, each.index],
+        }
+        for each in program.operations
+        if each.task == task and (task, each.index) in found.layers
+    }
+    kind = "cpu" if task in program.cpu_tasks else "dla"
+    return {"task": task, "kind": kind, "operations": list(named.values())}

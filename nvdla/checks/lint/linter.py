@@ -1,0 +1,444 @@
+"""Lint rules: registry, findings and context, and the linter that applies them."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from nvdla.emulator.execution.dry_run import dry_run
+from nvdla.emulator.hardware.configuration import Configuration
+from nvdla.emulator.hardware.register_file import register_map
+from nvdla.emulator.memory.linker import LinkedLoadable
+from nvdla.errors import NvdlaError
+from nvdla.loadable.descriptors.enums import Event, OpType
+from nvdla.loadable.descriptors.task import DlaTask, EmuTask
+from nvdla.loadable.model import AddressEntry, Loadable
+from nvdla.loadable.reader import load
+from nvdla.program.operation import Key, Operation
+from nvdla.program.program import Program, by_task
+from nvdla.program.values import OfProgram
+from nvdla.util.arguments import by_annotations
+from nvdla.util.findings import AnyFinding, Severity
+from nvdla.util.registry import modules_of
+
+
+@dataclass(frozen=True)
+class Finding(AnyFinding):
+    """Problem in a program. ``rule`` is stable, ``headline`` names the problem ("dead channels"); task, operation,
+    engine and layer are None for a problem of the whole file."""
+
+    rule: str
+    headline: str
+    evidence: str
+    advice: str
+    task: int | None = None
+    operation: int | None = None
+    engine: str | None = None
+    layer: str | None = None
+
+    @property
+    def place(self) -> str:
+        """Return where, in words: "operation 0/3 (CONV, layer conv2)"."""
+        if self.task is None:
+            return "loadable"
+        if self.operation is None:
+            return f"task {self.task}"
+        layer = f", layer {self.layer}" if self.layer else ""
+        return f"operation {self.task}/{self.operation} ({str(self.engine).upper()}{layer})"
+
+
+def sort_key(finding: Finding) -> tuple[int, int, int, str]:
+    """The worst first, then in the order of the work."""
+    return (
+        finding.severity.rank,
+        -1 if finding.task is None else finding.task,
+        -1 if finding.operation is None else finding.operation,
+        finding.rule,
+    )
+
+
+#: what a rule yields: evidence alone, or evidence about an operation or a task (its id)
+Said = str | tuple[Operation | int, str]
+Check = Callable[[Any], Iterator[Said]]
+
+RULES: list[Rule] = []
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule. ``headline`` says in few words what is wrong where it finds something; ``text`` is its documentation,
+    ``chapter`` its chapter of the documentation.
+
+    ``of_atoms``: it says nothing useful when the loadable has atoms of another size than the configuration;
+    ``of_data``: nor when a run was on random numbers.
+    """
+
+    name: str
+    headline: str
+    chapter: str
+    severity: Severity
+    advice: str
+    text: str
+    check: Check
+    of_atoms: bool = False
+    of_data: bool = False
+
+    def findings(self, context: Any) -> Iterator[Finding]:
+        """Return what the rule has to say of a context."""
+        for said in self.check(context):
+            where, evidence = (None, said) if isinstance(said, str) else said
+            if isinstance(where, Operation):
+                place: tuple[Any, ...] = (where.task, where.index, where.engine, where.layer)
+            else:
+                place = (where, None, None, None)
+            yield self.finding(evidence, *place)
+
+    def finding(self, evidence: str, *place: Any, failed: bool = False) -> Finding:
+        """Return a finding of this rule; ``failed``: the rule itself stopped at a broken file."""
+        severity, advice = (Severity.ERROR, "Repair the file.") if failed else (self.severity, self.advice)
+        return Finding(severity, self.name, self.headline, evidence, advice, *place)
+
+
+def rule(
+    severity: str,
+    advice: str,
+    of_atoms: bool = False,
+    of_data: bool = False,
+    into: list[Rule] | None = None,
+    *,
+    headline: str,
+) -> Callable[[Check], Check]:
+    """Register a rule; its name is the function's with hyphens, its documentation the docstring.
+
+    ``headline``: what is wrong, in few words ("dead channels"). ``into``: the list that takes it, :data:`RULES` where
+    none is given.
+    """
+    rules = RULES if into is None else into
+
+    def register(check: Check) -> Check:
+        text = inspect.cleandoc(check.__doc__ or "")
+        chapter = check.__module__.rpartition(".")[2].removesuffix("_rules").removesuffix("_checks")
+        name = check.__name__.replace("_", "-")
+        rules.append(Rule(name, headline, chapter, Severity(severity), advice, text, check, of_atoms, of_data))
+        return check
+
+    return register
+
+
+@dataclass(frozen=True)
+class Context(OfProgram):
+    """A program (decoded with ``checked=False``) with the names that rules use for its parts.
+
+    ``linked``: the memory image for the dry run, instead of a new one.
+    """
+
+    linked: LinkedLoadable | None = field(default=None, repr=False, kw_only=True)
+
+    @property
+    def layers(self) -> Mapping[tuple[int, int], str]:
+        """(task, operation) -> name of the layer."""
+        return self.program.layers
+
+    @property
+    def tasks(self) -> dict[int, DlaTask]:
+        """Decoded tasks of the accelerator by id."""
+        return self.program.dla_tasks
+
+    @property
+    def cpu_tasks(self) -> dict[int, EmuTask]:
+        """Decoded tasks of the CPU by id."""
+        return self.program.cpu_tasks
+
+    @property
+    def broken(self) -> Mapping[int, str]:
+        """Why tasks could not be decoded, by task id."""
+        return self.program.broken
+
+    @property
+    def subjects(self) -> list[Operation]:
+        """All hardware operations of known type, task by task, of all ROIs."""
+        return self.program.hardware_operations
+
+    def operations_of(self, task: int) -> Sequence[Operation]:
+        """The hardware operations of one task, of its first region of interest."""
+        return self._by_task.get(task, ())
+
+    @cached_property
+    def _by_task(self) -> dict[int, list[Operation]]:
+        return by_task([subject for subject in self.subjects if subject.roi == 0])
+
+    def of_type(self, *types: OpType) -> Iterator[Operation]:
+        """The operations of these engines."""
+        return (subject for subject in self.subjects if subject.type in types)
+
+    def address(self, subject: Operation, index: int) -> AddressEntry | None:
+        """The entry of an address index of an operation's task; None where it leads nowhere."""
+        found = subject.finder.window(index)
+        return None if found is None else found[0]
+
+
+#: findings of one rule: a broken file should not fill the screen
+MOST_OF_A_RULE = 20
+OTHER_ATOMS = "atoms-have-the-size-of-the-memory-atom"
+DRY_RUN = "it-runs-to-its-end"
+OVERRUN = "surfaces-lie-in-their-windows"
+LAST = "running"
+
+
+@dataclass(frozen=True)
+class Report:
+    """Findings, the worst first. ``left_out``: how many more of a rule there were."""
+
+    loadable: str
+    config: Configuration
+    config_reason: str
+    abi: str
+    findings: tuple[Finding, ...]
+    left_out: int = 0
+
+    def count(self, severity: str) -> int:
+        """Count how many findings have this severity."""
+        return sum(finding.severity == severity for finding in self.findings)
+
+    @property
+    def clean(self) -> bool:
+        """No error."""
+        return not self.count("error")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON."""
+        return {
+            "loadable": self.loadable,
+            "configuration": self.config.name,
+            "configuration_reason": self.config_reason,
+            "abi": self.abi,
+            "counts": {severity: self.count(severity) for severity in map(str, Severity)},
+            "findings": [finding.as_dict() for finding in self.findings],
+            "left_out": self.left_out,
+        }
+
+
+def rules() -> list[Rule]:
+    """All rules in the order of their documentation, whichever was imported first: every module ``*_rules.py`` of this
+    package, the dry run last."""
+    modules_of("nvdla.checks.lint", "_rules")
+    return sorted(RULES, key=lambda each: (each.chapter == LAST, each.chapter))
+
+
+@by_annotations
+def lint_file(path: str | os.PathLike[str], config: str = "auto", abi: str = "auto", **options: Any) -> Report:
+    """Lint a file. LoadableError when it is not a loadable at all, ConfigError for an unknown configuration."""
+    return lint(load(path, checked=False), config, abi, **options)
+
+
+@by_annotations
+def lint(
+    subject: Loadable | Program,
+    config: str = "auto",
+    abi: str = "auto",
+    layers: dict[tuple[int, int], str] | None = None,
+    dry: bool = True,
+    linked: LinkedLoadable | None = None,
+) -> Report:
+    """Apply every rule.
+
+    Args:
+        subject: A loadable, or a decoded program, which has its configuration, ABI and layer names already.
+        config: Name of the configuration, or "auto".
+        abi: "auto", "old" or "new".
+        layers: Layer names for the findings, by (task, operation).
+        dry: Whether to do the dry run.
+        linked: Memory image of the program for the dry run, instead of a new one.
+
+    Returns:
+        The findings, the worst first.
+
+    Raises:
+        ConfigError: The configuration is unknown.
+        DescriptorError: The descriptors fit neither ABI.
+    """
+    program = subject if isinstance(subject, Program) else Program.of(subject, config, abi, layers, checked=False)
+    context = Context(program, linked=linked)
+    findings: list[Finding] = []
+    left_out = 0
+    for each in rules():
+        errors = {finding.rule for finding in findings if finding.severity == "error"}
+        if (each.name == DRY_RUN and (errors or not dry)) or (each.of_atoms and OTHER_ATOMS in errors):
+            continue  # the dry run stops at the first problem, which is known already
+        found = list(_limited(each, context))
+        left_out += max(len(found) - MOST_OF_A_RULE, 0)
+        findings += found[:MOST_OF_A_RULE]
+    ordered = tuple(sorted(findings, key=sort_key))
+    return Report(program.loadable.name, program.config, program.config_reason, program.abi.name, ordered, left_out)
+
+
+def refusal(program: Program) -> str | None:
+    """Return why a program cannot run on its configuration, None where no rule forbids it.
+
+    A dry run is done only if an access leaves its region of memory: hardware continues in the memory that follows.
+    """
+    report = lint(program, dry=False)
+    errors = [finding for finding in report.findings if finding.severity == "error"]
+    if not errors:
+        return None
+    overrun = all(finding.rule == OVERRUN for finding in errors)
+    if overrun and dry_run(program.loadable, program.abi, program.config, flat=True)[0] is None:
+        return None  # hardware continues in the memory that follows, and so does a run
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return f"{errors[0].place}: {errors[0].evidence}{more}"
+
+
+def _limited(each: Rule, context: Context) -> list[Finding]:
+    """A rule's findings. One that stumbles over a broken file has found what others name."""
+    try:
+        return list(each.findings(context))
+    except NvdlaError as error:
+        return [each.finding(f"the rule cannot be applied: {error}", failed=True)]
+
+
+#: operations that are looked at in all to find orders in one task
+MOST_LOOKS = 1 << 22
+
+
+class Order:
+    """The order that a dependency graph enforces, of ROI 0.
+
+    One operation is finished before another begins when a completion event leads from one to the other, or when it is
+    earlier on the same engine. Who hands over on the fly is finished when the one who takes is; and who takes begins
+    after the one who hands over. Operations joined on the fly run at the same time: nothing orders them.
+    """
+
+    def __init__(self, task: DlaTask, takers: Mapping[Key, Operation], *, overlap_of: OpType | None = None) -> None:
+        """``takers``: who takes an operation's result on the fly (:attr:`nvdla.program.Program.takers`).
+
+        ``overlap_of``: an engine whose next operation may begin while the one before is still at work, as the parts of
+        the convolution pipeline do.
+        """
+        self._task = task
+        self._overlap_of = overlap_of
+        keys = ((task.task.id, 0, index) for index in range(task.network.num_operations))
+        self._takers = {key[2]: [takers[key].index] for key in keys if key in takers}
+        self._known: dict[int, set[int]] = {}
+        self._work = 0
+
+    def is_ordered(self, one: int, other: int) -> bool:
+        """Check whether one of two operations is certainly finished before the other begins. Graphs that no compiler
+        makes
+        can take longer to follow than is looked; then it is treated as true."""
+        return other in self._after(one) or one in self._after(other) or self._work > MOST_LOOKS
+
+    def _after(self, index: int) -> set[int]:
+        """All operations that certainly begin after one is finished."""
+        if index not in self._known:
+            todo, seen = self._followers(index), set[int]()
+            while todo and self._work <= MOST_LOOKS:
+                each = todo.pop()
+                if each not in seen:
+                    seen.add(each)
+                    self._work += 1
+                    todo += self._followers(each) + self._takers.get(each, [])
+            self._known[index] = seen
+        return self._known[index]
+
+    def _followers(self, index: int) -> list[int]:
+        """Return who waits for the completion of an operation, or of those that it hands over to, or is next on its
+        engine."""
+        common = self._task.dependencies[index]
+        count = self._task.network.num_operations
+        queue = None if common.op_type == self._overlap_of else common.op_type
+        found = [
+            consumer.index
+            for kind, consumer in enumerate(common.consumers)
+            if 0 <= consumer.index < count and (consumer.event == Event.OP_COMPLETED or kind == queue)
+        ]
+        for taker in self._takers.get(index, []):
+            found += self._followers(taker)
+        return found
+
+
+# field of the descriptor ("src_data." ... are cubes of the surface) -> unit, register, field, what is subtracted
+_CUBE = ("width", "height", "channel")
+CONV = {
+    "src_data.width": ("CDMA", "D_DATAIN_SIZE_0", "DATAIN_WIDTH", 1),
+    "src_data.height": ("CDMA", "D_DATAIN_SIZE_0", "DATAIN_HEIGHT", 1),
+    "src_data.channel": ("CDMA", "D_DATAIN_SIZE_1", "DATAIN_CHANNEL", 1),
+    "dst_data.width": ("CACC", "D_DATAOUT_SIZE_0", "DATAOUT_WIDTH", 1),
+    "dst_data.height": ("CACC", "D_DATAOUT_SIZE_0", "DATAOUT_HEIGHT", 1),
+    "dst_data.channel": ("CACC", "D_DATAOUT_SIZE_1", "DATAOUT_CHANNEL", 1),
+    "input_width_csc": ("CSC", "D_DATAIN_SIZE_EXT_0", "DATAIN_WIDTH_EXT", 1),
+    "input_height_csc": ("CSC", "D_DATAIN_SIZE_EXT_0", "DATAIN_HEIGHT_EXT", 1),
+    "input_channel_csc": ("CSC", "D_DATAIN_SIZE_EXT_1", "DATAIN_CHANNEL_EXT", 1),
+    "kernel_width_csc": ("CSC", "D_WEIGHT_SIZE_EXT_0", "WEIGHT_WIDTH_EXT", 1),
+    "kernel_height_csc": ("CSC", "D_WEIGHT_SIZE_EXT_0", "WEIGHT_HEIGHT_EXT", 1),
+    "kernel_channel_csc": ("CSC", "D_WEIGHT_SIZE_EXT_1", "WEIGHT_CHANNEL_EXT", 1),
+    "conv_stride_x": ("CDMA", "D_CONV_STRIDE", "CONV_X_STRIDE", 1),
+    "conv_stride_y": ("CDMA", "D_CONV_STRIDE", "CONV_Y_STRIDE", 1),
+    "dilation_x": ("CSC", "D_DILATION_EXT", "X_DILATION_EXT", 1),
+    "dilation_y": ("CSC", "D_DILATION_EXT", "Y_DILATION_EXT", 1),
+    "pad_x_left": ("CDMA", "D_ZERO_PADDING", "PAD_LEFT", 0),
+    "pad_x_right": ("CDMA", "D_ZERO_PADDING", "PAD_RIGHT", 0),
+    "pad_y_top": ("CDMA", "D_ZERO_PADDING", "PAD_TOP", 0),
+    "pad_y_bottom": ("CDMA", "D_ZERO_PADDING", "PAD_BOTTOM", 0),
+    "data_bank": ("CDMA", "D_BANK", "DATA_BANK", 1),
+    "weight_bank": ("CDMA", "D_BANK", "WEIGHT_BANK", 1),
+    "entry_per_slice": ("CDMA", "D_ENTRY_PER_SLICE", "ENTRIES", 1),
+    "fetch_grain": ("CDMA", "D_FETCH_GRAIN", "GRAINS", 1),
+    "bytes_per_kernel": ("CDMA", "D_WEIGHT_SIZE_0", "BYTE_PER_KERNEL", 1),
+    "out_cvt.truncate": ("CACC", "D_CLIP_CFG", "CLIP_TRUNCATE", 0),
+    "in_cvt.truncate": ("CDMA", "D_CVT_CFG", "CVT_TRUNCATE", 0),
+    "pra_truncate": ("CSC", "D_PRA_CFG", "PRA_TRUNCATE", 0),
+}
+SDP = {
+    "src_data.width": ("SDP", "D_DATA_CUBE_WIDTH", "WIDTH", 1),
+    "src_data.height": ("SDP", "D_DATA_CUBE_HEIGHT", "HEIGHT", 1),
+    "src_data.channel": ("SDP", "D_DATA_CUBE_CHANNEL", "CHANNEL", 1),
+    "out_cvt.truncate": ("SDP", "D_CVT_SHIFT", "CVT_SHIFT", 0),
+    "x1_op.shift_value": ("SDP", "D_DP_BS_ALU_CFG", "BS_ALU_SHIFT_VALUE", 0),
+    "x2_op.shift_value": ("SDP", "D_DP_BN_ALU_CFG", "BN_ALU_SHIFT_VALUE", 0),
+    "batch_num": ("SDP", "D_FEATURE_MODE_CFG", "BATCH_NUMBER", 1),
+}
+PDP = {
+    "src_data.width": ("PDP", "D_DATA_CUBE_IN_WIDTH", "CUBE_IN_WIDTH", 1),
+    "src_data.height": ("PDP", "D_DATA_CUBE_IN_HEIGHT", "CUBE_IN_HEIGHT", 1),
+    "src_data.channel": ("PDP", "D_DATA_CUBE_IN_CHANNEL", "CUBE_IN_CHANNEL", 1),
+    "dst_data.width": ("PDP", "D_DATA_CUBE_OUT_WIDTH", "CUBE_OUT_WIDTH", 1),
+    "dst_data.height": ("PDP", "D_DATA_CUBE_OUT_HEIGHT", "CUBE_OUT_HEIGHT", 1),
+    "stride_x": ("PDP", "D_POOLING_KERNEL_CFG", "KERNEL_STRIDE_WIDTH", 1),
+    "stride_y": ("PDP", "D_POOLING_KERNEL_CFG", "KERNEL_STRIDE_HEIGHT", 1),
+    "pad_left": ("PDP", "D_POOLING_PADDING_CFG", "PAD_LEFT", 0),
+    "pad_right": ("PDP", "D_POOLING_PADDING_CFG", "PAD_RIGHT", 0),
+    "pad_top": ("PDP", "D_POOLING_PADDING_CFG", "PAD_TOP", 0),
+    "pad_bottom": ("PDP", "D_POOLING_PADDING_CFG", "PAD_BOTTOM", 0),
+}
+CDP = {
+    "src_data.width": ("CDP_RDMA", "D_DATA_CUBE_WIDTH", "WIDTH", 1),
+    "src_data.height": ("CDP_RDMA", "D_DATA_CUBE_HEIGHT", "HEIGHT", 1),
+    "src_data.channel": ("CDP_RDMA", "D_DATA_CUBE_CHANNEL", "CHANNEL", 1),
+    "in_cvt.truncate": ("CDP", "D_DATIN_SHIFTER", "DATIN_SHIFTER", 0),
+    "out_cvt.truncate": ("CDP", "D_DATOUT_SHIFTER", "DATOUT_SHIFTER", 0),
+}
+FIELDS = {OpType.CONV: CONV, OpType.SDP: SDP, OpType.PDP: PDP, OpType.CDP: CDP}
+
+
+def register_problems(subject: Operation) -> Iterator[str]:
+    """Fields of the operation whose values the configuration's registers cannot hold."""
+    registers = register_map(subject.config.register_map)
+    for path, (unit, name, part, minus) in (FIELDS.get(subject.type, {}) if subject.type is not None else {}).items():
+        register = registers.units.get(unit, {}).get(name)
+        if register is None or part not in register.fields:
+            continue
+        value = _value(subject, path) - minus
+        most = register.fields[part].mask
+        if not 0 <= value <= most:
+            yield f"{path} is {value + minus}; {unit}.{name}.{part} holds {minus} to {most + minus}"
+
+
+def _value(subject: Operation, path: str) -> int:
+    first, _, rest = path.partition(".")
+    owner: Any = subject.surface if first.endswith("_data") else subject.op
+    value = getattr(owner, first)
+    return getattr(value, rest) if rest else value

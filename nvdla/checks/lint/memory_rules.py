@@ -1,0 +1,246 @@
+"""Placement of surfaces, and overwritten data."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from nvdla.checks.lint.linter import Context, Order, Said, rule
+from nvdla.limits import PAGE
+from nvdla.loadable.descriptors.enums import MemType, OpType
+from nvdla.loadable.enums import MemoryDomain, MemoryFlags, RelocType
+from nvdla.loadable.model import Blob
+from nvdla.program.accesses import Access, share_bytes
+from nvdla.program.operation import Operation
+from nvdla.util.rounding import align
+
+Span = tuple[int, int, Operation, Access]
+MOST_PAIRS = 200
+MOST_COMPARED = 1 << 20
+
+
+@rule(
+    "error",
+    "Give the memory or the address entry the size that the surface's strides take.",
+    of_atoms=True,
+    headline="surface outside its memory",
+)
+def surfaces_lie_in_their_windows(context: Context) -> Iterator[Said]:
+    """The complete footprint of an operation, strides included, is inside the memory of its address.
+
+    The hardware checks no bounds. Memories are allocated in whole pages, so the end of the last page is the limit.
+    """
+    for subject in context.subjects:
+        for each in subject.accesses:
+            if each.stop > align(each.limit, PAGE):
+                yield (
+                    subject,
+                    f"{each.field} ends at byte {each.stop} of memory {each.memory}, which has {each.limit} "
+                    f"(address index {each.address}, bytes {each.start - each.window} to {each.stop - each.window})",
+                )
+
+
+@rule(
+    "error",
+    "Align the surface: addresses and strides are multiples of the memory atom.",
+    of_atoms=True,
+    headline="misaligned surface",
+)
+def surfaces_are_aligned(context: Context) -> Iterator[Said]:
+    """Addresses, line strides and surface strides are multiples of the memory atom, because the registers lack the low
+    bits. This includes the address of an image and, on nv_full and nv_large, its line stride.
+    """
+    atom = context.config.memory_atom
+    for subject in context.subjects:
+        if subject.type in (OpType.BDMA, OpType.RUBIK):
+            continue
+        for name, cube in subject.used_cubes():
+            entry = context.address(subject, cube.address)
+            if entry is not None and (entry.offset + cube.offset) % atom:
+                yield subject, f"{name} begins at byte {entry.offset + cube.offset}, which is no multiple of {atom}"
+            if name in ("src_data", "dst_data") and not (subject.is_image and name == "src_data"):
+                strides = (("line_stride", cube.line_stride), ("surf_stride", cube.surf_stride))
+                for stride, value in ((stride, value) for stride, value in strides if value % atom):
+                    yield subject, f"{name} {stride} {value} is no multiple of {atom}"
+
+
+@rule(
+    "error",
+    "Set line_stride to at least width x atom, surf_stride to at least height x line_stride.",
+    of_atoms=True,
+    headline="overlapping lines or surfaces of a cube",
+)
+def lines_do_not_overlap(context: Context) -> Iterator[Said]:
+    """Lines of a surface and surfaces of a cube do not overlap, or the lines of all surfaces fit into one line stride.
+
+    Otherwise the hardware overwrites its own results.
+    """
+    for subject in context.subjects:
+        if subject.type in (OpType.BDMA, OpType.RUBIK):
+            continue
+        for name, cube in subject.used_cubes():
+            if name not in ("src_data", "dst_data") or (subject.is_image and name == "src_data"):
+                continue
+            if cube.height > 1 and cube.line_stride < cube.width * subject.atom:
+                yield (
+                    subject,
+                    (f"{name}: lines of {cube.width} x {subject.atom} bytes lie {cube.line_stride} bytes apart"),
+                )
+            atoms = subject.surfaces(cube, subject.element_bytes(name))
+            least = max(cube.height - 1, 0) * cube.line_stride + cube.width * subject.atom
+            line = cube.width * subject.atom
+            within = line <= cube.surf_stride and (atoms - 1) * cube.surf_stride + line <= cube.line_stride
+            if atoms > 1 and cube.surf_stride < least and not within:
+                yield subject, f"{name}: surfaces of {least} bytes lie {cube.surf_stride} bytes apart"
+
+
+@rule("error", "Give the result a place of its own.", of_atoms=True, headline="constant overwritten")
+def constants_are_not_overwritten(context: Context) -> Iterator[Said]:
+    """No operation writes to weights, biases or descriptors. They are loaded once, so later runs would use changed
+    data."""
+    held: dict[int, _Contents] = {}
+    for subject in context.subjects:
+        for each in subject.writes:
+            memory = context.loadable.memory(each.memory)
+            if not memory.flags & MemoryFlags.SET:
+                continue
+            if memory.id not in held:
+                held[memory.id] = _Contents(context.loadable.contents(memory))
+            blob = held[memory.id].touched(each.start, each.stop)
+            if blob is not None:
+                yield subject, f"{each.field} writes over blob {blob.name} in memory {memory.id}"
+
+
+class _Contents:
+    """The blobs of a memory, (offset, blob) by offset, for questions of what is somewhere."""
+
+    def __init__(self, contents: Sequence[tuple[int, Blob]]) -> None:
+        self._offsets = [offset for offset, _ in contents]
+        ends = [(offset + blob.length, number) for number, (offset, blob) in enumerate(contents)]
+        #: up to each: the greatest end, and the blob that has it
+        self._reach = list(itertools.accumulate(ends, max))
+        self._blobs = [blob for _, blob in contents]
+
+    def touched(self, start: int, stop: int) -> Blob | None:
+        """A blob with a byte of ``start`` to ``stop``; of several one that reaches farthest."""
+        last = bisect.bisect_left(self._offsets, stop) - 1
+        if last < 0 or self._reach[last][0] <= start:
+            return None
+        return self._blobs[self._reach[last][1]]
+
+    def at(self, byte: int) -> tuple[int, Blob] | None:
+        """The last blob that begins no later than a byte, and its offset."""
+        last = bisect.bisect_right(self._offsets, byte) - 1
+        return None if last < 0 else (self._offsets[last], self._blobs[last])
+
+
+@rule(
+    "warning",
+    "Order the operations by an OP_COMPLETED dependency, or give them places of their own.",
+    of_atoms=True,
+    headline="overlapping surfaces without an order",
+)
+def overlapping_surfaces_are_ordered(context: Context) -> Iterator[Said]:
+    """If an operation writes data that another one reads or writes, the dependency graph orders them.
+
+    Operations of one engine run in order. Others need a chain of OP_COMPLETED events. Operations of an on-the-fly chain
+    run at the same time, so none may write data that another one reads.
+    """
+    for task_id, task in context.tasks.items():
+        order = Order(task, context.program.takers)
+        for count, (first, other, what) in enumerate(_overlaps(context.operations_of(task_id))):
+            if count > MOST_PAIRS:
+                break
+            if not order.is_ordered(first.index, other.index):
+                yield first, f"{what[0]} overlaps {what[1]} of operation {other.label}, and nothing orders the two"
+
+
+def _overlaps(subjects: Sequence[Operation]) -> Iterator[tuple[Operation, Operation, tuple[str, str]]]:
+    """Pairs of operations one of which writes bytes that the other touches; each pair once."""
+    spans: dict[int, list[Span]] = defaultdict(list)
+    for subject in subjects:
+        for each in subject.accesses:
+            spans[each.memory].append((each.start, each.stop, subject, each))
+    seen: set[tuple[int, int]] = set()
+    compared = 0
+    for memory in spans.values():
+        active: list[Span] = []
+        for span in sorted(memory, key=lambda each: each[:2]):
+            active = [other for other in active if other[1] > span[0]]
+            compared += len(active)
+            if compared > MOST_COMPARED:
+                return
+            for other in active:
+                pair = (min(other[2].index, span[2].index), max(other[2].index, span[2].index))
+                if not (other[3].writes or span[3].writes) or pair[0] == pair[1] or pair in seen:
+                    continue
+                if share_bytes(other[3].pieces, span[3].pieces):  # interleaved bands of rows
+                    seen.add(pair)
+                    yield other[2], span[2], (other[3].field, span[3].field)
+            active.append(span)
+
+
+@rule(
+    "error",
+    "Split the network, or choose a configuration with more address bits.",
+    headline="memory beyond the address bus",
+)
+def memory_fits_the_address_bus(context: Context) -> Iterator[Said]:
+    """All memories of a space together fit the address bits of the configuration (32 on nv_small)."""
+    totals: dict[str, int] = defaultdict(int)
+    for memory in context.loadable.memories:
+        totals["CVSRAM" if memory.domain == MemoryDomain.SRAM else "DRAM"] += align(memory.size, PAGE)
+    for space, total in totals.items():
+        if total > 1 << context.config.address_bits:
+            bits = context.config.address_bits
+            yield f"the memories in {space} take {total} bytes, {context.config.name} has {bits} address bits"
+
+
+@rule(
+    "warning",
+    "Drop the relocation, or let it point at the stride of the surface that lies on this tensor.",
+    headline="relocation of something that is no stride",
+)
+def relocations_point_at_strides(context: Context) -> Iterator[Said]:
+    """A relocation replaces a stride, so the current value is the stride of the tensor."""
+    loadable = context.loadable
+    held: dict[int, _Contents] = {}
+    for index, reloc in enumerate(loadable.relocs):
+        if reloc.reloc_type not in (RelocType.LINE, RelocType.SURFACE):
+            continue
+        memory = loadable.memory(loadable.address(reloc.address_id).mem_id)
+        if not (memory.is_input or memory.is_output):
+            continue
+        expected = loadable.tensor(memory.tensor_desc_id).strides[reloc.reloc_type]
+        if reloc.write_id not in held:
+            held[reloc.write_id] = _Contents(loadable.contents(loadable.memory(reloc.write_id)))
+        offset, blob = held[reloc.write_id].at(reloc.offset) or (0, None)
+        at = reloc.offset - offset
+        if blob is None or at > blob.length - 4:
+            continue
+        found = int.from_bytes(blob.data[at : at + 4], "little")
+        if found != expected:
+            yield (
+                f"reloc_list[{index}]: byte {at} of blob {blob.name} holds {found}, the tensor's "
+                f"{reloc.reloc_type.name.lower()} stride is {expected}"
+            )
+
+
+@rule(
+    "error",
+    "Correct the memory type of the surface, or the domain of the memory.",
+    headline="surface in another memory than it says",
+)
+def surfaces_name_the_memory_they_lie_in(context: Context) -> Iterator[Said]:
+    """A surface marked DRAM is in a memory of domain SYSTEM, one marked CVSRAM in one of domain SRAM."""
+    for subject in context.subjects:
+        for name, cube in subject.used_cubes() if subject.type != OpType.BDMA else ():
+            entry = context.address(subject, cube.address)
+            if entry is None:
+                continue
+            sram = context.loadable.memory(entry.mem_id).domain == MemoryDomain.SRAM
+            if sram != (cube.type == MemType.CV):
+                said, real = ("CVSRAM", "DRAM") if cube.type == MemType.CV else ("DRAM", "CVSRAM")
+                yield subject, f"{name} is marked {said}, but memory {entry.mem_id} lies in {real}"

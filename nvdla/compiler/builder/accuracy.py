@@ -1,0 +1,313 @@
+"""Accuracy of quantized networks per layer and per channel group.
+
+One signal-to-noise ratio of a whole tensor is that of its largest channels: a tensor of boxes (0..160) and scores
+(0..1) in one int8 scale can have 30 dB, and every score is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nvdla.compiler.builder import reference
+from nvdla.compiler.builder.compiler import Built
+from nvdla.compiler.builder.groups import group_layers
+from nvdla.compiler.builder.ir import Convolve, LoweredProgram, Operation, Surface
+from nvdla.compiler.builder.layers import Group, NetworkTensor
+from nvdla.compiler.builder.network import Network
+from nvdla.compiler.builder.quantization import LARGEST, quantize
+from nvdla.tensors.real import Units, decibels
+
+#: The largest channel of a group has at most this many times the range of its smallest.
+LIKE = 16.0
+#: Numbers and ranges of channels that a group names.
+_NAMED = 8
+
+
+@dataclass(frozen=True)
+class ChannelGroup:
+    """Channels of an output with ranges within a factor of 16.
+
+    Attributes:
+        channels: their numbers, as "0-3, 7".
+        count: how many they are.
+        range: the largest magnitude that they hold in the float model on the calibration data.
+        units: ``range`` in units (quantization steps); None in fp16.
+        snr: signal to noise with all layers before, in dB; None where the measured float values are all 0.
+        weak: channels among them whose own range is below two units, though it is not 0, as "5, 6".
+        weak_count: how many these are.
+    """
+
+    channels: str
+    count: int
+    range: float
+    units: float | None
+    snr: float | None
+    weak: str
+    weak_count: int
+
+
+class ChannelRanges:
+    """The largest magnitude of every channel of an output in the float model, over all samples.
+
+    Args:
+        labels: the number of the channel that each element of the tensor belongs to; -1: to none.
+    """
+
+    def __init__(self, labels: np.ndarray) -> None:
+        planes = labels.reshape(len(labels), -1)
+        # One label for each plane where planes are channels, as they mostly are; else one for each element.
+        flat = planes[:, 0] if np.array_equal(planes, np.broadcast_to(planes[:, :1], planes.shape)) else labels.ravel()
+        self._used = flat >= 0
+        self.labels = flat[self._used]
+        self.largest = np.zeros(int(self.labels.max(initial=-1)) + 1)
+
+    def rows(self, values: np.ndarray) -> np.ndarray:
+        """The values (1, C, H, W) or (C, H, W) that belong to a channel, a row for each of ``labels``."""
+        rows = values.reshape(len(self._used), -1)
+        return rows if self._used.all() else rows[self._used]
+
+    def see(self, values: np.ndarray) -> None:
+        """Take in the float values of one sample."""
+        rows = self.rows(values)
+        np.maximum.at(self.largest, self.labels, np.maximum(rows.max(axis=1), -rows.min(axis=1)))
+
+
+class ChannelSums:
+    """Signal and noise of every channel, over the samples that are measured."""
+
+    def __init__(self, ranges: ChannelRanges) -> None:
+        self._of, self._ranges = ranges, ranges.largest
+        self._signal, self._noise = np.zeros_like(self._ranges), np.zeros_like(self._ranges)
+
+    def add(self, exact: np.ndarray, found: np.ndarray) -> None:
+        """Take in one sample: the float values and those that the integers stand for, both of the tensor's shape."""
+        real, other = self._of.rows(exact), self._of.rows(found)
+        count = len(self._ranges)
+        self._signal += np.bincount(self._of.labels, np.sum(real**2, axis=1), count)
+        self._noise += np.bincount(self._of.labels, np.sum((other - real) ** 2, axis=1), count)
+
+    def groups(self, unit: float | None) -> list[ChannelGroup]:
+        """The groups, those of the largest ranges first. ``unit``: the real number of one unit; None in fp16."""
+        order = np.argsort(-self._ranges, kind="stable")
+        found, first = [], 0
+        while first < len(order):
+            largest = self._ranges[order[first]]
+            size = int(np.count_nonzero(self._ranges[order[first:]] * LIKE >= largest)) if largest else len(order)
+            found.append(self._group(np.sort(order[first : first + size]), float(largest), unit))
+            first += size
+        return found
+
+    def _group(self, channels: np.ndarray, largest: float, unit: float | None) -> ChannelGroup:
+        ranges = self._ranges[channels]
+        signal = float(self._signal[channels].sum())
+        weak = channels[(ranges > 0) & (ranges < 2 * (unit or 0.0))]
+        return ChannelGroup(
+            channels=numbers(channels.tolist()),
+            count=len(channels),
+            range=largest,
+            units=None if unit is None else largest / unit,
+            snr=decibels(signal, float(self._noise[channels].sum())) if signal else None,
+            weak=numbers(weak.tolist()),
+            weak_count=len(weak),
+        )
+
+
+def numbers(ordered: Iterable[int]) -> str:
+    """Numbers in ascending order in few words: "0-3, 7"."""
+    runs: list[list[int]] = []
+    for each in ordered:
+        if runs and each == runs[-1][-1] + 1:
+            runs[-1] = [runs[-1][0], each]
+        else:
+            runs.append([each])
+    words = ["-".join(map(str, run)) for run in runs]
+    return ", ".join(words[:_NAMED]) + (" ..." if len(words) > _NAMED else "")
+
+
+# Signal to noise, in dB, from which a layer needs no advice: the rounding of a well used int8 range gives about 40.
+GOOD = 30.0
+_MUCH_SATURATION, _WIDE_KERNELS, _PEAKED = 1e-3, 8.0, 24.0
+
+
+@dataclass(frozen=True)
+class LayerAccuracy:
+    """One operation of the hardware. ``layer``: names of its layers; ``tensor``: its result.
+
+    ``alone``: signal to noise (dB) where its inputs are the float ones, rounded; ``chain``: with all layers before it.
+    ``saturated``: share of elements at the ends of the range. ``scale``: real number of one unit. ``advice``: what to
+    try, empty where the layer is good. ``channels``: of an output, its channels in groups of like ranges.
+    """
+
+    layer: str
+    tensor: str
+    precision: str
+    alone: float
+    chain: float
+    saturated: float
+    scale: float
+    advice: str
+    channels: list[ChannelGroup] = field(default_factory=list)
+
+
+@dataclass
+class _Sums:
+    signal: float = 0.0
+    square: float = 0.0
+    alone: float = 0.0
+    chain: float = 0.0
+    saturated: float = 0.0
+    count: int = 0
+    peak: float = 0.0
+    channels: ChannelSums | None = None
+
+
+def accuracy(
+    network: Network,
+    built: Built,
+    samples: Iterable[Mapping[str, np.ndarray]],
+    factors: Mapping[str, np.ndarray] | None = None,
+    channels: Mapping[str, ChannelRanges] | None = None,
+) -> list[LayerAccuracy]:
+    """Errors over samples, in the order of the network. ``network`` is the one that was built; a sample has the float
+    values of its tensors, (1, C, H, W) by name. ``factors``: by what the channels of its tensors were divided
+    (:class:`nvdla.compiler.builder.refinement.Refined`); ratios are those of the numbers before. ``channels``: ranges
+    of the
+    channels of outputs, by tensor."""
+    program, factors = built.program, factors or {}
+    groups = _as_computed(group_layers(network), program)
+    sums = {group.output.name: _Sums() for group in groups}
+    for name, ranges in (channels or {}).items():
+        if name in sums:
+            sums[name].channels = ChannelSums(ranges)
+    for values in samples:
+        chain = reference.evaluate(
+            program, built.quantize_inputs({root.name: values[root.name] for root in program.inputs})
+        )
+        alone = _Alone(program)
+        for group in groups:
+            if group.output.name in values:
+                _add(sums[group.output.name], program, group, values, factors.get(group.output.name), chain, alone)
+    convolved = {each.layer for each in program.operations if isinstance(each, Convolve)}
+    return [_row(built, group, sums[group.output.name], convolved) for group in groups if sums[group.output.name].count]
+
+
+def worst(rows: list[LayerAccuracy], count: int = 5) -> list[LayerAccuracy]:
+    """The layers that are worst by themselves: there the error is made, later ones inherit it."""
+    return sorted((row for row in rows if np.isfinite(row.alone)), key=lambda row: row.alone)[:count]
+
+
+@dataclass(eq=False)
+class _Unit(Group):
+    """Group in its computed shape, including the convolutions before a sum when all of them are one operation."""
+
+    sources: list[NetworkTensor] = field(default_factory=list)
+
+
+def _as_computed(groups: list[Group], program: LoweredProgram) -> list[_Unit]:
+    makers = {group.output.name: group for group in groups}
+    return [_unit(group, makers, program) for group in groups if group.output.name in program.tensors]
+
+
+def _unit(group: Group, makers: Mapping[str, Group], program: LoweredProgram) -> _Unit:
+    """Return the unit of a group, including all preceding groups that do not write a tensor."""
+    kept = [tensor for tensor in group.layer.inputs if tensor.name in program.tensors]
+    taken = [
+        _unit(makers[tensor.name], makers, program)
+        for tensor in group.layer.inputs
+        if tensor.name not in program.tensors
+    ]
+    main = taken[0] if taken else group
+    members = [name for each in (*taken, group) for name in each.members]
+    sources = [*kept, *(tensor for each in taken for tensor in each.sources)]
+    return _Unit(main.layer, group.output, members, group.activation, main.weights, main.bias, sources=sources)
+
+
+class _Alone:
+    """Runs the operations of one layer on rounded float inputs."""
+
+    def __init__(self, program: LoweredProgram) -> None:
+        self.program = program
+        self.memory = reference.ReferenceMemory()
+        self.operations: dict[str, list[Operation]] = {}
+        for operation in program.operations:
+            self.operations.setdefault(operation.layer, []).append(operation)
+
+    def run(self, group: _Unit, values: Mapping[str, np.ndarray], inputs: reference.ReferenceMemory) -> np.ndarray:
+        """Elements of the group's result (C, H, W). ``inputs``: a memory with the network's inputs."""
+        for tensor in group.sources:
+            surface = self.program.tensors[tensor.name]
+            if surface.root.role == "input":
+                self.memory.store(surface, inputs.load(surface))
+            elif surface.root.data is None and tensor.name in values:
+                elements = quantize(values[tensor.name][0], surface.scale, surface.precision, surface.zero)
+                self.memory.store(surface, elements)
+        for operation in self.operations.get(group.name, ()):
+            reference.step(operation, self.memory)
+        return self.memory.load(self.program.tensors[group.output.name])
+
+
+def _add(
+    sums: _Sums,
+    program: LoweredProgram,
+    group: _Unit,
+    values: Mapping[str, np.ndarray],
+    factors: np.ndarray | None,
+    chain: reference.ReferenceMemory,
+    alone: _Alone,
+) -> None:
+    surface = program.tensors[group.output.name]
+    units = Units(surface.scale, surface.zero, factors)
+    exact = np.asarray(values[group.output.name][0], np.float64)
+    real = Units(factors=factors).real(exact)
+    together, single = chain.load(surface), alone.run(group, values, chain)
+    found = units.real(together)
+    sums.signal += float(np.sum(real**2))
+    sums.chain += float(np.sum((found - real) ** 2))
+    if sums.channels is not None:
+        sums.channels.add(real, found)
+    sums.alone += float(np.sum((units.real(single) - real) ** 2))
+    sums.square += float(np.sum(exact**2))
+    sums.peak = max(sums.peak, float(np.abs(exact).max()))
+    sums.count += exact.size
+    if surface.precision in LARGEST:
+        # A zero point at the low end is where a ReLU ends: nothing is lost there.
+        ends = np.abs(single) if surface.zero == 0 else single
+        sums.saturated += int(np.count_nonzero(ends >= LARGEST[surface.precision]))
+
+
+def _row(built: Built, group: Group, sums: _Sums, convolved: Set[str]) -> LayerAccuracy:
+    surface = built.program.tensors[group.output.name]
+    saturated = sums.saturated / sums.count
+    alone = decibels(sums.signal, sums.alone)
+    advice = "" if alone >= GOOD or sums.signal == 0 else _advice(built, group, surface, sums, saturated, convolved)
+    chain = decibels(sums.signal, sums.chain)
+    unit = surface.scale if surface.precision in LARGEST else None
+    outputs = sums.channels.groups(unit) if sums.channels is not None else []
+    return LayerAccuracy(
+        group.name, group.output.name, surface.precision, alone, chain, saturated, surface.scale, advice, outputs
+    )
+
+
+def _advice(built: Built, group: Group, surface: Surface, sums: _Sums, saturated: float, convolved: Set[str]) -> str:
+    """Return the most likely cause of a layer's error and the option that fixes it.
+
+    ``convolved``: layers with a convolution.
+    """
+    largest = (LARGEST.get(surface.precision, np.inf) - surface.zero) * surface.scale
+    rms = (sums.square / sums.count) ** 0.5
+    if saturated > _MUCH_SATURATION and sums.peak > 1.05 * largest:
+        return f"values to {sums.peak:.3g} are cut at {largest:.3g}: try --method max, or more calibration data"
+    if largest > 4 * sums.peak:
+        return f"values to {sums.peak:.3g} use a part of the range {largest:.3g}: its scale is that of a neighbour"
+    if group.name in convolved and group.weights is not None:
+        sizes = np.abs(group.weights).reshape(len(group.weights), -1).max(axis=1)
+        scales = built.program.quantised.get(group.layer.name)
+        uneven = sizes.max() > _WIDE_KERNELS * max(float(np.median(sizes)), 1e-30)
+        if uneven and scales is not None and np.ptp(scales.scales) == 0:
+            return "kernels differ much in size: try a scale a kernel (without --per-layer) or equalisation (-O 1)"
+    if sums.peak > _PEAKED * rms:
+        return "few values are far larger than the rest: try --method mse or percentile, or equalisation (-O 1)"
+    return "try adaptive rounding (-O 2); on nv_full int16 for this layer (--precision auto)"

@@ -1,0 +1,599 @@
+"""Changes of existing loadables: editing, merging, converting to another ABI or configuration.
+
+All functions take a loadable and give a new one; they refuse with BuildError (DescriptorError for broken descriptors).
+:mod:`nvdla.compiler.builder.edit` changes the descriptor ABI, :mod:`nvdla.compiler.builder.edit` joins two
+loadables.
+
+The old cube has no byte offset: every offset becomes a separate address entry, appended to the task's address list;
+the way back leaves these entries in place. Strides that relocations name move with the surface lists.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Mapping, Sequence
+from ctypes import Structure
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from nvdla.emulator.hardware.configuration import Configuration, configuration
+from nvdla.emulator.memory.surfaces import compress_as, pack_direct
+from nvdla.errors import BuildError, DescriptorError, FormatError, shape_text
+from nvdla.loadable.descriptors.abi import Abi, abi_named
+from nvdla.loadable.descriptors.enums import (
+    OLD_EMU_FORMATS,
+    DataFormat,
+    EmuFormat,
+    EmuOpType,
+    OpType,
+    Precision,
+    SdpMode,
+    SdpType,
+    WeightFormat,
+)
+from nvdla.loadable.descriptors.task import DlaOperation, DlaTask, EmuTask
+from nvdla.loadable.enums import Interface, SubInterface
+from nvdla.loadable.model import AddressEntry, Blob, Loadable, MemoryEntry, RelocEntry, TaskEntry, Version
+from nvdla.program.program import Program
+from nvdla.util.rounding import ceil_div
+
+_STAGES = ("x1", "x2", "y")
+
+
+def replace_weights(loadable: Loadable, task: int, operation: int, weights: np.ndarray, config: str) -> Loadable:
+    """Other weights for one convolution.
+
+    ``weights`` (kernels, channels, rows, columns) have the element type of the operation (int8, int16, float16) and the
+    size of the old ones; ``config`` decides how they are packed. Convolutions that share the old weights (tiles of one
+    layer) get the new ones too. Of compressed weights those that are left out must stay 0.
+    """
+    decoded, found = _operation(loadable, task, operation, OpType.CONV)
+    chosen = configuration(config)
+    op = found.op
+    where = f"operation {task}/{operation}"
+    if op.data_format != DataFormat.FEATURE or op.conv_mode:
+        raise BuildError(f"{where}: only weights of direct convolutions on feature data can be replaced")
+    shape = (found.surface.dst_data.channel, op.kernel_channel_csc, op.kernel_height_csc, op.kernel_width_csc)
+    dtype = Precision(op.out_precision).dtype
+    weights = np.asarray(weights)
+    if weights.shape != shape or weights.dtype != dtype:
+        raise BuildError(
+            f"{where}: weights {shape_text(weights.shape)} {weights.dtype} must be {shape_text(shape)} {dtype}"
+        )
+    data = _packed(weights, chosen)
+    if op.weight_format == WeightFormat.COMPRESSED:
+        mask = _content(loadable, decoded, found.surface.wmb_data, ceil_div(weights.size, 8), where)
+        room, elements = found.surface.weight_data.size, np.frombuffer(data, weights.dtype)
+        try:
+            data = compress_as(elements, np.frombuffer(mask, np.uint8), room, where)
+        except FormatError as error:
+            raise BuildError(str(error)) from None
+    return _overwrite(loadable, decoded, found.surface.weight_data, data, where)
+
+
+def _packed(weights: np.ndarray, config: Configuration) -> bytes:
+    return pack_direct(weights, config.mac_atomic_k // weights.dtype.itemsize, config.mac_atomic_c)
+
+
+def replace_operands(
+    loadable: Loadable,
+    task: int,
+    operation: int,
+    stage: str = "x1",
+    alu: np.ndarray | None = None,
+    multiplier: np.ndarray | None = None,
+) -> Loadable:
+    """Other operands a channel (biases, factors) for a stage of one SDP operation: int16 or float16 (channels,).
+
+    Give those that the stage has: ``alu``, ``multiplier`` or both.
+    """
+    where = f"operation {task}/{operation}, stage {stage}"
+    if stage not in _STAGES:
+        raise BuildError(f"{where}: stages are {', '.join(_STAGES)}")
+    decoded, found = _operation(loadable, task, operation, OpType.SDP)
+    settings, cube = getattr(found.op, f"{stage}_op"), getattr(found.surface, f"{stage}_data")
+    wanted = {SdpType.ADD: (alu,), SdpType.MUL: (multiplier,), SdpType.BOTH: (alu, multiplier)}.get(settings.type, ())
+    if not settings.enable or settings.mode != SdpMode.PER_KERNEL or not wanted:
+        raise BuildError(f"{where}: has no operands a channel in memory")
+    given = sum(each is not None for each in (alu, multiplier))
+    if any(each is None for each in wanted) or given != len(wanted):
+        names = {SdpType.ADD: "alu", SdpType.MUL: "multiplier", SdpType.BOTH: "alu and multiplier"}
+        raise BuildError(f"{where}: takes {names[SdpType(settings.type)]}")
+    dtype = Precision(settings.precision).dtype
+    columns = []
+    for values in wanted:
+        values = np.asarray(values)
+        if values.shape != (cube.channel,) or values.dtype != dtype:
+            raise BuildError(
+                f"{where}: operands {shape_text(values.shape)} {values.dtype} must be {cube.channel} {dtype}"
+            )
+        columns.append(values)
+    return _overwrite(loadable, decoded, cube, np.stack(columns, axis=1).tobytes(), where)
+
+
+def rename(loadable: Loadable, names: Mapping[str, str]) -> Loadable:
+    """Other names for bound tensors: {old: new}."""
+    known = [tensor.name for tensor in loadable.tensors]
+    for name in names:
+        if name not in known:
+            raise BuildError(f"no tensor is called {name!r}; there are {', '.join(known)}")
+    tensors = tuple(replace(each, name=names.get(each.name, each.name)) for each in loadable.tensors)
+    final = [tensor.name for tensor in tensors]
+    if len(set(final)) < len(final):
+        raise BuildError(f"two tensors would be called the same: {', '.join(sorted(final))}")
+    return replace(loadable, tensors=tensors)
+
+
+def rebind(loadable: Loadable, inputs: Sequence[str] = (), outputs: Sequence[str] = ()) -> Loadable:
+    """Bind inputs and outputs in another order, given as names of tensors; an empty list keeps the order."""
+    order: dict[int, int] = {}
+    for wanted, entries, what in ((inputs, loadable.inputs, "input"), (outputs, loadable.outputs, "output")):
+        if not wanted:
+            continue
+        names = {loadable.tensor(entry.tensor_desc_id).name: entry.id for entry in entries}
+        if sorted(wanted) != sorted(names):
+            raise BuildError(f"{what}s {', '.join(wanted)} must be all of {', '.join(names)}, each once")
+        order |= {names[name]: position for position, name in enumerate(wanted)}
+    memories = tuple(replace(each, bind_id=order.get(each.id, each.bind_id)) for each in loadable.memories)
+    return replace(loadable, memories=memories)
+
+
+def strip(loadable: Loadable) -> Loadable:
+    """Leave out what no task reaches: unlisted addresses, memories without addresses, blobs in no memory.
+
+    The remaining entries are renumbered, because NVIDIA's runtime uses ids as positions
+    (umd/core/src/runtime/Runtime.cpp:313).
+    """
+    tasks = {number for entry in loadable.submits for number in entry.task_ids}
+    kept_tasks = [each for each in loadable.tasks if each.id in tasks]
+    reached = {address for task in kept_tasks for address in task.address_list}
+    addresses = [each for each in loadable.addresses if each.id in reached]
+    used = {each.mem_id for each in addresses}
+    memories = [each for each in loadable.memories if each.id in used or each.is_input or each.is_output]
+    bound = {memory.tensor_desc_id for memory in memories if memory.is_input or memory.is_output}
+    names = {name for memory in memories for name in memory.contents}
+    events = {event for task in kept_tasks for event in (*task.pre_actions, *task.post_actions)}
+    relocs = tuple(each for each in loadable.relocs if each.address_id in reached and each.write_id in used)
+    return _numbered(
+        replace(
+            loadable,
+            tasks=tuple(kept_tasks),
+            addresses=tuple(addresses),
+            memories=tuple(memories),
+            blobs=tuple(each for each in loadable.blobs if each.name in names),
+            tensors=tuple(each for each in loadable.tensors if each.id in bound),
+            events=tuple(each for each in loadable.events if each.id in events),
+            relocs=relocs,
+        )
+    )
+
+
+def _numbered(loadable: Loadable) -> Loadable:
+    """Every table's ids as positions in it, and all references to them."""
+    tables = ("tasks", "memories", "addresses", "events", "tensors")
+    new = {table: {each.id: number for number, each in enumerate(getattr(loadable, table))} for table in tables}
+
+    def numbers(table: str, ids: Iterable[int]) -> tuple[int, ...]:
+        return tuple(new[table][each] for each in ids)
+
+    return replace(
+        loadable,
+        tasks=tuple(
+            replace(
+                each,
+                id=new["tasks"][each.id],
+                address_list=numbers("addresses", each.address_list),
+                pre_actions=numbers("events", each.pre_actions),
+                post_actions=numbers("events", each.post_actions),
+            )
+            for each in loadable.tasks
+        ),
+        memories=tuple(
+            replace(each, id=number, tensor_desc_id=new["tensors"].get(each.tensor_desc_id, 0))
+            for number, each in enumerate(loadable.memories)
+        ),
+        addresses=tuple(
+            replace(each, id=number, mem_id=new["memories"][each.mem_id])
+            for number, each in enumerate(loadable.addresses)
+        ),
+        events=tuple(replace(each, id=number) for number, each in enumerate(loadable.events)),
+        tensors=tuple(
+            replace(each, id=number, mem_id=new["memories"].get(each.mem_id, each.mem_id))
+            for number, each in enumerate(loadable.tensors)
+        ),
+        relocs=tuple(
+            replace(each, address_id=new["addresses"][each.address_id], write_id=new["memories"][each.write_id])
+            for each in loadable.relocs
+        ),
+        submits=tuple(replace(each, task_ids=numbers("tasks", each.task_ids)) for each in loadable.submits),
+    )
+
+
+# ---- the common part
+
+
+def _operation(loadable: Loadable, task: int, operation: int, kind: OpType) -> tuple[DlaTask, DlaOperation]:
+    entry = loadable.task(task)
+    if entry.interface != Interface.DLA1:
+        raise BuildError(f"task {task} runs on the CPU; it has no {kind.name} operation")
+    program = Program.of(loadable, checked=False)
+    if task in program.broken:
+        raise DescriptorError(program.broken[task])
+    decoded = program.dla_tasks[task]
+    found = decoded.operation(operation)
+    if found.op_type != kind:
+        raise BuildError(f"operation {task}/{operation} is {found.op_type.name}, not {kind.name}")
+    return decoded, found
+
+
+def _overwrite(loadable: Loadable, task: DlaTask, cube: Structure, data: bytes, where: str) -> Loadable:
+    """Write ``data`` over the blob that contains a cube; it must fit the cube."""
+    if len(data) > cube.size:
+        raise BuildError(f"{where}: {len(data)} bytes, the old data take {cube.size}")
+    blob, offset = _blob_of(loadable, task, cube, len(data), where)
+    content = bytearray(blob.data)
+    content[offset : offset + len(data)] = data
+    changed = replace(blob, data=memoryview(bytes(content)))
+    return replace(loadable, blobs=tuple(changed if each is blob else each for each in loadable.blobs))
+
+
+def _content(loadable: Loadable, task: DlaTask, cube: Structure, size: int, where: str) -> memoryview:
+    """The first ``size`` bytes of a cube."""
+    blob, offset = _blob_of(loadable, task, cube, size, where)
+    return blob.data[offset : offset + size]
+
+
+def _blob_of(loadable: Loadable, task: DlaTask, cube: Structure, size: int, where: str) -> tuple[Blob, int]:
+    address = loadable.address(task.task.address_list[cube.address])
+    return _blob_at(loadable, loadable.memory(address.mem_id), address.offset + cube.offset, size, where)
+
+
+def _blob_at(loadable: Loadable, memory: MemoryEntry, start: int, size: int, where: str) -> tuple[Blob, int]:
+    """The blob that fills bytes start.. of a memory, and the byte in it."""
+    for name, offset in zip(memory.contents, memory.offsets, strict=True):
+        blob = loadable.blob(name)
+        if offset <= start and start + size <= offset + blob.size:
+            return blob, start - offset
+    raise BuildError(f"{where}: bytes {start} to {start + size} of memory {memory.id} are not those of one blob")
+
+
+MAX_ID = 0xFFFF
+
+
+def merge(first: Loadable, second: Loadable) -> Loadable:
+    """One loadable that binds the inputs and outputs of both (those of ``first`` first) and runs both.
+
+    Names of the second that the first has too get a suffix ("data" -> "data-2"). Raises BuildError when the two have
+    different descriptor ABIs, or surfaces of different configurations.
+    """
+    _check_alike(first, second)
+    shift = {
+        table: _next(getattr(first, table))
+        for table in ("memories", "addresses", "tasks", "events", "tensors", "submits")
+    }
+    for table, start in shift.items():
+        highest = start + max((each.id for each in getattr(second, table)), default=0)
+        if highest > MAX_ID:
+            raise BuildError(f"merged {table} would have id {highest}, at most {MAX_ID}")
+    return _joined(first, second, shift)
+
+
+def _joined(first: Loadable, second: Loadable, shift: Mapping[str, int]) -> Loadable:
+    """All tables of the first, then those of the second with its ids shifted."""
+    names = _new_names(first.blobs, second.blobs)
+    tensors = _new_names(first.tensors, second.tensors)
+    binds = len(first.inputs), len(first.outputs)
+    targets = max((event.target for event in first.events), default=-1) + 1
+
+    def memory(each: MemoryEntry) -> MemoryEntry:
+        bound = each.is_input or each.is_output
+        return replace(
+            each,
+            id=each.id + shift["memories"],
+            contents=tuple(names.get(name, name) for name in each.contents),
+            bind_id=each.bind_id + (binds[0] if each.is_input else binds[1] if each.is_output else 0),
+            tensor_desc_id=each.tensor_desc_id + (shift["tensors"] if bound else 0),
+        )
+
+    def task(each: TaskEntry) -> TaskEntry:
+        return replace(
+            each,
+            id=each.id + shift["tasks"],
+            address_list=tuple(entry + shift["addresses"] for entry in each.address_list),
+            pre_actions=tuple(entry + shift["events"] for entry in each.pre_actions),
+            post_actions=tuple(entry + shift["events"] for entry in each.post_actions),
+        )
+
+    return replace(
+        first,
+        tasks=first.tasks + tuple(task(each) for each in second.tasks),
+        memories=first.memories + tuple(memory(each) for each in second.memories),
+        addresses=first.addresses
+        + tuple(
+            replace(each, id=each.id + shift["addresses"], mem_id=each.mem_id + shift["memories"])
+            for each in second.addresses
+        ),
+        events=first.events
+        + tuple(replace(each, id=each.id + shift["events"], target=each.target + targets) for each in second.events),
+        blobs=first.blobs + tuple(replace(each, name=names[each.name]) for each in second.blobs),
+        tensors=first.tensors
+        + tuple(
+            replace(
+                each, id=each.id + shift["tensors"], mem_id=each.mem_id + shift["memories"], name=tensors[each.name]
+            )
+            for each in second.tensors
+        ),
+        relocs=first.relocs
+        + tuple(
+            replace(each, address_id=each.address_id + shift["addresses"], write_id=each.write_id + shift["memories"])
+            for each in second.relocs
+        ),
+        submits=first.submits
+        + tuple(
+            replace(
+                each, id=each.id + shift["submits"], task_ids=tuple(number + shift["tasks"] for number in each.task_ids)
+            )
+            for each in second.submits
+        ),
+    )
+
+
+def _check_alike(first: Loadable, second: Loadable) -> None:
+    abis = [Program.of(each, checked=False).abi.name for each in (first, second)]
+    if abis[0] != abis[1]:
+        raise BuildError(
+            f"descriptor ABIs {abis[0]} and {abis[1]} differ; convert one (nvdla.compiler.builder.edit) before merging"
+        )
+    kinds = [{tensor.pixel_format for tensor in each.tensors if tensor.pixel_format >= 36} for each in (first, second)]
+    if kinds[0] and kinds[1] and kinds[0] != kinds[1]:
+        found = [", ".join(kind.name for kind in each) for each in kinds]
+        raise BuildError(f"surfaces of {found[0]} and {found[1]}: the loadables are for different configurations")
+
+
+def _next(table: Iterable[Any]) -> int:
+    return max((each.id for each in table), default=-1) + 1
+
+
+def _new_names(first: Iterable[Any], second: Iterable[Any]) -> dict[str, str]:
+    """New names for the second's entries such that none appears twice."""
+    taken = {each.name for each in first}
+    taken_later = {each.name for each in second}
+    names: dict[str, str] = {}
+    for each in second:
+        name, number = each.name, 2
+        while name in taken or (name != each.name and name in taken_later):
+            name, number = f"{each.name}-{number}", number + 1
+        names[each.name] = name
+        taken.add(name)
+    return names
+
+
+# Version of the firmware interface in the blobs: 0.12 came with the new cube.
+_DLA_VERSIONS = {"old": Version(0, 11, 0), "new": Version(0, 12, 3)}
+
+
+@dataclass
+class _Edit:
+    """Tables under change; ``moves``: (memory id, old byte) -> new byte, for relocations."""
+
+    loadable: Loadable
+    source: Abi
+    target: Abi
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    addresses: list[AddressEntry] = field(default_factory=list)
+    moves: dict[tuple[int, int], int] = field(default_factory=dict)
+
+
+def convert_abi(loadable: Loadable, abi: str) -> Loadable:
+    """The same network in the other ABI ("old" or "new"); unchanged when it has it already.
+
+    Raises BuildError for what the old ABI cannot say (scale factors of CPU tasks).
+    """
+    target = abi_named(abi)
+    program = Program.of(loadable)
+    if program.abi is target:
+        return loadable
+    edit = _Edit(loadable, program.abi, target, addresses=list(loadable.addresses))
+    tasks = tuple(_convert_task(edit, program.tasks[task.id]) for task in loadable.tasks)
+    sizes = {name: len(data) for name, data in edit.blobs.items()}
+    memories = []
+    for memory in loadable.memories:
+        grown = [sizes[name] - loadable.blob(name).size for name in memory.contents if name in sizes]
+        if grown and len(memory.contents) > 1:
+            raise BuildError(f"memory {memory.id} holds several blobs, among them descriptors; they cannot change size")
+        memories.append(replace(memory, size=memory.size + sum(grown)))
+    grown_by = {new.id: new.size - old.size for new, old in zip(memories, loadable.memories, strict=True)}
+    addresses = tuple(
+        replace(each, size=each.size + grown_by[each.mem_id]) if each.size and grown_by[each.mem_id] else each
+        for each in edit.addresses
+    )
+    return replace(
+        loadable,
+        tasks=tasks,
+        memories=tuple(memories),
+        addresses=addresses,
+        blobs=tuple(_blob(each, edit) for each in loadable.blobs),
+        relocs=tuple(_moved(edit, each) for each in loadable.relocs),
+    )
+
+
+def _blob(blob: Blob, edit: _Edit) -> Blob:
+    version = blob.version
+    # Old files leave the interface out and name the list alone.
+    if version is not None and blob.interface != Interface.EMU1 and blob.sub_interface != SubInterface.NONE:
+        version = _DLA_VERSIONS[edit.target.name]
+    if blob.name not in edit.blobs:
+        return replace(blob, version=version)
+    data = edit.blobs[blob.name]
+    return replace(blob, data=memoryview(data), size=len(data), version=version)
+
+
+def _moved(edit: _Edit, reloc: RelocEntry) -> RelocEntry:
+    return replace(reloc, offset=edit.moves.get((reloc.write_id, reloc.offset), reloc.offset))
+
+
+# ---- tasks
+
+
+def _convert_task(edit: _Edit, task: DlaTask | EmuTask) -> TaskEntry:
+    return _dla(edit, task) if isinstance(task, DlaTask) else _emu(edit, task)
+
+
+class _AddressList:
+    """A task's address list that grows by entries for (index, offset) pairs."""
+
+    def __init__(self, edit: _Edit, task: TaskEntry) -> None:
+        self.edit, self.entries = edit, list(task.address_list)
+        self._made: dict[tuple[int, int], int] = {}
+
+    def index(self, index: int, offset: int) -> int:
+        """Return the address index for ``offset`` bytes after ``index``."""
+        if offset == 0 or index < 0:
+            return index
+        if (index, offset) not in self._made:
+            base = self.edit.loadable.address(self.entries[index])
+            new = max(each.id for each in self.edit.addresses) + 1
+            if new > MAX_ID:
+                raise BuildError(f"more than {MAX_ID} addresses are needed in the old ABI; it has no offsets in cubes")
+            size = self.edit.loadable.address_bytes(base) - offset
+            self.edit.addresses.append(AddressEntry(new, base.mem_id, base.offset + offset, max(size, 0)))
+            self.entries.append(new)
+            self._made[index, offset] = len(self.entries) - 1
+        return self._made[index, offset]
+
+
+def _dla(edit: _Edit, decoded: DlaTask) -> TaskEntry:
+    addresses = _AddressList(edit, decoded.task)
+    network = decoded.network
+    name, memory = _list_blob(edit.loadable, decoded.task, network.surface_desc_index)
+    old_size, new_size = (ctypes.sizeof(abi.SurfaceContainer) for abi in (edit.source, edit.target))
+    parts = []
+    for position, container in enumerate(decoded.surface_containers):
+        kind = OpType(decoded.dependencies[position].op_type)
+        fresh = edit.target.SurfaceContainer()
+        member = f"{kind.name.lower()}_surface"
+        old, new = getattr(container, member), getattr(fresh, member)
+        bases = (position * old_size, position * new_size)
+        if kind == OpType.BDMA:
+            ctypes.memmove(ctypes.addressof(new), ctypes.addressof(old), ctypes.sizeof(new))
+        else:
+            _surface(edit, addresses, old, new, memory, bases)
+        parts.append(bytes(fresh))
+    edit.blobs[name] = b"".join(parts)
+    changed = edit.source.NetworkDesc.from_buffer_copy(bytes(network))
+    changed.num_addresses = len(addresses.entries)
+    network_name, _ = _list_blob(edit.loadable, decoded.task, 0)
+    blob = edit.loadable.blob(network_name)
+    edit.blobs[network_name] = bytes(changed) + bytes(blob.data)[ctypes.sizeof(changed) :]
+    return replace(decoded.task, address_list=tuple(addresses.entries))
+
+
+def _surface(
+    edit: _Edit, addresses: _AddressList, old: Structure, new: Structure, memory: int, bases: tuple[int, int]
+) -> None:
+    """Copy a surface structure cube by cube."""
+    for name, *_ in old._fields_:
+        value = getattr(old, name)
+        if not name.endswith("_data"):
+            setattr(new, name, value)
+            continue
+        _fields(value, getattr(new, name), ("address", "offset"))
+        cube = getattr(new, name)
+        used = value.address >= 0 and value.type <= 1
+        if used and not _has_field(cube, "offset"):
+            cube.address = addresses.index(value.address, value.offset)
+        else:
+            cube.address = value.address
+            if _has_field(cube, "offset"):
+                cube.offset = value.offset
+        starts = [base + getattr(type(s), name).offset for base, s in zip(bases, (old, new), strict=True)]
+        _move(edit, memory, starts, type(value), type(cube))
+
+
+def _move(edit: _Edit, memory: int, starts: list[int], old: type[Structure], new: type[Structure]) -> None:
+    for stride in ("line_stride", "surf_stride"):
+        edit.moves[memory, starts[0] + getattr(old, stride).offset] = starts[1] + getattr(new, stride).offset
+
+
+def _emu(edit: _Edit, decoded: EmuTask) -> TaskEntry:
+    addresses = _AddressList(edit, decoded.task)
+    network = decoded.network
+    operations, buffers = [], []
+    name, memory = _list_blob(edit.loadable, decoded.task, network.operation_buffer_desc_index)
+    sizes = [ctypes.sizeof(abi.EmuBuffers) for abi in (edit.source, edit.target)]
+    for position, (container, pair) in enumerate(zip(decoded.containers, decoded.buffers, strict=True)):
+        operations.append(_emu_operation(edit, container))
+        fresh = edit.target.EmuBuffers()
+        for end in ("src_data", "dst_data"):
+            old, new = getattr(pair, end), getattr(fresh, end)
+            _fields(old, new, ("address_index", "address_index_offset", "format", "reserved"))
+            new.format = _emu_format(edit, old.format)
+            new.address_index = old.address_index
+            if _has_field(new, "address_index_offset"):
+                new.address_index_offset = old.address_index_offset
+            else:
+                new.address_index = addresses.index(old.address_index, old.address_index_offset)
+            offsets = [
+                position * size + getattr(type(p), end).offset for size, p in zip(sizes, (pair, fresh), strict=True)
+            ]
+            _move(edit, memory, offsets, type(old), type(new))
+        buffers.append(bytes(fresh))
+    operation_name, _ = _list_blob(edit.loadable, decoded.task, network.operation_desc_index)
+    edit.blobs[operation_name], edit.blobs[name] = b"".join(operations), b"".join(buffers)
+    return replace(decoded.task, address_list=tuple(addresses.entries))
+
+
+def _emu_format(edit: _Edit, number: int) -> int:
+    """The number of a buffer's element format in the other ABI."""
+    if edit.target.name == "new":
+        return int(OLD_EMU_FORMATS[number]) if number < len(OLD_EMU_FORMATS) else number
+    if EmuFormat(number) not in OLD_EMU_FORMATS:
+        raise BuildError(f"a CPU operation has buffers of format {EmuFormat(number).name}, which the old ABI has not")
+    return OLD_EMU_FORMATS.index(EmuFormat(number))
+
+
+def _emu_operation(edit: _Edit, container: Structure) -> bytes:
+    fresh = edit.target.EmuOperationContainer()
+    common = container.power_op.common
+    member = EmuOpType(common.op_type).member
+    old, new = getattr(container, member), getattr(fresh, member)
+    _fields(old, new, ("common", "reserved"))
+    new.common.op_type = common.op_type
+    scales = (common.input_scale_factor, common.output_scale_factor)
+    if _has_field(new.common, "input_scale_factor"):
+        new.common.input_scale_factor, new.common.output_scale_factor = scales
+    elif scales != (1.0, 1.0):
+        raise BuildError(
+            f"a CPU operation scales by {scales[0]:g} and {scales[1]:g}; the old ABI has no scale factors, "
+            "so only fp16 networks (factors 1) can be converted"
+        )
+    return bytes(fresh)
+
+
+# ---- helpers
+
+
+def _fields(old: Structure, new: Structure, but: tuple[str, ...]) -> None:
+    """Copy the fields that both structures have."""
+    names = {name for name, *_ in new._fields_}
+    for name, *_ in old._fields_:
+        if name in names and name not in but:
+            setattr(new, name, getattr(old, name))
+
+
+def _has_field(structure: Structure, name: str) -> bool:
+    return any(name == each for each, *_ in structure._fields_)
+
+
+def _list_blob(loadable: Loadable, task: TaskEntry, index: int) -> tuple[str, int]:
+    """(blob, memory id) of a descriptor list, which must be a memory's only contents from its first byte."""
+    address = loadable.address(task.address_list[index])
+    memory = loadable.memory(address.mem_id)
+    if address.offset or len(memory.contents) != 1 or memory.offsets[0]:
+        raise BuildError(
+            f"task {task.id}: address index {index} is not a memory of its own ({SubInterface.SURFS.name} and other "
+            "lists must be one blob a memory to change their size)"
+        )
+    return memory.contents[0], memory.id

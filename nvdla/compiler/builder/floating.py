@@ -1,0 +1,87 @@
+"""The float form of every layer: what the network means, before any quantisation (float64, batches of images)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from nvdla.compiler.builder.layer_types import layer_type
+from nvdla.compiler.builder.layers import Layer, reach
+from nvdla.compiler.builder.network import Network
+from nvdla.errors import BuildError, shape_text
+
+
+def run(network: Network, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
+    """Every tensor of the network by name, as float64 (N, C, H, W). One input may be given alone, N may be left out."""
+    values = _inputs(network, inputs)
+    count = max((len(array) for array in values.values()), default=1)
+    for layer in network.layers:
+        if layer.kind != "input":
+            made = evaluate(layer, *(values[tensor.name] for tensor in layer.inputs))
+            values[layer.name] = made if layer.inputs else np.broadcast_to(made, (count, *made.shape[1:]))
+    return values
+
+
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # statistics refuse what is not finite, by name
+def evaluate(layer: Layer, *sources: np.ndarray) -> np.ndarray:
+    """One layer on arrays (N, C, H, W)."""
+    return layer_type(layer.kind).form(layer, list(sources))
+
+
+def _inputs(network: Network, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
+    if not isinstance(inputs, Mapping):
+        if len(network.inputs) != 1:
+            raise BuildError(f"network {network.name} has {len(network.inputs)} inputs: give them by name")
+        inputs = {network.inputs[0].name: inputs}
+    values = {}
+    for tensor in network.inputs:
+        if tensor.name not in inputs:
+            raise BuildError(f"input {tensor.name} of network {network.name} is missing")
+        array = np.asarray(inputs[tensor.name], np.float64)
+        array = array[None] if array.ndim == 3 else array
+        if array.shape[1:] != tensor.shape:
+            raise BuildError(
+                f"input {tensor.name} has shape {shape_text(array.shape)}, must be Nx{shape_text(tensor.shape)}"
+            )
+        values[tensor.name] = array
+    return values
+
+
+def pad(x: np.ndarray, padding: tuple[int, int, int, int], value: float = 0) -> np.ndarray:
+    """Pad height and width of (N, C, H, W) by (top, bottom, left, right)."""
+    return np.pad(x, ((0, 0), (0, 0), padding[:2], padding[2:]), constant_values=value)
+
+
+def windows(
+    x: np.ndarray, kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int] = (1, 1)
+) -> np.ndarray:
+    """All windows of (N, C, H, W) as a view (N, C, out H, out W, rows, columns)."""
+    spans = tuple(reach(k, d) for k, d in zip(kernel, dilation, strict=True))
+    view = sliding_window_view(x, spans, axis=(2, 3))
+    return view[:, :, :: stride[0], :: stride[1], :: dilation[0], :: dilation[1]]
+
+
+def convolve(
+    x: np.ndarray,
+    weights: np.ndarray,
+    stride: tuple[int, int],
+    padding: tuple[int, int, int, int],
+    dilation: tuple[int, int],
+) -> np.ndarray:
+    """(N, C, H, W) with weights (K, C, R, S), in float64: exact for whole numbers while sums stay below 2**53."""
+    view = windows(pad(np.asarray(x, np.float64), padding), weights.shape[2:], stride, dilation)
+    return np.moveaxis(np.tensordot(view, np.asarray(weights, np.float64), ((1, 4, 5), (1, 2, 3))), 3, 1)
+
+
+def expand_groups(weights: np.ndarray, channels: int, groups: int) -> np.ndarray:
+    """Grouped weights (K, C / groups, R, S) as dense ones (K, C, R, S) with zeros between the groups."""
+    if groups == 1:
+        return weights
+    kernels, per_group = weights.shape[:2]
+    dense = np.zeros((kernels, channels, *weights.shape[2:]), weights.dtype)
+    for group in range(groups):
+        rows = slice(group * kernels // groups, (group + 1) * kernels // groups)
+        dense[rows, group * per_group : (group + 1) * per_group] = weights[rows]
+    return dense

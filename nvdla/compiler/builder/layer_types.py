@@ -1,0 +1,144 @@
+"""Layer types and their registry."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from nvdla.compiler.builder.context import Lowering
+from nvdla.compiler.builder.layers import Group, Layer, LayerSettings, PadSettings, Shape
+from nvdla.errors import BuildError
+from nvdla.util.registry import modules_of
+
+Given = Mapping[str, Any]
+"""Settings as a caller of ``Network.add_layer`` writes them."""
+
+PACKAGE = "nvdla.compiler.builder.lower"
+
+
+class LayerType(ABC):
+    """One kind of layer: the shape of its result, its float form, its operations of the hardware.
+
+    ``inputs``: how many it takes; None: any number. ``keeps_scale``: the result has the scale of the inputs.
+    ``copies``: inputs of the network whose scale is another are copied into the result with a change of scale.
+    ``each_channel_alone``: a factor on a channel of all inputs is one on that channel of the result. ``zero_points``:
+    inputs and results may have zero points, each its own (layers that keep the scale keep the zero point, too).
+    ``stays_within``: the result is within the range of the input, whose scale is used if the result has none.
+    ``shift_invariant``: adding a constant to all elements of the input changes nothing, so the input may have a zero
+    point; the result has none.
+    """
+
+    kind: ClassVar[str]
+    inputs: ClassVar[int | None] = 1
+    keeps_scale: ClassVar[bool] = False
+    copies: ClassVar[bool] = False
+    each_channel_alone: ClassVar[bool] = False
+    zero_points: ClassVar[bool] = False
+    stays_within: ClassVar[bool] = False
+    shift_invariant: ClassVar[bool] = False
+
+    def parse(self, name: str, shapes: list[Shape], given: Given) -> LayerSettings:
+        """Check the settings given for a layer and return them in normal form.
+
+        Args:
+            name: the layer.
+            shapes: (C, H, W) of its inputs.
+            given: the settings as a caller of :meth:`Network.add_layer` writes them.
+
+        Raises:
+            BuildError: a setting is wrong.
+            KeyError: a setting is missing.
+        """
+        return LayerSettings()
+
+    def shape(self, layer: Layer) -> Shape:
+        """Return (C, H, W) of the result. Raises BuildError."""
+        return layer.inputs[0].shape
+
+    @abstractmethod
+    def form(self, layer: Layer, inputs: list[np.ndarray]) -> np.ndarray:
+        """Compute the layer in floats, on arrays (N, C, H, W)."""
+
+    @abstractmethod
+    def lower(self, lowering: Lowering, group: Group) -> None:
+        """Append the operations of the hardware."""
+
+    def own_scale(self, layer: Layer, precision: str) -> float | None:
+        """Return the scale of the result that the layer itself sets, independent of calibration, or None."""
+        return None
+
+    def bounds(self, layer: Layer, largest: float) -> tuple[float, float]:
+        """(lowest, highest) number that the result can have for inputs up to ``largest`` in magnitude, which may be
+        infinite; infinite where it may be any. Layers that keep the scale, or stay
+        within the range, of their inputs return the limits of the inputs."""
+        return bounds_of(layer, largest, {})
+
+    def channels(self, layer: Layer, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        """Return the numbers of each result channel, from the numbers (C,) of the input channels.
+
+        All inputs of one channel must have one factor when channels are equalized. Empty: the result does not depend
+        on the sizes of single channels.
+        """
+        return inputs if self.each_channel_alone else []
+
+
+@cache
+def layer_types() -> dict[str, LayerType]:
+    """All of them by kind."""
+    found = {}
+    for module in modules_of(PACKAGE):
+        for each in vars(module).values():
+            if isinstance(each, type) and issubclass(each, LayerType) and each is not LayerType:
+                found[each.kind] = each()
+    return found
+
+
+def layer_type(kind: str) -> LayerType:
+    """That of a kind. Raises BuildError that lists those there are."""
+    if kind not in layer_types():
+        raise BuildError(f"a layer of kind {kind!r} is not known: known are {', '.join(sorted(layer_types()))}")
+    return layer_types()[kind]
+
+
+def bounds_of(layer: Layer, largest: float, known: dict[int, tuple[float, float]]) -> tuple[float, float]:
+    """The least and the most of what a layer gives; an input of the network may be any number. ``known``: those found
+    so far for the same ``largest``, by layer (identity)."""
+    waiting = [layer]
+    while waiting:
+        each = waiting[-1]
+        sources = [tensor.producer for tensor in each.inputs] if _passes(each) else []
+        missing = [source for source in sources if id(source) not in known]
+        if missing:
+            waiting += missing
+            continue
+        if sources:
+            border = each.settings.value if isinstance(each.settings, PadSettings) else 0.0
+            ends = [(border, border), *(known[id(source)] for source in sources)]
+            known[id(each)] = min(low for low, _ in ends), max(high for _, high in ends)
+        elif each.kind == "input" or _passes(each) or not _has_bounds(each):
+            known[id(each)] = -np.inf, np.inf
+        else:
+            known[id(each)] = layer_type(each.kind).bounds(each, largest)
+        waiting.pop()
+    return known[id(layer)]
+
+
+def _has_bounds(layer: Layer) -> bool:
+    """Return whether its kind knows the bounds of a result by itself."""
+    return type(layer_type(layer.kind)).bounds is not LayerType.bounds
+
+
+def _passes(layer: Layer) -> bool:
+    """Return whether the result of a layer is within the range of its inputs, and a border."""
+    if layer.kind == "input" or _has_bounds(layer):
+        return False
+    return layer_type(layer.kind).keeps_scale or layer_type(layer.kind).stays_within
+
+
+def own_scale(layer: Layer, precision: str) -> float | None:
+    """The scale of its result that a layer sets itself; None where it sets none, and for inputs of the network."""
+    return None if layer.kind == "input" else layer_type(layer.kind).own_scale(layer, precision)

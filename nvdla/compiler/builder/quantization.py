@@ -1,0 +1,112 @@
+"""Quantization: scales and elements of tensors and weights, fixed-point factors, calibration data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from nvdla.errors import BuildError
+from nvdla.precision import Precision
+from nvdla.util.arguments import by_annotations
+
+# Largest element: the range is symmetric, -128 and -32768 are left out.
+LARGEST: dict[str, int] = {Precision.INT8: 127, Precision.INT16: 32767}
+
+
+@by_annotations
+def quantize(values: np.ndarray | float, scale: float | np.ndarray, precision: str, zero: int = 0) -> np.ndarray:
+    """Real numbers as elements: floor(x / scale + 0.5) limited to the symmetric range, with a zero point to all of the
+    range (fp16: as half)."""
+    if precision == Precision.FP16:
+        with np.errstate(over="ignore"):  # infinite: sums with it, and what pads a maximum, are right
+            return np.asarray(values, np.float64).astype(np.float16)
+    largest = LARGEST[precision]
+    rounded = np.floor(np.asarray(values, np.float64) / scale + 0.5)
+    low = -largest if zero == 0 else -largest - 1
+    return np.clip(rounded + zero, low, largest).astype(precision)
+
+
+def halves(layer: str, what: str, values: np.ndarray | float) -> np.ndarray:
+    """Constants of an fp16 layer as halves; ``what`` they are. BuildError where one is too large: infinity times 0 is
+    no number."""
+    elements = quantize(values, 1.0, Precision.FP16)
+    if not np.all(np.isfinite(elements)):
+        raise BuildError(f"{what} {np.max(np.abs(values)):g} is above 65504, the largest half; rescale it", layer=layer)
+    return elements
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The largest magnitude that each tensor is meant to hold, by tensor (layer) name, in real numbers.
+
+    ``weight_scales``: int8 scales (K,) of the kernels of convolutions by layer name, where they are given: by a model
+    that is quantised already, or by adaptive rounding. Those of other layers follow from their weights. ``means``: the
+    mean (C,) of every channel of tensors by name; with it biases make up for the mean error of rounded weights.
+    ``precisions``: layers of an int8 network that are computed in int16, by name (nv_full). ``zero_points``: int8
+    tensors that are never far below 0 use all 256 elements. ``ranges``: (lowest, highest) number of 256 elements, for
+    tensors of models that bring zero points; both where all that read the tensor can take it.
+    """
+
+    magnitudes: Mapping[str, float]
+    weight_scales: Mapping[str, np.ndarray] = field(default_factory=dict)
+    means: Mapping[str, np.ndarray] = field(default_factory=dict)
+    precisions: Mapping[str, str] = field(default_factory=dict)
+    zero_points: bool = False
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    @classmethod
+    def from_scales(cls, scales: Mapping[str, float], precision: str = "int8") -> Calibration:
+        """From scales (real number of one unit), as NVIDIA's calibration tables have them."""
+        return cls({name: float(scale) * LARGEST[precision] for name, scale in scales.items()})
+
+    def scale(self, name: str, precision: str) -> float:
+        """The scale of a tensor; BuildError where calibration never saw it or its magnitude is not a positive
+        number."""
+        if name not in self.magnitudes:
+            raise BuildError(
+                "its output has no scale; run calibrate() on the whole network or add it to the calibration", layer=name
+            )
+        magnitude = float(self.magnitudes[name])
+        if not (np.isfinite(magnitude) and magnitude > 0):
+            raise BuildError(f"magnitude {magnitude} in the calibration must be a positive finite number", layer=name)
+        return magnitude / LARGEST[precision]
+
+    def with_magnitudes(self, **magnitudes: float) -> Calibration:
+        """This calibration with some magnitudes replaced, for example that of an input whose range is known."""
+        return replace(self, magnitudes={**self.magnitudes, **magnitudes})
+
+
+def weight_scales(weights: np.ndarray, precision: str, per_channel: bool) -> np.ndarray:
+    """Scale of each kernel, (K,); one number for all unless ``per_channel``. Kernels of zeros get scale 1."""
+    magnitudes = np.abs(weights).reshape(weights.shape[0], -1).max(axis=1)
+    if not per_channel:
+        magnitudes = np.full_like(magnitudes, magnitudes.max())
+    return np.where(magnitudes > 0, magnitudes / LARGEST[precision], 1.0)
+
+
+def fixed_point(ratio: float, bits: int = 15, most: int = 63) -> tuple[int, int]:
+    """A positive or negative real factor as (multiplier, shift): ``ratio ~ multiplier / 2**shift``.
+
+    The multiplier fits ``bits`` bits and a sign, the shift 0..``most``; the largest shift that fits is taken.
+    Raises BuildError for a factor that is too large.
+    """
+    if ratio == 0:
+        return 0, 0
+    shift = min(most, bits - 1 - int(np.floor(np.log2(abs(ratio)))))
+    multiplier = round(abs(ratio) * 2.0**shift)
+    if multiplier >= 1 << bits:
+        shift, multiplier = shift - 1, round(abs(ratio) * 2.0 ** (shift - 1))
+    if shift < 0:
+        raise BuildError(
+            f"factor between two scales: must be at most {(1 << bits) - 1}, got {ratio:g}. Check the calibration."
+        )
+    return (multiplier if ratio > 0 else -multiplier), shift
+
+
+def common_fixed_point(ratios: np.ndarray, bits: int = 15, most: int = 63) -> tuple[np.ndarray, int]:
+    """Several factors with one shift: (int16 multipliers, shift), as fine as the largest factor allows."""
+    _, shift = fixed_point(float(np.max(np.abs(ratios), initial=0.0)), bits, most)
+    multipliers = np.floor(ratios * 2.0**shift + 0.5)
+    return multipliers.astype(np.int64), shift

@@ -1,0 +1,461 @@
+"""Improvement of quantized networks: equalised channels and adjusted rounding.
+
+Every weight is rounded up or down so that the error of the layer's results on the calibration data is least. With the
+error ``e`` of one kernel's weights and the mean ``G`` of the outer products of what the kernel sees, the mean squared
+error of the results is ``e G e``; coordinate descent on it, weight by weight, never makes it worse than rounding to the
+nearest.
+
+A convolution whose kernel ``k`` is divided by ``f`` gives a channel that is smaller by ``f``; where every consumer of
+the channel multiplies its weights for it by ``f`` the results stay the same. ReLU, PReLU, pooling and (with a limit of
+its own for each channel) ReLU6 let such a factor through; sums tie the channels of their inputs together, so that
+residual networks are equalised too (idea: Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias
+Correction", 2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from nvdla.compiler.builder.calibration import Statistics, check_method, gather
+from nvdla.compiler.builder.floating import expand_groups, pad, windows
+from nvdla.compiler.builder.groups import group_layers
+from nvdla.compiler.builder.layer_types import bounds_of, layer_type
+from nvdla.compiler.builder.layers import ClipSettings, ConvSettings, Group, KernelSettings, Layer, ScaleSettings
+from nvdla.compiler.builder.lower.elementwise import worth
+from nvdla.compiler.builder.lower.lowering import NetworkLowering
+from nvdla.compiler.builder.network import Network
+from nvdla.compiler.builder.quantization import LARGEST, Calibration
+from nvdla.emulator.hardware.configuration import configuration
+from nvdla.errors import BuildError
+from nvdla.precision import Precision
+from nvdla.util.arguments import by_annotations
+
+# Weights of one kernel beyond which a layer is rounded to the nearest: the matrix would take more than 150 MB.
+LARGEST_KERNEL = 6144
+POSITIONS = 64
+SWEEPS = 3
+_DAMPING = 0.01
+
+
+class Patches:
+    """Mean outer products of what the kernels of every convolution see, (groups, d, d), at some random positions of
+    each sample."""
+
+    def __init__(self, network: Network, seed: int = 0) -> None:
+        groups = ((each.layer, each.layer.settings) for each in group_layers(network))
+        found = ((layer, settings) for layer, settings in groups if isinstance(settings, ConvSettings))
+        self.layers = [layer for layer, its in found if np.prod(its.weights.shape[1:]) <= LARGEST_KERNEL]
+        self._rng = np.random.default_rng(seed)
+        self._sums: dict[str, np.ndarray] = {}
+        self._counts: dict[str, int] = {}
+
+    def update(self, values: Mapping[str, np.ndarray]) -> None:
+        """Take in one batch: arrays (N, C, H, W) by name of tensor."""
+        for layer in self.layers:
+            patches = self._patches(layer, values[layer.inputs[0].name])
+            self._sums[layer.name] = self._sums.get(layer.name, 0.0) + patches.transpose(0, 2, 1) @ patches
+            self._counts[layer.name] = self._counts.get(layer.name, 0) + patches.shape[1]
+
+    def _patches(self, layer: Layer, x: np.ndarray) -> np.ndarray:
+        """(groups, positions, weights of a kernel) float32."""
+        its = ConvSettings.of(layer)
+        view = windows(pad(x, its.padding), its.weights.shape[2:], its.stride, its.dilation)
+        count = min(POSITIONS * len(x), len(x) * view.shape[2] * view.shape[3])
+        picks = [self._rng.integers(0, view.shape[axis], count) for axis in (0, 2, 3)]
+        chosen = view[picks[0], :, picks[1], picks[2]].astype(np.float32)
+        return chosen.reshape(count, its.groups, -1).transpose(1, 0, 2)
+
+    def moments(self, name: str) -> np.ndarray | None:
+        """The mean outer products of one layer, None where they were not gathered.
+
+        The fewer positions were seen for the size of a kernel, the more they are drawn to equal, unrelated inputs, for
+        which rounding to the nearest is best.
+        """
+        if name not in self._sums:
+            return None
+        found, count, size = self._sums[name], self._counts[name], self._sums[name].shape[-1]
+        trust = count / (count + size)
+        level = np.trace(found, axis1=1, axis2=2)[:, None, None] / count / size
+        return trust * found / count + ((1 - trust) * level * np.eye(size)).astype(found.dtype)
+
+
+def round_adaptively(weights: np.ndarray, scales: np.ndarray, moments: np.ndarray, largest: int = 127) -> np.ndarray:
+    """Elements (K, d) of weights (K, d) for mean outer products (d, d); each is the weight rounded up or down."""
+    moments = moments + _DAMPING * float(np.mean(np.diag(moments))) * np.eye(len(moments), dtype=moments.dtype)
+    numbers = weights / scales[:, None]
+    down, up = np.clip(np.floor(numbers), -largest, largest), np.clip(np.ceil(numbers), -largest, largest)
+    elements = np.clip(np.floor(numbers + 0.5), -largest, largest)
+    error = elements - numbers
+    slope = error @ moments
+    diagonal = np.diag(moments)
+    for _ in range(SWEEPS):
+        changed = False
+        for index in np.flatnonzero(diagonal > 0):
+            best = error[:, index] - slope[:, index] / diagonal[index]
+            choice = np.clip(np.floor(numbers[:, index] + best + 0.5), down[:, index], up[:, index])
+            rows = np.flatnonzero(choice != elements[:, index])
+            if rows.size:
+                changed = True
+                slope[rows] += np.outer(choice[rows] - elements[rows, index], moments[index])
+                elements[:, index] = choice
+                error[:, index] = choice - numbers[:, index]
+        if not changed:
+            break
+    return elements
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """A network whose convolutions hold weights that int8 represents exactly, with the scales (K,) by layer."""
+
+    network: Network
+    weight_scales: Mapping[str, np.ndarray]
+
+
+def adapt(network: Network, patches: Patches, calibration: Calibration, per_channel: bool) -> Rounded:
+    """Adaptive rounding of all convolutions whose inputs were gathered, with the scales that building takes.
+
+    ``network`` must be folded (equalise.fold).
+    """
+    lowering = NetworkLowering(network, configuration("nv_small"), Precision.INT8, calibration, per_channel)
+    groups = {group.layer.name: group for group in lowering.groups}
+    changes: dict[str, dict[str, Any]] = {}
+    scales: dict[str, np.ndarray] = {}
+    for layer in patches.layers:
+        moments = patches.moments(layer.name)
+        if moments is None:
+            continue
+        groups_of_layer = ConvSettings.of(layer).groups
+        weights = np.asarray(ConvSettings.of(network.layer(layer.name)).weights, np.float64)
+        own = lowering.kernel_scales(groups[layer.name], weights)
+        kernels = weights.reshape(groups_of_layer, len(weights) // groups_of_layer, -1)
+        parts = [
+            round_adaptively(part, scale, moment, LARGEST[Precision.INT8])
+            for part, scale, moment in zip(kernels, own.reshape(groups_of_layer, -1), moments, strict=True)
+        ]
+        elements = np.concatenate(parts).reshape(weights.shape)
+        changes[layer.name] = {"weights": elements * own[:, None, None, None]}
+        scales[layer.name] = own
+    return Rounded(network.changed(changes), scales)
+
+
+# A factor beyond this would cost the biases and the fixed-point factors of the SDP their bits.
+LARGEST_FACTOR = 256.0
+ROUNDS = 20
+# Channels this much smaller than the largest are left as they are.
+_SMALLEST = 1e-4
+_AFFINE = ("convolution", "deconvolution", "scale")
+
+
+def fold(network: Network) -> Network:
+    """The same network with factors a channel moved into the convolution or factors before them, as building does it.
+
+    Layers keep their names; a folded one is left with factors 1 and biases 0.
+    """
+    changes: dict[str, dict[str, Any]] = {}
+    for group in group_layers(network):
+        settings = group.layer.settings
+        if isinstance(settings, ScaleSettings):
+            changes[group.layer.name] = {"factors": settings.factors, "bias": settings.bias}
+        elif isinstance(settings, KernelSettings):
+            weights = group.kernels.astype(settings.weights.dtype)
+            changes[group.layer.name] = {"weights": weights, "bias": group.bias}
+        else:
+            continue
+        for member in group.members[1:]:
+            folded = network.layer(member).settings
+            if isinstance(folded, ScaleSettings):
+                changes[member] = {"factors": np.ones_like(folded.factors), "bias": np.zeros_like(folded.bias)}
+    return network.changed(changes)
+
+
+@dataclass
+class _Channels:
+    """Channel numbers of all tensors; channels that must have one factor have one number in the end."""
+
+    of: dict[str, np.ndarray] = field(default_factory=dict)
+    leader: list[int] = field(default_factory=list)
+    fixed: set[int] = field(default_factory=set)
+
+    def new(self, count: int) -> np.ndarray:
+        first = len(self.leader)
+        self.leader.extend(range(first, first + count))
+        return np.arange(first, first + count)
+
+    def find(self, number: int) -> int:
+        while self.leader[number] != number:
+            self.leader[number] = self.leader[self.leader[number]]
+            number = self.leader[number]
+        return number
+
+    def tie(self, some: np.ndarray, others: np.ndarray) -> None:
+        for one, other in zip(some.tolist(), others.tolist(), strict=True):
+            self.leader[self.find(other)] = self.find(one)
+
+    def hold(self, numbers: np.ndarray) -> None:
+        """These channels keep their size."""
+        self.fixed.update(numbers.tolist())
+
+    def resolved(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """(numbers by tensor, whether a number is free)."""
+        lead = np.array([self.find(number) for number in range(len(self.leader))], np.intp)
+        free = np.ones(len(lead), bool)
+        free[lead[sorted(self.fixed)]] = False
+        return {name: lead[numbers] for name, numbers in self.of.items()}, free
+
+
+def _trace(network: Network, groups: list[Group], held: Set[str]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Which channels go together, and which may get a factor."""
+    channels = _Channels()
+    for tensor in network.inputs:
+        channels.of[tensor.name] = channels.new(tensor.shape[0])
+        channels.hold(channels.of[tensor.name])
+    for group in groups:
+        layer = group.layer
+        sources = [channels.of[tensor.name] for tensor in layer.inputs]
+        channels.of[group.output.name] = result = _result(channels, layer, sources)
+        limits = [each.settings for each in (layer, group.activation) if each is not None]
+        if any(isinstance(each, ClipSettings) and each.low != 0 for each in limits):
+            channels.hold(result)
+    for name in {tensor.name for tensor in network.outputs} | (held & set(channels.of)):
+        channels.hold(channels.of[name])
+    return channels.resolved()
+
+
+def _result(channels: _Channels, layer: Layer, sources: list[np.ndarray]) -> np.ndarray:
+    if layer.kind in _AFFINE:
+        return channels.new(layer.output.shape[0])
+    same = layer_type(layer.kind).channels(layer, sources)
+    for other in same[1:]:
+        channels.tie(same[0], other)
+    if same:
+        return same[0]
+    for each in sources:
+        channels.hold(each)
+    result = channels.new(layer.output.shape[0])
+    channels.hold(result)
+    return result
+
+
+def equalise(
+    network: Network, peaks: Mapping[str, np.ndarray], per_channel: bool, held: Set[str] = frozenset()
+) -> tuple[Network, dict[str, np.ndarray]]:
+    """Return an equivalent network with equalized channels, and the divisors (C,) of each tensor's channels.
+
+    ``peaks``: the largest magnitude of every channel of every tensor between groups, from calibration. With weight
+    scales per kernel (``per_channel``) the sizes of kernels do not matter, only those of activations and of the weights
+    that one kernel has for different channels. ``held``: tensors whose channels keep their size.
+    """
+    folded = fold(network)
+    groups = group_layers(folded)
+    numbers, free = _trace(folded, groups, held)
+    matrices = {
+        group.layer.name: _matrix(group.layer)
+        for group in groups
+        if group.layer.kind in ("convolution", "deconvolution")
+    }
+    factors = np.zeros(len(free))  # logarithms
+    for _ in range(ROUNDS):
+        pull, weight = np.zeros(len(free)), np.zeros(len(free))
+        for sizes, ids, sign in _sizes(folded, groups, matrices, numbers, factors, peaks, per_channel):
+            # Channels of nothing have no size to bring to that of others.
+            some = sizes > _SMALLEST * max(float(sizes.max()), 1e-30)
+            if np.any(some):
+                logs = np.log(sizes[some])
+                np.add.at(pull, ids[some], sign * (logs - logs.mean()))
+                np.add.at(weight, ids[some], 1.0)
+        change = np.where(free & (weight > 0), pull / np.maximum(weight, 1), 0.0)
+        factors = np.clip(factors + change, -np.log(LARGEST_FACTOR), np.log(LARGEST_FACTOR))
+    by_tensor = {name: np.exp(factors[ids]) for name, ids in numbers.items()}
+    return folded.changed(_changes(groups, by_tensor)), by_tensor
+
+
+def _sizes(
+    folded: Network,
+    groups: list[Group],
+    matrices: Mapping[str, np.ndarray],
+    numbers: Mapping[str, np.ndarray],
+    factors: np.ndarray,
+    peaks: Mapping[str, np.ndarray],
+    per_channel: bool,
+) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+    """(magnitudes of channels, their numbers, +1 where a factor divides them and -1 where it multiplies)."""
+    for tensor in [*folded.inputs, *(group.output for group in groups)]:
+        if tensor.name in peaks:
+            ids = numbers[tensor.name]
+            yield peaks[tensor.name] / np.exp(factors[ids]), ids, 1
+    for group in groups:
+        if group.layer.name not in matrices:
+            continue
+        ids, source = numbers[group.output.name], numbers[group.layer.inputs[0].name]
+        sizes = matrices[group.layer.name] * np.exp(factors[source]) / np.exp(factors[ids])[:, None]
+        largest = sizes.max(axis=1)
+        if not per_channel:
+            yield largest, ids, 1
+            yield sizes.max(axis=0), source, -1
+        elif _groups(group.layer) < len(source):
+            yield (sizes / np.maximum(largest, 1e-30)[:, None]).max(axis=0), source, -1
+
+
+def _groups(layer: Layer) -> int:
+    return layer.settings.groups if isinstance(layer.settings, ConvSettings) else 1
+
+
+def _matrix(layer: Layer) -> np.ndarray:
+    """The largest magnitude of the weights between each channel of the result and each of the source, (K, C)."""
+    sizes = np.abs(KernelSettings.of(layer).weights).max(axis=(2, 3))
+    if layer.kind == "deconvolution":
+        sizes = sizes.T
+    return expand_groups(sizes[:, :, None, None], layer.inputs[0].shape[0], _groups(layer))[..., 0, 0]
+
+
+def _changes(groups: list[Group], factors: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]]:
+    """New settings of the layers for factors (C,) by tensor."""
+    changes: dict[str, dict[str, Any]] = {}
+    for group in groups:
+        layer, out = group.layer, factors[group.output.name]
+        if isinstance(layer.settings, KernelSettings | ScaleSettings):
+            changes[layer.name] = {
+                "bias": layer.settings.bias / out,
+                **_scaled(layer, factors[layer.inputs[0].name], out),
+            }
+        for each in (layer, group.activation):
+            if each is not None and isinstance(each.settings, ClipSettings) and np.any(out != 1):
+                changes[each.name] = {"high": np.broadcast_to(each.settings.high, out.shape) / out}
+    return changes
+
+
+def _scaled(layer: Layer, source: np.ndarray, out: np.ndarray) -> dict[str, np.ndarray]:
+    if isinstance(layer.settings, ScaleSettings):
+        return {"factors": layer.settings.factors * source / out}
+    weights, groups = KernelSettings.of(layer).weights, _groups(layer)
+    if layer.kind == "deconvolution":
+        scaled = weights * source[:, None, None, None] / out[:, None, None]
+    else:
+        own = np.repeat(source.reshape(groups, -1), weights.shape[0] // groups, axis=0)  # (K, C / groups)
+        scaled = weights * own[:, :, None, None] / out[:, None, None, None]
+    return {"weights": scaled.astype(weights.dtype)}
+
+
+# Samples that the sizes of channels are taken from: they need not be exact.
+PEAK_SAMPLES = 32
+# Methods that do not clip outputs; other methods also apply to outputs.
+_WHOLE_OUTPUTS = ("max", "mse")
+Batches = Callable[[], Iterable[Mapping[str, np.ndarray]]]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Changes of a network before an integer build.
+
+    ``method``: where tensors saturate ("max", "percentile", "entropy", "mse"). ``equalise``: channels of one tensor are
+    scaled to similar magnitudes. ``bias_correction`` and ``adaptive_rounding``: int8 weights are chosen for the results
+    that they give. ``per_channel``: one weight scale per kernel; pass the same to :func:`nvdla.compiler.builder.build`.
+    ``zero_points``: int8 tensors that are never far below 0 use all 256 elements. ``headroom``: ranges are enlarged for
+    samples that were not part of the calibration
+    (:meth:`nvdla.compiler.builder.quantization.Statistics.headroom`).
+    """
+
+    method: str = "mse"
+    percentile: float = 99.99
+    equalise: bool = True
+    bias_correction: bool = True
+    adaptive_rounding: bool = False
+    per_channel: bool = True
+    zero_points: bool = True
+    headroom: bool = True
+
+
+@dataclass(frozen=True)
+class Refined:
+    """A network that gives the same results in floats (but for adaptively rounded weights) and its calibration.
+
+    ``factors``: by what the channels of a tensor, (C,), were divided against the network given.
+    """
+
+    network: Network
+    calibration: Calibration
+    factors: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+@by_annotations
+def refine(
+    network: Network,
+    batches: Batches,
+    recipe: Recipe | None = None,
+    precision: str = "int8",
+    held: Set[str] = frozenset(),
+) -> Refined:
+    """Calibrate and improve a network for "int8" or "int16".
+
+    ``batches()`` gives the float values of tensors, arrays (N, C, H, W) by name of layer, for one batch of samples
+    after the other; at least those of the inputs and of the last layer of every group
+    (nvdla.compiler.builder.quantization). It is
+    called once, or twice where tensors are equalised (the first time 32 batches are enough). ``held``: tensors whose
+    channels equalisation leaves alone.
+    """
+    recipe = recipe or Recipe()
+    check_method(recipe.method, recipe.percentile)
+    int8 = precision == Precision.INT8
+    folded = fold(network)
+    factors: Mapping[str, np.ndarray] = {}
+    peaks = Statistics(histograms=False)
+    if recipe.equalise:
+        gather(islice(batches(), PEAK_SAMPLES), peaks)
+        folded, factors = equalise(network, peaks.peaks, recipe.per_channel, held)
+    patches = Patches(folded) if int8 and recipe.adaptive_rounding else None
+    statistics = Statistics(histograms=recipe.method != "max")
+    gather(divided(batches(), factors), statistics, *([patches] if patches else []))
+    if not statistics:
+        raise BuildError(f"network {network.name}: no calibration data; give at least one input")
+    magnitudes = statistics.magnitudes(recipe.method, recipe.percentile, LARGEST[precision])
+    room = statistics.headroom() if recipe.headroom else dict.fromkeys(magnitudes, 1.0)
+    magnitudes = {name: magnitude * room[name] for name, magnitude in magnitudes.items()}
+    points = int8 and recipe.zero_points
+    ranges = _of_outputs(folded, statistics, room) if recipe.method in _WHOLE_OUTPUTS else {}
+    magnitudes |= {name: max(-low, high) or 1.0 for name, (low, high) in ranges.items()}
+    ranges = {name: ends for name, ends in ranges.items() if points and worth(*ends)}
+    result = folded
+    scales: Mapping[str, np.ndarray] = {}
+    if patches is not None:
+        rounded = adapt(folded, patches, Calibration(magnitudes, zero_points=points), recipe.per_channel)
+        result, scales = rounded.network, rounded.weight_scales
+    means: Mapping[str, np.ndarray] = statistics.means if recipe.bias_correction else {}
+    return Refined(result, Calibration(magnitudes, scales, means, zero_points=points, ranges=ranges), factors)
+
+
+def _of_outputs(network: Network, statistics: Statistics, room: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """(lowest, highest) number of outputs, which are not cut off: they keep the extremes that calibration found.
+
+    The results of a sigmoid and similar functions are known, independent of the samples. An output that is an
+    input is a copy of it, with its scale.
+    """
+    found = {}
+    inputs, seen = set(network.inputs), dict[int, tuple[float, float]]()
+    made = [each for each in network.outputs if each not in inputs]
+    for tensor in (each for each in made if each.name in statistics):
+        bounds = bounds_of(tensor.producer, np.inf, seen)
+        known = np.all(np.isfinite(bounds))
+        (low, high), ends = bounds, statistics.ends[tensor.name]
+        if known:
+            low, high = min(low, ends[0]), max(high, ends[1])
+        else:
+            low, high = np.clip(np.multiply(ends, room[tensor.name]), *bounds)
+        found[tensor.name] = min(float(low), 0.0), max(float(high), 0.0)
+    return found
+
+
+def divided(
+    batches: Iterable[Mapping[str, np.ndarray]], factors: Mapping[str, np.ndarray]
+) -> Iterator[Mapping[str, np.ndarray]]:
+    """The values that the equalised network has."""
+    for values in batches:
+        yield {
+            name: array / factors[name].astype(array.dtype)[:, None, None] if name in factors else array
+            for name, array in values.items()
+        }

@@ -1,0 +1,645 @@
+"""Caffe layers to ONNX nodes.
+
+Blobs of Caffe are variables: a layer in place writes the blob that it reads. Here every layer's result is a value of
+its own, so that all can be looked at.
+
+Sources: Caffe's src/caffe/layers/<type>_layer.cpp. Shapes are known throughout, so sizes are settled here and no
+operator is left to work them out its own way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nvdla.compiler.caffe.network import CaffeLayer
+from nvdla.compiler.caffe.text import TextMessage
+from nvdla.errors import FormatError, shape_text
+from nvdla.limits import MAX_CUBE_SIDE
+from nvdla.util.rounding import ceil_div
+
+OPSET, IR_VERSION = 13, 8
+#: elements of all values together, and multiplications: far above real networks (ResNet-152: 10^8, 10^10)
+MAX_ELEMENTS = 1 << 30
+MAX_MULTIPLICATIONS = 10**13
+
+
+@dataclass(frozen=True)
+class CaffeValue:
+    """A tensor of the graph."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Elements of it."""
+        return math.prod(self.shape)
+
+
+@dataclass
+class CaffeGraph:
+    """Nodes and constants. ``layer``: the one that is being turned over."""
+
+    onnx: Any
+    layer: CaffeLayer | None = None
+    nodes: list[Any] = field(default_factory=list)
+    constants: list[Any] = field(default_factory=list)
+    elements: int = 0
+    multiplications: int = 0
+
+    def constant(self, array: np.ndarray) -> str:
+        """A constant, in the element type of the array (floats become float32)."""
+        array = np.asarray(array)
+        if array.dtype.kind == "f":
+            array = array.astype("<f4")
+        name = f"constant{len(self.constants)}"
+        self.constants.append(self.onnx.numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name))
+        return name
+
+    def number(self, value: float) -> str:
+        """A constant of one number."""
+        return self.constant(np.array(value, np.float32))
+
+    def node(
+        self, kind: str, inputs: Sequence[CaffeValue | str], shape: Sequence[int], work: int = 0, **attributes: Any
+    ) -> CaffeValue:
+        """Add an operator with one result of ``shape``. ``work``: multiplications of an element of the result."""
+        made = CaffeValue(f"value{len(self.nodes)}", tuple(shape))
+        self._charge(made, work)
+        words = [each if isinstance(each, str) else each.name for each in inputs]
+        self.nodes.append(self.onnx.helper.make_node(kind, words, [made.name], **attributes))
+        return made
+
+    def fail(self, why: str) -> FormatError:
+        """The error to raise, with the name of the layer that is being turned over."""
+        return FormatError(why) if self.layer is None else self.layer.fail(why)
+
+    def allow(self, shape: Sequence[int]) -> None:
+        """Refuse a result of this shape before anything of its size is made."""
+        if any(size <= 0 for size in shape):
+            raise self.fail(f"its result would be {'x'.join(map(str, shape))}")
+        elements = self.elements + math.prod(shape)
+        if elements > MAX_ELEMENTS:
+            raise self.fail(f"the tensors have {elements} elements up to here, the limit is {MAX_ELEMENTS}")
+
+    def _charge(self, value: CaffeValue, work: int) -> None:
+        """Refuse what would take memory or time without end."""
+        self.allow(value.shape)
+        self.elements += value.size
+        self.multiplications += value.size * work
+        if self.multiplications > MAX_MULTIPLICATIONS:
+            raise self.fail(f"{self.multiplications} multiplications up to here, the limit is {MAX_MULTIPLICATIONS}")
+
+
+ONE = range(1, 2)
+ONE_OR_TWO = range(1, 3)
+TWO_OR_MORE = range(2, 1 << 16)
+ANY = range(1, 1 << 16)
+#: height and width of a pooled image: what NVDLA's registers hold
+#: what Caffe's MAX pooling starts from
+LOWEST = float(np.finfo(np.float32).min)
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """``parameters``: the field of a layer that sets this type; ``bottoms``: how many it takes."""
+
+    function: Callable[..., list[CaffeValue]]
+    parameters: str | None
+    bottoms: range
+
+
+LAYERS: dict[str, Conversion] = {}
+
+
+Turn = Callable[..., list[CaffeValue]]
+
+
+def _layer(kind: str, parameters: str | None = None, bottoms: range = ONE) -> Callable[[Turn], Turn]:
+    def register(function: Turn) -> Turn:
+        LAYERS[kind] = Conversion(function, parameters, bottoms)
+        return function
+
+    return register
+
+
+# ---- what several need
+
+
+def _axis(layer: CaffeLayer, value: int, axes: int, what: str = "axis") -> int:
+    """An axis, counted from the end where it is negative."""
+    if not -axes <= value < axes:
+        raise layer.fail(f"{what} {value} of a blob of {axes} axes")
+    return value % axes
+
+
+def _blob(layer: CaffeLayer, index: int, count: int, shape: Sequence[int], what: str) -> np.ndarray:
+    """A weight blob in its shape; leading axes of 1 may be missing or too many, as in old files."""
+    if layer.blobs is None:
+        raise layer.fail("has weights; give the .caffemodel, too")
+    if len(layer.blobs) != count:
+        known = f"has {len(layer.blobs)} blobs" if layer.blobs else "has none under this name"
+        raise layer.fail(f"needs {count} weight blobs, the .caffemodel {known}")
+    blob = layer.blobs[index]
+    if _plain(blob.shape) != _plain(shape):
+        raise layer.fail(f"{what}: {shape_text(blob.shape)} in the .caffemodel, the network says {shape_text(shape)}")
+    return blob.reshape(shape)
+
+
+def _plain(shape: Sequence[int]) -> tuple[int, ...]:
+    """A shape without leading axes of 1."""
+    first = next((place for place, size in enumerate(shape) if size != 1), len(shape))
+    return tuple(shape[first:])
+
+
+def _image(layer: CaffeLayer, value: CaffeValue) -> tuple[int, int, int, int]:
+    if len(value.shape) != 4:
+        raise layer.fail(f"its bottom is {shape_text(value.shape)}, must have the 4 axes N, C, H, W")
+    batch, channels, height, width = value.shape
+    return batch, channels, height, width
+
+
+def _pair(
+    layer: CaffeLayer, settings: TextMessage, name: str, parts: tuple[str, str], default: int | None
+) -> tuple[int, int]:
+    """(height, width) of a setting given once, once for each, or as two fields."""
+    values = settings[name]
+    if any(part in settings for part in parts):
+        if values:
+            raise layer.fail(f"give {name}, or {parts[0]} and {parts[1]}, not both")
+        values = [settings[part] for part in parts]
+    elif not values:
+        values = [default]
+    if len(values) not in (1, 2):
+        raise layer.fail(f"{name} is given {len(values)} times, must be once or for height and width")
+    if None in values:
+        raise layer.fail(f"{settings.schema.name} does not say {name}")
+    return values[0], values[-1]
+
+
+@dataclass(frozen=True)
+class _Window:
+    """(height, width) of each."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    pad: tuple[int, int]
+
+
+def _window(layer: CaffeLayer, settings: TextMessage, kernel: tuple[int, int] | None = None) -> _Window:
+    kernel = kernel or _pair(layer, settings, "kernel_size", ("kernel_h", "kernel_w"), None)
+    stride = _pair(layer, settings, "stride", ("stride_h", "stride_w"), 1)
+    pad = _pair(layer, settings, "pad", ("pad_h", "pad_w"), 0)
+    if 0 in kernel or 0 in stride:
+        raise layer.fail(f"kernel {shape_text(kernel)}, stride {shape_text(stride)}: none may be 0")
+    return _Window(kernel, stride, pad)
+
+
+def _operator(
+    graph: CaffeGraph, kind: str, value: CaffeValue, *others: CaffeValue | str, **attributes: Any
+) -> CaffeValue:
+    """An operator whose result has its first input's shape."""
+    return graph.node(kind, [value, *others], value.shape, **attributes)
+
+
+def _linear(graph: CaffeGraph, value: CaffeValue, scale: float, shift: float) -> CaffeValue:
+    """shift + scale * x"""
+    if scale != 1:
+        value = _operator(graph, "Mul", value, graph.number(scale))
+    return _operator(graph, "Add", value, graph.number(shift)) if shift else value
+
+
+def _reshaped(graph: CaffeGraph, value: CaffeValue, shape: Sequence[int]) -> CaffeValue:
+    return graph.node("Reshape", [value, graph.constant(np.array(shape, np.int64))], shape)
+
+
+# ---- convolutions and inner products
+
+
+@_layer("Convolution", "convolution_param")
+def _convolution(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
+    return _convolved(graph, layer, value, "Conv", lambda n, k, s, p, d: (n + 2 * p - (d * (k - 1) + 1)) // s + 1)
+
+
+@_layer("Deconvolution", "convolution_param")
+def _deconvolution(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
+    return _convolved(graph, layer, value, "ConvTranspose", lambda n, k, s, p, d: s * (n - 1) + d * (k - 1) + 1 - 2 * p)
+
+
+def _convolved(
+    graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue, kind: str, size: Callable[..., int]
+) -> list[CaffeValue]:
+    """``size`` of the result from that of the image, kernel, stride, padding and dilation, in one direction."""
+    settings, window, dilation = _convolution_settings(layer, value)
+    batch, channels, *image = value.shape
+    outputs, group = settings["num_output"], settings["group"]
+    kernels, depth = (outputs, channels) if kind == "Conv" else (channels, outputs)
+    operands = _weights(graph, layer, settings, (kernels, depth // group, *window.kernel))
+    work, attributes = channels // group * math.prod(window.kernel), _attributes(window, dilation, group)
+    sizes = map(size, image, window.kernel, window.stride, window.pad, dilation)
+    return [graph.node(kind, [value, *operands], (batch, outputs, *sizes), work, **attributes)]
+
+
+def _convolution_settings(layer: CaffeLayer, value: CaffeValue) -> tuple[TextMessage, _Window, tuple[int, int]]:
+    settings = layer.message["convolution_param"]
+    channels, outputs, group = _image(layer, value)[1], settings["num_output"], settings["group"]
+    if not outputs:
+        raise layer.fail("convolution_param.num_output is missing")
+    if _axis(layer, settings["axis"], 4) != 1:
+        raise layer.fail(f"axis is {settings['axis']}; only convolutions over height and width (axis 1) are known")
+    if group == 0 or channels % group or outputs % group:
+        raise layer.fail(f"group {group} does not divide {channels} channels and {outputs} outputs")
+    dilation = (settings["dilation"] or [1])[:2]
+    if len(settings["dilation"]) > 2 or 0 in dilation:
+        raise layer.fail(f"dilation {settings['dilation']} must be one or two numbers above 0")
+    return settings, _window(layer, settings), (dilation[0], dilation[-1])
+
+
+def _weights(graph: CaffeGraph, layer: CaffeLayer, settings: TextMessage, shape: tuple[int, ...]) -> list[str]:
+    count = 2 if settings["bias_term"] else 1
+    operands = [graph.constant(_blob(layer, 0, count, shape, "weights"))]
+    if settings["bias_term"]:
+        operands.append(graph.constant(_blob(layer, 1, count, (settings["num_output"],), "bias")))
+    return operands
+
+
+def _attributes(window: _Window, dilation: tuple[int, int], group: int) -> dict[str, object]:
+    return {
+        "kernel_shape": window.kernel,
+        "strides": window.stride,
+        "pads": [*window.pad, *window.pad],
+        "dilations": dilation,
+        "group": group,
+    }
+
+
+@_layer("InnerProduct", "inner_product_param")
+def _inner_product(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
+    settings = layer.message["inner_product_param"]
+    outputs, axis = settings["num_output"], _axis(layer, settings["axis"], len(value.shape))
+    if not outputs:
+        raise layer.fail("inner_product_param.num_output is missing")
+    kept, length = value.shape[:axis], math.prod(value.shape[axis:])
+    shape = (length, outputs) if settings["transpose"] else (outputs, length)
+    count = 2 if settings["bias_term"] else 1
+    weights = _blob(layer, 0, count, shape, "weights")
+    flat = _reshaped(graph, value, (math.prod(kept), length))
+    operands: list[CaffeValue | str] = [flat, graph.constant(weights if settings["transpose"] else weights.T)]
+    result = graph.node("MatMul", operands, (math.prod(kept), outputs), length)
+    if settings["bias_term"]:
+        result = _operator(graph, "Add", result, graph.constant(_blob(layer, 1, count, (outputs,), "bias")))
+    return [_reshaped(graph, result, (*kept, outputs)) if len(kept) != 1 else result]
+
+
+# ---- pooling
+
+
+@_layer("Pooling", "pooling_param")
+def _pooling(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
+    settings = layer.message["pooling_param"]
+    _, _, height, width = _image(layer, value)
+    if settings["pool"] == "STOCHASTIC":
+        raise layer.fail("stochastic pooling is not known; known are MAX and AVE")
+    whole = settings["global_pooling"]
+    if whole and any(each in settings for each in ("kernel_size", "kernel_h", "kernel_w")):
+        raise layer.fail("global_pooling takes no kernel size")
+    window = _window(layer, settings, (height, width) if whole else None)
+    if whole and (window.pad != (0, 0) or window.stride != (1, 1)):
+        raise layer.fail("global_pooling takes no pad and no stride")
+    if any(pad >= kernel for pad, kernel in zip(window.pad, window.kernel, strict=True)):
+        raise layer.fail(f"pad {shape_text(window.pad)} must be less than the kernel {shape_text(window.kernel)}")
+    return [_pooled(graph, value, window, settings["pool"], settings["round_mode"] == "CEIL")]
+
+
+def _pooled(graph: CaffeGraph, value: CaffeValue, window: _Window, pool: str, ceil: bool) -> CaffeValue:
+    """Windows may reach beyond the padding at the end (sizes round up); AVE divides by the area inside the padding
+    (pooling_layer.cpp, Reshape and Forward_cpu)."""
+    batch, channels, *image = value.shape
+    axes = list(zip(image, window.kernel, window.stride, window.pad, strict=True))
+    size = [pooled_size(n, k, s, p, ceil) for n, k, s, p in axes]
+    shape = (batch, channels, *size)
+    graph.allow(shape)
+    if max(size) > MAX_CUBE_SIDE:
+        raise graph.fail(f"its result would be {shape_text(shape)}; height and width are {MAX_CUBE_SIDE} at most")
+    padding = [0, 0, 0, 0]
+    areas = []
+    for axis, ((n, k, s, p), count) in enumerate(zip(axes, size, strict=True)):
+        starts = np.arange(count) * s - p
+        areas.append(np.minimum(starts + k, n + p) - starts)
+        padding[axis], padding[axis + 2] = p, max((count - 1) * s + k - n - p, 0)
+    fill = graph.number(LOWEST if pool == "MAX" else 0.0)
+    if any(padding):
+        pads = graph.constant(np.array([0, 0, *padding[:2], 0, 0, *padding[2:]], np.int64))
+        grown = (batch, channels, *(n + padding[axis] + padding[axis + 2] for axis, n in enumerate(image)))
+        value = graph.node("Pad", [value, pads, fill], grown)
+    work = math.prod(window.kernel)
+    kind = "MaxPool" if pool == "MAX" else "AveragePool"
+    result = graph.node(kind, [value], shape, work, kernel_shape=window.kernel, strides=window.stride)
+    if pool == "MAX":
+        return result
+    area = np.outer(*areas).astype(np.float64)
+    if (area == work).all():
+        return result
+    with np.errstate(divide="ignore"):  # Caffe also divides by 0 where a window is outside
+        return _operator(graph, "Mul", result, graph.constant(work / area))
+
+
+def pooled_size(n: int, kernel: int, stride: int, pad: int, ceil: bool = True) -> int:
+    """Elements of a pooled axis of ``n``: rounded up, but no window begins in the padding at the end."""
+    room = n + 2 * pad - kernel
+    count = (ceil_div(room, stride) if ceil else room // stride) + 1
+    return count - 1 if pad and (count - 1) * stride >= n + pad else count
+
+
+# ---- element by element
+
+
+@_layer("ReLU", "relu_param")
+def _relu(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
+    slope = layer.message["relu_param"]["negative_slope"]
+    return [_operator(graph, "LeakyRelu", value, alpha=slope) if slope else _operator(graph, "Relu", value)]
+
+
+@_layer("PReLU", "prelu_param")
+def _prelu(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
+    if len(value.shape) < 2:
+        raise layer.fail(f"its bottom is {shape_text(value.shape)}, must have channels")
+    channels = 1 if layer.message["prelu_param"]["channel_shared"] else value.shape[1]
+    slope = _blob(layer, 0, 1, (channels,), "slopes").reshape(channels, *[1] * (len(value.shape) - 2))
+    return [_operator(graph, "PRelu", value, graph.constant(slope))]
+
+
+@_layer("ELU", "elu_param")
+def _elu(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
+    return [_operator(graph, "Elu", value, alpha=layer.message["elu_param"]["alpha"])]
+
+
+def _plain_operator(kind: str, operator: str, parameters: str | None = None) -> None:
+    @_layer(kind, parameters)
+    def function(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
+        return [_operator(graph, operator, value)]
+
+
+_plain_operator("Sigmoid", "Sigmoid", "sigmoid_param")
+_plain_operator("TanH", "Tanh", "tanh_param")
+_plain_operator("AbsVal", "Abs")
+_plain_operator("BNLL", "Softplus")
+_plain_operator("Dropout", "Identity", "dropout_param")
+
+
+@_layer("Power", "power_param")
+def _power(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
+    """(shift + scale * x) ^ power"""
+    settings = layer.message["power_param"]
+    result = _linear(graph, value, settings["scale"], settings["shift"])
+    power = settings["power"]
+    return [result if power == 1 else _operator(graph, "Pow", result, graph.number(power))]
+
+
+@_layer("Exp", "exp_param")
+def _exp(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
+    """base ^ (shift + scale * x); base e where it is -1"""
+    settings = layer.message["exp_param"]
+    factor = _log_of_base(layer, settings["base"])
+    return [_operator(graph, "Exp", _linear(graph, value, settings["scale"] * factor, settings["shift"] * factor))]
+
+
+@_layer("Log", "log_param")
+def _log(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
+    """log of shift + scale * x, to the base; e where it is -1"""
+    settings = layer.message["log_param"]
+    factor = _log_of_base(layer, settings["base"])
+    if factor == 0:
+        raise layer.fail("a logarithm to base 1 is not defined")
+    result = _operator(graph, "Log", _linear(graph, value, settings["scale"], settings["shift"]))
+    return [_linear(graph, result, 1 / factor, 0.0)]
+
+
+def _log_of_base(layer: CaffeLayer, base: float) -> float:
+    if base == -1:
+        return 1.0
+    if base <= 0:
+        raise layer.fail(f"base {base:g} must be above 0, or -1 for e")
+    return math.log(base)
+
+
+# ---- normalisation, scales
+
+
+@_layer("BatchNorm", "batch_norm_param")
+def _batch_norm(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
+    """Mean and variance of training, divided by the factor in the third blob (batch_norm_layer.cpp, Forward_cpu)."""
+    settings = layer.message["batch_norm_param"]
+    if settings["use_global_stats"] is False:
+        raise layer.fail("use_global_stats: false takes the batch's own mean and variance; no loadable can")
+    if len(value.shape) < 2:
+        raise layer.fail(f"its bottom is {shape_text(value.shape)}, must have channels")
+    channels = (value.shape[1],)
+    mean, variance = (_blob(layer, place, 3, channels, name) for place, name in enumerate(("mean", "variance")))
+    factor = float(_blob(layer, 2, 3, (1,), "factor")[0])
+    factor = 1 / factor if factor else 0.0
+    zeros, ones = np.zeros(channels, np.float32), np.ones(channels, np.float32)
+    operands = [graph.constant(each) for each in (ones, zeros, mean * factor, variance * factor)]
+    return [_operator(graph, "BatchNormalization", value, *operands, epsilon=settings["eps"])]
+
+
+@_layer("Scale", "scale_param", ONE_OR_TWO)
+def _scale(
+    graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue, other: CaffeValue | None = None
+) -> list[CaffeValue]:
+    settings = layer.message["scale_param"]
+    own = 1 if other is None else 0
+    count = own + settings["bias_term"]
+    if other is None:
+        shape = _covered(layer, settings, value)
+        factor: CaffeValue | str = graph.constant(
+            _aligned(_blob(layer, 0, count, shape, "scale"), layer, settings, value)
+        )
+    else:
+        factor = _second(graph, layer, settings, value, other)
+    result = _operator(graph, "Mul", value, factor)
+    if settings["bias_term"]:
+        shape = _covered(layer, settings, value) if other is None else other.shape
+        bias = _aligned(_blob(layer, own, count, shape, "bias"), layer, settings, value)
+        result = _operator(graph, "Add", result, graph.constant(bias))
+    return [result]
+
+
+@_layer("Bias", "bias_param", ONE_OR_TWO)
+def _bias(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue, other: CaffeValue | None = None) -> list[CaffeValue]:
+    settings = layer.message["bias_param"]
+    if other is not None:
+        return [_operator(graph, "Add", value, _second(graph, layer, settings, value, other))]
+    bias = _blob(layer, 0, 1, _covered(layer, settings, value), "bias")
+    return [_operator(graph, "Add", value, graph.constant(_aligned(bias, layer, settings, value)))]
+
+
+def _covered(layer: CaffeLayer, settings: TextMessage, value: CaffeValue) -> tuple[int, ...]:
+    """The axes of the bottom that a learned scale or bias covers."""
+    axis, axes = _axis(layer, settings["axis"], len(value.shape)), settings["num_axes"]
+    if axes < -1 or axis + axes > len(value.shape):
+        raise layer.fail(f"num_axes {axes} from axis {axis} of a blob of {len(value.shape)} axes")
+    return value.shape[axis:] if axes == -1 else value.shape[axis : axis + axes]
+
+
+def _trailing(layer: CaffeLayer, settings: TextMessage, value: CaffeValue, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Append axes of 1 to a shape, so that it matches the bottom from ``axis`` on."""
+    axis = _axis(layer, settings["axis"], len(value.shape)) if shape else len(value.shape)
+    if value.shape[axis : axis + len(shape)] != shape:
+        raise layer.fail(f"{shape_text(shape)} does not fit to {shape_text(value.shape)} from axis {axis} on")
+    return (*shape, *[1] * (len(value.shape) - axis - len(shape)))
+
+
+def _aligned(blob: np.ndarray, layer: CaffeLayer, settings: TextMessage, value: CaffeValue) -> np.ndarray:
+    return blob.reshape(_trailing(layer, settings, value, blob.shape))
+
+
+def _second(
+    graph: CaffeGraph, layer: CaffeLayer, settings: TextMessage, value: CaffeValue, other: CaffeValue
+) -> CaffeValue:
+    return _reshaped(graph, other, _trailing(layer, settings, value, other.shape))
+
+
+@_layer("LRN", "lrn_param")
+def _lrn(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
+    settings = layer.message["lrn_param"]
+    size, alpha, beta = settings["local_size"], settings["alpha"], settings["beta"]
+    _image(layer, value)
+    if size % 2 == 0:
+        raise layer.fail(f"local_size {size} must be odd")
+    if settings["norm_region"] == "ACROSS_CHANNELS":
+        return [_operator(graph, "LRN", value, size=size, alpha=alpha, beta=beta, bias=settings["k"], work=size)]
+    # Within a channel: the average of squares in a window, 1 instead of k (lrn_layer.cpp, LayerSetUp).
+    window = _Window((size, size), (1, 1), (size // 2, size // 2))
+    mean = _pooled(graph, _operator(graph, "Mul", value, value), window, "AVE", True)
+    factor = _operator(graph, "Pow", _linear(graph, mean, alpha, 1.0), graph.number(-beta))
+    return [_operator(graph, "Mul", value, factor)]
+
+
+@_layer("Softmax", "softmax_param")
+def _softmax(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
+    axis = _axis(layer, layer.message["softmax_param"]["axis"], len(value.shape))
+    return [_operator(graph, "Softmax", value, axis=axis)]
+
+
+# ---- several blobs, other shapes
+
+
+@_layer("Eltwise", "eltwise_param", TWO_OR_MORE)
+def _eltwise(graph: CaffeGraph, layer: CaffeLayer, *values: CaffeValue) -> list[CaffeValue]:
+    settings = layer.message["eltwise_param"]
+    operation, factors = settings["operation"], settings["coeff"]
+    for each in values[1:]:
+        if each.shape != values[0].shape:
+            raise layer.fail(
+                f"its bottoms are {shape_text(values[0].shape)} and {shape_text(each.shape)}, must be alike"
+            )
+    if factors and (operation != "SUM" or len(factors) != len(values)):
+        raise layer.fail(f"{len(factors)} coefficients of {operation}; SUM takes one for each of {len(values)} bottoms")
+    factors = factors or [1.0] * len(values)
+    terms = [_linear(graph, each, factor, 0.0) for each, factor in zip(values, factors, strict=True)]
+    result = terms[0]
+    for term in terms[1:]:
+        result = _operator(graph, {"SUM": "Add", "PROD": "Mul", "MAX": "Max"}[operation], result, term)
+    return [result]
+
+
+@_layer("Concat", "concat_param", ANY)
+def _concat(graph: CaffeGraph, layer: CaffeLayer, *values: CaffeValue) -> list[CaffeValue]:
+    first = values[0].shape
+    axis = _axis(layer, _named_axis(layer, layer.message["concat_param"], "concat_dim"), len(first))
+    for each in values[1:]:
+        if len(each.shape) != len(first) or any(
+            a != b for place, (a, b) in enumerate(zip(each.shape, first, strict=True)) if place != axis
+        ):
+            raise layer.fail(
+                f"its bottoms are {shape_text(first)} and {shape_text(each.shape)}, must be alike except on axis {axis}"
+            )
+    size = sum(each.shape[axis] for each in values)
+    return [graph.node("Concat", values, (*first[:axis], size, *first[axis + 1 :]), axis=axis)]
+
+
+def _named_axis(layer: CaffeLayer, settings: TextMessage, old: str) -> int:
+    if old in settings and "axis" in settings:
+        raise layer.fail(f"give axis or {old}, not both")
+    return settings[old] if old in settings else settings["axis"]
+
+
+@_layer("Slice", "slice_param")
+def _slice(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
+    settings, tops = layer.message["slice_param"], len(layer.tops)
+    axis = _axis(layer, _named_axis(layer, settings, "slice_dim"), len(value.shape))
+    size, points = value.shape[axis], settings["slice_point"]
+    if points and len(points) != tops - 1:
+        raise layer.fail(f"{len(points)} slice points for {tops} tops, must be one less")
+    if not points and (tops == 0 or size % tops):
+        raise layer.fail(f"axis {axis} of {size} cannot be cut into {tops} equal parts; give slice_point")
+    ends = [*points, size] if points else [size // tops * (place + 1) for place in range(tops)]
+    begins = [0, *ends[:-1]]
+    if any(end <= begin for begin, end in zip(begins, ends, strict=True)):
+        raise layer.fail(f"slice points {points} must rise and lie inside 0 to {size}")
+    return [_cut(graph, value, {axis: (begin, end)}) for begin, end in zip(begins, ends, strict=True)]
+
+
+def _cut(graph: CaffeGraph, value: CaffeValue, ranges: dict[int, tuple[int, int]]) -> CaffeValue:
+    """The part of a value between begin and end on some axes."""
+    shape = tuple(ranges[a][1] - ranges[a][0] if a in ranges else size for a, size in enumerate(value.shape))
+    columns = ([b for b, _ in ranges.values()], [e for _, e in ranges.values()], list(ranges))
+    return graph.node("Slice", [value, *(graph.constant(np.array(each, np.int64)) for each in columns)], shape)
+
+
+@_layer("Split", None)
+def _split(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
+    return [value for _ in layer.tops]
+
+
+@_layer("Crop", "crop_param", range(2, 3))
+def _crop(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue, like: CaffeValue) -> list[CaffeValue]:
+    """The first bottom cut to the sizes of the second, from ``axis`` on."""
+    settings, axes = layer.message["crop_param"], len(value.shape)
+    axis, offsets = _axis(layer, settings["axis"], axes), settings["offset"] or [0]
+    if len(like.shape) != axes or len(offsets) not in (1, axes - axis):
+        raise layer.fail(f"{len(offsets)} offsets, {axes} and {len(like.shape)} axes: one offset, or one for each axis")
+    offsets = offsets * (axes - axis) if len(offsets) == 1 else offsets
+    ranges = {a: (begin, begin + like.shape[a]) for a, begin in zip(range(axis, axes), offsets, strict=True)}
+    if any(end > value.shape[a] for a, (_, end) in ranges.items()):
+        raise layer.fail(f"{shape_text(like.shape)} at {offsets} lies not inside {shape_text(value.shape)}")
+    return [_cut(graph, value, ranges)]
+
+
+@_layer("Flatten", "flatten_param")
+def _flatten(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
+    settings, shape = layer.message["flatten_param"], value.shape
+    first = _axis(layer, settings["axis"], len(shape))
+    last = _axis(layer, settings["end_axis"], len(shape), "end_axis")
+    if last < first:
+        raise layer.fail(f"end_axis {last} lies before axis {first}")
+    return [_reshaped(graph, value, (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :]))]
+
+
+@_layer("Reshape", "reshape_param")
+def _reshape(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
+    """Reshape: 0 keeps a dimension, one -1 takes the remaining size; axis and num_axes select the replaced part."""
+    settings, shape = layer.message["reshape_param"], value.shape
+    begin = settings["axis"] + (len(shape) + 1 if settings["axis"] < 0 else 0)
+    count = len(shape) - begin if settings["num_axes"] == -1 else settings["num_axes"]
+    if not 0 <= begin <= len(shape) or not 0 <= count <= len(shape) - begin:
+        raise layer.fail(f"axis {settings['axis']}, num_axes {settings['num_axes']} of a blob of {len(shape)} axes")
+    dims = list(settings["shape"]["dim"])
+    for place, size in enumerate(dims):
+        if size == 0 and begin + place < len(shape):
+            dims[place] = shape[begin + place]
+    rest = math.prod(shape[:begin]) * math.prod(shape[begin + count :]) * math.prod(size for size in dims if size != -1)
+    if dims.count(-1) == 1 and rest > 0 and value.size % rest == 0:
+        dims[dims.index(-1)] = value.size // rest
+    made = (*shape[:begin], *dims, *shape[begin + count :])
+    if any(size <= 0 for size in made) or math.prod(made) != value.size:
+        raise layer.fail(
+            f"{shape_text(shape)} cannot become {shape_text(settings['shape']['dim'])}: not as many elements"
+        )
+    return [_reshaped(graph, value, made)]

@@ -1,0 +1,375 @@
+"""Attributes, shapes and types of ONNX nodes.
+
+A last window that begins in the padding at the end, or after it, is dropped. onnx's inference does not drop it before
+opset 22; onnxruntime does at every opset.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nvdla.errors import FormatError, shape_text
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, ModelProto, NodeProto
+
+
+DOMAINS = ("", "ai.onnx")
+#: dimensions of a tensor; onnxruntime has far fewer
+MAX_RANK = 64
+_LARGEST = (1 << 31) - 1
+_FLAG = (0, 1)
+_SIZE = (1, _LARGEST)
+#: accepted range of integer attributes (each number of a list) of all operators that have them
+RANGES: Mapping[str, tuple[int, int]] = {
+    **dict.fromkeys(("axis", "axes", "batch_axis", "time_axis"), (-MAX_RANK, MAX_RANK - 1)),
+    **dict.fromkeys(("batch_dims", "perm"), (0, MAX_RANK - 1)),
+    **dict.fromkeys(("kernel_shape", "strides", "dilations", "output_shape", "group", "blocksize"), _SIZE),
+    **dict.fromkeys(("pooled_shape", "hidden_size", "num_outputs", "output_height", "output_width"), _SIZE),
+    **dict.fromkeys(("output_padding", "sampling_ratio", "block_size", "pads"), (0, _LARGEST)),
+    **dict.fromkeys(("ceil_mode", "count_include_pad", "storage_order", "align_corners", "antialias"), _FLAG),
+    **dict.fromkeys(("keepdims", "select_last_index", "noop_with_empty_axes", "allowzero", "exclusive"), _FLAG),
+    **dict.fromkeys(("transA", "transB", "reverse", "exclude_outside", "largest", "sorted", "fmod"), _FLAG),
+    **dict.fromkeys(("new_axis", "linear_before_reset", "input_forget", "training_mode", "saturate"), _FLAG),
+    "to": (1, MAX_RANK),
+}
+#: the same for attributes of one operator
+RANGES_OF: Mapping[tuple[str, str], tuple[int, int]] = {
+    ("Pad", "pads"): (-_LARGEST, _LARGEST),
+    ("LRN", "size"): _SIZE,
+    ("LpPool", "p"): _SIZE,
+    ("LpNormalization", "p"): _SIZE,
+}
+WORDS: Mapping[str, tuple[str, ...]] = {"auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")}
+#: terms of letters and at most one ellipsis; onnx does not end on others
+_TERM = r"[A-Za-z]*(?:\.{3}[A-Za-z]*)?"
+_EQUATION = re.compile(f"{_TERM}(?:,{_TERM})*(?:->{_TERM})?")
+#: attributes that may be infinite: (operator, name); a Constant holds any number
+_INFINITE = {("Pad", "value"), ("Clip", "min"), ("Clip", "max")}
+_POOLS = ("AveragePool", "MaxPool", "LpPool")
+_CONVOLUTIONS = ("Conv", "ConvTranspose")
+_ALONG = ("Concat", "Split", "Softmax", "LogSoftmax", "Hardmax", "Gather", "GatherElements", "ArgMax", "ArgMin", "TopK")
+
+
+def nodes_of(nodes: Sequence[NodeProto]) -> Iterator[Any]:
+    """Nodes, and those of their sub-graphs."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            for graph in [attribute.g] * attribute.HasField("g") + list(attribute.graphs):
+                yield from nodes_of(graph.node)
+
+
+def described_node(node: NodeProto) -> str:
+    """A node for messages."""
+    name = node.name or next((value for value in node.output if value), "")
+    return f"node {name} ({node.op_type})" if name else f"node {node.op_type}"
+
+
+def check_ranges(onnx: ModuleType, nodes: Sequence[NodeProto], name: str) -> None:
+    """Check that attributes are finite and in range.
+
+    Args:
+        onnx: the package.
+        nodes: nodes of a graph; their sub-graphs are checked too.
+        name: of the model, for messages.
+
+    Raises:
+        FormatError: naming node, attribute, range and value.
+    """
+    kinds = onnx.AttributeProto
+    for node in nodes_of(nodes):
+        if node.domain not in DOMAINS:
+            continue
+        for each in node.attribute:
+            where = f"{name}: {described_node(node)}: attribute {each.name}"
+            if each.type in (kinds.FLOAT, kinds.FLOATS):
+                numbers = [each.f] if each.type == kinds.FLOAT else each.floats
+                _check_finite(node.op_type, each.name, numbers, where)
+            elif each.type in (kinds.INT, kinds.INTS):
+                _check_integers(node.op_type, each, [each.i] if each.type == kinds.INT else list(each.ints), where)
+            elif each.type == kinds.STRING:
+                _check_word(node.op_type, each.name, each.s.decode("utf-8", "replace"), where)
+
+
+def _check_finite(op: str, attribute: str, numbers: Sequence[float], where: str) -> None:
+    if op == "Constant":
+        return
+    accepted: Callable[[float], bool] = math.isfinite
+    if (op, attribute) in _INFINITE:
+        accepted = lambda number: not math.isnan(number)  # noqa: E731
+    wrong = next((number for number in numbers if not accepted(number)), None)
+    if wrong is not None:
+        raise FormatError(f"{where}: must be finite, got {wrong}")
+
+
+def _check_word(op: str, attribute: str, word: str, where: str) -> None:
+    if attribute in WORDS and word not in WORDS[attribute]:
+        raise FormatError(f"{where}: must be one of {', '.join(WORDS[attribute])}, got {word[:80]!r}")
+    if (op, attribute) == ("Einsum", "equation") and not _EQUATION.fullmatch(word.replace(" ", "")):
+        raise FormatError(f"{where}: must be terms of letters or ..., as in 'ij,jk->ik', got {word[:80]!r}")
+
+
+def _check_integers(op: str, attribute: AttributeProto, numbers: list[int], where: str) -> None:
+    limits = RANGES_OF.get((op, attribute.name), RANGES.get(attribute.name))
+    if limits is None or op == "Constant":
+        return
+    wrong = next((number for number in numbers if not limits[0] <= number <= limits[1]), None)
+    if wrong is not None:
+        raise FormatError(f"{where}: must be {limits[0]} to {limits[1]}, got {wrong}")
+    if attribute.name == "perm" and sorted(numbers) != list(range(len(numbers))):
+        raise FormatError(f"{where}: must hold each of 0 to {len(numbers) - 1} once, got {numbers}")
+
+
+# ---- with shapes
+
+Shapes = Mapping[str, tuple[int, ...]]
+Constants = Mapping[str, Any]
+"""Values of small constants by name."""
+Attributes = Mapping[str, Any]
+"""Values of a node's attributes by name."""
+
+
+def check_shapes(onnx: ModuleType, nodes: Sequence[NodeProto], shapes: Shapes, constants: Constants, name: str) -> None:
+    """Check that attributes fit the shapes of inputs and outputs.
+
+    Args:
+        onnx: the package.
+        nodes: nodes of the graph.
+        shapes: static shapes by value name, as far as they are known.
+        constants: arrays by value name.
+        name: of the model, for messages.
+
+    Raises:
+        FormatError: naming node, attribute, the expected and the actual value.
+    """
+    for node in nodes:
+        check = _CHECKS.get(node.op_type)
+        if check is None or node.domain not in DOMAINS:
+            continue
+        values = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+        problem = check(_Fitted(node, values, shapes, constants))
+        if problem:
+            raise FormatError(f"{name}: {described_node(node)}: {problem}")
+
+
+class _Fitted:
+    """A node with its attributes, shapes and constants."""
+
+    def __init__(self, node: NodeProto, values: dict[str, Any], shapes: Shapes, constants: Constants) -> None:
+        self.node, self.values, self._shapes, self._constants = node, values, shapes, constants
+
+    def shape(self, index: int) -> tuple[int, ...] | None:
+        """The shape of an input, None where it is not known or left out."""
+        return self._shapes.get(self.node.input[index]) if index < len(self.node.input) else None
+
+    def constant(self, index: int) -> np.ndarray | None:
+        """A constant input."""
+        return self._constants.get(self.node.input[index]) if index < len(self.node.input) else None
+
+    @property
+    def out(self) -> tuple[int, ...] | None:
+        """The shape of the first output."""
+        return self._shapes.get(self.node.output[0]) if self.node.output else None
+
+
+def _lengths(each: _Fitted, spatial: int) -> str:
+    for attribute, times in (("kernel_shape", 1), ("strides", 1), ("dilations", 1), ("pads", 2), ("output_padding", 1)):
+        values = each.values.get(attribute)
+        if values is not None and len(values) != times * spatial:
+            return f"attribute {attribute}: must hold {times * spatial} numbers, got {len(values)}"
+    return ""
+
+
+def _convolution(each: _Fitted) -> str:
+    given, weights, bias = each.shape(0), each.shape(1), each.shape(2)
+    if weights is None:
+        return ""
+    if len(weights) < 3 or (given is not None and len(given) != len(weights)):
+        return f"weights: must have the dimensions of the input, got {shape_text(weights)}"
+    problem = _lengths(each, len(weights) - 2)
+    kernel = tuple(each.values.get("kernel_shape", weights[2:]))
+    if problem or kernel != weights[2:]:
+        return problem or f"attribute kernel_shape: must be {list(weights[2:])} (weights), got {list(kernel)}"
+    group, transposed = each.values.get("group", 1), each.node.op_type == "ConvTranspose"
+    channels, kernels = (weights[0], weights[1] * group) if transposed else (weights[1] * group, weights[0])
+    if given is not None and given[1] != channels:
+        return f"weights {shape_text(weights)} in {group} groups: must take {given[1]} channels, got {channels}"
+    if (channels if transposed else kernels) % group:
+        return f"attribute group: must divide {channels if transposed else kernels}, got {group}"
+    return f"bias: must be {kernels}, got {shape_text(bias)}" if bias is not None and bias != (kernels,) else ""
+
+
+def _pool(each: _Fitted) -> str:
+    given = each.shape(0)
+    if given is None:
+        return ""
+    if len(given) < 3:
+        return f"input: must have at least 3 dimensions, got {shape_text(given)}"
+    problem = _lengths(each, len(given) - 2)
+    if problem:
+        return problem
+    kernel, pads = each.values.get("kernel_shape", ()), each.values.get("pads", ())
+    half = len(pads) // 2
+    for axis, (size, before, after) in enumerate(zip(kernel, pads[:half], pads[half:], strict=False)):
+        if max(before, after) >= size * each.values.get("dilations", [1] * len(kernel))[axis]:
+            return f"attribute pads: must be less than the window ({size}), got {max(before, after)}"
+    return ""
+
+
+def _along(each: _Fitted) -> str:
+    given, axis = each.shape(0), each.values.get("axis")
+    if given is None or axis is None:
+        return ""
+    rank = max(len(given), 1)
+    return "" if -rank <= axis < rank else f"attribute axis: must be {-rank} to {rank - 1}, got {axis}"
+
+
+def _reshape(each: _Fitted) -> str:
+    given, made = each.shape(0), each.out
+    target = each.constant(1)
+    if target is not None and (target < -1).any():
+        return f"shape: must hold sizes, 0 or -1, got {target.ravel().tolist()[:8]}"
+    if given is None or made is None or math.prod(given) == math.prod(made):
+        return ""
+    return f"shape: must have {math.prod(given)} elements, got {shape_text(made)}"
+
+
+def _resize(each: _Fitted) -> str:
+    given = each.shape(0)
+    place = 2 if len(each.node.input) > 2 else 1
+    scales: Any = each.values.get("scales") if "scales" in each.values else each.constant(place)
+    for what, numbers in (("scales", scales), ("sizes", each.constant(3))):
+        if numbers is None or not np.size(numbers):
+            continue
+        values = np.asarray(numbers, np.float64).ravel()
+        if not np.all(np.isfinite(values) & (values > 0)):
+            return f"{what}: must be positive finite numbers, got {values.tolist()[:8]}"
+        axes = each.values.get("axes")
+        expected = len(axes) if axes else len(given) if given is not None else values.size
+        if values.size != expected:
+            return f"{what}: must be {expected} numbers, got {values.size}"
+    return ""
+
+
+def _transpose(each: _Fitted) -> str:
+    given, perm = each.shape(0), each.values.get("perm")
+    if given is None or perm is None or len(perm) == len(given):
+        return ""
+    return f"attribute perm: must hold {len(given)} numbers, got {len(perm)}"
+
+
+def _normalization(each: _Fitted) -> str:
+    given = each.shape(0)
+    if given is None or len(given) < 2:
+        return ""
+    for index in range(1, 5):
+        shape = each.shape(index)
+        if shape is not None and math.prod(shape) != given[1]:
+            return f"input {index}: must have {given[1]} numbers, got {shape_text(shape)}"
+    return ""
+
+
+_CHECKS: Mapping[str, Callable[[_Fitted], str]] = {
+    **dict.fromkeys(_CONVOLUTIONS, _convolution),
+    **dict.fromkeys(_POOLS, _pool),
+    **dict.fromkeys(_ALONG, _along),
+    "Reshape": _reshape,
+    "Resize": _resize,
+    "Upsample": _resize,
+    "Transpose": _transpose,
+    "BatchNormalization": _normalization,
+}
+
+
+_POOL_OPERATORS = ("AveragePool", "LpPool", "MaxPool")
+
+
+def infer_shapes(onnx: ModuleType, proto: ModelProto, *, check_type: bool = False, strict: bool = False) -> Any:
+    """Infer types and shapes.
+
+    Args:
+        onnx: the package.
+        proto: the model; it is not changed.
+        check_type: as for ``onnx.shape_inference.infer_shapes``.
+        strict: raise onnx's error for a node that does not fit.
+
+    Returns:
+        A copy of the model with the types and shapes of all values that can be inferred.
+    """
+
+    def infer(each: Any) -> Any:
+        return onnx.shape_inference.infer_shapes(each, check_type=check_type, strict_mode=strict, data_prop=True)
+
+    if not any(_rounds_up(node) for node in nodes_of(proto.graph.node)):
+        return infer(proto)
+    changed = type(proto)()
+    changed.CopyFrom(proto)
+    for node in nodes_of(changed.graph.node):
+        if _rounds_up(node):
+            _round_down(onnx, node)
+    made = infer(changed)
+    for node, given in zip(list(nodes_of(made.graph.node)), list(nodes_of(proto.graph.node)), strict=True):
+        if _rounds_up(given):
+            del node.attribute[:]
+            node.attribute.extend(given.attribute)
+    return made
+
+
+def states_sizes_of_onnx(onnx: ModuleType, proto: ModelProto) -> bool:
+    """Return whether a model has pools with ``ceil_mode``, and states the shapes that onnx's own inference gives.
+
+    Tools that store inferred shapes write such files; onnxruntime runs them with the shapes that the standard defines.
+    """
+    if not any(_rounds_up(node) for node in nodes_of(proto.graph.node)):
+        return False
+    try:
+        onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
+    except Exception:  # onnx raises its own exception types
+        return False
+    return True
+
+
+def forget_shapes(proto: ModelProto) -> None:
+    """Drop what a file states of the shapes of inner values and outputs."""
+    del proto.graph.value_info[:]
+    for each in proto.graph.output:
+        if each.type.HasField("tensor_type"):
+            each.type.tensor_type.ClearField("shape")
+
+
+def _rounds_up(node: NodeProto) -> bool:
+    if node.op_type not in _POOL_OPERATORS or node.domain not in DOMAINS:
+        return False
+    return any(each.name == "ceil_mode" and each.i for each in node.attribute)
+
+
+def _round_down(onnx: ModuleType, node: NodeProto) -> None:
+    """Give a pool the padding at the end with which its size, rounded down, is the one that the standard defines.
+
+    With window k (dilation counted), stride s and pads p and q, the size is the lesser of
+    ceil((size + p + q - k) / s) + 1 and ceil((size + p) / s). The second bound holds because the last window begins
+    before the padding at the end. The lesser of both is
+    floor((size + p + min(q + s, k) - 1 - k) / s) + 1.
+    """
+    values = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+    kernel = values.get("kernel_shape", [])
+    count = len(kernel)
+    strides, dilations = (values.get(name, [1] * count) for name in ("strides", "dilations"))
+    mode = values.get("auto_pad", b"NOTSET")
+    pads = values.get("pads", [0] * 2 * count) if mode == b"NOTSET" else [0] * 2 * count
+    if len(strides) != count or len(dilations) != count or len(pads) != 2 * count:
+        return  # onnx says what is wrong
+    del values["ceil_mode"]
+    if not mode.startswith(b"SAME"):
+        spans = [(k - 1) * dilation + 1 for k, dilation in zip(kernel, dilations, strict=True)]
+        ends = [min(q + s, span) - 1 for q, s, span in zip(pads[count:], strides, spans, strict=True)]
+        values |= {"auto_pad": b"NOTSET", "pads": [*pads[:count], *ends]}
+    del node.attribute[:]
+    node.attribute.extend(onnx.helper.make_attribute(name, value) for name, value in values.items())

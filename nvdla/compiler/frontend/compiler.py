@@ -1,0 +1,624 @@
+"""One call from a model to a loadable, or to a package of accelerator and host parts."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import asdict, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+import nvdla
+from nvdla.compiler.builder import Built, Calibration, Recipe, Refined, build, quantize
+from nvdla.compiler.builder.accuracy import LayerAccuracy, accuracy
+from nvdla.compiler.builder.calibration import NotFiniteError
+from nvdla.compiler.builder.cbuf import PICTURE_BITS, depth
+from nvdla.compiler.builder.groups import group_layers
+from nvdla.compiler.builder.lower.elementwise import LEVELS
+from nvdla.compiler.frontend.data import Samples, one_image, samples
+from nvdla.compiler.frontend.importer import (
+    ACCELERATOR,
+    HOST,
+    Imported,
+    NodeRow,
+    Part,
+    check_host,
+    import_graph,
+)
+from nvdla.compiler.frontend.model import Model, read, reads
+from nvdla.compiler.frontend.opening import HostPart
+from nvdla.compiler.frontend.package import CompiledPart, HostMachine, pack, run_config
+from nvdla.compiler.frontend.quantisation.activations import FloatModel, shared_scales, weak_channels
+from nvdla.compiler.frontend.quantisation.calibrate import (
+    Calibrated,
+    NoScaleError,
+    Progress,
+    ScaleTable,
+    calibrate,
+    recipe_of,
+    table_or,
+)
+from nvdla.compiler.frontend.quantisation.mixed import JUDGED_SAMPLES, choose, drop
+from nvdla.emulator.hardware.configuration import configurations
+from nvdla.errors import BuildError, FormatError
+from nvdla.loadable.model import Loadable
+from nvdla.loadable.reader import Source
+from nvdla.precision import Precision
+from nvdla.program.naming import order_document
+from nvdla.tensors.datasets import SampleSource
+from nvdla.tensors.inputs import Preprocessing
+from nvdla.tensors.real import PixelNumbers
+from nvdla.util.arguments import by_annotations
+from nvdla.util.escaping import Document
+
+SINGLE_FAILURES = 16
+"""Nodes that go to the host one by one, as the builder refuses them. Each later one takes adjacent nodes along, twice
+as many each time, so that the model is imported a few dozen times at most."""
+
+
+class ModelProto(Protocol):
+    """An ``onnx.ModelProto``."""
+
+    def SerializeToString(self) -> bytes:
+        """Return the bytes of the model."""
+        ...
+
+
+ModelSource = Source | ModelProto | Model
+CalibrationData = (
+    Mapping[str, np.ndarray] | Iterable[object] | SampleSource | str | os.PathLike[str] | Calibration | ScaleTable
+)
+
+
+class Compiled:
+    """A compiled model; see docs/compile.md."""
+
+    def __init__(self, imported: Imported, parts: list[CompiledPart], nodes: list[NodeRow], details: Document) -> None:
+        self.imported, self.parts, self.nodes, self.details = imported, parts, nodes, details
+        #: configuration of a run, a name or a file: loadables do not always contain it
+        self.run_config = run_config(imported.config.name)
+        self._machine: HostMachine | None = None
+
+    @property
+    def loadable(self) -> Loadable | None:
+        """The loadable of the first accelerator part, None where nothing runs on the accelerator."""
+        return next((part.loadable for part in self.parts if part.loadable is not None), None)
+
+    @property
+    def whole(self) -> bool:
+        """Return whether one loadable is all of the model."""
+        return len(self.parts) == 1 and self.parts[0].loadable is not None
+
+    @property
+    def report(self) -> Document:
+        """Plain data: nodes, parts, cuts, bytes that cross, share of multiplications on the accelerator, details."""
+        return report(self.imported, self.nodes) | self.details
+
+    @property
+    def package(self) -> bytes:
+        """The package as a zip file: manifest, loadables, host models, scales."""
+        return pack(self.imported, self.parts, self.details, self.constants)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """One loadable with its sidecar where that is all of the model (and the name does not end in .nvpkg), else the
+        package."""
+        from nvdla.util.files import write_file
+
+        if self.whole and Path(path).suffix != ".nvpkg":
+            self.parts[0].made.save(os.fspath(path))
+        else:
+            write_file(path, self.package)
+
+    def export_qdq(self, path: str | os.PathLike[str]) -> None:
+        """Write the quantised network as ONNX in QDQ form, which onnxruntime runs (docs/quantization.md).
+
+        Inputs and outputs are cubes (1, C, H, W) of real numbers. Raises BuildError where the host has a part, and for
+        precisions other than int8.
+        """
+        from nvdla.compiler.frontend.quantisation.export import qdq_model
+        from nvdla.util.files import write_file
+
+        if not self.whole:
+            raise BuildError(f"{self.imported.model.name}: nodes run on the host; only a whole network goes out as QDQ")
+        refined, built = self.parts[0].refined, self.parts[0].made
+        assert refined is not None, "what is built was refined"
+        write_file(path, qdq_model(refined.network, built).SerializeToString(deterministic=True))
+
+    def run(self, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
+        """Outputs for real inputs, both by the model's names: accelerator parts on the emulator, bit-exactly, host
+        parts in onnxruntime."""
+        if self._machine is None:
+            ends = self.imported.model.inputs, self.imported.model.outputs
+            worker = self.imported.model.worker
+            self._machine = HostMachine(self.parts, *ends, self.constants, self.run_config, worker=worker)
+        return self._machine.run(inputs)
+
+    @property
+    def constants(self) -> dict[str, np.ndarray]:
+        """Outputs of the model that are constants; numbers that numpy does not have (bfloat16) as float32."""
+        model = self.imported.model
+        found = {name: model.constants[name] for name in model.outputs if name in model.constants}
+        return {name: each.astype(np.float32) if each.dtype.kind == "V" else each for name, each in found.items()}
+
+
+@by_annotations
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what is not finite is looked for, and named
+def compile(
+    model: ModelSource,
+    config: str = "nv_small",
+    precision: str = "int8",
+    calibration: CalibrationData | None = None,
+    *,
+    weights: str | os.PathLike[str] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    preprocessing: Preprocessing | None = None,
+    host: bool = True,
+    keep_on_host: tuple[str, ...] = (),
+    progress: Progress | None = None,
+    max_drop: float = 0.005,
+    trusted: bool = False,
+    **options: object,
+) -> Compiled:
+    """Compile a model for one configuration.
+
+    ``model``: a path (.onnx, .tflite, .prototxt with ``weights``), bytes or an ``onnx.ModelProto``. ``precision``:
+    "int8", "int16", "fp16", "auto". ``calibration``: an array (samples first), a mapping of input names to such
+    arrays, an iterable of samples, a folder of images or arrays, or a :class:`nvdla.compiler.builder.Calibration`; not
+    needed for fp16 nor
+    where the model brings its scales. ``host``: False makes a node on the host an error.
+    ``max_drop``: what precision "auto" may lose (:func:`nvdla.compiler.frontend.quantisation.mixed.drop`).
+    ``trusted``: read and run the model in this process, without limits on its memory and processor time
+    (docs/security.md).
+    ``progress(done, all)`` is called after every sample that calibration has run. ``options`` are those of
+    :class:`nvdla.compiler.builder.Recipe` (``method``, ``equalise``, ``per_channel`` ...) and of the builder. Raises
+    FormatError, BuildError or ConfigError, one line each.
+    """
+    loaded = model if isinstance(model, Model) else read(model, shapes, weights, trusted)
+    _check_scales(loaded, precision)
+    recipe, rest = _options(options, preprocessing)
+    data = _data(loaded, calibration, preprocessing)
+    loaded = loaded.measured() if isinstance(data, Samples) else loaded
+    auto, precision = precision == "auto", Precision.INT8 if precision == "auto" else precision
+    kept = dict.fromkeys(keep_on_host, "it is kept on the host as asked")
+    alone = None if auto or kept else one_image(loaded)
+    joins: dict[str, str] = {}
+    failures = 0
+    while True:
+        imported, images = _imported(loaded, alone, config, precision, kept, calibration is not None, joins)
+        if not host:
+            check_host(imported)
+        details = _details(imported, preprocessing)
+        try:
+            shown = data.each_image(images) if isinstance(data, Samples) else data
+            calibrated = _calibration(imported, shown, recipe, progress)
+            details["calibration"] = calibrated.source
+            if _keep_scales_apart(imported, calibrated, host, joins, details):
+                kept |= joins
+                continue
+            if auto:
+                calibrated = _mixed(imported, calibrated, data, rest, details, max_drop)
+            compiled = _build(imported, calibrated, rest | {"images": images}, details)
+            _check_host_parts(compiled)
+            if config not in configurations():
+                compiled.run_config = config
+            return compiled
+        except _NodesFail as failure:
+            if images > 1:
+                alone = None
+                continue
+            # What only scales can show: the nodes go to the host with what the builder says.
+            fresh = failure.nodes - kept.keys() or _readers(loaded, failure.nodes) - kept.keys()
+            if not host or not fresh:
+                raise failure.error from None
+            failures += 1
+            kept |= dict.fromkeys(_for_host(loaded, fresh, kept.keys(), failures), str(failure.error))
+
+
+def check(
+    model: object,
+    config: str = "nv_small",
+    precision: str = "int8",
+    weights: str | os.PathLike[str] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    host: bool = True,
+    trusted: bool = False,
+) -> Document:
+    """Return the report of :class:`Compiled` without building anything. ``host`` and ``trusted`` as
+    for :func:`compile`."""
+    loaded = read(model, shapes, weights, trusted)
+    _check_scales(loaded, precision)
+    imported, _ = _imported(loaded, one_image(loaded), config, precision, {}, True)
+    if not host:
+        check_host(imported)
+    _name_operations(imported)
+    return report(imported, imported.nodes)
+
+
+def _check_scales(model: Model, precision: str) -> None:
+    """Refuse a quantised model with a range that the elements of the accelerator cannot hold."""
+    kind = np.float16 if precision == Precision.FP16 else np.float32
+    least, greatest = float(np.finfo(kind).smallest_subnormal), float(np.finfo(kind).max)
+    for name, magnitude in model.magnitudes.items():
+        if not least <= magnitude <= greatest:
+            raise FormatError(
+                f"{model.name}: tensor {name}: range of its quantisation: must be {least:.3g} to {greatest:.3g} in "
+                f"{precision}, got {magnitude:.3g}"
+            )
+
+
+def _imported(
+    loaded: Model,
+    alone: tuple[Model, int] | None,
+    config: str,
+    precision: str,
+    kept: Mapping[str, str],
+    ranged: bool,
+    joins: Mapping[str, str] | None = None,
+) -> tuple[Imported, int]:
+    """The parts, and how many images each run takes: where the whole model (but for ``joins``, which only move
+    elements) can be done image by image on the accelerator (``alone``), one part of one image; else all images in
+    one."""
+    if alone is not None:
+        one, images = alone
+        imported = import_graph(one, config, precision, kept, ranged)
+        after = [name for part in imported.parts[1:] for name in part.nodes]
+        if imported.parts and imported.parts[0].network is not None and set(after) <= set(joins or ()):
+            rows = [replace(row, macs=row.macs * images) for row in imported.nodes]
+            return replace(imported, nodes=rows), images
+    return import_graph(loaded, config, precision, kept, ranged), 1
+
+
+def report(imported: Imported, nodes: list[NodeRow]) -> Document:
+    """Nodes, parts and totals as plain data."""
+    macs = sum(row.macs for row in nodes)
+    here = sum(row.macs for row in nodes if row.placement != HOST)
+    placed = [row.placement for row in nodes]
+    return {
+        "model": imported.model.name,
+        "config": imported.config.name,
+        "precision": imported.precision,
+        "nodes": [asdict(row) for row in nodes],
+        "accelerator_nodes": placed.count(ACCELERATOR),
+        "host_nodes": placed.count(HOST),
+        "cuts": imported.cuts,
+        "bytes_crossing": crossing(imported),
+        "macs": macs,
+        "accelerator_macs_share": here / macs if macs else None,
+    }
+
+
+def crossing(imported: Imported) -> int:
+    """Bytes that go between parts in one inference, in the float32 of the host."""
+    model = imported.model
+    ends = set(model.inputs)
+    return sum(
+        int(np.prod(model.shapes.get(name, (0,)))) * model.types.get(name, np.dtype(np.float32)).itemsize
+        for part in imported.parts
+        for name in part.takes
+        if name not in ends
+    )
+
+
+def _name_operations(imported: Imported) -> None:
+    """Operations of nodes by the groups that would be built."""
+    groups = {
+        member: group.name for net in imported.networks for group in group_layers(net) for member in group.members
+    }
+    for row in imported.nodes:
+        row.operations = list(dict.fromkeys(groups[name] for name in row.operations if name in groups))
+
+
+def _options(options: Document, preprocessing: Preprocessing | None) -> tuple[Recipe, Document]:
+    """Options of quantisation, and those of the builder with the numbers that pixels stand for."""
+    recipe, rest = recipe_of(options)
+    bits = depth(str(rest.get("input_format", "auto")))
+    if bits is not None:
+        rest["pixels"] = _pixel_numbers(preprocessing or Preprocessing(), bits)
+    return recipe, rest
+
+
+def _for_host(model: Model, fresh: set[str], kept: Set[str], failures: int) -> set[str]:
+    """The nodes that go to the host after a failure: ``fresh`` alone, after SINGLE_FAILURES with ever more adjacent
+    nodes, as each failure costs an import of all nodes."""
+    if failures <= SINGLE_FAILURES:
+        return fresh
+    return _around(model, fresh, kept, 1 << (failures - SINGLE_FAILURES))
+
+
+def _readers(model: Model, nodes: set[str]) -> set[str]:
+    """The nodes that take what these nodes make."""
+    graph = model.proto.graph.node
+    values = {value for node in graph if node.name in nodes for value in node.output}
+    return {node.name for node in graph if values & set(reads(node))}
+
+
+def _around(model: Model, nodes: Set[str], kept: Set[str], count: int) -> set[str]:
+    """The nodes, and up to ``count`` nodes around them, in the order of the model, that are not kept on the host: at
+    most half of them."""
+    names = [node.name for node in model.proto.graph.node if node.name not in kept]
+    count = min(count, len(names) // 2)
+    first = min((place for place, name in enumerate(names) if name in nodes), default=0)
+    begin = max(0, min(first - count // 2, len(names) - count))
+    return {*nodes, *names[begin : begin + count]}
+
+
+class _NodesFail(Exception):
+    """The nodes that ``error`` is about must run on the host."""
+
+    def __init__(self, nodes: set[str], error: BuildError) -> None:
+        super().__init__(str(error))
+        self.nodes, self.error = nodes, error
+
+
+def _data(model: Model, data: object, preprocessing: Preprocessing | None) -> Calibration | Samples | ScaleTable | None:
+    """Calibration data, looked at once: an iterable cannot be gone through again."""
+    if data is None or isinstance(data, Calibration):
+        return data
+    return table_or(data, lambda each: samples(model, each, preprocessing))
+
+
+def _calibration(
+    imported: Imported, data: Calibration | Samples | ScaleTable | None, recipe: Recipe, progress: Progress | None
+) -> Calibrated:
+    if isinstance(data, Calibration) or not imported.networks:
+        given = data if isinstance(data, Calibration) else Calibration({})
+        parts = {n: Refined(part.network, given) for n, part in enumerate(imported.parts) if part.network is not None}
+        return Calibrated(parts, {"method": "given"}, recipe.per_channel)
+    if data is None and imported.precision != Precision.FP16 and not imported.model.magnitudes:
+        raise BuildError(
+            f"{imported.model.name}: {imported.precision} needs scales; give calibration data (--calibrate) or a model "
+            "that brings its scales"
+        )
+    try:
+        return calibrate(imported, data, recipe, progress)
+    except NotFiniteError as error:
+        raise _NodesFail(_makers(imported, error.layers, error), error) from None
+    except NoScaleError as error:
+        raise _NodesFail(_makers(imported, [error.tensor], error), error) from None
+
+
+def _keep_scales_apart(
+    imported: Imported, calibrated: Calibrated, host: bool, joins: dict[str, str], details: Document
+) -> bool:
+    """Add to ``joins`` the nodes that would give outputs of very different ranges one scale, and why each of them runs
+    on the host; return whether there are any. What has to share its scale becomes a note."""
+    notes = [
+        f"Concat {name} runs on the host: it {reason}" for name, reason in joins.items() if reason.startswith("joins")
+    ]
+    before = len(joins)
+    for each in shared_scales(imported, [part.calibration for part in calibrated.parts.values()]):
+        if host:
+            joins |= {name: f"moves what {each.node} joins" for name in each.nodes if name not in joins}
+        if host and each.nodes:
+            joins[each.node] = each.reason
+        else:
+            advice = "; on the host (without --no-host) each would keep its own scale" if each.nodes else ""
+            notes.append(f"Concat {each.node} {each.reason}{advice}")
+    details["notes"] += notes
+    return len(joins) > before
+
+
+def _mixed(
+    imported: Imported,
+    calibrated: Calibrated,
+    data: Calibration | Samples | ScaleTable | None,
+    options: Document,
+    details: Document,
+    max_drop: float,
+) -> Calibrated:
+    """Layers of int16 where int8 alone loses more than ``max_drop`` (docs/quantization.md)."""
+    if Precision.INT16 not in imported.config.precisions:
+        raise BuildError(f"precision auto: {imported.config.name} has int8 alone; build for nv_full, or in int8")
+    if not isinstance(data, Samples):
+        raise BuildError("precision auto needs samples as calibration data, to measure on")
+    feeds = list(islice(data, JUDGED_SAMPLES))
+    outputs = [name for name in imported.model.outputs if name not in imported.model.constants]
+    model = FloatModel(imported, outputs)
+    exact = [{name: values[name] for name in outputs} for values in map(model.run, feeds)]
+    # What is compared are numbers, which are the same on every level: none of them is searched for.
+    options = options | {"level": min(options.get("level", 1), 1), "search": None}
+    first = _build(imported, calibrated, options, dict(details))
+    rows = [LayerAccuracy(**row) for row in first.report["accuracy"]]
+
+    def loss(tensors: frozenset[str]) -> float:
+        trial = _build(imported, calibrated.in_int16(tensors), options, dict(details), measure=False)
+        return drop(exact, [trial.run(feed) for feed in feeds])
+
+    chosen = choose(rows, loss, max_drop)
+    lost = {"drop": loss(chosen), "int8_drop": loss(frozenset())}
+    details["mixed"] = {"max_drop": max_drop, "int16": sorted(chosen), **lost}
+    return calibrated.in_int16(chosen)
+
+
+def _pixel_numbers(of_image: Preprocessing, bits: int) -> PixelNumbers:
+    """Conversion of pixels of more bits than a picture's; mean and scale of ``of_image`` are those of pixels 0..255."""
+    larger = 1 << (bits - PICTURE_BITS)
+    mean, scale = tuple(each * larger for each in of_image.mean), tuple(each / larger for each in of_image.scale)
+    return PixelNumbers(mean, scale, bits)
+
+
+def _build(
+    imported: Imported, calibrated: Calibrated, options: Document, details: Document, measure: bool = True
+) -> Compiled:
+    rows = [replace(row, operations=list(row.operations)) for row in imported.nodes]
+    by_name = {row.name: row for row in rows}
+    measured_rows = list(details.get("accuracy", ()))
+    parts = []
+    search = options.get("search")
+    if search is not None:
+        options = options | {"search": search.divided(sum(part.network is not None for part in imported.parts))}
+    for number, part in enumerate(imported.parts):
+        if part.network is None:
+            images = int(options.get("images", 1))
+            parts.append(CompiledPart(HOST, part.nodes, part.inputs, part.outputs, model=part.model, images=images))
+            continue
+        refined = calibrated.parts[number]
+        chosen = imported.config, imported.precision, refined.calibration, calibrated.per_channel
+        try:
+            built = build(refined.network, *chosen, **options)
+        except BuildError as error:
+            raise _NodesFail({_culprit(rows, error.layer, error)}, error) from None
+        details["notes"] = [*details.get("notes", ()), *_coarser(imported, built)]
+        samples_of_part = calibrated.measured.get(number) if measure else None
+        measured = () if samples_of_part is None else samples_of_part.values(built)
+        layers = accuracy(refined.network, built, measured, refined.factors, calibrated.channels.get(number))
+        rows_of_part = [asdict(row) for row in layers]
+        measured_rows += rows_of_part
+        details["notes"] = [*details["notes"], *weak_channels(part, layers)]
+        own = {"accuracy": rows_of_part, "factors": _factors(refined)}
+        built.sidecar.update({**_sidecar(imported, part, by_name, details), **own})
+        numbers = {root.name: root.converter.numbers for root in built.program.inputs if root.converter}
+        scales = {**built.input_scales, **built.output_scales}
+        parts.append(
+            CompiledPart(
+                ACCELERATOR,
+                part.nodes,
+                part.inputs,
+                part.outputs,
+                built.loadable,
+                built,
+                None,
+                scales,
+                imported.precision,
+                refined,
+                numbers,
+                int(options.get("images", 1)),
+                built.zero_points,
+            )
+        )
+    if any(part.built for part in parts):
+        details["accuracy"] = measured_rows
+    _name_groups(rows, parts)
+    return Compiled(imported, parts, rows, details)
+
+
+def _check_host_parts(compiled: Compiled) -> None:
+    """Open every host part once, as a run does. Raises FormatError for one that onnxruntime refuses."""
+    model = compiled.imported.model
+    for number, part in enumerate(compiled.parts):
+        if part.model is not None:
+            try:
+                HostPart(part.model, f"host part {number}", model.worker)
+            except FormatError as error:
+                raise FormatError(f"{model.name}: {error}") from None
+
+
+def _coarser(imported: Imported, built: Built) -> list[str]:
+    """Tensors of a quantised model whose zero points the hardware cannot take everywhere, and by how much their units
+    are larger."""
+    notes = []
+    for name, surface in built.program.tensors.items():
+        held = imported.model.ranges.get(imported.tensors.get(name, ""))
+        if held is None or imported.precision != Precision.INT8:
+            continue
+        ratio = surface.scale * LEVELS / (held[1] - held[0])
+        if not np.isclose(ratio, 1.0, rtol=1e-6):
+            notes.append(
+                f"tensor {imported.tensors[name]} holds {held[0]:.4g} to {held[1]:.4g} in the model; what reads it or "
+                f"shares its scale takes no such zero point, its step is {ratio:.3g} times as large"
+            )
+    return notes
+
+
+def _factors(refined: Refined) -> dict[str, list[float]]:
+    """By what the channels of equalised tensors were divided."""
+    return {name: each.tolist() for name, each in refined.factors.items() if np.any(each != 1)}
+
+
+def _culprit(rows: list[NodeRow], layer: str, error: BuildError) -> str:
+    """Return the node that a layer of the builder computes; the error itself where no node matches."""
+    names = layer.split("+")
+    for row in rows:
+        if any(name in row.operations or name.split("/")[0] in row.operations for name in names):
+            return row.name
+    raise error
+
+
+def _makers(imported: Imported, layers: list[str], error: BuildError) -> set[str]:
+    """The nodes that make tensors of a part: those of layers, or of inputs from the host."""
+    makers = {value: str(node.name) for node in imported.model.proto.graph.node for value in node.output}
+    values = {layer: imported.tensors.get(layer, layer) for layer in layers}
+    return {makers.get(value) or _culprit(imported.nodes, layer, error) for layer, value in values.items()}
+
+
+def _name_groups(rows: list[NodeRow], parts: list[CompiledPart]) -> None:
+    """Layers that share an operation are shown by the name of the whole group."""
+    groups: dict[str, str] = {}
+    for part in parts:
+        for task in part.built.sidecar["tasks"] if part.built else ():
+            for operation in task["operations"]:
+                groups.update((member, operation["layer"]) for member in operation["layer"].split("+"))
+    for row in rows:
+        row.operations = list(dict.fromkeys(groups[name] for name in row.operations if name in groups))
+
+
+def _details(imported: Imported, preprocessing: Preprocessing | None) -> Document:
+    return {
+        "source": {"name": imported.model.name, "sha256": imported.model.sha256},
+        "tools": {
+            "nvdla": nvdla.__version__,
+            **imported.model.tools,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+        "preprocessing": preprocessing.document() if preprocessing else None,
+        "calibration": None,
+        "notes": [*imported.model.notes, *_of_ranges(imported)],
+    }
+
+
+def _of_ranges(imported: Imported) -> list[str]:
+    """Notes on the loss of a quantised model's integers in this precision, and on ranges that it does not state."""
+    model = imported.model
+    notes = [
+        f"tensor {name} is not quantised itself: its range is {model.magnitudes[name]:.4g}, the largest of its "
+        "quantised copies; larger numbers are cut off. Give calibration data (--calibrate) for its own range"
+        for name in sorted(model.assumed)
+    ]
+    if model.wide and imported.precision == Precision.INT8:
+        missing = imported.config.refusal(Precision.INT16)
+        wide = f"{len(model.wide)} tensors of 16 bits in the model ({model.wide[0]} ...) become int8"
+        notes.append(f"{wide}; compile with --precision int16{f' ({missing})' if missing else ''}")
+    return notes
+
+
+def _sidecar(imported: Imported, part: Part, rows: Mapping[str, NodeRow], details: Document) -> Document:
+    """Sidecar entries of a loadable on its source model."""
+    nodes = {name: {"op": rows[name].op, "layers": list(rows[name].operations)} for name in part.nodes}
+    values = {
+        layer.name: imported.tensors[layer.name] for layer in part.layers.layers if layer.name in imported.tensors
+    }
+    held = {layer: _held(imported, part, layer, value) for layer, value in values.items()}
+    inputs = {}
+    for each in part.inputs:
+        name, units = imported.model.stored.get(each.value, (each.value, None))
+        inputs[each.tensor] = _value(
+            imported, each.value, order_document(each.index), units if name == each.value else None
+        )
+    return {"nodes": nodes, "values": values, "model": held, "inputs": inputs, **details}
+
+
+def _held(imported: Imported, part: Part, layer: str, value: str) -> Document:
+    """The value of the model in a layer's tensor; an order that is not known is False."""
+    order, size = False, int(np.prod(imported.model.shapes.get(value, (0,))))
+    if layer in imported.orders:
+        index = imported.orders[layer]
+        fits = index is not None or size == int(np.prod(part.layers.layer(layer).output.shape))
+        order = order_document(index) if fits else False
+    name, units = imported.model.stored.get(value, (value, None))
+    return _value(imported, value, order, units) | {"value": name}
+
+
+def _value(imported: Imported, value: str, order: Any, units: tuple[float, int] | None) -> Document:
+    """For :func:`nvdla.program.naming.value_of`."""
+    document: Document = {"value": value, "shape": list(imported.model.shapes.get(value, ()))}
+    if order is not None:
+        document["index"] = order
+    return document if units is None else document | {"scale": units[0], "zero_point": units[1]}
+
+
+__all__ = ["BuildError", "Compiled", "CompiledPart", "FormatError", "check", "compile", "quantize", "report"]

@@ -1,0 +1,339 @@
+"""Calibration data: arrays, files, directories, and their split into batches.
+
+A model is taken so where every node does the same to each image of the batch (the first dimension of all its values),
+which is known of the operators listed here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nvdla.compiler.frontend.model import Model, read
+from nvdla.errors import FormatError, shape_text
+from nvdla.tensors.datasets import Arrays, Function, Sample, SampleSource, arrays_source, open_source
+from nvdla.tensors.files import IMAGE_ENDINGS, read_dimg
+from nvdla.tensors.inputs import Preprocessing, holds_pixels
+from nvdla.tensors.npz import parse_npy, read_npz
+from nvdla.util.arguments import as_array
+from nvdla.util.files import read_file
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+MAX_FILE = 4 << 30
+MAX_SAMPLES = 100_000
+
+
+class Samples:
+    """Feeds for the float model, one after the other; can be gone through again. ``sha256`` of all of them."""
+
+    def __init__(self, feeds: list[Any], load: Any) -> None:
+        self._feeds, self._load = feeds, load
+        self._digest = hashlib.sha256()
+        self._hashed = False
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    def __iter__(self) -> Any:
+        for each in self._feeds:
+            feed = self._load(each)
+            if not self._hashed:
+                for name in sorted(feed):
+                    self._digest.update(name.encode())
+                    self._digest.update(np.ascontiguousarray(feed[name]).tobytes())
+            yield feed
+        self._hashed = True
+
+    def each_image(self, images: int) -> Samples:
+        """These samples, an image of a batch at a time."""
+        if images == 1:
+            return self
+        places = [(feed, image) for feed in self._feeds for image in range(images)]
+
+        def load(place: tuple[Any, int]) -> dict[str, np.ndarray]:
+            feed, image = place
+            return {name: array[image : image + 1] for name, array in self._load(feed).items()}
+
+        return Samples(places, load)
+
+    @property
+    def sha256(self) -> str:
+        """After the first time through."""
+        return self._digest.hexdigest()
+
+
+def samples(model: Model, data: Any, preprocessing: Preprocessing | None = None, limit: int | None = None) -> Samples:
+    """Return calibration data as feeds: data sets, arrays, mappings of arrays, iterables. Raises FormatError."""
+    if isinstance(data, Samples):
+        return data
+    preprocessing = preprocessing or Preprocessing()
+    if isinstance(data, str | os.PathLike):
+        return _from_path(model, os.fspath(data), preprocessing, limit)
+    if isinstance(data, SampleSource):
+        return _from_source(model, data, preprocessing, limit)
+    if isinstance(data, Mapping):
+        return _from_arrays(model, {name: np.asarray(array) for name, array in data.items()}, limit)
+    if isinstance(data, np.ndarray):
+        return _from_arrays(model, {_only_input(model): data}, limit)
+    if not isinstance(data, Iterable):
+        raise FormatError(
+            f"calibration data of type {type(data).__name__}: give an array, a mapping, samples or a data set"
+        )
+    feeds = []
+    for number, each in enumerate(data):
+        if number >= min(limit or MAX_SAMPLES, MAX_SAMPLES):
+            break
+        one = {_only_input(model): each} if not isinstance(each, Mapping) else each
+        feeds.append({name: _sample(model, name, np.asarray(array)) for name, array in _known(model, one).items()})
+    if not feeds:
+        raise FormatError("calibration data is empty; give at least one sample")
+    return Samples(feeds, lambda feed: feed)
+
+
+def _only_input(model: Model) -> str:
+    if len(model.inputs) != 1:
+        raise FormatError(f"the model has the inputs {', '.join(model.inputs) or 'none'}: give data by name")
+    return model.inputs[0]
+
+
+def _known(model: Model, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+    if set(model.inputs) != set(arrays):
+        raise FormatError(
+            f"calibration data has {', '.join(arrays) or 'no inputs'}; the model's inputs are {', '.join(model.inputs)}"
+        )
+    return arrays
+
+
+def _sample(model: Model, name: str, array: np.ndarray) -> np.ndarray:
+    """One sample as the model takes it: with its batch dimension or without."""
+    shape = model.shapes[name]
+    if array.size != int(np.prod(shape)) or (array.shape != shape and array.shape != shape[1:]):
+        raise FormatError(
+            f"calibration data of shape {shape_text(array.shape)} for input {name} of shape {shape_text(shape)}"
+        )
+    if array.dtype.kind not in "fiub":
+        raise FormatError(f"calibration data for input {name}: must be real numbers, got {array.dtype}")
+    with np.errstate(over="ignore"):  # numbers that become infinite are refused below
+        made = np.ascontiguousarray(array, dtype=model.types[name]).reshape(shape)
+    if made.dtype.kind == "f" and not np.all(np.isfinite(made)):
+        raise FormatError(f"calibration data for input {name} holds NaN or infinity")
+    return made
+
+
+def _from_arrays(model: Model, arrays: Mapping[str, np.ndarray], limit: int | None) -> Samples:
+    """Arrays whose first dimension counts samples, or rows of the model's own batch."""
+    stacks = {}
+    for name, array in _known(model, arrays).items():
+        shape = model.shapes[name]
+        batch = shape[0] if shape else 1
+        if array.shape == shape and array.ndim and batch != 1:
+            array = array[None]
+        elif array.shape[1:] == shape[1:] and array.ndim == len(shape) and array.ndim:
+            if len(array) < batch or not batch:
+                raise FormatError(f"calibration data of {len(array)} rows for input {name}, whose batch is {batch}")
+            array = array[: len(array) // batch * batch].reshape(-1, *shape)
+        elif array.shape[1:] != shape:
+            raise FormatError(
+                f"calibration data of shape {shape_text(array.shape)} for input {name}: "
+                f"it must be samples of {shape_text(shape)}"
+            )
+        stacks[name] = array
+    counts = {len(array) for array in stacks.values()}
+    if len(counts) > 1 or 0 in counts:
+        raise FormatError(
+            f"calibration data: inputs have {sorted(counts)} samples; give as many for each, at least one"
+        )
+    count = min(counts.pop() if counts else 1, limit or MAX_SAMPLES)
+
+    def load(number: int) -> dict[str, np.ndarray]:
+        return {name: _sample(model, name, array[number]) for name, array in stacks.items()}
+
+    return Samples(list(range(count)), load)
+
+
+def _from_path(model: Model, path: str, preprocessing: Preprocessing, limit: int | None) -> Samples:
+    """Samples of a data set, without its labels; a .npz may hold the arrays of several inputs by name instead."""
+    if Path(path).suffix.lower() == ".npz" and os.path.isfile(path):
+        arrays = read_npz(path)
+        if set(arrays) == set(model.inputs) or len(model.inputs) > 1:
+            return _from_arrays(model, arrays, limit)
+        return _from_source(model, arrays_source(path, arrays), preprocessing, limit)
+    return _from_source(model, open_source(path), preprocessing, limit)
+
+
+def _from_source(model: Model, source: SampleSource, preprocessing: Preprocessing, limit: int | None) -> Samples:
+    """Samples of a data set. Bytes are pixels for a model with floating-point input."""
+    count = min(len(source), limit or MAX_SAMPLES, MAX_SAMPLES)
+    if isinstance(source, Arrays):
+        name = _only_input(model)
+        if not holds_pixels(source.samples) or model.types[name].kind != "f":
+            return _from_arrays(model, {name: source.samples}, limit)
+
+    def load(position: int, given: Sample | None = None) -> dict[str, np.ndarray]:
+        return _feed(model, (given or source.sample(position)).value, preprocessing)
+
+    if isinstance(source, Function):
+        feeds = [load(*row) for row in source.payloads(range(count))]
+        if not feeds:
+            raise FormatError(f"{source.name}: no samples: must yield (sample, label), got nothing")
+        return Samples(feeds, lambda feed: feed)
+    return Samples(list(range(count)), load)
+
+
+def _feed(model: Model, value: Any, preprocessing: Preprocessing) -> dict[str, np.ndarray]:
+    """Return a sample (file or array) as the model's inputs by name. Raises FormatError."""
+    suffix = Path(value).suffix.lower() if isinstance(value, str | os.PathLike) else None
+    if suffix == ".npz":
+        arrays = _known(model, read_npz(value))
+        return {name: _sample(model, name, array) for name, array in arrays.items()}
+    name = _only_input(model)
+    if suffix in IMAGE_ENDINGS:
+        return {name: preprocessing.image(value, model.shapes[name])}
+    if suffix == ".npy":
+        value = parse_npy(read_file(value, MAX_FILE, "calibration data"), f"calibration data {value}")
+    elif suffix == ".dimg":
+        value = read_dimg(value)
+    elif suffix is not None:
+        raise FormatError(f"calibration data {value}: must be an image, .npy, .npz or .dimg, got {suffix}")
+    array = as_array(value, "calibration data")
+    if suffix is None and holds_pixels(array) and model.types[name].kind == "f":
+        array = preprocessing.array(array, model.shapes[name])
+    return {name: _sample(model, name, array)}
+
+
+EACH_IMAGE_ALONE = (
+    *("Add", "AveragePool", "BatchNormalization", "Clip", "Concat", "Conv", "ConvTranspose", "Div", "Dropout", "Elu"),
+    *("Flatten", "Gemm", "GlobalAveragePool", "GlobalMaxPool", "HardSigmoid", "HardSwish", "Identity", "LRN"),
+    *(
+        "LeakyRelu",
+        "MatMul",
+        "Max",
+        "MaxPool",
+        "Min",
+        "Mul",
+        "PRelu",
+        "Pad",
+        "Relu",
+        "Reshape",
+        "Sigmoid",
+        "Softmax",
+        "Sub",
+    ),
+    *("Sum", "Tanh"),
+)
+"""Operators that never look from one image at another, with an axis other than the first."""
+
+
+_BROUGHT = ("magnitudes", "ranges", "weight_scales", "affine", "assumed", "wide")
+"""Attributes of a quantised model, by value: the same for one image."""
+
+
+def one_image(model: Model) -> tuple[Model, int] | None:
+    """The model for one image, and how many images the batch has; None for models without a batch, and where that
+    cannot be known to compute the same."""
+    shapes = [model.shapes.get(name, ()) for name in model.inputs]
+    if not shapes or any(len(shape) < 2 for shape in shapes) or len({shape[0] for shape in shapes}) != 1:
+        return None
+    images = shapes[0][0]
+    if images < 2 or not all(_is_alone(node, model) for node in model.proto.graph.node):
+        return None
+    try:
+        alone = read(_narrowed(model, images), trusted=model.worker is None, worker=model.worker)
+    except FormatError:
+        return None  # its shapes are those of a batch alone
+    if not _corresponds(model, alone, images):
+        return None
+    brought = {name: getattr(model, name) for name in _BROUGHT}
+    named = replace(alone, name=model.name, sha256=model.sha256, folded=model.folded, notes=model.notes)
+    return replace(named, **brought), images
+
+
+def _narrowed(model: Model, images: int) -> Any:
+    """Copy of the model with a batch of 1 in its inputs and in the shapes of Reshape; all others are inferred again."""
+    copy = type(model.proto)()
+    copy.CopyFrom(model.proto)
+    asked = _asked_shapes(model)
+    for each in copy.graph.initializer:
+        if each.name in asked and model.constants[each.name].ravel()[:1] == images:
+            shape = model.constants[each.name].copy()
+            shape[0] = 1
+            each.ClearField("int64_data")
+            each.raw_data = shape.astype("<i8").tobytes()
+    constants = {each.name for each in copy.graph.initializer}
+    for each in copy.graph.input:
+        if each.name not in constants:
+            each.type.tensor_type.shape.dim[0].dim_value = 1
+    del copy.graph.value_info[:]
+    for each in copy.graph.output:
+        each.type.tensor_type.ClearField("shape")
+    return copy
+
+
+def _asked_shapes(model: Model) -> set[str]:
+    """Constants that are only used as the shape of a Reshape."""
+    shapes: set[str] = set()
+    others: set[str] = set(model.outputs)
+    for node in model.proto.graph.node:
+        told = list(node.input[1:2]) if node.op_type == "Reshape" else []
+        shapes.update(told)
+        others.update(name for name in node.input if name not in told)
+    return {name for name in shapes - others if name in model.constants and model.constants[name].dtype == np.int64}
+
+
+def _is_alone(node: NodeProto, model: Model) -> bool:
+    """Return whether a node does the same to each image, from what its operator does along which axis."""
+    attributes = {each.name: each for each in node.attribute}
+    if node.op_type not in EACH_IMAGE_ALONE or node.domain not in ("", "ai.onnx"):
+        return False
+    if node.op_type in ("Concat", "Softmax", "Flatten"):
+        rank = len(model.shapes.get(node.output[0], (0, 0)))
+        axis = attributes["axis"].i if "axis" in attributes else 1 if node.op_type == "Flatten" else -1
+        return axis % rank != 0 and (node.op_type != "Flatten" or axis == 1)
+    if node.op_type in ("Gemm", "MatMul"):
+        matrix = model.shapes.get(node.input[1], ())
+        constant = node.input[1] in model.constants and len(matrix) == 2
+        turned = "transA" in attributes and attributes["transA"].i
+        return constant and not turned and not _differs(node.input[2:], model, 2)
+    if node.op_type == "Pad":
+        amounts = model.constants.get(node.input[1]) if len(node.input) in (2, 3) else None
+        return amounts is not None and amounts[0] == amounts[len(amounts) // 2] == 0
+    rank = len(model.shapes.get(node.output[0], ()))
+    weights = node.input[1:] if node.op_type in ("Conv", "ConvTranspose", "Reshape") else ()
+    return rank >= 2 and not _differs([name for name in node.input if name not in weights], model, rank)
+
+
+def _differs(names: Iterable[str], model: Model, rank: int) -> bool:
+    """Return whether one of them is a constant that is not the same for every image of values with ``rank``
+    dimensions."""
+    shapes = [model.constants[name].shape for name in names if name in model.constants]
+    return any(len(shape) >= rank and shape[0] != 1 for shape in shapes)
+
+
+def _corresponds(model: Model, alone: Model, images: int) -> bool:
+    """Return whether both have the same nodes, and every computed value is as many of the one for a single image."""
+    nodes = [(node.op_type, list(node.input), list(node.output)) for node in model.proto.graph.node]
+    if nodes != [(node.op_type, list(node.input), list(node.output)) for node in alone.proto.graph.node]:
+        return False
+    computed = {name for _, _, outputs in nodes for name in outputs} | set(model.inputs)
+    shared = (set(model.constants) | set(alone.constants)) & computed
+    asked = _asked_shapes(model)
+    if shared or not all(_same(model, alone, name) for name in model.constants if name not in asked):
+        return False
+    for name in computed:
+        one, all_of_them = alone.shapes.get(name, ()), model.shapes.get(name, ())
+        if not one or one[0] != 1 or all_of_them != (images, *one[1:]):
+            return False
+    return True
+
+
+def _same(model: Model, alone: Model, name: str) -> bool:
+    """Return whether a constant is the same for both."""
+    return name in alone.constants and np.array_equal(model.constants[name], alone.constants[name])

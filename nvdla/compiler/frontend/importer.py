@@ -1,0 +1,456 @@
+"""From a normalised ONNX model to builder networks: one walk over the nodes, cut into accelerator and host parts.
+
+Every node is tried on the accelerator: its operator (:mod:`nvdla.compiler.frontend.operators`) adds layers to the
+network of a
+part, and the new layers are lowered alone, so that what a configuration cannot do is known before calibration. A node
+that cannot be done goes to the host with the reason. Parts are numbered so that data flows from lower to higher ones:
+even ones run on the accelerator, odd ones on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nvdla.compiler.builder import Calibration, Network
+from nvdla.compiler.builder.cbuf import fit
+from nvdla.compiler.builder.ir import Convolve, Process, Root
+from nvdla.compiler.builder.layers import ConvSettings, Layer, NetworkTensor
+from nvdla.compiler.builder.lower import lower
+from nvdla.compiler.builder.lower.convolution import Window, check_window
+from nvdla.compiler.builder.schedule import schedule
+from nvdla.compiler.builder.weigh import USUAL_POLICY, CostModel
+from nvdla.compiler.frontend.attributes import DOMAINS
+from nvdla.compiler.frontend.checking import multiplications
+from nvdla.compiler.frontend.graph import FLOATS, Binding, Cut, Graph, GraphValue, Node, canonical
+from nvdla.compiler.frontend.isolation import one_line
+from nvdla.compiler.frontend.model import OLDEST, Model, reads
+from nvdla.compiler.frontend.opening import submodel
+from nvdla.compiler.frontend.operators import OPERATORS
+from nvdla.compiler.frontend.tflite.graph import HOST_KEY
+from nvdla.emulator.hardware.configuration import Configuration, configuration
+from nvdla.errors import BuildError, ConfigError, FormatError
+from nvdla.precision import Precision
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+# What numpy and Python raise where attributes do not fit each other; onnxruntime judges such a node.
+_UNUSUAL = (ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError, AssertionError)
+ACCELERATOR, FOLDED, HOST = "accelerator", "folded", "host"
+
+
+@dataclass
+class NodeRow:
+    """One node of the model: where it runs and why. ``operations``: layers that compute it, those of one group by the
+    name of the whole group."""
+
+    name: str
+    op: str
+    placement: str
+    reason: str = ""
+    advice: str = ""
+    operations: list[str] = field(default_factory=list)
+    macs: int = 0
+    part: int | None = None
+
+    @property
+    def number(self) -> int:
+        """``part`` of a node that was not folded."""
+        assert self.part is not None, f"{self.name} is in no part"
+        return self.part
+
+
+@dataclass
+class Part:
+    """Nodes that run together. ``kind`` "accelerator": ``network`` with ``inputs`` and ``outputs`` bound; "host":
+    ``model``, an ONNX ModelProto, whose inputs and outputs are value names."""
+
+    kind: str
+    nodes: list[str]
+    network: Network | None = None
+    inputs: list[Binding] = field(default_factory=list)
+    outputs: list[Binding] = field(default_factory=list)
+    model: Any = None
+
+    @property
+    def layers(self) -> Network:
+        """``network`` of a part on the accelerator."""
+        assert self.network is not None, "a part on the host has no network"
+        return self.network
+
+    @property
+    def takes(self) -> list[str]:
+        """Names of the tensors that it takes, each once."""
+        return list(dict.fromkeys(each.value for each in self.inputs))
+
+
+@dataclass
+class Imported:
+    """Result of :func:`import_graph`; see :mod:`nvdla.compiler.frontend`."""
+
+    model: Model
+    config: Configuration
+    precision: str
+    parts: list[Part]
+    nodes: list[NodeRow]
+    tensors: dict[str, str]
+    ties: dict[str, str]
+    magnitudes: dict[str, float]
+    orders: dict[str, np.ndarray | None] = field(default_factory=dict)
+
+    @property
+    def networks(self) -> list[Network]:
+        """The networks of the parts that run on the accelerator."""
+        return [part.network for part in self.parts if part.network is not None]
+
+    @property
+    def network(self) -> Network | None:
+        """The network of the first accelerator part, None where nothing runs on the accelerator."""
+        return next(iter(self.networks), None)
+
+    @property
+    def cuts(self) -> int:
+        """Places where data goes from the accelerator to the host or back, besides the model's own ends."""
+        return max(0, len(self.parts) - 1)
+
+
+def import_graph(
+    model: Model,
+    config: str | Configuration,
+    precision: str = "int8",
+    host: Mapping[str, str] | None = None,
+    ranged: bool = True,
+) -> Imported:
+    """Place every node and make the networks. ``host``: nodes that must run on the host, and why. ``ranged``: False
+    where the ranges of tensors will not be known (fp16 without calibration).
+
+    Raises ConfigError for a configuration or precision that does not exist; never for a node.
+    """
+    chosen = configuration(config) if isinstance(config, str) else config
+    chosen.require(precision)
+    forced = {name: Cut(reason) for name, reason in (host or {}).items()}
+    while True:
+        walk = _Walk(model, chosen, precision, forced, ranged)
+        walk.run()
+        again = walk.islands()
+        if not again:
+            return walk.finish()
+        forced.update(again)
+
+
+class _Walk:
+    def __init__(
+        self, model: Model, config: Configuration, precision: str, forced: dict[str, Cut], ranged: bool
+    ) -> None:
+        self.ranged = ranged
+        self.model, self.config, self.precision, self.forced = model, config, precision, forced
+        self.graphs: dict[int, Graph] = {}
+        self.stages: dict[str, int] = {}  # value -> part number of its producer; inputs of the model: -1
+        self.rows: list[NodeRow] = []
+        self.nodes: dict[str, Node] = {}
+        self.by_part: dict[int, list[Node]] = {}
+        self.makers: dict[str, Node] = {}
+
+    def run(self) -> None:
+        for proto in self.model.proto.graph.node:
+            node = _node(proto, self.model)
+            self.nodes[node.name] = node
+            row = self._place(node)
+            self.rows.append(row)
+            self.by_part.setdefault(row.number, []).append(node)
+            for value in node.outputs:
+                self.stages[value] = row.number
+                self.makers.setdefault(value, node)
+        self._outputs()
+
+    @cached_property
+    def used(self) -> set[str]:
+        """Values that a node takes or the model gives."""
+        return {name for each in self.model.proto.graph.node for name in each.input} | set(self.model.outputs)
+
+    @cached_property
+    def readers(self) -> dict[str, set[int]]:
+        """The parts whose nodes read a value; -1: it is an output of the model."""
+        found: dict[str, set[int]] = {name: {-1} for name in self.model.outputs}
+        for number, nodes in self.by_part.items():
+            for name in (name for node in nodes for name in _reads(node)):
+                found.setdefault(name, set()).add(number)
+        return found
+
+    # ---- placing
+
+    def _place(self, node: Node) -> NodeRow:
+        taken = [self.stages.get(name, -1) for name in _reads(node) if name not in self.model.constants]
+        latest = max(taken, default=-1)
+        try:
+            if node.name in self.forced:
+                raise self.forced[node.name]
+            return self._try(node, 0 if latest < 0 else latest + latest % 2)
+        except Cut as cut:
+            part = 1 if latest < 0 else latest + 1 - latest % 2
+            return NodeRow(node.name, node.op, HOST, cut.reason, cut.advice, macs=macs(node), part=part)
+
+    def _try(self, node: Node, part: int) -> NodeRow:
+        for each in node.proto.metadata_props:
+            if each.key == HOST_KEY:
+                raise Cut(each.value)
+        if node.proto.domain not in DOMAINS:
+            raise Cut(f"operators of domain {node.proto.domain} are not known")
+        operator = OPERATORS.get(node.op)
+        if operator is None:
+            raise Cut(f"{node.op} has no form on the accelerator")
+        if node.model.opset < OLDEST and "broadcast" in node.attributes:
+            raise Cut("it broadcasts in the form of the first opsets", "convert the model with onnx.version_converter")
+        self._check_types(node)
+        graph = self.graphs.get(part)
+        if graph is None:
+            network = Network(self.model.name if part == 0 else f"{self.model.name}.{part}")
+            graph = Graph(self.model, self.config, self.precision, network)
+        before = _Snapshot(graph)
+        graph.node = node
+        try:
+            made = operator.function(graph, node)
+            first = before.layers
+            self._trial(graph, graph.network.since(first))
+        except (BuildError, ConfigError, Cut) as error:
+            before.restore(graph)
+            raise error if isinstance(error, Cut) else Cut(str(error)) from None
+        except _UNUSUAL as error:
+            before.restore(graph)
+            raise Cut(f"it is not of the form that is read here ({one_line(error)})") from None
+        self.graphs[part] = graph
+        for value in [made] if isinstance(made, GraphValue) else made:
+            graph.values[value.name] = value
+            if value.tensor is not None and graph.tensors.get(value.tensor.name) == value.name:
+                graph.orders[value.tensor.name] = value.index
+        layers = [layer.name for layer in graph.network.since(first) if layer.kind != "input"]
+        placement = ACCELERATOR if layers else FOLDED
+        reason = operator.note if layers else "only renames elements"
+        return NodeRow(node.name, node.op, placement, reason, "", layers, macs(node), part)
+
+    def _check_types(self, node: Node) -> None:
+        for name in [*(n for n in node.inputs if n and n not in self.model.constants), *node.outputs]:
+            if name and 0 in self.model.shapes.get(name, ()):
+                raise Cut(f"tensor {name} is empty")
+            kind = self.model.types.get(name)
+            if (
+                name
+                and kind is not None
+                and kind.name not in FLOATS
+                and node.op not in ("QuantizeLinear", "DequantizeLinear")
+            ):
+                raise Cut(f"tensor {name} holds {kind.name}, the accelerator computes real numbers")
+        if len([name for name in node.outputs if name]) > 1 and node.op != "Split":
+            extra = [name for name in node.outputs[1:] if name in self.used]
+            if extra:
+                raise Cut(f"its further result {extra[0]} is needed")
+
+    def _trial(self, graph: Graph, layers: list[Layer]) -> None:
+        """Lower the new layers alone: refuses what this configuration cannot do. Convolutions are judged by their
+        shapes: their weights would only take time."""
+        for layer in layers:
+            if layer.kind == "convolution":
+                self._fits(layer)
+        trial = Network("trial")
+        trial.layers = [layer for layer in layers if layer.kind not in ("input", "convolution")]
+        if not trial.layers:
+            return
+        inner = {id(layer.output) for layer in trial.layers}
+        outside = {id(t): t for layer in trial.layers for t in layer.inputs if id(t) not in inner}
+        trial.inputs = list(outside.values()) or [graph.network.inputs[0]]
+        used = {id(t) for layer in trial.layers for t in layer.inputs}
+        trial.outputs = [layer.output for layer in trial.layers if id(layer.output) not in used]
+        names = [t.name for t in trial.inputs] + [layer.name for layer in trial.layers]
+        known = Calibration(dict.fromkeys(names, 1.0)) if self.ranged or self.precision != Precision.FP16 else None
+        forms = CostModel(
+            self.config, 1, policy=replace(USUAL_POLICY, shares_data=False)
+        )  # what is shared is never refused
+        schedule(lower(trial, self.config, self.precision, known), self.config, forms)
+
+    def _fits(self, layer: Layer) -> None:
+        """Check registers and convolution buffer of a convolution; kernels are split until each fits."""
+        settings = ConvSettings.of(layer)
+        window = Window(settings.stride, settings.padding, settings.dilation)
+        check_window(layer.name, settings.weights.shape, window)
+        _, height, width = layer.inputs[0].shape
+        per_group = settings.weights.shape[1]
+        source = Root(layer.name, per_group, height, width, self.precision).whole
+        target = Root(layer.name, 1, *layer.output.shape[1:], self.precision).whole
+        weights = np.broadcast_to(np.int8(0), (1, per_group, *settings.weights.shape[2:]))
+        process = Process(layer.name, None, target)
+        fit(Convolve(layer.name, source, weights, window.stride, window.padding, window.dilation, process), self.config)
+
+    # ---- ends
+
+    def _outputs(self) -> None:
+        """Bind what other parts and the application need."""
+        self.outputs: dict[int, list[Binding]] = {number: [] for number in self.graphs}
+        for number, graph in self.graphs.items():
+            bound: set[NetworkTensor] = set()
+            for name in self._needed_outside(number):
+                self.outputs[number].append(self._bind_output(graph, graph.values[name], bound))
+
+    def _needed_outside(self, number: int) -> list[str]:
+        made = (value for node in self.by_part.get(number, []) for value in node.outputs if value)
+        return [value for value in made if self.readers.get(value, set()) - {number}]
+
+    def _bind_output(self, graph: Graph, value: GraphValue, bound: set[NetworkTensor]) -> Binding:
+        """``bound``: outputs of the graph so far; they are added to."""
+        tensor = value.tensor
+        if tensor is None:
+            graph.node = self.makers[value.name]
+            before = _Snapshot(graph)
+            root = graph.values[value.boundary]
+            try:
+                source = graph.flat(root)
+                value.tensor = source
+                tensor = graph.arrange(
+                    GraphValue(value.name, value.shape, source, value.index), None, canonical(value.shape)
+                )
+                value.index = None
+            except (Cut, BuildError):
+                before.restore(graph)
+                value.tensor = None
+                tensor = graph.bind(root, value.index, canonical(value.shape))
+                value.index = None
+            value.tensor = tensor
+        if tensor not in bound:
+            graph.network.output(tensor)
+            bound.add(tensor)
+        return Binding(tensor.name, value.name, value.index, value.shape)
+
+    # ---- the result
+
+    def islands(self) -> dict[str, Cut]:
+        """Nodes of accelerator parts that compute nothing, where there is a host part to take them."""
+        if not any(number % 2 for number in self.by_part):
+            return {}
+        idle = {}
+        busy = {row.part for row in self.rows if row.placement != FOLDED}
+        for number, nodes in self.by_part.items():
+            if number % 2 == 0 and number not in busy:
+                cut = Cut("it only renames elements, between nodes of the host")
+                idle.update({node.name: cut for node in nodes})
+        return idle
+
+    def finish(self) -> Imported:
+        tensors: dict[str, str] = {}
+        ties: dict[str, str] = {}
+        magnitudes: dict[str, float] = {}
+        orders: dict[str, np.ndarray | None] = {}
+        parts = []
+        numbers = sorted(self.by_part)
+        places = {number: place for place, number in enumerate(numbers)}
+        whole = self.model.proto.graph
+        known = {each.name: each for each in [*whole.input, *whole.value_info, *whole.output]}
+        for number in numbers:
+            nodes = self.by_part[number]
+            names = [node.name for node in nodes]
+            if number % 2:
+                model = submodel(self.model, [node.proto for node in nodes], self._needed_outside(number), known)
+                part = Part(HOST, names, model=model)
+                part.inputs = [Binding(each.name, each.name, None, ()) for each in model.graph.input]
+                part.outputs = [Binding(each.name, each.name, None, ()) for each in model.graph.output]
+            else:
+                graph = self.graphs[number]
+                prune(graph.network)
+                left = {layer.name for layer in graph.network.layers}
+                part = Part(ACCELERATOR, names, graph.network)
+                part.inputs = [each for each in graph.bindings if each.tensor in left]
+                part.outputs = self.outputs[number]
+                tensors.update((k, v) for k, v in graph.tensors.items() if k in left)
+                ties.update((k, v) for k, v in graph.ties.items() if k in left)
+                magnitudes.update(graph.magnitudes)
+                orders.update((k, v) for k, v in graph.orders.items() if k in left)
+            parts.append(part)
+        for row in self.rows:
+            row.part = places[row.number]
+        folded = [NodeRow(each.name, each.op, FOLDED, each.reason) for each in self.model.folded]
+        return Imported(
+            self.model,
+            self.config,
+            self.precision,
+            parts,
+            self.rows + folded,
+            tensors,
+            ties,
+            magnitudes,
+            orders,
+        )
+
+
+class _Snapshot:
+    """State to restore after a failed attempt: the containers of a graph only grow, so their sizes are enough."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.layers = graph.network.count
+        self.sizes = [len(each) for each in self._growing(graph)]
+
+    def restore(self, graph: Graph) -> None:
+        if graph.network.count > self.layers:
+            graph.network.layers = graph.network.layers[: self.layers]
+        for value, index in reversed(graph.placements[self.sizes[0] :]):
+            value.tensor, value.index = None, index
+        for each, size in zip(self._growing(graph), self.sizes, strict=True):
+            if isinstance(each, list):
+                del each[size:]
+            else:
+                while len(each) > size:
+                    each.popitem()
+
+    @staticmethod
+    def _growing(graph: Graph) -> tuple[list[Any] | dict[Any, Any], ...]:
+        network = graph.network
+        found = graph.placements, network.inputs, graph.bindings, graph.tensors, graph.ties, graph.arranged
+        return *found, graph.values, graph.bound
+
+
+def prune(network: Network) -> None:
+    """Remove layers whose results are not used."""
+    needed = {id(tensor) for tensor in network.outputs}
+    kept = []
+    for layer in reversed(network.layers):
+        if id(layer.output) in needed or (layer.kind == "input" and id(layer.output) in needed):
+            needed.update(id(tensor) for tensor in layer.inputs)
+            kept.append(layer)
+    network.layers = kept[::-1]
+    network.inputs = [tensor for tensor in network.inputs if id(tensor) in needed]
+
+
+def _node(proto: ModelProto, model: Model) -> Node:
+    import onnx
+
+    attributes = {}
+    for each in proto.attribute:
+        value = onnx.helper.get_attribute_value(each)
+        attributes[each.name] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    return Node(proto.name, proto.op_type, list(proto.input), list(proto.output), attributes, model, proto)
+
+
+def _reads(node: Node) -> list[str]:
+    """Values that a node reads, those of its sub-graphs from outside included."""
+    return reads(node.proto)
+
+
+def macs(node: Node) -> int:
+    """Multiplications of a convolution or matrix product, 0 for anything else."""
+    return multiplications(node.op, node.inputs, node.outputs, node.attributes, node.model.shapes)
+
+
+def check_host(imported: Imported) -> None:
+    """Raise BuildError naming the first node on the host (``--no-host``)."""
+    for row in imported.nodes:
+        if row.placement == HOST:
+            advice = f"; {row.advice}" if row.advice else ""
+            error = BuildError(f"node {row.name} ({row.op}) would run on the host: {row.reason}{advice}")
+            error.layer = row.name
+            raise error
+
+
+__all__ = ["FormatError", "Imported", "NodeRow", "Part", "check_host", "import_graph"]

@@ -1,0 +1,287 @@
+"""Model files of any kind as ONNX models in memory.
+
+Model files are untrusted: sizes are limited, external data is in the model's own directory, and what local functions
+expand to is counted before they are expanded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nvdla.compiler.caffe import read_network, read_weights
+from nvdla.compiler.caffe.conversion import convert
+from nvdla.compiler.caffe.network import CaffeNetwork
+from nvdla.compiler.caffe.text import one_line as text_one_line
+from nvdla.compiler.frontend.attributes import nodes_of
+from nvdla.compiler.frontend.isolation import one_line
+from nvdla.compiler.frontend.tflite import is_tflite, tflite_proto
+from nvdla.errors import FormatError, shown
+from nvdla.limits import MAX_SHARING
+from nvdla.util.files import read_file
+from nvdla.util.rounding import integer
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+
+MAX_MODEL = 2 << 30
+MAX_NODES = 20_000
+#: elements of a constant that stays in the graph while it is worked on: shapes, axes, limits
+SMALL = 1024
+
+
+def load_model(
+    onnx: ModuleType, source: Any, weights: str | os.PathLike[str] | None, shapes: Mapping[str, Sequence[int]]
+) -> tuple[str, ModelProto, str]:
+    """(name, ModelProto, sha256) of a path, bytes or ModelProto. Raises FormatError."""
+    if isinstance(source, onnx.ModelProto):
+        copy = onnx.ModelProto()
+        copy.CopyFrom(source)
+        refuse_external(onnx, copy, "model")
+        return copy.graph.name or "model", copy, hashlib.sha256(copy.SerializeToString(deterministic=True)).hexdigest()
+    if isinstance(source, bytes | bytearray | memoryview):
+        if is_tflite(bytes(source[:8])):
+            return tflite_proto(onnx, bytes(source), "model", shapes)
+        proto = parse(onnx, bytes(source), "model")
+        refuse_external(onnx, proto, "model")
+        return proto.graph.name or "model", proto, hashlib.sha256(bytes(source)).hexdigest()
+    path = Path(source)
+    if path.suffix in (".prototxt", ".pt"):
+        return caffe_proto(onnx, path, weights, shapes)
+    if weights is not None:
+        raise FormatError(f"{path}: weights are given beside a .prototxt only; an ONNX model holds its own")
+    data = read_file(path, MAX_MODEL, "model")
+    if is_tflite(data):
+        return path.stem, *tflite_proto(onnx, data, str(path), shapes)[1:]
+    proto = parse(onnx, data, str(path))
+    digest = hashlib.sha256(data)
+    _load_external(onnx, proto, path, digest)
+    return path.stem, proto, digest.hexdigest()
+
+
+def parse(onnx: ModuleType, data: bytes, name: str) -> ModelProto:
+    """A ModelProto of bytes. Raises FormatError."""
+    try:
+        proto = onnx.load_model_from_string(data)
+    except Exception as error:  # protobuf raises its own exception types
+        raise FormatError(f"{name}: not an ONNX model, or damaged (cut off?): {one_line(error)}") from None
+    if not proto.graph.node and not proto.graph.output:
+        raise FormatError(f"{name}: not an ONNX model: its graph is empty")
+    return proto
+
+
+def tensors_of(graph: GraphProto) -> list[TensorProto]:
+    """All TensorProtos of a graph: initializers and attributes, sparse ones and sub-graphs too."""
+    found = [*graph.initializer, *_of_sparse(graph.sparse_initializer)]
+    for node in graph.node:
+        found += _of_node(node)
+    return found
+
+
+def _of_node(node: NodeProto) -> list[TensorProto]:
+    found = []
+    for attribute in node.attribute:
+        found += [attribute.t] * attribute.HasField("t") + list(attribute.tensors)
+        sparse = [attribute.sparse_tensor] * attribute.HasField("sparse_tensor")
+        found += _of_sparse([*sparse, *attribute.sparse_tensors])
+        for inner in [attribute.g] * attribute.HasField("g") + list(attribute.graphs):
+            found += tensors_of(inner)
+    return found
+
+
+def _of_sparse(tensors: Iterable[Any]) -> list[Any]:
+    return [part for each in tensors for part in (each.values, each.indices)]
+
+
+def _tensors_of_model(proto: ModelProto) -> list[TensorProto]:
+    """Those of its graph and of its functions."""
+    inner = [tensor for function in proto.functions for node in function.node for tensor in _of_node(node)]
+    return tensors_of(proto.graph) + inner
+
+
+def check_size(proto: ModelProto, name: str) -> None:
+    """Count nodes, those of sub-graphs and of local functions as often as they are called, before any is expanded.
+
+    Args:
+        proto: a ModelProto.
+        name: of the model, for messages.
+
+    Raises:
+        FormatError: there are more than MAX_NODES, or a function calls itself.
+    """
+    functions = {_called(each, each.name): each for each in proto.functions}
+    sizes: dict[tuple[str, ...], int] = {}
+
+    def size(nodes: Sequence[NodeProto]) -> int:
+        return sum(sizes.get(_called(node, node.op_type), 1) for node in nodes_of(nodes))
+
+    for key, function in functions.items():
+        waiting = [(key, function)]
+        open_calls: set[tuple[str, ...]] = set()
+        while waiting:
+            key, function = waiting[-1]
+            calls = {_called(node, node.op_type) for node in nodes_of(function.node)} & functions.keys()
+            if key in open_calls or calls <= sizes.keys():
+                if not calls <= sizes.keys():
+                    raise FormatError(f"{name}: function {function.name}: must not call itself")
+                sizes[key] = max(1, size(function.node))
+                waiting.pop()
+                continue
+            open_calls.add(key)
+            waiting += [(call, functions[call]) for call in calls - sizes.keys()]
+    total = size(proto.graph.node)
+    if total > MAX_NODES:
+        many = f"{total:,}" if total < 10**15 else "more than 10^15"
+        expanded = " (local functions expanded)" if functions else ""
+        raise FormatError(f"{name}: nodes{expanded}: must be at most {MAX_NODES:,}, got {many}")
+
+
+def _called(message: Any, name: str) -> tuple[str, ...]:
+    """Key by which a node calls a function: domain, name and overload."""
+    return message.domain, name, getattr(message, "overload", "")
+
+
+def light_copy(onnx: ModuleType, proto: ModelProto) -> tuple[ModelProto, dict[str, tuple[int, ...]]]:
+    """A copy for checks and inference, which need no weights.
+
+    Returns:
+        A ModelProto whose large initializers are inputs, and the shapes of all initializers.
+    """
+    light = onnx.ModelProto(ir_version=proto.ir_version)
+    light.opset_import.extend(proto.opset_import)
+    light.functions.extend(proto.functions)
+    graph, made = proto.graph, light.graph
+    made.name = graph.name or "graph"
+    for field in ("node", "input", "output", "value_info", "sparse_initializer"):
+        getattr(made, field).extend(getattr(graph, field))
+    known = {each.name for each in graph.input}
+    for each in graph.initializer:
+        if math.prod(each.dims) <= SMALL:
+            made.initializer.append(each)
+        elif each.name not in known:
+            made.input.append(onnx.helper.make_tensor_value_info(each.name, each.data_type, list(each.dims)))
+    return light, {each.name: tuple(each.dims) for each in graph.initializer}
+
+
+_AS_A_PATH = "give the model as a path, so that its folder is known"
+
+
+def refuse_external(onnx: ModuleType, proto: ModelProto, name: str, advice: str = _AS_A_PATH) -> None:
+    """Raise FormatError for a tensor whose data are in another file."""
+    for tensor in _tensors_of_model(proto):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            raise FormatError(f"{name}: tensor {tensor.name} keeps its data in another file; {advice}")
+
+
+def _load_external(onnx: ModuleType, proto: ModelProto, path: Path, digest: Any) -> None:
+    """Read external data from files in the model's own folder, and from nowhere else."""
+    folder = path.resolve().parent
+    total = 0
+    taken: dict[Path, int] = {}
+    for tensor in _tensors_of_model(proto):
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            continue
+        where = {each.key: each.value for each in tensor.external_data}
+        location = where.get("location", "")
+        file = Path(os.path.realpath(folder / location)) if location and "\0" not in location else folder
+        if not location or os.path.isabs(location) or not file.is_relative_to(folder) or not file.is_file():
+            raise FormatError(
+                f"{path}: tensor {tensor.name}: external data {location!r} must be a file in the model's folder"
+            )
+        try:
+            offset = integer(where.get("offset", "0"))
+            length = integer(where.get("length", str(file.stat().st_size - offset)))
+        except ValueError:
+            raise FormatError(f"{path}: tensor {tensor.name}: offset or length of its data is no number") from None
+        size = file.stat().st_size
+        if offset < 0 or length < 0 or offset + length > size:
+            raise FormatError(
+                f"{path}: tensor {tensor.name}: bytes {shown(offset)} to {shown(offset + length)}: must be in "
+                f"{location}, which has {size} bytes"
+            )
+        total += length
+        if total > MAX_MODEL:
+            raise FormatError(f"{path}: data in other files: must be at most {MAX_MODEL} bytes (2 GiB), got more")
+        taken[file] = taken.get(file, 0) + length
+        if taken[file] > MAX_SHARING * size:
+            raise FormatError(
+                f"{path}: tensors share the bytes of {location}: must be at most {MAX_SHARING} times the file "
+                f"({MAX_SHARING * size} bytes), got {taken[file]} up to tensor {tensor.name}"
+            )
+        with open(file, "rb") as stream:
+            stream.seek(offset)
+            tensor.raw_data = stream.read(length)
+        digest.update(tensor.raw_data)
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
+
+
+MAX_FILE = 2 << 30
+
+
+def caffe_proto(
+    onnx: ModuleType, path: Path, weights: str | os.PathLike[str] | None, shapes: Mapping[str, Sequence[int]]
+) -> tuple[str, Any, str]:
+    """(name, ModelProto, sha256 of both files) of a .prototxt with its .caffemodel.
+
+    The batch is 1 unless ``shapes`` says otherwise. Values carry the names of the layers that make them.
+    """
+    if weights is None:
+        raise FormatError(f"{path}: a Caffe network needs its weights (--weights FILE.caffemodel)")
+    network = read_network(path, read_weights(weights))
+    with np.errstate(all="ignore"):  # weights of a broken file may be infinite
+        made = convert(onnx, network, _inputs(network, shapes))
+    names = {value: layer for layer, value in made.names.items()}
+    _rename(made.model.graph, names, made.ends)
+    digest = hashlib.sha256(read_file(path, MAX_FILE) + read_file(weights, MAX_FILE)).hexdigest()
+    # Outputs of a converted network have names alone; a model that others check has types and shapes.
+    return path.stem, onnx.shape_inference.infer_shapes(made.model), digest
+
+
+def _inputs(network: CaffeNetwork, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    found = {}
+    for name, shape in network.inputs.items():
+        chosen = tuple(shapes[name]) if name in shapes else None if shape is None else (1, *shape[1:])
+        if chosen is None or any(size <= 0 for size in chosen):
+            raise FormatError(
+                f"{network.file}: input {text_one_line(name)} has no shape; fix it with "
+                f"--shape {text_one_line(name)}=1,3,224,224"
+            )
+        found[name] = chosen
+    return found
+
+
+def _rename(graph: GraphProto, names: Mapping[str, str], ends: Sequence[str]) -> None:
+    """Remove the Identity after every layer and give its result the layer's name."""
+    users: dict[str, int] = {}
+    for node in graph.node:
+        for value in node.input:
+            users[value] = users.get(value, 0) + 1
+    makers = {value: node for node in graph.node for value in node.output}
+    new = dict(names)
+    kept = []
+    for node in graph.node:
+        source = node.input[0] if node.input else ""
+        if node.op_type == "Identity" and node.output[0] in names and source in makers and users[source] == 1:
+            new[source] = names[node.output[0]]
+        else:
+            kept.append(node)
+    for node in kept:
+        node.input[:] = [new.get(value, value) for value in node.input]
+        node.output[:] = [new.get(value, value) for value in node.output]
+    taken = set(ends)
+    copies = [type(node).FromString(node.SerializeToString()) for node in kept]
+    del graph.node[:]
+    graph.node.extend(copies)
+    outputs = [type(each).FromString(each.SerializeToString()) for each in graph.output if each.name in taken]
+    for each in outputs:
+        each.name = new.get(each.name, each.name)
+    del graph.output[:]
+    graph.output.extend(outputs)

@@ -1,0 +1,524 @@
+"""Reading a model: ONNX or Caffe in, a checked ONNX model with static shapes and no foldable nodes out.
+
+Model files are untrusted: sizes are limited, external data must be in the model's own directory, and any exception
+of the onnx and onnxruntime packages becomes one FormatError that names the model.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nvdla.compiler.frontend import isolation
+from nvdla.compiler.frontend.attributes import DOMAINS, check_shapes, infer_shapes
+from nvdla.compiler.frontend.checking import Budget, check_model, fix_inputs, infer_strictly, runtime_types
+from nvdla.compiler.frontend.isolation import ModelWorker, one_line, packages, run_once, session
+from nvdla.compiler.frontend.loading import SMALL, check_size, load_model
+from nvdla.compiler.frontend.quantisation.qdq import Affine, strip
+from nvdla.errors import FormatError, shown
+from nvdla.util.arguments import by_annotations
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, TensorProto
+
+
+#: elements of one tensor, and of all tensors together: far above real networks (ResNet-152: 10^8)
+MAX_TENSOR = 1 << 28
+MAX_ELEMENTS = 1 << 31
+#: elements that constant folding may make in all
+MAX_FOLDED = 1 << 28
+OLDEST = 7
+
+
+@dataclass
+class Folded:
+    """A node whose result does not depend on the inputs, or that was merged into another one before import."""
+
+    name: str
+    op: str
+    reason: str
+
+
+@dataclass
+class Model:
+    """A normalised model. ``proto``: topologically sorted, no functions, every node with constant inputs folded.
+
+    ``constants``: initializers and folded results by value name. ``shapes`` and ``types``: of every value (element
+    types as numpy dtypes). ``folded``: rows for the nodes that are gone. ``sha256`` of the file, ``notes`` for people.
+    ``magnitudes`` and ``ranges`` by value and ``weight_scales`` by the value that a node makes: what a quantised model
+    brings. ``stored``: value -> its name in the file, scale and zero point, where the file has integers of it;
+    ``quantised``: the model as stored in the file, None for one without integers. ``affine``, ``assumed`` and ``wide``
+    as in :class:`nvdla.compiler.frontend.quantisation.qdq.Stripped`.
+    """
+
+    proto: ModelProto
+    name: str
+    sha256: str
+    opset: int
+    constants: dict[str, np.ndarray]
+    shapes: dict[str, tuple[int, ...]]
+    types: dict[str, np.dtype]
+    folded: list[Folded] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    magnitudes: dict[str, float] = field(default_factory=dict)
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    weight_scales: dict[str, np.ndarray] = field(default_factory=dict)
+    stored: dict[str, tuple[str, tuple[float, int]]] = field(default_factory=dict)
+    quantised: Any = None
+    affine: dict[str, Affine] = field(default_factory=dict)
+    assumed: set[str] = field(default_factory=set)
+    wide: list[str] = field(default_factory=list)
+    #: versions of the packages that read it
+    tools: dict[str, str] = field(default_factory=dict)
+    #: large constants, and whether the file lists them as inputs
+    aside: dict[str, bool] = field(default_factory=dict)
+    #: the process that runs parts of the model; None: this one
+    worker: ModelWorker | None = field(default=None, compare=False, repr=False)
+
+    def measured(self) -> Model:
+        """The model for which calibration data gives the ranges that it leaves open."""
+        stated = {name: each for name, each in self.magnitudes.items() if name not in self.assumed}
+        ranges = {name: each for name, each in self.ranges.items() if name not in self.assumed}
+        return replace(self, magnitudes=stated, ranges=ranges, assumed=set())
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of the inputs, constants aside."""
+        return [each.name for each in self.proto.graph.input if each.name not in self.constants]
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the outputs."""
+        return [each.name for each in self.proto.graph.output]
+
+
+@by_annotations
+def read(
+    source: Any,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    weights: str | os.PathLike[str] | None = None,
+    trusted: bool = False,
+    worker: ModelWorker | None = None,
+) -> Model:
+    """Read a model: parse, check, infer shapes, fold constants.
+
+    Args:
+        source: a path (.onnx, .tflite; .prototxt with ``weights``), bytes, or an ``onnx.ModelProto``.
+        shapes: static shapes of inputs whose shape the file leaves open.
+        weights: the .caffemodel of a .prototxt.
+        trusted: read and run the model in this process, without limits on its memory and processor time.
+        worker: the process that reads and runs it; None: a new one.
+
+    Returns:
+        The normalised model.
+
+    Raises:
+        FormatError: naming model, node, tensor and reason.
+    """
+    fixed = dict(shapes or {})
+    if trusted or not isolation.available():
+        return _restored(packages()[0], _read(source, fixed, weights, None), None)
+    isolation.start()
+    try:
+        import onnx
+    except ImportError:
+        packages()
+    worker = worker or ModelWorker()
+    if isinstance(source, onnx.ModelProto):
+        try:
+            source = ["proto", source.SerializeToString(deterministic=True)]
+        except Exception as error:  # protobuf's own kinds: a model of more than 2 GiB
+            raise FormatError(f"model: not a model that onnx accepts: {one_line(error)}") from None
+        name = "model"
+    elif isinstance(source, bytes | bytearray | memoryview):
+        name, source = "model", ["bytes", bytes(source)]
+    else:
+        name = os.fsdecode(source)
+        source = ["path", _reachable(name)]
+    beside = None if weights is None else _reachable(os.fsdecode(weights))
+    plain = worker.call(name, "nvdla.compiler.frontend.model:read_here", source, fixed, beside, os.getcwd())
+    return _restored(onnx, _of_plain(onnx, plain), worker)
+
+
+def _reachable(path: str) -> str:
+    """A path as another process can open it: descriptors of this one by its number."""
+    for prefix in ("/dev/fd/", "/proc/self/fd/"):
+        if path.startswith(prefix):
+            return f"/proc/{os.getpid()}/fd/{path.removeprefix(prefix)}"
+    return f"/proc/{os.getpid()}/fd/0" if path == "/dev/stdin" else path
+
+
+def read_here(source: list[Any], shapes: dict[str, list[int]], weights: str | None, directory: str) -> dict[str, Any]:
+    """Read a model in this process, a worker; as plain values."""
+    onnx, _ = packages()
+    os.chdir(directory)
+    kind, content = source
+    given = onnx.ModelProto.FromString(content) if kind == "proto" else content
+    return _plain(_read(given, shapes, weights, isolation.LIMITS.folding))
+
+
+def _read(
+    source: Any, shapes: Mapping[str, Sequence[int]], weights: str | os.PathLike[str] | None, folding: int | None
+) -> Model:
+    """A model without its large constants in ``proto``; ``folding``: the budget of constant folding."""
+    onnx, _ = packages()
+    name, proto, digest = load_model(onnx, source, weights, shapes)
+    try:
+        check_size(proto, name)
+        fix_inputs(proto, shapes, name)
+        proto = check_model(onnx, proto, name)
+        stripped = strip(proto)
+        model = _Normaliser(onnx, name, stripped.proto, digest, folding, stripped.proto is not proto).run()
+        model.magnitudes, model.weight_scales = stripped.magnitudes, stripped.weight_scales
+        model.ranges, model.stored, model.affine = stripped.ranges, stripped.stored, stripped.affine
+        model.assumed, model.wide = stripped.assumed, stripped.wide
+        model.quantised = proto if stripped.stored else None
+        model.notes += stripped.notes
+        return model
+    except (FormatError, MemoryError):
+        raise
+    except Exception as error:  # onnx, protobuf and onnxruntime raise their own exception types, without a common base
+        raise FormatError(f"{name}: not a model that onnx accepts: {one_line(error)}") from None
+
+
+_PLAIN = (
+    *("name", "sha256", "opset", "notes", "magnitudes", "ranges", "weight_scales", "aside", "tools", "shapes"),
+    *("stored", "wide"),
+)
+
+
+def _plain(model: Model) -> dict[str, Any]:
+    """A model as plain values, for another process."""
+    graph = model.proto.graph
+    used = {value for node in graph.node for value in reads(node)}
+    used |= {each.name for each in (*graph.output, *graph.input)}
+    return {
+        **{key: getattr(model, key) for key in _PLAIN},
+        "proto": model.proto.SerializeToString(),
+        "constants": {k: each for k, each in model.constants.items() if k in used or k not in model.aside},
+        "types": {name: kind.name for name, kind in model.types.items()},
+        "folded": [asdict(each) for each in model.folded],
+        "affine": {name: asdict(each) for name, each in model.affine.items()},
+        "assumed": sorted(model.assumed),
+        "quantised": None if model.quantised is None else model.quantised.SerializeToString(),
+    }
+
+
+def _of_plain(onnx: ModuleType, plain: dict[str, Any]) -> Model:
+    plain["proto"] = onnx.ModelProto.FromString(plain["proto"])
+    plain["shapes"] = {name: tuple(shape) for name, shape in plain["shapes"].items()}
+    plain["types"] = {name: np.dtype(kind) for name, kind in plain["types"].items()}
+    plain["folded"] = [Folded(**each) for each in plain["folded"]]
+    plain["ranges"] = {name: tuple(each) for name, each in plain["ranges"].items()}
+    plain["stored"] = {name: (stored, tuple(units)) for name, (stored, units) in plain["stored"].items()}
+    plain["affine"] = {name: Affine(**each) for name, each in plain["affine"].items()}
+    plain["assumed"] = set(plain["assumed"])
+    if plain["quantised"] is not None:
+        plain["quantised"] = onnx.ModelProto.FromString(plain["quantised"])
+    return Model(**plain)
+
+
+def _restored(onnx: ModuleType, model: Model, worker: ModelWorker | None) -> Model:
+    """The model with its large constants in ``proto``, which stayed aside while it was worked on."""
+    graph = model.proto.graph
+    added = {name for name, was_input in model.aside.items() if not was_input}
+    inputs = [_copy(each) for each in graph.input if each.name not in added]
+    del graph.input[:]
+    graph.input.extend(inputs)
+    used = {value for node in graph.node for value in reads(node)} | {each.name for each in graph.output}
+    names = [name for name in model.constants if name in model.aside and name in used]
+    graph.initializer.extend(onnx.numpy_helper.from_array(model.constants[name], name) for name in names)
+    model.worker = worker
+    return model
+
+
+def _copy(message: Any) -> Any:
+    copy = type(message)()
+    copy.CopyFrom(message)
+    return copy
+
+
+def reads(proto: ModelProto) -> list[str]:
+    """Value names that a node reads; sub-graphs read values of the graph around them."""
+    found = [name for name in proto.input if name]
+    for attribute in proto.attribute:
+        for graph in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
+            inner = {each.name for each in [*graph.input, *graph.initializer]}
+            inner |= {name for node in graph.node for name in node.output}
+            found += [name for node in graph.node for name in reads(node) if name not in inner]
+            found += [each.name for each in graph.output if each.name not in inner]
+    return list(dict.fromkeys(found))
+
+
+class _Normaliser:
+    def __init__(
+        self, onnx: ModuleType, name: str, proto: ModelProto, digest: str, folding: int | None, quantised: bool = False
+    ) -> None:
+        self.onnx, self.name, self.proto, self.digest = onnx, name, proto, digest
+        self.quantised = quantised
+        self.constants: dict[str, np.ndarray] = {}
+        self.folded: list[Folded] = []
+        self.made = 0
+        self.aside: dict[str, bool] = {}
+        self.budget = None if folding is None else Budget(onnx, name, folding, "folding")
+
+    def run(self) -> Model:
+        self._initializers()
+        opset = self._opset()
+        self._name_nodes()
+        for _ in range(8):
+            self._infer()
+            if not self._fold(opset):
+                break
+        self._prune()
+        infer_strictly(self.onnx, self.proto, self.name, self.quantised)  # with what folding has made known
+        self._ask_runtime()
+        known, types = self._shapes()
+        check_shapes(self.onnx, self.proto.graph.node, known, self.constants, self.name)
+        made = Model(self.proto, self.name, self.digest, opset, self.constants, known, types, self.folded)
+        runtime = packages()[1]
+        made.tools = {"onnx": self.onnx.__version__, "onnxruntime": runtime.__version__}
+        made.aside = self.aside
+        return made
+
+    def fail(self, text: str) -> FormatError:
+        return FormatError(f"{self.name}: {text}")
+
+    # ---- checks
+
+    def _opset(self) -> int:
+        opsets = {each.domain or "": each.version for each in self.proto.opset_import}
+        opset = opsets.get("", opsets.get("ai.onnx", 0))
+        return self._modernise(opset) if 0 < opset < OLDEST else opset
+
+    def _modernise(self, opset: int) -> int:
+        """Operators of the first opsets in the form of a later one, where onnx can convert them; else as they are."""
+        try:
+            self.proto = self.onnx.version_converter.convert_version(self.proto, 13)
+        except Exception:  # onnx raises its own exception types; such nodes run on the host
+            return opset
+        self.proto.ir_version = max(self.proto.ir_version, 4)  # before, constants had to be inputs
+        for tensor in self.proto.graph.initializer:  # attributes that have become inputs
+            self.constants.setdefault(tensor.name, self.onnx.numpy_helper.to_array(tensor))
+        return 13
+
+    def _initializers(self) -> None:
+        for tensor in self.proto.graph.initializer:
+            if math.prod(tensor.dims) > MAX_TENSOR:
+                size = shown(math.prod(tensor.dims))
+                raise self.fail(f"tensor {tensor.name} has {size} elements, the limit is {MAX_TENSOR}")
+            array = self._array(tensor)
+            if array.dtype.kind == "f" and not np.all(np.isfinite(array)):
+                user = next((n for n in self.proto.graph.node if tensor.name in n.input), None)
+                if user is not None and user.op_type in _WEIGHTED:
+                    raise self.fail(f"node {user.name or user.op_type}: tensor {tensor.name} holds NaN or infinity")
+            self.constants[tensor.name] = array
+        self._set_aside()
+        if self.proto.graph.sparse_initializer:
+            raise self.fail("sparse initializers are not read; make them dense")
+
+    def _array(self, tensor: TensorProto) -> np.ndarray:
+        try:
+            return self.onnx.numpy_helper.to_array(tensor)
+        except Exception as error:  # onnx raises various exception types for broken tensors
+            raise self.fail(f"tensor {tensor.name}: {one_line(error)}") from None
+
+    def _set_aside(self) -> None:
+        """Large constants become inputs while the graph is worked on: checks and inference need no weights."""
+        graph = self.proto.graph
+        large = [each for each in graph.initializer if math.prod(each.dims) > SMALL]
+        known = {each.name for each in graph.input}
+        self.aside = {each.name: each.name in known for each in large}
+        for each in large:
+            if each.name not in known:
+                self._add_input(each.name, each.data_type, each.dims)
+        small = [_copy(each) for each in graph.initializer if each.name not in self.aside]
+        del graph.initializer[:]
+        graph.initializer.extend(small)
+
+    def _add_input(self, name: str, kind: int, shape: Sequence[int]) -> None:
+        self.proto.graph.input.append(self.onnx.helper.make_tensor_value_info(name, kind, list(shape)))
+
+    def _name_nodes(self) -> None:
+        """Nodes without a name get the name of their first result: every row of a report needs one."""
+        seen: set[str] = set()
+        for number, node in enumerate(self.proto.graph.node):
+            name = node.name or next((value for value in node.output if value), f"node{number}")
+            node.name = name if name not in seen else f"{name}_{number}"
+            seen.add(node.name)
+
+    # ---- inference and folding
+
+    def _infer(self) -> None:
+        try:
+            self.proto = infer_shapes(self.onnx, self.proto)
+            return
+        except Exception:  # what was known of inner values before folding may no longer be true
+            del self.proto.graph.value_info[:]
+        try:
+            self.proto = infer_shapes(self.onnx, self.proto)
+        except Exception as error:
+            raise self.fail(f"shape inference fails: {one_line(error)}") from None
+
+    def _ask_runtime(self) -> None:
+        """Types (and shapes) that onnx's inference does not find, as onnxruntime's finds them."""
+        graph = self.proto.graph
+        known = {each.name for each in [*graph.input, *graph.value_info] if each.type.WhichOneof("value")}
+        known |= {each.name for each in graph.output if each.type.WhichOneof("value")}
+        missing = [name for node in graph.node for name in node.output if name and name not in known]
+        if not missing:
+            return
+        asked = self.onnx.ModelProto()
+        asked.CopyFrom(self.proto)
+        del asked.graph.output[:]
+        asked.graph.output.extend(self.onnx.ValueInfoProto(name=name) for name in missing)
+        graph.value_info.extend(runtime_types(self.onnx, session(asked, self.name, optimise=False)))
+        self._infer()  # what follows from them
+
+    def _shapes(self) -> tuple[dict[str, tuple[int, ...]], dict[str, np.dtype]]:
+        shapes = {name: array.shape for name, array in self.constants.items()}
+        types = {name: array.dtype for name, array in self.constants.items()}
+        graph = self.proto.graph
+        total = 0
+        for each in [*graph.input, *graph.value_info, *graph.output]:
+            tensor = each.type.tensor_type
+            if each.name in shapes or not tensor.elem_type:
+                continue
+            types[each.name] = np.dtype(self.onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+            if not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
+                continue
+            shapes[each.name] = tuple(dim.dim_value for dim in tensor.shape.dim)
+            if any(size < 0 for size in shapes[each.name]):
+                raise self.fail(f"tensor {each.name}: shape: must hold sizes from 0, got {list(shapes[each.name])}")
+            size = math.prod(shapes[each.name])
+            total += size
+            if size > MAX_TENSOR or total > MAX_ELEMENTS:
+                raise self.fail(
+                    f"tensor {each.name} has {size} elements ({total} up to here); the limits are "
+                    f"{MAX_TENSOR} and {MAX_ELEMENTS}"
+                )
+        return shapes, types
+
+    def _fold(self, opset: int) -> bool:
+        """Replace nodes whose inputs are all known by their results; True where that made something known."""
+        shapes, _ = self._shapes()
+        chosen, known = [], set(self.constants)
+        for node in self.proto.graph.node:
+            if self._is_shape_of(node, shapes, known):
+                self._keep(node.output[0], self._shape_value(node, shapes[node.input[0]]))
+                self.folded.append(Folded(node.name, node.op_type, "its result is a constant"))
+                known.add(node.output[0])
+                chosen.append(node)
+            elif self._foldable(node, known, shapes):
+                known.update(node.output)
+                chosen.append(node)
+        if not chosen:
+            return False
+        evaluate = [node for node in chosen if not all(v in self.constants for v in node.output if v)]
+        if evaluate:
+            self._evaluate(evaluate)
+        gone = {id(node) for node in chosen}
+        rest = [node for node in self.proto.graph.node if id(node) not in gone]
+        copies = [_copy(node) for node in rest]
+        del self.proto.graph.node[:]
+        self.proto.graph.node.extend(copies)
+        return True
+
+    @staticmethod
+    def _is_shape_of(node: NodeProto, shapes: Mapping[str, tuple[int, ...]], known: set[str]) -> bool:
+        return node.op_type in ("Shape", "Size") and node.domain in DOMAINS and node.input[0] in shapes
+
+    @staticmethod
+    def _shape_value(node: NodeProto, shape: tuple[int, ...]) -> np.ndarray:
+        if node.op_type == "Size":
+            return np.array(math.prod(shape), np.int64)
+        ends = {each.name: each.i for each in node.attribute}
+        return np.array(shape[slice(ends.get("start", 0), ends.get("end", len(shape)))], np.int64)
+
+    @staticmethod
+    def _foldable(node: NodeProto, known: set[str], shapes: Mapping[str, tuple[int, ...]]) -> bool:
+        """Constant inputs, a known operator without randomness, no sub-graph, and results of a bounded size.
+
+        DequantizeLinear of constants stays: its integers are the weights of a quantised model.
+        """
+        if node.domain not in DOMAINS or node.op_type in _NEVER_FOLDED:
+            return False
+        if any(each.HasField("g") or each.graphs for each in node.attribute):
+            return False
+        if not all(value in known for value in node.input if value):
+            return False
+        return all(math.prod(shapes.get(value, (0,))) <= MAX_FOLDED for value in node.output if value)
+
+    def _evaluate(self, nodes: list[NodeProto]) -> None:
+        """One run of onnxruntime over the nodes."""
+        helper = self.onnx.helper
+        self._charge(nodes)
+        made = {value for node in nodes for value in node.output if value}
+        wanted = sorted({value for node in nodes for value in node.input if value} - made)
+        holders = [self.onnx.numpy_helper.from_array(self.constants[name], name) for name in wanted]
+        outputs = [self.onnx.ValueInfoProto(name=name) for name in sorted(made)]
+        graph = helper.make_graph(nodes, "constants", [], outputs, holders)
+        model = helper.make_model(graph, opset_imports=list(self.proto.opset_import), ir_version=self.proto.ir_version)
+        for name, array in zip(sorted(made), run_once(model, self.name), strict=True):
+            self._keep(name, np.asarray(array))
+        for node in nodes:
+            self.folded.append(Folded(node.name, node.op_type, "its result is a constant"))
+
+    def _charge(self, nodes: list[NodeProto]) -> None:
+        """Count the work of folding before it is done."""
+        if self.budget is not None:
+            shapes, _ = self._shapes()
+            for node in nodes:
+                self.budget.charge(node, shapes, self.constants)
+
+    def _keep(self, name: str, array: np.ndarray) -> None:
+        self.made += array.size
+        if self.made > MAX_FOLDED:
+            raise self.fail(f"constants of {self.made} elements are computed up to {name}, the limit is {MAX_FOLDED}")
+        self.constants[name] = array
+        if array.size > SMALL:
+            self.aside[name] = False
+            self._add_input(name, self.onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        else:
+            self.proto.graph.initializer.append(self.onnx.numpy_helper.from_array(array, name))
+
+    def _prune(self) -> None:
+        """Remove nodes whose results are not used."""
+        needed = {each.name for each in self.proto.graph.output}
+        keep = []
+        for node in reversed(list(self.proto.graph.node)):
+            if any(value in needed for value in node.output):
+                keep.append(_copy(node))
+                needed.update(reads(node))
+            else:
+                self.folded.append(Folded(node.name, node.op_type, "nothing uses its result"))
+        del self.proto.graph.node[:]
+        self.proto.graph.node.extend(reversed(keep))
+
+
+_WEIGHTED = frozenset(["Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization", "PRelu"])
+_NEVER_FOLDED = frozenset(
+    [
+        "DequantizeLinear",
+        "QuantizeLinear",
+        "RandomNormal",
+        "RandomUniform",
+        "RandomNormalLike",
+        "RandomUniformLike",
+        "Multinomial",
+        "Bernoulli",
+        "Dropout",
+        "If",
+        "Loop",
+        "Scan",
+        "SequenceConstruct",
+        "SequenceEmpty",
+        "Optional",
+    ]
+)

@@ -1,0 +1,252 @@
+"""ONNX models opened in onnxruntime, and the parts of them that the host computes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nvdla.compiler.frontend.checking import check_work
+from nvdla.compiler.frontend.isolation import ModelWorker, one_line, packages, run_session, session
+from nvdla.compiler.frontend.loading import load_model, parse, refuse_external
+from nvdla.compiler.frontend.model import Model, reads
+from nvdla.errors import FormatError
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, ValueInfoProto
+
+
+@dataclass(frozen=True)
+class End:
+    """An input or output of a session, as onnxruntime describes it."""
+
+    name: str
+    type: str
+    shape: list[int | str | None]
+
+
+class RemoteSession:
+    """A session in a worker, with those methods of an ``InferenceSession`` that this package uses."""
+
+    def __init__(self, worker: ModelWorker, name: str, number: int, inputs: list[Any], outputs: list[Any]) -> None:
+        self._worker, self._name, self._number = worker, name, number
+        self._inputs, self._outputs = ([End(*each) for each in ends] for ends in (inputs, outputs))
+        weakref.finalize(self, worker.release, number)
+
+    def get_inputs(self) -> list[End]:
+        """Inputs in order."""
+        return self._inputs
+
+    def get_outputs(self) -> list[End]:
+        """Outputs in order."""
+        return self._outputs
+
+    def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, np.ndarray]) -> list[Any]:
+        """Outputs by name (None: all). Raises FormatError."""
+        names = None if outputs is None else list(outputs)
+        arrays = {name: np.asarray(each) if isinstance(each, np.generic) else each for name, each in feeds.items()}
+        found: list[Any] = self._worker.call(
+            self._name, "nvdla.compiler.frontend.opening:run_opened", self._number, self._name, names, arrays
+        )
+        return found
+
+
+def open_session(
+    model: ModelProto, name: str, worker: ModelWorker | None, optimise: bool = True, threads: int | None = None
+) -> Any:
+    """A session of a ModelProto or its bytes.
+
+    Args:
+        model: the model; its data is in it, none in other files.
+        name: of the model or part, for messages.
+        worker: the process that runs it; None: this one.
+        optimise: let onnxruntime rewrite the graph.
+        threads: of one operator; None: as many as onnxruntime chooses.
+
+    Returns:
+        An ``InferenceSession`` or a :class:`RemoteSession`.
+
+    Raises:
+        FormatError: onnxruntime refuses it, or it passes a limit of the worker.
+    """
+    if worker is None:
+        return session(model, name, optimise, threads)
+    try:
+        data = model if isinstance(model, bytes) else model.SerializeToString()
+    except Exception as error:  # protobuf's own kinds: a model of more than 2 GiB
+        raise FormatError(f"{name}: onnxruntime cannot run it: {one_line(error)}") from None
+    opened = worker.call(name, "nvdla.compiler.frontend.opening:open_here", data, name, optimise, threads)
+    return RemoteSession(worker, name, *opened)
+
+
+def open_file(
+    path: str, worker: ModelWorker | None, optimise: bool = True, threads: int | None = None, everything: bool = False
+) -> tuple[Any, list[tuple[str, list[str]]]]:
+    """A session of an ONNX file, whose external data is in its own directory.
+
+    Args:
+        path: the file.
+        worker: the process that reads and runs it; None: this one.
+        optimise: let onnxruntime rewrite the graph.
+        threads: of one operator; None: as many as onnxruntime chooses.
+        everything: make every value of the graph an output.
+
+    Returns:
+        The session, and (name, results) of every node.
+
+    Raises:
+        FormatError: the file cannot be read, or onnxruntime refuses it.
+    """
+    if worker is None:
+        return _open_file(path, optimise, threads, everything)
+    here = os.getcwd()
+    opened, nodes = worker.call(
+        path, "nvdla.compiler.frontend.opening:open_file_here", path, here, optimise, threads, everything
+    )
+    return RemoteSession(worker, path, *opened), [(name, list(outputs)) for name, outputs in nodes]
+
+
+def _open_file(
+    path: str, optimise: bool, threads: int | None, everything: bool
+) -> tuple[Any, list[tuple[str, list[str]]]]:
+    onnx, _ = packages()
+    _, proto, _ = load_model(onnx, path, None, {})
+    check_work(proto, path)
+    nodes = [(node.name, list(node.output)) for node in proto.graph.node]
+    if everything:
+        known = {each.name for each in proto.graph.output}
+        values = dict.fromkeys(value for _, outputs in nodes for value in outputs if value and value not in known)
+        proto.graph.output.extend(onnx.ValueInfoProto(name=value) for value in values)
+    return session(proto, path, optimise, threads), nodes
+
+
+# ---- in the worker
+
+_opened: dict[int, Any] = {}
+_numbers = itertools.count()
+
+
+def open_here(data: bytes, name: str, optimise: bool, threads: int | None) -> list[Any]:
+    """Open a session in this process: its number, inputs and outputs."""
+    check_work(data, name)
+    return _kept(session(data, name, optimise, threads))
+
+
+def open_file_here(path: str, directory: str, optimise: bool, threads: int | None, everything: bool) -> list[Any]:
+    """Open a session of a file in this process: its number, inputs and outputs; its nodes."""
+    os.chdir(directory)
+    made, nodes = _open_file(path, optimise, threads, everything)
+    return [_kept(made), nodes]
+
+
+def _kept(made: Any) -> list[Any]:
+    """Number a session, so that the other process can name it."""
+    number = next(_numbers)
+    _opened[number] = made
+    ends = [
+        [[each.name, each.type, each.shape if isinstance(each.shape, list) else []] for each in found]
+        for found in (made.get_inputs(), made.get_outputs())
+    ]
+    return [number, *ends]
+
+
+def run_opened(number: int, name: str, outputs: list[str] | None, feeds: dict[str, Any]) -> list[Any]:
+    """Run a session of this process."""
+    if number not in _opened:
+        raise FormatError(f"{name}: the process that ran it has ended; open it again")
+    return run_session(_opened[number], name, outputs, feeds)
+
+
+def free(numbers: list[int]) -> None:
+    """Close sessions."""
+    for number in numbers:
+        _opened.pop(number, None)
+
+
+def submodel(
+    model: Model, nodes: Sequence[NodeProto], outputs: Sequence[str], known: Mapping[str, ValueInfoProto]
+) -> ModelProto:
+    """An ONNX model of some nodes; constants go along, what others make becomes an input. Tensors that the model
+    quantises are rounded as in the model. ``known``: types by value."""
+    import onnx
+
+    helper = onnx.helper
+    nodes, rounding = _rounded(model, nodes, onnx)
+    made = {name for node in nodes for name in node.output if name}
+    wanted = list(dict.fromkeys(name for node in nodes for name in reads(node) if name not in made))
+    constants = [onnx.numpy_helper.from_array(model.constants[n], n) for n in wanted if n in model.constants]
+    constants += [onnx.numpy_helper.from_array(array, name) for name, array in rounding.items()]
+    wanted = [name for name in wanted if name not in rounding]
+    untyped = [name for name in wanted if name not in model.constants and name not in known]
+    if untyped:
+        raise FormatError(f"{model.name}: tensor {untyped[0]} has no type that onnx or onnxruntime infers")
+    inputs = [known[name] for name in wanted if name not in model.constants]
+    results = [known.get(name) or onnx.ValueInfoProto(name=name) for name in outputs]
+    graph = helper.make_graph(list(nodes), "host", inputs, results, constants)
+    return helper.make_model(graph, opset_imports=list(model.proto.opset_import), ir_version=model.proto.ir_version)
+
+
+def _rounded(
+    model: Model, nodes: Sequence[NodeProto], onnx: ModuleType
+) -> tuple[list[NodeProto], dict[str, np.ndarray]]:
+    """Return the nodes, with QuantizeLinear and DequantizeLinear after each value that the model quantises, and the
+    constants of these. Values of the accelerator are quantised already."""
+    made = {name for node in nodes for name in node.output if name}
+    entered = {name for node in nodes for name in node.input if name in model.inputs} - made
+    affine = {name: each for name, each in model.affine.items() if model.types.get(name) == np.float32}
+    names = {name: f"{name}/quantized" for name in entered & set(affine)}
+    result: list[NodeProto] = []
+    constants: dict[str, np.ndarray] = {}
+
+    def add(value: str, name: str, tensor: str) -> None:
+        more, numbers = affine[tensor].nodes(value, name, onnx)
+        result.extend(more)
+        constants.update(numbers)
+
+    for name, rounded in names.items():
+        add(name, rounded, name)
+    for node in nodes:
+        copy = onnx.NodeProto.FromString(node.SerializeToString())
+        for position, name in enumerate(node.input):
+            copy.input[position] = names.get(name, name)
+        result.append(copy)
+        for position, name in enumerate(node.output):
+            if name in affine:
+                copy.output[position] = f"{name}/real"
+                add(f"{name}/real", name, name)
+    return result, constants
+
+
+class HostPart:
+    """A host part ready to run, in a worker or (None) in this process."""
+
+    def __init__(self, model: ModelProto, name: str, worker: ModelWorker | None = None) -> None:
+        self.name = name
+        if worker is None and isinstance(model, bytes):  # of a package
+            onnx, _ = packages()
+            refuse_external(onnx, parse(onnx, model, name), name, "a package holds all that it needs")
+        self.session = open_session(model, name, worker, optimise=False)
+        self.outputs = [each.name for each in self.session.get_outputs()]
+
+    def run(self, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Compute the part on the host: tensors by name in and out."""
+        feeds = {}
+        for each in self.session.get_inputs():
+            feeds[each.name] = np.asarray(value_of(values, each.name), dtype=_DTYPES.get(each.type), order="C")
+        return dict(zip(self.outputs, run_session(self.session, self.name, self.outputs, feeds), strict=True))
+
+
+def value_of(values: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    """A value that a part takes. Raises FormatError where no part before it made one of this name."""
+    if name not in values:
+        raise FormatError(f"value {name[:80]!r} is taken by a part of the model, and made by none before it")
+    return values[name]
+
+
+_DTYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}

@@ -1,0 +1,204 @@
+"""Functions of one variable, and the operators that compute them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from nvdla.compiler.builder import NetworkTensor
+from nvdla.compiler.frontend.graph import Cut, Function, Graph, GraphValue, Node
+from nvdla.precision import Precision
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def erf(x: np.ndarray) -> np.ndarray:
+    """The error function."""
+    return _erf(x)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    """1 / (1 + exp(-x))."""
+    return 1.0 / (1.0 + np.exp(-np.clip(x, -700, 700)))
+
+
+def softplus(x: np.ndarray) -> np.ndarray:
+    """log(1 + exp(x))."""
+    return np.logaddexp(0.0, x)
+
+
+def round_even(x: np.ndarray) -> np.ndarray:
+    """Rounded half to even."""
+    return np.rint(x)
+
+
+def _number(node: Node, name: str, default: float) -> float:
+    return float(node.get(name, default))
+
+
+def _elu(alpha: float) -> Function:
+    return lambda x: np.where(x < 0, alpha * np.expm1(np.minimum(x, 0)), x)
+
+
+def _selu(node: Node) -> Function:
+    alpha = _number(node, "alpha", 1.6732632423543772)
+    gamma = _number(node, "gamma", 1.0507009873554805)
+    inner = _elu(alpha)
+    return lambda x: gamma * inner(x)
+
+
+def _celu(node: Node) -> Function:
+    alpha = _number(node, "alpha", 1.0)
+    return lambda x: np.maximum(0, x) + np.minimum(0, alpha * np.expm1(np.minimum(x, 0) / alpha))
+
+
+def _hard_sigmoid(node: Node) -> Function:
+    alpha, beta = _number(node, "alpha", 0.2), _number(node, "beta", 0.5)
+    return lambda x: np.clip(alpha * x + beta, 0, 1)
+
+
+def _thresholded(node: Node) -> Function:
+    alpha = _number(node, "alpha", 1.0)
+    return lambda x: np.where(x > alpha, x, 0.0)
+
+
+def _gelu(node: Node) -> Function:
+    if node.get("approximate", "none") == "tanh":
+        return lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return lambda x: 0.5 * x * (1 + erf(x / math.sqrt(2)))
+
+
+def _shrink(node: Node) -> Function:
+    bias, lambd = _number(node, "bias", 0.0), _number(node, "lambd", 0.5)
+    return lambda x: np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, 0.0))
+
+
+def _swish(node: Node) -> Function:
+    alpha = _number(node, "alpha", 1.0)
+    return lambda x: x * sigmoid(alpha * x)
+
+
+def _plain(function: Function) -> Callable[[Node], Function]:
+    return lambda node: function
+
+
+#: operator -> the function that a node means
+TABLE: dict[str, Callable[[Node], Function]] = {
+    "Sigmoid": _plain(sigmoid),
+    "Tanh": _plain(np.tanh),
+    "HardSigmoid": _hard_sigmoid,
+    "HardSwish": _plain(lambda x: x * np.clip(x / 6 + 0.5, 0, 1)),
+    "Elu": lambda node: _elu(_number(node, "alpha", 1.0)),
+    "Selu": _selu,
+    "Celu": _celu,
+    "Softplus": _plain(softplus),
+    "Softsign": _plain(lambda x: x / (1 + np.abs(x))),
+    "Mish": _plain(lambda x: x * np.tanh(softplus(x))),
+    "Gelu": _gelu,
+    "Swish": _swish,
+    "ThresholdedRelu": _thresholded,
+    "Shrink": _shrink,
+    "Erf": _plain(erf),
+    "Exp": _plain(lambda x: np.exp(np.minimum(x, 700))),
+    "Log": _plain(np.log),
+    "Sqrt": _plain(np.sqrt),
+    "Reciprocal": _plain(lambda x: 1.0 / x),
+    "Sign": _plain(np.sign),
+    "Floor": _plain(np.floor),
+    "Ceil": _plain(np.ceil),
+    "Round": _plain(round_even),
+    "Sin": _plain(np.sin),
+    "Cos": _plain(np.cos),
+    "Tan": _plain(np.tan),
+    "Asin": _plain(np.arcsin),
+    "Acos": _plain(np.arccos),
+    "Atan": _plain(np.arctan),
+    "Sinh": _plain(lambda x: np.sinh(np.clip(x, -700, 700))),
+    "Cosh": _plain(lambda x: np.cosh(np.clip(x, -700, 700))),
+    "Asinh": _plain(np.arcsinh),
+    "Acosh": _plain(np.arccosh),
+    "Atanh": _plain(np.arctanh),
+}
+#: jumps: a table of int8 has one entry per value and holds them; one that interpolates does not
+JUMPS = frozenset(("Sign", "Floor", "Ceil", "Round", "ThresholdedRelu", "Shrink"))
+#: steep places, or domains outside of which the function has no value
+POLES = frozenset(("Log", "Reciprocal", "Tan", "Atanh", "Acosh", "Asin", "Acos", "Sqrt"))
+
+
+def total(function: Function) -> Function:
+    """The function with numbers everywhere: NaN becomes 0, infinities the largest finite value beside them."""
+
+    def everywhere(x: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            values = np.asarray(function(np.asarray(x, np.float64)), np.float64)
+        if np.all(np.isfinite(values)):
+            return values
+        finite = values[np.isfinite(values)]
+        top = float(np.abs(finite).max()) if finite.size else 0.0
+        return np.nan_to_num(values, nan=0.0, posinf=top, neginf=-top)
+
+    return everywhere
+
+
+MOST_CALLS = 64
+"""Functions that one table composes; a longer composition starts from the value in memory again."""
+
+
+def derived(value: GraphValue) -> tuple[GraphValue, Function]:
+    """The value that this one is a function of, and the function (itself, where it is none)."""
+    if value.base is not None and value.function is not None:
+        return value.base, value.function
+    return value, lambda x: x
+
+
+def is_table(value: GraphValue) -> bool:
+    """Return whether a look-up table makes this value: what follows goes into the same table."""
+    return value.tensor is not None and value.tensor.producer.kind == "function" and value.base is not None
+
+
+def keep(node: Node, made: GraphValue, source: GraphValue, function: Function) -> GraphValue:
+    """Remember what the result is a function of."""
+    base, inner = derived(source)
+    return composed(made, base, lambda x: function(inner(x)), source.calls + 1)
+
+
+def composed(made: GraphValue, base: GraphValue, function: Function, calls: int) -> GraphValue:
+    """The result with what it is a function of, unless that takes too many calls."""
+    if calls <= MOST_CALLS:
+        made.base, made.function, made.calls = base, function, calls
+    return made
+
+
+def moved(node: Node, source: GraphValue, tensor: NetworkTensor) -> GraphValue:
+    """A result whose elements are stored in the order of the source, in the shape that the model states."""
+    index = None if source.index is None else source.index.reshape(node.out_shape)
+    return GraphValue(node.outputs[0], node.out_shape, tensor, index)
+
+
+def table(graph: Graph, node: Node, source: GraphValue, function: Function, smooth: bool = True) -> GraphValue:
+    """A look-up table, also of everything that leads to ``source`` by a table."""
+    start, whole = source, function
+    inner = source.function
+    if is_table(source) and source.base is not None and inner is not None:
+        start, outer = source.base, inner
+        whole = lambda x: function(outer(x))  # noqa: E731
+    if not smooth and graph.precision != Precision.INT8:
+        raise Cut("it has jumps, which a table that interpolates between entries cannot hold", "build in int8")
+    tensor = graph.network.function(graph.label(node), graph.flat(start), total(whole))
+    graph.tensors[tensor.name] = node.outputs[0]
+    return keep(node, moved(node, start, tensor), source, function)
+
+
+def linear(graph: Graph, node: Node, source: GraphValue, factor: float, offset: float) -> GraphValue:
+    """factor * x + offset: goes into the table before it, else into the convolution before it or an SDP operation."""
+
+    def function(x: np.ndarray) -> np.ndarray:
+        return factor * x + offset
+
+    if is_table(source):
+        return table(graph, node, source, function)
+    tensor = graph.network.scale(graph.label(node), graph.flat(source), np.array([factor]), np.array([offset]))
+    graph.tensors[tensor.name] = node.outputs[0]
+    return keep(node, moved(node, source, tensor), source, function)

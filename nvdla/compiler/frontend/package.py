@@ -1,0 +1,527 @@
+"""Packages of accelerator and host parts: writing and reading.
+
+Every field of ``manifest.json`` has its type and its range. The size of unpacked members is limited relative to the
+archive. Each part's inputs must be produced by earlier parts, and the bindings of a part must match its loadable.
+
+``manifest.json`` lists the parts in order with their bindings and scales; ``part0.loadable`` (with its sidecar
+``part0.loadable.layers.json``) is an accelerator part, ``part1.onnx`` a host part, ``indices.npz`` holds the orders of
+bound tensors where they differ from the model's, ``constants.npz`` outputs that are constants.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nvdla.compiler.builder.compiler import MAX_IMAGES
+from nvdla.compiler.builder.quantization import quantize
+from nvdla.compiler.frontend.graph import Binding
+from nvdla.compiler.frontend.isolation import ModelWorker, worker_of
+from nvdla.compiler.frontend.opening import HostPart, value_of
+from nvdla.emulator.hardware.configuration import configurations
+from nvdla.errors import FormatError, NvdlaError, shape_text
+from nvdla.loadable import Loadable, load
+from nvdla.precision import PRECISIONS
+from nvdla.tensors.npz import check_packing, read_npz
+from nvdla.tensors.real import PixelNumbers, pixels_of
+from nvdla.util.escaping import Document, json_text
+from nvdla.util.files import parse_json, read_file
+
+if TYPE_CHECKING:
+    from nvdla.compiler.builder import Built, Refined
+    from nvdla.compiler.frontend.importer import Imported
+    from nvdla.runtime import Runtime
+
+FORMAT, VERSION = "nvdla-package", 1
+MAX_PARTS = 1000
+MAX_RANK = 8
+MAX_ELEMENTS = 1 << 31
+MAX_ZERO_POINT = 1 << 15
+MAX_MANIFEST = 16 << 20
+#: What the members of a package may unpack to: so much, and so many times the file.
+FREELY_UNPACKED = 256 << 20
+MAX_RATIO = 64
+
+
+@dataclass
+class PackedPart:
+    """A part as it comes out of a package."""
+
+    kind: str
+    nodes: list[str]
+    inputs: list[Binding]
+    outputs: list[Binding]
+    loadable: Loadable | None = None
+    model: Any = None
+    scales: dict[str, float] = field(default_factory=dict)
+    precision: str = ""
+    numbers: Mapping[str, PixelNumbers] = field(default_factory=dict)
+    images: int = 1
+    zero_points: dict[str, int] = field(default_factory=dict)
+
+
+def read_members(data: bytes) -> tuple[Document, list[PackedPart], dict[str, np.ndarray]]:
+    """Manifest, parts and constants of a package. Raises FormatError, and what :mod:`zipfile` raises."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        members = _Members(archive, len(data))
+        manifest = _manifest(members.content("manifest.json", MAX_MANIFEST))
+        indices = members.arrays("indices.npz")
+        rows = _list(manifest, "parts", "manifest.json")
+        if len(rows) > MAX_PARTS:
+            raise FormatError(f"manifest.json: parts: {len(rows)}, the limit is {MAX_PARTS}")
+        parts = [_part(row, f"manifest.json: parts[{i}]", members, indices) for i, row in enumerate(rows)]
+        constants = members.arrays("constants.npz")
+    _check_order(manifest, parts, constants)
+    return manifest, parts, constants
+
+
+class _Members:
+    """The files of the archive, and how much they may still unpack to."""
+
+    def __init__(self, archive: zipfile.ZipFile, size: int) -> None:
+        self._archive = archive
+        self._limit = FREELY_UNPACKED + MAX_RATIO * size
+        self._files: dict[str, zipfile.ZipInfo] = {}
+        self._total = 0
+        for each in archive.infolist():
+            check_packing(each, f"package: member {each.filename!r}")
+            if each.filename in self._files:
+                raise FormatError(f"package: member {each.filename[:200]!r} is there twice")
+            self._files[each.filename] = each
+            self._charge(each.file_size)
+
+    def _charge(self, size: int) -> None:
+        self._total += size
+        if self._total > self._limit:
+            raise FormatError(
+                f"the package unpacks to more than {self._limit} bytes ({FREELY_UNPACKED >> 20} MiB and {MAX_RATIO} "
+                "times the file); packed without compression it may be as large as it is"
+            )
+
+    def content(self, name: str, limit: int | None = None) -> bytes:
+        """The bytes of a member. Raises FormatError for one that is not there, or longer than ``limit``."""
+        if name not in self._files:
+            raise FormatError(f"the package has no member {name[:200]!r}")
+        size = self._files[name].file_size
+        if limit is not None and size > limit:
+            raise FormatError(f"package: member {name} has {size} bytes, the limit is {limit}")
+        return self._archive.read(self._files[name])
+
+    def arrays(self, name: str) -> dict[str, np.ndarray]:
+        """The arrays of an .npz in the package: packed once more, so they are charged too."""
+        return read_npz(self.content(name), self._charge)
+
+
+def _manifest(text: bytes) -> Document:
+    try:
+        manifest = parse_json(text)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"manifest.json is no JSON document: {str(error)[:200]}") from None
+    if not isinstance(manifest, dict):
+        raise FormatError(f"manifest.json must be an object, not {type(manifest).__name__}")
+    if manifest.get("format") != FORMAT or manifest.get("version") != VERSION:
+        raise FormatError(
+            f"package of format {str(manifest.get('format'))[:80]!r}, version {str(manifest.get('version'))[:80]!r}; "
+            f"this release reads {FORMAT!r} {VERSION}"
+        )
+    for key in ("model", "config"):
+        _field(manifest, key, str, "manifest.json")
+    for name, shape in _field(manifest, "inputs", dict, "manifest.json").items():
+        _unpacking_shape(shape, f"manifest.json: inputs: {name[:80]}")
+    _names(manifest, "outputs", "manifest.json")
+    if manifest.get("preprocessing") is not None:
+        _field(manifest, "preprocessing", dict, "manifest.json")
+    return manifest
+
+
+def _part(row: Any, where: str, members: _Members, indices: Mapping[str, np.ndarray]) -> PackedPart:
+    if not isinstance(row, dict):
+        raise FormatError(f"{where}: must be an object, not {type(row).__name__}")
+    kind, file = _field(row, "kind", str, where), _field(row, "file", str, where)
+    bound = {
+        way: [_unpacking_binding(each, f"{where}.{way}[{i}]", indices) for i, each in enumerate(_list(row, way, where))]
+        for way in ("inputs", "outputs")
+    }
+    part = PackedPart(kind, _names(row, "nodes", where), bound["inputs"], bound["outputs"])
+    part.images = _field(row, "images", int, where) if "images" in row else 1
+    if not 1 <= part.images <= MAX_IMAGES:
+        raise FormatError(f"{where}: images: {part.images}, must be 1 .. {MAX_IMAGES}")
+    if kind == "host":
+        part.model = members.content(file)
+    elif kind == "accelerator":
+        _accelerator(part, row, where, members.content(file))
+    else:
+        raise FormatError(f"{where}: kind: {kind[:80]!r}, must be accelerator or host")
+    return part
+
+
+def _accelerator(part: PackedPart, row: Document, where: str, loadable: bytes) -> None:
+    part.precision = _field(row, "precision", str, where)
+    if part.precision not in PRECISIONS:
+        raise FormatError(f"{where}: precision: {part.precision[:80]!r}, must be one of {', '.join(PRECISIONS)}")
+    part.scales = {
+        name: _positive(value, f"{where}: scales: {name[:80]}")
+        for name, value in _field(row, "scales", dict, where).items()
+    }
+    if "zero_points" in row:
+        zero_points = _field(row, "zero_points", dict, where)
+        part.zero_points = {
+            name: _zero_point(value, f"{where}: zero_points: {name[:80]}") for name, value in zero_points.items()
+        }
+    if row.get("pixels") is not None:
+        part.numbers = pixels_of(_field(row, "pixels", dict, where))
+    needed = [each for each in part.inputs if each.tensor not in part.numbers] + part.outputs
+    for each in needed:
+        if each.tensor not in part.scales:
+            raise FormatError(f"{where}: scales: there is none for tensor {each.tensor[:80]!r}")
+    part.loadable = load(loadable)
+    _check_bound(part, where)
+
+
+def _check_bound(part: PackedPart, where: str) -> None:
+    """Check that the bindings of a part match the tensors of its loadable."""
+    assert part.loadable is not None
+    loadable = part.loadable
+    for way, memories in (("inputs", loadable.inputs), ("outputs", loadable.outputs)):
+        tensors = [loadable.tensor(memory.tensor_desc_id) for memory in memories]
+        sizes = {each.name: each.n * each.c * each.h * each.w // part.images for each in tensors}
+        bindings: list[Binding] = getattr(part, way)
+        if way == "inputs" and sorted(each.tensor for each in bindings) != sorted(sizes):
+            raise FormatError(f"{where}: inputs: the loadable takes {_few(sizes)}")
+        for each in bindings:
+            size, own = sizes.get(each.tensor), math.prod(each.shape)
+            if size is None:
+                raise FormatError(f"{where}: {way}: the loadable has no {each.tensor[:80]!r}, it has {_few(sizes)}")
+            chooses = way == "outputs" and each.index is not None
+            if (own != size) if not chooses else (each.index is not None and each.index.max(initial=0) >= size):
+                raise FormatError(f"{where}: {way}: tensor {each.tensor[:80]!r} has {size} elements, {own} are bound")
+
+
+def _few(names: Mapping[str, int]) -> str:
+    return ", ".join(f"{name[:80]!r}" for name in list(names)[:8]) or "none"
+
+
+def _unpacking_binding(each: Any, where: str, indices: Mapping[str, np.ndarray]) -> Binding:
+    if not isinstance(each, dict):
+        raise FormatError(f"{where}: must be an object, not {type(each).__name__}")
+    shape = _unpacking_shape(each.get("shape"), f"{where}: shape")
+    index, key = None, each.get("index")
+    if key is not None:
+        index = indices.get(_field(each, "index", str, where))
+        if index is None or index.dtype.kind not in "iu" or index.size != math.prod(shape):
+            raise FormatError(f"{where}: index: {key[:80]!r} is no array of {math.prod(shape)} places in indices.npz")
+        if index.size and (index.min() < 0 or index.max() >= MAX_ELEMENTS):
+            raise FormatError(f"{where}: index: places {index.min()} .. {index.max()}, must be 0 .. {MAX_ELEMENTS - 1}")
+    return Binding(_field(each, "tensor", str, where), _field(each, "value", str, where), index, shape)
+
+
+def _check_order(manifest: Document, parts: Sequence[PackedPart], constants: Mapping[str, np.ndarray]) -> None:
+    """Every value that a part takes, and every output, is made before."""
+    made = {*manifest["inputs"], *constants}
+    for number, part in enumerate(parts):
+        for each in part.inputs:
+            if each.value not in made:
+                raise FormatError(f"manifest.json: parts[{number}]: nothing before it makes {each.value[:80]!r}")
+        made |= {each.value for each in part.outputs}
+    for name in manifest["outputs"]:
+        if name not in made:
+            raise FormatError(f"manifest.json: outputs: no part makes {name[:80]!r}")
+
+
+def _field(row: Document, key: str, kind: type, where: str) -> Any:
+    value = row.get(key)
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        said = "is missing" if key not in row else f"is {type(value).__name__}, must be {kind.__name__}"
+        raise FormatError(f"{where}: {key} {said}")
+    return value
+
+
+def _list(row: Document, key: str, where: str) -> list[Any]:
+    found: list[Any] = _field(row, key, list, where)
+    return found
+
+
+def _names(row: Document, key: str, where: str) -> list[str]:
+    found = _list(row, key, where)
+    if not all(isinstance(each, str) for each in found):
+        raise FormatError(f"{where}: {key}: must be names")
+    return found
+
+
+def _unpacking_shape(value: Any, where: str) -> tuple[int, ...]:
+    sound: Callable[[Any], bool] = lambda each: type(each) is int and 0 < each <= MAX_ELEMENTS  # noqa: E731
+    if not isinstance(value, list) or len(value) > MAX_RANK or not all(map(sound, value)):
+        raise FormatError(f"{where}: must be a list of at most {MAX_RANK} sizes, not {str(value)[:80]}")
+    if math.prod(value) > MAX_ELEMENTS:
+        raise FormatError(f"{where}: {math.prod(value)} elements, the limit is {MAX_ELEMENTS}")
+    return tuple(value)
+
+
+def _zero_point(value: Any, where: str) -> int:
+    if type(value) is not int or abs(value) > MAX_ZERO_POINT:
+        raise FormatError(f"{where}: must be a whole number up to {MAX_ZERO_POINT}, not {str(value)[:80]}")
+    return int(value)
+
+
+def _positive(value: Any, where: str) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
+        raise FormatError(f"{where}: must be a positive number, not {str(value)[:80]}")
+    return float(value)
+
+
+MAX_PACKAGE = 4 << 30
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass
+class CompiledPart:
+    """One step of a compiled model. ``kind`` "accelerator": ``loadable``, ``built`` and ``refined``, the network that
+    was built; "host": ``model`` (ONNX). ``images``: of a batch, whose bindings are those of one."""
+
+    kind: str
+    nodes: list[str]
+    inputs: list[Binding]
+    outputs: list[Binding]
+    loadable: Loadable | None = None
+    built: Built | None = None
+    model: Any = None
+    scales: dict[str, float] = field(default_factory=dict)
+    precision: str = ""
+    refined: Refined | None = None
+    numbers: Mapping[str, PixelNumbers] = field(default_factory=dict)
+    images: int = 1
+    zero_points: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def made(self) -> Built:
+        """``built`` of a part on the accelerator."""
+        assert self.built is not None, "a part on the host is not built"
+        return self.built
+
+
+def pack(
+    imported: Imported, compiled: list[CompiledPart], details: Document, constants: Mapping[str, np.ndarray]
+) -> bytes:
+    """The zip file; the same model gives the same bytes."""
+    indices: dict[str, np.ndarray] = {}
+    files: dict[str, bytes] = {}
+    parts = []
+    for number, part in enumerate(compiled):
+        row: Document = {"kind": part.kind, "nodes": part.nodes}
+        for way in ("inputs", "outputs"):
+            row[way] = [_binding(each, f"{number}.{way}.{i}", indices) for i, each in enumerate(getattr(part, way))]
+        if part.loadable is not None:
+            row |= {"file": f"part{number}.loadable", "scales": part.scales, "precision": part.precision}
+            row["pixels"] = {name: numbers.document() for name, numbers in part.numbers.items()}
+            row |= {"zero_points": part.zero_points} if part.zero_points else {}
+            files[row["file"]] = part.loadable.to_bytes()
+            sidecar = json_text(part.made.sidecar, indent=1, sort_keys=True)
+            files[f"{row['file']}.layers.json"] = sidecar.encode() + b"\n"
+        else:
+            row["file"] = f"part{number}.onnx"
+            files[row["file"]] = part.model.SerializeToString(deterministic=True)
+        row |= {"images": part.images} if part.images > 1 else {}
+        parts.append(row)
+    model = imported.model
+    images = compiled[0].images if compiled else 1
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "model": model.name,
+        "config": imported.config.name,
+        "precision": imported.precision,
+        "inputs": {name: _shape(model.shapes[name], images) for name in model.inputs},
+        "outputs": model.outputs,
+        "parts": parts,
+        **details,
+    }
+    files["manifest.json"] = json_text(manifest, indent=1, sort_keys=True).encode() + b"\n"
+    files["indices.npz"] = _npz(indices)
+    files["constants.npz"] = _npz(constants)
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(files):
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), files[name], zipfile.ZIP_DEFLATED)
+    return stream.getvalue()
+
+
+def _shape(shape: Sequence[int], images: int) -> list[int]:
+    """Shape for a run of ``images``, from the shape for one image."""
+    return list(shape) if images == 1 else [images, *shape[1:]]
+
+
+def _binding(each: Binding, key: str, indices: dict[str, np.ndarray]) -> Document:
+    if each.index is not None:
+        indices[key] = each.index
+    return {
+        "tensor": each.tensor,
+        "value": each.value,
+        "shape": list(each.shape),
+        "index": key if each.index is not None else None,
+    }
+
+
+def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(arrays):
+            inner = io.BytesIO()
+            np.lib.format.write_array(
+                inner, np.ascontiguousarray(arrays[name]).reshape(arrays[name].shape), allow_pickle=False
+            )
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy", _EPOCH), inner.getvalue(), zipfile.ZIP_DEFLATED)
+    return stream.getvalue()
+
+
+@dataclass
+class Package:
+    """A package that was read. ``machine()`` runs it."""
+
+    manifest: Document
+    parts: list[PackedPart]
+    constants: dict[str, np.ndarray]
+
+    def machine(self, strict: bool = False, trusted: bool = False) -> HostMachine:
+        """A machine that runs the parts one after the other. ``strict``: as of a Runtime. ``trusted``: host parts run
+        in this process, without limits."""
+        inputs, outputs = list(self.manifest["inputs"]), list(self.manifest["outputs"])
+        config = run_config(self.manifest["config"])
+        return HostMachine(self.parts, inputs, outputs, self.constants, config, strict, worker_of(trusted))
+
+
+def run_config(name: str) -> str:
+    """Configuration name for a run of a compiled model: "auto" where the name is not known."""
+    return name if name in configurations() else "auto"
+
+
+# zipfile raises RuntimeError for an encrypted member and (as NotImplementedError) for a compression that it does not
+# know, EOFError, OSError and zlib's error for one that is cut off or damaged.
+_UNREADABLE = (zipfile.BadZipFile, zipfile.LargeZipFile, RuntimeError, EOFError, OSError, ValueError, zlib.error)
+
+
+def unpack(source: str | os.PathLike[str] | bytes) -> Package:
+    """Read a package. Raises FormatError (LoadableError for a loadable in it)."""
+    name = "package" if isinstance(source, bytes) else os.fspath(source)
+    data = source if isinstance(source, bytes) else read_file(source, MAX_PACKAGE, "package")
+    try:
+        return Package(*read_members(data))
+    except NvdlaError as error:
+        raise type(error)(f"{name}: {error}") from None
+    except _UNREADABLE as error:
+        raise FormatError(
+            f"{name}: not a package of nvdla compile, or one that is damaged (cut off?): {error}"
+        ) from None
+
+
+class HostMachine:
+    """Runs the parts of a model one after the other: real numbers in and out, by the model's names."""
+
+    def __init__(
+        self,
+        parts: Sequence[Any],
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        constants: Mapping[str, np.ndarray],
+        config: str = "auto",
+        strict: bool = False,
+        worker: ModelWorker | None = None,
+    ) -> None:
+        self.inputs, self.outputs, self.constants = list(inputs), list(outputs), dict(constants)
+        self.parts = [
+            _Accelerator(part, config, strict)
+            if part.kind == "accelerator"
+            else _Host(part, f"host part {number}", worker)
+            for number, part in enumerate(parts)
+        ]
+
+    def run(self, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
+        """Raises FormatError for inputs that are missing or of another shape."""
+        if not isinstance(inputs, Mapping):
+            if len(self.inputs) != 1:
+                raise FormatError(f"the model has the inputs {', '.join(self.inputs)}: give them by name")
+            inputs = {self.inputs[0]: inputs}
+        missing = [name for name in self.inputs if name not in inputs]
+        if missing:
+            raise FormatError(f"input {', '.join(missing)} is missing")
+        values: dict[str, np.ndarray] = {name: np.asarray(array) for name, array in inputs.items()}
+        values.update(self.constants)
+        for part in self.parts:
+            values.update(part.run(values))
+        lacking = [name for name in self.outputs if name not in values]
+        if lacking:
+            raise FormatError(f"output {', '.join(lacking)}: no part of the model makes it")
+        return {name: values[name] for name in self.outputs}
+
+    def warnings(self) -> list[str]:
+        """Warnings of all parts: hardware behaviour without an error that the files probably do not intend."""
+        return [each for runtime in self.runtimes() for each in runtime.warnings]
+
+    def runtimes(self) -> list[Runtime]:
+        """Those of the accelerator's parts."""
+        return [part.runtime for part in self.parts if isinstance(part, _Accelerator)]
+
+
+class _Host:
+    """A host part, run image by image: its ONNX model is that for one image."""
+
+    def __init__(self, part: Any, name: str, worker: ModelWorker | None) -> None:
+        self.part, self.images = HostPart(part.model, name, worker), part.images
+        self.takes = [each.value for each in part.inputs]
+
+    def run(self, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Compute the part on the host: tensors by name in and out."""
+        if self.images == 1:
+            return self.part.run(values)
+        stacks = {name: np.asarray(value_of(values, name)) for name in self.takes}
+        for name, stack in stacks.items():
+            if stack.shape[:1] != (self.images,):
+                raise FormatError(f"value {name[:80]!r} must hold {self.images} images, got {shape_text(stack.shape)}")
+        made = [self.part.run({name: each[[n]] for name, each in stacks.items()}) for n in range(self.images)]
+        return {name: np.concatenate([each[name] for each in made]) for name in self.part.outputs}
+
+
+class _Accelerator:
+    """An accelerator part on the emulator."""
+
+    def __init__(self, part: Any, config: str, strict: bool) -> None:
+        from nvdla.runtime import Runtime
+
+        self.part, self.runtime = part, Runtime(part.loadable, config, strict=strict)
+
+    def elements(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Bound inputs (images, C, H, W) in the hardware's element type."""
+        found, images = {}, self.part.images
+        for each in self.part.inputs:
+            flat = np.asarray(value_of(values, each.value), np.float64).ravel()
+            size = int(np.prod(each.shape))
+            stack = flat.reshape(images, -1) if flat.size % images == 0 else flat[None]
+            fits = each.index is None or each.index.max(initial=0) < stack.shape[1]
+            order = stack if each.index is None or not fits else stack[:, each.index.ravel()]
+            if not fits or order.size != size * images:
+                raise FormatError(f"input {each.value} has {flat.size} elements, must have {size * images}")
+            numbers, cubes = self.part.numbers.get(each.tensor), order.reshape(images, *each.shape)
+            if numbers is None:
+                scale, zero = self.part.scales[each.tensor], self.part.zero_points.get(each.tensor, 0)
+                found[each.tensor] = quantize(cubes, scale, self.part.precision, zero)
+            else:
+                found[each.tensor] = numbers.elements(cubes)
+        return found
+
+    def run(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        made = self.runtime.run(self.elements(values))
+        found = {}
+        for each in self.part.outputs:
+            images, zero = self.part.images, np.float32(self.part.zero_points.get(each.tensor, 0))
+            stack = made[each.tensor].astype(np.float32).reshape(images, -1) - zero
+            stack *= np.float32(self.part.scales[each.tensor])
+            chosen = stack if each.index is None else stack[:, each.index.ravel()]
+            found[each.value] = chosen.reshape(each.shape if images == 1 else (images, *each.shape[1:]))
+        return found

@@ -1,0 +1,381 @@
+"""Scales of activations and of outputs.
+
+The model runs with those values as outputs that an operation of the hardware ends with; steps within one node of the
+model, and copies in another order, are computed from them by the builder's own float forms.
+
+All elements of a Concat share one scale. At the end of a model a Concat of very different ranges runs on the host, so
+that each input keeps its own scale; elsewhere a note reports it. So are channels of one output that stay below two
+units of its scale.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nvdla.compiler.builder.accuracy import LayerAccuracy
+from nvdla.compiler.builder.floating import evaluate
+from nvdla.compiler.builder.groups import group_layers
+from nvdla.compiler.builder.layer_types import layer_type
+from nvdla.compiler.builder.quantization import LARGEST, Calibration
+from nvdla.compiler.frontend.importer import ACCELERATOR, HOST, Imported, Part
+from nvdla.compiler.frontend.isolation import run_session
+from nvdla.compiler.frontend.model import Model, reads
+from nvdla.compiler.frontend.opening import open_session
+from nvdla.errors import FormatError, shape_text
+from nvdla.precision import Precision
+from nvdla.tensors.real import Units
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+
+class FloatModel:
+    """The float model in onnxruntime with chosen inner values as outputs."""
+
+    def __init__(self, imported: Imported, values: Iterable[str], threads: int | None = None) -> None:
+        import onnx
+
+        self.name = imported.model.name
+        proto = onnx.ModelProto()
+        proto.CopyFrom(imported.model.proto)
+        graph = proto.graph
+        inputs = set(imported.model.inputs)
+        self.values = [name for name in dict.fromkeys(values) if name not in inputs]
+        known = {each.name: each for each in [*graph.value_info, *graph.output]}
+        wanted = [known.get(name) or onnx.ValueInfoProto(name=name) for name in self.values]
+        copies = [onnx.ValueInfoProto.FromString(each.SerializeToString()) for each in wanted]
+        del graph.output[:]
+        graph.output.extend(copies)
+        # Old models list initializers as inputs too, which keeps onnxruntime from folding them.
+        ends = [each for each in graph.input if each.name in inputs]
+        del graph.input[:]
+        graph.input.extend(ends)
+        worker = imported.model.worker
+        self.session = open_session(proto, self.name, worker, threads=threads) if self.values else None
+
+    def run(self, feed: Mapping[str, np.ndarray], values: Iterable[str] | None = None) -> dict[str, np.ndarray]:
+        """The inputs and the chosen values, or some of them."""
+        found = dict(feed)
+        wanted = self.values if values is None else [name for name in dict.fromkeys(values) if name not in found]
+        if self.session is not None and wanted:
+            found.update(zip(wanted, run_session(self.session, self.name, wanted, feed), strict=True))
+        return found
+
+
+class QuantisedModel:
+    """A quantised model as stored in its file, in onnxruntime; gives the real numbers of values of the float model.
+
+    Values that the file has no tensor of are left out.
+    """
+
+    def __init__(self, imported: Imported, values: Iterable[str]) -> None:
+        import onnx
+
+        model = imported.model
+        self.name, self._stored = model.name, model.stored
+        proto = onnx.ModelProto()
+        proto.CopyFrom(model.quantised)
+        made = {name for node in proto.graph.node for name in node.output}
+        names = {value: self._stored.get(value, (value, None))[0] for value in values}
+        self._names = {value: name for value, name in names.items() if name in made}
+        del proto.graph.output[:]
+        proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in dict.fromkeys(self._names.values()))
+        self._types = {each.name: each.type.tensor_type.elem_type for each in proto.graph.input}
+        self._as_array = onnx.helper.tensor_dtype_to_np_dtype
+        self.session = open_session(proto, self.name, model.worker, optimise=False)
+
+    def run(self, feed: Mapping[str, np.ndarray], values: Iterable[str] | None = None) -> dict[str, np.ndarray]:
+        """Return the inputs and all available values; ``values`` is ignored."""
+        names = list(dict.fromkeys(self._names.values()))
+        given = {name: self._given(name, array) for name, array in feed.items() if name in self._types}
+        found = dict(zip(names, run_session(self.session, self.name, names, given), strict=True))
+        return dict(feed) | {value: self._real(value, found[name]) for value, name in self._names.items()}
+
+    def _given(self, name: str, array: np.ndarray) -> np.ndarray:
+        dtype, known = self._as_array(self._types[name]), self._stored.get(name)
+        if dtype.kind not in "iu" or known is None or array.dtype.kind != "f":
+            return array.astype(dtype)
+        scale, zero = known[1]
+        return np.clip(np.rint(array / scale) + zero, np.iinfo(dtype).min, np.iinfo(dtype).max).astype(dtype)
+
+    def _real(self, value: str, array: np.ndarray) -> np.ndarray:
+        known = self._stored.get(value)
+        if known is None or array.dtype.kind == "f":
+            return array
+        return Units(*known[1]).real(array).astype(np.float32)
+
+
+class Activations:
+    """Values (1, C, H, W) of the tensors of one accelerator part, by name: of its inputs and of the last layer of every
+    group that the hardware computes at once. ``quantised``: those of a quantised model as stored in its file, as far as
+    that has them."""
+
+    def __init__(
+        self, imported: Imported, part: Part, quantised: bool = False, model: FloatModel | None = None
+    ) -> None:
+        """``model``: one that gives the values of this part among others (None: one for this part alone)."""
+        self.imported, self.part = imported, part
+        self.network = part.layers
+        self.ends = {group.output.name for group in group_layers(self.network)}
+        self._given = {name for name in self.ends if self._is_value(name)}
+        self._computed = self._plan()
+        needed = {tensor.name for tensor in self.network.inputs} | self._given
+        needed -= {each.tensor for each in part.inputs}
+        self.needed = [*(each.value for each in part.inputs), *(imported.tensors[name] for name in sorted(needed))]
+        self._quantised = quantised
+        self._model: FloatModel | QuantisedModel | None = model
+
+    @property
+    def _chosen(self) -> FloatModel | QuantisedModel:
+        """The model, made when its values are asked for."""
+        if self._model is None:
+            made = QuantisedModel if self._quantised else FloatModel
+            self._model = made(self.imported, self.needed)
+        return self._model
+
+    def _is_value(self, name: str) -> bool:
+        """Return whether a tensor holds each element of one ONNX value once, in an order that is known."""
+        imported = self.imported
+        if name not in imported.tensors or name not in imported.orders:
+            return False
+        size = int(np.prod(imported.model.shapes.get(imported.tensors[name], (0,))))
+        order = imported.orders[name]
+        if order is not None and np.unique(order).size != size:
+            return False  # some elements of the tensor are repeated, others are not in the value
+        return size == int(np.prod(self.network.layer(name).output.shape))
+
+    def _plan(self) -> list[str]:
+        """Layers to compute here, in order: ends that are not values, and the layers that they need."""
+        known = self._given | {tensor.name for tensor in self.network.inputs}
+        needed: set[str] = set()
+        for layer in reversed(self.network.layers):
+            if layer.kind != "input" and layer.name not in known and (layer.name in self.ends or layer.name in needed):
+                needed.add(layer.name)
+                needed.update(tensor.name for tensor in layer.inputs)
+        needed -= known
+        return [layer.name for layer in self.network.layers if layer.name in needed]
+
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # runs in a separate thread
+    def values(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """All values for one feed of the model."""
+        found = self._chosen.run(feed, self.needed)
+        cubes = {}
+        for each in self.part.inputs:
+            flat = np.asarray(found[each.value], np.float32).ravel()
+            expected = self.imported.model.shapes[each.value]
+            if flat.size != math.prod(expected):
+                raise FormatError(
+                    f"{self.imported.model.name}: tensor {each.value}: onnxruntime's result: must be "
+                    f"{shape_text(expected)} (onnx's shape inference), got {shape_text(found[each.value].shape)}"
+                )
+            cubes[each.tensor] = (flat if each.index is None else flat[each.index.ravel()]).reshape(1, *each.shape)
+        for name in self._given:
+            if self.imported.tensors[name] in found:
+                cubes[name] = self._cube(name, found[self.imported.tensors[name]])
+        for name in self._computed:
+            layer = self.network.layer(name)
+            if any(tensor.name not in cubes for tensor in layer.inputs):
+                continue
+            cubes[name] = np.asarray(evaluate(layer, *(cubes[tensor.name] for tensor in layer.inputs)))
+        return {name: cubes[name] for name in cubes if name in self.ends or self.network.layer(name).kind == "input"}
+
+    def _cube(self, name: str, value: np.ndarray) -> np.ndarray:
+        shape, order = self.network.layer(name).output.shape, self.imported.orders[name]
+        flat = np.asarray(value, np.float32).ravel()
+        if order is not None:
+            cube = np.empty_like(flat)
+            cube[order.ravel()] = flat
+            flat = cube
+        return flat.reshape(1, *shape)
+
+    def batches(self, feeds: Iterable[Mapping[str, np.ndarray]]) -> Iterator[dict[str, np.ndarray]]:
+        """The values for one feed after the other; the next ones are computed while the caller works on these."""
+        with ThreadPoolExecutor(1) as ahead:
+            waiting: Future[dict[str, np.ndarray]] | None = None
+            for feed in feeds:
+                ready, waiting = waiting, ahead.submit(self.values, feed)
+                if ready is not None:
+                    yield ready.result()
+            if waiting is not None:
+                yield waiting.result()
+
+
+#: The largest accepted ratio between the ranges of two inputs of a Concat: the smaller one keeps 8 units on each side.
+MOST_APART: dict[str, float] = {Precision.INT8: 16.0, Precision.INT16: 4096.0}
+#: Operators whose results hold elements of their first input (Concat: of all) and nothing else.
+MOVES = frozenset(
+    [
+        *("Cast", "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice"),
+        *("SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
+    ]
+)
+_Range = tuple[float, str]
+
+
+@dataclass(frozen=True)
+class SharedScale:
+    """A Concat on the accelerator whose inputs have ranges too far apart for one scale.
+
+    Attributes:
+        node: name of the Concat.
+        nodes: the Concat and what moves its elements on to the model's outputs or to the host; empty where another
+            operation of the accelerator reads them, or where the model specifies the scale of the result.
+        reason: the ranges, and what they mean.
+    """
+
+    node: str
+    nodes: tuple[str, ...]
+    reason: str
+
+
+def shared_scales(imported: Imported, calibrations: Iterable[Calibration]) -> list[SharedScale]:
+    """Find the Concats of an integer network whose inputs have ranges too far apart for one scale.
+
+    Args:
+        imported: the network.
+        calibrations: those of its parts on the accelerator.
+    """
+    limit = MOST_APART.get(imported.precision)
+    graph = imported.model.proto.graph.node
+    if limit is None or not any(node.op_type == "Concat" for node in graph):
+        return []
+    placements = {row.name: row.placement for row in imported.nodes}
+    on_host = {name for name, placement in placements.items() if placement == HOST}
+    ranges = _ranges(imported, calibrations)
+    users = _users(graph)
+    ends = closing(imported.model, on_host)
+    found, known = [], set()
+    for node in graph:
+        if node.op_type not in MOVES or node.name in on_host:
+            continue
+        taken = [ranges[name] for name in _moved(node) if name in ranges]
+        if not taken:
+            continue
+        least, most = min(each[0] for each in taken), max(each[1] for each in taken)
+        ranges.update(dict.fromkeys(node.output, (least, most)))
+        if node.op_type != "Concat" or placements.get(node.name) != ACCELERATOR or most[0] <= limit * least[0]:
+            continue
+        after = _after(node, users, on_host) if node.name in ends else []
+        kept = any(value in imported.model.magnitudes for each in after for value in each.output)
+        nodes = () if kept else tuple(each.name for each in after)
+        if nodes or (least, most) not in known:
+            found.append(SharedScale(node.name, nodes, _reason(imported.precision, least, most)))
+        known.add((least, most))
+    return found
+
+
+def closing(model: Model, on_host: Iterable[str] = ()) -> set[str]:
+    """Names of the nodes whose elements only move on: to the model's outputs, or to the nodes ``on_host``."""
+    users, done = _users(model.proto.graph.node), set(on_host)
+    for node in reversed(model.proto.graph.node):
+        if node.op_type in MOVES and all(user.name in done for value in node.output for user in users.get(value, ())):
+            done.add(node.name)
+    return done.difference(on_host)
+
+
+def closing_values(model: Model) -> set[str]:
+    """The model's outputs, and the values whose elements only move on to them."""
+    ends, users = closing(model), _users(model.proto.graph.node)
+    only_moved = {value for value, nodes in users.items() if all(each.name in ends for each in nodes)}
+    return only_moved | set(model.outputs)
+
+
+def _users(graph: Iterable[Any]) -> dict[str, list[NodeProto]]:
+    """The nodes that read each value."""
+    users: dict[str, list[NodeProto]] = {}
+    for node in graph:
+        for value in reads(node):
+            users.setdefault(value, []).append(node)
+    return users
+
+
+def _moved(node: NodeProto) -> list[str]:
+    """The inputs whose elements the result holds."""
+    return [name for name in (node.input if node.op_type == "Concat" else node.input[:1]) if name]
+
+
+def _after(node: NodeProto, users: Mapping[str, list[NodeProto]], on_host: set[str]) -> list[Any]:
+    """The node, and all that its elements go through before they leave or reach the host."""
+    found = {node.name: node}
+    waiting = [node]
+    while waiting:
+        for value in waiting.pop().output:
+            for user in users.get(value, ()):
+                if user.name not in found and user.name not in on_host:
+                    found[user.name] = user
+                    waiting.append(user)
+    return list(found.values())
+
+
+def _ranges(imported: Imported, calibrations: Iterable[Calibration]) -> dict[str, tuple[_Range, _Range]]:
+    """The largest magnitude of every value and constant, twice: as the least and as the most of what it holds."""
+    magnitudes: dict[str, float] = {}
+    for calibration in calibrations:
+        for tensor, magnitude in calibration.magnitudes.items():
+            value = imported.tensors.get(tensor)
+            if value is not None:
+                magnitudes[value] = max(magnitudes.get(value, 0.0), magnitude)
+    for node in imported.model.proto.graph.node:
+        for name in _moved(node) if node.op_type == "Concat" else ():
+            constant = imported.model.constants.get(name)
+            if constant is not None and constant.size and constant.dtype.kind == "f":
+                magnitudes[name] = float(np.abs(constant).max())
+    return {name: ((each, name), (each, name)) for name, each in magnitudes.items() if each > 0 and np.isfinite(each)}
+
+
+def _reason(precision: str, least: _Range, most: _Range) -> str:
+    units = least[0] / most[0] * LARGEST[precision]
+    return (
+        f"joins ranges from {least[0]:.3g} ({least[1]}) to {most[0]:.3g} ({most[1]}): in one {precision} scale "
+        f"{least[1]} has {units:.1f} units"
+    )
+
+
+def channel_labels(part: Part) -> dict[str, np.ndarray]:
+    """Return the channel of the model's value that each element of an output belongs to, in the order of its cube.
+
+    Channels are axis 1; of three axes the shorter of the last two; of five and more the last.
+    """
+    shapes = {tensor.name: tensor.shape for tensor in part.layers.outputs}
+    found: dict[str, np.ndarray] = {}
+    for each in part.outputs:
+        axis = _channel_axis(each.shape)
+        sizes = [size if i == axis else 1 for i, size in enumerate(each.shape)]
+        numbers = np.broadcast_to(np.arange(int(np.prod(sizes)), dtype=np.int32).reshape(sizes), each.shape)
+        labels = np.full(int(np.prod(shapes[each.tensor])), -1, np.int32)
+        labels[slice(None) if each.index is None else each.index.ravel()] = numbers.ravel()
+        found.setdefault(each.tensor, labels.reshape(shapes[each.tensor]))
+    return found
+
+
+def _channel_axis(shape: tuple[int, ...]) -> int:
+    rank = len(shape)
+    if rank == 3:
+        return 1 if shape[1] <= shape[2] else 2
+    return rank - 1 if rank > 4 else min(1, rank - 1)
+
+
+def weak_channels(part: Part, rows: Iterable[LayerAccuracy]) -> list[str]:
+    """Return a note for each output with channels that integers hardly hold.
+
+    A score of a sigmoid or softmax (from -1 to 1 by its nature) may be near 0 in all samples: such an output has a note
+    only where no channel of it reaches two units.
+    """
+    notes = []
+    values = {each.tensor: each.value for each in part.outputs}
+    for row in rows:
+        weak = [each.weak for each in row.channels if each.weak_count]
+        found, total = sum(each.weak_count for each in row.channels), sum(each.count for each in row.channels)
+        layer = part.layers.layer(row.tensor)
+        if weak and (found == total or np.max(np.abs(layer_type(layer.kind).bounds(layer, np.inf))) > 1):
+            notes.append(
+                f"output {values[row.tensor]}: {found} of {total} channels ({', '.join(weak)}) stay below two "
+                f"{row.precision} units of {row.scale:.3g} in the calibration data: they lose their meaning"
+            )
+    return notes

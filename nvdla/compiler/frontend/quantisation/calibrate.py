@@ -1,0 +1,432 @@
+"""Calibration: scales from data, and tables of scales.
+
+* NVIDIA's compiler: ``{"conv1": {"scale": 0.02, "min": 0, "max": 0, "offset": 0}}``.
+* TensorRT: a text whose first line begins with ``TRT-``, then ``name: 3ca10a14``: the scale as the bits of a float32.
+* onnxruntime: ``calibration.json`` with the lowest and highest value of each tensor (or a list of both), or
+  ``calibration.cache``, a text of ``name largest``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from nvdla.compiler.builder import Built, Calibration, Network, Recipe, Refined, refine
+from nvdla.compiler.builder.accuracy import ChannelRanges
+from nvdla.compiler.builder.groups import group_layers, is_sum
+from nvdla.compiler.builder.layer_types import layer_type, own_scale
+from nvdla.compiler.builder.layers import Group, ScaleSettings
+from nvdla.compiler.builder.refinement import divided
+from nvdla.compiler.frontend.data import Samples
+from nvdla.compiler.frontend.importer import Imported, Part
+from nvdla.compiler.frontend.quantisation.activations import Activations, FloatModel, channel_labels, closing_values
+from nvdla.errors import BuildError, FormatError
+from nvdla.precision import Precision
+from nvdla.program.naming import shortened
+from nvdla.util.escaping import Document
+from nvdla.util.files import read_file
+from nvdla.util.rounding import real
+
+MAX_FILE = 16 << 20
+LARGEST = 127
+
+
+@dataclass(frozen=True)
+class ScaleTable:
+    """Magnitudes by the names of the file; ``kind``: "NVIDIA JSON", "TensorRT cache" or "onnxruntime table"."""
+
+    kind: str
+    magnitudes: Mapping[str, float]
+
+
+def read_table(path: str | os.PathLike[str]) -> ScaleTable:
+    """A calibration file of any of the three tools. Raises FormatError naming file, entry and reason."""
+    name = os.fspath(path)
+    data = read_file(path, MAX_FILE, "calibration table")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise FormatError(f"{name}: a calibration table is JSON or text, this is neither") from None
+    if text.lstrip()[:1] in ("{", "["):
+        table = _json(name, text)
+    elif text.startswith("TRT-"):
+        table = ScaleTable("TensorRT cache", dict(_tensorrt(name, line) for line in _lines(text)[1:]))
+    else:
+        table = ScaleTable("onnxruntime table", dict(_cache(name, line) for line in _lines(text)))
+    if not table.magnitudes:
+        raise FormatError(f"{name}: {table.kind} without any tensor")
+    for tensor, magnitude in table.magnitudes.items():
+        if not (math.isfinite(magnitude) and magnitude >= 0):
+            raise FormatError(f"{name}: tensor {tensor} has magnitude {magnitude}; it must be a positive finite number")
+    return ScaleTable(table.kind, {tensor: each for tensor, each in table.magnitudes.items() if each > 0})
+
+
+def _lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def _tensorrt(name: str, line: str) -> tuple[str, float]:
+    tensor, colon, bits = line.rpartition(":")
+    try:
+        if not colon or len(bits.strip()) != 8:
+            raise ValueError
+        scale = struct.unpack(">f", bytes.fromhex(bits.strip()))[0]
+    except ValueError:
+        raise FormatError(f"{name}: {line[:80]!r} is not NAME: and eight hexadecimal digits") from None
+    return tensor.strip(), scale * LARGEST
+
+
+def _cache(name: str, line: str) -> tuple[str, float]:
+    tensor, _, number = line.rpartition(" ")
+    try:
+        return tensor.strip(), abs(real(number))
+    except ValueError:
+        raise FormatError(f"{name}: {line[:80]!r} is no line of a calibration table (NAME NUMBER)") from None
+
+
+def _json(name: str, text: str) -> ScaleTable:
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as reason:
+        raise FormatError(f"{name}: is not JSON: {reason}") from None
+    if isinstance(data, dict) and isinstance(data.get("data"), dict) and "CLS" in data:
+        data = data["data"]
+    if not isinstance(data, dict):
+        raise FormatError(f"{name}: a calibration table is a mapping of tensor names")
+    entries = {tensor: entry for tensor, entry in data.items() if isinstance(entry, dict | list)}
+    scaled = {tensor: entry for tensor, entry in entries.items() if isinstance(entry, dict) and "scale" in entry}
+    if entries and len(scaled) == len(entries):
+        for tensor, entry in scaled.items():
+            if entry.get("offset"):
+                said = shortened(entry["offset"])
+                raise FormatError(f"{name}: tensor {tensor} has offset {said}; int8 of NVDLA has none")
+        scales = {tensor: _number(name, tensor, entry["scale"]) for tensor, entry in scaled.items()}
+        return ScaleTable("NVIDIA JSON", {tensor: scale * LARGEST for tensor, scale in scales.items()})
+    return ScaleTable("onnxruntime table", {tensor: _range(name, tensor, entry) for tensor, entry in entries.items()})
+
+
+def _range(name: str, tensor: str, entry: Any) -> float:
+    ends = entry if isinstance(entry, list) else [entry.get("lowest"), entry.get("highest")]
+    if len(ends) != 2:
+        raise FormatError(f"{name}: tensor {tensor} needs the lowest and the highest value")
+    return max(abs(_number(name, tensor, end)) for end in ends)
+
+
+def _number(name: str, tensor: str, value: Any) -> float:
+    if isinstance(value, dict):  # an array as onnxruntime writes it
+        value = value.get("data")
+    while isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise FormatError(f"{name}: tensor {tensor}: {shortened(value)} is not a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise FormatError(f"{name}: tensor {tensor}: {shortened(value)} is more than a number holds") from None
+
+
+TABLES = (".json", ".cache", ".txt", ".table")
+# Samples that the error of every layer is measured with.
+KEPT_SAMPLES = 2
+# Largest number of parts for which each part has a separate float model, with only its values as outputs.
+OWN_MODELS = 64
+Progress = Callable[[int, int], None]
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Samples of one part that errors are measured with. ``factors``: of :class:`nvdla.compiler.builder.Refined`."""
+
+    activations: Activations
+    feeds: list[Mapping[str, np.ndarray]]
+    factors: Mapping[str, np.ndarray]
+
+    def values(self, built: Built) -> Iterator[Mapping[str, np.ndarray]]:
+        """The values that the network which was built has in floats, for inputs that its elements can stand for: an
+        error is one of the network, not of the rounded input (as in ``nvdla compare``)."""
+        return divided((self.activations.values(self._rounded(built, feed)) for feed in self.feeds), self.factors)
+
+    def _rounded(self, built: Built, feed: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        found = dict(feed)
+        for each in self.activations.part.inputs:
+            if each.value not in feed:  # another part's result
+                return feed
+            flat = np.array(found[each.value], np.float32).ravel()
+            index = np.arange(flat.size) if each.index is None else each.index.ravel()
+            flat[index] = built.rounded(each.tensor, flat[index].reshape(1, *each.shape)).ravel()
+            found[each.value] = flat.reshape(np.shape(feed[each.value]))
+        return found
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """Every accelerator part (by its place among the parts) with its calibration, and where the scales are from.
+
+    ``measured``: the first samples of a part, to measure errors with; ``channels``: the ranges of its outputs' channels
+    over all samples.
+    """
+
+    parts: Mapping[int, Refined]
+    source: Document
+    per_channel: bool
+    measured: Mapping[int, Measured] = field(default_factory=dict)
+    channels: Mapping[int, Mapping[str, ChannelRanges]] = field(default_factory=dict)
+
+    def in_int16(self, tensors: Set[str]) -> Calibrated:
+        """A calibration with these tensors, and the layers that make them, in int16."""
+        parts = {}
+        for number, refined in self.parts.items():
+            own = {layer.name: Precision.INT16 for layer in refined.network.layers if layer.name in tensors}
+            parts[number] = replace(refined, calibration=replace(refined.calibration, precisions=own))
+        return replace(self, parts=parts)
+
+
+def calibrate(
+    imported: Imported,
+    data: Samples | ScaleTable | None,
+    recipe: Recipe | None = None,
+    progress: Progress | None = None,
+) -> Calibrated:
+    """Scales for every part of a model.
+
+    ``data``: samples, a table of another tool, or None where the model brings all scales. Scales of the model come
+    first; a table is not asked to know everything: pooling and the like take the scale of their input. Raises
+    BuildError naming the first tensor that has no scale, and FormatError for samples that cannot be run.
+    """
+    recipe = recipe or Recipe()
+    model = imported.model
+    brought = bool(model.magnitudes)
+    if brought:
+        # The model's own integers are what is wanted; nothing is to move them.
+        recipe = replace(recipe, equalise=False, bias_correction=False, adaptive_rounding=False)
+    known = dict(model.magnitudes)
+    source: Document = {"method": "model"} if brought else {}
+    if isinstance(data, ScaleTable):
+        known.update(_by_value(imported, data))
+        source = {"method": data.kind, "tensors": len(data.magnitudes)}
+    parts: dict[int, Refined] = {}
+    seen: dict[int, Measured] = {}
+    channels: dict[int, Mapping[str, ChannelRanges]] = {}
+    ends = closing_values(model)
+    whole = _of_all_parts(imported) if isinstance(data, Samples) else None
+    for number, part in enumerate(imported.parts):
+        if part.network is None:
+            continue
+        own = _of_part(imported, part)
+        if isinstance(data, Samples):
+            channels[number] = {name: ChannelRanges(each) for name, each in channel_labels(part).items()}
+            refined, seen[number] = _from_samples(own, part, data, recipe, progress, channels[number], whole)
+        else:
+            refined = Refined(part.network, Calibration({}))
+        given = {tensor: known[value] for tensor, value in own.tensors.items() if value in known}
+        parts[number] = _finished(own, part, refined, given, ends)
+    if isinstance(data, Samples):
+        source |= {"samples": len(data), "sha256": data.sha256, "recipe": _document(recipe)}
+        source.setdefault("method", recipe.method)
+    uniform = brought and all(np.all(each == each.flat[0]) for each in model.weight_scales.values())
+    return Calibrated(parts, source, recipe.per_channel and not uniform, seen, channels)
+
+
+def _of_part(imported: Imported, part: Part) -> Imported:
+    """Restrict an imported model to the tensors of one part."""
+    names = [layer.name for layer in part.layers.layers]
+
+    def own(known: Mapping[str, Value]) -> dict[str, Value]:
+        return {name: known[name] for name in names if name in known}
+
+    tables = own(imported.tensors), own(imported.ties), own(imported.magnitudes), own(imported.orders)
+    return replace(imported, tensors=tables[0], ties=tables[1], magnitudes=tables[2], orders=tables[3])
+
+
+def _document(recipe: Recipe) -> Document:
+    return dict(vars(recipe))
+
+
+def _of_all_parts(imported: Imported) -> FloatModel | None:
+    """One float model for the values of all parts where there are so many that a model for each would take too long."""
+    parts = [part for part in imported.parts if part.network is not None]
+    if len(parts) <= OWN_MODELS:
+        return None
+    return FloatModel(imported, [name for part in parts for name in Activations(_of_part(imported, part), part).needed])
+
+
+def _from_samples(
+    imported: Imported,
+    part: Part,
+    data: Samples,
+    recipe: Recipe,
+    progress: Progress | None,
+    channels: Mapping[str, ChannelRanges],
+    whole: FloatModel | None,
+) -> tuple[Refined, Measured]:
+    """The refined network, and the first samples. ``channels`` see all samples."""
+    activations = Activations(imported, part, model=whole)
+    held = set(imported.ties) | set(imported.ties.values()) | set(imported.magnitudes)
+
+    def batches() -> Iterator[dict[str, np.ndarray]]:
+        for number, values in enumerate(activations.batches(data)):
+            for name in channels.keys() & values.keys():
+                channels[name].see(values[name])
+            yield values
+            if progress is not None:
+                progress(number + 1, len(data))
+
+    if imported.precision == Precision.FP16:  # magnitudes are the ranges of tables, nothing more
+        plain = Recipe("max", equalise=False, bias_correction=False, headroom=False)
+        refined = replace(refine(part.layers, batches, plain, Precision.INT16), network=part.layers)
+    else:
+        refined = refine(part.layers, batches, recipe, imported.precision, held)
+    if imported.model.quantised is not None:
+        activations = Activations(imported, part, quantised=True)
+    return refined, Measured(activations, list(islice(data, KEPT_SAMPLES)), refined.factors)
+
+
+def _finished(imported: Imported, part: Part, refined: Refined, given: Mapping[str, float], ends: Set[str]) -> Refined:
+    """With what is known besides: scales of the model, magnitudes of the importer, tied tensors, kept scales.
+    ``ends``: values that are outputs, or that the host only moves on to outputs."""
+    model = imported.model
+    magnitudes = {**refined.calibration.magnitudes, **given, **imported.magnitudes}
+    for name, origin in imported.ties.items():
+        if origin in magnitudes:
+            magnitudes[name] = magnitudes[origin]
+    if imported.precision != Precision.FP16:
+        _spread(part.layers, magnitudes)
+        if model.magnitudes:
+            _bound_results(part.layers, magnitudes)
+            _spread(part.layers, magnitudes)
+            _bound_summands(part.layers, magnitudes)
+        _check_complete(part.layers, magnitudes, brought=bool(model.magnitudes))
+    for layer in part.layers.layers:
+        if own_scale(layer, Precision.INT8) is not None:
+            magnitudes.setdefault(layer.name, 1.0)
+    scales = {**refined.calibration.weight_scales, **model.weight_scales}
+    # Of outputs as they were measured, unless something else says their scale. What another part takes keeps its units,
+    # but for what the host only moves on to the outputs.
+    ranges = {
+        name: each
+        for name, each in refined.calibration.ranges.items()
+        if magnitudes[name] == refined.calibration.magnitudes[name] and imported.tensors.get(name) in ends
+    }
+    ranges |= {name: model.ranges[value] for name, value in imported.tensors.items() if value in model.ranges}
+    for name, origin in imported.ties.items():
+        if origin in ranges:
+            ranges[name] = ranges[origin]
+    calibration = replace(refined.calibration, magnitudes=magnitudes, weight_scales=scales, ranges=ranges)
+    return replace(refined, calibration=calibration)
+
+
+def _bound_results(network: Network, magnitudes: dict[str, float]) -> None:
+    """Bound results that a quantised model leaves in floats by the largest value that their scaled source allows."""
+    for group in group_layers(network):
+        layer = group.layer
+        source = layer.inputs[0].name if len(layer.inputs) == 1 else ""
+        if group.output.name in magnitudes or source not in magnitudes:
+            continue
+        if layer.kind == "scale":
+            scale = ScaleSettings.of(layer)
+            largest = float(np.max(np.abs(scale.factors) * magnitudes[source] + np.abs(scale.bias)))
+        else:
+            largest = max(np.abs(layer_type(layer.kind).bounds(layer, magnitudes[source])))
+        if np.isfinite(largest):
+            magnitudes[group.output.name] = float(largest) or 1.0
+        _within([group], magnitudes)
+
+
+def _bound_summands(network: Network, magnitudes: dict[str, float]) -> None:
+    """Summands that a quantised model leaves in floats: at most as large as the sum and the other summand together.
+
+    Models for hardware that adds after the convolution have no integers there, for example those of --export-qdq.
+    """
+    for group in group_layers(network):
+        names = [tensor.name for tensor in group.layer.inputs]
+        if not is_sum(group.layer) or len(names) != 2:
+            continue
+        for name, other in (names, names[::-1]):
+            if name not in magnitudes and other in magnitudes and group.output.name in magnitudes:
+                magnitudes[name] = magnitudes[other] + magnitudes[group.output.name]
+
+
+def _spread(network: Network, magnitudes: dict[str, float]) -> None:
+    """Copy scales across layers that keep the scale of their input."""
+    groups = group_layers(network)
+    keepers = [group for group in groups if layer_type(group.layer.kind).keeps_scale]
+    _within(groups, magnitudes)
+    for group in [*keepers, *reversed(keepers), *keepers]:
+        names = [group.output.name, *(tensor.name for tensor in group.layer.inputs)]
+        found = [magnitudes[name] for name in names if name in magnitudes]
+        if found:
+            for name in names:
+                magnitudes.setdefault(name, max(found))
+    _within(groups, magnitudes)
+
+
+def _within(groups: list[Group], magnitudes: dict[str, float]) -> None:
+    """Give results within the range of their source its scale, where they have none."""
+    for group in groups:
+        source = group.layer.inputs[0].name if group.layer.inputs else ""
+        if layer_type(group.layer.kind).stays_within and source in magnitudes:
+            magnitudes.setdefault(group.output.name, magnitudes[source])
+
+
+class NoScaleError(BuildError):
+    """``tensor`` has no scale in a model that brings those of others."""
+
+    def __init__(self, tensor: str) -> None:
+        super().__init__(f"tensor {tensor} has no scale in the model; give calibration data (--calibrate)")
+        self.tensor = tensor
+
+
+def _check_complete(network: Network, magnitudes: Mapping[str, float], brought: bool) -> None:
+    """The first tensor without a scale is an error; ``brought``: others have theirs from the model."""
+    groups = group_layers(network)
+    for name in [*(tensor.name for tensor in network.inputs), *(group.output.name for group in groups)]:
+        if name not in magnitudes and own_scale(network.layer(name), Precision.INT8) is None:
+            if brought:
+                raise NoScaleError(name)
+            raise BuildError(f"tensor {name} has no scale in the model or table; give calibration data (--calibrate)")
+
+
+def _by_value(imported: Imported, table: ScaleTable) -> dict[str, float]:
+    """A table's magnitudes by ONNX value; its names may be those of values or of nodes."""
+    nodes = {node.name: node.output[0] for node in imported.model.proto.graph.node if node.output}
+    values = set(imported.tensors.values())
+    found = {}
+    for name, magnitude in table.magnitudes.items():
+        value = name if name in values else nodes.get(name)
+        if value in values:
+            found[value] = magnitude
+    if not found:
+        raise FormatError(
+            f"{table.kind}: none of its {len(table.magnitudes)} names ({next(iter(table.magnitudes))} ...) is a tensor "
+            f"or node of {imported.model.name}"
+        )
+    return found
+
+
+def is_table(data: Any) -> bool:
+    """Return whether calibration data is the path of a calibration table."""
+    return isinstance(data, str | os.PathLike) and Path(data).suffix in TABLES and Path(data).is_file()
+
+
+def table_or(data: Any, otherwise: Callable[[Any], Samples]) -> Samples | ScaleTable:
+    """A table that is read, or samples."""
+    if isinstance(data, ScaleTable):
+        return data
+    return read_table(data) if is_table(data) else otherwise(data)
+
+
+def recipe_of(options: Document) -> tuple[Recipe, Document]:
+    """The recipe in keyword options, and the options that are left."""
+    names: Iterable[str] = Recipe.__dataclass_fields__
+    chosen = {name: options[name] for name in names if name in options}
+    return Recipe(**chosen), {name: value for name, value in options.items() if name not in chosen}

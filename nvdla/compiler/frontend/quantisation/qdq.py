@@ -1,0 +1,614 @@
+"""Scales of models with QuantizeLinear and DequantizeLinear, and of quantized operators.
+
+QuantizeLinear and DequantizeLinear between tensors say which scale a tensor has and are taken out; those of weights
+give the weights' real numbers and scales. int8 and uint8 tensors keep their elements (uint8 less 128) and zero points
+where all that read them can take that (:mod:`nvdla.compiler.builder.lower.elementwise`); elsewhere, a tensor keeps its
+range in
+a coarser unit, and a note says so. Where a tensor is quantised again to a narrower range, or in one way for one reader
+and not at all for another one, a Clip takes the place of QuantizeLinear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nvdla.errors import FormatError
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, TensorProto
+
+
+#: largest elements without sign, by type: the symmetric range of NVDLA's elements of that width
+SYMMETRIC = {"int8": 127, "uint8": 127, "int16": 32767, "uint16": 32767}
+
+
+@dataclass(frozen=True)
+class Affine:
+    """Numbers ``scale * (element - point)`` of elements of type ``kind`` (a numpy name). ``domain``: the domain
+    of the QuantizeLinear that makes them."""
+
+    scale: float
+    point: int
+    kind: str
+    domain: str = ""
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest number."""
+        info = np.iinfo(self.kind)
+        return self.scale * (info.min - self.point), self.scale * (info.max - self.point)
+
+    @property
+    def bits(self) -> int:
+        """Bits of an element."""
+        return int(np.iinfo(self.kind).bits)
+
+    @property
+    def symmetric(self) -> bool:
+        """Return whether the zero point is the middle element."""
+        info = np.iinfo(self.kind)
+        return self.point == (0 if info.min < 0 else (info.max + 1) // 2)
+
+    @property
+    def magnitude(self) -> float:
+        """The largest magnitude; of symmetric elements that of the highest."""
+        if self.symmetric:
+            return self.scale * SYMMETRIC[self.kind]
+        return max(abs(end) for end in self.ends)
+
+    def same(self, other: Affine) -> bool:
+        """Return whether both stand for the same numbers."""
+        mine, others = ((each.scale, *each.ends) for each in (self, other))
+        return self.bits == other.bits and bool(np.allclose(mine, others, rtol=1e-6))
+
+    def holds(self, other: Affine) -> bool:
+        """Return whether no number of the other one is beyond these by more than half a step."""
+        (low, high), (lowest, highest) = self.ends, other.ends
+        room = max(self.scale, other.scale) / 2
+        if self.symmetric and other.symmetric:  # the lowest element of int8 has no counterpart
+            return other.magnitude <= self.magnitude + room
+        return low - room <= lowest and highest <= high + room
+
+    def nodes(self, value: str, result: str, onnx: ModuleType) -> tuple[list[NodeProto], dict[str, np.ndarray]]:
+        """QuantizeLinear and DequantizeLinear from a value to its rounded numbers, and their constants by name."""
+        scale, point, elements = (f"{result}/{part}" for part in ("scale", "zero_point", "elements"))
+        make = onnx.helper.make_node
+        nodes = [
+            make("QuantizeLinear", [value, scale, point], [elements], f"{elements}_node", domain=self.domain),
+            make("DequantizeLinear", [elements, scale, point], [result], f"{result}/real", domain=self.domain),
+        ]
+        return nodes, {scale: np.float32(self.scale), point: np.asarray(self.point, self.kind)}
+
+
+MICROSOFT = "com.microsoft"
+
+
+class Rewriter:
+    """Collects the nodes and constants that take the place of one node."""
+
+    def __init__(self, constants: dict[str, np.ndarray], fresh: Callable[[str], str]) -> None:
+        self.constants, self._fresh = constants, fresh
+        self.nodes: list[NodeProto] = []
+        self.added: dict[str, np.ndarray] = {}
+
+    def real(self, value: str, scale: str, zero: str, axis: int | None = None) -> str:
+        """The real numbers of a quantised value."""
+        name = self._fresh(f"{value}_real")
+        self._node("DequantizeLinear", [value, scale, zero], name, **({} if axis is None else {"axis": axis}))
+        return name
+
+    def constant(self, name: str, values: np.ndarray) -> str:
+        """Add a constant under a fresh name; returns that."""
+        name = self._fresh(name)
+        self.added[name] = values
+        return name
+
+    def float_node(
+        self, node: NodeProto, kind: str, inputs: list[str], without: tuple[str, ...] = (), domain: str = ""
+    ) -> str:
+        """The node itself on real numbers."""
+        import onnx
+
+        name = self._fresh(f"{node.output[0]}_real")
+        made = onnx.helper.make_node(kind, inputs, [name], node.name, domain=domain)
+        made.attribute.extend(each for each in node.attribute if each.name not in without)
+        self.nodes.append(made)
+        return name
+
+    def quantised(self, value: str, scale: str, zero: str, output: str) -> None:
+        """Add the quantisation of a value."""
+        self._node("QuantizeLinear", [value, scale, zero], output)
+
+    def _node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> None:
+        import onnx
+
+        while inputs and not inputs[-1]:
+            inputs.pop()
+        self.nodes.append(onnx.helper.make_node(kind, inputs, [output], self._fresh(f"{output}_{kind}"), **attributes))
+
+
+def _optional(node: NodeProto, index: int) -> str:
+    return node.input[index] if index < len(node.input) else ""
+
+
+def _scales(rewriter: Rewriter, name: str) -> np.ndarray:
+    return np.asarray(rewriter.constants[name], np.float64)
+
+
+def _bias(rewriter: Rewriter, name: str, source: str, weights: str) -> list[str]:
+    """An int32 bias as real numbers: its scale is that of source times weights."""
+    if not name:
+        return []
+    units = np.ravel(_scales(rewriter, source)) * np.ravel(_scales(rewriter, weights))
+    return [rewriter.constant(f"{name}_real", (rewriter.constants[name] * units).astype(np.float32))]
+
+
+def _operand(node: NodeProto, first: int) -> tuple[str, str, str]:
+    """Names of a quantised input: its elements, their scale and zero point."""
+    value, scale, zero = node.input[first : first + 3]
+    return value, scale, zero
+
+
+def _conv(rewriter: Rewriter, node: NodeProto) -> None:
+    x, w = _operand(node, 0), _operand(node, 3)
+    axis = 0 if np.size(rewriter.constants[w[1]]) > 1 else None
+    inputs = [rewriter.real(*x), rewriter.real(*w, axis=axis), *_bias(rewriter, _optional(node, 8), x[1], w[1])]
+    rewriter.quantised(rewriter.float_node(node, "Conv", inputs), node.input[6], node.input[7], node.output[0])
+
+
+def _matmul(rewriter: Rewriter, node: NodeProto) -> None:
+    a, b = _operand(node, 0), _operand(node, 3)
+    axis = -1 if np.size(rewriter.constants[b[1]]) > 1 else None
+    inputs = [rewriter.real(*a), rewriter.real(*b, axis=axis)]
+    rewriter.quantised(rewriter.float_node(node, "MatMul", inputs), node.input[6], node.input[7], node.output[0])
+
+
+def _gemm(rewriter: Rewriter, node: NodeProto) -> None:
+    import onnx
+
+    a, b = _operand(node, 0), _operand(node, 3)
+    transposed = any(each.name == "transB" and each.i for each in node.attribute)
+    axis = (0 if transposed else 1) if np.size(rewriter.constants[b[1]]) > 1 else None
+    alpha = next((onnx.helper.get_attribute_value(each) for each in node.attribute if each.name == "alpha"), 1.0)
+    bias = _bias(rewriter, _optional(node, 6), a[1], b[1])
+    if bias:
+        rewriter.added[bias[0]] = rewriter.added[bias[0]] * np.float32(alpha)
+    result = rewriter.float_node(node, "Gemm", [rewriter.real(*a), rewriter.real(*b, axis=axis), *bias])
+    scale, zero = _optional(node, 7), _optional(node, 8)
+    if scale:
+        rewriter.quantised(result, scale, zero, node.output[0])
+    else:
+        rewriter.nodes[-1].output[0] = node.output[0]
+
+
+def _two(kind: str) -> Callable[[Rewriter, NodeProto], None]:
+    def rewrite(rewriter: Rewriter, node: NodeProto) -> None:
+        inputs = [rewriter.real(*_operand(node, first)) for first in (0, 3)]
+        result = rewriter.float_node(node, kind, inputs)
+        rewriter.quantised(result, node.input[6], _optional(node, 7), node.output[0])
+
+    return rewrite
+
+
+def _one(kind: str, without: tuple[str, ...] = ()) -> Callable[[Rewriter, NodeProto], None]:
+    def rewrite(rewriter: Rewriter, node: NodeProto) -> None:
+        result = rewriter.float_node(node, kind, [rewriter.real(*_operand(node, 0))], without)
+        rewriter.quantised(result, node.input[3], _optional(node, 4), node.output[0])
+
+    return rewrite
+
+
+def _concat(rewriter: Rewriter, node: NodeProto) -> None:
+    inputs = [rewriter.real(*_operand(node, first)) for first in range(2, len(node.input), 3)]
+    rewriter.quantised(rewriter.float_node(node, "Concat", inputs), node.input[0], node.input[1], node.output[0])
+
+
+# (domain, operator) -> its rewriting, and the positions of scales that must be constants.
+OPERATORS: dict[tuple[str, str], tuple[Callable[[Rewriter, NodeProto], None], tuple[int, ...]]] = {
+    ("", "QLinearConv"): (_conv, (1, 3, 4, 6)),
+    ("", "QLinearMatMul"): (_matmul, (1, 4, 6)),
+    (MICROSOFT, "QGemm"): (_gemm, (1, 3, 4)),
+    (MICROSOFT, "QLinearAdd"): (_two("Add"), (1, 4, 6)),
+    (MICROSOFT, "QLinearMul"): (_two("Mul"), (1, 4, 6)),
+    (MICROSOFT, "QLinearConcat"): (_concat, (0, 1)),
+    (MICROSOFT, "QLinearSigmoid"): (_one("Sigmoid"), (1, 3)),
+    (MICROSOFT, "QLinearLeakyRelu"): (_one("LeakyRelu"), (1, 3)),
+    (MICROSOFT, "QLinearSoftmax"): (_one("Softmax", ("opset",)), (1, 3)),
+    (MICROSOFT, "QLinearAveragePool"): (_one("AveragePool", ("channels_last",)), (1, 3)),
+    (MICROSOFT, "QLinearGlobalAveragePool"): (_one("GlobalAveragePool", ("channels_last",)), (1, 3)),
+}
+
+
+def rewrites(node: NodeProto, constants: dict[str, np.ndarray]) -> Callable[[Rewriter, NodeProto], None] | None:
+    """Return the function that makes the node a float one; None if it is not a QOperator or its scales are computed."""
+    found = OPERATORS.get((node.domain if node.domain != "ai.onnx" else "", node.op_type))
+    if found is None or any(each.name == "channels_last" and each.i for each in node.attribute):
+        return None
+    rewrite, needed = found
+    return rewrite if all(_optional(node, index) in constants for index in needed) else None
+
+
+#: elements of all initializers together that are looked at as scales, zero points and weights
+MAX_ELEMENTS = 1 << 31
+
+
+@dataclass
+class Stripped:
+    """A float model and what its quantisation said.
+
+    ``magnitudes``: the largest magnitude of tensors by value name; ``ranges``: (lowest, highest) number of those with a
+    zero point. ``weight_scales``: int8 scales (K,) of kernels by
+    the first output of the node that has the weights. ``notes``: tensors whose elements are not the model's.
+    ``stored``: value -> the integers of it in the model, with scale and zero point.
+    ``affine``: scale, zero point and type by value name, for nodes that run on the host. ``assumed``: tensors in real
+    numbers of which the model has quantised copies only; they have the largest range of these. ``wide``: tensors and
+    weights of 16 bits.
+    """
+
+    proto: ModelProto
+    magnitudes: dict[str, float] = field(default_factory=dict)
+    weight_scales: dict[str, np.ndarray] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    stored: dict[str, tuple[str, tuple[float, int]]] = field(default_factory=dict)
+    affine: dict[str, Affine] = field(default_factory=dict)
+    assumed: set[str] = field(default_factory=set)
+    wide: list[str] = field(default_factory=list)
+
+    @property
+    def quantised(self) -> bool:
+        """Return whether the model brought scales along."""
+        return bool(self.magnitudes or self.weight_scales)
+
+
+def strip(proto: ModelProto) -> Stripped:
+    """Remove the quantisation from an ``onnx.ModelProto``; one without any is unchanged. Raises FormatError."""
+    quantised = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "QGemm"}
+    if not any(node.op_type in quantised for node in proto.graph.node):
+        return Stripped(proto)
+    return _Stripper(proto).run()
+
+
+class _Stripper:
+    def __init__(self, proto: ModelProto) -> None:
+        import onnx
+
+        self.onnx = onnx
+        self.proto = onnx.ModelProto()
+        self.proto.CopyFrom(proto)
+        self.graph = self.proto.graph
+        self.result = Stripped(self.proto)
+        self.constants = self._constants()
+        self.names = {name for node in self.graph.node for name in (*node.input, *node.output, node.name)}
+        self.names |= set(self.constants) | {each.name for each in self.graph.input}
+        self.alias: dict[str, str] = {}
+        self.held: dict[str, Affine] = {}  # values whose numbers are those of a scale and zero point
+        self.elements: dict[str, Affine] = {}  # what the integers of a value stand for
+        self.made: dict[tuple[str, Affine], str] = {}
+        self.readers: dict[str, list[NodeProto]] = {}
+        self.weights: dict[str, tuple[np.ndarray, int | None]] = {}
+
+    def _constants(self) -> dict[str, np.ndarray]:
+        found = {each.name: self._array(each) for each in self.graph.initializer}
+        for node in self.graph.node:
+            if node.op_type == "Constant":
+                for each in node.attribute:
+                    if each.name == "value":
+                        found[node.output[0]] = self._array(each.t)
+                    elif each.name in ("value_float", "value_int"):
+                        found[node.output[0]] = np.array(self.onnx.helper.get_attribute_value(each))
+        return found
+
+    def _array(self, tensor: TensorProto) -> np.ndarray:
+        try:
+            return self.onnx.numpy_helper.to_array(tensor)
+        except Exception as error:  # onnx raises various exception types for broken tensors
+            raise FormatError(f"tensor {tensor.name}: {' '.join(str(error).split())[:200]}") from None
+
+    def fresh(self, wanted: str) -> str:
+        name, number = wanted, 1
+        while name in self.names:
+            number += 1
+            name = f"{wanted}.{number}"
+        self.names.add(name)
+        return name
+
+    # ---- the walk
+
+    def run(self) -> Stripped:
+        self._split_operators()
+        self._real_ends()
+        for node in self.graph.node:
+            for name in {*node.input, *_inner_names(node)}:
+                self.readers.setdefault(name, []).append(node)
+        kept: list[NodeProto] = []
+        for node in self.graph.node:
+            source = node.input[0] if node.input else ""
+            for position, name in enumerate(node.input):
+                node.input[position] = self.alias.get(name, name)
+            taken = self._quantize(node, source, kept) if node.op_type == "QuantizeLinear" else False
+            taken = taken or (node.op_type == "DequantizeLinear" and self._dequantize(node, source, kept))
+            if not taken:
+                self._kernel_scales(node)
+                self._keep(node, source)
+                kept.append(node)
+        kept += [
+            self.onnx.helper.make_node("Identity", [self.alias[each.name]], [each.name])
+            for each in self.graph.output
+            if each.name in self.alias
+        ]
+        del self.graph.node[:]
+        self.graph.node.extend(kept)
+        # Types and shapes of values that were integers are no longer true.
+        del self.graph.value_info[:]
+        self._drop_unused()
+        return self.result
+
+    def _split_operators(self) -> None:
+        nodes = []
+        for node in self.graph.node:
+            rewrite = rewrites(node, self.constants)
+            if rewrite is None:
+                nodes.append(node)
+                continue
+            rewriter = Rewriter(self.constants, self.fresh)
+            rewrite(rewriter, node)
+            for name, values in rewriter.added.items():
+                self._add_constant(name, values)
+            nodes += rewriter.nodes
+        copies = [self.onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+        del self.graph.node[:]
+        self.graph.node.extend(copies)
+
+    def _real_ends(self) -> None:
+        """Inputs and outputs that hold quantised numbers become real ones."""
+        made = {node.output[0] for node in self.graph.node if node.op_type == "QuantizeLinear"}
+        taken = {node.input[0] for node in self.graph.node if node.op_type == "DequantizeLinear"}
+        integers = (self.onnx.TensorProto.INT8, self.onnx.TensorProto.UINT8)
+        for what, ends, names in (("input", self.graph.input, taken), ("output", self.graph.output, made)):
+            for each in ends:
+                if each.name in names and each.type.tensor_type.elem_type in integers:
+                    each.type.tensor_type.elem_type = self.onnx.TensorProto.FLOAT
+                    self.result.notes.append(
+                        f"{what} {each.name} is quantised in the model; it is bound in real numbers"
+                    )
+
+    def _parameters(self, node: NodeProto) -> tuple[np.ndarray, np.ndarray] | None:
+        """(scale, zero point) of a node; None where they are computed."""
+        names = [*node.input[1:3]]
+        if any(name and name not in self.constants for name in names):
+            return None
+        scale = np.asarray(self.constants[names[0]], np.float64)
+        zero = self.constants[names[1]] if len(names) > 1 and names[1] else np.zeros((), np.uint8)
+        if not np.all(np.isfinite(scale) & (scale > 0)):
+            raise FormatError(f"node {node.name or node.op_type}: scale {names[0]} must hold positive finite numbers")
+        return scale, zero
+
+    def _affine(self, node: NodeProto) -> Affine | None:
+        """Scale and zero point of a node for the whole of a tensor; None for others, and for types of other widths."""
+        parameters = self._parameters(node)
+        if parameters is None or parameters[0].size != 1 or parameters[1].dtype.name not in SYMMETRIC:
+            return None
+        scale, zero = parameters
+        return Affine(float(scale.ravel()[0]), int(zero.ravel()[0]), zero.dtype.name, node.domain)
+
+    def _quantize(self, node: NodeProto, original: str, kept: list[NodeProto]) -> bool:
+        """A tensor gets its scale; the node goes, its result is the tensor itself or a Clip of it."""
+        wanted, source = self._affine(node), node.input[0]
+        if wanted is None or source in self.constants:
+            return False
+        if (source, wanted) not in self.made:
+            if source not in self.held:
+                made = self._first(node, original, wanted, kept)
+            elif wanted.holds(self.held[source]):
+                made = source
+                self.result.affine.setdefault(source, wanted)
+                if source not in self.result.magnitudes:
+                    self._note_range(source, self.held[source])
+            else:
+                made = self._requantised(source, wanted, kept)
+            self.made[source, wanted] = made
+        self.alias[node.output[0]] = self.made[source, wanted]
+        self.elements[node.output[0]] = wanted
+        self._note_stored(self.made[source, wanted], node.output[0], wanted)
+        return True
+
+    def _keep(self, node: NodeProto, original: str) -> None:
+        """The results of a node that only moves elements are quantised as they are."""
+        if node.op_type in _KEEPERS and original in self.elements:
+            self.elements.update(dict.fromkeys(node.output, self.elements[original]))
+            for name in node.output:
+                self._note_stored(name, name, self.elements[original])
+        inputs = node.input if node.op_type == "Concat" else node.input[:1]
+        held = [self.held.get(name) for name in inputs]
+        first = held[0] if node.op_type in _KEEPERS and held else None
+        if first is not None and all(each is not None and first.same(each) for each in held):
+            self.held.update(dict.fromkeys(node.output, first))
+
+    def _first(self, node: NodeProto, source: str, wanted: Affine, kept: list[NodeProto]) -> str:
+        """Real numbers are quantised: the tensor itself where that is what all its readers take, else a Clip of it."""
+        readers = self.readers.get(source, [])
+        ways = [self._affine(each) if each.op_type == "QuantizeLinear" else None for each in readers]
+        ways += [None for each in self.graph.output if each.name == source]
+        if all(way is not None and way.same(wanted) for way in ways):
+            source = self._clipped(source, wanted, kept)
+            self._settle(source, wanted)
+            return source
+        if source not in self.result.magnitudes:
+            self._note_union(source, [way for way in ways if way is not None])
+            self.result.assumed.add(source)
+        return self._requantised(source, wanted, kept)
+
+    def _settle(self, value: str, held: Affine) -> None:
+        """The numbers of a value are those of a scale and zero point."""
+        self._note_range(value, held)
+        self.held[value] = self.result.affine[value] = held
+        if held.bits > 8:
+            self.result.wide.append(value)
+
+    def _note_union(self, source: str, ways: list[Affine]) -> None:
+        """The range that holds all ways in which a tensor is quantised."""
+        self.result.magnitudes[source] = max(each.magnitude for each in ways)
+        if all(each.bits == 8 and not each.symmetric for each in ways):
+            lows, highs = zip(*(each.ends for each in ways), strict=True)
+            self.result.ranges[source] = min(lows), max(highs)
+
+    def _requantised(self, source: str, wanted: Affine, kept: list[NodeProto]) -> str:
+        """Append a Clip to another range, with a separate scale."""
+        name = self.fresh(f"{source}_requantized")
+        low, high = wanted.ends
+        limits = [self.fresh(f"{name}/{end}") for end in ("low", "high")]
+        for limit, value in zip(limits, (low, high), strict=True):
+            self._add_constant(limit, np.float32(value))
+        opset = next((each.version for each in self.proto.opset_import if each.domain in ("", "ai.onnx")), 0)
+        form: dict[str, Any] = {"min": low, "max": high} if opset < 11 else {}
+        inputs = [source] if opset < 11 else [source, *limits]
+        kept.append(self.onnx.helper.make_node("Clip", inputs, [name], self.fresh(f"{name}_node"), **form))
+        self._settle(name, wanted)
+        return name
+
+    def _clipped(self, source: str, wanted: Affine, kept: list[NodeProto]) -> str:
+        """A zero point at the low end of the range cuts negative numbers off, as a ReLU that was taken out did."""
+        if wanted.point != np.iinfo(wanted.kind).min:
+            return source
+        maker = next((each for each in reversed(kept) if source in each.output), None)
+        if maker is None or self._is_not_negative(maker):
+            return source
+        name = self.fresh(f"{source}_relu")
+        kept.append(self.onnx.helper.make_node("Relu", [source], [name], self.fresh(f"{name}_node")))
+        if maker.op_type in _FUNCTIONS:  # the Relu is a separate operation
+            self._note_range(source, wanted)
+        return name
+
+    def _is_not_negative(self, maker: NodeProto) -> bool:
+        """Return whether a node gives no number below zero."""
+        if maker.op_type in _AVERAGES:
+            return all(name in self.held and self.held[name].ends[0] >= 0 for name in maker.input[:1])
+        if maker.op_type != "Clip":
+            return maker.op_type in _NOT_NEGATIVE
+        low = self.constants.get(maker.input[1]) if len(maker.input) > 1 else None
+        if low is None:
+            low = np.array([each.f for each in maker.attribute if each.name == "min"])
+        return low.size == 1 and float(low.ravel()[0]) >= 0
+
+    def _note_range(self, source: str, held: Affine) -> None:
+        self.result.magnitudes[source] = held.magnitude
+        if held.bits == 8 and not held.symmetric:
+            self.result.ranges[source] = held.ends
+
+    def _dequantize(self, node: NodeProto, original: str, kept: list[NodeProto]) -> bool:
+        parameters, source = self._parameters(node), node.input[0]
+        if parameters is None:
+            return False
+        if source in self.constants:
+            return self._real_weights(node, self.constants[source], *parameters)
+        wanted = self._affine(node)
+        if wanted is None:
+            return False
+        if any(each.name == source for each in self.graph.input) and source not in self.held:
+            self._settle(source, wanted)
+        if source not in self.held:
+            return False
+        if source not in self.result.stored:
+            self._note_stored(source, original, wanted)
+        held = self.elements.get(original, self.held[source])
+        self.alias[node.output[0]] = self._rescaled(source, held, wanted, kept)
+        return True
+
+    def _note_stored(self, value: str, name: str, held: Affine) -> None:
+        """Note which tensor of integers of the model, ``name``, a value is."""
+        self.result.stored.setdefault(value, (name, (held.scale, held.point)))
+
+    def _rescaled(self, source: str, held: Affine, wanted: Affine, kept: list[NodeProto]) -> str:
+        """Elements that are read with another scale or zero point than the one they were made with."""
+        if held.same(wanted):
+            return source
+        middle = {each.kind: np.iinfo(each.kind).min for each in (held, wanted)}
+        offset = (held.point - middle[held.kind] - wanted.point + middle[wanted.kind]) * wanted.scale
+        for op, number in (("Mul", wanted.scale / held.scale), ("Add", offset)):
+            name = self.fresh(f"{source}_rescaled")
+            self._add_constant(f"{name}/number", np.float32(number))
+            kept.append(self.onnx.helper.make_node(op, [source, f"{name}/number"], [name], f"{name}_node"))
+            source = name
+        self._settle(source, wanted)
+        return source
+
+    def _real_weights(self, node: NodeProto, elements: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> bool:
+        if any(each.name == "block_size" and each.i for each in node.attribute):
+            return False
+        axis = next((each.i for each in node.attribute if each.name == "axis"), 1)
+        axis = None if scale.size == 1 else axis % max(elements.ndim, 1)
+        shape = [1] * elements.ndim
+        if axis is not None:
+            shape[axis] = -1
+            if scale.size != elements.shape[axis]:
+                raise FormatError(f"node {node.name}: {scale.size} scales for {elements.shape[axis]} along axis {axis}")
+        units, points = scale.reshape(shape), np.asarray(zero, np.int64)
+        points = points.reshape(shape if points.size > 1 else [1] * elements.ndim)
+        whole = elements.astype(np.int64) - points
+        name = node.output[0]
+        self._add_constant(name, (whole * units).astype(np.float32))
+        if elements.dtype.itemsize == 1 and np.all(np.abs(whole) <= SYMMETRIC["int8"]):
+            self.weights[name] = (scale.ravel(), axis)
+        elif elements.dtype.itemsize == 2:
+            self.result.wide.append(node.input[0])
+        elif elements.dtype.itemsize == 1:
+            self.result.notes.append(
+                f"weights {node.input[0]} do not fit -127..127 units; they get a scale of their own"
+            )
+        return True
+
+    def _add_constant(self, name: str, values: np.ndarray) -> None:
+        self.constants[name] = values
+        self.graph.initializer.append(self.onnx.numpy_helper.from_array(np.asarray(values), name))
+
+    def _kernel_scales(self, node: NodeProto) -> None:
+        """Scales of the weights of a convolution or matrix product, one a kernel."""
+        position = _KERNEL_AXIS.get(node.op_type)
+        if position is None or len(node.input) < 2 or node.input[1] not in self.weights:
+            return
+        scale, axis = self.weights[node.input[1]]
+        kernels = position
+        if node.op_type == "Gemm":
+            kernels = 0 if any(each.name == "transB" and each.i for each in node.attribute) else 1
+        elif node.op_type == "MatMul":
+            kernels = self.constants[node.input[1]].ndim - 1
+        if axis is None or axis == kernels:
+            self.result.weight_scales[node.output[0]] = scale
+        else:
+            self.result.notes.append(
+                f"weights {node.input[1]} have scales along axis {axis}; they get new ones a kernel"
+            )
+
+    def _drop_unused(self) -> None:
+        used = {name for node in self.graph.node for name in node.input} | {each.name for each in self.graph.output}
+        for node in self.graph.node:
+            used |= _inner_names(node)
+        kept = [each for each in self.graph.initializer if each.name in used]
+        del self.graph.initializer[:]
+        self.graph.initializer.extend(kept)
+
+
+_KERNEL_AXIS: Mapping[str, int] = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
+_KEEPERS = (
+    *("Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Resize"),
+    *("Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Upsample"),
+)
+_NOT_NEGATIVE = ("Relu", "Sigmoid", "Softmax", "HardSigmoid", "Abs")
+_AVERAGES = ("AveragePool", "GlobalAveragePool", "MaxPool", "ReduceMean", "ReduceMax", "ReduceSum", "Resize")
+_FUNCTIONS = ("Elu", "Gelu", "HardSwish", "LeakyRelu", "PRelu", "Tanh")
+
+
+def _inner_names(node: NodeProto) -> set[str]:
+    """Values that the sub-graphs of a node name."""
+    found: set[str] = set()
+    for each in node.attribute:
+        for graph in [each.g] if each.HasField("g") else each.graphs:
+            for inner in graph.node:
+                found |= set(inner.input) | _inner_names(inner)
+    return found

@@ -1,0 +1,3 @@
+"""The accelerator: memory, firmware, hardware, CPU operations, execution, faults and register traces."""
+
+__all__: list[str] = []

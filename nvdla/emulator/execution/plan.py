@@ -1,0 +1,663 @@
+"""Recorded runs: jobs in order, row bands, compiled sequences, coverage, validation.
+
+Validation (NVDLA_VALIDATE). ``1``: the jobs of single operations run next to every fused job and must write the same
+bytes. ``reference``: the specification (:mod:`nvdla.emulator.execution.reference`) also computes every operation, in
+plain Python.
+
+A compiler splits a convolution whose data do not fit the convolution buffer into bands of rows: operations with the
+same weights, one after the other. Fused jobs need no buffer, and a whole layer has work for every thread.
+:func:`merge_bands` puts bands together where that writes the same bytes: row for row a result comes from the same rows
+of data, what is padding for a band is padding for the whole, and no band overwrites what another reads.
+
+Most memories need no clearing between runs: surfaces between layers are written whole before they are read.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from nvdla.emulator.cpu import CpuTask
+from nvdla.emulator.execution.fused_convolution import FusedConvolution
+from nvdla.emulator.execution.fusing import fuse_steps
+from nvdla.emulator.execution.paths import RunPath, State
+from nvdla.emulator.execution.steps import Chain, Completed, CpuStep, OnOperation, OnStep, Step
+from nvdla.emulator.firmware.operation import CsbLog, FirmwareOperation
+from nvdla.emulator.firmware.scheduler import CompletedOperation, FirmwareTask, Scheduler, SchedulerObserver
+from nvdla.emulator.hardware.convolution.engine import ConvolutionJob
+from nvdla.emulator.hardware.job import Handed, Job
+from nvdla.emulator.hardware.machine import Completion, Machine
+from nvdla.emulator.hardware.sdp.engine import SdpJob
+from nvdla.emulator.memory.address_space import Lanes, Move, footprint
+from nvdla.emulator.memory.linker import LinkedLoadable
+from nvdla.errors import ScheduleError
+from nvdla.kernels.jit.compilation import fallback_work
+from nvdla.kernels.threads import one_blas_thread
+
+if TYPE_CHECKING:
+    from nvdla.kernels.jit.recorded_calls import CommandList, RecordedCall
+
+VARIABLE = "NVDLA_VALIDATE"
+
+
+def validates() -> bool:
+    """Check whether fused jobs are compared with the operations that they replace."""
+    return os.environ.get(VARIABLE, "") not in ("", "0")
+
+
+def validates_by_reference() -> bool:
+    """Check whether operations are compared with the specification."""
+    return os.environ.get(VARIABLE, "") == "reference"
+
+
+AXES = {
+    5: ("image", "surface", "line", "column", "channel"),
+    4: ("surface", "line", "column", "channel"),
+}
+
+
+def compare(name: str, found: np.ndarray, expected: np.ndarray) -> None:
+    """Compare what an operation wrote with what it must write. Raises ScheduleError at the first element that differs.
+
+    Args:
+        name: The operation.
+        found: Its elements; bytes of a cube in memory (surfaces, lines, columns, bytes of an atom).
+        expected: The correct ones, of the same shape.
+    """
+    wrong = np.argwhere(found != expected)
+    if not len(wrong):
+        return
+    place = tuple(wrong[0].tolist())
+    axes = AXES.get(found.ndim, ("element",))
+    if found.dtype == np.uint8:
+        axes = (*axes[:-1], "byte")
+    where = " ".join(f"{axis} {number}" for axis, number in zip(axes, place, strict=False))
+    raise ScheduleError(
+        f"{VARIABLE}: {name}: {where} must be {expected[place]}, got {found[place]} ({len(wrong)} of {found.size} "
+        "differ). Please report this loadable."
+    )
+
+
+def checked(job: Job, handed: Handed, name: str = "", recorded: bool = False) -> Handed:
+    """Run a job and its reference. Raises ScheduleError where they differ.
+
+    Args:
+        job: The job.
+        handed: What the engine before it hands over.
+        name: The operation, for the message.
+        recorded: Run the job's recorded kernels where it has some.
+
+    Returns:
+        What the job hands to the next engine.
+    """
+    from nvdla.emulator.execution.reference import reference_of
+
+    views, stale = job.writes, isinstance(job, ConvolutionJob) and job.fetched_ahead
+    before = [view.copy() for view in views]
+    records = job.records(handed) if recorded else None
+    for record in records[0] if records else ():
+        record.run()
+    result = records[1] if records else job.run(handed)
+    reference = None if stale else reference_of(job)
+    if reference is None:
+        return result
+    found = [view.copy() for view in views]
+    for view, bytes_before in zip(views, before, strict=True):
+        view[...] = bytes_before
+    expected = reference.run(handed)
+    name = name or type(job).__name__
+    for view, array in zip(views, found, strict=True):
+        compare(name, array, view)
+    if result is not None and expected is not None:
+        compare(name, result, expected)
+    return result
+
+
+def _one_by_one(step: Step, lanes: Lanes, count: int) -> None:
+    """Run a step for the images in lanes 1, 2 ..., each in lane 0."""
+    reads, writes = ([view for view in views if lanes.holds(view)] for views in (step.reads, step.writes))
+    for lane in range(1, count + 1):
+        for view in reads:
+            view[...] = lanes.at(view, lane)
+        step.run()
+        for view in writes:
+            lanes.at(view, lane)[...] = view
+
+
+class Referenced(Chain):
+    """Jobs of single operations that are compared with the specification. ``names``: their operations."""
+
+    names: tuple[str, ...]
+
+    def __init__(self, jobs: tuple[Job, ...], names: tuple[str, ...]) -> None:
+        super().__init__(jobs)
+        object.__setattr__(self, "names", names)
+
+    def run(self) -> None:
+        """Run and compare each job."""
+        handed: Handed = None
+        for job, name in zip(self.jobs, self.names, strict=True):
+            handed = checked(job, handed, name, recorded=True)
+
+    def run_lanes(self, lanes: Lanes, count: int) -> None:
+        """Run and compare each image, in lane 0."""
+        _one_by_one(self, lanes, count)
+
+    def moved(self, move: Move) -> Referenced:
+        """Return a copy on other memory."""
+        return Referenced(super().moved(move).jobs, self.names)
+
+
+class ReferencedCpu(CpuStep):
+    """A CPU task whose softmax is compared with the specification."""
+
+    def run(self) -> None:
+        """Run and compare each operation."""
+        from nvdla.emulator.execution.reference import reference_softmax
+
+        for operation in self.task.operations:
+            expected = reference_softmax(operation)
+            record = operation.record()
+            if record is None:
+                operation.run()
+            else:
+                record.run()
+            if expected is not None:
+                written = operation.destination.line(min(expected.size, operation.destination.channels))
+                compare(f"CPU operation {operation.index} ({operation.type.name})", written, expected[: written.size])
+
+    def run_lanes(self, lanes: Lanes, count: int) -> None:
+        """Run and compare each image, in lane 0."""
+        _one_by_one(self, lanes, count)
+
+    def moved(self, move: Move) -> ReferencedCpu:
+        """Return a copy on other memory."""
+        return ReferencedCpu(self.task.moved(move))
+
+
+def referenced(recorded: Sequence[Step | Completed]) -> list[Step | Completed]:
+    """Return what was recorded of a run with every step compared with the specification."""
+    names = {id(each.job): str(each.operation) for each in recorded if isinstance(each, Completed)}
+    found: list[Step | Completed] = []
+    for each in recorded:
+        if isinstance(each, Chain):
+            found.append(Referenced(each.jobs, tuple(names.get(id(job), type(job).__name__) for job in each.jobs)))
+        else:
+            found.append(ReferencedCpu(each.task) if isinstance(each, CpuStep) else each)
+    return found
+
+
+class Validated(Chain):
+    """Jobs, and the ``references``, one after the other, that must write the same. Their bytes stay in memory."""
+
+    def __init__(self, jobs: tuple[Job, ...], *references: Chain) -> None:
+        super().__init__(jobs)
+        object.__setattr__(self, "references", references)
+
+    references: tuple[Chain, ...]
+
+    def run(self) -> None:
+        """Run the chain, then its references; both must write the same bytes."""
+
+        def references() -> None:
+            for each in self.references:
+                each.run()
+
+        self._compare(self._written, super().run, references)
+
+    def run_lanes(self, lanes: Lanes, count: int) -> None:
+        """Run the chain for several images, then its references; both must write the same bytes."""
+        views = [lanes.across(view, count) for view in self._written if lanes.holds(view)]
+        fused = super().run_lanes
+
+        def references() -> None:
+            for each in self.references:
+                each.run_lanes(lanes, count)
+
+        self._compare(views, lambda: fused(lanes, count), references)
+
+    def moved(self, move: Move) -> Validated:
+        """A copy of it on other memory."""
+        return Validated(super().moved(move).jobs, *(each.moved(move) for each in self.references))
+
+    @property
+    def _written(self) -> list[np.ndarray]:
+        return [view for each in self.references for view in each.writes]
+
+    def _compare(self, views: list[np.ndarray], fused: Callable[[], None], reference: Callable[[], None]) -> None:
+        before = [view.copy() for view in views]
+        fused()
+        found = [view.copy() for view in views]
+        for view, bytes_before in zip(views, before, strict=True):
+            view[...] = bytes_before
+        reference()
+        named = [name for each in self.references if isinstance(each, Referenced) for name in each.names]
+        names = named or [type(part).__name__ for job in self.jobs for part in job.parts]
+        for view, each in zip(views, found, strict=True):
+            compare(f"the fused job of {' + '.join(names)}", each, view)
+
+
+def merge_bands(steps: Sequence[Step]) -> list[Step]:
+    """Return the same steps with consecutive bands of one layer done by one job."""
+    found: list[Step] = []
+    at = 0
+    while at < len(steps):
+        bands = _bands(steps[at:])
+        merged = _merged(bands) if len(bands) > 1 else None
+        while merged is None and len(bands) > 1:
+            bands = bands[:-1]
+            merged = _merged(bands) if len(bands) > 1 else None
+        found.append(steps[at] if merged is None else _replacing(merged, steps[at : at + len(bands)]))
+        at += 1 if merged is None else len(bands)
+    return found
+
+
+def _bands(steps: Sequence[Step]) -> list[FusedConvolution]:
+    """The convolutions of as many steps as may be bands of the layer that the first is of."""
+    bands: list[FusedConvolution] = []
+    for step in steps:
+        job = step.jobs[0] if isinstance(step, Chain) and len(step.jobs) == 1 else None
+        if not isinstance(job, FusedConvolution) or job.destination is None:
+            break
+        if bands and not (bands[0].is_alike(job) and _is_below(bands[-1].writes[0], job.writes[0])):
+            break
+        bands.append(job)
+    return bands
+
+
+def _is_below(view: np.ndarray, other: np.ndarray) -> bool:
+    """True when the other view begins where this one's last row ends."""
+    return bool(other.ctypes.data == view.ctypes.data + view.shape[1] * view.strides[1])
+
+
+def _merged(bands: Sequence[FusedConvolution]) -> FusedConvolution | None:
+    """One job for all, None where it would write other bytes."""
+    sources = [_joined([band.conv.source.views[plane] for band in bands]) for plane in range(_planes(bands))]
+    results, operands = _joined([band.writes[0] for band in bands]), _summands(bands)
+    others = _joined(operands) if operands else None
+    if results is None or (operands and others is None) or any(each is None for each in sources):
+        return None
+    views = [view for view, _ in filter(None, sources)]
+    summand = None if others is None else others[0]
+    if any(np.may_share_memory(results[0], view) for view in [*views, *([] if summand is None else [summand])]):
+        return None
+    starts = [rows for _, rows in filter(None, sources)]
+    if any(rows != starts[0] for rows in starts) or not _rows_agree(bands, starts[0], results[1], views[0].shape[1]):
+        return None
+    if others is not None and others[1] != results[1]:
+        return None
+    conv, sdp = _whole_convolution(bands, views), _whole_sdp(bands, results[0], summand)
+    return bands[0].whole(conv, sdp, tuple(part for band in bands for part in band.parts))
+
+
+def _planes(bands: Sequence[FusedConvolution]) -> int:
+    return min(len(band.conv.source.views) for band in bands)
+
+
+def _summands(bands: Sequence[FusedConvolution]) -> list[np.ndarray]:
+    """Return the operands that X2 adds, of all bands or of none."""
+    return [operand.view for operand in (band.sdp.sources[1] for band in bands) if operand is not None]
+
+
+def _joined(views: Sequence[np.ndarray]) -> tuple[np.ndarray, list[int]] | None:
+    """The cube that has the rows of all views (surfaces, rows, columns, atom) without a gap, in their order, and the
+    row that each begins with; None where there is none."""
+    first = views[0]
+    line, end = first.strides[1], 0
+    starts: list[int] = []
+    for view in views:
+        distance = view.ctypes.data - first.ctypes.data
+        start = distance // max(line, 1)
+        alike = (
+            view.strides == first.strides and view.shape[::2] == first.shape[::2] and view.shape[3] == first.shape[3]
+        )
+        if not alike or line <= 0 or start * line != distance or not (starts[-1] if starts else 0) <= start <= end:
+            return None
+        starts.append(start)
+        end = max(end, start + view.shape[1])
+    if first.shape[0] > 1 and first.strides[0] < end * line:
+        return None  # rows of one surface would overlap those of the next
+    shape = (first.shape[0], end, *first.shape[2:])
+    return as_strided(first, shape, first.strides), starts
+
+
+def _rows_agree(bands: Sequence[FusedConvolution], starts: list[int], results: list[int], rows: int) -> bool:
+    """True when each result is of the same rows as in its band, and what is padding there is padding of the whole."""
+    above = bands[0].conv.settings.pad_top
+    behind = 0
+    for band, start, result in zip(bands, starts, results, strict=True):
+        settings = band.conv.settings
+        first = start - settings.pad_top
+        last = first + band.lines - 1
+        within = (settings.pad_top == 0 or start == 0) and (
+            last < start + settings.data.height or start + settings.data.height == rows
+        )
+        if not within or result != behind or first != result * settings.stride_y - above:
+            return False
+        behind += settings.output.height
+    return True
+
+
+def _whole_convolution(bands: Sequence[FusedConvolution], views: list[np.ndarray]) -> ConvolutionJob:
+    """The convolution of all bands: it only describes places, and never runs."""
+    conv = copy.copy(bands[0].conv)
+    height, rows = sum(band.conv.settings.output.height for band in bands), views[0].shape[1]
+    settings = conv.settings
+    conv.settings = replace(
+        settings,
+        data=replace(settings.data, height=rows),
+        extended=replace(settings.extended, height=rows),
+        output=replace(settings.output, height=height),
+    )
+    conv.source = copy.copy(conv.source)
+    conv.source.settings, conv.source.views = conv.settings, views
+    return conv
+
+
+def _whole_sdp(bands: Sequence[FusedConvolution], result: np.ndarray, summand: np.ndarray | None) -> SdpJob:
+    """The SDP of all bands."""
+    sdp = copy.copy(bands[0].sdp)
+    sdp.settings = replace(sdp.settings, height=result.shape[1])
+    sdp.destinations, sdp.destination = [result], result
+    operand = sdp.sources[1]
+    if operand is not None and summand is not None:
+        sdp.sources = [sdp.sources[0], replace(operand, view=summand), *sdp.sources[2:]]
+    return sdp
+
+
+def _replacing(job: FusedConvolution, steps: Sequence[Step]) -> Chain:
+    chains = [step for step in steps if isinstance(step, Chain)]
+    references = tuple(each for chain in chains if isinstance(chain, Validated) for each in chain.references)
+    return Validated((job,), *references) if references else Chain((job,))
+
+
+STRETCH_WORK = 20_000_000
+"""Nanoseconds of work, or so, after which Python can handle an interrupt."""
+
+
+def compiled_steps(steps: Sequence[Step]) -> list[Step | CommandList]:
+    """Return the steps in as few calls as possible: those with recorded calls together, all others alone."""
+    found: list[Step | CommandList] = []
+    pending: list[RecordedCall] = []
+    for step in steps:
+        records = records_of(step)
+        if records is not None and sum(each.work for each in pending) < STRETCH_WORK:
+            pending += records
+            continue
+        found += _compiled_calls(pending)
+        pending = records or []
+        if records is None:
+            found.append(step)
+    return found + _compiled_calls(pending)
+
+
+def records_of(step: Step) -> list[RecordedCall] | None:
+    """The records that do a step; None where Python takes part in it, or compares results."""
+    if type(step) is CpuStep:
+        return step.task.records()
+    if type(step) is not Chain:
+        return None
+    records: list[RecordedCall] = []
+    handed: Handed = None
+    for job in step.jobs:
+        made = job.records(handed)
+        if made is None:
+            return None
+        records += made[0]
+        handed = made[1]
+    return records
+
+
+def _compiled_calls(records: Sequence[RecordedCall]) -> list[CommandList]:
+    if not records:
+        return []
+    from nvdla.kernels.jit.recorded_calls import JOINED, WAKING, CommandList
+
+    sharing = [each for each in records if each.sharing >= JOINED]
+    if any(each.sharing == WAKING for each in sharing):
+        sharing[0].sharing = WAKING  # threads are needed soon: wake them now
+    return [CommandList(records)]
+
+
+def must_be_cleared(steps: Sequence[Step], linked: LinkedLoadable, touched: Iterable[int]) -> set[int]:
+    """Return those of the ``touched`` memories that must be as loaded before a run."""
+    masks = {each: _Mask(linked.regions[each].data) for each in touched if each in linked.regions}
+    entries = {memory.id: memory for memory in linked.loadable.memories}
+    wanted = {each for each in masks if entries[each].contents or entries[each].is_input} | set(touched) - set(masks)
+    for step in steps:
+        for view in step.reads:
+            wanted |= {each for each, mask in masks.items() if not mask.holds_all(view)}
+        # A CPU task writes somewhere in the memory that it names.
+        for view in [] if isinstance(step, CpuStep) else step.writes:
+            for mask in masks.values():
+                mask.write(view)
+    outputs = {each for each in masks if entries[each].is_output}
+    return wanted | {each for each in outputs if not masks[each].written.all()}
+
+
+class _Mask:
+    """Bytes of a memory that have been written."""
+
+    def __init__(self, data: np.ndarray) -> None:
+        self._start = data.ctypes.data
+        self.written = np.zeros(data.size, bool)
+
+    def holds_all(self, view: np.ndarray) -> bool:
+        """Return True when all bytes of the view within this memory have been written."""
+        if not self._meets(view):
+            return True
+        found = self._within(view)
+        return found is not None and bool(found.all())
+
+    def write(self, view: np.ndarray) -> None:
+        """Note that a run writes the whole view, if all of it is in this memory."""
+        found = self._within(view) if self._meets(view) else None
+        if found is not None:
+            found[...] = True
+
+    def _meets(self, view: np.ndarray) -> bool:
+        if not view.size or min(view.strides, default=0) < 0:
+            return bool(view.size)
+        low = view.ctypes.data
+        return low < self._start + self.written.size and low + footprint(view) > self._start
+
+    def _within(self, view: np.ndarray) -> np.ndarray | None:
+        """The places of the view's bytes; None where not all of them are in this memory, or this is not known."""
+        if view.itemsize != 1 or min(view.strides, default=0) < 0:
+            return None
+        first = view.ctypes.data - self._start
+        inside = first >= 0 and first + footprint(view) <= self.written.size
+        return np.ndarray(view.shape, bool, self.written.data, first, view.strides) if inside else None
+
+
+class Recorder:
+    """Recorder of a run through the firmware: it notifies the observer, and keeps what repetitions need."""
+
+    def __init__(self, on_operation: OnOperation | None) -> None:
+        self._on_operation = on_operation
+        self._recorded: list[Step | Completed] = []
+
+    def run(self, tasks: Sequence[FirmwareTask | CpuTask], machine: Machine, log: CsbLog | None = None) -> Scheduler:
+        """Let firmware and hardware go through the tasks. ``log`` takes every register write."""
+        scheduler = Scheduler(machine, log, SchedulerObserver(completed=self.completed, ran=self.ran))
+        by_reference = validates_by_reference()
+        if by_reference:
+            machine.run_job = checked
+        for task in tasks:
+            if isinstance(task, FirmwareTask):
+                scheduler.run(task)
+            else:
+                machine.meter.hold(f"task {task.id}", [task.work])
+                step = CpuStep(task)
+                if machine.works:
+                    (ReferencedCpu(task) if by_reference else step).run()
+                self._recorded.append(step)
+        return scheduler
+
+    def ran(self, completion: Completion) -> None:
+        """Note what the machine did."""
+        if completion.stages:
+            self._recorded.append(Chain(tuple(stage.job for stage in completion.stages)))
+
+    def completed(self, operation: CompletedOperation) -> None:
+        """Note an operation that the firmware has found completed, and tell the caller."""
+        node = operation.node
+        job = operation.stage.job if operation.stage else None
+        done = Completed(node.operation, node.type.name.lower(), operation.group, job)
+        self._recorded.append(done)
+        if self._on_operation:
+            self._on_operation(done.event())
+
+    def plan(self, linked: LinkedLoadable, tasks: Sequence[FirmwareTask | CpuTask]) -> Plan:
+        """The plan of what was recorded while the tasks ran."""
+        recorded = referenced(self._recorded) if validates_by_reference() else self._recorded
+        return Plan(recorded, linked, [view for task in _of_firmware(tasks) for view in task.written])
+
+
+class Plan:
+    """The jobs of a run in order. ``read`` and ``written``: ids of the memories that jobs read and write; ``dirty``:
+    memories that must be restored before the firmware runs again: what jobs and the firmware write, and the bound
+    outputs; ``cleared``: what must be as loaded before the plan runs again (:mod:`nvdla.emulator.execution.plan`).
+
+    With an observer every job runs by itself, so that its counters are valid. Without one, the fused steps run: one job
+    does several operations where that gives the same bytes (:mod:`nvdla.emulator.execution.fusing`). ``state``: what
+    :func:`nvdla.emulator.execution.paths.choose_path` decides by.
+    """
+
+    def __init__(
+        self, recorded: Sequence[Step | Completed], linked: LinkedLoadable, firmware: list[np.ndarray]
+    ) -> None:
+        self._recorded = recorded
+        steps = self.steps
+        self.read = linked.memories_of(view for step in steps for view in step.reads)
+        self.written = linked.memories_of(view for step in steps for view in step.writes)
+        outputs = {memory.id for memory in linked.loadable.memories if memory.is_output}
+        self.dirty = self.written | outputs | linked.dependency_graphs() | linked.memories_of(firmware)
+        self.cleared = self.written | outputs
+        self._linked = linked
+        self.fused: list[Step] | None = None
+        self.state = State(recorded=True)
+        self._calls: list[Step | CommandList] | None = None
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps, job by job."""
+        return [each for each in self._recorded if not isinstance(each, Completed)]
+
+    def is_repeatable(self, tasks: Sequence[FirmwareTask | CpuTask]) -> bool:
+        """False where the firmware takes part in the result: it writes statistics, places regions of interest, what it
+        reads comes from an input or is overwritten, or its counts are read by an operation."""
+        found, linked = _of_firmware(tasks), self._linked
+        if any(task.network.dynamic_roi or task.keeps_statistics for task in found):
+            return False
+        changing = self.written | {memory.id for memory in linked.loadable.inputs}
+        counted = linked.memories_of(view for task in found for view in task.written)
+        described = linked.memories_of(view for task in found for view in task.descriptors)
+        return not (changing & (described | counted) or self.read & counted)
+
+    def fuse(self) -> None:
+        """Make the fused steps, unless they are there.
+
+        They have their own copies of weights, so that the linked ones are given back one by one: no other run may be
+        under way (:meth:`nvdla.emulator.memory.linker.LinkedLoadable.reload` brings them back).
+        """
+        if self.fused is None:
+            linked = self._linked
+            readers = linked.constants.readers(view for step in self.steps for view in step.reads)
+            if validates():
+                fused = fuse_steps(self.steps, self.constant, lambda views: None, validated=Validated)
+            else:
+                fused = fuse_steps(self.steps, self.constant, lambda views: linked.constants.release(readers, views))
+            self.fused = merge_bands(fused)
+            self.cleared = must_be_cleared(self.steps, linked, self.cleared)
+            single = self._single(self._compiled())
+            self.state = State(recorded=True, fused=True, single_call=None if single is None else single.work)
+
+    def takes_fallback(self) -> bool:
+        """Return whether a run with the fallback (numpy) kernels ends before compiled kernels are loaded.
+
+        If so, its work is taken from the amount that the process may do in this way.
+        """
+        if validates() or any(step.needs_kernels for step in self.steps):
+            return False
+        works = [work for step in self.steps for work in step.works]
+        return fallback_work.take_run(sum(each.multiplications // 32 + 4 * each.elements for each in works))
+
+    def run(self, path: RunPath, on_operation: OnOperation | None = None, on_step: OnStep | None = None) -> None:
+        """Run the recorded steps on the data now in memory, by a path that works on one image."""
+        if path is RunPath.JOBS:
+            self._run_jobs(on_operation, on_step)
+        elif path is RunPath.FALLBACK:
+            with fallback_work.run(), one_blas_thread():
+                self._run_jobs(on_operation, on_step)
+        elif path is RunPath.STEPS:
+            for step in self.fused or []:
+                _timed(step, on_step)
+        else:
+            self._run_compiled(self._compiled(), path)
+
+    def _run_compiled(self, calls: list[Step | CommandList], path: RunPath) -> None:
+        single = None if path is RunPath.POOL else self._single(calls)
+        if single is None:
+            for call in calls:
+                call.run()
+        elif path is RunPath.ALONE:
+            single.run_alone()
+        else:
+            single.run_within_lock()
+
+    def _run_jobs(self, on_operation: OnOperation | None, on_step: OnStep | None) -> None:
+        self._linked.reload()
+        for each in self._recorded:
+            if not isinstance(each, Completed):
+                _timed(each, on_step)
+            elif on_operation is not None:
+                on_operation(each.event())
+
+    def _compiled(self) -> list[Step | CommandList]:
+        """Return the fused steps in as few calls as possible; a clone makes its own at its first run."""
+        if self._calls is None:
+            self._calls = compiled_steps(self.fused or [])
+        return self._calls
+
+    @staticmethod
+    def _single(calls: list[Step | CommandList]) -> CommandList | None:
+        """Return the one compiled call that does all steps, if it does."""
+        return None if len(calls) != 1 or isinstance(calls[0], Chain | CpuStep) else calls[0]
+
+    def operations(self) -> list[tuple[FirmwareOperation, Job | None]]:
+        """Every operation of the hardware with the job that does it (None: nothing was to do)."""
+        return [(each.operation, each.job) for each in self._recorded if isinstance(each, Completed)]
+
+    def moved(self, move: Move) -> Plan:
+        """The same plan on other memory: both may run at the same time."""
+        plan = copy.copy(self)
+        plan._recorded = [each.moved(move) for each in self._recorded]
+        plan.fused = None if self.fused is None else [step.moved(move) for step in self.fused]
+        plan._calls = None
+        return plan
+
+    def constant(self, views: list[np.ndarray]) -> bool:
+        """True when no run, and no input, changes the memories of the views."""
+        bound = {memory.id for memory in self._linked.loadable.memories if memory.is_input}
+        return not self._linked.memories_of(views) & (self.dirty | bound)
+
+
+def _of_firmware(tasks: Sequence[FirmwareTask | CpuTask]) -> list[FirmwareTask]:
+    return [task for task in tasks if isinstance(task, FirmwareTask)]
+
+
+def _timed(step: Step, on_step: OnStep | None) -> None:
+    if on_step is None:
+        step.run()
+        return
+    began = time.perf_counter()
+    step.run()
+    on_step(step, time.perf_counter() - began)

@@ -1,0 +1,236 @@
+"""The hardware configurations (configurations.yaml): what each NVDLA build has and how large it is.
+
+NVIDIA's are read from configurations.json, which tools/tables.py makes of the YAML; a custom one from a YAML
+file of the same fields (CONTRIBUTING.md).
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from nvdla.errors import ConfigError, FormatError
+from nvdla.precision import Precision
+from nvdla.util.arguments import by_annotations
+
+#: attribute of a configuration that may be missing -> what messages call it
+FEATURES = {
+    "bdma": "BDMA",
+    "rubik": "Rubik",
+    "winograd": "Winograd mode",
+    "weight_compression": "weight decompression",
+    "batch": "hardware batches",
+    "cvsram": "CVSRAM",
+    "sdp_lut": "lookup tables in its SDP",
+    "sdp_ew_throughput": "Y (element-wise) stage in its SDP",
+    "pdp_throughput": "PDP",
+    "cdp_throughput": "CDP",
+}
+REGISTER_MAPS = ("nv_small", "nv_full")
+MAX_FILE = 1 << 16
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One build of the hardware. Sizes are in bytes, throughputs in elements per cycle; None = not built.
+
+    Source: spec/defs/<name>.spec of the hardware repository.
+    """
+
+    name: str
+    precisions: tuple[str, ...]
+    memory_atom: int
+    mac_atomic_c: int
+    mac_atomic_k: int
+    cbuf_banks: int
+    cbuf_bank_width: int
+    cbuf_bank_depth_entries: int
+    sdp_bs_throughput: int | None
+    sdp_bn_throughput: int | None
+    sdp_ew_throughput: int | None
+    sdp_lut: bool
+    pdp_throughput: int | None
+    cdp_throughput: int | None
+    bdma: bool
+    rubik: bool
+    winograd: bool
+    weight_compression: bool
+    batch: bool
+    max_batch: int | None
+    cvsram: bool
+    dram_width_bits: int
+    cvsram_width_bits: int | None
+    dram_latency_cycles: int
+    address_bits: int
+    cbuf_entry_bytes: int
+    weight_alignment: int
+    image_offset_atom: int
+    c_model_stops: bool
+    register_map: str
+
+    @property
+    def cbuf_bank_bytes(self) -> int:
+        """Bytes of a bank of the convolution buffer."""
+        return self.cbuf_bank_width * self.cbuf_bank_depth_entries
+
+    @property
+    def cbuf_bank_entries(self) -> int:
+        """Entries, as entry_per_slice counts them, of a bank of the convolution buffer."""
+        return self.cbuf_bank_bytes // self.cbuf_entry_bytes
+
+    def has(self, feature: str) -> bool:
+        """Return True if a feature (a key of FEATURES) or a precision ("fp16") is built."""
+        return bool(getattr(self, feature)) if feature in FEATURES else feature in self.precisions
+
+    @by_annotations
+    def refusal(self, feature: str, why: str = "") -> str:
+        """The one text for a feature or precision that is not built, empty where it is; ``why`` says who needs it."""
+        if self.has(feature):
+            return ""
+        having = [name for name, each in configurations().items() if each.has(feature)]
+        names = f"configurations with it: {', '.join(having)}" if having else "no configuration has it"
+        return f"{self.name} has no {FEATURES.get(feature, feature)}{f' ({why})' if why else ''}; {names}"
+
+    @by_annotations
+    def require(self, feature: str, who: str = "", why: str = "") -> None:
+        """Raise ConfigError where a feature or precision is not built; ``who`` needs it, ``why`` says how."""
+        if text := self.refusal(feature, why):
+            raise ConfigError(f"{who}: {text}" if who else text)
+
+    @by_annotations
+    def require_precision(self, number: int, who: str) -> Precision:
+        """The precision of that number. Raises ConfigError for one that does not exist or is not built."""
+        found = Precision(number)
+        if not found.known:
+            known = ", ".join(f"{int(each)} ({each})" for each in Precision)
+            raise ConfigError(f"{who} is {number}; known are {known}")
+        self.require(found, who)
+        return found
+
+
+@cache
+def configurations() -> dict[str, Configuration]:
+    """NVIDIA's configurations by name."""
+    text = resources.files("nvdla.emulator.hardware").joinpath("configurations.json").read_text(encoding="utf-8")
+    return {name: _made(name, values, f"configurations.json: {name}") for name, values in json.loads(text).items()}
+
+
+def configuration(name: str) -> Configuration:
+    """The configuration called ``name``, or that of a YAML file (``name`` ends in .yaml or .yml).
+
+    Raises ConfigError that lists the names and suggests the nearest, or names the field of the file that is wrong.
+    """
+    known = configurations()
+    if name in known:
+        return known[name]
+    if name.endswith((".yaml", ".yml")):
+        return read_configuration(name)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise ConfigError(f"unknown hardware configuration {name!r}: {hint}known are {', '.join(known)}, or a .yaml file")
+
+
+def read_configuration(path: str) -> Configuration:
+    """Read a custom configuration: a YAML mapping of the fields of Configuration, ``name`` included.
+
+    ``base: NAME`` takes missing fields from one of NVIDIA's. Raises ConfigError naming file, field, value and limit.
+    """
+    from nvdla.util.yaml import read_yaml
+
+    try:
+        document = read_yaml(path, "configuration", MAX_FILE)
+    except FormatError as error:
+        raise ConfigError(str(error)) from None
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path}: must be a mapping of the fields of a configuration")
+    values = dict(document)
+    base = values.pop("base", None)
+    name = values.pop("name", Path(path).stem)
+    if base is not None:
+        if base not in configurations():
+            raise ConfigError(f"{path}: base is {base!r}, must be one of {', '.join(configurations())}")
+        values = _fields_of(configurations()[base]) | values
+    if not isinstance(name, str) or not name or name in configurations():
+        raise ConfigError(f"{path}: name is {name!r}, must be a text other than {', '.join(configurations())}")
+    return _made(name, values, path)
+
+
+def _fields_of(config: Configuration) -> dict[str, Any]:
+    return {each.name: getattr(config, each.name) for each in fields(config) if each.name != "name"}
+
+
+def _made(name: str, values: dict[str, Any], where: str) -> Configuration:
+    """A configuration of checked values."""
+    kinds = {each.name: each.type for each in fields(Configuration) if each.name != "name"}
+    unknown, missing = values.keys() - kinds.keys(), kinds.keys() - values.keys()
+    if unknown or missing:
+        what, names = ("unknown", unknown) if unknown else ("missing", missing)
+        raise ConfigError(f"{where}: {what} field {', '.join(sorted(map(str, names)))}; fields are {', '.join(kinds)}")
+    for field, value in values.items():
+        if not _fits(value, str(kinds[field])):
+            raise ConfigError(f"{where}: {field} is {value!r}, must be {_WORDS[str(kinds[field])]}")
+    config = Configuration(name=name, **{**values, "precisions": tuple(values["precisions"])})
+    for right, problem in _rules(config):
+        if not right:
+            raise ConfigError(f"{where}: {problem}")
+    return config
+
+
+_WORDS = {
+    "int": "a whole number from 1 to 1048576",
+    "int | None": "a whole number from 1 to 1048576, or null",
+    "bool": "true or false",
+    "str": "a text",
+    "tuple[str, ...]": "a list of int8, int16, fp16",
+}
+
+
+def _fits(value: Any, kind: str) -> bool:
+    if kind == "bool":
+        return isinstance(value, bool)
+    if kind == "str":
+        return isinstance(value, str)
+    if kind == "tuple[str, ...]":
+        titles = set(Precision)
+        return isinstance(value, (list, tuple)) and bool(value) and all(each in titles for each in value)
+    if value is None:
+        return kind == "int | None"
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1 << 20
+
+
+def _rules(config: Configuration) -> list[tuple[bool, str]]:
+    """(whether it holds, what is wrong otherwise) of what fields demand of one another."""
+    two = all(size & (size - 1) == 0 for size in (config.memory_atom, config.mac_atomic_c, config.mac_atomic_k))
+    return [
+        (
+            config.register_map in REGISTER_MAPS,
+            f"register_map is {config.register_map!r}, must be one of {', '.join(REGISTER_MAPS)}",
+        ),
+        (two, "memory_atom, mac_atomic_c and mac_atomic_k must be powers of two"),
+        (8 <= config.memory_atom <= 64, f"memory_atom is {config.memory_atom}, must be 8 to 64 bytes"),
+        (
+            config.cbuf_bank_bytes % config.cbuf_entry_bytes == 0,
+            f"cbuf_entry_bytes is {config.cbuf_entry_bytes}, must divide a bank of {config.cbuf_bank_bytes} bytes",
+        ),
+        (2 <= config.cbuf_banks <= 32, f"cbuf_banks is {config.cbuf_banks}, must be 2 to 32"),
+        (
+            config.cbuf_entry_bytes % config.memory_atom == 0,
+            f"cbuf_entry_bytes is {config.cbuf_entry_bytes}, must be a multiple of memory_atom {config.memory_atom}",
+        ),
+        (config.address_bits <= 64, f"address_bits is {config.address_bits}, must be at most 64"),
+        (not config.batch or config.max_batch is not None, "batch is true, so max_batch must be given"),
+    ]
+
+
+def configurations_with(**features: Any) -> list[str]:
+    """Names of the configurations whose attributes equal ``features`` (for messages: 'which have it')."""
+    return [
+        name
+        for name, each in configurations().items()
+        if all(getattr(each, feature) == value for feature, value in features.items())
+    ]

@@ -1,0 +1,3 @@
+"""The address space, the linker, layouts of surfaces and weights."""
+
+__all__ = ["address_space", "linker", "surfaces"]

@@ -1,0 +1,474 @@
+"""Tables of tasks, and their journals: records to resume from, locked by one process.
+
+The lock (flock) belongs to the open file, and the operating system releases it when the process ends, however it ends.
+A worker that begins as a copy of the process (fork) closes its copy of the file, so that a worker which outlives the
+process does not keep the lock. Without such locks (Windows, some network file systems) none is taken.
+
+The first line says which campaign it is. A line that was cut off (a full disk, a killed process) is dropped when the
+campaign goes on, and its task done again. When everything is there, the file is written once more in the order of the
+tasks, so that it does not depend on who did what when. The process that has the journal open locks it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import heapq
+import json
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, Any, TypeVar, cast
+from weakref import WeakSet
+
+from nvdla.errors import FormatError, NvdlaError
+from nvdla.util.arguments import by_annotations
+from nvdla.util.files import require_file, whole_file
+
+try:
+    import fcntl
+except ImportError:
+    fcntl = None  # type: ignore[assignment]
+
+WAIT_SECONDS = 0.5
+"""A process that was killed a moment ago may still hold the lock."""
+_open: WeakSet[IO[bytes]] = WeakSet()
+
+
+def locked(path: Path, mode: str) -> IO[bytes]:
+    """Open a binary file and lock it. Raises FormatError where another process holds the lock, and OSError."""
+    end = time.monotonic() + WAIT_SECONDS
+    while True:
+        stream = open(path, mode)  # noqa: SIM115 - open for the life of the journal
+        try:
+            if _lock(stream) and _is_at(stream, path):
+                _open.add(stream)
+                return stream
+        except BaseException:
+            stream.close()
+            raise
+        stream.close()
+        if time.monotonic() > end:
+            raise FormatError(
+                f"journal {path} is in use: must be open in one process at a time. Wait until the other run ends, or "
+                "give this one another file."
+            )
+        time.sleep(WAIT_SECONDS / 10)
+
+
+def _lock(stream: IO[bytes]) -> bool:
+    """Take the lock; False where another process holds it."""
+    if fcntl is not None:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system without locks
+            return True
+    return True
+
+
+def _is_at(stream: IO[bytes], path: Path) -> bool:
+    """Check that the file has not been replaced since it was opened: a complete run replaces its journal."""
+    with contextlib.suppress(OSError):
+        return os.path.samestat(os.fstat(stream.fileno()), os.stat(path))
+    return False
+
+
+def _close_copies() -> None:
+    """In a copy of the process (fork): let every journal's stream lead nowhere, with its buffer."""
+    for stream in list(_open):
+        with contextlib.suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, stream.fileno(), inheritable=False)
+            os.close(nowhere)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_copies)
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Record = dict[str, Any]
+"""Plain data, one per task: "key", and the columns of the table; "error" where the task could not be done."""
+
+
+def takes_records(function: Function) -> Function:
+    """``function`` of records, which may come from a file: a FormatError where one has not the fields that it needs."""
+
+    @functools.wraps(function)
+    def guarded(*args: Any, **named: Any) -> Any:
+        try:
+            return function(*args, **named)
+        except NvdlaError:
+            raise
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+            what = f"{type(error).__name__}: {error}"[:200]
+            raise FormatError(f"records of another campaign, or damaged ones ({what})") from error
+
+    return cast(Function, guarded)
+
+
+@dataclass(frozen=True)
+class Task:
+    """``key``: unique in the table, and the order of the results; ``payload``: what the worker needs, small and
+    picklable."""
+
+    key: str
+    payload: Any
+
+
+class Table(ABC):
+    """A campaign. It is sent to every worker once, so it must be picklable; :meth:`open` may be as large as it likes.
+
+    ``shard``: number of tasks that a worker takes at once.
+    """
+
+    name: str
+    shard: int = 64
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """Plain data that decides the results: hashes of files, options. Two runs with equal settings are the same."""
+
+    @abstractmethod
+    def tasks(self) -> Iterable[Task]:
+        """All tasks, in the order of the results. May be a generator: no more is held than is under way."""
+
+    def foreign(self, keys: Set[str]) -> set[str]:
+        """Return the keys that no task has. Tasks are generated until all keys are found."""
+        left = set(keys)
+        if left:
+            for task in self.tasks():
+                left.discard(task.key)
+                if not left:
+                    break
+        return left
+
+    def prepare(self) -> None:
+        """In this process, before workers begin as copies of it: load once what all of them need. Where workers are
+        processes of another kind nothing calls it. It must start no threads of other libraries."""
+        return
+
+    @abstractmethod
+    def open(self) -> Callable[[Sequence[Task]], list[Record]]:
+        """In a worker, once: anything that must be loaded; the function that does the tasks of a shard.
+
+        It returns a record a task, with its key. What is wrong with one task belongs into its record ("error").
+        """
+
+    def identity(self) -> str:
+        """Hash of the settings: results of another identity are of another campaign."""
+        text = json.dumps([self.name, self.settings()], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+FORMAT, VERSION = "nvdla-campaign", 1
+SYNC_SECONDS = 2.0
+COPIED = 1 << 20
+#: bytes of a line: a record of one sample or fault
+MAX_LINE = 16 << 20
+_encode = json.JSONEncoder(sort_keys=True, allow_nan=False, separators=(",", ":")).encode
+
+
+@dataclass
+class _Run:
+    """Lines of the file, from byte ``start`` to ``end``, whose keys ascend from ``first`` to ``last``."""
+
+    first: str
+    last: str
+    start: int
+    end: int
+
+
+@by_annotations
+class Journal:
+    """The records of ``table`` in the file ``path``. ``resume``: go on with the existing data; without it a file that
+    is
+    there already is refused, so that nothing is lost. Raises FormatError, also for a file that another process has
+    open as a journal, and for records that are not of the table or are there twice.
+
+    ``done``: the keys that were there when it was opened; ``count``: how many records it has now. Of records that are
+    appended it keeps where each shard is, so that a million of them take no memory."""
+
+    def __init__(self, path: str | os.PathLike[str], table: Table, resume: bool = False) -> None:
+        self.path = Path(path)
+        self.done: set[str] = set()
+        self.count = 0
+        self._runs: list[_Run] = []
+        self._end = 0
+        self._full = False
+        self._head = {"format": FORMAT, "version": VERSION, "campaign": table.name, "identity": table.identity()}
+        self._settings = table.settings()
+        self._synced = time.monotonic()
+        require_file(self.path, "journal")
+        try:
+            self._stream = self._opened()
+        except OSError as error:
+            raise FormatError(f"journal {self.path} cannot be opened: {error.strerror or error}") from error
+        try:
+            self._refuse_foreign(table, resume)
+        except BaseException:
+            self._stream.close()
+            raise
+
+    def _opened(self) -> IO[bytes]:
+        with contextlib.suppress(FileExistsError):
+            return self._begin()
+        return self._go_on()
+
+    def _begin(self) -> IO[bytes]:
+        stream = locked(self.path, "xb")
+        try:
+            self._write_head(stream)
+        except BaseException:
+            stream.close()
+            raise
+        return stream
+
+    def _write_head(self, stream: IO[bytes]) -> None:
+        head = self._first_line()
+        stream.write(head)
+        stream.flush()
+        self._end = len(head)
+
+    def _first_line(self) -> bytes:
+        return _line({**self._head, "settings": self._settings})
+
+    def _go_on(self) -> IO[bytes]:
+        """Check the identity of the results, drop a line that was cut off, note the finished tasks."""
+        stream = locked(self.path, "r+b")
+        try:
+            self._read(stream)
+            stream.truncate(self._end)
+            stream.seek(self._end)
+            if not self._end:
+                self._write_head(stream)
+        except BaseException:
+            stream.close()
+            raise
+        return stream
+
+    def _read(self, stream: IO[bytes]) -> None:
+        """Note the whole lines of a journal of this campaign. Of an empty file, or of one whose first line was cut off
+        when this campaign began, there are none."""
+        for number, line in enumerate(_lines(stream, self.path)):
+            if not line.endswith(b"\n"):
+                if number == 0 and not self._first_line().startswith(line):
+                    self._check(None)
+                return
+            entry = _entry(line)
+            if number == 0:
+                self._check(entry)
+                self._end = len(line)
+                continue
+            key = None if entry is None else entry.get("key")
+            if not isinstance(key, str):
+                raise FormatError(f"{self.path}:{number + 1}: not a record of a campaign; remove the line or the file")
+            if key in self.done:
+                raise FormatError(
+                    f"{self.path}:{number + 1}: task {key[:80]!r} has a record already: must be one record per task. "
+                    "Remove the line or the file."
+                )
+            self.done.add(key)
+            self._note(key, len(line), joins=True)
+
+    def _refuse_foreign(self, table: Table, resume: bool) -> None:
+        """Raise FormatError for results that are not to be continued, or that no task of the table has."""
+        if self.done and not resume:
+            raise FormatError(
+                f"{self.path} holds {len(self.done)} results of this campaign already: --resume goes on with them, or "
+                "remove the file"
+            )
+        foreign = table.foreign(self.done)
+        if foreign:
+            raise FormatError(
+                f"{self.path}: {len(foreign)} records are of tasks that this campaign does not have, such as "
+                f"{min(foreign)[:80]!r}. Remove their lines or the file."
+            )
+
+    def _note(self, key: str, size: int, joins: bool) -> None:
+        """A line more; ``joins``: it may go on with the latest run."""
+        start, self._end = self._end, self._end + size
+        self.count += 1
+        if joins and self._runs and self._runs[-1].last < key:
+            self._runs[-1].last, self._runs[-1].end = key, self._end
+        else:
+            self._runs.append(_Run(key, key, start, self._end))
+
+    def _check(self, head: Record | None) -> None:
+        if not _is_head(head):
+            raise FormatError(f"{self.path} is no journal of a campaign; give another file")
+        assert head is not None
+        if head.get("identity") != self._head["identity"]:
+            raise FormatError(
+                f"{self.path} belongs to another run ({_difference(head, self._head, self._settings)}): give another "
+                "file, or the settings of that run"
+            )
+
+    def known(self) -> set[str]:
+        """The keys of all records so far."""
+        return self.done if self.count == len(self.done) else {each["key"] for each in self.records()}
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Add records; they survive the end of this process. Raises FormatError for a full disk, and
+        for
+        records that are not plain data."""
+        new = [each for each in records if each["key"] not in self.done]
+        lines = [_line_of(each) for each in new]
+        try:
+            self._stream.write(b"".join(lines))
+            self._stream.flush()
+            if time.monotonic() - self._synced > SYNC_SECONDS:
+                os.fsync(self._stream.fileno())
+                self._synced = time.monotonic()
+        except OSError as error:
+            self._full = True
+            raise FormatError(
+                f"journal {self.path} cannot be written: {error.strerror or error}; {self.count} results are kept, "
+                "--resume goes on"
+            ) from error
+        for number, (record, line) in enumerate(zip(new, lines, strict=True)):
+            self._note(record["key"], len(line), joins=number > 0)
+
+    def records(self) -> Iterator[Record]:
+        """All records so far, as they came."""
+        if not self._stream.closed:
+            self._stream.flush()
+        with open(self.path, "rb") as stream:
+            lines = _lines(stream, self.path)
+            next(lines, None)
+            for line in lines:
+                entry = _entry(line) if line.endswith(b"\n") else None
+                if entry is not None:
+                    yield entry
+
+    def finish(self) -> None:
+        """Write the file again in the order of the keys, whole or not at all, where it is not in that order."""
+        try:
+            if not self._stream.closed:
+                self._stream.flush()
+            runs = sorted(self._runs, key=lambda run: run.first)
+            if all(before.end == after.start and before.last < after.first for before, after in pairwise(runs)):
+                return
+            if os.name == "nt":  # an open file cannot be replaced there
+                self.close()
+            with open(self.path, "rb") as source, whole_file(self.path) as target:
+                target.write(source.readline())
+                for together in _overlapping(runs):
+                    target.writelines(_merged(source, together))
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Close the file. What a full disk did not take was said when it was appended."""
+        if not self._stream.closed:
+            with contextlib.suppress(OSError) if self._full else contextlib.nullcontext():
+                self._stream.close()
+
+
+def read(path: str | os.PathLike[str]) -> Iterator[Record]:
+    """The records of a finished or interrupted journal. Raises FormatError."""
+    require_file(path, "journal")
+    try:
+        with open(path, "rb") as stream:
+            lines = _lines(stream, path)
+            if not _is_head(_entry(next(lines, b""))):
+                raise FormatError(f"{os.fspath(path)} is no journal of a campaign")
+            for line in lines:
+                entry = _entry(line)
+                if entry is not None:
+                    yield entry
+    except OSError as error:
+        raise FormatError(f"journal {os.fspath(path)} cannot be read: {error.strerror or error}") from error
+
+
+def _lines(stream: IO[bytes], path: str | os.PathLike[str]) -> Iterator[bytes]:
+    """The lines of a journal. Raises FormatError for one that is longer than any record."""
+    while line := stream.readline(MAX_LINE + 1):
+        if len(line) > MAX_LINE:
+            raise FormatError(f"{os.fspath(path)}: a line of more than {MAX_LINE} bytes is no record of a campaign")
+        yield line
+
+
+def _line(entry: Record) -> bytes:
+    return _encode(entry).encode() + b"\n"
+
+
+def _line_of(record: Record) -> bytes:
+    try:
+        return _line(record)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise FormatError(
+            f"record of task {str(record['key'])[:80]!r}: {type(error).__name__}: {error}: must be plain data (texts, "
+            "finite numbers, lists, mappings)"
+        ) from error
+
+
+def _overlapping(runs: Sequence[_Run]) -> Iterator[list[_Run]]:
+    """Runs in the order of their first keys, those together that must be merged."""
+    together: list[_Run] = []
+    last = ""
+    for run in runs:
+        if together and run.first > last:
+            yield together
+            together = []
+        together.append(run)
+        last = max(last, run.last) if len(together) > 1 else run.last
+    if together:
+        yield together
+
+
+def _merged(source: IO[bytes], runs: Sequence[_Run]) -> Iterable[bytes]:
+    """The lines of runs in the order of their keys; a run alone in large pieces."""
+    if len(runs) > 1:
+        yield from (line for _, line in heapq.merge(*(_keyed(source, run) for run in runs)))
+        return
+    source.seek(runs[0].start)
+    for at in range(runs[0].start, runs[0].end, COPIED):
+        yield source.read(min(COPIED, runs[0].end - at))
+
+
+def _keyed(source: IO[bytes], run: _Run) -> Iterator[tuple[str, bytes]]:
+    position = run.start
+    while position < run.end:
+        source.seek(position)
+        line = source.readline()
+        position += len(line)
+        yield json.loads(line)["key"], line
+
+
+def _entry(line: bytes) -> Record | None:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return entry if isinstance(entry, dict) else None
+
+
+def _is_head(entry: Record | None) -> bool:
+    """Check that an entry is the first line of a journal of this version."""
+    return (
+        entry is not None
+        and entry.get("format") == FORMAT
+        and entry.get("version") == VERSION
+        and isinstance(entry.get("identity"), str)
+        and isinstance(entry.get("settings"), dict)
+    )
+
+
+def _difference(theirs: dict[str, Any], ours: dict[str, Any], settings: dict[str, Any]) -> str:
+    """The first thing in which two campaigns differ, in words."""
+    if theirs.get("campaign") != ours["campaign"]:
+        return f"a campaign of {theirs.get('campaign')!r}, not of {ours['campaign']!r}"
+    other = theirs["settings"]
+    plain = json.loads(json.dumps(settings, default=str))
+    for name in sorted({*other, *plain}):
+        if other.get(name) != plain.get(name):
+            return f"{name} was {str(other.get(name))[:60]!r}, is {str(plain.get(name))[:60]!r}"
+    return "other settings"

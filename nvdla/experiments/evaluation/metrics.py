@@ -1,0 +1,193 @@
+"""Metrics of an evaluation, and their confidence intervals."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import Any
+
+from nvdla.errors import FormatError
+from nvdla.experiments.campaign.journal import Record, takes_records
+from nvdla.tensors.real import decibels
+from nvdla.util.arguments import by_annotations
+
+CONFIDENCE = 0.95
+
+
+@dataclass
+class Mean:
+    """A mean over samples and its standard error, by Welford's recurrence: exact also where the mean is large."""
+
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+
+    def add(self, value: float) -> None:
+        """Take one more value."""
+        self.count += 1
+        before = value - self.mean
+        self.mean += before / self.count
+        self.squares += before * (value - self.mean)
+
+    def document(self) -> dict[str, Any]:
+        """``value`` and ``standard_error`` (None where there are too few samples)."""
+        if not self.count:
+            return {"value": None, "standard_error": None}
+        error = math.sqrt(self.squares / (self.count - 1) / self.count) if self.count > 1 else None
+        return {"value": self.mean, "standard_error": error}
+
+
+@dataclass
+class Share:
+    """Share of the samples that have a property, with Wilson's interval."""
+
+    count: int = 0
+    hits: int = 0
+
+    def add(self, hit: bool) -> None:
+        """Take one more sample."""
+        self.count += 1
+        self.hits += hit
+
+    def document(self) -> dict[str, Any]:
+        """The share and its interval, as :func:`proportion` returns them."""
+        return proportion(self.hits, self.count)
+
+
+def proportion(hits: float, count: int, confidence: float = CONFIDENCE) -> dict[str, Any]:
+    """Return the share of ``hits`` in ``count`` trials as ``value``, with its interval ``low`` to ``high``; without
+    trials all are None."""
+    if not count:
+        return {"value": None, "low": None, "high": None}
+    low, high = wilson(hits, count, confidence)
+    return {"value": hits / count, "low": low, "high": high}
+
+
+def percent(share: dict[str, Any]) -> str:
+    """A share of :func:`proportion` in percent, with its interval."""
+    if share["value"] is None:
+        return "-"
+    return f"{100 * share['value']:.2f}% ({100 * share['low']:.2f} .. {100 * share['high']:.2f})"
+
+
+def normal_quantile(confidence: float) -> float:
+    """Standard deviations on either side that hold ``confidence`` of a normal distribution. Raises FormatError."""
+    if not 0 < confidence < 1:
+        raise FormatError(f"confidence {confidence:g}: must be between 0 and 1, such as 0.95")
+    return NormalDist().inv_cdf((1 + confidence) / 2)
+
+
+@by_annotations
+def wilson(hits: float, count: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """The interval of a share of ``count`` trials, after Wilson: sensible also for shares of nothing and all.
+    Raises FormatError."""
+    if not 0 <= hits <= count:
+        raise FormatError(f"{hits:g} of {count} trials: must be 0 .. {count}")
+    if not count:
+        return 0.0, 1.0
+    quantile, share = normal_quantile(confidence), hits / count
+    middle = share + quantile**2 / (2 * count)
+    spread = quantile * math.sqrt(share * (1 - share) / count + quantile**2 / (4 * count**2))
+    scale = 1 + quantile**2 / count
+    low, high = (middle - spread) / scale, (middle + spread) / scale
+    return max(0.0, low) if hits else 0.0, min(1.0, high) if hits < count else 1.0
+
+
+DAMAGED_SHOWN = 20
+
+
+@dataclass
+class Summary:
+    """All figures of an evaluation; figures that no sample has are left out of :meth:`document`."""
+
+    samples: int = 0
+    damaged: int = 0
+    top1: Share = field(default_factory=Share)
+    top5: Share = field(default_factory=Share)
+    squared_error: Mean = field(default_factory=Mean)
+    metric: Mean = field(default_factory=Mean)
+    agreement: Share = field(default_factory=Share)
+    signal: float = 0.0
+    noise: float = 0.0
+    parted: list[str] = field(default_factory=list)
+    confusion: Counter[tuple[int, int]] = field(default_factory=Counter)
+    problems: list[dict[str, str]] = field(default_factory=list)
+
+    def add(self, record: Record) -> None:
+        """Take one more record."""
+        if "error" in record:
+            self.damaged += 1
+            if len(self.problems) < DAMAGED_SHOWN:
+                self.problems.append({"id": str(record.get("id", record["key"])), "error": record["error"]})
+            return
+        self.samples += 1
+        best = [each[0] for each in record["top"]]
+        label = record.get("label")
+        if isinstance(label, int):
+            self.top1.add(best[0] == label)
+            self.top5.add(label in best)
+            self.confusion[label, best[0]] += 1
+        if "squared_error" in record:
+            self.squared_error.add(record["squared_error"])
+        if "metric" in record:
+            self.metric.add(record["metric"])
+        if "float" in record:
+            self._add_float(record, best[0])
+
+    def _add_float(self, record: Record, best: int) -> None:
+        found = record["float"]
+        self.agreement.add(found["top"] == best)
+        self.signal += found["signal"]
+        self.noise += found["noise"]
+        if found["top"] != best and len(self.parted) < DAMAGED_SHOWN:
+            self.parted.append(record["id"])
+
+    def document(self, classes: list[str] | None = None) -> dict[str, Any]:
+        """Plain data with stable keys."""
+        document: dict[str, Any] = {"samples": self.samples, "damaged": self.damaged, "confidence": CONFIDENCE}
+        for name in ("top1", "top5", "squared_error", "metric"):
+            found: Share | Mean = getattr(self, name)
+            if found.count:
+                document[name] = found.document()
+        if self.agreement.count:
+            ratio = decibels(self.signal, self.noise)
+            snr = ratio if math.isfinite(ratio) else None
+            document["float"] = {"agreement": self.agreement.document(), "snr_db": snr, "parted": self.parted}
+        if self.confusion:
+            document["classes"] = self.per_class(classes)
+            document["confusion"] = [
+                {"label": label, "found": found, "count": count}
+                for (label, found), count in sorted(self.confusion.items())
+            ]
+        if self.problems:
+            document["problems"] = self.problems
+        return document
+
+    def per_class(self, names: list[str] | None) -> list[dict[str, Any]]:
+        """Precision and recall of every class that occurs, with their intervals."""
+        labelled: Counter[int] = Counter()
+        found: Counter[int] = Counter()
+        for (label, best), count in self.confusion.items():
+            labelled[label] += count
+            found[best] += count
+        rows = []
+        for each in sorted({*labelled, *found}):
+            right = self.confusion[each, each]
+            row: dict[str, Any] = {"class": each, "name": names[each] if names and each < len(names) else None}
+            row |= {"samples": labelled[each], "precision": proportion(right, found[each])}
+            row["recall"] = proportion(right, labelled[each])
+            rows.append(row)
+        return rows
+
+
+@by_annotations
+@takes_records
+def summarise(records: Iterable[Record]) -> Summary:
+    """The summary of all records."""
+    summary = Summary()
+    for record in records:
+        summary.add(record)
+    return summary

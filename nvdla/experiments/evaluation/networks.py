@@ -1,0 +1,298 @@
+"""Networks as evaluation sees them: samples in, one vector of real or integer numbers per sample out."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import nvdla
+from nvdla.emulator.execution.dry_run import silent_warnings
+from nvdla.errors import FormatError, shape_text
+from nvdla.program.naming import Names, names_for
+from nvdla.tensors.files import IMAGE_ENDINGS, fit
+from nvdla.tensors.images import PixelConversion, convert_pixels
+from nvdla.tensors.inputs import InputForm, holds_pixels, planes
+from nvdla.tensors.real import ScaleMissing, Units, holding_scale, pixels_of, to_elements
+from nvdla.util.arguments import by_annotations
+from nvdla.util.files import is_zip_file, require_file
+
+WARM_RUNS = 3
+"""The first run goes through the firmware, the others go together."""
+
+
+class EvaluatedNetwork(ABC):
+    """``shape`` of a sample without batch axis; ``outputs``: how many numbers a result has."""
+
+    shape: tuple[int, ...]
+    outputs: int
+
+    @abstractmethod
+    def prepare(self, value: Any) -> np.ndarray:
+        """A sample (a path or an array) as the network takes it. Raises FormatError for what does not fit."""
+
+    def prepare_many(self, values: Sequence[Any]) -> list[np.ndarray]:
+        """Several samples, each as :meth:`prepare` gives it. Raises FormatError where one of them does not fit."""
+        return [self.prepare(value) for value in values]
+
+    @abstractmethod
+    def run(self, samples: Sequence[np.ndarray]) -> np.ndarray:
+        """Results (samples, outputs) of prepared samples."""
+
+    @abstractmethod
+    def warnings(self) -> list[str]:
+        """Return what a run would do silently though the file can hardly mean it, known before one. Raises LinkError
+        for an
+        access that leaves its memory where the network is ``strict``."""
+
+    @abstractmethod
+    def real(self, sample: np.ndarray) -> np.ndarray:
+        """A prepared sample as the real numbers that a float model takes."""
+
+
+class LoadableNetwork(EvaluatedNetwork):
+    """A loadable with one input; the first output is the result.
+
+    uint8 arrays are pixels and become elements as images do; other integers are elements; floats are quantised with
+    the input's scale (sidecar, or ``scale``).
+    """
+
+    def __init__(
+        self,
+        path: str,
+        config: str,
+        threads: int | None,
+        pixels: PixelConversion,
+        scale: float | None = None,
+        strict: bool = False,
+    ) -> None:
+        if scale is not None and not 0 < scale < np.inf:
+            raise FormatError(f"--input-scale {scale:g}: must be a positive number, got {scale:g}")
+        self.runtime, self._strict = nvdla.Runtime(path, config, threads=threads, strict=strict), strict
+        if len(self.runtime.inputs) != 1 or not self.runtime.outputs:
+            names = ", ".join(each.name for each in self.runtime.inputs) or "none"
+            raise FormatError(f"{path}: evaluation feeds one input, the network has {names}")
+        self._input, self._output = self.runtime.inputs[0], self.runtime.outputs[0]
+        self.shape = self._input.shape[1:]
+        known = names_for(path) | Names(scales={} if scale is None else {self._input.name: scale})
+        self._scale, self._zero = known.scale(self._input.name), known.zero_point(self._input.name)
+        self._units = known.units(self._input.name, self._input.dtype)
+        self._result_units = known.units(self._output.name, self._output.dtype)
+        self._value = known.inputs.get(self._input.name)
+        result = known.values.get(self._output.name)
+        self._order = None if result is None or self._output.shape[0] > 1 else result.index
+        self.outputs = int(np.prod(self._output.shape[1:])) if self._order is None else self._order.size
+        self._pixels = pixels
+        self._numbers = pixels_of(known.pixels).get(self._input.name)
+        self._model_pixels = _preprocessing_of(path) if self._scale is not None else None
+
+    def prepare(self, value: Any) -> np.ndarray:
+        """A sample as an array (C, H, W) of the input's elements."""
+        shape, dtype = self._input.shape, self._input.dtype
+        if isinstance(value, str | os.PathLike):
+            if self._model_pixels is not None and Path(value).suffix.lower() in IMAGE_ENDINGS:
+                return self._quantised(self._model_pixels.image(value, shape))
+            form = InputForm(
+                self._input.name,
+                shape,
+                dtype,
+                self._scale,
+                pixels=self._pixels,
+                numbers=self._numbers,
+                zero=self._zero,
+            )
+            found = form.elements(value)
+            if isinstance(found, bytes):
+                raise FormatError(f"{os.fspath(value)}: raw surfaces cannot be evaluated; give images or .npy")
+            return found
+        array = np.asarray(value)
+        if holds_pixels(array):
+            return self._of_pixels(planes(array, self.shape, self._pixels.resize))
+        if array.dtype.kind == "f" and dtype.kind == "i":
+            if self._scale is None:
+                raise ScaleMissing(self._input.name, dtype, "input", holding_scale(array, dtype))
+            array = self._quantised(fit(array, shape, array.dtype, "sample"))
+        return fit(array, shape, dtype, "sample")
+
+    def prepare_many(self, values: Sequence[Any]) -> list[np.ndarray]:
+        """Several samples; arrays of pixels together."""
+        if self._input.shape[0] > 1 or not all(isinstance(each, np.ndarray) and holds_pixels(each) for each in values):
+            return super().prepare_many(values)
+        pixels = np.concatenate([planes(each, self.shape, self._pixels.resize) for each in values])
+        return list(np.ascontiguousarray(self._of_pixels(pixels))[:, None])
+
+    def _of_pixels(self, pixels: np.ndarray) -> np.ndarray:
+        """Pixels (N, C, H, W) as elements."""
+        if self._model_pixels is None and self._numbers is not None:
+            return self._numbers.stored(pixels)
+        if self._model_pixels is None:
+            return convert_pixels(pixels, self._input.dtype, self._pixels)
+        return self._quantised(self._model_pixels.numbers_of_rgb(pixels))
+
+    def _quantised(self, values: np.ndarray) -> np.ndarray:
+        """Real numbers as elements of the input."""
+        dtype = self._input.dtype
+        if dtype.kind == "f":
+            return values.astype(dtype)
+        if self._numbers is not None:
+            return self._numbers.elements(values)
+        assert self._scale is not None
+        return to_elements(values, self._scale, dtype, self._zero)
+
+    def run(self, samples: Sequence[np.ndarray]) -> np.ndarray:
+        """The outputs of samples, one row each."""
+        return self.rows(self.runtime.run_many([[surface] for surface in self.surfaces(samples)]))
+
+    def warnings(self) -> list[str]:
+        """Return what a run would do silently."""
+        return _silent_warnings(self.runtime, self._strict)
+
+    def warm(self) -> None:
+        """Load what runs need (the program's steps, kernels for one image and for several), with an input of zeros."""
+        zeros = np.zeros(self._input.shape, self._input.dtype)
+        self.run([zeros] * WARM_RUNS)
+
+    def surfaces(self, samples: Sequence[np.ndarray]) -> list[Any]:
+        """Raw surfaces of prepared samples."""
+        return _batched_pack(self._input.layout, samples)
+
+    def rows(self, raw: Sequence[Sequence[bytes]]) -> np.ndarray:
+        """The first of the raw outputs of each run as a row of numbers, in the order of the model."""
+        found = _batched_unpack(self._output.layout, [each[0] for each in raw]).reshape(len(raw), -1)
+        return found if self._order is None else found[:, self._order]
+
+    def real(self, sample: np.ndarray) -> np.ndarray:
+        """A sample as real numbers, in the shape and order of the model's input where the layer file states it."""
+        real = (self._units or Units()).real(sample).astype(np.float32)
+        return real if self._value is None else self._value.fed(real)
+
+    def real_result(self, result: np.ndarray) -> np.ndarray:
+        """A row of results in real numbers, where the scale is known."""
+        return (self._result_units or Units()).real(result)
+
+
+class PackageNetwork(EvaluatedNetwork):
+    """A package of ``nvdla compile``: real numbers in and out, the first output is the result."""
+
+    def __init__(self, path: str, strict: bool = False, trusted: bool = False) -> None:
+        from nvdla.compiler.frontend.package import unpack
+
+        package = unpack(path)
+        self._machine, self._strict = package.machine(strict, trusted), strict
+        names = list(package.manifest["inputs"])
+        if len(names) != 1:
+            raise FormatError(f"{path}: evaluation feeds one input, the package has {', '.join(names)}")
+        self._name, self._whole = names[0], tuple(package.manifest["inputs"][names[0]])
+        self.shape = self._whole[1:]
+        self._output = package.manifest["outputs"][0]
+        self._preprocessing = package.manifest.get("preprocessing")
+        self.outputs = 0  # known after the first run
+
+    def prepare(self, value: Any) -> np.ndarray:
+        """A sample as an array of the input's elements."""
+        from nvdla.tensors.inputs import Preprocessing
+
+        given = Preprocessing.of(self._preprocessing) if self._preprocessing else Preprocessing()
+        if isinstance(value, str | os.PathLike):
+            if Path(value).suffix.lower() == ".npy":
+                return read_npy_sample(value, self._whole)
+            return given.image(value, self._whole)
+        array = np.asarray(value)
+        if holds_pixels(array) and array.ndim >= 2:
+            array = given.array(array, self._whole)
+        if array.size != np.prod(self._whole):
+            raise FormatError(
+                f"a sample has the shape {shape_text(array.shape)}, the model takes {shape_text(self._whole)}"
+            )
+        return array.astype(np.float32).reshape(self._whole)
+
+    def warnings(self) -> list[str]:
+        """Return what a run of any part would do silently."""
+        return [each for runtime in self._machine.runtimes() for each in _silent_warnings(runtime, self._strict)]
+
+    def run(self, samples: Sequence[np.ndarray]) -> np.ndarray:
+        """The outputs of samples, one row each."""
+        rows = [np.ravel(self._machine.run({self._name: sample})[self._output]) for sample in samples]
+        self.outputs = rows[0].size
+        return np.stack(rows)
+
+    def real(self, sample: np.ndarray) -> np.ndarray:
+        """A sample as real numbers."""
+        return sample
+
+
+@by_annotations
+def open_network(
+    path: str,
+    config: str = "auto",
+    threads: int | None = None,
+    pixels: PixelConversion | None = None,
+    scale: float | None = None,
+    strict: bool = False,
+    trusted: bool = False,
+) -> EvaluatedNetwork:
+    """A loadable or a package, in a file: every worker reads it. ``strict``: as of a Runtime. ``trusted``: host parts
+    of a package run in this process, without limits. Raises NvdlaError."""
+    require_file(path, "network")
+    return (
+        PackageNetwork(path, strict, trusted)
+        if is_zip_file(path)
+        else LoadableNetwork(path, config, threads, pixels or PixelConversion(), scale, strict)
+    )
+
+
+def _silent_warnings(runtime: nvdla.Runtime, strict: bool) -> list[str]:
+    from nvdla.loadable.descriptors.abi import abi_named
+
+    return silent_warnings(runtime.loadable, abi_named(runtime.abi), runtime.config, strict, runtime._linked)
+
+
+def _preprocessing_of(path: str) -> Any:
+    """The preprocessing that ``nvdla compile`` wrote into the layer file; None where there is none."""
+    from nvdla.program import naming
+
+    data = naming.load(path) or {}
+    if not isinstance(data.get("preprocessing"), dict):
+        return None
+    from nvdla.tensors.inputs import Preprocessing
+
+    return Preprocessing.of(data["preprocessing"])
+
+
+def read_npy_sample(path: str | os.PathLike[str], shape: tuple[int, ...]) -> np.ndarray:
+    """A sample of a .npy file in the shape that the network takes. Raises FormatError."""
+    from nvdla.tensors.files import read_npy
+
+    array = read_npy(path)
+    if array.size != np.prod(shape):
+        raise FormatError(
+            f"{os.fspath(path)}: the array has the shape {shape_text(array.shape)}, the model takes {shape_text(shape)}"
+        )
+    return array.astype(np.float32).reshape(shape)
+
+
+def _batched_pack(layout: Any, samples: Sequence[np.ndarray]) -> list[Any]:
+    """Surfaces of many samples; together where surfaces are contiguous in a layout of the same kind."""
+    stride = getattr(layout, "image_stride", None)
+    if len(samples) > 1 and stride == layout.size and layout.shape[0] == 1:
+        together = replace(layout, shape=(len(samples), *layout.shape[1:]), size=stride * len(samples))
+        packed = np.zeros(together.size, np.uint8)
+        together.pack(np.concatenate(samples), packed)
+        return list(packed.reshape(len(samples), stride))
+    surfaces = np.zeros((len(samples), layout.size), np.uint8)
+    for surface, sample in zip(surfaces, samples, strict=True):
+        layout.pack(sample, surface)
+    return list(surfaces)
+
+
+def _batched_unpack(layout: Any, surfaces: Sequence[bytes]) -> np.ndarray:
+    stride = getattr(layout, "image_stride", None)
+    if len(surfaces) > 1 and stride == layout.size and layout.shape[0] == 1:
+        together = replace(layout, shape=(len(surfaces), *layout.shape[1:]), size=stride * len(surfaces))
+        return together.unpack(np.frombuffer(b"".join(surfaces), np.uint8))
+    return np.concatenate([layout.unpack(np.frombuffer(each, np.uint8)) for each in surfaces])

@@ -1,0 +1,309 @@
+"""Tables of evaluations: networks, samples and their records, and the page of the results."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nvdla.compiler.frontend.isolation import run_session, worker_of
+from nvdla.compiler.frontend.opening import open_file
+from nvdla.errors import FormatError, NvdlaError
+from nvdla.experiments.campaign import Record, Table, Task, worker
+from nvdla.experiments.evaluation.identity import model_hash, network_settings
+from nvdla.experiments.evaluation.metrics import percent
+from nvdla.experiments.evaluation.networks import EvaluatedNetwork, LoadableNetwork, open_network
+from nvdla.tensors.datasets import Sample, SampleSource, code_hash, python_function
+from nvdla.tensors.images import PixelConversion
+from nvdla.util import html
+from nvdla.util.escaping import xml_text
+
+TOP = 5
+KEY_DIGITS = 9
+
+
+@dataclass
+class Evaluation(Table):
+    """``network``: path of a loadable or package; ``metric``: ``module:function`` of (outputs, label) -> number;
+    ``against``: an ONNX model for agreement; ``limit`` and ``shuffle`` choose samples; ``strict``: a sample that cannot
+    be read ends the run, and an access that leaves its region of memory; ``trusted``: models run in the process that
+    evaluates, without limits."""
+
+    network: str
+    source: SampleSource
+    config: str = "auto"
+    pixels: PixelConversion = field(default_factory=PixelConversion)
+    input_scale: float | None = None
+    metric: str | None = None
+    against: str | None = None
+    predict_only: bool = False
+    limit: int | None = None
+    shuffle: int | None = None
+    strict: bool = False
+    trusted: bool = False
+    _network: EvaluatedNetwork | None = field(default=None, init=False, repr=False, compare=False)
+    name = "evaluate"
+
+    def settings(self) -> dict[str, Any]:
+        """Return what a run depends on, as plain data: runs of other settings do not resume it."""
+        return {
+            **network_settings(self.network, self.config, self.pixels, self.input_scale),
+            **self.source.settings(),
+            "metric": self.metric,
+            "metric_code": code_hash(python_function(self.metric)) if self.metric else None,
+            "against": model_hash(self.against) if self.against else None,
+            "predict_only": self.predict_only,
+            "limit": self.limit,
+            "shuffle": self.shuffle,
+        }
+
+    def tasks(self) -> Iterable[Task]:
+        """One task per sample."""
+        for position, payload in self.source.payloads(self._positions()):
+            yield Task(f"{position:0{KEY_DIGITS}}", payload)
+
+    def _positions(self) -> Iterable[int]:
+        count = len(self.source)
+        if self.shuffle is None:
+            return range(min(count, self.limit or count))
+        return sorted(random.Random(self.shuffle).sample(range(count), min(count, self.limit or count)))
+
+    def prepare(self) -> None:
+        """The network with its kernels, for workers that are copies of this process."""
+        self._network = self._opened()
+        if isinstance(self._network, LoadableNetwork):
+            self._network.warm()
+
+    def open(self) -> Callable[[Sequence[Task]], list[Record]]:
+        """A worker's function from tasks to records; it opens the network once."""
+        return _Worker(self, self._network or self._opened()).records
+
+    def _opened(self) -> EvaluatedNetwork:
+        threads, scale = worker.threads, self.input_scale
+        return open_network(self.network, self.config, threads, self.pixels, scale, self.strict, self.trusted)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Workers that are not copies open the network themselves."""
+        return {**self.__dict__, "_network": None}
+
+
+class _Worker:
+    """An evaluation in a worker: the network is loaded once."""
+
+    def __init__(self, table: Evaluation, network: EvaluatedNetwork) -> None:
+        self._table = table
+        self._network = network
+        self._metric = python_function(table.metric) if table.metric else None
+        self._float = _float_model(table.against, table.trusted) if table.against else None
+
+    def records(self, tasks: Sequence[Task]) -> list[Record]:
+        records: list[Record] = [{"key": task.key} for task in tasks]
+        sound = [each for each in map(self._sample, tasks, records) if each is not None]
+        ready = [(*each, value) for each, value in zip(sound, self._prepared(sound), strict=True) if value is not None]
+        if ready:
+            for record, _, prepared in ready:
+                record["hash"] = hashlib.sha256(np.ascontiguousarray(prepared).data).hexdigest()[:16]
+            results = self._network.run([prepared for *_, prepared in ready])
+            for (record, sample, prepared), result, top in zip(ready, results, _best(results), strict=True):
+                record["top"] = top
+                self._judge(record, sample, prepared, result)
+        return records
+
+    def _sample(self, task: Task, record: Record) -> tuple[Record, Sample] | None:
+        """The sample of a task, with a label that can be judged; None where its record says what is wrong."""
+        try:
+            sample = task.payload or self._table.source.sample(int(task.key))
+            record["id"] = sample.id
+            self._check_label(sample)
+        except NvdlaError as error:
+            record.setdefault("id", self._table.source.name_of(int(task.key)))
+            self._note(record, error)
+            return None
+        return record, sample
+
+    def _prepared(self, given: Sequence[tuple[Record, Sample]]) -> list[np.ndarray | None]:
+        """Samples as the network takes them, together unless one of them is damaged; None for those."""
+        try:
+            return list(self._network.prepare_many([sample.value for _, sample in given])) if given else []
+        except NvdlaError:
+            return [self._prepared_alone(*each) for each in given]
+
+    def _prepared_alone(self, record: Record, sample: Sample) -> np.ndarray | None:
+        try:
+            return self._network.prepare(sample.value)
+        except NvdlaError as error:
+            self._note(record, error)
+            return None
+
+    def _note(self, record: Record, error: NvdlaError) -> None:
+        if self._table.strict:
+            raise error
+        record["error"] = str(error)
+
+    def _check_label(self, sample: Sample) -> None:
+        if self._table.predict_only:
+            return
+        if sample.label is None:
+            raise FormatError(f"sample {sample.id} has no label; --predict-only asks for none")
+        outputs = self._network.outputs
+        if isinstance(sample.label, int) and outputs and not 0 <= sample.label < outputs:
+            raise FormatError(f"sample {sample.id} has the label {sample.label}; the network has {outputs} outputs")
+
+    def _judge(self, record: Record, sample: Sample, prepared: np.ndarray, result: np.ndarray) -> None:
+        if not self._table.predict_only:
+            record["label"] = sample.label
+            if isinstance(sample.label, list):
+                record["squared_error"] = self._squared_error(sample, result)
+        if self._metric is not None:
+            record["metric"] = self._measured(self._metric, sample, result)
+        if self._float is not None:
+            record["float"] = self._compare(prepared, result)
+
+    def _measured(self, metric: Callable[[np.ndarray, Any], Any], sample: Sample, result: np.ndarray) -> float:
+        """The user's own metric. Raises FormatError for anything that it raises, and for what is not a number."""
+        try:
+            value = float(metric(result, sample.label))
+        except Exception as error:  # user code
+            raise FormatError(f"{self._table.metric} of sample {sample.id}: {type(error).__name__}: {error}") from error
+        if not np.isfinite(value):
+            raise FormatError(f"{self._table.metric} of sample {sample.id} is {value}: must be a finite number")
+        return value
+
+    def _squared_error(self, sample: Sample, result: np.ndarray) -> float:
+        wanted = np.asarray(sample.label, np.float64)
+        if wanted.size != result.size:
+            raise FormatError(f"sample {sample.id} has {wanted.size} numbers as label, the network gives {result.size}")
+        real = getattr(self._network, "real_result", lambda row: row.astype(np.float64))(result)
+        return float(np.mean((real - wanted) ** 2))
+
+    def _compare(self, prepared: np.ndarray, result: np.ndarray) -> dict[str, Any]:
+        """The float model's class, and the energies of its result and of the difference."""
+        assert self._float is not None
+        wanted = self._float(self._network.real(prepared))
+        if wanted.size != result.size:
+            raise FormatError(f"the float model gives {wanted.size} numbers, the network {result.size}")
+        real = getattr(self._network, "real_result", lambda row: row.astype(np.float64))(result)
+        return {
+            "top": int(np.argmax(wanted)),
+            "signal": float((wanted**2).sum()),
+            "noise": float(((wanted - real) ** 2).sum()),
+        }
+
+
+def _best(results: np.ndarray) -> list[list[list[Any]]]:
+    """The five greatest of each row of results as [place, value]; the first of equal ones first, NaN last."""
+    values = np.nan_to_num(results.astype(np.float64), nan=-np.inf)
+    places = np.argsort(-values, axis=1, kind="stable")[:, :TOP]
+    found = np.take_along_axis(results, places, axis=1)
+    if not np.isfinite(found).all():
+        found = np.array([[_plain(each) for each in row] for row in found.tolist()], object)
+    return [list(map(list, zip(*each, strict=True))) for each in zip(places.tolist(), found.tolist(), strict=True)]
+
+
+def _plain(number: float) -> float | str:
+    """JSON has no infinity and no NaN."""
+    return number if np.isfinite(number) else str(number)
+
+
+def _float_model(path: str, trusted: bool) -> Callable[[np.ndarray], np.ndarray]:
+    """An ONNX model with one input, in onnxruntime; gives its first output."""
+    if importlib.util.find_spec("onnxruntime") is None:
+        raise FormatError("--against needs onnxruntime: pip install 'nvdla[onnx]'")
+    session, _ = open_file(path, worker_of(trusted), threads=worker.threads)
+    inputs = session.get_inputs()
+    if len(inputs) != 1:
+        raise FormatError(f"{path}: the float model has {len(inputs)} inputs, evaluation feeds one")
+    shape = [size if isinstance(size, int) else 1 for size in inputs[0].shape]
+
+    def run(sample: np.ndarray) -> np.ndarray:
+        feed = {inputs[0].name: sample.astype(np.float32).reshape(shape)}
+        return np.ravel(run_session(session, path, None, feed)[0]).astype(np.float64)
+
+    return run
+
+
+CELL = 28
+LARGEST = 60  # classes in the picture; the matrix of more is in the JSON alone
+
+
+def page(document: dict[str, Any], title: str) -> str:
+    """Return the results as a self-contained HTML page."""
+    summary = document["summary"]
+    problems = (f"{problem['id']}: {problem['error']}" for problem in summary.get("problems", ()))
+    return html.page(
+        title,
+        html.table((), figures(summary)),
+        _confusion(summary),
+        _classes(summary),
+        html.section("Damaged samples", html.items(problems)),
+    )
+
+
+def number(figure: dict[str, Any]) -> str:
+    """A mean with its standard error; without one where all values are the same: that is not a certainty."""
+    if figure["value"] is None:
+        return "-"
+    error = f" ± {figure['standard_error']:.3g}" if figure["standard_error"] else ""
+    return f"{figure['value']:.6g}{error}"
+
+
+def figures(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """(what, figure) rows of a summary, for the page and for the terminal."""
+    rows = [("samples", f"{summary['samples']:,}")]
+    if summary["damaged"]:
+        rows.append(("damaged samples", f"{summary['damaged']:,}"))
+    for name, text, form in (
+        ("top1", "top-1 accuracy", percent),
+        ("top5", "top-5 accuracy", percent),
+        ("squared_error", "mean squared error", number),
+        ("metric", "metric", number),
+    ):
+        if name in summary:
+            rows.append((text, form(summary[name])))
+    if "float" in summary:
+        rows.append(("same top-1 as the float model", percent(summary["float"]["agreement"])))
+        if summary["float"]["snr_db"] is not None:
+            rows.append(("SNR against the float model", f"{summary['float']['snr_db']:.1f} dB"))
+    return rows
+
+
+def _confusion(summary: dict[str, Any]) -> str:
+    """The matrix as a picture: rows are labels, columns the predictions; a cell is its share of the row."""
+    classes = summary.get("classes", [])
+    if not classes or len(classes) > LARGEST:
+        return ""
+    names = [str(each["name"] or each["class"]) for each in classes]
+    place = {each["class"]: number for number, each in enumerate(classes)}
+    totals = {each["class"]: each["samples"] for each in classes}
+    margin = 12 + 7 * max(map(len, names))
+    size = margin + CELL * len(classes) + 10
+    cells = []
+    for row in summary["confusion"]:
+        x, y = margin + CELL * place[row["found"]], margin + CELL * place[row["label"]]
+        part = row["count"] / totals[row["label"]]
+        colour = "#2a9d5c" if row["label"] == row["found"] else "#d1495b"
+        title = f"label {names[place[row['label']]]}, found {names[place[row['found']]]}: {row['count']}"
+        cells.append(
+            f'<rect x="{x}" y="{y}" width="{CELL - 1}" height="{CELL - 1}" fill="{colour}" '
+            f'fill-opacity="{0.25 + 0.75 * part:.3f}"><title>{xml_text(title)}</title></rect>'
+            f'<text x="{x + CELL / 2}" y="{y + CELL / 2 + 4}" text-anchor="middle">{row["count"]}</text>'
+        )
+    for number_, name in enumerate(names):
+        at = margin + CELL * number_ + CELL / 2
+        cells.append(f'<text x="{margin - 6}" y="{at + 4}" text-anchor="end">{xml_text(name)}</text>')
+        cells.append(f'<text transform="translate({at + 4},{margin - 6}) rotate(-90)">{xml_text(name)}</text>')
+    matrix = html.drawing(size, size, "".join(cells), "confusion matrix")
+    return html.section("Confusion", matrix, "Rows: labels. Columns: predictions. Shade: share of the row.")
+
+
+def _classes(summary: dict[str, Any]) -> str:
+    rows = (
+        (entry["name"] or entry["class"], entry["samples"], percent(entry["precision"]), percent(entry["recall"]))
+        for entry in summary.get("classes", ())
+    )
+    return html.section("Classes", html.table(("class", "samples", "precision", "recall"), rows))

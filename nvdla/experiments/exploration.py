@@ -1,0 +1,410 @@
+"""Design space: one network over configurations and memories, as a table, a plot and a page.
+
+A model (ONNX, Caffe) is compiled for every configuration, once a worker; a loadable stays what it is, on its own
+configuration, and only the external memory varies. A point says what its numbers leave out: nodes on the host, a run
+that never ends, operations that the cycle model was not calibrated on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from nvdla.analysis.cycles.constants import MEASURED, Memory
+from nvdla.analysis.cycles.document import cycles_document
+from nvdla.analysis.explain import explanations
+from nvdla.analysis.study import Study
+from nvdla.analysis.svg import log_ticks
+from nvdla.checks.lint.linter import refusal
+from nvdla.emulator.execution.dry_run import deadlock
+from nvdla.errors import BuildError, ConfigError, NvdlaError
+from nvdla.experiments.campaign.journal import Record, Table, Task, takes_records
+from nvdla.experiments.evaluation.identity import configuration_settings, content_hash, layer_file_hash, model_hash
+from nvdla.loadable import Loadable, load
+from nvdla.program import Program
+from nvdla.tensors.datasets import SampleSource, data_hash
+from nvdla.util import html
+from nvdla.util.arguments import by_annotations
+from nvdla.util.escaping import xml_text
+
+if TYPE_CHECKING:
+    from nvdla.compiler.frontend.compiler import Compiled
+
+__all__ = ["Exploration", "Point", "notes", "pareto", "remarks"]
+
+MODELS = (".onnx", ".prototxt")
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point: a configuration (name or .yaml file; "auto" for a loadable), a precision, and the external memory.
+
+    ``bandwidth`` in bytes per cycle (None: the bus's width), ``latency`` in cycles; ``shared``: by reads and writes.
+    """
+
+    config: str
+    precision: str = "int8"
+    bandwidth: float | None = None
+    latency: int = 100
+    shared: bool = False
+
+    def __str__(self) -> str:
+        speed = "full bus" if self.bandwidth is None else f"{self.bandwidth:g} B/cycle"
+        return f"{self.config} {self.precision}, {speed}{' shared' if self.shared else ''}, latency {self.latency}"
+
+
+@dataclass
+class _Made:
+    """A network for one configuration: the loadables of all accelerator parts, one after the other; ``compiled``: the
+    model that they are of; ``deadlock``: why a run of them never ends."""
+
+    loadables: list[Loadable]
+    compiled: Compiled | None = None
+    deadlock: str | None = None
+
+    def on_host(self) -> dict[str, Any]:
+        """Count how many nodes of the model run on the host, and the share of the multiplications there."""
+        found = self.compiled.report if self.compiled else {"host_nodes": 0, "accelerator_macs_share": 1.0}
+        share = found["accelerator_macs_share"]
+        return {
+            "host_nodes": found["host_nodes"],
+            "host_macs_percent": None if share is None else round(100 * (1 - share), 2),
+        }
+
+
+@dataclass
+class Exploration(Table):
+    """``network``: a loadable, or a model that is compiled with ``calibration`` (what :func:`nvdla.compile` takes as a
+    path) and ``weights``; ``source``: labelled data for accuracy, ``limit`` of them; ``clock``: MHz."""
+
+    network: str
+    points: list[Point]
+    calibration: str | None = None
+    weights: str | None = None
+    source: SampleSource | None = None
+    limit: int | None = None
+    clock: float = 1000.0
+    name = "explore"
+    shard = 1
+    _accuracies: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def over(
+        cls,
+        network: str,
+        configs: Sequence[str],
+        precisions: Sequence[str] = ("int8",),
+        bandwidths: Sequence[float | None] = (None,),
+        latencies: Sequence[int] = (100,),
+        shared: bool = False,
+        **others: Any,
+    ) -> Exploration:
+        """Every combination."""
+        points = [
+            Point(config, precision, bandwidth, latency, shared)
+            for config, precision, bandwidth, latency in itertools.product(configs, precisions, bandwidths, latencies)
+        ]
+        return cls(network, points, **others)
+
+    @property
+    def compiles(self) -> bool:
+        """Check whether the network is a model, which is compiled for each configuration."""
+        return self.network.endswith(MODELS)
+
+    def settings(self) -> dict[str, Any]:
+        """Return what a run depends on, as plain data: runs of other settings do not resume it."""
+        return {
+            "network": model_hash(self.network) if self.compiles else content_hash(self.network),
+            "layers": None if self.compiles else layer_file_hash(self.network),
+            "points": [str(point) for point in self.points],
+            "configurations": [configuration_settings(name) for name in sorted({each.config for each in self.points})],
+            "calibration": data_hash(self.calibration) if self.calibration else None,
+            "weights": content_hash(self.weights) if self.weights else None,
+            "data": None if self.source is None else self.source.settings(),
+            "limit": self.limit,
+            "clock": self.clock,
+        }
+
+    def tasks(self) -> Iterable[Task]:
+        """One task per point."""
+        return (Task(f"{number:06}", point) for number, point in enumerate(self.points))
+
+    def open(self) -> Callable[[Sequence[Task]], list[Record]]:
+        """A worker's function from tasks to records."""
+        made: dict[tuple[str, str], _Made] = {}
+
+        def network(point: Point) -> _Made:
+            key = (point.config, point.precision)
+            if key not in made:
+                made[key] = self._made(point)
+            return made[key]
+
+        return lambda tasks: [self._record(task, network) for task in tasks]
+
+    def _made(self, point: Point) -> _Made:
+        made = self._compiled(point) if self.compiles else self._loaded(point.config)
+        for each in made.loadables:
+            study = Study.of(each, point.config)
+            stuck = [study.by_key[key].label for key in study.schedule.stuck]
+            made.deadlock = deadlock(each, study.abi, study.config) or (
+                f"operations {', '.join(stuck[:8])} wait indefinitely" if stuck else None
+            )
+            if made.deadlock:
+                break
+        return made
+
+    def _loaded(self, config: str) -> _Made:
+        """The loadable. Raises ConfigError where the configuration refuses it: numbers would describe nothing."""
+        network = load(self.network)
+        reason = refusal(Program.of(network, config))
+        if reason is not None:
+            raise ConfigError(f"the loadable cannot run on it: {reason}")
+        return _Made([network])
+
+    def _compiled(self, point: Point) -> _Made:
+        import nvdla
+
+        compiled = nvdla.compile(self.network, point.config, point.precision, self.calibration, weights=self.weights)
+        loadables = [part.loadable for part in compiled.parts if part.loadable is not None]
+        if not loadables:
+            raise BuildError(f"{self.network}: nothing of it runs on {point.config}")
+        return _Made(loadables, compiled)
+
+    def _record(self, task: Task, network: Callable[[Point], _Made]) -> Record:
+        point: Point = task.payload
+        record: Record = {"key": task.key, **asdict(point)}
+        try:
+            made = network(point)
+            record |= _metrics(made, point, self.clock)
+            if self.source is not None and made.deadlock is None:
+                record["accuracy"] = self._accuracy(point, made)
+        except NvdlaError as error:
+            record["error"] = str(error)
+        return record
+
+    def _accuracy(self, point: Point, made: _Made) -> Any:
+        """top-1 with its interval; the external memory does not change it, so once per configuration."""
+        assert self.source is not None
+        key = (point.config, point.precision)
+        if key not in self._accuracies:
+            self._accuracies[key] = _evaluated(self.network, made, point.config, self.source, self.limit)
+        return self._accuracies[key]
+
+
+def _metrics(made: _Made, point: Point, clock: float) -> Record:
+    """The numbers of all accelerator parts together. Frames per second are of a whole network that ends."""
+    memory = Memory(point.latency, point.bandwidth, point.shared)
+    studies = [Study.of(each, point.config, memory=memory) for each in made.loadables]
+    documents = [cycles_document(study, clock) for study in studies]
+    config, host = studies[0].config, made.on_host()
+    cycles = None if made.deadlock else sum(each["total_cycles"] for each in documents)
+    macs, mac_units = sum(each["macs"] for each in documents), config.mac_atomic_c * config.mac_atomic_k
+    estimates = [each for study in studies for each in study.estimates.values()]
+    return {
+        "config": config.name,
+        "cycles": cycles,
+        "frames_per_second": clock * 1e6 / cycles if cycles and not host["host_nodes"] else None,
+        "macs": macs,
+        "mac_use": macs / (mac_units * cycles) if cycles else None,
+        "read_bytes": sum(each["read_bytes"] for each in documents),
+        "written_bytes": sum(each["written_bytes"] for each in documents),
+        "memory_bytes": sum(each.size for network in made.loadables for each in network.memories),
+        "buffer_use": max((use for study in studies if (use := _buffer_use(study)) is not None), default=None),
+        "buffer_bytes": config.cbuf_banks * config.cbuf_bank_bytes,
+        "mac_units": mac_units,
+        "bus_bytes": config.dram_width_bits // 8,
+        **host,
+        "deadlock": made.deadlock,
+        "operations": len(estimates),
+        "unproven_operations": sum(each.cycles is not None and not each.measured for each in estimates),
+    }
+
+
+@by_annotations
+@takes_records
+def notes(record: Record) -> dict[str, str]:
+    """Return what the numbers of a point leave out, in words, by the mark of each in tables: "host", "deadlock" or
+    "unproven"."""
+    found = {}
+    if record["deadlock"]:
+        found["deadlock"] = f"a run never ends: {record['deadlock']}"
+    if record["host_nodes"]:
+        share = "" if record["host_macs_percent"] is None else f" ({record['host_macs_percent']:g}% of multiplications)"
+        found["host"] = (
+            f"{record['host_nodes']} nodes{share} run on the host: cycles and traffic are those of the accelerator's "
+            "part"
+        )
+    if record["unproven_operations"]:
+        found["unproven"] = (
+            f"{record['unproven_operations']} of {record['operations']} operations are estimates without proof: the "
+            f"cycle model was calibrated on {' and '.join(MEASURED)} in int8"
+        )
+    return found
+
+
+@by_annotations
+@takes_records
+def remarks(records: Sequence[Record]) -> list[str]:
+    """Return the notes of all points that are possible, each once, with configuration and precision."""
+    lines = [
+        f"{each['config']} {each['precision']}: {text}"
+        for each in records
+        if "error" not in each
+        for text in notes(each).values()
+    ]
+    return list(dict.fromkeys(lines))
+
+
+def _buffer_use(study: Study) -> float | None:
+    """The largest share of the convolution buffer that data and weights of one convolution fill; None without any."""
+    config = study.config
+    shares = []
+    for row in explanations(study):
+        used, room = row["data_entries"]
+        weights = min(row["weight_bytes"], row["weight_banks"] * config.cbuf_bank_bytes)
+        filled = min(used, room) * config.cbuf_entry_bytes + weights
+        shares.append(filled / (config.cbuf_banks * config.cbuf_bank_bytes))
+    return max(shares, default=None)
+
+
+def _evaluated(network: str, made: _Made, config: str, source: SampleSource, limit: int | None) -> dict[str, Any]:
+    """The accuracy of the loadable, or of all of the compiled model, its host parts too."""
+    import tempfile
+    from pathlib import Path
+
+    from nvdla.experiments.evaluation import Evaluation, summarise
+
+    with tempfile.TemporaryDirectory(prefix="nvdla-") as folder:
+        if made.compiled is not None:
+            network = str(Path(folder) / "network.loadable")
+            made.compiled.save(network)
+        table = Evaluation(network, source, config, limit=limit)
+        do, tasks = table.open(), list(table.tasks())
+        records = [record for at in range(0, len(tasks), table.shard) for record in do(tasks[at : at + table.shard])]
+    return summarise(records).top1.document()
+
+
+@by_annotations
+@takes_records
+def pareto(records: Sequence[Record], cost: str, value: str) -> list[Record]:
+    """The points that no other one beats: less ``cost`` and at least as much ``value``."""
+    whole = [each for each in records if each.get(cost) is not None and each.get(value) is not None]
+    best: list[Record] = []
+    for each in sorted(whole, key=lambda record: (record[cost], -record[value])):
+        if not best or each[value] > best[-1][value]:
+            best.append(each)
+    return best
+
+
+WIDTH, HEIGHT = 900, 420
+LEFT, RIGHT, TOP, BOTTOM = 90, WIDTH - 30, 20, HEIGHT - 70
+COLOURS = ("#4f86f7", "#d1495b", "#9d7fd1", "#e08e0b", "#2a9d5c", "#7d8da0")
+
+PlotPoint = dict[str, Any]
+Scale = Callable[[float], float]
+
+
+def name_of(point: PlotPoint) -> str:
+    """A point in words."""
+    speed = "full bus" if point["bandwidth"] is None else f"{point['bandwidth']:g} B/cycle"
+    return f"{point['config']} {point['precision']}, {speed}, latency {point['latency']}"
+
+
+def plot(points: Sequence[PlotPoint]) -> str:
+    """An SVG element. A line joins the points that no other beats; each point says what it is."""
+    cost, axis = _cost(points)
+    placed = [{**each, "cost": cost(each), "speed": each["frames_per_second"]} for each in points]
+    across = log_ticks(min(each["cost"] for each in placed), max(each["cost"] for each in placed))
+    up = log_ticks(min(each["speed"] for each in placed), max(each["speed"] for each in placed))
+    x, y = _scale(across, LEFT, RIGHT), _scale(up, BOTTOM, TOP)
+    colours = dict(zip(sorted({each["config"] for each in points}), COLOURS * len(points), strict=False))
+    front = " ".join(f"{x(each['cost']):.1f},{y(each['speed']):.1f}" for each in pareto(placed, "cost", "speed"))
+    marks = [
+        f'<circle cx="{x(each["cost"]):.1f}" cy="{y(each["speed"]):.1f}" r="5" fill="{colours[each["config"]]}">'
+        f"<title>{xml_text(name_of(each))}: {each['speed']:,.1f} frames/s, {each['cost']:g} {axis}</title></circle>"
+        for each in placed
+    ]
+    line = f'<polyline class="front" points="{front}"/>'
+    content = f"{_axes(across, up, x, y, axis)}{line}{''.join(marks)}{_legend(colours)}"
+    return html.drawing(WIDTH, HEIGHT, content, f"frames per second over {axis}")
+
+
+def _cost(points: Sequence[PlotPoint]) -> tuple[Callable[[PlotPoint], float], str]:
+    """Return what the plot is over: the size of the MAC array where configurations differ in it, else the bandwidth."""
+    if len({each["mac_units"] for each in points}) > 1:
+        return (lambda point: point["mac_units"]), "multipliers"
+    return (lambda point: point["bandwidth"] or point["bus_bytes"]), "offered bandwidth (bytes per cycle)"
+
+
+def _axes(across: Sequence[float], up: Sequence[float], x: Scale, y: Scale, axis: str) -> str:
+    parts = [f'<path class="axis" d="M{LEFT} {TOP}V{BOTTOM}H{RIGHT}" fill="none"/>']
+    for tick in across:
+        parts.append(f'<path class="grid" d="M{x(tick):.1f} {TOP}V{BOTTOM}"/>')
+        parts.append(f'<text x="{x(tick):.1f}" y="{BOTTOM + 18}" text-anchor="middle">{_number(tick)}</text>')
+    for tick in up:
+        parts.append(f'<path class="grid" d="M{LEFT} {y(tick):.1f}H{RIGHT}"/>')
+        parts.append(f'<text x="{LEFT - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{_number(tick)}</text>')
+    middle, centre = (LEFT + RIGHT) / 2, (TOP + BOTTOM) / 2
+    parts.append(f'<text x="{middle}" y="{HEIGHT - 18}" text-anchor="middle">{axis}, logarithmic</text>')
+    parts.append(
+        f'<text transform="translate(18,{centre}) rotate(-90)" text-anchor="middle">frames/s, logarithmic</text>'
+    )
+    return "".join(parts)
+
+
+def _legend(colours: dict[str, str]) -> str:
+    return "".join(
+        f'<rect x="{LEFT + 14}" y="{TOP + 11 + 18 * number}" width="10" height="10" rx="5" fill="{colour}"/>'
+        f'<text x="{LEFT + 30}" y="{TOP + 20 + 18 * number}">{xml_text(name)}</text>'
+        for number, (name, colour) in enumerate(colours.items())
+    )
+
+
+def _number(value: float) -> str:
+    """A round number of an axis in plain digits."""
+    return f"{value:,.0f}" if value >= 1 else f"{value:.9f}".rstrip("0")
+
+
+def _scale(ticks: Sequence[float], start: float, end: float) -> Scale:
+    low, high = math.log(ticks[0]), math.log(ticks[-1])
+    return lambda value: start + (end - start) * (math.log(value) - low) / (high - low)
+
+
+_STYLE = """
+.axis { stroke: currentColor; opacity: .5; } .grid { stroke: currentColor; opacity: .15; }
+.front { fill: none; stroke: #2a9d5c; stroke-width: 2; }
+"""
+HEAD = ("point", "cycles", "frames/s", "note", "MAC use", "buffer use", "traffic in bytes", "top-1")
+
+
+def page(document: dict[str, Any], title: str) -> str:
+    """Return the results as a self-contained HTML page."""
+    points = [point for point in document["points"] if "error" not in point]
+    rated = [point for point in points if point["frames_per_second"]]
+    failures = (_failure(point) for point in document["points"] if "error" in point)
+    return html.page(
+        title,
+        plot(rated) if len(rated) > 1 else "",
+        html.table(HEAD, map(_row, points)),
+        html.section("Notes", html.items(remarks(points))),
+        html.section("Impossible", html.items(failures)),
+        style=_STYLE,
+    )
+
+
+def _failure(point: dict[str, Any]) -> str:
+    return f"{point['config']} {point['precision']}: {point['error']}"
+
+
+def _row(point: dict[str, Any]) -> tuple[str, ...]:
+    cycles = "-" if point["cycles"] is None else f"{point['cycles']:,}"
+    frames = "-" if point["frames_per_second"] is None else f"{point['frames_per_second']:,.1f}"
+    use = "-" if point["mac_use"] is None else f"{point['mac_use']:.1%}"
+    filled = "-" if point["buffer_use"] is None else f"{point['buffer_use']:.1%}"
+    accuracy = point.get("accuracy")
+    right = "-" if not accuracy or accuracy["value"] is None else f"{accuracy['value']:.2%}"
+    traffic = point["read_bytes"] + point["written_bytes"]
+    return name_of(point), cycles, frames, ", ".join(notes(point)), use, filled, f"{traffic:,}", right

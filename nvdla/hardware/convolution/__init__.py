@@ -1,3 +1,0 @@
-"""The convolution pipeline: CDMA, CBUF, CSC, CMAC, CACC."""
-
-__all__ = ["engine", "settings"]

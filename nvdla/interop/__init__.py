@@ -1,0 +1,3 @@
+"""Other container formats and the ONNX backend."""
+
+__all__: list[str] = []

@@ -1,0 +1,24 @@
+"""The containers next to the loadable: IREE archives and modules, TVM model libraries, plain tensor files.
+
+container = nvdla.interop.containers.open("model.irpa")
+for parameter in container.parameters(): ...
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["Container", "Finding", "Format", "Parameter", "Severity", "Source", "detect", "formats", "open", "register"]
+
+_HOME = dict.fromkeys(__all__, "nvdla.interop.containers.registry") | {"Parameter": "nvdla.tensors.parameters"}
+#: Named apart from the lint rules' class of findings.
+_CLASS = {"Finding": "FileFinding"}
+
+
+def __getattr__(name: str) -> Any:
+    # Resolved on first use: the registry imports this package to find its formats.
+    if name not in _HOME:
+        raise AttributeError(f"module 'nvdla.interop.containers' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOME[name]), _CLASS.get(name, name))

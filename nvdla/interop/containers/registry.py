@@ -1,0 +1,328 @@
+"""Container formats and their registry.
+
+A format is one file: a module of this package named ``*_format.py`` which decorates a :class:`Format` subclass with
+:func:`register`. It is imported on first use, found by the content of a file (never by its name), and from then on
+part of ``nvdla container list|verify|extract|convert|create``.
+
+    @register
+    class SafetensorsFormat(Format):
+        name = "safetensors"
+        ...
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import IO, Any, ClassVar, TypeVar
+
+from nvdla.errors import FormatError
+from nvdla.limits import MAX_SHARING
+from nvdla.tensors.parameters import Parameter, check_given, check_splats
+from nvdla.util.arguments import by_annotations
+from nvdla.util.files import Source, whole_file, write_data
+from nvdla.util.findings import AnyFinding
+from nvdla.util.findings import Severity as Severity
+from nvdla.util.registry import modules_of
+
+#: Bytes of the beginning of a file that ``Format.sniff`` sees (a tar's magic is at 257).
+HEADER_BYTES = 4096
+
+#: Parts of a name, separated by slashes, that become folders when it is extracted.
+MAX_DEPTH = 64
+#: Bytes of such a part that are kept; file systems take 255.
+MAX_PART = 200
+
+Options = Mapping[str, str]
+#: What a part of a file is when it is extracted.
+Content = bytes | memoryview | Parameter
+
+
+@dataclass(frozen=True)
+class FileFinding(AnyFinding):
+    """Problem in a file: table, entry and field (``where``), byte offset (None where there is none) and message."""
+
+    where: str
+    offset: int | None
+    message: str
+
+
+class Container(ABC):
+    """An open container. Subclasses parse in their constructor, raise FormatError for what cannot be read, and keep
+    views on ``source.data``."""
+
+    format: Format
+    source: Source
+
+    def info(self) -> dict[str, Any]:
+        """Facts about the whole file (version, sizes, counts): plain JSON values with stable keys."""
+        return {}
+
+    @abstractmethod
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows of ``list``: one dictionary per item (entry, tensor, function, file), all rows with the same
+        stable keys, plain JSON values."""
+
+    @abstractmethod
+    def verify(self, strict: bool = False) -> list[FileFinding]:
+        """Everything wrong or odd; no finding of severity ERROR means the file passes."""
+
+    def parameters(self) -> list[Parameter]:
+        """The tensors in file order, for conversion. FormatError where the format carries none, and where tensors share
+        the same bytes so often that copies would swamp the disk."""
+        found = self.load_parameters()
+        check_sharing(self.source.name, (p.data for p in found if p.data is not None))
+        return found
+
+    def load_parameters(self) -> list[Parameter]:
+        """Return the tensors of the file; a format with tensors overrides it."""
+        raise FormatError(f"{self.source.name}: a {self.format.name} file holds no tensor parameters to convert")
+
+    def parts(self) -> Iterable[tuple[str, Content]]:
+        """Yield the files of ``extract``: (relative path, content). Default: each parameter as ``name.bin``."""
+        parameters = self.parameters()
+        check_splats(parameters)
+        return ((f"{p.name}.bin", p if p.data is None else p.data) for p in parameters)
+
+    def extract(self, folder: str | os.PathLike[str], names: Sequence[str] | None = None) -> list[Path]:
+        """Writes the parts (only ``names``, with or without their ending, if given) below ``folder``; never outside.
+
+        Names come from the file, so each is made a safe relative path; two that collide are an error."""
+        chosen = self._chosen(names)
+        targets: dict[Path, str] = {}
+        for name, _ in chosen:
+            target = Path(folder, safe_relative_path(name))
+            if target in targets:
+                raise FormatError(
+                    f"{self.source.name}: {name!r} and {targets[target]!r} would both be written to "
+                    f"{target}; extract them one at a time"
+                )
+            targets[target] = name
+        for target, (_, content) in zip(targets, chosen, strict=True):
+            write_content(target, content)
+        return list(targets)
+
+    def extract_to(self, name: str, target: str | os.PathLike[str]) -> Path:
+        """Writes the part of this name, with or without its ending, to one file: the first, where several have it."""
+        write_content(target, self._chosen([name])[0][1])
+        return Path(target)
+
+    def _chosen(self, names: Sequence[str] | None) -> list[tuple[str, Content]]:
+        """The parts of these names (all, if none are given). FormatError for a name that is not there."""
+        parts = list(self.parts())
+        check_sharing(self.source.name, (content for _, content in parts if isinstance(content, memoryview)))
+        if not names:
+            return parts
+        chosen = [part for part in parts if {part[0], part[0].removesuffix(".bin")} & set(names)]
+        missing = set(names) - {key for name, _ in chosen for key in (name, name.removesuffix(".bin"))}
+        if missing:
+            raise FormatError(
+                f"{self.source.name}: nothing named {', '.join(sorted(map(repr, missing)))}; "
+                "`nvdla container list` shows the names"
+            )
+        return chosen
+
+    def disassemble(self, function: str | None = None, source: bool = False) -> str:
+        """The programs of the file as text, or one function of them; ``source`` adds source lines where the file has
+        them. FormatError where the format holds none."""
+        raise FormatError(f"{self.source.name}: a {self.format.name} file holds no program to disassemble")
+
+    def call(self, function: str, inputs: Sequence[str], options: Options | None = None) -> dict[str, Any]:
+        """Runs a function of the file on inputs given as text; ``results`` is a list of {type, value}. FormatError
+        where the format holds none."""
+        raise FormatError(f"{self.source.name}: a {self.format.name} file holds no function to run")
+
+    def convert(self, target: Format, options: Options | None = None) -> bytes:
+        """This container as another format (or the same one, rewritten), in memory."""
+        stream = io.BytesIO()
+        self.convert_to(stream, target, options)
+        return stream.getvalue()
+
+    def convert_to(self, file: IO[bytes], target: Format, options: Options | None = None) -> None:
+        """:meth:`convert` into an open file, piece by piece. Default: through the parameters."""
+        target.write_checked(file, self.parameters(), options)
+
+
+class Format(ABC):
+    """A container format: how it is recognised, opened and written."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    #: Options that ``create`` and ``convert`` understand: name -> one line of help.
+    options: ClassVar[Mapping[str, str]] = {}
+    #: Whether a splat is stored as such; other formats write it out.
+    keeps_splats: ClassVar[bool] = False
+
+    @abstractmethod
+    def sniff(self, header: bytes, path: Path | None) -> bool:
+        """Check whether the content has this format: ``header`` is the first HEADER_BYTES of the file (empty for a
+        directory, then ``path`` is looked at). A name or ending decides nothing."""
+
+    @abstractmethod
+    def open(self, source: Source, options: Options | None = None) -> Container:
+        """Parses; FormatError where it cannot be read."""
+
+    def verify(self, source: Source, strict: bool = False, options: Options | None = None) -> list[FileFinding]:
+        """Yield the findings of ``verify``. Default: opens the file; an error is one finding."""
+        try:
+            container = self.open(source, options)
+        except FormatError as error:
+            return [FileFinding(Severity.ERROR, "file", None, str(error))]
+        return container.verify(strict)
+
+    def write(self, file: IO[bytes], parameters: Sequence[Parameter], options: Options | None = None) -> None:
+        """Writes a new file holding these parameters, piece by piece. FormatError where the format is read only."""
+        raise FormatError(f"{self.name} files can be read but not created from parameters")
+
+    def write_checked(self, file: IO[bytes], parameters: Sequence[Parameter], options: Options | None = None) -> None:
+        """:meth:`write`, after checking the parameters, and that splats which this format must write out are not
+        endless."""
+        check_given(parameters)
+        if not self.keeps_splats:
+            check_splats(parameters)
+        self.write(file, parameters, options)
+
+    def create(self, parameters: Sequence[Parameter], options: Options | None = None) -> bytes:
+        """The bytes of a new file holding these parameters."""
+        check_given(parameters)
+        stream = io.BytesIO()
+        self.write(stream, parameters, options)
+        return stream.getvalue()
+
+    def build(self, file: IO[bytes], inputs: Sequence[Source], options: Options | None = None) -> None:
+        """Run ``create`` of the command line: a new file from input files. Default: the parameters of every
+        input, in order, through :meth:`write`."""
+        self.write_checked(file, [p for source in inputs for p in open(source).parameters()], options)
+
+    def check_options(self, options: Options | None) -> dict[str, str]:
+        """The options as a dictionary; FormatError for one that this format does not know."""
+        for key in options or {}:
+            if key not in self.options:
+                known = ", ".join(self.options) or "none"
+                raise FormatError(f"format {self.name}: unknown option {key!r}; known are: {known}")
+        return dict(options or {})
+
+
+_FORMATS: dict[str, Format] = {}
+_F = TypeVar("_F", bound=type[Format])
+
+
+@by_annotations
+def register(cls: _F) -> _F:
+    """Class decorator: adds one instance of the format to the registry."""
+    if cls.name in _FORMATS and type(_FORMATS[cls.name]).__qualname__ != cls.__qualname__:
+        raise ValueError(f"two container formats are named {cls.name!r}")
+    _FORMATS[cls.name] = cls()
+    return cls
+
+
+def formats() -> dict[str, Format]:
+    """All formats by name; imports every ``*_format`` module of this package on first use."""
+    _import_formats()
+    return dict(sorted(_FORMATS.items()))
+
+
+@cache
+def _import_formats() -> None:
+    """Once a process: to look for modules is to list folders."""
+    modules_of("nvdla.interop.containers", "_format")
+
+
+def format_named(name: str) -> Format:
+    """The format of this name, FormatError listing the known ones otherwise."""
+    known = formats()
+    if name not in known:
+        raise FormatError(f"unknown container format {name!r}; known are {', '.join(known)}")
+    return known[name]
+
+
+def format_for_output(path: str | os.PathLike[str]) -> Format:
+    """The format a new file's ending asks for (the only place where a name decides: the file has no content)."""
+    name = Path(path).name.lower()
+    for candidate in formats().values():
+        if any(name.endswith(suffix) for suffix in candidate.suffixes):
+            return candidate
+    known = ", ".join(sorted({suffix for each in formats().values() for suffix in each.suffixes}))
+    raise FormatError(f"{path}: the file name must end in one of {known}. Or name the format with --to.")
+
+
+@by_annotations
+def detect(source: Source) -> Format:
+    """The format of existing content; FormatError when none fits."""
+    header = bytes(source.data[:HEADER_BYTES])
+    for candidate in formats().values():
+        if candidate.sniff(header, source.path):
+            return candidate
+    start = header[:8].hex(" ") or "nothing"
+    raise FormatError(
+        f"{source.name}: no known container format (it begins with {start}); known are {', '.join(formats())}"
+    )
+
+
+@by_annotations
+def open(
+    source: Source | str | os.PathLike[str] | bytes | bytearray | memoryview,
+    options: Options | None = None,
+    format: str | None = None,
+) -> Container:
+    """Opens any known container: a path (mapped) or bytes (viewed), the format found by content unless it is named."""
+    where = Source.of(source)
+    return (detect(where) if format is None else format_named(format)).open(where, options)
+
+
+_UNSAFE = {ord(c): "_" for c in '\\:*?"<>|'} | dict.fromkeys(range(32), "_")
+
+
+def check_sharing(name: str, views: Iterable[memoryview]) -> None:
+    """FormatError where views on the same bytes (a file, an external file) together take more than MAX_SHARING times
+    as much."""
+    taken: dict[int, int] = {}
+    for view in views:
+        whole = view.obj
+        taken[id(whole)] = taken.get(id(whole), 0) + len(view)
+        limit = MAX_SHARING * memoryview(whole).nbytes
+        if taken[id(whole)] > limit:
+            raise FormatError(
+                f"{name}: parts share the same bytes so often that written out they would take more than {limit} bytes "
+                f"({MAX_SHARING} times the file)"
+            )
+
+
+def safe_relative_path(name: str) -> Path:
+    """A name from a file as a relative path that stays below the folder it is joined to. FormatError for one of more
+    than MAX_DEPTH parts."""
+    parts = [part.translate(_UNSAFE) for part in name.split("/")]
+    short = [part.encode("utf-8", "replace")[:MAX_PART].decode("utf-8", "ignore") for part in parts]
+    kept = [part for part in short if part not in ("", ".", "..")]
+    if len(kept) > MAX_DEPTH:
+        raise FormatError(
+            f"{name[:80]!r}...: a name of {len(kept)} parts would make as many folders, the limit is {MAX_DEPTH}; "
+            "write it to a file of your choice (--extract NAME=FILE)"
+        )
+    return Path(*kept) if kept else Path("unnamed")
+
+
+def write_whole(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> int:
+    """Has ``write`` write a file, whole or not at all, and makes the folders above it; how many bytes it has."""
+    target = Path(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FormatError(f"{target.parent}: cannot be created: {error.strerror}") from None
+    with whole_file(target) as file:
+        write(file)
+        file.flush()
+        return os.fstat(file.fileno()).st_size
+
+
+def write_content(path: str | os.PathLike[str], content: Content) -> int:
+    """Writes a part: bytes, or a parameter (a splat piece by piece)."""
+    if isinstance(content, Parameter):
+        return write_whole(path, content.write)
+    return write_whole(path, lambda file: write_data(file, content))

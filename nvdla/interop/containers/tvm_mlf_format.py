@@ -1,0 +1,133 @@
+"""TVM's Model Library Format as a container: a tar, or the folder it was unpacked to."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, ClassVar
+
+from nvdla.errors import FormatError
+from nvdla.interop.containers.registry import Container, FileFinding, Format, Options, Source, register
+from nvdla.interop.containers.tvm import mlf, mlf_verify, params, tar
+from nvdla.tensors.parameters import Parameter
+
+
+class LibraryContainer(Container):
+    """An open model library."""
+
+    def __init__(self, format: LibraryFormat, source: Source) -> None:
+        self.format = format
+        self.source = source
+        folder = source.path if source.path is not None and source.path.is_dir() else None
+        self.library = mlf.read_folder(folder) if folder else mlf.read(source.data, source.name)
+
+    def info(self) -> dict[str, Any]:
+        """Return the data of `nvdla container info`."""
+        library = self.library
+        return {
+            "version": library.version,
+            "modules": [{"name": m.name, "style": m.style, "executors": list(m.executors), "targets": list(m.targets),
+                         "exported": m.exported} for m in library.modules],
+            "memory": library.memory_rows(),
+            "files": len(library.files),
+            "bytes": sum(member.size for member in library.files.values()),
+        }  # fmt: skip
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row an entry, for `nvdla container list`."""
+        return [
+            {
+                "path": member.path,
+                "type": member.kind,
+                "size": member.size,
+                "offset": member.offset,
+                "sha256": hashlib.sha256(member.data).hexdigest() if member.kind == "file" else None,
+            }
+            for member in self.library.archive.members
+        ]
+
+    def verify(self, strict: bool = False) -> list[FileFinding]:
+        """Yield problems of the file; ``strict``: also what other readers would refuse."""
+        return mlf_verify.verify(self.library, strict)
+
+    def load_parameters(self) -> list[Parameter]:
+        """The parameters of every model; with the model's name before them where there are several."""
+        several = len(self.library.modules) > 1
+        dialect = "0.8" if self.library.version < 7 else "0.27"
+        found = []
+        for module in self.library.modules:
+            member = self.library.files.get(module.params_path or "")
+            for tensor in params.read(member.data, dialect).tensors if member else ():
+                parameter = tensor.parameter()
+                name = f"{module.name}/{parameter.name}" if several else parameter.name
+                found.append(
+                    Parameter(
+                        name,
+                        parameter.dtype,
+                        parameter.shape,
+                        parameter.data,
+                        parameter.length,
+                        None,
+                        parameter.metadata,
+                    )
+                )
+        return found
+
+    def parts(self) -> Iterator[tuple[str, memoryview]]:
+        """The files. One unsafe member (absolute, leading out, a link) refuses the whole archive."""
+        for member in self.library.archive.members:
+            if reason := tar.unsafe(member):
+                raise FormatError(f"{self.source.name}: member {member.path[:200]!r} {reason}; nothing is extracted")
+        return ((path, member.data) for path, member in self.library.files.items())
+
+    def convert_to(self, file: IO[bytes], target: Format, options: Options | None = None) -> None:
+        """Write what is here as a file of another format. Raises FormatError for what it cannot hold."""
+        if target.name != self.format.name:
+            super().convert_to(file, target, options)
+            return
+        target.check_options(options)
+        file.write(self.library.repack())
+
+
+@register
+class LibraryFormat(Format):
+    """TVM's Model Library Format."""
+
+    name = "tvm-mlf"
+    title = "TVM Model Library Format"
+    suffixes = (".mlf.tar", ".mlf", ".tar")
+    options: ClassVar[Mapping[str, str]] = {
+        "name": "name of the model in a new library (default: the file's)",
+        "registry": "function registry of a new library: 0.9 (default, count of 16 bits) or 0.8 (of 8 bits)",
+    }
+
+    def sniff(self, header: bytes, path: Path | None) -> bool:
+        """Check whether a file has this format, from its first bytes (``header``) or its path."""
+        if not header and path is not None and path.is_dir():
+            return (path / mlf.METADATA).is_file()
+        return tar.looks_like_tar(header)
+
+    def open(self, source: Source, options: Options | None = None) -> LibraryContainer:
+        """Open a file of this format. Raises FormatError for one that is broken."""
+        self.check_options(options)
+        return LibraryContainer(self, source)
+
+    def build(self, file: IO[bytes], inputs: Sequence[Source], options: Options | None = None) -> None:
+        """A library of loadables."""
+        import nvdla
+        from nvdla.interop.containers.tvm import mlf_create
+
+        chosen = self.check_options(options)
+        widths = {"0.9": 2, "0.8": 1}
+        width = widths.get(chosen.get("registry", "0.9"))
+        if width is None:
+            raise FormatError(f"unknown registry {chosen['registry']!r}; known are {', '.join(widths)}")
+        if "name" in chosen and len(inputs) != 1:
+            raise FormatError(f"one name for {len(inputs)} loadables; leave it out, and each takes its file's")
+        named = [(chosen.get("name", Path(source.name).stem), nvdla.load(bytes(source.data))) for source in inputs]
+        file.write(mlf_create.pack(named, width))
+
+    def write(self, file: IO[bytes], parameters: Sequence[Parameter], options: Options | None = None) -> None:
+        """Write parameters as a file of this format. Raises FormatError for what it cannot hold."""
+        raise FormatError("a model library is made of a loadable (nvdla container create), not of parameters alone")

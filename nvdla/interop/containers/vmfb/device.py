@@ -1,0 +1,91 @@
+"""Functions that need a device, run by IREE's own runtime if it is installed (pip install nvdla[iree])."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nvdla.errors import FormatError, shape_text
+from nvdla.interop.containers.values import TYPE_NAMES, element_type
+from nvdla.tensors.parameters import ELEMENT_BITS, element_count
+from nvdla.util.rounding import integer, is_digits, real
+
+_DRIVER = "local-sync"
+_MAX_BYTES = 1 << 28
+_MLIR_NAMES = {ours: theirs for theirs, ours in reversed(TYPE_NAMES.items()) if theirs[:2] != "si"}
+
+
+def is_installed() -> bool:
+    """Check whether iree-base-runtime can be imported."""
+    from importlib.util import find_spec
+
+    return find_spec("iree") is not None and find_spec("iree.runtime") is not None
+
+
+def call(data: bytes, function: str, inputs: Sequence[str]) -> dict[str, Any]:
+    """Runs an exported function on IREE's CPU device. Inputs are numbers (5, 0.5), tensors as iree-run-module takes
+    them (``2x2xf32=1 2 3 4``, ``4xi8=7`` for all alike) or files (``@input.npy``). FormatError where IREE refuses."""
+    import importlib.metadata
+
+    import iree.runtime as runtime
+
+    values = [_value(text, number) for number, text in enumerate(inputs)]
+    try:
+        config = runtime.Config(_DRIVER)
+        module = runtime.VmModule.copy_buffer(config.vm_instance, data)
+        answer = getattr(runtime.load_vm_module(module, config), function)(*values)
+    except Exception as error:  # the bindings raise the errors of their C++ side
+        raise FormatError(
+            f"the function needs a device, and IREE's runtime refuses it: {' '.join(str(error).split())[:500]}"
+        ) from None
+    answers = answer if isinstance(answer, tuple) else () if answer is None else (answer,)
+    version = importlib.metadata.version("iree-base-runtime")
+    return {"results": [_result(each) for each in answers], "ran_on": f"iree-base-runtime {version} ({_DRIVER})"}
+
+
+def _value(text: str, number: int) -> Any:
+    if text.startswith("@"):
+        from nvdla.tensors.files import read_npy
+
+        return read_npy(text[1:])
+    shaped, separator, values = text.partition("=")
+    if not separator and "x" not in shaped.removeprefix("0x"):
+        try:
+            return integer(text, 0)
+        except ValueError:
+            return _number(text, real, number)
+    *extents, kind = shaped.split("x")
+    dtype = element_type(kind)
+    if not all(map(is_digits, extents)) or dtype not in np.sctypeDict:
+        raise FormatError(f"input {number}: {text!r} is not a tensor such as 2x2xf32=1 2 3 4")
+    shape = tuple(int(extent[:12]) for extent in extents)
+    if element_count(shape) * ELEMENT_BITS[dtype] // 8 > _MAX_BYTES:
+        raise FormatError(f"input {number}: {shaped} takes more than {_MAX_BYTES} bytes; give a file (@input.npy)")
+    given = [_number(word, real if "float" in dtype else _whole, number) for word in values.replace(",", " ").split()]
+    if len(given) not in (0, 1, element_count(shape)):
+        raise FormatError(f"input {number}: {len(given)} values for a tensor of shape {shape_text(shape)}")
+    try:
+        return np.full(shape, given or 0, dtype) if len(given) < 2 else np.array(given, dtype).reshape(shape)
+    except OverflowError as error:
+        raise FormatError(f"input {number}: {error}") from None
+
+
+def _whole(text: str) -> int:
+    return integer(text, 0)
+
+
+def _number(text: str, kind: Any, number: int) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        raise FormatError(f"input {number}: {text!r} is not a number") from None
+
+
+def _result(value: Any) -> dict[str, Any]:
+    if isinstance(value, (int, float)):
+        return {"type": "i64" if isinstance(value, int) else "f64", "value": value}
+    array = np.asarray(value)
+    kind = _MLIR_NAMES.get(array.dtype.name, array.dtype.name)
+    return {"type": "x".join([*map(str, array.shape), kind]), "value": array.tolist()}

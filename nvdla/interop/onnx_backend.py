@@ -1,0 +1,123 @@
+"""NVDLA as a backend of ONNX (``onnx.backend.base.Backend``), so that ONNX's own test suite can be run against it.
+
+A device is a configuration, with a precision after a colon: "nv_small", "nv_full:fp16". Integer precisions take their
+scales from the inputs of each run, since the suite gives no calibration data. What the accelerator cannot do runs on
+the host; ``prepare(..., host=False)`` makes that an error.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+try:
+    from onnx.backend.base import Backend, BackendRep
+except ImportError:
+    raise ImportError("nvdla.interop.onnx_backend needs onnx and onnxruntime: pip install 'nvdla[onnx]'") from None
+
+from nvdla.compiler.frontend import compiler
+from nvdla.compiler.frontend.compiler import Compiled
+from nvdla.compiler.frontend.data import samples
+from nvdla.compiler.frontend.model import Model, read
+from nvdla.emulator.hardware.configuration import configuration
+from nvdla.errors import ConfigError
+
+DEFAULT = "nv_full:fp16"
+
+
+def device_of(device: str) -> tuple[str, str]:
+    """(configuration, precision) of a device; "CPU", what the suite asks for, is nv_full in fp16. Raises
+    ConfigError."""
+    name, _, precision = (DEFAULT if device == "CPU" else device).partition(":")
+    precision = precision or "int8"
+    configuration(name).require(precision, f"device {device}")
+    return name, precision
+
+
+class NvdlaRep(BackendRep):
+    """A model for one device. Integer models are compiled for each run, with the scales of its inputs."""
+
+    def __init__(self, model: Model, config: str, precision: str, options: dict[str, Any]) -> None:
+        self.model, self.config, self.precision, self.options = model, config, precision, options
+        self._compiled: Compiled | None = None
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Outputs in the model's order, as a named tuple where the names allow it."""
+        arrays = list(inputs) if isinstance(inputs, Sequence) else [inputs]
+        feed = dict(zip(self.model.inputs, arrays, strict=True))
+        found = self._for(feed).run(feed)
+        kind = namedtuple("Outputs", self.model.outputs, rename=True)  # type: ignore[misc]
+        return kind(*found.values())
+
+    def _for(self, feed: dict[str, np.ndarray]) -> Compiled:
+        if self.precision == "fp16" and self._compiled is not None:
+            return self._compiled
+        arrays = [np.asarray(each) for each in feed.values()]
+        real = arrays and all(each.dtype.kind == "f" and np.isfinite(each).all() for each in arrays)
+        data = samples(self.model, [feed]) if real else None
+        # The scales are exact for the data of the run.
+        options = {"headroom": False, **self.options}
+        self._compiled = compiler.compile(self.model, self.config, self.precision, data, **options)
+        return self._compiled
+
+
+class NvdlaBackend(Backend):
+    """The class that ``onnx.backend.test.BackendTest`` takes."""
+
+    @classmethod
+    def is_compatible(cls, model: Any, device: str = "CPU", **kwargs: Any) -> bool:
+        """Check whether a device can run a model."""
+        from nvdla.errors import NvdlaError
+
+        try:
+            read(model)
+        except NvdlaError:
+            return False
+        return cls.supports_device(device)
+
+    @classmethod
+    def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> NvdlaRep:
+        """``kwargs`` are options of :func:`nvdla.compile`, ``shapes`` of :func:`nvdla.compiler.frontend.read`."""
+        config, precision = device_of(device)
+        return NvdlaRep(read(model, kwargs.pop("shapes", None)), config, precision, kwargs)
+
+    @classmethod
+    def run_model(cls, model: Any, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
+        """Run a model once: inputs in, outputs out."""
+        return cls.prepare(model, device, **kwargs).run(inputs)
+
+    @classmethod
+    def run_node(cls, node: Any, inputs: Any, device: str = "CPU", outputs_info: Any = None, **kwargs: Any) -> Any:
+        """Run one node as a model."""
+        import onnx
+
+        helper = onnx.helper
+        arrays = [np.asarray(each) for each in inputs]
+        infos = [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            for name, array in zip([name for name in node.input if name], arrays, strict=True)
+        ]
+        graph = helper.make_graph([node], "node", infos, [onnx.ValueInfoProto(name=name) for name in node.output])
+        opset = kwargs.pop("opset_version", 21)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, opset)], ir_version=10)
+        return cls.run_model(onnx.shape_inference.infer_shapes(model), arrays, device, **kwargs)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Check whether a device is one of the configurations."""
+        try:
+            device_of(device)
+        except ConfigError:
+            return False
+        return True
+
+
+is_compatible = NvdlaBackend.is_compatible
+prepare = NvdlaBackend.prepare
+run = NvdlaBackend.run_model
+run_model = NvdlaBackend.run_model
+run_node = NvdlaBackend.run_node
+supports_device = NvdlaBackend.supports_device

@@ -1,6 +1,0 @@
-"""May a loadable run on a configuration: rules, each one function whose docstring is the documentation."""
-
-from nvdla.lint.findings import Finding
-from nvdla.lint.linter import Report, lint, lint_file
-
-__all__ = ["Finding", "Report", "lint", "lint_file"]

@@ -1,0 +1,344 @@
+"""C99 for bare metal: a table of steps, the tensors, the data, and the small runner that ships with the package.
+
+Files: ``NAME.h`` and ``NAME.c`` (the network), ``NAME_selftest.c`` (a run with a known input, by CRC), the runner
+``nvdla_runner.[ch]``, ``nvdla_cpu.c`` (softmax, power) and ``nvdla_port.h`` (what a board must define).
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator
+from importlib import resources
+
+import numpy as np
+
+from nvdla.emulator.hardware.machine import ENGINES, INTERRUPT_BITS
+from nvdla.emulator.hardware.register_file import register_map
+from nvdla.emulator.memory.address_space import Space
+from nvdla.errors import FormatError
+from nvdla.registers.printers._text import hex_words
+from nvdla.registers.recording import PIECE, Export, MemoryState, Printer
+from nvdla.registers.register_program import (
+    Await,
+    BoundTensor,
+    CpuCall,
+    CpuCube,
+    Flushed,
+    Mark,
+    RegisterProgram,
+    Step,
+    Write,
+)
+from nvdla.util.escaping import c_comment, c_string, is_c_identifier
+
+RUNNER = ("nvdla_port.h", "nvdla_runner.h", "nvdla_runner.c", "nvdla_cpu.c")
+MEMORIES = {Space.DRAM: 0, Space.CVSRAM: 1}
+#: File-scope and local names of the generated code, and types of <stdint.h>.
+_OWN_NAMES = re.compile(
+    r"(segment|input)_\d+|segments|pointers|inputs|outputs|cpu_operations|steps|known_inputs|known_crcs|"
+    r"program|device|index|at|result|bytes|u?int\w*_t"
+)
+ARRAY_LIMIT = 4 << 20
+"""Bytes of data that become C arrays unless the user asks otherwise; more is an image."""
+
+
+def write(export: Export) -> None:
+    """Write the register program in this format. Raises FormatError where the format cannot express it."""
+    program = export.register_program
+    texts = {name: resources.files("nvdla.registers").joinpath("c").joinpath(name).read_text() for name in RUNNER}
+    if not is_c_identifier(export.name) or _OWN_NAMES.fullmatch(export.name) or _is_used(export.name, texts):
+        raise FormatError(f"name {export.name}: must not be a word of the C code itself. Give another one with --name.")
+    for space, size in program.sizes.items():
+        if size > 1 << 32:
+            raise FormatError(f"the {space.value} takes {size} bytes; the runner's tables reach 4 GiB")
+    arrays = export.options.arrays
+    if arrays is None:
+        arrays = sum(each.size for each in program.segments) <= ARRAY_LIMIT
+    for name, text in texts.items():
+        export.save(name, _port(text, export) if name == "nvdla_port.h" else text)
+    export.save(f"{export.name}.h", _header(export, arrays))
+    export.save(f"{export.name}.c", _source(export, arrays))
+    export.save(f"{export.name}_selftest.c", _selftest(export))
+    weights = MemoryState(program.sizes, program.segments)
+    for space in () if arrays else program.sizes:
+        if end := weights.end(space):
+            export.save(f"{export.name}_{space.value}.bin", weights.pieces(space, 0, end))
+
+
+def _is_used(name: str, texts: dict[str, str]) -> bool:
+    """Check whether a network called ``name`` replaces a file of the runner or repeats a name of its code."""
+    made = {f"{name}{ending}" for ending in (".h", ".c", "_selftest.c")}
+    words = {word for text in texts.values() for word in re.findall(r"\bnvdla_\w+", text)}
+    return not made.isdisjoint(texts) or not words.isdisjoint((name, f"{name}_selftest"))
+
+
+def _port(text: str, export: Export) -> str:
+    """Return the board's header with the requested values."""
+    options = export.options
+    for name, value in (
+        ("NVDLA_CSB_BASE", None if options.csb_base is None else f"0x{options.csb_base:x}{_suffix(options.csb_base)}"),
+        ("NVDLA_CSB_SHIFT", "2" if options.word_addresses else None),
+        ("NVDLA_POLL_LIMIT", f"{options.poll_limit}u" if options.poll_limit else None),
+    ):
+        if value is not None:
+            text = re.sub(rf"^#define {name} \S+$", f"#define {name} {value}", text, count=1, flags=re.MULTILINE)
+    return text
+
+
+def _suffix(value: int) -> str:
+    return "u" if value < 1 << 32 else "ull"
+
+
+def table_bytes(export: Export) -> int:
+    """Bytes of the program's tables on a 32-bit processor, data apart."""
+    program = export.register_program
+    steps = sum(not isinstance(step, Mark) for step in program.steps)
+    tensors = len(program.inputs) + len(program.outputs)
+    return (
+        8 * (steps + len(_pointers(program)))
+        + 16 * len(program.segments)
+        + 44 * tensors
+        + 100 * len(program.cpu_operations)
+        + 60
+    )
+
+
+def _header(export: Export, arrays: bool) -> str:
+    program, name = export.register_program, export.name
+    upper = name.upper()
+    kind = "serial" if program.serial else "parallel"
+    lines = [
+        f"/* {name}: a register program for {c_comment(program.config.name)}, {kind}. */",
+        f"#ifndef {upper}_H",
+        f"#define {upper}_H",
+        "",
+        '#include "nvdla_runner.h"',
+        "",
+    ]
+    for space, size in program.sizes.items():
+        lines.append(f"#define {upper}_{space.name}_BASE 0x{export.bases[space]:x}ull /* where it was planned to be */")
+        lines.append(f"#define {upper}_{space.name}_SIZE 0x{size:x}ul")
+    if not arrays:
+        lines.append(f"/* {name}_dram.bin (and _cvsram.bin) must be loaded at the bases before the program runs. */")
+    for kind, tensors in (("INPUT", program.inputs), ("OUTPUT", program.outputs)):
+        for number, tensor in enumerate(tensors):
+            lines += _tensor_macros(f"{upper}_{kind}{number}", tensor)
+    lines += [
+        "",
+        f"extern const nvdla_program {name};",
+        "",
+        "/* Loads the program's data and a known input, runs, and compares the outputs' CRCs.",
+        "   NVDLA_OK, an error of the runner, or 100 + the number of the first output that differs. */",
+        f"int {name}_selftest(nvdla_device *device);",
+        "",
+        "#endif",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _tensor_macros(prefix: str, tensor: BoundTensor) -> list[str]:
+    _, channels, height, width = tensor.shape
+    scale = "" if tensor.scale is None else f", real number = {tensor.scale!r} * element"
+    return [
+        f"/* {c_comment(tensor.name)}: {channels}x{height}x{width} {tensor.dtype}{scale} */",
+        f"#define {prefix}_OFFSET 0x{tensor.offset:x}ul",
+        f"#define {prefix}_SIZE {tensor.size}ul",
+        f"#define {prefix}_LINE_STRIDE {tensor.strides[1]}ul",
+        f"#define {prefix}_SURFACE_STRIDE {tensor.strides[2]}ul",
+    ]
+
+
+def _source(export: Export, arrays: bool) -> Iterator[str | bytes]:
+    program, name = export.register_program, export.name
+    pointers = _pointers(program)
+    yield f'#include "{name}.h"\n\n'
+    segments = []
+    for number, each in enumerate(program.segments):
+        data = "0"
+        if arrays:
+            yield f"static const uint8_t segment_{number}[{each.size}] = {{\n"
+            yield from _array(each.data)
+            yield "};\n\n"
+            data = f"segment_{number}"
+        segments.append(f"    {{{MEMORIES[each.space]}u, 0x{each.offset:x}u, {each.size}u, {data}}},")
+    parts = _table("nvdla_segment", "segments", segments)
+    parts += _table("nvdla_pointer", "pointers", [f"    {{0x{a:x}u, 0x{b:x}u}}," for a, b in pointers.values()])
+    parts += _table("nvdla_tensor", "inputs", [_tensor(each) for each in program.inputs])
+    parts += _table("nvdla_tensor", "outputs", [_tensor(each) for each in program.outputs])
+    operations = program.cpu_operations
+    parts += _table("nvdla_cpu_operation", "cpu_operations", [_cpu(each) for each in operations])
+    steps, count = _steps(program, list(pointers), operations)
+    parts += _table("nvdla_step", "steps", steps)
+    sizes = [program.sizes.get(space, 0) for space in MEMORIES]
+    status = register_map(program.config.register_map).register("GLB", "S_INTR_STATUS")
+    fields = [
+        f"steps, {count}u",
+        f"{_pointer('pointers', len(pointers))}, {len(pointers)}u",
+        f"{_pointer('segments', len(segments))}, {len(segments)}u",
+        f"{_pointer('inputs', len(program.inputs))}, {len(program.inputs)}u",
+        f"{_pointer('outputs', len(program.outputs))}, {len(program.outputs)}u",
+        f"{_pointer('cpu_operations', len(operations))}, {len(operations)}u",
+        f"{{{sizes[0]}u, {sizes[1]}u}}",
+        f"0x{status.address:x}u",
+    ]
+    parts += [f"const nvdla_program {name} = {{", *[f"    {each}," for each in fields], "};", ""]
+    yield "\n".join(parts)
+
+
+def _pointer(table: str, count: int) -> str:
+    return table if count else "0"
+
+
+def _table(kind: str, name: str, rows: list[str]) -> list[str]:
+    """A constant array; nothing where it would be empty, which C does not allow."""
+    return [f"static const {kind} {name}[] = {{", *rows, "};", ""] if rows else []
+
+
+def _array(data: np.ndarray) -> Iterator[str | bytes]:
+    return hex_words((data[at : at + PIECE] for at in range(0, data.size, PIECE)), ",", 16)
+
+
+def _pointers(program: RegisterProgram) -> dict[str, tuple[int, int]]:
+    """Unit -> (address of its S_POINTER, the interrupt bits whose group is the unit's), for the units at work."""
+    causes = {link.units[0]: link.interrupts for link in ENGINES.values()}
+    found: dict[str, tuple[int, int]] = {}
+    for step in program.writes:
+        register = step.register
+        if register.name == "S_POINTER":
+            bits = sum(3 << INTERRUPT_BITS[cause] for cause in causes.get(register.unit, ()))
+            found[register.unit] = (register.address, bits)
+    return found
+
+
+def _steps(program: RegisterProgram, units: list[str], operations: list[CpuCall]) -> tuple[list[str], int]:
+    """Rows of the table, remarks included, and how many steps they are."""
+    rows, count = [], 0
+    for step in program.steps:
+        if isinstance(step, Mark):
+            rows.append(f"    /* {step} */")
+            continue
+        kind, address, value = _step(step, units, operations)
+        rows.append(f"    {{NVDLA_STEP({kind}, 0x{address:x}), 0x{value:x}u}},")
+        count += 1
+    return rows, count
+
+
+def _step(step: Step, units: list[str], operations: list[CpuCall]) -> tuple[str, int, int]:
+    """Kind, CSB byte address, value."""
+    if isinstance(step, Await):
+        return "NVDLA_AWAIT", 0, step.interrupts
+    if isinstance(step, Flushed):
+        return "NVDLA_FLUSHED", step.register.address, 0
+    if isinstance(step, CpuCall):
+        return "NVDLA_COMPUTE", 0, next(at for at, each in enumerate(operations) if each is step)
+    assert isinstance(step, Write)
+    register = step.register
+    if step.space is not None:
+        return f"NVDLA_{step.space.name}_{'HIGH' if step.high else 'LOW'}", register.address, step.value
+    if register.name == "S_POINTER":
+        return "NVDLA_POINTER", register.address, units.index(register.unit) << 8 | step.value & 1
+    return "NVDLA_WRITE", register.address, step.value
+
+
+def _tensor(tensor: BoundTensor) -> str:
+    _, channels, height, width = tensor.shape
+    element = np.dtype(tensor.dtype).itemsize
+    place = f"{MEMORIES[tensor.space]}u, 0x{tensor.offset:x}u, {tensor.size}u"
+    return (
+        f"    {{{c_string(tensor.name)}, {place}, {channels}u, "
+        f"{height}u, {width}u, {element}u, {tensor.strides[1]}u, {tensor.strides[2]}u, {_float(tensor.scale or 0.0)}}},"
+    )
+
+
+def _cpu(operation: CpuCall) -> str:
+    numbers = (
+        operation.input_scale,
+        operation.output_scale,
+        operation.shift,
+        operation.scale,
+        operation.power,
+    )
+    return (
+        f"    {{NVDLA_{operation.kind.upper()}, {int(operation.source.half)}u, {_cube(operation.source)}, "
+        f"{_cube(operation.destination)}, {', '.join(map(_float, numbers))}}},"
+    )
+
+
+def _cube(cube: CpuCube) -> str:
+    return (
+        f"{{{MEMORIES[cube.space]}u, 0x{cube.offset:x}u, {cube.size}u, {cube.atom}u, {cube.channels}u, {cube.height}u, "
+        f"{cube.width}u, {cube.line_stride}u, {cube.surface_stride}u}}"
+    )
+
+
+def _float(value: float) -> str:
+    """A float32 constant, exactly. Raises FormatError for what C has no constant for."""
+    number = float(np.float32(value))
+    if not np.isfinite(number):
+        raise FormatError(f"a CPU operation has the factor {value}, which has no constant in C")
+    return f"{number.hex()}f"
+
+
+def _selftest(export: Export) -> Iterator[str | bytes]:
+    name = export.name
+    yield f'#include "{name}.h"\n#include "nvdla_port.h"\n\n'
+    rows = []
+    for number, data in enumerate(export.recording.inputs):
+        yield f"static const uint8_t input_{number}[{len(data)}] = {{\n"
+        yield from _array(np.frombuffer(data, np.uint8))
+        yield "};\n\n"
+        rows.append(f"    input_{number},")
+    parts = _table("uint8_t *const", "known_inputs", rows)
+    crcs = [f"    0x{zlib.crc32(data):08x}u," for data in export.recording.outputs]
+    parts += _table("uint32_t", "known_crcs", crcs)
+    parts += [
+        f"int {name}_selftest(nvdla_device *device) {{",
+        f"    const nvdla_program *program = &{name};",
+        *(["    uint32_t index;"] if rows or crcs else []),
+        *(["    uint32_t at;"] if rows else []),
+        "    int result = nvdla_load(device, program);",
+    ]
+    if rows:
+        parts += [
+            "    for (index = 0; result == NVDLA_OK && index < program->input_count; index++) {",
+            "        uint8_t *bytes = nvdla_tensor_bytes(device, &program->inputs[index]);",
+            "        if (bytes == 0) {",
+            "            return NVDLA_NO_MEMORY;",
+            "        }",
+            "        for (at = 0; at < program->inputs[index].size; at++) {",
+            "            bytes[at] = known_inputs[index][at];",
+            "        }",
+            "        NVDLA_CACHE_FLUSH(device, bytes, program->inputs[index].size);",
+            "    }",
+        ]
+    parts += [
+        "    if (result == NVDLA_OK) {",
+        "        result = nvdla_run(device, program);",
+        "    }",
+    ]
+    if crcs:
+        parts += [
+            "    for (index = 0; result == NVDLA_OK && index < program->output_count; index++) {",
+            "        const uint8_t *bytes = nvdla_tensor_bytes(device, &program->outputs[index]);",
+            "        if (bytes == 0) {",
+            "            return NVDLA_NO_MEMORY;",
+            "        }",
+            "        if (nvdla_crc32(bytes, program->outputs[index].size) != known_crcs[index]) {",
+            "            result = 100 + (int)index;",
+            "        }",
+            "    }",
+        ]
+    yield "\n".join([*parts, "    return result;", "}", ""])
+
+
+PRINTERS = (
+    Printer(
+        "c",
+        "C99 for bare metal: step table, runner, data as arrays or as an image (--image)",
+        write,
+        options=("csb_base", "word_addresses", "poll_limit", "arrays"),
+        table_bytes=table_bytes,
+    ),
+)

@@ -1,0 +1,170 @@
+"""The extension: Model Explorer imports this module, and finds the classes in it.
+
+Source: https://github.com/google-ai-edge/model-explorer/wiki (adapter extensions, node data providers).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+try:
+    from model_explorer import Adapter, AdapterMetadata, graph_builder
+    from model_explorer.config_editor import TextInputConfigEditor
+    from model_explorer.node_data_builder import GradientItem, GraphNodeData, NodeDataResult
+    from model_explorer.node_data_provider import (
+        GetConfigEditorsResult,
+        NodeDataProvider,
+        NodeDataProviderFilter,
+        NodeDataProviderMetadata,
+        NodeDataProviderResult,
+    )
+except ImportError:
+    raise ImportError("nvdla.report.model_explorer needs Model Explorer: pip install 'nvdla[explorer]'") from None
+
+import nvdla
+from nvdla.analysis.graph import COLORS, graph_document
+from nvdla.analysis.study import Study
+from nvdla.errors import NvdlaError, shape_text
+from nvdla.loadable.descriptors.fields import fields
+from nvdla.program.naming import names_for
+from nvdla.report.document import Side, blocks, make_side
+from nvdla.report.model_explorer import node_data
+
+ADAPTER = "nvdla_adapter"
+ENDINGS = ["nvdla", "loadable"]
+CLOCK = 1000.0
+
+
+def study_of(path: str) -> Study:
+    """The study of a file with the names of its layer file. Raises NvdlaError."""
+    return Study.of(nvdla.load(path), layers=names_for(path).layers)
+
+
+class NvdlaAdapter(Adapter):
+    """Loadables as graphs of Model Explorer."""
+
+    metadata = AdapterMetadata(
+        id=ADAPTER,
+        name="NVDLA loadable",
+        description="Operations, tensors and descriptors of loadables for NVIDIA's Deep Learning Accelerator",
+        source_repo="http://nvdla.org",
+        fileExts=ENDINGS,
+    )
+
+    def convert(self, model_path: str, settings: dict[str, Any]) -> dict[str, Any]:
+        """The graph of a file: one node an operation, and one a bound tensor."""
+        return {"graphs": [graph_of(study_of(model_path))]}
+
+
+def graph_of(study: Study) -> graph_builder.Graph:
+    """A study as a graph; operations are in the namespace of their block and layer."""
+    document = graph_document(study)
+    tensors = {row["id"]: row for row in document["tensors"]}
+    namespaces = blocks([node.layer for node in study.operations])
+    nodes = [_tensor(row) for row in tensors.values() if row["kind"] in ("input", "output", "unset")]
+    before = {chain[at + 1].label: chain[at].label for chain in study.chains for at in range(len(chain) - 1)}
+    for node, row, space in zip(study.operations, document["nodes"], namespaces, strict=True):
+        made = graph_builder.GraphNode(
+            row["name"], f"{row['op_type']} {row['name']}", "/".join(filter(None, (space, node.layer)))
+        )
+        made.attrs = [graph_builder.KeyValue(key, text) for key, text in _attributes(study, node, row)]
+        if node.label in before:
+            made.incomingEdges.append(graph_builder.IncomingEdge(before[node.label], "0", "on the fly"))
+        for each in row["inputs"]:
+            made.incomingEdges += _edges(tensors[each["tensor"]], each["role"])
+        made.outputsMetadata = [
+            graph_builder.MetadataItem(str(place), _about(tensors[number]))
+            for place, number in enumerate(row["outputs"])
+        ]
+        made.style = graph_builder.GraphNodeStyle(borderColor=COLORS[row["op_type"].lower()])
+        nodes.append(made)
+    return graph_builder.Graph(study.title, nodes)
+
+
+def _tensor(row: dict[str, Any]) -> graph_builder.GraphNode:
+    made = graph_builder.GraphNode(f"tensor {row['id']}", f"{row['name']} ({row['kind']})", "")
+    made.outputsMetadata = [graph_builder.MetadataItem("0", _about(row))]
+    if row["producer"]:
+        made.incomingEdges.append(graph_builder.IncomingEdge(row["producer"]))
+    return made
+
+
+def _edges(tensor: dict[str, Any], role: str) -> list[graph_builder.IncomingEdge]:
+    """From the operation that writes a tensor, else from the tensor's own node; weights have none."""
+    if tensor["kind"] == "constant":
+        return []
+    return [graph_builder.IncomingEdge(tensor["producer"] or f"tensor {tensor['id']}", "0", role)]
+
+
+def _about(row: dict[str, Any]) -> list[graph_builder.KeyValue]:
+    shape = shape_text(row["shape"]) if row["shape"] else ""
+    about = {"__tensor_tag": row["name"], "shape": shape, "bytes": row["bytes"], "memory": row["memory"]}
+    return [graph_builder.KeyValue(key, str(value)) for key, value in about.items() if value not in (None, "")]
+
+
+def _attributes(study: Study, node: Any, row: dict[str, Any]) -> list[tuple[str, str]]:
+    estimate = study.estimates[node.key]
+    about = {"operation": row["name"], "layer": row["layer"], "what": row["what"], "precision": row["precision"]}
+    about |= {"cycles": estimate.own_cycles, "bound by": estimate.bound, "MACs": estimate.macs or None}
+    found = [(key, str(value)) for key, value in about.items() if value is not None]
+    for structure in (node.op, None if node.type is None else node.surface):
+        shown = [each for each in fields(structure) if not each.reserved] if structure is not None else []
+        found += [(each.name, each.meaning or str(each.value)) for each in shown if not isinstance(each.value, list)]
+    return found
+
+
+_INPUT = TextInputConfigEditor(id="input", label="Input: path of an image, .npy, .dimg or .bin", required=True)
+_OTHER = TextInputConfigEditor(id="other", label="Reference: path of the other loadable", required=True)
+_FILTER = NodeDataProviderFilter(adapterIds=[ADAPTER])
+
+
+class NvdlaData(NodeDataProvider):
+    """Numbers that are laid over the graph."""
+
+    metadata = [  # noqa: RUF012 - the base class asks for it
+        NodeDataProviderMetadata(
+            "nvdla_cycles", "NVDLA: cycles and MAC use", "What the cycle model says", filter=_FILTER
+        ),
+        NodeDataProviderMetadata(
+            "nvdla_saturation", "NVDLA: saturation of a run", "Of an input of yours", filter=_FILTER
+        ),
+        NodeDataProviderMetadata("nvdla_snr", "NVDLA: SNR against another", "Both run on one input", filter=_FILTER),
+    ]
+
+    def get_config_editors(self, provider_id: str) -> GetConfigEditorsResult:
+        """Return what has to be said before."""
+        asked = {"nvdla_saturation": [_INPUT], "nvdla_snr": [_OTHER, _INPUT]}
+        return GetConfigEditorsResult(asked.get(provider_id, []))
+
+    def run(
+        self, provider_id: str, model_path: str, graph_id: str, config_values: dict[str, Any], graph: Any
+    ) -> NodeDataProviderResult:
+        """The numbers of one provider; what goes wrong is said in the result."""
+        try:
+            return NodeDataProviderResult(self._data(provider_id, model_path, config_values))
+        except NvdlaError as error:
+            return NodeDataProviderResult(error=str(error))
+        except OSError as error:
+            return NodeDataProviderResult(error=f"{error.filename}: {error.strerror}")
+
+    def _data(self, provider: str, path: str, values: dict[str, Any]) -> list[GraphNodeData]:
+        if provider == "nvdla_cycles":
+            study = study_of(path)
+            return [_made("cycles", node_data.cycles(study)), _made("MAC use, %", node_data.mac_use(study), True)]
+        side = _ran(path, values)
+        if provider == "nvdla_saturation":
+            return [_made("saturation, %", node_data.saturation(side))]
+        return [_made("SNR, dB", node_data.snr(side, _ran(str(values.get("other", "")), values)), True)]
+
+
+def _ran(path: str, values: dict[str, Any]) -> Side:
+    """A file with a run on the input that was named."""
+    given = str(Path(str(values.get("input", ""))).expanduser())
+    return make_side(study_of(path), names_for(path), CLOCK, lambda runtime: [runtime.surfaces(given)])[0]
+
+
+def _made(name: str, numbers: node_data.Numbers, falling: bool = False) -> GraphNodeData:
+    (document,) = node_data.document("", name, numbers, falling).values()
+    results = {label: NodeDataResult(**each) for label, each in document["results"].items()}
+    return GraphNodeData(results, name, gradient=[GradientItem(**each) for each in document["gradient"]])

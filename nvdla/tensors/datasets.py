@@ -1,0 +1,465 @@
+"""Data sets: samples with labels from directories, manifests, arrays and Python functions.
+
+Evaluation, fault injection, exploration and calibration read their data here. A data set is small and picklable: it
+knows where its samples are and loads each on request.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import importlib
+import io
+import json
+import os
+import re
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nvdla.errors import FormatError, shape_text
+from nvdla.tensors.files import INPUT_ENDINGS
+from nvdla.tensors.npz import map_npy, read_npz
+from nvdla.util.arguments import by_annotations
+from nvdla.util.files import named, read_file, require_file
+
+CHUNK = 1 << 20
+MAX_MANIFEST = 1 << 30
+MANIFESTS = (".csv", ".jsonl")
+SAMPLES = ("images", "x", "samples", "data")
+LABELS = ("labels", "y", "target")
+#: files of a directory that are samples; .npz files (arrays of several inputs by name) in the absence of others
+SAMPLE_ENDINGS = (*INPUT_ENDINGS, ".npz")
+_ROOT_HINT = "If you trust the manifest, name a directory that holds all samples with --root DIR."
+#: the largest number of a label that is compared with an output
+MAX_LABEL = 1e300
+_CLASS = re.compile(r"[+-]?[0-9]{1,18}")
+Label = int | list[float] | None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One sample: a name for messages, a path or an array without batch axis, a class or numbers of all outputs."""
+
+    id: str
+    value: Any
+    label: Label
+
+
+class SampleSource(ABC):
+    """Samples by position, with the names of the classes where the data set has names."""
+
+    classes: list[str] | None = None
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def sample(self, position: int) -> Sample:
+        """Return the sample at a position."""
+
+    def name_of(self, position: int) -> str:
+        """Return the name of the sample at a position, also if the sample cannot be read."""
+        return str(position)
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """Return the identity of the data as plain data: paths, labels and sizes of files, or hashes."""
+
+    def payloads(self, positions: Iterable[int]) -> Iterator[tuple[int, Any]]:
+        """Yield (position, payload): None for data that workers read themselves, else the sample."""
+        return ((position, None) for position in positions)
+
+
+class Files(SampleSource):
+    """Images and tensors in files, with labels. ``confined`` refuses files that are not below ``root``, also through a
+    link."""
+
+    def __init__(
+        self,
+        name: str,
+        entries: list[tuple[str, Label]],
+        root: Path,
+        classes: list[str] | None,
+        confined: bool = False,
+    ) -> None:
+        if not entries:
+            raise FormatError(f"{name}: no samples: must hold files that end in {' '.join(INPUT_ENDINGS)}, got none")
+        self.name, self._entries, self._root, self.classes = name, entries, root, classes
+        self._confined = confined
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def name_of(self, position: int) -> str:
+        """Return the path of the file, relative to the root."""
+        return self._entries[position][0]
+
+    def sample(self, position: int) -> Sample:
+        """Return the file at a position, with its label. Raises FormatError."""
+        path, label = self._entries[position]
+        if self._confined and not _is_below(self._root, path):
+            raise FormatError(f"sample {path}: must be below {self._root}, is a link to elsewhere. {_ROOT_HINT}")
+        require_file(self._root / path, "sample")
+        return Sample(path, self._root / path, label)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the identity of the data: a hash of paths, labels and sizes."""
+        return {"data": self.name, "samples": len(self), "entries": self._identity}
+
+    @cached_property
+    def _identity(self) -> str:
+        """Hash of paths, labels and sizes (a hash of all contents would take as long as some evaluations)."""
+        text = json.dumps([(path, label, _size(self._root / path)) for path, label in self._entries])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class Arrays(SampleSource):
+    """One array of samples (samples first) and one of labels, mapped from .npy files or read from a .npz."""
+
+    def __init__(self, name: str, samples: np.ndarray, labels: np.ndarray | None) -> None:
+        if samples.ndim < 2 or not len(samples):
+            raise FormatError(f"{name}: an array of shape {shape_text(samples.shape)} holds no samples (samples first)")
+        if labels is not None and len(labels) != len(samples):
+            raise FormatError(f"{name}: {len(samples)} samples and {len(labels)} labels")
+        self.name, self.samples = name, samples
+        self._labels = None if labels is None else _labels(labels, name)
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def sample(self, position: int) -> Sample:
+        """Return the array at a position, with its label."""
+        return Sample(str(position), self.samples[position], None if self._labels is None else self._labels[position])
+
+    def settings(self) -> dict[str, Any]:
+        """Return the identity of the data: a hash of samples and labels."""
+        return {"data": self.name, "samples": len(self), "content": self._content}
+
+    @cached_property
+    def _content(self) -> str:
+        form = str((self.samples.dtype, self.samples.shape))
+        digest = hashlib.sha256(json.dumps([form, self._labels]).encode())
+        for start in range(0, len(self.samples), 4096):
+            digest.update(np.ascontiguousarray(self.samples[start : start + 4096]).tobytes())
+        return digest.hexdigest()[:16]
+
+
+class MappedArrays(Arrays):
+    """Arrays of .npy files; each worker maps the files itself."""
+
+    def __init__(self, path: Path, labels: np.ndarray | None) -> None:
+        self._path, self._given = path, labels
+        super().__init__(str(path), _mapped(path), labels)
+
+    def __reduce__(self) -> Any:
+        return MappedArrays, (self._path, self._given)
+
+
+class Function(SampleSource):
+    """Samples of a Python function ``module:function`` that yields (sample, label) or (sample, label, id).
+
+    The function runs in this process, and its samples travel to the workers. Their number is unknown before the end.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._function = python_function(name)
+
+    def __len__(self) -> int:
+        return sys.maxsize
+
+    def sample(self, position: int) -> Sample:
+        """Raise FormatError: a function yields its samples in order only."""
+        raise FormatError(f"{self.name}: samples of a function cannot be read by position")
+
+    def settings(self) -> dict[str, Any]:
+        """Return the identity of the data: a hash of the module."""
+        return {"data": self.name, "data_code": code_hash(self._function)}
+
+    def payloads(self, positions: Iterable[int]) -> Iterator[tuple[int, Any]]:
+        """Yield the samples of the function, with their positions."""
+        for position, row in zip(positions, self._rows(), strict=False):
+            if not isinstance(row, tuple) or not 2 <= len(row) <= 3:
+                raise FormatError(f"{self.name}: sample {position} must be (sample, label) or (sample, label, id)")
+            value, label, *rest = row
+            yield position, Sample(str(rest[0]) if rest else str(position), value, _label(label, self.name))
+
+    def _rows(self) -> Iterator[Any]:
+        """Yield from the function. Raises FormatError for any exception of it."""
+        try:
+            yield from self._function()
+        except Exception as error:  # user code
+            raise FormatError(f"{self.name}: {type(error).__name__}: {error}") from error
+
+    def __reduce__(self) -> Any:
+        return _NoSamples, (self.name,)
+
+
+class _NoSamples(SampleSource):
+    """Placeholder of a Function in workers: the samples arrive with the tasks."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __len__(self) -> int:
+        return 0
+
+    def sample(self, position: int) -> Sample:
+        raise FormatError(f"{self.name}: sample {position} did not come with its task")
+
+    def settings(self) -> dict[str, Any]:
+        return {"data": self.name}
+
+
+@by_annotations
+def open_source(data: str | os.PathLike[str], labels: str | None = None, root: str | None = None) -> SampleSource:
+    """Open a data set.
+
+    Args:
+        data: a directory (one subdirectory per class, or files alone), one image or tensor, a .csv or .jsonl manifest
+            (path, label), a .npz with samples and labels, a .npy with samples, or ``module:function``.
+        labels: a .npy with the labels of a .npy.
+        root: the directory of a manifest's paths (default: the directory of the manifest). Paths must be below it.
+
+    Raises:
+        FormatError: the path does not exist, or is not a data set.
+    """
+    text = os.fspath(named(data, "data"))
+    path = Path(text)
+    suffix = path.suffix.lower()
+    if root is not None and suffix not in MANIFESTS:
+        raise FormatError(f"--root {root}: must be given with a manifest ({', '.join(MANIFESTS)}), the data are {data}")
+    try:
+        if path.is_dir():
+            return _directory(path)
+        exists = path.exists()
+    except (OSError, ValueError) as error:  # a name that is too long
+        raise FormatError(f"{text[:80]}: {getattr(error, 'strerror', None) or error}") from None
+    if not exists:
+        if ":" in text and not suffix:
+            return Function(text)
+        raise FormatError(f"{text}: no such file or directory. A Python source is given as module:function.")
+    if suffix == ".npy":
+        return MappedArrays(path.resolve(), None if labels is None else _mapped(Path(labels)))
+    if suffix == ".npz":
+        return arrays_source(text, read_npz(path))
+    if suffix in MANIFESTS:
+        return _manifest(path, root)
+    if suffix in INPUT_ENDINGS:
+        return Files(text, [(path.name, None)], path.resolve().parent, None)
+    raise FormatError(
+        f"{text}: unknown kind of data: must be a directory, an image, .csv, .jsonl, .npz, .npy or module:function, "
+        f"got {suffix or 'a file without ending'}"
+    )
+
+
+def samples_and_labels(arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray | None] | None:
+    """Return the samples of a data set, and its labels where it has some.
+
+    Samples are the array that is called "images", "x", "samples" or "data", labels the one that is called "labels",
+    "y" or "target", in any combination and case. A single array holds samples. Of two arrays with other names, the one
+    of integers with one dimension holds the labels. None where no array is known to hold the samples.
+    """
+    if len(arrays) == 1:
+        return next(iter(arrays.values())), None
+    by_name = {name.lower(): array for name, array in arrays.items()}
+    samples = next((by_name[name] for name in SAMPLES if name in by_name), None)
+    if samples is not None:
+        return samples, next((by_name[name] for name in LABELS if name in by_name), None)
+    numbers = [name for name, each in arrays.items() if each.ndim == 1 and each.dtype.kind in "iu"]
+    if len(arrays) == 2 and len(numbers) == 1:
+        return next(each for name, each in arrays.items() if name != numbers[0]), arrays[numbers[0]]
+    return None
+
+
+def arrays_source(name: str, arrays: dict[str, np.ndarray]) -> Arrays:
+    """Return the data set in the arrays of a .npz. Raises FormatError where no array is known to hold samples."""
+    found = samples_and_labels(arrays)
+    if found is None:
+        raise FormatError(
+            f"{name}: no samples: must hold one array, or samples called one of {', '.join(SAMPLES)} (labels: one of "
+            f"{', '.join(LABELS)}), got {', '.join(arrays) or 'nothing'}"
+        )
+    return Arrays(name, *found)
+
+
+def python_function(name: str) -> Any:
+    """Return the function ``module:function``; the current directory is searched, too. Raises FormatError."""
+    module, _, function = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except Exception as error:  # user code may raise anything
+        raise FormatError(f"{name}: cannot be imported: {type(error).__name__}: {error}") from error
+    if not callable(found):
+        raise FormatError(f"{name}: must be a function, got {type(found).__name__}")
+    return found
+
+
+def _directory(path: Path) -> SampleSource:
+    """Files without labels, and the files of each subdirectory with its number; hidden directories are skipped."""
+    classes = sorted(item.name for item in path.iterdir() if item.is_dir() and not item.name.startswith("."))
+    entries: list[tuple[str, Label]] = [(file, None) for file in _files(path)]
+    for label, name in enumerate(classes):
+        entries += [(f"{name}/{file}", label) for file in _files(path / name, deep=True)]
+    others = [entry for entry in entries if not entry[0].lower().endswith(".npz")]
+    return Files(str(path), others or entries, path.resolve(), classes or None)
+
+
+def _is_below(root: Path, path: str) -> bool:
+    """Check whether a path leads to a file below ``root``, with links followed."""
+    return Path(os.path.realpath(root / path)).is_relative_to(os.path.realpath(root))
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return os.stat(path).st_size
+    except (OSError, ValueError):
+        return None
+
+
+def _files(directory: Path, deep: bool = False) -> list[str]:
+    """Return the names of samples. A pipe or a dangling link with the right ending counts as a damaged sample."""
+    found = directory.rglob("*") if deep else directory.iterdir()
+    samples = (item for item in found if item.suffix.lower() in SAMPLE_ENDINGS and not item.is_dir())
+    return sorted(item.relative_to(directory).as_posix() for item in samples)
+
+
+def _manifest(path: Path, root: str | None) -> SampleSource:
+    text = read_file(path, MAX_MANIFEST, "manifest").decode("utf-8", "replace")
+    directory = path.resolve().parent if root is None else Path(os.path.realpath(root))
+    if not directory.is_dir():
+        raise FormatError(f"--root {root}: must be a directory")
+    entries = [
+        (_below(directory, file, f"{path}:{number}"), _manifest_label(label, f"{path}:{number}: sample {file[:200]!r}"))
+        for number, file, label in _rows(path, text)
+    ]
+    labelled: list[tuple[str, Label]]
+    if not any(isinstance(label, str) for _, label in entries):
+        labelled = [(file, label) for file, label in entries if not isinstance(label, str)]
+        return Files(str(path), labelled, directory, None, confined=True)
+    if any(isinstance(label, list) for _, label in entries):
+        raise FormatError(f"{path}: labels must be of one kind, got names and numbers of all outputs")
+    # labels that are names: classes in alphabetical order
+    classes = {name: number for number, name in enumerate(sorted({str(label) for _, label in entries}))}
+    labelled = [(file, classes[str(label)]) for file, label in entries]
+    return Files(str(path), labelled, directory, list(classes), confined=True)
+
+
+def _below(directory: Path, file: str, where: str) -> str:
+    """Return the path of a sample. Raises FormatError where it leads out of the directory."""
+    if "\0" not in file and Path(os.path.normpath(directory / file)).is_relative_to(directory):
+        return file
+    raise FormatError(f"{where}: sample {file[:200]!r} must be below {directory}. {_ROOT_HINT}")
+
+
+def _rows(path: Path, text: str) -> Iterator[tuple[int, str, Any]]:
+    """Yield line, file and label of each sample."""
+    if path.suffix.lower() == ".csv":
+        yield from _csv_rows(path, text)
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+            yield number, str(entry["path"]), entry["label"]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise FormatError(
+                f'{path}:{number}: a line must be {{"path": ..., "label": ...}}: {str(error)[:200]}'
+            ) from None
+
+
+def _csv_rows(path: Path, text: str) -> Iterator[tuple[int, str, Any]]:
+    reader = csv.reader(io.StringIO(text))
+    try:
+        for number, row in enumerate(reader, 1):
+            if number == 1 and [cell.strip().lower() for cell in row[:2]] == ["path", "label"]:
+                continue
+            if row:
+                if len(row) < 2:
+                    raise FormatError(f"{path}:{number}: a row must be path,label")
+                yield number, row[0].strip(), row[1]
+    except csv.Error as error:
+        raise FormatError(f"{path}:{reader.line_num}: not readable as CSV: {error}") from None
+
+
+def _manifest_label(label: Any, where: str) -> int | str | list[float]:
+    """Return the label of a manifest: number or name of a class, or numbers of all outputs. Raises FormatError."""
+    if isinstance(label, list):
+        if not all(isinstance(value, int | float) and abs(value) <= MAX_LABEL for value in label):  # false for NaN
+            raise FormatError(f"{where}: numbers of a label must be finite numbers")
+        return [float(value) for value in label]
+    if isinstance(label, float) and label.is_integer():
+        return int(label)
+    if isinstance(label, str) and label.strip():
+        name = label.strip()
+        return int(name) if _CLASS.fullmatch(name) else name
+    if isinstance(label, int):
+        return int(label)
+    given = "nothing" if label is None or label == "" else f"{str(label)[:80]!r}"
+    raise FormatError(f"{where}: the label must be the number or name of a class, or a list of numbers, got {given}")
+
+
+def _mapped(path: Path) -> np.ndarray:
+    """Map a .npy file without reading it."""
+    try:
+        return map_npy(path)
+    except OSError as error:
+        raise FormatError(f"{path}: {error.strerror or error}") from None
+
+
+def _labels(labels: np.ndarray, name: str) -> list[Label]:
+    if labels.ndim == 1 and labels.dtype.kind in "iub":
+        return [int(label) for label in labels]
+    if labels.dtype.kind in "iuf":
+        if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+            raise FormatError(f"{name}: labels must be finite numbers, got NaN or infinity")
+        return [[float(value) for value in np.ravel(row)] for row in labels]
+    raise FormatError(f"{name}: labels must be classes or numbers, got elements of type {labels.dtype}")
+
+
+def _label(label: Any, name: str) -> Label:
+    if label is None or isinstance(label, int | np.integer):
+        return None if label is None else int(label)
+    try:
+        return _labels(np.asarray(label, np.float64)[None], name)[0]
+    except (TypeError, ValueError):
+        raise FormatError(f"{name}: the label must be a class or numbers, got {label!r}") from None
+
+
+def data_hash(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a file, or of all files of a directory with their names. Raises FormatError."""
+    root = Path(path)
+    files = sorted(file for file in root.rglob("*") if file.is_file()) if root.is_dir() else [root]
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(framed(os.fsencode(file.relative_to(root)), file))
+    return digest.hexdigest()
+
+
+def code_hash(function: Any) -> str | None:
+    """Return the SHA-256 of the module that defines a function, None where the module has no file."""
+    file = getattr(sys.modules.get(getattr(function, "__module__", None) or ""), "__file__", None)
+    return data_hash(file) if file and os.path.isfile(file) else None
+
+
+def framed(name: bytes, path: Path) -> bytes:
+    """Return the digest of a file's name and content; of the name alone where the file does not exist."""
+    digest = hashlib.sha256(b"%d:%s" % (len(name), name))
+    if path.is_file():
+        try:
+            with open(path, "rb") as stream:
+                while piece := stream.read(CHUNK):
+                    digest.update(piece)
+        except OSError as error:
+            raise FormatError(f"{path} cannot be read: {error.strerror or error}") from error
+    return digest.digest()

@@ -1,0 +1,292 @@
+"""Checks of the arguments of public functions."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import numbers
+import operator
+import os
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import Any, TypeVar, cast
+
+from nvdla.errors import ArgumentTypeError, FormatError, described, memory_refused
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+Fits = Callable[[Any], bool]
+#: elements of a sequence that costs its maker no memory (a range): more are refused
+MOST_ELEMENTS = 1 << 27
+
+
+def by_annotations(function: Decorated) -> Decorated:
+    """``function``, or the constructor of a class, which refuses arguments of other kinds than its annotations say.
+
+    Raises ArgumentTypeError, and FormatError for whole numbers of more than 64 bits. Elements of lists, tuples, sets
+    and dicts are looked at, iterators are not touched. What an annotation leaves open (Any, a protocol) is not looked
+    at. Numbers of numpy are numbers; a list is accepted as a tuple.
+    """
+    if isinstance(function, type):
+        function.__init__ = by_annotations(function.__init__)  # type: ignore[misc]
+        return function
+    order = list(inspect.signature(function).parameters.values())
+    positional = [each.name for each in order if each.kind is each.POSITIONAL_OR_KEYWORD]
+    rules: dict[str, tuple[Fits, Any]] = {}
+
+    @functools.wraps(function)
+    def guarded(*args: Any, **named: Any) -> Any:
+        if not rules:  # on first use: what the annotations name may be imported later than the function is made
+            hints = _hints(function)
+            rules.update((each.name, (_rule(hint), hint)) for each in order for hint in [hints.get(each.name, Any)])
+        for name, value in (*zip(positional, args), *named.items()):  # noqa: B905  too many: Python says it below
+            if name in rules and not rules[name][0](value):
+                _refuse(name, value, rules[name][1])
+        return function(*args, **named)
+
+    return cast(Decorated, guarded)
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """The kinds of arguments by name."""
+    names: dict[str, Any] = {}
+    while True:
+        try:
+            return typing.get_type_hints(function, localns=names)
+        except NameError as error:  # imported for type checking alone, since importing it would close a circle
+            name = str(error.name)
+            names[name] = _Known(name, (), {})
+
+
+class _Known(type):
+    """A class of which only the name is known here."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return any(each.__name__ == cls.__name__ for each in type(value).__mro__)
+
+
+def _refuse(name: str, value: Any, hint: Any) -> None:
+    if isinstance(value, numbers.Integral) and _rule(hint)(0):
+        raise FormatError(f"{name} is a number of {int(value).bit_length():,} bits; at most 64 are taken")
+    raise ArgumentTypeError(f"{name} must be {_words(hint)}, not {_short(value)}")
+
+
+def _short(value: Any) -> str:
+    """A value for a message; of a container whose elements are of another kind, the first ones."""
+    if type(value) in (list, tuple, set, frozenset):
+        held = ", ".join(described(each) for each in [*value][:3])
+        return f"a {type(value).__name__} of {held or 'nothing'}{', ...' * (len(value) > 3)}"
+    return described(value)
+
+
+def _rule(hint: Any) -> Fits:
+    """Return True if a value matches an annotation."""
+    if hint in _SIMPLE:
+        return _SIMPLE[hint]
+    if isinstance(hint, TypeVar):
+        return _rule(hint.__bound__ or Any)
+    kind, inner = typing.get_origin(hint), typing.get_args(hint)
+    if kind in (typing.Union, types.UnionType):
+        rules = [_rule(each) for each in inner]
+        return lambda value: any(rule(value) for rule in rules)
+    if kind is Callable:
+        return callable
+    if kind is type:
+        return lambda value: isinstance(value, type) and issubclass(value, inner[0])
+    if kind is None:
+        open_kind = not isinstance(hint, type) or getattr(hint, "_is_protocol", False)
+        return (lambda value: True) if open_kind else lambda value: isinstance(value, hint)
+    return _rule_of_many(kind, inner)
+
+
+def _rule_of_many(kind: type, inner: tuple[Any, ...]) -> Fits:
+    """Return True if a value is a container of this kind and its elements match."""
+    if issubclass(kind, Mapping):
+        key, held = _rule(inner[0]), _rule(inner[-1])
+        return lambda value: (
+            isinstance(value, kind)
+            and (type(value) is not dict or all(key(one) and held(each) for one, each in value.items()))
+        )
+    if kind is tuple and Ellipsis not in inner:
+        rules = [_rule(each) for each in inner]
+        return lambda value: (
+            isinstance(value, (list, tuple))
+            and len(value) == len(rules)
+            and all(rule(each) for rule, each in zip(rules, value, strict=True))
+        )
+    if not issubclass(kind, (Iterable, Sequence, Set)):
+        return lambda value: isinstance(value, kind)
+    element = _rule(inner[0])
+    kinds = (list, tuple) if kind in (list, tuple) else (kind,)
+
+    def fits(value: Any) -> bool:
+        if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(value, kinds):
+            return False
+        if type(value) is range:
+            return operator.length_hint(value) <= MOST_ELEMENTS and element(0)
+        return type(value) not in (list, tuple, set, frozenset) or all(map(element, value))
+
+    return fits
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and int(value).bit_length() <= 64
+
+
+def _is_number(value: Any) -> bool:
+    return _is_whole(value) if isinstance(value, numbers.Integral) else isinstance(value, numbers.Real)
+
+
+_SIMPLE: dict[Any, Fits] = {
+    Any: lambda value: True,
+    type(None): lambda value: value is None,
+    int: _is_whole,
+    float: _is_number,
+    bool: lambda value: isinstance(value, numbers.Integral) or type(value).__name__ in ("bool", "bool_"),
+    bytes: lambda value: isinstance(value, (bytes, bytearray)),
+    dict: lambda value: isinstance(value, dict),
+}
+
+
+def _words(hint: Any) -> str:
+    """Describe an annotation for a message."""
+    known = {type(None): "None", int: "a whole number", float: "a number", bool: "True or False", str: "a str"}
+    kind, inner = typing.get_origin(hint), typing.get_args(hint)
+    if kind in (typing.Union, types.UnionType):
+        with_path = any(typing.get_origin(each) is os.PathLike for each in inner)
+        skipped = (type(None), str) if with_path else (type(None),)
+        return " or ".join(_words(each) for each in inner if each not in skipped)
+    if kind is os.PathLike:
+        return "a path"
+    if kind is Callable:
+        return "a function"
+    if kind is not None:
+        return f"a {kind.__name__.lower()} of {' and '.join(_bare(each) for each in inner)}"
+    return known.get(hint, f"a {_bare(hint)}")
+
+
+def _bare(hint: Any) -> str:
+    return "..." if hint is Ellipsis else getattr(hint, "__name__", str(hint).rsplit(".", 1)[-1])
+
+
+def whole_number(value: Any, name: str, least: int) -> int:
+    """``value`` as an int of at least ``least``. Raises ArgumentTypeError (no whole number), FormatError (too low)."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ArgumentTypeError(f"{name} must be a whole number, not {described(value)}") from None
+    if number < least:
+        raise FormatError(f"{name} is {str(number)[:40]}; it must be at least {least}")
+    return number
+
+
+def word(value: Any, name: str) -> str:
+    """``value``, which is a str. Raises ArgumentTypeError."""
+    if not isinstance(value, str):
+        raise ArgumentTypeError(f"{name} must be a name, a str, not {described(value)}")
+    return value
+
+
+def instance(value: Any, kind: type, name: str) -> Any:
+    """``value``, which is a ``kind``. Raises ArgumentTypeError."""
+    if not isinstance(value, kind):
+        raise ArgumentTypeError(f"{name} must be a {kind.__name__}, not {described(value)}")
+    return value
+
+
+def strides_by_name(value: Any) -> dict[str, tuple[int, ...]]:
+    """Strides of bound tensors: (element, line, surface ...) in bytes. Raises ArgumentTypeError, FormatError."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ArgumentTypeError(f"strides must be a mapping of tensor names to strides, not {described(value)}")
+    found = {}
+    for name, each in value.items():
+        what = f"strides of {described(name) if not isinstance(name, str) else name}"
+        if isinstance(each, (str, bytes, Mapping)) or not isinstance(each, Iterable):
+            raise ArgumentTypeError(
+                f"{what} must be whole numbers (element, line, surface) in bytes, not {described(each)}"
+            )
+        found[word(name, "a tensor's name in strides")] = tuple(whole_number(one, what, 0) for one in each)
+        if not 3 <= len(found[name]) <= 8:
+            raise FormatError(f"{what} are {len(found[name])} numbers; give (element, line, surface) in bytes")
+    return found
+
+
+def numbers_by_name(value: Any, what: str) -> dict[str, float]:
+    """Positive numbers by name; None is none of them. Raises ArgumentTypeError, FormatError."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ArgumentTypeError(f"{what} must be a mapping of tensor names to numbers, not {described(value)}")
+    found = {}
+    for name, each in value.items():
+        try:
+            found[word(name, f"a tensor's name in {what}")] = number = float(each)
+        except (TypeError, ValueError, OverflowError):
+            raise ArgumentTypeError(f"{what} of {name} must be a number, not {described(each)}") from None
+        if not 0 < number < float("inf"):
+            raise FormatError(f"{what} of {name} is {number:g}; it must be a positive number: the value of one unit")
+    return found
+
+
+def raw_bytes(value: Any, what: str) -> bytes | bytearray | memoryview:
+    """The bytes of a buffer in its own order, without a copy where it is contiguous. Raises ArgumentTypeError."""
+    try:
+        view = memoryview(value)
+    except (TypeError, ValueError, BufferError):
+        raise ArgumentTypeError(f"{what} must be bytes or an array, not {described(value)}") from None
+    if view.format == "O" or "O" in view.format.replace("Zd", ""):
+        raise ArgumentTypeError(f"{what} is an array of Python objects; bytes or an array of numbers are taken")
+    if view.c_contiguous:
+        return view.cast("B") if view.nbytes else memoryview(b"")
+    return view.tobytes()
+
+
+def as_array(value: Any, what: str) -> Any:
+    """``value`` as a numpy array. Raises ArgumentTypeError for lists of unequal length and what refuses to be one."""
+    import numpy as np
+
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ArgumentTypeError(f"{what} must be an array, bytes or a file, not {described(value)}: {error}") from None
+
+
+def images_of_batch(images: Any) -> list[Any]:
+    """Return the images of a batch from any iterable. Raises ArgumentTypeError for other arguments."""
+    if isinstance(images, (str, bytes, bytearray, memoryview, Mapping)) or not isinstance(images, Iterable):
+        what = "run_many takes an iterable of images (lists of raw surfaces)"
+        raise ArgumentTypeError(f"{what}, not {described(images)}")
+    return list(images)
+
+
+def surfaces_of_image(surfaces: Any, names: list[str], way: str = "input") -> list[Any]:
+    """The raw inputs (or outputs: ``way``) of an image, one for each of ``names``. Raises ArgumentTypeError, and
+    FormatError for their count."""
+    if not isinstance(surfaces, (list, tuple)):
+        what = f"raw {way}s are a list with the bytes of each {way} in bind order"
+        raise ArgumentTypeError(f"{what}, not {described(surfaces)}")
+    if len(surfaces) != len(names):
+        known = ", ".join(names) or "none"
+        raise FormatError(f"the network has {len(names)} {way}s ({known}), {len(surfaces)} were given")
+    return list(surfaces)
+
+
+def callback(value: Any, name: str) -> None:
+    """Raises ArgumentTypeError for what is neither a function nor None."""
+    if value is not None and not callable(value):
+        raise ArgumentTypeError(f"{name} must be a function, not {described(value)}")
+
+
+def says_when_memory_ends(function: Decorated) -> Decorated:
+    """``function``, whose MemoryError is an OutOfMemoryError."""
+
+    @functools.wraps(function)
+    def guarded(*args: Any, **named: Any) -> Any:
+        try:
+            return function(*args, **named)
+        except MemoryError as error:
+            raise memory_refused("the run", error) from None
+
+    return cast(Decorated, guarded)

@@ -1,0 +1,65 @@
+"""Self-contained HTML pages: document, tables, lists, drawings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from nvdla.util.escaping import xml_text
+
+STYLE = """
+:root { color-scheme: light dark; --soft: #57606a; --line: #8884; font: 15px/1.5 system-ui, sans-serif; }
+@media (prefers-color-scheme: dark) { :root { --soft: #9198a1; } body { background: #0d1117; color: #e6edf3; } }
+body { margin: 0 auto; max-width: 75rem; padding: 1.5rem clamp(.8rem, 4vw, 2rem) 3rem; overflow-wrap: anywhere; }
+h1 { font-size: 1.5rem; line-height: 1.25; margin: 0 0 1rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .4rem; }
+p { margin: .3rem 0 .6rem; color: var(--soft); }
+.wide { overflow-x: auto; margin: .6rem 0; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+td, th { padding: .25rem .8rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
+th { color: var(--soft); font-weight: 600; } tr > :first-child { text-align: left; padding-left: 0; }
+svg { display: block; } svg text { fill: currentColor; font-size: 12px; }
+"""
+
+
+def document(title: str, body: str, *, style: str = STYLE, head: str = "", attributes: str = "") -> str:
+    """Return a whole page; ``body``, ``style``, ``head`` and the ``attributes`` of the body are HTML and CSS."""
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">{head}'
+        f"<title>{xml_text(title)}</title><style>{style}</style></head>"
+        f"<body{attributes and f' {attributes}'}>{body}</body></html>\n"
+    )
+
+
+def page(title: str, *sections: str, style: str = "") -> str:
+    """Return a page with a heading and ``sections`` (HTML, empty ones are left out)."""
+    body = "\n".join((f"<h1>{xml_text(title)}</h1>", *filter(None, sections)))
+    return document(title, body, style=STYLE + style)
+
+
+def section(heading: str, content: str, note: str = "") -> str:
+    """Return a heading with its content (HTML), after a sentence of explanation; empty without content."""
+    explained = f"<p>{xml_text(note)}</p>" if note else ""
+    return f"<h2>{xml_text(heading)}</h2>{explained}{content}" if content else ""
+
+
+def table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table that scrolls on a narrow screen, empty without rows; without a heading row for an empty
+    ``head``."""
+    lines = ["".join(f"<td>{xml_text(cell)}</td>" for cell in row) for row in rows]
+    first = "".join(f"<th>{xml_text(cell)}</th>" for cell in head)
+    body = "".join(f"<tr>{line}</tr>" for line in ([first] if first else []) + lines)
+    return f'<div class="wide"><table>{body}</table></div>' if lines else ""
+
+
+def items(texts: Iterable[object]) -> str:
+    """Return a list, empty without texts."""
+    lines = "".join(f"<li>{xml_text(text)}</li>" for text in texts)
+    return f"<ul>{lines}</ul>" if lines else ""
+
+
+def drawing(width: float, height: float, content: str, label: str) -> str:
+    """Return a drawing in its own size, which scrolls on a narrow screen; ``content`` is SVG."""
+    return (
+        f'<div class="wide"><svg viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" role="img" '
+        f'aria-label="{xml_text(label)}">{content}</svg></div>'
+    )

@@ -1,0 +1,33 @@
+"""Registries of modules, and enums whose unknown values stay readable."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from enum import IntEnum
+from types import ModuleType
+
+
+def modules_of(package: str, ending: str = "") -> list[ModuleType]:
+    """The modules of a package whose names end so, imported, in the order of their names."""
+    folders = importlib.import_module(package).__path__
+    names = [each.name for each in pkgutil.iter_modules(folders) if each.name.endswith(ending)]
+    return [importlib.import_module(f"{package}.{name}") for name in sorted(names)]
+
+
+class OpenEnum(IntEnum):
+    """An IntEnum that accepts every integer; nameless ones print as ``UNKNOWN_<number>`` and still equal it."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> OpenEnum | None:
+        if not isinstance(value, int):
+            return None
+        member = int.__new__(cls, value)
+        member._name_ = f"UNKNOWN_{value}"
+        member._value_ = value
+        return member
+
+    @property
+    def known(self) -> bool:
+        """True if the number has a name."""
+        return self._value_ in type(self)._value2member_map_

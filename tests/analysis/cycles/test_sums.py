@@ -1,0 +1,80 @@
+"""What a sum over the operations of a document gives: each chain once, and the total with the documented overlap."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import nvdla
+from nvdla.analysis.cycles.constants import Software
+from nvdla.analysis.cycles.document import cycles_document
+from nvdla.analysis.explain import operation_document
+from nvdla.analysis.study import Study
+from nvdla.program.naming import names_for
+from nvdla.report.document import make_side
+
+SAMPLES = sorted((Path(__file__).resolve().parents[3] / "samples").glob("*.loadable"))
+
+
+@pytest.fixture
+def deadlocked(lenet_loadable, plant):
+    """LeNet whose last operation waits for an event that never comes."""
+
+    def wait(task):
+        task.operation(6).common.dependency_count = 5
+
+    return plant(lenet_loadable, wait)
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("software", [Software(), Software(answer=5000)], ids=["bare", "slow"])
+def test_cycles_of_operations_and_the_overlap_are_the_total(path, software):
+    study = Study.of(nvdla.load(path), software=software)
+    document = cycles_document(study, 1000)
+    rows = document["operations"]
+    chains = [study.estimates[chain[0].key].cycles or 0 for chain in study.chains]
+    assert sum(row["cycles"] or 0 for row in rows) == sum(chains)
+    assert all(row["cycles"] is None for row in rows if row["leader"] != row["operation"])
+    assert sum(chains) + document["overlap_cycles"] == document["total_cycles"] == study.schedule.cycles
+
+
+def test_an_explained_layer_counts_its_chain_once(lenet_loadable):
+    study = Study.of(lenet_loadable)
+    for chain in study.chains:
+        documents = [operation_document(study, node) for node in chain]
+        assert {each["leader"] for each in documents} == {chain[0].label}
+        assert [each["cycles"] for each in documents[1:]] == [None] * (len(chain) - 1)
+        assert documents[0]["cycles"] == study.estimates[chain[0].key].cycles
+    shares = [operation_document(study, node)["share"] or 0 for node in study.operations]
+    cycles = [study.estimates[chain[0].key].cycles or 0 for chain in study.chains]
+    assert sum(shares) == pytest.approx(sum(cycles) / study.schedule.cycles)
+
+
+def test_a_deadlock_has_no_total(deadlocked, tmp_path, nvdla_command):
+    file = tmp_path / "deadlocked.loadable"
+    file.write_bytes(deadlocked.to_bytes())
+    code, out, _ = nvdla_command("cycles", file, "--json")
+    found = json.loads(out)
+    assert (code, found["stuck"]) != (0, [])
+    keys = ("total_cycles", "overlap_cycles", "total_ms", "runs_per_second", "mac_use")
+    assert [found[key] for key in keys] == [None] * len(keys)
+    assert json.loads(nvdla_command("timeline", file, "--json")[1])["otherData"]["cycles"] is None
+    explained = json.loads(nvdla_command("explain", file, "0/0", "--json")[1])["operations"]
+    assert explained[0]["cycles"] and explained[0]["share"] is None
+    for command in ("cycles", "timeline"):
+        code, out, _ = nvdla_command(command, file)
+        assert code == 1
+        assert "no total: deadlock" in out
+        assert "of the MAC array" not in out
+    assert nvdla_command("timeline", file, "-o", tmp_path / "drawn.svg")[0] == 1
+    assert "no total: deadlock" in (tmp_path / "drawn.svg").read_text()
+
+
+def test_a_page_of_a_deadlock_shows_no_total(deadlocked, tmp_path, nvdla_command):
+    (tmp_path / "net.loadable").write_bytes(deadlocked.to_bytes())
+    path = tmp_path / "net.loadable"
+    side = make_side(Study.of(deadlocked), names_for(path), 1000.0)[0].document
+    assert side["total"] is None
+    assert [value for _, value in side["figures"]].count("none: deadlock") == 3
+    _, out, _ = nvdla_command("report", tmp_path, "-o", tmp_path / "pages", "--json")
+    assert [row["cycles"] for row in json.loads(out)["loadables"]] == [None]

@@ -1,0 +1,408 @@
+"""One function turns stored tensors into real numbers: what ``compile`` measures, ``compare`` finds again."""
+
+import json
+import math
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import nvdla
+from nvdla.checks.compare.metrics import compare
+from nvdla.errors import FormatError
+from nvdla.program.naming import (
+    ModelValue,
+    StoredPlace,
+    from_sidecar,
+    names_for,
+    order_document,
+    order_of,
+    place_of,
+    value_of,
+)
+from nvdla.tensors.real import Units
+from tests.compiler.frontend.models import model, node
+
+RNG = np.random.default_rng(5)
+PADDED = [1, 1, 1, 1]
+
+
+def weights(*shape):
+    return (RNG.normal(size=shape) * np.sqrt(2 / np.prod(shape[1:]))).astype("f4")
+
+
+def uneven(*shape):
+    """Kernels of very different sizes: equalisation gives the channels factors."""
+    return weights(*shape) * np.geomspace(0.1, 10, shape[0]).reshape(-1, *[1] * (len(shape) - 1)).astype("f4")
+
+
+def mobile():
+    """A depthwise network that ends in a global average and softmax."""
+    nodes = [
+        node("Conv", "x w0", "a", pads=PADDED, strides=[2, 2]),
+        node("Relu", "a", "ar"),
+        node("Conv", "ar wd", "d", pads=PADDED, group=16),
+        node("HardSwish", "d", "dh"),
+        node("Conv", "dh w1", "e"),
+        node("Relu", "e", "er"),
+        node("GlobalAveragePool", "er", "g"),
+        node("Flatten", "g", "f"),
+        node("Gemm", "f wf", "logits"),
+        node("Softmax", "logits", "y"),
+    ]
+    constants = {
+        "w0": uneven(16, 3, 3, 3),
+        "wd": uneven(16, 1, 3, 3),
+        "w1": uneven(32, 16, 1, 1),
+        "wf": weights(32, 10),
+    }
+    return model(nodes, {"x": (1, 3, 32, 32)}, {"y": (1, 10)}, constants)
+
+
+def branches(images=1):
+    """Sums, a concatenation that several operations write, pooling on the fly."""
+    nodes = [
+        node("Conv", "x w0", "a", pads=PADDED),
+        node("Relu", "a", "ar"),
+        node("Conv", "ar w1", "b", pads=PADDED),
+        node("Add", "b ar", "s"),
+        node("Relu", "s", "sr"),
+        node("MaxPool", "sr", "p", kernel_shape=[2, 2], strides=[2, 2]),
+        node("Conv", "p w2", "c1"),
+        node("Conv", "p w3", "c2", pads=PADDED),
+        node("Relu", "c2", "c2r"),
+        node("Concat", "c1 c2r", "k", axis=1),
+        node("Sigmoid", "k", "ks"),
+        node("Mul", "k ks", "m"),
+        node("AveragePool", "m", "ap", kernel_shape=[3, 3], strides=[2, 2]),
+        node("Conv", "ap w4", "y"),
+    ]
+    shapes = {
+        "w0": (16, 3, 3, 3),
+        "w1": (16, 16, 3, 3),
+        "w2": (12, 16, 1, 1),
+        "w3": (20, 16, 3, 3),
+        "w4": (8, 32, 1, 1),
+    }
+    constants = {name: uneven(*shape) for name, shape in shapes.items()}
+    return model(nodes, {"x": (images, 3, 20, 20)}, {"y": (images, 8, 4, 4)}, constants)
+
+
+def last_channels():
+    """Images with channels last, in and out."""
+    nodes = [
+        node("Transpose", "x", "t", perm=[0, 3, 1, 2]),
+        node("Conv", "t w0", "a"),
+        node("Relu", "a", "ar"),
+        node("Transpose", "ar", "u", perm=[0, 2, 3, 1]),
+        node("Relu", "u", "y"),
+    ]
+    return model(nodes, {"x": (1, 8, 6, 3)}, {"y": (1, 8, 6, 16)}, {"w0": weights(16, 3, 1, 1)})
+
+
+def rows():
+    """Matrix products over the last axis of a sequence."""
+    nodes = [node("MatMul", "x w0", "a"), node("Add", "a b", "s"), node("Relu", "s", "r"), node("MatMul", "r w1", "y")]
+    constants = {"w0": weights(32, 24), "b": weights(24), "w1": weights(24, 16)}
+    return model(nodes, {"x": (1, 7, 32)}, {"y": (1, 7, 16)}, constants)
+
+
+def larger():
+    """Nearest neighbour and a deconvolution: results interleaved by strides; groups."""
+    nodes = [
+        node("Conv", "x w0", "a", pads=PADDED, group=2),
+        node("Relu", "a", "ar"),
+        helper.make_node(
+            "Resize", ["ar", "", "sizes"], ["u"], mode="nearest", nearest_mode="floor",
+            coordinate_transformation_mode="asymmetric",
+        ),
+        node("Conv", "u w1", "c", pads=PADDED),
+        node("Relu", "c", "cr"),
+        node("ConvTranspose", "cr w2", "d", strides=[2, 2]),
+        node("Clip", "d low high", "y"),
+    ]  # fmt: skip
+    constants = {"w0": weights(32, 2, 3, 3), "w1": weights(16, 32, 3, 3), "w2": weights(16, 8, 2, 2)}
+    constants |= {"sizes": np.array([1, 1, 2, 2], "f4"), "low": np.float32(0), "high": np.float32(1)}
+    return model(nodes, {"x": (1, 4, 12, 12)}, {"y": (1, 8, 48, 48)}, constants)
+
+
+MODELS = {"mobile": mobile, "branches": branches, "last": last_channels, "rows": rows, "larger": larger}
+TARGETS = [
+    *((name, "nv_small", {}) for name in MODELS),
+    ("mobile", "nv_full", {}),
+    ("branches", "nv_large", {}),
+    ("mobile", "nv_small", {"level": 0}),
+    ("mobile", "nv_small", {"level": 2}),
+    ("branches", "nv_small", {"input_format": "pixels"}),
+]
+
+
+@pytest.fixture
+def agrees(nvdla_command, tmp_path):
+    """``agrees(proto, ...)``: compiled, ``compare`` with its model passes and finds what ``compile`` measured."""
+
+    def call(proto, config="nv_small", sample=None, **options):
+        path, file, given = (str(tmp_path / name) for name in ("m.onnx", "m.nvdla", "in.npy"))
+        onnx.save(proto, path)
+        shape = [each.dim_value for each in proto.graph.input[0].type.tensor_type.shape.dim]
+        if sample is None:
+            pixels = options.get("input_format") == "pixels"
+            sample = RNG.integers(0, 256, shape) if pixels else RNG.normal(size=shape)
+        made = nvdla.compile(path, config, "int8", sample.astype("f4"), **options)
+        assert made.whole
+        made.save(file)
+        bound = names_for(file).inputs[nvdla.Runtime(file).inputs[0].name]
+        taken = sample.reshape(-1) if bound.index is None else sample.reshape(-1)[bound.index]
+        np.save(given, taken.reshape(nvdla.Runtime(file).inputs[0].shape).astype("f4"))
+        code, out, err = nvdla_command("compare", file, "--onnx", path, "-i", given, "--config", config, "--json")
+        assert code == 0, out + err
+        found = json.loads(out)
+        chain = {row["layer"]: row["chain"] for row in made.report["accuracy"]}
+        measured = {row["name"]: row["snr_db"] for row in found["tensors"] if row["kind"] == "operation"}
+        return chain, measured, found
+
+    return call
+
+
+@pytest.mark.parametrize(("name", "config", "options"), TARGETS)
+def test_compare_finds_what_compile_measured(agrees, name, config, options):
+    chain, measured, found = agrees(MODELS[name](), config, **options)
+    common = [layer for layer in measured if layer in chain and measured[layer] is not None]
+    assert len(common) >= min(len(measured), 2)
+    assert {layer: measured[layer] for layer in common} == pytest.approx(
+        {each: chain[each] for each in common}, abs=0.5
+    )
+    assert (found["different"], found["exact"] + found["close"]) == (0, found["compared"])
+
+
+def test_every_image_of_a_batch_is_compared(agrees):
+    """Each with its own: an image by itself may be 3 dB better or worse than all together."""
+    chain, _, found = agrees(branches(2))
+    rows = {}
+    for row in (each for each in found["tensors"] if each["kind"] == "operation"):
+        rows.setdefault(row["name"], []).append(row["snr_db"])
+    assert all(len(each) == 2 for name, each in rows.items() if name in chain)
+    for name, each in rows.items():
+        if name in chain:
+            assert min(each) - 1 < chain[name] < max(each) + 1
+
+
+@pytest.mark.parametrize("form", ["QDQ", "QOperator"])
+@pytest.mark.parametrize("unsigned", [False, True])
+@pytest.mark.parametrize("points", [False, True])
+def test_a_quantised_model_equals_itself(agrees, tmp_path, form, unsigned, points):
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    nodes = [
+        node("Conv", "x w0 b0", "a", pads=PADDED, strides=[2, 2]),
+        node("Relu", "a", "ar"),
+        node("Conv", "ar w1", "e"),
+        node("MaxPool", "e", "p", kernel_shape=[2, 2], strides=[2, 2]),
+        node("Conv", "p w2", "q", pads=PADDED),
+        node("Add", "q p", "s"),
+        node("Relu", "s", "sr"),
+        node("GlobalAveragePool", "sr", "g"),
+        node("Flatten", "g", "f"),
+        node("Gemm", "f wf", "y"),
+    ]
+    shapes = {"w0": (16, 3, 3, 3), "w1": (32, 16, 1, 1), "w2": (32, 32, 3, 3), "wf": (32, 10), "b0": (16,)}
+    constants = {name: weights(*shape) for name, shape in shapes.items()}
+    onnx.save(model(nodes, {"x": (1, 3, 16, 16)}, {"y": (1, 10)}, constants, opset=13), tmp_path / "float.onnx")
+    samples = RNG.normal(size=(4, 1, 3, 16, 16)).astype("f4")
+
+    class Reader(quantization.CalibrationDataReader):
+        left = iter([{"x": each} for each in samples])
+
+        def get_next(self):
+            return next(self.left, None)
+
+    kind = quantization.QuantType.QUInt8 if unsigned else quantization.QuantType.QInt8
+    quantization.quantize_static(
+        tmp_path / "float.onnx", tmp_path / "q.onnx", Reader(), quant_format=quantization.QuantFormat[form],
+        activation_type=kind, weight_type=quantization.QuantType.QInt8,
+        extra_options={"ActivationSymmetric": not points, "WeightSymmetric": True},
+    )  # fmt: skip
+    chain, measured, found = agrees(onnx.load(tmp_path / "q.onnx"), sample=samples[0])
+    assert found["different"] == 0 and min(value for value in measured.values() if value is not None) > 30
+    for name, value in measured.items():
+        assert value is None or value == pytest.approx(chain[name], abs=0.5)
+
+
+@pytest.fixture
+def lenets(samples, tmp_path):
+    """The sample compiled from its model, which gives channels factors."""
+    digits = np.load(samples / "digits.npz")["images"][:4, None].astype("f4")
+    made = nvdla.compile(str(samples / "lenet.onnx"), "nv_small", "int8", digits)
+    made.save(tmp_path / "digits.nvdla")
+    assert from_sidecar(tmp_path / "digits.nvdla").factors
+    return tmp_path / "digits.nvdla"
+
+
+def test_equalised_tensors_are_compared_in_the_models_units(nvdla_command, samples, lenets):
+    """Without the factors 11.5 dB."""
+    digit = samples / "digit7.pgm"
+    for words in (("--onnx", samples / "lenet.onnx"), (samples / "lenet_nv_full_fp16.loadable",)):
+        code, out, _ = nvdla_command("compare", lenets, *words, "-i", digit, "--json")
+        found = {row["name"]: row["snr_db"] for row in json.loads(out)["tensors"]}
+        assert code == 0 and min(found.values()) > 28
+
+
+def test_the_page_and_node_data_have_the_same_figures(nvdla_command, samples, lenets, tmp_path):
+    other, digit = samples / "lenet_nv_full_fp16.loadable", samples / "digit7.pgm"
+    _, out, _ = nvdla_command("compare", other, lenets, "-i", digit, "--json")
+    table = {f"{row['task']}/{row['operation']}": row["snr_db"] for row in json.loads(out)["tensors"]}
+    code, _, err = nvdla_command("export", other, lenets, "-i", digit, "--node-data", tmp_path / "out")
+    assert code == 0, err
+    _, reversed_out, _ = nvdla_command("compare", lenets, other, "-i", digit, "--json")
+    own = {f"{row['task']}/{row['operation']}": row["snr_db"] for row in json.loads(reversed_out)["tensors"]}
+    node_data = next(iter(json.loads((tmp_path / "out/snr.json").read_text()).values()))["results"]
+    assert node_data
+    for label, row in node_data.items():
+        assert any(math.isclose(row["value"], each[label], abs_tol=0.05) for each in (table, own))
+
+
+def test_the_page_shows_real_numbers_of_equalised_tensors(samples, lenets):
+    from nvdla.analysis.study import Study
+    from nvdla.report.document import make_side
+
+    names = names_for(lenets)
+    study = Study.of(nvdla.load(lenets), layers=names.layers)
+    side, _ = make_side(study, names, 1000.0, lambda runtime: [runtime.surfaces(samples / "digit7.pgm")])
+    rows = [row for row in side.pictures.rows if row.get("factors")]
+    assert rows
+    for row, array in zip(side.pictures.rows, side.pictures.arrays, strict=True):
+        if row.get("factors"):
+            real = Units(row["scale"], row["zero"], np.array(row["factors"])).real(array)
+            assert (row["min"], row["max"]) == pytest.approx((real.min(), real.max()))
+
+
+def test_tensors_without_a_counterpart_are_named(nvdla_command, samples, tmp_path):
+    np.savez(tmp_path / "t.npz", pool2=np.zeros((1, 16, 4, 4), "f4"))
+    code, out, _ = nvdla_command(
+        "compare", samples / "lenet.loadable", "-i", samples / "digit3.pgm", "--float", tmp_path / "t.npz"
+    )
+    assert code == 1
+    assert "1 tensor compared: 0 exact, 0 close, 1 different." in out
+    assert "Without a counterpart: operation 0/2 (PDP, layer pool1), operation 0/7 (SDP, layer ip1+relu3)" in out
+
+
+def test_a_wrong_scale_is_different(nvdla_command, samples, tmp_path):
+    """The cosine of a tensor of half the size is 1; its SNR is 6 dB."""
+    runtime = nvdla.Runtime(samples / "lenet.loadable")
+    real = runtime.run(str(samples / "digit3.pgm"), real=True)["prob"]
+    for factor, wanted in ((1.0, 0), (2.0, 1)):
+        np.savez(tmp_path / "t.npz", prob=real * factor)
+        words = "compare", samples / "lenet.loadable", "-i", samples / "digit3.pgm", "--float", tmp_path / "t.npz"
+        assert nvdla_command(*words)[0] == wanted
+
+
+# ---- orders and places
+
+
+def test_orders_are_written_as_loops():
+    index = np.arange(2 * 3 * 4 * 5).reshape(2, 3, 4, 5).transpose(0, 2, 3, 1)
+    document = order_document(index)
+    assert set(document) == {"start", "loops"}
+    assert np.array_equal(order_of(document, "x"), index.ravel())
+    shuffled = RNG.permutation(1000)
+    assert np.array_equal(order_of(json.loads(json.dumps(order_document(shuffled))), "x"), shuffled)
+    assert order_document(np.arange(24).reshape(2, 12)) is None
+    assert order_document(RNG.permutation(1 << 17)) is False
+    assert value_of({"value": "x", "shape": [2], "index": False}, "x") is None
+
+
+def test_a_value_and_its_tensor_are_turned_into_each_other():
+    index = np.arange(24).reshape(2, 3, 4).transpose(2, 0, 1)
+    value = ModelValue("v", (4, 2, 3), order_document(index))
+    given = RNG.normal(size=(4, 2, 3))
+    cubes, known = value.cubes(given, (2, 3, 4))
+    assert known is None and np.array_equal(cubes[0].ravel()[index], given)
+    assert np.array_equal(value.value(cubes), given)
+    part = ModelValue("v", (3,), [0, 2, 4])
+    cubes, known = part.cubes(np.array([1.0, 2.0, 3.0]), (5, 1, 1))
+    assert known.ravel().tolist() == [True, False, True, False, True]
+    assert cubes.ravel().tolist() == [1, 0, 2, 0, 3]
+
+
+def test_the_place_of_a_part():
+    place = StoredPlace("t", (4, 5, 6), (1, 0, 2), (2, 3, 2), (2, 3))
+    cube = np.arange(120).reshape(4, 5, 6)
+    assert np.array_equal(place.positions((2, 3, 2)), cube[1:3, 0:5:2, 2:6:3])
+    assert np.array_equal(place.positions((2, 6, 1)), cube[1:3, 0:5:2, 2:6:3].reshape(2, 6, 1))
+    assert place.positions((2, 3, 3)) is None
+    assert StoredPlace("t", (4, 5, 6), (3, 0, 0), (2, 1, 1)).positions((2, 1, 1)) is None
+    atoms = StoredPlace("t", (10, 1, 1), atoms=True).positions((8, 2, 1))
+    assert atoms[:, :, 0].T.ravel().tolist() == [*range(10), *[-1] * 6]
+
+
+def test_units_of_all_kinds():
+    elements = np.array([[[3]], [[-2]]], np.int8)
+    assert Units(0.5, 1, np.array([1.0, 4.0])).real(elements).ravel().tolist() == [1.0, -6.0]
+    assert Units(1.0, np.array([1.0, 2.0]), np.array([2.0, 1.0]), unsigned=True).real(elements).ravel().tolist() == [
+        4,
+        252,
+    ]
+    assert Units(0.5).is_same(Units(0.5)) and not Units(0.5).is_same(Units(0.5, 1))
+    assert not Units(0.5, 0, np.ones(2)).is_same(Units(0.5))
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"factors": {"relu1": [1, -1]}},
+        {"factors": {"relu1": [1.0]}},
+        {"model": {"relu1": {"value": 3, "shape": []}}},
+        {"model": {"relu1": {"value": "x", "shape": [-1]}}},
+        {"model": {"relu1": {"value": "x", "shape": [2], "scale": -1}}},
+        {"inputs": 5},
+        {"writes": {"tensor": 5}},
+        {"writes": {"tensor": "relu1", "first": [0, 0]}},
+        {"writes": {"tensor": "relu1", "stride": [0, 1]}},
+        {"writes": {"tensor": "relu1", "image": "one"}},
+    ],
+)
+def test_a_broken_layer_file_is_one_error(samples, tmp_path, broken):
+    document = json.loads((samples / "lenet.loadable.layers.json").read_text())
+    if "writes" in broken:
+        document["tasks"][0]["operations"][1] |= broken
+    else:
+        document |= broken
+    (tmp_path / "x.nvdla.layers.json").write_text(json.dumps(document))
+    with pytest.raises(FormatError):
+        from_sidecar(tmp_path / "x.nvdla")
+
+
+@pytest.mark.parametrize(
+    "order", [[], [-1], [1 << 40], ["1"], {"start": 0}, {"start": 0, "loops": [[1 << 20, 1], [1 << 20, 1]]}, 7]
+)
+def test_a_broken_order_is_one_error(order):
+    with pytest.raises(FormatError):
+        order_of(order, "x")
+    with pytest.raises(FormatError):
+        place_of({"tensor": "t", "size": order}, {"t": (1, 1, 1)}, "x")
+
+
+def test_a_layer_file_may_be_wrong_about_sizes(samples, tmp_path):
+    """Places and orders that do not fit are not known; nothing else happens."""
+    runtime = nvdla.Runtime(samples / "lenet.loadable")
+    names = from_sidecar(samples / "lenet.loadable")
+    for place in (StoredPlace("ip3", (10, 1, 1), (9, 0, 0), (10, 1, 1)), StoredPlace("ip3", (1, 1, 1))):
+        assert names.place(0, 11, "ip3", (10, 1, 1)) is not None
+        names.places[0, 11] = place
+        assert names.place(0, 11, "ip3", (10, 1, 1)) is None
+        del names.places[0, 11]
+    assert ModelValue("v", (1,), [5]).cubes(np.zeros(1), (2, 1, 1)) is None
+    assert compare(np.zeros(1), np.zeros(1)).exact and runtime.outputs
+
+
+def test_evaluation_compares_in_the_order_of_the_model(nvdla_command, tmp_path):
+    """Channels last in the model, first in the loadable."""
+    proto, data = last_channels(), RNG.normal(size=(3, 1, 8, 6, 3)).astype("f4")
+    onnx.save(proto, tmp_path / "m.onnx")
+    nvdla.compile(proto, "nv_small", "int8", data).save(tmp_path / "m.nvdla")
+    np.savez(tmp_path / "m.npz", images=data[:, 0].transpose(0, 3, 1, 2), labels=np.zeros(3, int))
+    words = "evaluate", tmp_path / "m.nvdla", tmp_path / "m.npz", "--against", tmp_path / "m.onnx", "--json"
+    code, out, err = nvdla_command(*words)
+    assert code == 0, err
+    found = json.loads(out)["summary"]["float"]
+    assert found["agreement"]["value"] == 1 and found["snr_db"] > 35

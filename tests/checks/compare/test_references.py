@@ -1,0 +1,333 @@
+"""What can be compared with: golden files by their names, hashes, float tensors, ONNX models, other loadables."""
+
+import json
+
+import numpy as np
+import pytest
+
+import nvdla
+from nvdla import FormatError
+from nvdla.checks.compare.comparison import compare_run, observe
+from nvdla.checks.compare.runs import FloatReference, GoldenReference, align
+from nvdla.program.naming import Names, from_calibration, from_sidecar, from_yaml, names_for, parts
+from nvdla.tensors.files import write_tensor
+from nvdla.tensors.npz import read_npz
+
+
+@pytest.fixture(scope="module")
+def runtime(lenet_loadable):
+    return nvdla.Runtime(lenet_loadable)
+
+
+@pytest.fixture(scope="module")
+def surfaces(runtime, samples):
+    return runtime.surfaces(samples / "digit5.pgm")
+
+
+@pytest.fixture(scope="module")
+def observed(runtime, surfaces):
+    return observe(runtime, surfaces, Names({(0, 7): "ip1+relu3", (0, 5): "pool2"}))
+
+
+@pytest.fixture
+def dumps(nvdla_command, samples, tmp_path):
+    folder = tmp_path / "ops"
+    code, _, _ = nvdla_command(
+        "run", samples / "lenet.loadable", "-i", samples / "digit5.pgm", "--dump-ops", folder, "-o", folder / "prob.npy"
+    )
+    assert code == 0
+    return folder
+
+
+def names_of(found):
+    return {row.operation: row.against for row in found.rows if row.operation is not None}
+
+
+def test_dumps_of_nvdla_run_are_goldens(runtime, surfaces, dumps):
+    found = compare_run(runtime, surfaces, GoldenReference(dumps))
+    assert found.passed
+    assert names_of(found)[7] == "task0-op0007-sdp.bin"
+    assert found.rows[-1].against == "prob.npy"
+
+
+def test_a_changed_dump_is_found(runtime, surfaces, dumps):
+    path = dumps / "task0-op0005-pdp.bin"
+    data = bytearray(path.read_bytes())
+    data[9] ^= 1
+    path.write_bytes(data)
+    first = compare_run(runtime, surfaces, GoldenReference(dumps)).first
+    assert first.operation == 5
+    assert first.difference.first == (0, 1, 0, 1)
+
+
+def test_a_change_in_padding_channels_is_only_noted(runtime, surfaces, dumps):
+    path = dumps / "task0-op0002-pdp.bin"  # 6 channels in an atom of 8
+    data = bytearray(path.read_bytes())
+    data[7] ^= 1
+    path.write_bytes(data)
+    found = compare_run(runtime, surfaces, GoldenReference(dumps))
+    assert found.passed
+    assert found.rows[0].note == "padding channels differ"
+
+
+@pytest.mark.parametrize(
+    ("name", "operation"),
+    [
+        ("seq0003_op7_SDP.bin", 7),
+        ("seq0003_task0_op7_SDP.bin", 7),
+        ("ip1+relu3.npy", 7),
+        ("relu3.npy", 7),
+        ("pool2.npy", 5),
+        ("task0-op0007-sdp.npy", 7),
+    ],
+)
+def test_goldens_are_told_apart_by_their_names(runtime, surfaces, observed, tmp_path, name, operation):
+    observation = next(each for each in observed[0] if each.index == operation)
+    if name.endswith(".bin"):
+        (tmp_path / name).write_bytes(observation.surface.tobytes())
+    else:
+        np.save(tmp_path / name, observation.tensor)
+    found = compare_run(runtime, surfaces, GoldenReference(tmp_path), Names({(0, 7): "ip1+relu3", (0, 5): "pool2"}))
+    assert names_of(found) == {operation: name}
+    assert found.passed
+
+
+@pytest.mark.parametrize("name", ["o_000000.dimg", "output.dimg", "prob.npy", "out0.bin", "lenet.out0.bin"])
+def test_outputs_are_goldens_by_all_their_names(runtime, surfaces, observed, tmp_path, name):
+    raw = observed[1][0]
+    tensor = runtime.unpack(observed[1])["prob"]
+    write_tensor(tmp_path / name, tensor, raw, runtime.outputs[0])
+    found = compare_run(runtime, surfaces, GoldenReference(tmp_path, "lenet"))
+    assert [row.against for row in found.rows] == [name]
+    assert found.passed
+
+
+def test_a_golden_of_another_engine_or_size_is_refused(runtime, surfaces, tmp_path):
+    (tmp_path / "task0-op0007-pdp.bin").write_bytes(b"\0" * 120)
+    with pytest.raises(FormatError, match="PDP"):
+        compare_run(runtime, surfaces, GoldenReference(tmp_path))
+    (tmp_path / "task0-op0007-pdp.bin").rename(tmp_path / "task0-op0007-sdp.bin")
+    (tmp_path / "task0-op0007-sdp.bin").write_bytes(b"\0" * 119)
+    with pytest.raises(FormatError, match="119 bytes"):
+        compare_run(runtime, surfaces, GoldenReference(tmp_path))
+
+
+def test_files_that_belong_to_nothing_are_named(tmp_path):
+    np.save(tmp_path / "conv9.npy", np.zeros(3))
+    assert GoldenReference(tmp_path).unused == ["conv9.npy"]
+    with pytest.raises(FormatError, match="no golden"):
+        (tmp_path / "empty").mkdir()
+        GoldenReference(tmp_path / "empty")
+
+
+def test_hashes_of_the_reference_are_goldens(cases):
+    case = next(case for case in cases if case["id"] == "lenet/nv_small-int8-basic")
+    runtime = nvdla.Runtime(nvdla.load(case["file"]))
+    surfaces = [(case["file"].parents[1] / each["file"]).read_bytes() for each in case["inputs"]]
+    reference = GoldenReference(case["file"].with_suffix(".ops.json"))
+    assert compare_run(runtime, surfaces, reference).passed
+    wrong = [bytes(len(surfaces[0]))]
+    assert compare_run(runtime, wrong, reference).first.operation == 1
+
+
+def test_broken_lists_of_hashes_are_refused(tmp_path):
+    for text in ("{", "[1]", '[{"task": 0}]', '{"task": "x"}'):
+        (tmp_path / "a.ops.json").write_text(text)
+        with pytest.raises(FormatError):
+            GoldenReference(tmp_path)
+
+
+# ---- float tensors
+
+
+def test_float_tensors_are_compared_after_scaling(runtime, surfaces, observed):
+    sdp = next(each for each in observed[0] if each.index == 7)
+    real = sdp.tensor.astype(np.float32) * 0.5
+    names = Names({(0, 7): "ip1+relu3"}, {"relu3": 0.5})
+    found = compare_run(runtime, surfaces, FloatReference({"relu3": real}, names), names)
+    assert [row.operation for row in found.rows] == [7]
+    assert found.rows[0].exact
+    assert found.rows[0].scale == 0.5
+
+
+def test_float_tensors_that_point_elsewhere_do_not_pass(runtime, surfaces, observed):
+    sdp = next(each for each in observed[0] if each.index == 7)
+    real = sdp.tensor.astype(np.float32)[:, ::-1]
+    names = Names({(0, 7): "relu3"})
+    found = compare_run(runtime, surfaces, FloatReference({"relu3": real}, names), names)
+    assert not found.passed
+    assert found.rows[0].note == "scale fitted"
+
+
+def test_the_corpus_networks_are_close_to_their_float_models(cases):
+    for name in ("lenet/nv_small-int8-fast-math", "lenet/nv_full-fp16-fast-math", "lenet/nv_large-int8-default"):
+        case = next(case for case in cases if case["id"] == name)
+        folder = case["file"].parent
+        runtime = nvdla.Runtime(nvdla.load(case["file"]), case["config"])
+        surfaces = [(folder.parent / each["file"]).read_bytes() for each in case["inputs"]]
+        reference = FloatReference(read_npz(folder / "reference.npz"), from_calibration(folder / "calib.json"))
+        found = compare_run(runtime, surfaces, reference)
+        assert found.passed
+        assert min(row.difference.cosine for row in found.rows) > 0.98
+
+
+def test_broken_npz_files_are_refused(tmp_path):
+    for data in (b"", b"PK\3\4 nonsense", b"abc"):
+        (tmp_path / "a.npz").write_bytes(data)
+        with pytest.raises(FormatError):
+            read_npz(tmp_path / "a.npz")
+
+
+# ---- ONNX
+
+
+def convolution_model(path, weights, bias):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    helper, float32 = onnx.helper, onnx.TensorProto.FLOAT
+    nodes = [
+        helper.make_node("Conv", ["data", "w", "b"], ["conv_out"], name="conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["conv_out"], ["relu_out"], name="relu"),
+        helper.make_node("MaxPool", ["relu_out"], ["pool_out"], name="pool", kernel_shape=[2, 2], strides=[2, 2]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("data", float32, [1, 3, 8, 8])],
+        [helper.make_tensor_value_info("pool_out", float32, [1, 8, 4, 4])],
+        [onnx.numpy_helper.from_array(weights, "w"), onnx.numpy_helper.from_array(bias, "b")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    path.write_bytes(model.SerializeToString())
+
+
+@pytest.fixture
+def built(tmp_path):
+    """A small network as a loadable with its layer file, and as an ONNX model."""
+    from nvdla.compiler.builder import Network, build, calibrate
+
+    rng = np.random.default_rng(1)
+    weights = rng.normal(0, 0.3, (8, 3, 3, 3)).astype(np.float32)
+    bias = rng.normal(0, 0.1, 8).astype(np.float32)
+    network = Network("small")
+    tensor = network.convolution("conv", network.input("data", (3, 8, 8)), weights, bias, padding=1)
+    network.output(network.max_pool("pool", network.relu("relu", tensor), 2))
+    images = rng.uniform(-1, 1, (16, 3, 8, 8)).astype(np.float32)
+    build(network, "nv_small", "int8", calibrate(network, images)).save(tmp_path / "small.loadable")
+    convolution_model(tmp_path / "small.onnx", weights, bias)
+    scale = from_sidecar(tmp_path / "small.loadable").scales["data"]
+    np.save(tmp_path / "image.npy", np.clip(np.rint(images[:1] / scale), -127, 127).astype(np.int8))
+    return tmp_path
+
+
+def test_a_loadable_is_close_to_its_onnx_model(nvdla_command, built):
+    code, out, err = nvdla_command(
+        "compare", built / "small.loadable", "-i", built / "image.npy", "--onnx", built / "small.onnx", "--json"
+    )
+    assert code == 0, err
+    document = json.loads(out)
+    assert document["against"]["kind"] == "onnx"
+    assert [row["against"] for row in document["tensors"]] == ["pool", "pool"]
+    assert all(row["cosine"] > 0.99 for row in document["tensors"])
+
+
+def test_a_wrong_onnx_model_is_noticed(nvdla_command, built):
+    rng = np.random.default_rng(2)
+    convolution_model(
+        built / "other.onnx", rng.normal(0, 0.3, (8, 3, 3, 3)).astype(np.float32), np.zeros(8, np.float32)
+    )
+    code, out, _ = nvdla_command(
+        "compare", built / "small.loadable", "-i", built / "image.npy", "--onnx", built / "other.onnx"
+    )
+    assert code == 1
+    assert "DIFFERENT" in out
+
+
+def test_what_is_no_onnx_model_is_refused(nvdla_command, built):
+    pytest.importorskip("onnxruntime")
+    (built / "broken.onnx").write_bytes(b"\x08nonsense")
+    words = ("compare", built / "small.loadable", "-i", built / "image.npy", "--onnx", built / "broken.onnx")
+    code, _, err = nvdla_command(*words)
+    assert code == 2
+    assert len(err.splitlines()) == 1
+
+
+# ---- names
+
+
+def test_names_come_from_the_layer_file_the_table_and_yaml(samples, tmp_path):
+    (tmp_path / "names.yaml").write_text("layers: {0/7: dense}\nscales: {dense: 0.25}\n")
+    (tmp_path / "table.json").write_text('{"pool1": {"scale": 2.0, "min": 0, "max": 0, "offset": 0}}')
+    names = names_for(samples / "lenet.loadable", tmp_path / "names.yaml", tmp_path / "table.json")
+    assert names.layers[0, 7] == "dense"
+    assert names.layers[0, 5] == "pool2"
+    assert names.scale("dense") == 0.25
+    assert names.scale("pool1") == 2.0
+    assert names.scale("conv1+relu1") == pytest.approx(0.0172, abs=1e-3)
+    assert names.scale("nothing") is None
+    assert parts("a+b+c") == ["a+b+c", "c", "b", "a"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "layers: 3",
+        "layers: {conv1: 0/1}",
+        "scales: {a: -1}",
+        "scales: {a: .nan}",
+        "scales: {a: true}",
+        "other: {}",
+        "- 1",
+        "layers: {0/1: [a]}",
+        "layers: !!python/object/apply:os.system ['true']",
+        ": : :",
+        "\x00",
+    ],
+)
+def test_broken_layer_files_are_refused(tmp_path, text):
+    (tmp_path / "names.yaml").write_text(text)
+    with pytest.raises(FormatError):
+        from_yaml(tmp_path / "names.yaml")
+
+
+# ---- other loadables
+
+
+def test_loadables_of_two_configurations_are_matched_by_position(samples, surfaces, observed):
+    other = nvdla.Runtime(nvdla.load(samples / "lenet_nv_large.loadable"))
+    theirs, _ = observe(other, other.surfaces(samples / "digit5.pgm"))
+    match, how = align(observed[0], theirs)
+    assert how == "position"
+    assert all(np.array_equal(each.tensor, match[each.key].tensor) for each in observed[0] if each.surface is not None)
+
+
+def test_differently_fused_loadables_are_matched_by_shape(cases):
+    names = ("lenet/nv_small-int8-fast-math", "lenet/nv_small-int8-basic")
+    runs = []
+    for name in names:
+        case = next(case for case in cases if case["id"] == name)
+        runtime = nvdla.Runtime(nvdla.load(case["file"]))
+        surfaces = [(case["file"].parents[1] / each["file"]).read_bytes() for each in case["inputs"]]
+        runs.append(observe(runtime, surfaces)[0])
+    match, how = align(*runs)
+    assert how == "shape"
+    assert all(np.array_equal(each.tensor, match[each.key].tensor) for each in runs[0] if each.surface is not None)
+
+
+def test_differently_built_loadables_are_matched_by_layer(samples):
+    names = from_sidecar(samples / "lenet.loadable")
+    runtime = nvdla.Runtime(nvdla.load(samples / "lenet.loadable"))
+    ours, _ = observe(runtime, runtime.surfaces(samples / "digit5.pgm"), names)
+    match, how = align(ours[:-1], ours)
+    assert how == "layer"
+    assert all(match[each.key] is each for each in ours[:-1] if each.surface is not None)
+
+
+def test_integers_and_halves_are_compared_as_real_numbers(nvdla_command, samples):
+    for words in (("lenet.loadable", "lenet_nv_full_fp16.loadable"), ("lenet_nv_full_fp16.loadable", "lenet.loadable")):
+        files = [samples / name for name in words]
+        code, out, _ = nvdla_command("compare", *files, "-i", samples / "digit3.pgm", "--json")
+        document = json.loads(out)
+        assert code == 0
+        assert all(row["cosine"] > 0.999 for row in document["tensors"])
+        assert all("against" in row["note"] for row in document["tensors"])

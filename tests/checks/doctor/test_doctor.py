@@ -1,0 +1,421 @@
+"""The doctor finds what is planted, where it is planted, and leaves healthy networks alone."""
+
+import json
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.pages import page_module
+
+import nvdla
+from nvdla.checks.compare.comparison import Observation
+from nvdla.checks.doctor.doctor import TensorHealth, checks, examine
+from nvdla.cli.doctor import bars
+from nvdla.program.naming import Names, from_sidecar
+
+
+@pytest.fixture(scope="module")
+def digits(samples):
+    """The surfaces of ten digits, for :func:`examine`."""
+    return lambda runtime: [runtime.surfaces(path) for path in sorted(samples.glob("digit*.pgm"))]
+
+
+@pytest.fixture(scope="module")
+def examined(samples, digits):
+    """``examined(loadable)``: findings as (severity, check, operation) after a run on the digits."""
+    names = from_sidecar(samples / "lenet.loadable")
+
+    def call(loadable, run=True, **options):
+        found = examine(loadable, "nv_small", names=names, inputs=digits if run else None, **options)
+        return {(each.severity, each.rule, each.operation) for each in found.findings}
+
+    return call
+
+
+@pytest.mark.parametrize("name", ["lenet", "lenet_nv_large", "lenet_nv_full_fp16"])
+def test_healthy_networks_are_well(samples, digits, name):
+    found = examine(nvdla.load(samples / f"{name}.loadable"), inputs=digits)
+    assert found.runs == 10
+    assert [each for each in found.findings if each.severity != "note"] == []
+    assert found.run_error is None
+
+
+def test_a_saturating_scale_is_found_at_its_operation(lenet_loadable, plant, examined):
+    def change(task):
+        task.operation(9).op.out_cvt.truncate -= 6
+
+    assert ("error", "outputs-are-not-cut-off", 9) in examined(plant(lenet_loadable, change))
+
+
+def test_a_wasteful_scale_is_found_at_its_operation(lenet_loadable, plant, examined):
+    def change(task):
+        task.operation(9).op.out_cvt.truncate += 4
+
+    found = examined(plant(lenet_loadable, change))
+    assert ("warning", "outputs-use-their-range", 9) in found
+    assert ("warning", "outputs-use-their-range", 7) not in found
+
+
+def test_a_lost_scale_is_found_without_a_run(lenet_loadable, plant, examined):
+    def change(task):
+        task.operation(7).op.out_cvt.scale = 0
+
+    broken = plant(lenet_loadable, change)
+    assert ("error", "converters-let-something-through", 7) in examined(broken, run=False)
+    assert ("error", "outputs-are-not-all-zero", 7) in examined(broken)
+
+
+def test_a_coarse_scale_is_found(lenet_loadable, plant, examined):
+    def change(task):
+        convert = task.operation(7).op.out_cvt
+        convert.scale, convert.truncate = 13, 13
+
+    assert ("warning", "scales-have-enough-bits", 7) in examined(plant(lenet_loadable, change), run=False)
+
+
+def test_a_power_of_two_is_no_coarse_scale(lenet_loadable, plant, examined):
+    def change(task):
+        convert = task.operation(7).op.out_cvt
+        convert.scale, convert.truncate = 1, 9
+
+    assert "scales-have-enough-bits" not in {name for _, name, _ in examined(plant(lenet_loadable, change), run=False)}
+
+
+def test_an_amplifying_converter_is_found(lenet_loadable, plant, examined):
+    def change(task):
+        task.operation(4).op.out_cvt.truncate = 3
+
+    assert ("warning", "accumulators-are-not-amplified", 4) in examined(plant(lenet_loadable, change), run=False)
+
+
+def test_a_bias_at_the_end_of_its_bits_is_found(lenet_loadable, plant_bytes, examined):
+    def change(biases):
+        biases[6:8] = struct.pack("<h", -32768)
+
+    broken = plant_bytes(lenet_loadable, 9, "x1_data", change)
+    assert ("warning", "biases-fit-their-sixteen-bits", 9) in examined(broken, run=False)
+
+
+def test_weights_that_are_gone_are_found(lenet_loadable, plant_bytes, examined):
+    def change(data):
+        data[:] = bytes(len(data))
+
+    found = examined(plant_bytes(lenet_loadable, 3, "weight_data", change), run=False)
+    assert ("error", "weights-are-not-all-zero", 3) in found
+
+
+def test_a_dead_kernel_is_found(lenet_loadable, plant_bytes, examined):
+    """Kernel 9 of the last layer: the second of the second group of 8 (10 kernels, 84 channels in blocks of 8)."""
+
+    def change(data):
+        first = 8 * 84
+        for block in range(10):
+            start = first + block * 2 * 8 + 8
+            data[start : start + 8] = bytes(8)
+        data[first + 10 * 2 * 8 + 4 : first + 10 * 2 * 8 + 8] = bytes(4)
+
+    found = examine(plant_bytes(lenet_loadable, 10, "weight_data", change), "nv_small").findings
+    assert [(each.operation, each.evidence) for each in found if each.rule == "kernels-are-alive"] == [
+        (10, "1 of 10 kernels are zero: 9")
+    ]
+
+
+def test_weights_that_use_little_of_their_range_are_found(lenet_loadable, plant_bytes, examined):
+    def change(data):
+        weights = np.frombuffer(bytes(data), np.int8) // 8
+        data[:] = weights.astype(np.int8).tobytes()
+
+    found = examined(plant_bytes(lenet_loadable, 3, "weight_data", change), run=False)
+    assert ("warning", "weights-use-their-range", 3) in found
+
+
+def test_dead_channels_are_found(lenet_loadable, plant_bytes, digits):
+    """A bias far below 0 before the ReLU of the first convolution."""
+
+    def change(biases):
+        biases[4:6] = struct.pack("<h", -32000)
+
+    found = examine(plant_bytes(lenet_loadable, 1, "x1_data", change), "nv_small", inputs=digits)
+    dead = [each for each in found.findings if each.rule == "channels-are-alive"]
+    assert [(each.operation, each.evidence) for each in dead] == [(2, "1 of 6 channels were always zero: 2")]
+    row = next(each for each in found.tensors if each["operation"] == 2)
+    assert (row["dead_count"], row["dead_channels"], row["fused"]) == (1, [2], [0, 1])
+
+
+def test_an_empty_lookup_table_is_found(cases, plant):
+    case = next(case for case in cases if case["id"] == "sigmoid/nv_full-fp16-fast-math")
+    loadable = nvdla.load(case["file"])
+    assert "lookup-tables-are-filled" not in {each.rule for each in examine(loadable, "nv_full").findings}
+
+    def change(task):
+        for table in (task.luts[0].linear_exp_table, task.luts[0].linear_only_table):
+            table[:] = [0] * len(table)
+
+    found = examine(plant(loadable, change), "nv_full").findings
+    assert "lookup-tables-are-filled" in {each.rule for each in found if each.severity == "error"}
+
+
+def test_a_table_that_is_not_named_is_found(cases, plant):
+    case = next(case for case in cases if case["id"] == "sigmoid/nv_full-fp16-fast-math")
+
+    def change(task):
+        for operation in task.operations():
+            if operation.engine == "sdp":
+                operation.op.lut_index = -1
+
+    found = examine(plant(nvdla.load(case["file"]), change), "nv_full").findings
+    assert "lookup-tables-are-named" in {each.rule for each in found}
+
+
+def test_lookups_out_of_range_are_found(cases, plant):
+    case = next(case for case in cases if case["id"] == "sigmoid/nv_full-fp16-fast-math")
+    data = (case["file"].parents[1] / case["inputs"][0]["file"]).read_bytes()
+
+    def change(task):
+        lut = task.luts[0]
+        start = struct.unpack("<I", struct.pack("<f", 50.0))[0]
+        lut.linear_exp_start = lut.linear_only_start = start
+
+    found = examine(plant(nvdla.load(case["file"]), change), "nv_full", inputs=lambda _: [[data]]).findings
+    assert "lookups-stay-in-range" in {each.rule for each in found}
+
+
+def test_faults_of_the_compiler_are_recognised(cases):
+    """What the corpus says is wrong in these loadables is what the doctor says."""
+    for name, rule, severity in (
+        ("eltwise_prod/nv_small-int8-fast-math", "products-have-the-scale-of-both", "warning"),
+        ("eltwise_prod/nv_small-int8-fast-math", "outputs-are-not-cut-off", "error"),
+        ("scale_uniform/nv_small-int8-fast-math", "outputs-are-not-all-zero", "error"),
+        ("power_scale/nv_full-fp16-fast-math", "powers-do-something", "warning"),
+        ("conv_c1/nv_large-int8-fast-math-nhwc", "wide-image-kernels-have-their-weights", "warning"),
+        ("pool_ave_k3s2p1/nv_small-int8-fast-math", "averages-count-the-padding", "note"),
+        ("deconv_k2s2/nv_small-int8-fast-math", "rubik-is-built", "error"),
+        ("conv_power_conv/nv_small-int8-basic", "operations-do-not-wait-for-themselves", "error"),
+        ("cifar_quick/nv_small-int8-onfly", "pooling-is-fed", "error"),
+    ):
+        case = next((case for case in cases if case["id"] == name), None)
+        assert case is not None, name
+        surfaces = [(case["file"].parents[1] / each["file"]).read_bytes() for each in case["inputs"]]
+        loadable = nvdla.load(case["file"])
+        found = examine(loadable, case["config"], inputs=lambda _, surfaces=surfaces: [surfaces]).findings
+        assert (severity, rule) in {(each.severity, each.rule) for each in found}, name
+
+
+def test_a_pool_of_nine_is_recognised(lenet_loadable, plant, examined):
+    def change(task):
+        task.operation(5).op.pool_width = 8
+
+    assert ("error", "pool-kernels-are-at-most-eight", 5) in examined(plant(lenet_loadable, change), run=False)
+
+
+# ---- CPU layers
+
+
+def test_a_softmax_over_an_image_is_found(lenet_loadable, plant_cpu):
+    def change(operation):
+        operation.src.width = 4
+
+    found = {each.rule for each in examine(plant_cpu(lenet_loadable, change), "nv_small").findings}
+    assert "softmax-sees-all-its-input" in found
+
+
+def test_a_lost_scale_of_a_cpu_layer_is_found(lenet_loadable, plant_cpu):
+    def change(operation):
+        operation.op.common.output_scale_factor = 0.0
+
+    found = {each.rule for each in examine(plant_cpu(lenet_loadable, change), "nv_small").findings}
+    assert "cpu-layers-have-scales" in found
+
+
+# ---- calibration
+
+
+def entry(scale, **other):
+    return {"scale": scale, "min": 0, "max": 0, "offset": 0, **other}
+
+
+GOOD = {"data": 2.0, "pool1": 0.02, "pool2": 0.03, "relu3": 0.06, "relu4": 0.1, "ip3": 0.18, "prob": 0.0079}
+GOOD |= {"relu1": 0.017, "relu2": 0.029}
+
+
+@pytest.mark.parametrize(
+    ("table", "rule"),
+    [
+        ({**GOOD, "pool1": 0}, "scales-are-positive-numbers"),
+        ({**GOOD, "pool1": None}, "scales-are-positive-numbers"),
+        ({**GOOD, "pool1": float("nan")}, "scales-are-positive-numbers"),
+        ({name: scale for name, scale in GOOD.items() if name != "pool2"}, "layers-have-a-scale"),
+        ({name: scale for name, scale in GOOD.items() if name != "prob"}, "layers-have-a-scale"),
+        ({**GOOD, "relu3": 1.0}, "scales-are-measured"),
+        (dict.fromkeys(GOOD, 0.5), "scales-are-measured"),
+        ({**GOOD, "data": 1e6}, "input-scales-fit-the-images"),
+    ],
+)
+def test_a_bad_calibration_table_is_found(lenet_loadable, examined, table, rule):
+    calibration = {name: entry(scale) for name, scale in table.items()}
+    assert rule in {name for _, name, _ in examined(lenet_loadable, run=False, calibration=calibration)}
+
+
+def test_a_good_calibration_table_is_left_alone(lenet_loadable, examined):
+    calibration = {name: entry(scale) for name, scale in GOOD.items()}
+    assert examined(lenet_loadable, run=False, calibration=calibration) == set()
+    calibration["pool1"]["offset"] = 3
+    assert examined(lenet_loadable, run=False, calibration=calibration) == {
+        ("warning", "calibration-is-symmetric", None)
+    }
+
+
+# ---- figures
+
+
+def observation(tensor):
+    surfaces = np.zeros((1, tensor.shape[2], tensor.shape[3], 32 // tensor.itemsize), tensor.dtype)
+    surfaces[..., : tensor.shape[1]] = np.moveaxis(tensor, 1, -1)
+    view = surfaces.view(np.uint8)
+    return Observation((0, 0, 1), "sdp", None, tensor.dtype, tensor.shape[1], view, {"saturated": 2})
+
+
+def test_health_is_counted_over_runs():
+    one = np.array([[[[0, 127], [-128, 3]], [[0, 0], [0, 0]]]], np.int8)
+    other = np.array([[[[5, 5], [5, 5]], [[0, 0], [0, 0]]]], np.int8)
+    health = TensorHealth.of(observation(one), Names())
+    for tensor in (one, other):
+        health.add(observation(tensor))
+    assert (health.runs, health.elements, health.per_channel) == (2, 16, 8)
+    assert health.range == (-128, 127)
+    assert health.saturated == 2 / 16
+    assert health.dead == [1]
+    assert health.constant == []
+    assert health.statistics == {"saturated": 4}
+    assert sum(health.histogram()["counts"]) == 16
+    assert health.share_of(5) == 4 / 16
+
+
+def test_health_of_halves_leaves_nan_and_infinities_out():
+    tensor = np.array([[[[1.5, np.nan], [np.inf, -2.0]]]], np.float16)
+    health = TensorHealth.of(observation(tensor), Names())
+    health.add(observation(tensor))
+    assert health.special == 2
+    assert health.range == (-2.0, 1.5)
+    assert sum(health.histogram()["counts"]) == 2
+
+
+def test_nan_is_found(cases):
+    case = next(case for case in cases if case["id"] == "relu/nv_full-fp16-fast-math")
+    data = np.frombuffer((case["file"].parents[1] / case["inputs"][0]["file"]).read_bytes(), np.uint16).copy()
+    data[3] = 0x7E00
+    found = examine(nvdla.load(case["file"]), "nv_full", inputs=lambda _: [[data.tobytes()]]).findings
+    assert "numbers-are-finite" in {each.rule for each in found}
+
+
+def test_bars_show_everything_that_is_not_zero():
+    assert bars([0, 1, 500, 1000]) == " ▁▄█"
+    assert bars([0, 0]) == ""
+
+
+# ---- documentation and command line
+
+
+def test_every_check_is_documented_and_has_an_advice():
+    for check in checks():
+        assert check.text.rstrip().endswith((".", ")")), check.name
+        assert check.chapter in page_module("rules").CHAPTERS["doctor"], check.name
+
+
+def test_the_page_of_checks_is_current(samples):
+    text = (samples.parent / "docs" / "doctor.md").read_text(encoding="utf-8")
+    assert text == page_module("rules").with_rules("doctor", text), "python tools/pages/rules.py"
+
+
+def test_a_healthy_network_gives_exit_code_0(nvdla_command, samples):
+    words = [word for path in sorted(samples.glob("digit*.pgm")) for word in ("-i", path)]
+    code, out, err = nvdla_command("doctor", samples / "lenet.loadable", *words)
+    assert (code, err) == (0, "")
+    assert "outputs of 10 runs" in out
+    assert "nothing found" in out
+
+
+def test_an_error_gives_exit_code_1(nvdla_command, lenet_loadable, plant, samples, tmp_path):
+    def change(task):
+        task.operation(9).op.out_cvt.scale = 0
+
+    plant(lenet_loadable, change).save(tmp_path / "a.loadable")
+    code, out, _ = nvdla_command("doctor", tmp_path / "a.loadable")
+    assert code == 1
+    assert "error: converter that lets nothing through [converters-let-something-through]\n" in out
+    assert "\n    operation 0/9 (SDP): out_cvt: scale 0 >> 23" in out
+    assert "It was not run" in out
+
+
+def test_what_cannot_run_says_why(nvdla_command, samples):
+    words = ("doctor", samples / "lenet_nv_full_fp16.loadable", "--config", "nv_small", "--random-input", "--json")
+    code, out, _ = nvdla_command(*words)
+    document = json.loads(out)
+    assert code == 1
+    assert document["runs"] == 0
+    assert "fp16" in document["run_error"]
+
+
+def test_bad_input_gives_exit_code_2(nvdla_command, samples, tmp_path):
+    (tmp_path / "table.json").write_text("[1]")
+    for words in (
+        (samples / "digit0.pgm",),
+        (samples / "lenet.loadable", "--calibration", tmp_path / "table.json"),
+        (samples / "lenet.loadable", "-i", "data=missing.pgm"),
+        (samples / "lenet.loadable", "-i", f"nothing={samples / 'digit0.pgm'}"),
+    ):
+        code, _, err = nvdla_command("doctor", *words)
+        assert code == 2
+        assert len(err.splitlines()) == 1
+
+
+def test_the_json_is_as_documented(nvdla_command, samples, as_documented, lenet_loadable, plant, tmp_path):
+    def change(task):
+        task.operation(9).op.out_cvt.truncate -= 6
+
+    plant(lenet_loadable, change).save(tmp_path / "a.loadable")
+    _, out, _ = nvdla_command("doctor", tmp_path / "a.loadable", "-i", samples / "digit0.pgm", "--json")
+    document = json.loads(out)
+    as_documented(document)
+    assert all(document[name] for name in ("findings", "scales", "tensors"))
+
+
+def test_the_loadables_of_the_corpus_are_examined(cases, nvdla_command):
+    """One case of each network: no exception, and an error for all that cannot run."""
+    for case in list({case["network"]: case for case in cases if case["size"] < 100_000}.values())[::3]:
+        code, out, err = nvdla_command("doctor", case["file"], "--config", case["config"], "--random-input", "--json")
+        assert code in (0, 1), (case["id"], err)
+        assert json.loads(out)["configuration"] == case["config"]
+        if case["expect"] != "ok":
+            assert code == 1
+
+
+def test_random_numbers_give_no_advice_about_real_ones(nvdla_command, samples):
+    """What only data show (saturation, range, dead channels) is not judged from random input, and that is said."""
+    from nvdla.checks.doctor.doctor import checks
+
+    judged = {check.name for check in checks() if check.of_data}
+    assert {"outputs-use-their-range", "channels-are-alive", "outputs-are-not-cut-off"} <= judged
+    for name in ("lenet", "colour_digits", "lenet_nv_large"):
+        words = ("doctor", samples / f"{name}.loadable", "--random-input")
+        found = json.loads(nvdla_command(*words, "--json")[1])
+        assert found["runs"] == 1
+        assert judged.isdisjoint(each["rule"] for each in found["findings"])
+        assert "The inputs were random" in nvdla_command(*words)[1]
+
+
+def test_a_relu_that_ends_at_the_lowest_element_is_not_cut_off():
+    """A tensor with a zero point: the layer file says that -128 stands for 0."""
+    tensor = np.full((1, 2, 8, 8), -128, np.int8)
+    tensor[0, 1] = np.arange(64).reshape(8, 8) - 100
+    seen = replace(observation(tensor), layer="relu")
+    for names, saturated, dead, zeros in (
+        (Names(), 0.5, [], 0.0),
+        (Names(scales={"relu": 0.1}, zero_points={"relu": -128}), 0.0, [0], 0.5),
+    ):
+        health = TensorHealth.of(seen, names)
+        health.add(seen)
+        found = health.as_dict()
+        assert (found["saturated_share"], found["dead_channels"], found["zero_share"]) == (saturated, dead, zeros)
+        assert found["constant_channels"] == ([0] if not dead else [])

@@ -1,0 +1,146 @@
+"""Layer names found in a model: the shipped networks, networks with branches, models that do not fit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nvdla
+from nvdla.checks.layers import ModelGraph, ModelLayer, caffe_graph, recognise
+from nvdla.compiler.builder import Network, build, calibrate
+from nvdla.program import naming
+from nvdla.program.naming import names_for
+
+SAMPLES = Path(__file__).resolve().parents[3] / "samples"
+PROTOTXT, WEIGHTS = SAMPLES / "lenet.prototxt", SAMPLES / "lenet.caffemodel"
+LENETS = ["lenet.loadable", "lenet_nv_large.loadable", "lenet_nv_full_fp16.loadable"]
+
+
+def written_by_the_compiler(path: Path) -> dict[tuple[int, int], str]:
+    return names_for(path).layers
+
+
+@pytest.mark.parametrize("name", LENETS)
+@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["structure alone", "weights"])
+def test_the_names_are_those_that_the_builder_gave(name, weights):
+    found = recognise(nvdla.load(SAMPLES / name), caffe_graph(PROTOTXT, weights))
+    assert found.layers == written_by_the_compiler(SAMPLES / name)
+    assert not found.unused and found.share == 1
+    assert set(found.confidence.values()) == ({"structure"} if weights is None else {"structure", "weights"})
+
+
+def test_an_onnx_model_names_its_operations_after_the_values_they_make(tmp_path):
+    pytest.importorskip("onnxruntime", reason="the extra nvdla[onnx] is not installed")
+    from nvdla.checks.layers import onnx_graph
+
+    compiled = nvdla.compile(str(SAMPLES / "lenet.onnx"), "nv_full", precision="fp16")
+    compiled.save(tmp_path / "net.nvdla")
+    found = recognise(nvdla.load(tmp_path / "net.nvdla"), onnx_graph(SAMPLES / "lenet.onnx"))
+    assert found.layers == written_by_the_compiler(tmp_path / "net.nvdla")
+
+
+def branches(rng: np.random.Generator) -> tuple[Network, ModelGraph, dict[str, np.ndarray]]:
+    """Two convolutions of one shape from the same data, joined by a sum; its graph without weights, and the weights."""
+    weights = {name: rng.standard_normal((8, 8, 1, 1)) for name in "ab"}
+    net = Network("branches")
+    data = net.input("data", (8, 6, 6))
+    parts = [net.convolution(name, data, each, rng.standard_normal(8)) for name, each in weights.items()]
+    net.output(net.add("sum", *parts))
+    layers = [
+        ModelLayer("a", "conv", (0,), (1,), (8, 6, 6)),
+        ModelLayer("b", "conv", (0,), (2,), (8, 6, 6)),
+        ModelLayer("sum", "eltwise", (1, 2), (3,), (8, 6, 6)),
+    ]
+    graph = ModelGraph("branches", layers, {"data": 0}, {"sum": 3}, dict.fromkeys(range(4), (8, 6, 6)))
+    return net, graph, weights
+
+
+def weighted(graph: ModelGraph, weights: dict[str, np.ndarray]) -> ModelGraph:
+    return replace(graph, layers=[replace(each, weights=weights.get(each.name)) for each in graph.layers])
+
+
+@pytest.mark.parametrize("config", ["nv_small", "nv_full"])
+def test_branches_that_look_alike_are_told_apart_by_their_weights(config):
+    rng = np.random.default_rng(3)
+    net, graph, weights = branches(rng)
+    # At level 1 such branches become one convolution, and nothing is left to be told apart.
+    built = build(net, config, "int8", calibrate(net, rng.standard_normal((2, 8, 6, 6))), level=0)
+    truth = naming.layers(built.sidecar)
+    blind, seeing = recognise(built.loadable, graph), recognise(built.loadable, weighted(graph, weights))
+    assert {"order"} <= set(blind.confidence.values())
+    assert "order" not in seeing.confidence.values()
+    assert seeing.layers.keys() == truth.keys()
+    convolutions = [key for key, how in seeing.confidence.items() if how == "weights"]
+    assert convolutions and all(
+        set(seeing.layers[key].split("+")) == set(truth[key].split("+")) for key in convolutions
+    )
+
+
+def test_a_model_of_another_network_names_nothing_wrongly():
+    graph = caffe_graph(PROTOTXT)
+    found = recognise(nvdla.load(SAMPLES / "colour_digits.loadable"), graph)
+    assert found.share < 0.5 and found.unused
+
+
+def test_other_weights_are_not_taken_for_the_layer_s():
+    """LeNet's structure with other weights: nothing holds them."""
+    graph = caffe_graph(PROTOTXT, WEIGHTS)
+    rng = np.random.default_rng(77)
+    layers = [
+        each if each.weights is None else replace(each, weights=rng.standard_normal(each.weights.shape))
+        for each in graph.layers
+    ]
+    found = recognise(nvdla.load(SAMPLES / "lenet.loadable"), replace(graph, layers=layers))
+    assert "weights" not in found.confidence.values() and found.share < 0.5
+
+
+@pytest.fixture
+def nameless(tmp_path):
+    return shutil.copy(SAMPLES / "lenet.loadable", tmp_path / "net.nvdla")
+
+
+def test_the_command_writes_a_layer_file_that_the_other_commands_use(nameless, nvdla_command):
+    code, out, _ = nvdla_command("layers", nameless, "--caffe", WEIGHTS, PROTOTXT)
+    assert code == 0 and "13 of 13 operations have names." in out and f"{nameless}.layers.json" in out
+    for words in (
+        ["inspect", "--ops"],
+        ["cycles"],
+        ["timeline"],
+        ["explain"],
+        ["graph"],
+        ["lint", "--config", "nv_full"],
+    ):
+        _, out, _ = nvdla_command(words[0], nameless, *words[1:])
+        assert "conv2+relu2" in out, words
+    code, out, _ = nvdla_command("layers", nameless, "--json")
+    assert code == 0 and json.loads(out)["operations"][0]["confidence"] == "weights"
+
+
+def test_scales_of_a_calibration_table_go_into_the_layer_file(nameless, nvdla_command, tmp_path):
+    entry = {"scale": 0.25, "min": 0, "max": 0, "offset": 0}
+    (tmp_path / "table.json").write_text(json.dumps({"data": entry, "prob": entry}))
+    words = ("layers", nameless, "--caffe", PROTOTXT, "--scales", tmp_path / "table.json")
+    assert nvdla_command(*words)[0] == 0
+    assert nvdla.Runtime(nameless).names.scales == {"data": 0.25, "prob": 0.25}
+
+
+def test_names_of_the_compiler_are_not_lost(nvdla_command, tmp_path):
+    net = shutil.copy(SAMPLES / "lenet.loadable", tmp_path / "net.nvdla")
+    before = shutil.copy(SAMPLES / "lenet.loadable.layers.json", tmp_path / "net.nvdla.layers.json").read_text()
+    words = ("layers", net, "--caffe", PROTOTXT)
+    code, _, err = nvdla_command(*words)
+    assert code == 2 and "--force" in err
+    assert nvdla_command(*words, "--dry-run")[0] == 0
+    assert Path(f"{net}.layers.json").read_text() == before
+    assert nvdla_command(*words, "--force")[0] == 0
+    assert json.loads(Path(f"{net}.layers.json").read_text())["tensors"] == json.loads(before)["tensors"]
+
+
+def test_exit_code_1_where_operations_have_no_name(nvdla_command):
+    code, out, _ = nvdla_command("layers", SAMPLES / "colour_digits.loadable", "--caffe", PROTOTXT, "--dry-run")
+    assert code == 1 and "Layers that no operation was found for" in out

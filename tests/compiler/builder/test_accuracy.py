@@ -1,0 +1,71 @@
+"""The error of every layer: alone, and with all layers before it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.build_checks import samples
+
+from nvdla.compiler.builder import Network, build, calibrate, floating, layer_errors
+from nvdla.compiler.builder.accuracy import accuracy, worst
+
+
+def _net(rng: np.random.Generator, spread: float = 0.0) -> Network:
+    net = Network()
+    weights = rng.normal(size=(16, 3, 3, 3)) * np.exp(rng.normal(size=16) * spread)[:, None, None, None]
+    x = net.relu("r1", net.convolution("c1", net.input("in", (3, 12, 12)), weights, padding=1))
+    y = net.convolution("c2", net.max_pool("p1", x, 2), rng.normal(size=(16, 16, 3, 3)), padding=1)
+    x = net.concat("cat", y, net.average_pool("p2", x, 2))
+    net.output(net.fully_connected("ip", x, rng.normal(size=(10, 32 * 36))))
+    return net
+
+
+def test_chain_is_what_layer_errors_reports_and_alone_is_never_much_worse():
+    rng = np.random.default_rng(1)
+    net = _net(rng)
+    data = samples(net, rng, 2)
+    built = build(net, "nv_small", "int8", calibrate(net, data))
+    exact = floating.run(net, data)
+    rows = accuracy(net, built, [{k: v[i : i + 1] for k, v in exact.items()} for i in range(2)])
+    chain = layer_errors(net, built, data)
+    assert [row.tensor for row in rows] == ["r1", "p1", "c2", "p2", "cat", "ip"]
+    for row in rows:
+        assert row.chain == pytest.approx(chain[row.tensor]["snr_db"], abs=1e-6)
+        assert row.alone > row.chain - 1
+    assert rows[-1].alone > rows[-1].chain + 1
+    assert rows[0].layer == "c1+r1"
+
+
+def test_a_range_that_is_cut_and_uneven_kernels_are_named_with_what_to_try():
+    rng = np.random.default_rng(2)
+    net = _net(rng, 2.0)
+    data = samples(net, rng, 2)
+    calibration = calibrate(net, data)
+    cut = calibration.with_magnitudes(ip=calibration.magnitudes["ip"] / 8)
+    exact = [{k: v[:1] for k, v in floating.run(net, data).items()}]
+    rows = {row.tensor: row for row in accuracy(net, build(net, "nv_small", "int8", cut), exact)}
+    assert "--method max" in rows["ip"].advice
+    assert rows["ip"].saturated > 0.05
+    assert worst(list(rows.values()))[0].tensor == "ip"
+
+
+def test_fp16_is_measured_too():
+    rng = np.random.default_rng(3)
+    net = _net(rng)
+    exact = [{k: v[:1] for k, v in floating.run(net, samples(net, rng, 1)).items()}]
+    rows = accuracy(net, build(net, "nv_full", "fp16"), exact)
+    assert all(row.alone > 50 and not row.advice for row in rows)
+
+
+@pytest.mark.parametrize("precision", ["int8", "int16", "fp16"])
+def test_a_sum_behind_a_convolution_is_one_row(precision):
+    rng = np.random.default_rng(4)
+    net = Network()
+    x = net.relu("r", net.convolution("c1", net.input("in", (8, 9, 9)), rng.normal(size=(16, 8, 3, 3)), padding=1))
+    y = net.convolution("c2", x, rng.normal(size=(16, 16, 3, 3)) / 12, padding=1)
+    net.output(net.convolution("c3", net.relu("s", net.add("sum", x, y)), rng.normal(size=(8, 16, 1, 1))))
+    data = samples(net, rng, 1)
+    built = build(net, "nv_full", precision, calibrate(net, data))
+    rows = accuracy(net, built, [floating.run(net, data)])
+    assert [row.layer for row in rows] == ["c1+r", "c2+sum+s", "c3"]
+    assert all(row.alone > 30 for row in rows)

@@ -1,0 +1,87 @@
+"""Layers of int16 within a network of int8: the SDP converts between them, and integers still match."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.build_checks import samples, signal_to_noise
+from support.random_networks import networks
+
+import nvdla
+from nvdla.checks.lint import lint
+from nvdla.compiler.builder import BuildError, Calibration, Network, build, calibrate
+from nvdla.compiler.builder.groups import group_layers
+
+
+def _mixed(net: Network, data: dict[str, np.ndarray], layers: list[str]) -> Calibration:
+    calibration = calibrate(net, data)
+    return Calibration(calibration.magnitudes, precisions=dict.fromkeys(layers, "int16"))
+
+
+def _equal(net: Network, calibration: Calibration, data: dict[str, np.ndarray], per_channel: bool = False):
+    built = build(net, "nv_full", "int8", calibration, per_channel)
+    runtime = nvdla.Runtime(nvdla.load(built.loadable.to_bytes()), config="nv_full")
+    elements = built.quantize_inputs({name: values[0] for name, values in data.items()})
+    found, expected = runtime.run(elements), built.expected(elements)
+    for name, wanted in expected.items():
+        assert found[name].dtype == wanted.dtype
+        np.testing.assert_array_equal(found[name], wanted, err_msg=name)
+    return built
+
+
+def _chain(rng: np.random.Generator, channels: int) -> Network:
+    net = Network()
+    x = net.relu("r1", net.convolution("c1", net.input("in", (3, 9, 7)), rng.normal(size=(channels, 3, 3, 3))))
+    y = net.convolution("c2", x, rng.normal(size=(channels, channels, 1, 1)))
+    x = net.max_pool("p", net.add("sum", x, y), 2)
+    net.output(net.fully_connected("ip", x, rng.normal(size=(10, channels * x.shape[1] * x.shape[2]))))
+    return net
+
+
+@pytest.mark.parametrize("channels", [5, 16, 20, 33, 48])
+@pytest.mark.parametrize("layers", [["c1"], ["c2"], ["sum"], ["p"], ["ip"], ["c1", "ip"], ["c1", "c2", "sum", "ip"]])
+def test_any_choice_of_layers_runs_bit_exactly(channels, layers):
+    rng = np.random.default_rng(channels)
+    net = _chain(rng, channels)
+    data = samples(net, rng, 1)
+    built = _equal(net, _mixed(net, data, layers), data)
+    tensors = built.sidecar["tensors"]
+    for name in layers:
+        group = next(each for each in group_layers(net) if name in each.members)
+        # A sum that is made behind its convolution leaves no tensor of the convolution's own.
+        assert tensors[group.output.name if group.output.name in tensors else "sum"]["precision"] == "int16"
+    assert tensors["in"]["precision"] == "int8"
+    assert not [str(each) for each in lint(built.loadable, "nv_full").findings if each.severity == "error"]
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(net=networks(), choice=st.lists(st.booleans(), min_size=10, max_size=10))
+def test_random_networks_of_random_precisions_equal_plain_numpy(net, choice):
+    data = samples(net, np.random.default_rng(3), 1)
+    layers = [layer.name for layer, wide in zip(net.layers, choice, strict=False) if wide and layer.kind != "input"]
+    _equal(net, _mixed(net, data, layers), data, True)
+
+
+def test_all_layers_of_int16_lose_only_what_the_input_loses():
+    rng = np.random.default_rng(4)
+    net = _chain(rng, 16)
+    data = {"in": np.round(rng.normal(size=(2, 3, 9, 7)) * 20) / 32}  # the input is exact in int8
+    exact = calibrate(net, data).with_magnitudes(**{"in": 127 / 32})
+    every = Calibration(exact.magnitudes, precisions={g.output.name: "int16" for g in group_layers(net)})
+    low, high = (signal_to_noise(net, build(net, "nv_full", "int8", each), data) for each in (exact, every))
+    assert high > low + 30
+
+
+def test_what_cannot_be_mixed_is_refused_by_name():
+    rng = np.random.default_rng(5)
+    net = _chain(rng, 8)
+    data = samples(net, rng, 1)
+    with pytest.raises(BuildError, match="no such layer"):
+        build(net, "nv_full", "int8", _mixed(net, data, ["nobody"]))
+    with pytest.raises(BuildError, match="layer c1: int16 within a network of int8 on nv_small"):
+        build(net, "nv_small", "int8", _mixed(net, data, ["c1"]))
+    halves = Calibration(calibrate(net, data).magnitudes, precisions={"c1": "fp16"})
+    with pytest.raises(BuildError, match="layer c1: fp16"):
+        build(net, "nv_full", "int8", halves)

@@ -1,0 +1,105 @@
+"""The sample loadables: made byte for byte again by their script, accurate, and runnable from the command line."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nvdla
+from nvdla.program import naming
+
+SAMPLES = Path(__file__).resolve().parents[3] / "samples"
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("make_samples", SAMPLES / "make_samples.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_script_makes_the_same_bytes_again(script):
+    weights = script._weights()
+    for name in script.LOADABLES:
+        built = script.build_sample(name, weights)
+        assert built.loadable.to_bytes() == (SAMPLES / name).read_bytes(), name
+        assert built.sidecar == naming.load(SAMPLES / name)
+
+
+@pytest.mark.parametrize("name", ["lenet.loadable", "lenet_nv_large.loadable", "colour_digits.loadable"])
+def test_int8_samples_read_at_least_97_percent_of_the_held_out_digits(script, name):
+    assert script.accuracy(name, SAMPLES / name) >= 0.97
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["lenet_nv_full_fp16.loadable", "colour_digits_nv_full_fp16.loadable"])
+def test_fp16_samples_read_at_least_97_percent_of_the_held_out_digits(script, name):
+    assert script.accuracy(name, SAMPLES / name) >= 0.97
+
+
+def test_the_held_out_digits_are_those_that_training_never_saw(script):
+    digits, labels = script.held_out()
+    assert digits.shape == (360, 8, 8)
+    assert digits.max() <= 16
+    assert sorted(set(labels.tolist())) == list(range(10))
+
+
+def test_sample_images_are_held_out_digits(script):
+    digits, _ = script.held_out()
+    grey = {image.tobytes() for image in script.enlarge(digits, 28, 4)}
+    for label in range(10):
+        assert (SAMPLES / f"digit{label}.pgm").read_bytes().split(b"\n", 3)[3] in grey
+
+
+@pytest.mark.parametrize("config", ["nv_small", "nv_large", "nv_full"])
+def test_every_sample_digit_is_read_rightly(config):
+    name = {"nv_small": "lenet", "nv_large": "lenet_nv_large", "nv_full": "lenet_nv_full_fp16"}[config]
+    runtime = nvdla.Runtime(nvdla.load(SAMPLES / f"{name}.loadable"))
+    assert runtime.config.name == config
+    read = [int(next(iter(runtime.run(str(SAMPLES / f"digit{n}.pgm")).values())).argmax()) for n in range(10)]
+    assert sum(a == b for a, b in zip(read, range(10), strict=True)) >= 9
+
+
+def test_colour_images_are_read_rightly():
+    runtime = nvdla.Runtime(nvdla.load(SAMPLES / "colour_digits.loadable"))
+    read = [int(next(iter(runtime.run(str(SAMPLES / f"colour_digit{n}.ppm")).values())).argmax()) for n in range(10)]
+    assert sum(a == b for a, b in zip(read, range(10), strict=True)) >= 9
+
+
+def test_int8_and_fp16_equal_the_plain_model(script):
+    for name in ("lenet.loadable", "colour_digits.loadable"):
+        built = script.build_sample(name, script._weights())
+        runtime = nvdla.Runtime(built.loadable, config="nv_small")
+        shape = runtime.inputs[0].shape
+        elements = np.random.default_rng(1).integers(0, 128, shape).astype(np.int8)
+        found = runtime.run({"data": elements})["prob"]
+        np.testing.assert_array_equal(found, built.expected({"data": elements})["prob"])
+
+
+def test_the_sidecar_traces_every_operation_to_its_layers():
+    data = naming.load(SAMPLES / "lenet.loadable")
+    names = naming.layers(data)
+    assert names[0, 0] == names[0, 1] == "conv1+relu1"
+    assert names[0, 2] == "pool1"
+    assert names[1, 0] == "prob"
+    assert data["tensors"]["data"] == {"precision": "int8", "scale": 255 / 127, "shape": [1, 28, 28]}
+
+
+def test_a_missing_or_broken_sidecar_is_told_apart(tmp_path):
+    assert naming.load(tmp_path / "x") is None
+    for text in ("{", "[]", json.dumps({"format": "nvdla-layers", "version": 9, "tasks": []})):
+        naming.path_of(tmp_path / "x").write_text(text)
+        with pytest.raises(nvdla.FormatError, match=r"x\.layers\.json"):
+            naming.load(tmp_path / "x")
+
+
+def test_the_script_checks_its_files_from_the_command_line():
+    done = subprocess.run([sys.executable, SAMPLES / "make_samples.py", "--check"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

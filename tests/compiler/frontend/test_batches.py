@@ -1,0 +1,85 @@
+"""A batch of images: one loadable with operations for each image, as NVIDIA's compiler makes it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+import nvdla
+from nvdla.checks.lint import lint
+from nvdla.compiler.frontend.data import one_image
+from nvdla.compiler.frontend.model import read, run_once
+from nvdla.compiler.frontend.package import unpack
+from tests.compiler.frontend.models import model, node
+
+
+def classifier(images=3, offset=(5,), shape=None):
+    """Convolution, pool, a matrix product and softmax."""
+    rng = np.random.default_rng(0)
+    nodes = [
+        node("Conv", "x w", "a", pads=[1, 1, 1, 1]),
+        node("Relu", "a", "r"),
+        node("MaxPool", "r", "p", kernel_shape=[2, 2], strides=[2, 2]),
+        node("Reshape", "p s", "f"),
+        node("Gemm", "f v c", "g"),
+        node("Softmax", "g", "y", axis=1),
+    ]
+    constants = {"w": rng.normal(size=(6, 3, 3, 3)), "v": rng.normal(size=(54, 5)) / 8, "c": rng.normal(size=offset)}
+    constants = {name: array.astype("f4") for name, array in constants.items()}
+    constants["s"] = np.array(shape or [images, 54])
+    return model(nodes, {"x": (images, 3, 6, 6)}, {"y": (images, 5)}, constants)
+
+
+@pytest.mark.parametrize(("config", "precision"), [("nv_small", "int8"), ("nv_large", "int8"), ("nv_full", "fp16")])
+def test_every_image_gives_what_it_gives_alone(config, precision):
+    images = np.random.default_rng(1).normal(size=(3, 3, 6, 6)).astype("f4")
+    data = None if precision == "fp16" else images
+    batch = nvdla.compile(classifier(3), config, precision, data, host=False)
+    single = nvdla.compile(classifier(1), config, precision, data, host=False)
+    found = batch.run(images)["y"]
+    assert np.array_equal(found, np.concatenate([single.run(each[None])["y"] for each in images]))
+    assert np.abs(found - run_once(classifier(3), "net", {"x": images})[0]).max() < 0.1
+    assert np.array_equal(unpack(batch.package).machine().run(images)["y"], found)
+    assert not lint(batch.loadable, config).findings
+
+
+def test_bound_tensors_hold_the_images_one_after_the_other():
+    loadable = nvdla.compile(classifier(3), "nv_small", "int8", np.ones((3, 3, 6, 6), "f4")).loadable
+    assert [(each.name, each.n, each.c) for each in loadable.tensors] == [("x", 3, 3), ("y", 3, 5)]
+    assert [each.size for each in loadable.tensors] == [3 * 4 * 6 * 32 // 4, 3 * 8]
+
+
+@pytest.mark.parametrize("shape", [[3, 54], [-1, 54], [0, 54], [3, -1]])
+def test_a_reshape_may_name_the_batch(shape):
+    assert one_image(read(classifier(3, shape=shape)))[1] == 3
+
+
+def one(nodes, constants=None, shape=(2, 4, 6, 6), out=(2, 4, 6, 6)):
+    return one_image(read(model(nodes, {"x": shape}, {"y": out}, constants)))
+
+
+def test_models_that_look_from_image_to_image_are_left_whole():
+    ones = np.ones
+    assert one([node("Relu", "x", "y")])
+    assert not one([node("Transpose", "x", "y", perm=[1, 0, 2, 3])], out=(4, 2, 6, 6))
+    assert not one([node("Softmax", "x", "y", axis=0)])
+    assert not one([node("Concat", "x x", "y", axis=0)], out=(4, 4, 6, 6))
+    assert one([node("Concat", "x x", "y", axis=1)], out=(2, 8, 6, 6))
+    assert not one([node("Pad", "x p", "y")], {"p": np.array([1, 0, 0, 0, -1, 0, 0, 0])})
+    assert not one([node("Add", "x c", "y")], {"c": ones((2, 1, 1, 1), "f4")})
+    assert one([node("Add", "x c", "y")], {"c": ones((1, 4, 1, 1), "f4")})
+    assert not one([node("PRelu", "x c", "y")], {"c": ones((2, 4, 1, 1), "f4")})
+    assert not one_image(read(classifier(2, offset=(2, 5))))
+    assert not one_image(read(classifier(1)))
+
+
+def test_a_node_for_the_host_leaves_the_batch_whole():
+    nodes = [node("Relu", "x", "a"), node("ArgMax", "a", "i", axis=1), node("Cast", "i", "y", to=1)]
+    net = model(nodes, {"x": (2, 4, 6, 6)}, {"y": (2, 1, 6, 6)})
+    x = np.random.default_rng(2).normal(size=(2, 4, 6, 6)).astype("f4")
+    compiled = nvdla.compile(net, "nv_small", "int8", x)
+    assert [part.images for part in compiled.parts] == [1, 1]
+    assert compiled.run(x)["y"].shape == (2, 1, 6, 6)

@@ -1,0 +1,92 @@
+"""Calibration files of NVIDIA's compiler, TensorRT and onnxruntime."""
+
+from __future__ import annotations
+
+import json
+import struct
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nvdla.compiler.frontend.quantisation.calibrate import read_table
+from nvdla.errors import FormatError
+
+
+def _write(tmp_path, text: str):
+    path = tmp_path / "table"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_nvidia_json_has_scales(tmp_path):
+    text = json.dumps({"conv1": {"scale": 0.5, "min": 0, "max": 0, "offset": 0}, "data": {"scale": 2.0}})
+    table = read_table(_write(tmp_path, text))
+    assert table.kind == "NVIDIA JSON"
+    assert table.magnitudes == {"conv1": 63.5, "data": 254.0}
+
+
+def test_a_tensorrt_cache_has_floats_as_bits(tmp_path):
+    bits = struct.pack(">f", 0.0123).hex()
+    table = read_table(
+        _write(tmp_path, f"TRT-8601-EntropyCalibration2\ninput: {bits}\n(Unnamed Layer* 3) [x]: 3f800000\n")
+    )
+    assert table.kind == "TensorRT cache"
+    assert table.magnitudes["input"] == pytest.approx(0.0123 * 127, rel=1e-6)
+    assert table.magnitudes["(Unnamed Layer* 3) [x]"] == 127.0
+
+
+def test_tables_that_onnxruntime_writes_are_read(tmp_path):
+    calibrate = pytest.importorskip("onnxruntime.quantization.calibrate")
+    from onnxruntime.quantization.quant_utils import write_calibration_table
+
+    data = {
+        "x": calibrate.TensorData(lowest=np.float32(-1.5), highest=np.float32(3.0)),
+        "y": calibrate.TensorData(lowest=np.float32(0), highest=np.float32(6.0)),
+    }
+    write_calibration_table(data, str(tmp_path))
+    table = read_table(tmp_path / "calibration.json")
+    assert table.kind == "onnxruntime table"
+    assert table.magnitudes == {"x": 3.0, "y": 6.0}
+    text = read_table(tmp_path / "calibration.cache")
+    assert text.magnitudes == {"x": 3.0, "y": 6.0}
+
+
+def test_pairs_of_lowest_and_highest_are_read(tmp_path):
+    assert read_table(_write(tmp_path, '{"a": [-4.0, 2.0]}')).magnitudes == {"a": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "without any tensor"),
+        ("{}", "without any tensor"),
+        ("[1]", "mapping"),
+        ("{", "not JSON"),
+        ('{"a": {"scale": "x"}}', "tensor a: 'x' is not a number"),
+        ('{"a": {"scale": 1, "offset": 3}}', "has offset 3"),
+        ('{"a": {"scale": NaN}}', "magnitude nan"),
+        ('{"a": [1]}', "lowest and the highest"),
+        ('{"a": {"scale": 1' + 400 * "0" + "}}", "more than a number holds"),
+        ('{"a": [0, -1' + 400 * "0" + "]}", "more than a number holds"),
+        ('{"a": {"scale": 1, "offset": [' + "1," * 9999 + "1]}}", r"has offset \[1, 1, .{0,60}; int8"),
+        ('{"a": {"scale": ' + "[" * 900 + "]" * 900 + "}}", "is not a number"),
+        ("TRT-1\nabc", "eight hexadecimal digits"),
+        ("TRT-1\na: 7f800000", "magnitude inf"),
+        ("name", "NAME NUMBER"),
+    ],
+)
+def test_what_is_no_table_is_one_line(tmp_path, text, message):
+    with pytest.raises(FormatError, match=message) as error:
+        read_table(_write(tmp_path, text))
+    assert "\n" not in str(error.value)
+
+
+@given(data=st.one_of(st.binary(max_size=200), st.text(max_size=200).map(lambda text: text.encode("utf-8", "ignore"))))
+def test_any_bytes_are_a_table_or_one_error(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("table") / "table"
+    path.write_bytes(data)
+    with suppress(FormatError):
+        read_table(path)

@@ -1,0 +1,112 @@
+"""Operators that move or repeat elements, followed by constants for each element, give what onnxruntime gives."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from support.data_movement import LIMITS, TARGETS, judge
+
+import nvdla
+from nvdla.compiler.frontend.compiler import check
+from nvdla.compiler.frontend.model import run_once
+from tests.compiler.frontend.models import model, node
+
+X = (1, 6, 4, 5)
+TWICE = {
+    "Tile channels": (node("Tile", "v r", "t"), {"r": [1, 2, 1, 1]}, (1, 12, 4, 5)),
+    "Tile columns": (node("Tile", "v r", "t"), {"r": [1, 1, 1, 2]}, (1, 6, 4, 10)),
+    "Expand": (node("Expand", "v r", "t"), {"r": [3, 6, 4, 5]}, (3, 6, 4, 5)),
+    "Gather": (node("Gather", "v i", "t", axis=1), {"i": [2, 0, 2, 5, 5, 1, 0, 3]}, (1, 8, 4, 5)),
+    "Resize": (
+        node("Resize", "v none s", "t", mode="nearest", coordinate_transformation_mode="asymmetric"),
+        {"none": np.zeros(0, "f4"), "s": np.array([1, 1, 2, 2], "f4")},
+        (1, 6, 8, 10),
+    ),
+}
+PARTNERS = {
+    "Mul channels": (node("Mul", "t k", "y"), ("C",)),
+    "Add positions": (node("Add", "t k", "y"), ("HW",)),
+    "Sub elements": (node("Sub", "k t", "y"), ("CHW",)),
+    "Max channels": (node("Max", "t k", "y"), ("C",)),
+    "PRelu channels": (node("PRelu", "t k", "y"), ("C",)),
+    "PRelu elements": (node("PRelu", "t k", "y"), ("CHW",)),
+    "BatchNormalization": (node("BatchNormalization", "t k k2 k3 k4", "y"), ("c", "c", "c", "+c")),
+}
+
+
+def constant(rng, form, shape):
+    """Numbers that differ from element to element along the dimensions that ``form`` names."""
+    if form.endswith("c"):
+        return rng.uniform(0.5, 1.5, shape[1]).astype("f4") if "+" in form else rng.normal(size=shape[1]).astype("f4")
+    sizes = [size if dimension in form else 1 for dimension, size in zip("CHW", shape[1:], strict=True)]
+    return rng.normal(size=sizes).astype("f4")
+
+
+@pytest.mark.parametrize("precision", LIMITS)
+@pytest.mark.parametrize("partner", PARTNERS)
+@pytest.mark.parametrize("move", TWICE)
+def test_each_repeat_of_an_element_has_its_own_constant(move, partner, precision):
+    rng = np.random.default_rng(3)
+    first, constants, shape = TWICE[move]
+    last, forms = PARTNERS[partner]
+    held = {name: np.asarray(array) for name, array in constants.items()}
+    held |= {f"k{n + 1 if n else ''}": constant(rng, form, shape) for n, form in enumerate(forms)}
+    held["w"] = rng.normal(size=(6, 6, 1, 1)).astype("f4")
+    net = model([node("Conv", "x w", "v"), first, last], {"x": X}, {"y": shape}, held)
+    samples = rng.normal(size=(4, *X[1:])).astype("f4")
+    found = nvdla.compile(net, TARGETS[precision], precision, samples).run(samples[:1])["y"]
+    exact = run_once(net, "net", {"x": samples[:1]})[0]
+    assert np.square(found - exact).sum() < np.square(exact).sum() * 10 ** (-(LIMITS[precision] + 5) / 10)
+
+
+def test_elements_that_a_value_leaves_out_are_computed_not_guessed():
+    """Three channels of three, of which the first is in no place: its range is that of the network, on every run."""
+    rng = np.random.default_rng(4)
+    net = model(
+        [node("Conv", "x w", "v"), node("Gather", "v i", "t", axis=1), node("Add", "t one", "y")],
+        {"x": (1, 3, 4, 2)},
+        {"y": (1, 3, 4, 2)},
+        {"w": rng.normal(size=(3, 3, 1, 1)).astype("f4"), "i": np.array([1, 1, 2]), "one": np.ones(1, "f4")},
+    )
+    samples = rng.normal(size=(4, 3, 4, 2)).astype("f4")
+    compiled = nvdla.compile(net, "nv_small", "int8", samples)
+    added = compiled.report["accuracy"][-1]
+    assert (
+        added["scale"] * 127
+        < 2 * np.abs(np.concatenate([run_once(net, "n", {"x": x[None]})[0] for x in samples])).max()
+    )
+    assert added["chain"] > LIMITS["int8"]
+
+
+@pytest.mark.parametrize("op", ["Max", "Min"])
+def test_an_output_with_one_limit_has_the_range_of_its_numbers(op):
+    rng = np.random.default_rng(5)
+    limit = {"k": np.array([0.3 if op == "Max" else -0.3], "f4")}
+    net = model([node(op, "x k", "y")], {"x": (1, 3, 4, 4)}, {"y": (1, 3, 4, 4)}, limit)
+    samples = rng.normal(size=(4, 3, 4, 4)).astype("f4")
+    found = nvdla.compile(net, "nv_small", "int8", samples).run(samples[:1])["y"]
+    np.testing.assert_allclose(found, run_once(net, "net", {"x": samples[:1]})[0], atol=0.05)
+
+
+def test_nodes_that_go_to_the_host_state_a_reason_of_their_own():
+    """A cubic filter that reaches beyond the edge, and a transpose of a map that is too large to move."""
+    scales = {"none": np.zeros(0, "f4"), "s": np.array([1, 1, 2, 2], "f4"), "w": np.ones((25, 25, 1, 1), "f4")}
+    cubic = node("Resize", "x none s", "y", mode="cubic", coordinate_transformation_mode="align_corners")
+    rows = check(model([cubic], {"x": (1, 8, 11, 12)}, {"y": (1, 8, 22, 24)}, scales))["nodes"]
+    assert rows[0]["reason"] == "its filter reaches beyond one element of the edge"
+    nodes = [node("Conv", "x w", "v"), node("Transpose", "v", "t", perm=[0, 2, 1, 3]), node("Conv", "t w", "y")]
+    rows = check(model(nodes, {"x": (1, 25, 25, 40)}, {"y": (1, 25, 25, 40)}, scales))["nodes"]
+    assert rows[-1]["reason"] == "it needs a transpose (25x25x40 to another order), which NVDLA cannot do"
+
+
+@pytest.mark.parametrize("precision", LIMITS)
+def test_random_networks_that_move_elements(precision):
+    assert [fault for seed in range(24) if (fault := judge(seed, precision).fault(precision))] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", LIMITS)
+def test_two_thousand_random_networks_that_move_elements(precision):
+    assert [fault for seed in range(2000) if (fault := judge(seed, precision).fault(precision))] == []

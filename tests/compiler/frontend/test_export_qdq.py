@@ -1,0 +1,93 @@
+"""A quantised network as ONNX: onnxruntime computes nearly the same integers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from support.build_checks import samples
+from support.random_networks import networks
+
+onnxruntime = pytest.importorskip("onnxruntime")
+
+from nvdla.compiler.builder import BuildError, Built, Network, build, calibrate, floating  # noqa: E402
+from nvdla.compiler.frontend.quantisation.export import Exporter, qdq_model  # noqa: E402
+
+
+def _run(model, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    names = [each.name for each in session.get_outputs()]
+    feeds = {each.name: inputs[each.name].astype(np.float32) for each in session.get_inputs()}
+    return dict(zip(names, session.run(names, feeds), strict=True))
+
+
+def _differences(net: Network, built: Built, data: dict[str, np.ndarray]) -> np.ndarray:
+    """Steps between onnxruntime's elements and the hardware's, over all outputs."""
+    model, found = qdq_model(net, built), []
+    for index in range(len(next(iter(data.values())))):
+        one = {name: array[index : index + 1] for name, array in data.items()}
+        reals = _run(model, one)
+        expected = built.expected(built.quantize_inputs({name: array[0] for name, array in one.items()}))
+        for name, elements in expected.items():
+            steps = np.round(reals[name] / built.output_scales[name])
+            found.append(np.abs(steps - elements.astype(np.float64)).ravel())
+    return np.concatenate(found)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(net=networks())
+def test_the_integers_of_random_networks_are_within_steps(net):
+    data = samples(net, np.random.default_rng(1), 1)
+    built = build(net, "nv_small", "int8", calibrate(net, data), True)
+    # Steep functions make many steps of one; a layer that means something else would be off everywhere.
+    assert np.mean(_differences(net, built, data) > 8) < 0.02
+
+
+def test_a_convolutional_network_differs_in_few_elements_and_by_one_step():
+    rng = np.random.default_rng(2)
+    net = Network()
+    x = net.convolution("c1", net.input("in", (3, 24, 24)), rng.normal(size=(16, 3, 3, 3)), rng.normal(size=16))
+    x = net.max_pool("p1", net.clip("r1", net.batch_norm("b1", x, np.zeros(16), np.ones(16))), 2)
+    y = net.relu("r2", net.depthwise("d2", x, rng.normal(size=(16, 1, 3, 3)), padding=1))
+    x = net.add("sum", net.convolution("c3", y, rng.normal(size=(16, 16, 1, 1)) / 4), x)
+    x = net.sigmoid("s", net.average_pool("p", x, 3))
+    net.output(net.fully_connected("ip", x, rng.normal(size=(10, 16 * 9)) / 12, rng.normal(size=10)))
+    data = samples(net, rng, 4)
+    for per_channel in (False, True):
+        built = build(net, "nv_small", "int8", calibrate(net, data), per_channel)
+        steps = _differences(net, built, data)
+        assert steps.max() <= 2
+        assert np.mean(steps > 0) < 0.25
+
+
+def test_the_float_form_is_the_network():
+    rng = np.random.default_rng(3)
+    net = Network()
+    x = net.deconvolution("d", net.input("in", (4, 5, 6)), rng.normal(size=(4, 6, 3, 3)), rng.normal(size=6), 2, 1)
+    x = net.upsample("u", net.prelu("p", x, rng.normal(size=6)), (2, 3))
+    x = net.lrn("l", net.concat("c", x, net.min_pool("m", x, 3, 1, 1)), 3, 0.5)
+    net.output(net.clip("k", x, -0.5, np.linspace(0.2, 1, 12)))
+    data = samples(net, rng, 1)
+    found = _run(Exporter(net, None).model(), data)
+    np.testing.assert_allclose(found["k"], floating.run(net, data)["k"], rtol=1e-4, atol=1e-5)
+
+
+def test_other_precisions_and_functions_are_refused_by_name():
+    net = Network("f")
+    net.output(net.tanh("t", net.input("in", (4, 3, 3))))
+    with pytest.raises(BuildError, match="layer t: function"):
+        Exporter(net, None).model()
+    built = build(net, "nv_full", "fp16")
+    with pytest.raises(BuildError, match="only int8"):
+        qdq_model(net, built)
+
+
+def test_a_sum_behind_a_convolution_goes_out_without_a_rounding_between():
+    rng = np.random.default_rng(4)
+    net = Network()
+    x = net.relu("r", net.convolution("c1", net.input("in", (8, 9, 9)), rng.normal(size=(16, 8, 3, 3)), padding=1))
+    y = net.convolution("c2", x, rng.normal(size=(16, 16, 3, 3)) / 12, padding=1)
+    net.output(net.relu("s", net.add("sum", x, y)))
+    data = samples(net, rng, 2)
+    built = build(net, "nv_small", "int8", calibrate(net, data), True)
+    assert _differences(net, built, data).max() <= 2

@@ -1,0 +1,71 @@
+"""Gates as mobile networks have them: hard-swish spelled out, and squeeze-and-excite."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from nvdla.compiler.frontend.compiler import compile as compile_model
+from nvdla.compiler.frontend.model import session
+from nvdla.compiler.frontend.operators import pooling
+from tests.compiler.frontend.models import model, node
+
+RNG = np.random.default_rng(5)
+X = RNG.normal(size=(16, 8, 12, 12)).astype(np.float32)
+
+
+def spelled(order):
+    """conv, then x * clip(x + 3, 0, 6) / 6, divided at the end or before the product."""
+    nodes = [
+        node("Conv", "x w", "c", pads=[1, 1, 1, 1]),
+        node("Add", "c three", "a"),
+        node("Clip", "a zero six", "k"),
+    ]
+    if order == "end":
+        nodes += [node("Mul", "c k", "m"), node("Div", "m six", "y")]
+    else:
+        nodes += [node("Div", "k six", "h"), node("Mul", "h c", "y")]
+    numbers = {"three": np.float32(3), "zero": np.float32(0), "six": np.float32(6)}
+    weights = {"w": (RNG.normal(size=(8, 8, 3, 3)) / 8).astype(np.float32)}
+    return model(nodes, {"x": (1, 8, 12, 12)}, {"y": (1, 8, 12, 12)}, numbers | weights)
+
+
+@pytest.mark.parametrize("order", ["end", "before"])
+@pytest.mark.parametrize("config", ["nv_small", "nv_large"])
+def test_a_hard_swish_spelled_out_is_one_table_in_int8(order, config):
+    made = spelled(order)
+    compiled = compile_model(made, config, "int8", X)
+    assert [row["layer"] for row in compiled.report["accuracy"]] == ["c", "y"]
+    exact = session(made, "m").run(None, {"x": X[:1]})[0]
+    found = compiled.run(X[:1])["y"]
+    assert np.sqrt(np.mean((found - exact) ** 2)) < 0.01 * np.abs(exact).max()
+
+
+def test_in_fp16_it_stays_arithmetic():
+    compiled = compile_model(spelled("end"), "nv_full", "fp16")
+    kinds = [layer.kind for layer in compiled.imported.network.layers]
+    assert "function" not in kinds and "clip" in kinds
+
+
+def test_squeeze_and_excite_sees_fine_means(monkeypatch):
+    """Of a sparse map: in steps of the map, as the PDP has them, its means would be one or two."""
+    nodes = [
+        node("Relu", "x", "r"),
+        node("GlobalAveragePool", "r", "p"),
+        node("Conv", "p w", "q"),
+        node("Sigmoid", "q", "s"),
+        node("Mul", "r s", "y"),
+    ]
+    weights = {"w": (RNG.normal(size=(8, 8, 1, 1)) * 4).astype(np.float32)}
+    made = model(nodes, {"x": (1, 8, 12, 12)}, {"y": (1, 8, 12, 12)}, weights)
+
+    def gate():
+        compiled = compile_model(made, "nv_small", "int8", (X**5).astype(np.float32))
+        return {row["tensor"]: row["chain"] for row in compiled.report["accuracy"]}["s"]
+
+    fine = gate()
+    monkeypatch.setattr(pooling, "mean", lambda graph, name, cube: graph.network.global_average_pool(name, cube))
+    assert fine > gate() + 6

@@ -1,0 +1,56 @@
+"""A package that is written can be loaded: its host parts are opened once when it is compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from nvdla.compiler.frontend import compiler
+from nvdla.compiler.frontend.isolation import session
+from nvdla.compiler.frontend.package import unpack
+from nvdla.errors import FormatError
+from tests.compiler.frontend.models import model, node
+
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(1, 3, 8, 8)).astype(np.float32)
+
+
+def fake_quantised():
+    """Weights in real numbers, quantised and dequantised in the graph, with one scale."""
+    weights = (RNG.normal(size=(4, 3, 3, 3)) / 5).astype(np.float32)
+    nodes = [
+        node("QuantizeLinear", "x sx z", "xq"),
+        node("DequantizeLinear", "xq sx z", "xd"),
+        node("QuantizeLinear", "w sw z", "wq"),
+        node("DequantizeLinear", "wq sw z", "wd"),
+        node("Conv", "xd wd", "c", pads=[1, 1, 1, 1]),
+        node("QuantizeLinear", "c sy z", "cq"),
+        node("DequantizeLinear", "cq sy z", "y"),
+    ]
+    scales = {"sx": np.float32(0.02), "sy": np.float32(0.03), "sw": np.float32(np.abs(weights).max() / 127)}
+    return model(nodes, {"x": X.shape}, {"y": (1, 4, 8, 8)}, {"w": weights, "z": np.int8(0), **scales})
+
+
+def test_weights_quantised_in_the_graph_are_saved_loaded_and_run(tmp_path):
+    made = fake_quantised()
+    compiler.compile(made, "nv_small", "int8").save(tmp_path / "net.nvpkg")
+    found = unpack(tmp_path / "net.nvpkg").machine().run({"x": X})["y"]
+    assert np.abs(found - session(made, "m").run(None, {"x": X})[0]).max() <= 0.03 * 1.001
+
+
+def test_a_part_that_onnxruntime_refuses_is_an_error_of_compile(monkeypatch):
+    made = model([node("Erf", "x", "e"), node("Sin", "e", "y")], {"x": X.shape}, {"y": X.shape})
+    whole = compiler._build
+
+    def broken(*arguments, **options):
+        compiled = whole(*arguments, **options)
+        part = next(part for part in compiled.parts if part.model is not None)
+        part.model.graph.node[0].name, part.model.graph.node[0].op_type = "bad", "NoOperator"
+        return compiled
+
+    monkeypatch.setattr(compiler, "_build", broken)
+    with pytest.raises(FormatError, match=r"host part \d: onnxruntime cannot run it: .*bad"):
+        compiler.compile(made, "nv_full", "fp16", keep_on_host=("e", "y"))

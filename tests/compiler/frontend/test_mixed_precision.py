@@ -1,0 +1,80 @@
+"""Precision "auto": as few layers of int16 as the results need."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+from nvdla.compiler.builder.accuracy import LayerAccuracy  # noqa: E402
+from nvdla.compiler.frontend.compiler import compile as compile_model  # noqa: E402
+from nvdla.compiler.frontend.quantisation.mixed import choose, drop  # noqa: E402
+from nvdla.errors import BuildError  # noqa: E402
+
+
+def _rows(*decibels: float) -> list[LayerAccuracy]:
+    return [LayerAccuracy(f"l{i}", f"t{i}", "int8", each, each, 0, 1, "") for i, each in enumerate(decibels)]
+
+
+def test_the_smallest_sufficient_set_is_found_and_harmless_layers_go_back():
+    def loss(chosen: frozenset[str]) -> float:
+        return 0.1 * (2 - len({"t1", "t4"} & chosen))
+
+    assert choose(_rows(30, 10, 20, 40, 15), loss, 0.05) == {"t1", "t4"}
+    assert choose(_rows(30, 10, 20, 40, 15), loss, 0.3) == frozenset()
+    with pytest.raises(BuildError, match="every layer in int16"):
+        choose(_rows(30, 20), lambda chosen: 0.5, 0.1)
+
+
+def test_a_drop_is_lost_winners_or_lost_energy():
+    exact = [{"scores": np.array([[1.0, 2.0, 0.0]])}, {"scores": np.array([[3.0, 2.0, 0.0]])}]
+    found = [{"scores": np.array([[1.1, 1.9, 0.0]])}, {"scores": np.array([[2.0, 2.5, 0.0]])}]
+    assert drop(exact, found) == 0.5
+    maps = [{"map": np.full((1, 2, 3, 3), 2.0)}]
+    assert drop(maps, [{"map": np.full((1, 2, 3, 3), 1.8)}]) == pytest.approx(0.01)
+
+
+def _model():
+    """A network whose middle layer cancels large numbers, so that int8 there loses most of the result."""
+    rng = np.random.default_rng(1)
+    w2 = rng.normal(size=(16, 8, 1, 1))
+    weights = {
+        "w1": rng.normal(size=(8, 3, 3, 3)) / 4,
+        "w2": np.concatenate([w2, w2 + 0.02 * rng.normal(size=w2.shape)]) * 4,
+        "w3": np.concatenate([np.eye(16), -np.eye(16)], axis=1)[:, :, None, None],
+        "w4": rng.normal(size=(8, 16, 3, 3)),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["c1"], "n1", kernel_shape=[3, 3]),
+        helper.make_node("Relu", ["c1"], ["r1"], "n2"),
+        helper.make_node("Conv", ["r1", "w2"], ["c2"], "n3", kernel_shape=[1, 1]),
+        helper.make_node("Conv", ["c2", "w3"], ["c3"], "n4", kernel_shape=[1, 1]),
+        helper.make_node("Conv", ["c3", "w4"], ["y"], "n5", kernel_shape=[3, 3]),
+    ]
+    ends = [
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 12, 12])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 8, 8])],
+    ]
+    constants = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "cancel", *ends, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def test_auto_finds_the_layer_that_int8_spoils():
+    data = np.random.default_rng(2).normal(size=(4, 3, 12, 12)).astype(np.float32)
+    compiled = compile_model(_model(), "nv_full", "auto", data, max_drop=0.02, equalise=False)
+    mixed = compiled.report["mixed"]
+    assert mixed["int8_drop"] > 0.02 >= mixed["drop"]
+    assert "c2" in mixed["int16"]
+    assert "c1" not in mixed["int16"]
+    assert compiled.parts[0].built.sidecar["tensors"]["c2"]["precision"] == "int16"
+
+
+def test_auto_is_refused_where_it_cannot_be():
+    data = np.random.default_rng(3).normal(size=(2, 3, 12, 12)).astype(np.float32)
+    with pytest.raises(BuildError, match="nv_small has int8 alone"):
+        compile_model(_model(), "nv_small", "auto", data)

@@ -1,0 +1,74 @@
+"""Models that are quantised in part: tensors without scales take what can be known of them, or their nodes go to the
+host."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from nvdla.compiler.frontend.compiler import compile as compile_model
+from nvdla.compiler.frontend.model import session
+from nvdla.errors import BuildError
+from tests.compiler.frontend.models import model, node
+
+RNG = np.random.default_rng(6)
+X = RNG.uniform(-1, 1, (1, 8, 6, 6)).astype(np.float32)
+
+
+def partly(middle, more=None):
+    """Q, DQ, nodes in floats from d to m, Q, DQ, a convolution whose result is not quantised, and Q, DQ again."""
+    numbers = {"s": np.float32(1 / 127), "z": np.int8(0), "s2": np.float32(0.05), "s3": np.float32(0.03)}
+    nodes = [
+        node("QuantizeLinear", "x s z", "q"),
+        node("DequantizeLinear", "q s z", "d"),
+        *middle,
+        node("QuantizeLinear", "m s2 z", "q2"),
+        node("DequantizeLinear", "q2 s2 z", "d2"),
+        node("Relu", "d2", "r"),
+        node("QuantizeLinear", "r s3 z", "q3"),
+        node("DequantizeLinear", "q3 s3 z", "y"),
+    ]
+    return model(nodes, {"x": X.shape}, {"y": X.shape}, numbers | (more or {}))
+
+
+def error_of(compiled, made):
+    """The largest error against onnxruntime, of the largest result."""
+    exact = session(made, "m").run(None, {"x": X})[0]
+    return np.abs(compiled.run(X)["y"] - exact).max() / np.abs(exact).max()
+
+
+@pytest.mark.parametrize("config", ["nv_small", "nv_large"])
+def test_a_result_that_can_only_be_so_large_needs_no_scale(config):
+    """x / 6 and Elu of a tensor whose scale is known."""
+    made = partly([node("Div", "d six", "a"), node("Elu", "a", "e"), node("Mul", "e nine", "m")], NUMBERS)
+    compiled = compile_model(made, config, "int8")
+    assert compiled.report["host_nodes"] == 0
+    assert error_of(compiled, made) < 0.05
+
+
+NUMBERS = {"six": np.float32(6), "nine": np.float32(9)}
+CONVOLUTION = [node("Conv", "d w", "c"), node("Sigmoid", "c", "g"), node("Mul", "g d", "m")]
+WEIGHTS = {"w": RNG.normal(size=(8, 8, 1, 1)).astype(np.float32)}
+
+
+def test_a_node_whose_result_nobody_gives_a_scale_runs_on_the_host():
+    made = partly(CONVOLUTION, WEIGHTS)
+    compiled = compile_model(made, "nv_small", "int8")
+    reasons = {each.op: each.reason for each in compiled.nodes if each.placement == "host"}
+    assert "has no scale in the model; give calibration data" in reasons["Conv"]
+    assert error_of(compiled, made) < 0.05
+
+
+def test_calibration_data_gives_the_scales_that_the_model_lacks():
+    made = partly(CONVOLUTION, WEIGHTS)
+    compiled = compile_model(made, "nv_small", "int8", X)
+    assert compiled.report["host_nodes"] == 0
+    assert error_of(compiled, made) < 0.05
+
+
+def test_without_the_host_it_is_refused():
+    with pytest.raises(BuildError, match="has no scale in the model; give calibration data"):
+        compile_model(partly(CONVOLUTION, WEIGHTS), "nv_small", "int8", host=False)

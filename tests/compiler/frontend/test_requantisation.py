@@ -1,0 +1,216 @@
+"""QuantizeLinear and DequantizeLinear keep their meaning: onnxruntime is the truth, within one step of the output."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+from nvdla.compiler.frontend.compiler import compile as compile_model  # noqa: E402
+from nvdla.compiler.frontend.package import unpack  # noqa: E402
+
+X = (1, 8, 6, 6)
+I8, U8, I16 = np.int8, np.uint8, np.int16
+
+
+class Quantised:
+    """A QDQ model under construction: every value is the real numbers behind a pair."""
+
+    def __init__(self, opset=21):
+        self.nodes, self.constants, self.opset = [], {}, opset
+
+    def node(self, kind, inputs, **attributes):
+        name = f"t{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, inputs, [name], f"{kind}{len(self.nodes)}", **attributes))
+        return name
+
+    def constant(self, values, kind="f4"):
+        name = f"c{len(self.constants)}"
+        self.constants[name] = np.asarray(values, kind)
+        return name
+
+    def pair(self, value, scale, zero):
+        steps = [self.constant(scale), self.constant(zero, zero.dtype)]
+        return self.node("DequantizeLinear", [self.node("QuantizeLinear", [value, *steps]), *steps])
+
+    def conv(self, value, seed=0):
+        rng = np.random.default_rng(seed)
+        weights = [
+            self.constant(rng.integers(-127, 128, (8, 8, 1, 1)), I8),
+            self.constant(np.full(8, 0.004)),
+            self.constant(np.zeros(8), I8),
+        ]
+        return self.node("Conv", [value, self.node("DequantizeLinear", weights, axis=0)])
+
+    def model(self, output):
+        self.nodes.append(helper.make_node("Identity", [output], ["y"], "end"))
+        held = [numpy_helper.from_array(array, name) for name, array in self.constants.items()]
+        x = helper.make_tensor_value_info("x", TensorProto.FLOAT, X)
+        y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+        graph = helper.make_graph(self.nodes, "quantised", [x], [y], held)
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
+        return onnx.shape_inference.infer_shapes(proto)
+
+
+def data(spread=1.5):
+    return np.random.default_rng(2).normal(size=(3, *X[1:])).astype("f4") * spread
+
+
+def steps(proto, scale, samples=None, calibration=None, **options):
+    """The largest difference from onnxruntime in steps of the output, and what was compiled."""
+    samples = data() if samples is None else samples
+    compiled = compile_model(proto, "nv_small", "int8", calibration, **options)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    machine = unpack(compiled.package).machine() if not compiled.whole else compiled
+    worst = max(
+        np.abs(machine.run({"x": each[None]})["y"] - session.run(None, {"x": each[None]})[0]).max() for each in samples
+    )
+    return worst / scale, compiled
+
+
+def placed(compiled, op):
+    return {row.placement for row in compiled.nodes if row.op == op}
+
+
+NARROWER = {
+    "int8": ((0.03, I8(0)), (0.01, I8(0))),
+    "int8, a tenth": ((0.1, I8(0)), (0.01, I8(0))),
+    "uint8 of one side": ((0.03, U8(128)), (0.012, U8(0))),
+    "uint8 with zero points": ((0.03, U8(100)), (0.015, U8(150))),
+    "wider again": ((0.01, I8(0)), (0.03, I8(0))),
+}
+
+
+@pytest.mark.parametrize("case", NARROWER)
+def test_a_tensor_that_is_quantised_again_saturates_at_both_ranges(case):
+    wide, narrow = NARROWER[case]
+    net = Quantised()
+    value = net.pair(net.pair("x", *wide), *narrow)
+    error, compiled = steps(net.model(net.pair(net.conv(value), 0.03, I8(0))), 0.03)
+    assert error <= 1.01
+    assert compiled.report["host_nodes"] == 0
+
+
+KEEPERS = {
+    "MaxPool": {"kernel_shape": [2, 2]},
+    "Transpose": {"perm": [0, 1, 3, 2]},
+    "Reshape": {},
+    "Flatten": {},
+    "Concat": {"axis": 1},
+    "Resize": {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+}
+
+
+@pytest.mark.parametrize("kind", KEEPERS)
+def test_a_narrower_range_behind_an_operator_that_moves_elements_saturates(kind):
+    net = Quantised()
+    first = net.pair(net.conv(net.pair("x", 0.03, I8(0))), 0.04, I8(0))
+    more = {"Reshape": [net.constant([1, 8, 36], "i8")], "Concat": [first], "Resize": ["", net.constant([1, 1, 2, 2])]}
+    moved = net.node(kind, [first, *more.get(kind, [])], **KEEPERS[kind])
+    error, compiled = steps(net.model(net.pair(moved, 0.01, I8(0))), 0.01, data(3.0))
+    # The finer steps of the result show a rounding of the convolution, a step of 0.04, four times as large.
+    assert error <= 4.01
+    assert compiled.report["host_nodes"] == 0
+
+
+def test_a_moved_tensor_of_one_range_stays_one_operation():
+    net = Quantised()
+    value = net.pair(net.conv(net.pair("x", 0.03, I8(0))), 0.04, I8(0))
+    value = net.pair(net.node("MaxPool", [value], kernel_shape=[2, 2]), 0.04, I8(0))
+    error, compiled = steps(net.model(value), 0.04)
+    assert error <= 1.01
+    assert not placed(compiled, "Clip") and not compiled.report["notes"]
+
+
+def test_an_average_with_a_narrower_range_has_steps_of_its_own():
+    net = Quantised()
+    value = net.pair("x", 0.05, I8(0))
+    value = net.node("AveragePool", [value], kernel_shape=[3, 3], strides=[1, 1])
+    error, compiled = steps(net.model(net.pair(value, 0.01, I8(0))), 0.01)
+    assert error <= 1.01
+    assert placed(compiled, "AveragePool") == {"accelerator"}
+
+
+def test_two_ways_of_quantising_one_tensor_each_have_their_range():
+    net = Quantised()
+    value = net.node("Neg", [net.pair("x", 0.03, I8(0))])
+    one, other = (
+        net.pair(net.conv(net.pair(value, scale, I8(0)), seed), 0.03, I8(0)) for seed, scale in enumerate((0.03, 0.01))
+    )
+    error, compiled = steps(net.model(net.pair(net.node("Add", [one, other]), 0.05, I8(0))), 0.05)
+    assert error <= 2.01
+    assert any("is not quantised itself" in note for note in compiled.report["notes"])
+
+
+def residual():
+    """As TensorRT wants it: the convolution's input is quantised, the sum reads the real numbers."""
+    net = Quantised()
+    first = net.node("Relu", [net.conv(net.pair("x", 0.03, I8(0)))])
+    branch = net.conv(net.pair(first, 0.01, I8(0)), 1)
+    return net.model(net.pair(net.node("Add", [net.pair(branch, 0.02, I8(0)), first]), 0.04, I8(0)))
+
+
+def test_a_residual_in_floats_keeps_what_the_branch_cuts_off():
+    error, compiled = steps(residual(), 0.04, data(2.0), data(2.0))
+    assert error <= 2.01  # the residual itself has steps of 8 bits
+    assert compiled.report["host_nodes"] == 0
+    assert placed(compiled, "Clip") == {"accelerator"}
+    assert not any("is not quantised itself" in note for note in compiled.report["notes"])
+
+
+def test_without_data_a_residual_has_the_range_of_the_branch_and_a_note_names_it():
+    compiled = compile_model(residual(), "nv_small", "int8")
+    notes = [note for note in compiled.report["notes"] if "is not quantised itself" in note]
+    assert len(notes) == 1 and "its range is 1.27" in notes[0] and "--calibrate" in notes[0]
+    assert placed(compiled, "Clip") <= {"folded"}
+
+
+@pytest.mark.parametrize("kind", ["HardSwish", "ArgMax", "Conv of unknown range"])
+def test_pairs_around_nodes_of_the_host_stay(kind):
+    net = Quantised()
+    value = net.conv(net.pair("x", 0.02, U8(128)))
+    if kind == "HardSwish":  # the convolution has no scale, so it and the function run on the host
+        value = net.node("HardSwish", [value])
+    elif kind == "ArgMax":
+        value = net.node("Mul", [net.pair(value, 0.01, I8(0)), net.constant(30.0)])
+        value = net.node("Cast", [net.node("ArgMax", [value], axis=1)], to=1)
+    else:
+        value = net.node("Sigmoid", [value])
+        value = net.node("Mul", [value, net.pair("x", 0.02, U8(128))])
+    error, compiled = steps(net.model(net.pair(value, 6 / 255, U8(0))), 6 / 255, data(2.0))
+    assert compiled.report["host_nodes"] > 0
+    assert error <= 0.01
+
+
+@pytest.mark.parametrize("zero", [U8(0), I8(-128)])
+def test_relu6_behind_a_convolution_is_one_operation_on_the_accelerator(zero):
+    net = Quantised()
+    value = net.conv(net.pair("x", 0.03, I8(0)))
+    value = net.node("Clip", [value, net.constant(0.0), net.constant(6.0)])
+    error, compiled = steps(net.model(net.pair(value, 6 / 255, zero)), 6 / 255)
+    assert error <= 1.01
+    assert placed(compiled, "Clip") == placed(compiled, "Conv") == {"accelerator"} and not placed(compiled, "Relu")
+
+
+def test_elements_that_are_read_with_another_scale_are_other_numbers():
+    net = Quantised()
+    made = net.node("QuantizeLinear", ["x", net.constant(0.02), net.constant(3, I8)])
+    value = net.node("DequantizeLinear", [made, net.constant(0.05), net.constant(-4, I8)])
+    error, _ = steps(net.model(net.pair(value, 0.05, I8(0))), 0.05)
+    assert error <= 1.01
+
+
+def test_tensors_of_16_bits_in_int8_are_reported():
+    net = Quantised()
+    proto = net.model(net.pair(net.node("Relu", [net.pair("x", 0.0002, I16(0))]), 0.0002, I16(0)))
+    notes = compile_model(proto, "nv_small", "int8").report["notes"]
+    assert any("nv_small has no int16; configurations with it: nv_full" in note for note in notes)
+    notes = compile_model(proto, "nv_full", "int8").report["notes"]
+    assert any(note.endswith("become int8; compile with --precision int16") for note in notes)
+    assert not compile_model(proto, "nv_full", "int16").report["notes"]

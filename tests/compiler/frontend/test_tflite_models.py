@@ -1,0 +1,211 @@
+"""TFLite files: read with checked positions, converted whole, refused by name."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from support.tflite_models import CASES, OneOperator  # noqa: E402
+from support.tflite_writer import FlatWriter  # noqa: E402
+
+import nvdla  # noqa: E402
+from nvdla.compiler.frontend.tflite import tflite_proto  # noqa: E402
+from nvdla.compiler.frontend.tflite.generated import tflite_generated as fb  # noqa: E402
+from nvdla.compiler.frontend.tflite.reader import OPTIONS, read_model  # noqa: E402
+from nvdla.errors import FormatError  # noqa: E402
+
+
+def small(**changes) -> FlatWriter:
+    """A convolution 1x4x4x2 -> 1x4x4x3."""
+    writer = FlatWriter()
+    writer.tensor(changes.get("shape", (1, 4, 4, 2)), scale=0.1, name="x", signature=changes.get("signature"))
+    writer.constant(np.ones((3, 1, 1, 2), np.int8), 0.5)
+    writer.constant(np.zeros(3, np.int32), 0.05)
+    writer.tensor((1, 4, 4, 3), scale=0.2, name="y")
+    writer.operator(changes.get("op", "CONV_2D"), [0, 1, 2], [3], padding=1, stride_w=1, stride_h=1)
+    return writer
+
+
+def converted(data: bytes, **shapes):
+    return tflite_proto(onnx, data, "net", shapes)[1]
+
+
+def test_tables_come_from_the_bindings():
+    names = [field.name for field in OPTIONS[fb.BuiltinOptions.Conv2DOptions].fields]
+    assert names[:5] == ["padding", "stride_w", "stride_h", "fused_activation_function", "dilation_w_factor"]
+    assert [field.default for field in OPTIONS[fb.BuiltinOptions.Conv2DOptions].fields][4:] == [1, 1]
+    assert [f.name for f in OPTIONS[fb.BuiltinOptions.ResizeBilinearOptions].fields][2:] == [
+        "align_corners",
+        "half_pixel_centers",
+    ]
+
+
+def test_a_file_is_read_as_it_was_written():
+    model = read_model(small().model([0], [3]), "net")
+    assert [each.op for each in model.operators] == ["CONV_2D"]
+    assert (model.inputs, model.outputs) == ([0], [3])
+    assert model.tensors[1].elements().shape == (3, 1, 1, 2)
+    assert model.tensors[1].quantization.scales.tolist() == [0.5]
+    assert model.operators[0].options["stride_w"] == 1
+
+
+@pytest.mark.parametrize("end", range(0, 400, 7))
+def test_a_file_that_is_cut_off_is_refused(end):
+    data = small().model([0], [3])
+    with pytest.raises(FormatError):
+        converted(data[: len(data) * end // 400])
+
+
+def test_any_changed_byte_is_read_or_refused():
+    data = small().model([0], [3])
+    refused = 0
+    for place in range(len(data)):
+        for value in (0, 0x7F, 0xFF):
+            changed = data[:place] + bytes([value]) + data[place + 1 :]
+            try:
+                converted(changed)
+            except FormatError:
+                refused += 1
+    assert refused > len(data) // 4
+
+
+def test_four_bit_weights_are_unpacked():
+    writer = FlatWriter()
+    writer.tensor((3, 3), "INT4", 0.5, data=np.array([0x21, 0xF8, 0x07, 0x65, 0x03], np.uint8))
+    elements = read_model(writer.model([], []), "net").tensors[0].elements()
+    assert elements.tolist() == [[1, 2, -8], [-1, 7, 0], [5, 6, 3]]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda w: w.operator("SVDF", [0], [3]), "operator 0 (SVDF) that makes y: this operator is not converted"),
+        (lambda w: w.operator("MyOperator", [0], [3]), "operator 0 (MyOperator) that makes y"),
+        (lambda w: w.operator("CONV_2D", [0, 1], [9]), "CONV_2D: tensor: must be less than 4, got 9"),
+        (lambda w: w.operator("CONV_2D", [0, 2], [3], stride_w=1, stride_h=1), "t2 must have 4 dimensions, has 1"),
+        (lambda w: w.operator("RELU", [0], [0]), "tensor y is made later or nowhere"),
+        (lambda w: w.operator("CONV_2D", [0, 1], [3]), "size 4, kernel 1, stride 0, dilation 1 must be positive"),
+        (lambda w: w.operator("RELU", [3], [3]), "operator 0 (RELU) that makes y: tensor y is made later or nowhere"),
+    ],
+)
+def test_what_is_not_converted_is_named(change, words):
+    writer = small()
+    writer.operators.clear()
+    change(writer)
+    with pytest.raises(FormatError, match=re.escape(words)):
+        converted(writer.model([0], [3]))
+
+
+def test_a_tensor_that_is_made_twice_is_refused():
+    writer = small()
+    writer.operator("RELU", [0], [3])
+    with pytest.raises(FormatError, match="tensor y: must be made once"):
+        converted(writer.model([0], [3]))
+
+
+def test_data_of_another_size_than_the_shape_is_refused():
+    writer = small()
+    writer.tensors[1]["shape"] = (3, 1, 1, 200)
+    with pytest.raises(FormatError, match=r"tensor t1: data: must be 600 bytes, got 6|do not fit"):
+        converted(writer.model([0], [3]))
+
+
+def test_an_open_batch_is_one_and_other_open_sizes_are_asked_for():
+    data = small(shape=(1, 4, 4, 2), signature=(-1, 4, 4, 2)).model([0], [3])
+    sizes = [dim.dim_value for dim in converted(data).graph.input[0].type.tensor_type.shape.dim]
+    assert sizes == [1, 4, 4, 2]
+    assert converted(data, x=(3, 4, 4, 2)).graph.output[0].type.tensor_type.shape.dim[0].dim_value == 3
+    data = small(shape=(1, 1, 1, 2), signature=(-1, -1, -1, 2)).model([0], [3])
+    with pytest.raises(FormatError, match=re.escape("fix it with --shape x=1,?,?,2")):
+        converted(data)
+    with pytest.raises(FormatError, match="the model fixes a dimension to 2"):
+        converted(data, x=(1, 8, 8, 3))
+
+
+def test_shapes_that_are_computed_are_known_when_the_model_is_read():
+    writer = FlatWriter()
+    source = writer.tensor((1, 3, 4, 2), scale=0.1, name="x", signature=(-1, 3, 4, 2))
+    shape, batch, wanted, out = (
+        writer.tensor((4,), "int32"),
+        writer.tensor((), "int32"),
+        writer.tensor((2,), "int32"),
+        4,
+    )
+    assert writer.tensor((1, 24), scale=0.1, name="y") == out
+    one = [writer.constant([n]) for n in (0, 1, 1)]
+    writer.operator("SHAPE", [source], [shape], out_type=fb.TensorType.INT32)
+    writer.operator("STRIDED_SLICE", [shape, *one], [batch], shrink_axis_mask=1)
+    writer.operator("PACK", [batch, writer.constant(24)], [wanted], values_count=2, axis=0)
+    writer.operator("RESHAPE", [source, wanted], [out])
+    graph = converted(writer.model([source], [out])).graph
+    kinds = {node.op_type for node in graph.node}
+    assert kinds == {"DequantizeLinear", "QuantizeLinear", "Reshape"}
+
+
+def test_a_convolution_between_space_to_batch_and_back_is_dilated():
+    writer = FlatWriter()
+    source = writer.tensor((1, 8, 8, 2), scale=0.1, name="x")
+    weights = writer.constant(np.ones((3, 3, 3, 2), np.int8), 0.5)
+    parts = [writer.tensor(shape, scale=0.1) for shape in ((4, 6, 6, 2), (4, 4, 4, 3), (1, 8, 8, 3))]
+    blocks, ends = writer.constant([2, 2]), writer.constant(np.array([[2, 2], [2, 2]], np.int32))
+    writer.operator("SPACE_TO_BATCH_ND", [source, blocks, ends], parts[:1])
+    writer.operator("CONV_2D", [parts[0], weights], [parts[1]], padding=1, stride_w=1, stride_h=1)
+    writer.operator("BATCH_TO_SPACE_ND", [parts[1], blocks, writer.constant(np.zeros((2, 2), np.int32))], parts[2:])
+    nodes = [node for node in converted(writer.model([source], parts[2:])).graph.node if node.op_type == "Conv"]
+    attributes = {each.name: list(each.ints) for each in nodes[0].attribute}
+    assert (attributes["dilations"], attributes["pads"]) == ([2, 2], [2, 2, 2, 2])
+
+
+def test_float16_weights_are_constants_of_a_float_model():
+    rng = np.random.default_rng(0)
+    writer = FlatWriter()
+    source = writer.tensor((1, 6, 6, 3), "float32", name="x")
+    half = writer.constant(rng.normal(size=(4, 3, 3, 3)).astype(np.float16))
+    weights, out = writer.tensor((4, 3, 3, 3), "float32"), writer.tensor((1, 6, 6, 4), "float32", name="y")
+    writer.operator("DEQUANTIZE", [half], [weights])
+    writer.operator("CONV_2D", [source, weights], [out], padding=0, stride_w=1, stride_h=1)
+    data, samples = writer.model([source], [out]), rng.normal(size=(8, 6, 6, 3)).astype(np.float32)
+    compiled = nvdla.compile(data, "nv_small", calibration=samples)
+    assert compiled.whole
+    kernel = read_model(data, "net").tensors[half].elements().astype(np.float64)
+    padded = np.pad(samples[0], ((1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (0, 1))
+    wanted = np.einsum("hwcyx,kyxc->hwk", windows, kernel)
+    got = compiled.run(samples[:1])["y"][0]
+    assert np.abs(got - wanted).max() < 0.05 * np.abs(wanted).max()
+
+
+def test_the_command_takes_a_file(tmp_path, capsys):
+    from nvdla.cli.main import main
+
+    path = tmp_path / "net.tflite"
+    path.write_bytes(CASES["CONV_2D 0"].made().data)
+    assert main(["compile", str(path), "-o", str(tmp_path / "net.nvdla"), "--quiet"]) == 0
+    assert (tmp_path / "net.nvdla").is_file()
+    assert main(["compile", str(path), "--check"]) == 0
+    assert "Conv" in capsys.readouterr().out
+
+
+def test_factors_behind_a_convolution_multiply_the_scales_of_its_weights():
+    rng = np.random.default_rng(1)
+    net = OneOperator(rng)
+    source, weights = net.input((1, 6, 6, 4), 0.03, 7), net.constant(net.elements((6, 3, 3, 4)), 0.01)
+    middle = net.writer.tensor((1, 6, 6, 6), "int8", 0.3, 4)
+    net.writer.operator("CONV_2D", [source, weights], [middle], padding=0, stride_w=1, stride_h=1)
+    factors = net.constant(np.array([127, 100, 60, 20, -127, -90], np.int8), 2 / 127)
+    net.output((1, 6, 6, 6), 0.6, -4)
+    net.op("MUL", [middle, factors])
+    compiled = nvdla.compile(net.data, "nv_small")
+    real = (net.arrays[0].astype(np.float64) - 7) * 0.03
+    padded = np.pad(real[0], ((1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (0, 1))
+    kernels = net.writer.tensors[weights]["data"] * 0.01
+    wanted = np.einsum("hwcyx,kyxc->hwk", windows, kernels) * np.array([127, 100, 60, 20, -127, -90]) * 2 / 127
+    (got,) = compiled.run({"t0": real.astype(np.float32)}).values()
+    inside = np.abs(wanted) < 0.6 * 120
+    assert np.abs(got[0] - wanted)[inside].max() <= 0.6 * 2

@@ -1,0 +1,303 @@
+"""Evaluation: the figures are those of the runs, from every source, on any number of workers."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nvdla
+from nvdla.cli.main import main
+from nvdla.experiments.evaluation import open_source, summarise
+from nvdla.experiments.evaluation.metrics import Mean
+from nvdla.experiments.evaluation.table import figures
+from nvdla.tensors.datasets import Files
+
+SAMPLES = Path(__file__).resolve().parents[3] / "samples"
+LENET = str(SAMPLES / "lenet.loadable")
+
+
+@pytest.fixture(scope="module")
+def digits():
+    with np.load(SAMPLES / "digits.npz") as data:
+        return data["images"], data["labels"]
+
+
+@pytest.fixture(scope="module")
+def truth(digits):
+    """What LeNet says of every digit, one run each."""
+    runtime = nvdla.Runtime(LENET)
+    elements = np.floor(digits[0] * 127.0 / 255.0 + 0.5).astype(np.int8)
+    return [int(runtime.run(each[None, None])["prob"].argmax()) for each in elements]
+
+
+def evaluated(capsys, *words: object) -> dict:
+    assert main(["evaluate", *map(str, words), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)["summary"]
+
+
+def test_accuracy_and_its_interval_are_those_of_single_runs(capsys, digits, truth):
+    summary = evaluated(capsys, LENET, SAMPLES / "digits.npz", "--workers", 1)
+    right = sum(int(a == b) for a, b in zip(truth, digits[1], strict=True)) / len(truth)
+    assert summary["samples"] == 360
+    assert summary["top1"]["value"] == pytest.approx(right)
+    for name, share in (("top1", right), ("top5", 1.0)):
+        low, high = summary[name]["low"], summary[name]["high"]
+        assert low < share <= high
+        for end in {low, high} - {1.0}:  # as far from the share as 1.96 standard errors of a share that is the end
+            assert (share - end) ** 2 == pytest.approx(1.959964**2 * end * (1 - end) / 360, rel=1e-5)
+    counts = {(row["label"], row["found"]): row["count"] for row in summary["confusion"]}
+    assert sum(counts.values()) == 360
+    for label in range(10):
+        found = [t for t, wanted in zip(truth, digits[1], strict=True) if wanted == label]
+        assert counts.get((label, label), 0) == found.count(label)
+        assert summary["classes"][label]["recall"]["value"] == pytest.approx(found.count(label) / len(found))
+
+
+def write_pgm(path: Path, image: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"P5\n28 28\n255\n" + image.tobytes())
+
+
+@pytest.fixture
+def folder(tmp_path, digits):
+    """Thirty digits as files, in a folder a class, and the manifests of them."""
+    rows = []
+    for number in range(30):
+        label = int(digits[1][number])
+        path = Path(str(label)) / f"{number:03}.pgm"
+        write_pgm(tmp_path / "images" / path, digits[0][number])
+        rows.append((f"images/{path}", label))
+    (tmp_path / "list.csv").write_text("path,label\n" + "".join(f"{path},{label}\n" for path, label in rows))
+    lines = "".join(json.dumps({"path": path, "label": label}) + "\n" for path, label in rows)
+    (tmp_path / "list.jsonl").write_text(lines)
+    np.save(tmp_path / "x.npy", digits[0][:30])
+    np.save(tmp_path / "y.npy", digits[1][:30])
+    return tmp_path
+
+
+def test_every_source_gives_the_same_figures(capsys, folder, truth, digits):
+    right = sum(int(a == b) for a, b in zip(truth[:30], digits[1][:30], strict=True)) / 30
+    for words in (
+        (folder / "images",),
+        (folder / "list.csv",),
+        (folder / "list.jsonl",),
+        (folder / "x.npy", "--labels", folder / "y.npy"),
+    ):
+        summary = evaluated(capsys, LENET, *words, "--workers", 1)
+        assert (summary["samples"], summary["top1"]["value"]) == (30, pytest.approx(right))
+
+
+def test_a_python_function_is_a_source_too(capsys, tmp_path, monkeypatch, truth, digits):
+    (tmp_path / "my_digits.py").write_text(
+        "import numpy as np\n"
+        "def samples():\n"
+        f"    with np.load({str(SAMPLES / 'digits.npz')!r}) as data:\n"
+        "        for number in range(20):\n"
+        "            yield data['images'][number], int(data['labels'][number]), f'digit {number}'\n"
+        "def margin(outputs, label):\n"
+        "    return float(outputs[label])\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    words = (LENET, "my_digits:samples", "--metric", "my_digits:margin", "--samples", "s.jsonl", "--workers", 1)
+    summary = evaluated(capsys, *words)
+    assert summary["samples"] == 20
+    assert summary["metric"]["value"] > 50
+    lines = [json.loads(line) for line in (tmp_path / "s.jsonl").read_text().splitlines()[1:]]
+    assert [line["id"] for line in lines] == [f"digit {number}" for number in range(20)]
+    assert [line["top"][0][0] for line in lines] == truth[:20]
+
+
+def test_damaged_samples_are_counted_apart_and_strict_stops(capsys, folder):
+    (folder / "images" / "3" / "broken.pgm").write_bytes(b"P5\n28 28\n255\n123")
+    summary = evaluated(capsys, LENET, folder / "images", "--workers", 1)
+    assert (summary["samples"], summary["damaged"]) == (30, 1)
+    assert "broken.pgm" in summary["problems"][0]["id"]
+    assert main(["evaluate", LENET, str(folder / "images"), "--workers", "1", "--strict"]) == 2
+    assert "broken.pgm" in capsys.readouterr().err
+
+
+def test_files_are_the_same_for_any_number_of_workers_and_after_resuming(capsys, tmp_path):
+    for name, workers in (("a", 1), ("b", 2)):
+        words = ["--samples", tmp_path / f"{name}.jsonl", "--output", tmp_path / f"{name}.json", "--workers", workers]
+        evaluated(capsys, LENET, SAMPLES / "digits.npz", *words)
+    whole = (tmp_path / "a.jsonl").read_bytes()
+    assert whole == (tmp_path / "b.jsonl").read_bytes()
+    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
+    (tmp_path / "c.jsonl").write_bytes(whole[: len(whole) // 2])
+    evaluated(capsys, LENET, SAMPLES / "digits.npz", "--samples", tmp_path / "c.jsonl", "--resume", "--workers", 1)
+    assert (tmp_path / "c.jsonl").read_bytes() == whole
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limits on the size of files")
+def test_a_full_disk_is_one_line_and_resume_goes_on(capsys, tmp_path):
+    words = ["-m", "nvdla", "evaluate", LENET, str(SAMPLES / "digits.npz"), "--samples", "s.jsonl", "--workers", "1"]
+    limited = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (20480, 20480)); "
+    limited += "sys.argv = ['nvdla', *sys.argv[1:]]; runpy.run_module('nvdla', run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", limited, *words[2:]], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert re.fullmatch(
+        r"nvdla evaluate: journal s\.jsonl cannot be written: .*; \d+ results are kept, --resume goes on\n", done.stderr
+    )
+    evaluated(capsys, LENET, SAMPLES / "digits.npz", "--samples", tmp_path / "s.jsonl", "--resume", "--workers", 1)
+    evaluated(capsys, LENET, SAMPLES / "digits.npz", "--samples", tmp_path / "whole.jsonl", "--workers", 1)
+    assert (tmp_path / "s.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+def test_against_a_float_model_agreement_and_snr_are_told(capsys, tmp_path):
+    pytest.importorskip("onnxruntime")
+    from onnx import TensorProto, helper, numpy_helper, save_model
+
+    weights = np.random.default_rng(1).normal(size=(784, 10)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("Flatten", ["x"], ["f"]), helper.make_node("MatMul", ["f", "w"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 28, 28])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 10])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    save_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), tmp_path / "f.onnx")
+    words = (LENET, SAMPLES / "digits.npz", "--against", tmp_path / "f.onnx", "--limit", 40, "--workers", 1)
+    summary = evaluated(capsys, *words)
+    assert 0 <= summary["float"]["agreement"]["value"] < 0.6  # a random model
+    assert summary["float"]["parted"] and summary["float"]["snr_db"] is not None
+
+
+def test_the_page_has_the_matrix_as_a_picture(capsys, tmp_path):
+    evaluated(capsys, LENET, SAMPLES / "digits.npz", "--report", tmp_path / "p.html", "--workers", 1)
+    page = (tmp_path / "p.html").read_text()
+    assert page.count("<rect") >= 10 and "98.33" in page
+    assert "http" not in page.replace("http://www.w3.org", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ((LENET, "missing.npz"), "no such file or directory"),
+        ((LENET, "empty"), "no samples: must hold files"),
+        ((LENET, "wide.npy", "--labels", "y.npy"), "no sample could be judged"),
+        ((LENET, "x.npy"), "has no label"),
+        ((LENET, "x.npy", "--labels", "far.npy"), "has the label 77"),
+        ((LENET, "x.npy", "--labels", "short.npy"), "3 samples and 2 labels"),
+        ((LENET, "floats.npy", "--labels", "y.npy", "--config", "nv_smal"), "nv_smal"),
+        ((LENET, "list.txt"), "must be a directory, an image"),
+        ((LENET, "nothing:here"), "cannot be imported"),
+        ((LENET, "negative.npy"), "no tuple of at most"),
+        ((LENET, "truth.npy"), "no tuple of at most"),
+        ((LENET, "x.npy", "--labels", "y.npy", "--limit", "0"), "must be at least 1"),
+        ((LENET, "x.npy", "--labels", "y.npy", "--workers", "0"), "must be 1 .."),
+        ((LENET, "x.npy", "--labels", "y.npy", "--input-scale", "0"), "--input-scale 0: must be a positive number"),
+        ((LENET, "x.npy", "--labels", "y.npy", "--input-scale", "nan"), "--input-scale nan: must be a positive number"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_one_line(capsys, tmp_path, monkeypatch, words, text):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "list.txt").write_text("x")
+    images = np.zeros((3, 28, 28), np.uint8)
+    np.save("x.npy", images)
+    for name, size in (("negative.npy", b"-3"), ("truth.npy", b"True")):
+        data = (tmp_path / "x.npy").read_bytes()
+        (tmp_path / name).write_bytes(
+            data.replace(b"(3, 28, 28), }" + b" " * (len(size) - 1), b"(%s, 28, 28), }" % size)
+        )
+    np.save("y.npy", np.zeros(3, int))
+    np.save("far.npy", np.full(3, 77))
+    np.save("short.npy", np.zeros(2, int))
+    np.save("wide.npy", np.zeros((3, 30, 30), np.uint8))
+    np.save("floats.npy", images.astype(np.float32))
+    assert main(["evaluate", *words]) == 2
+    captured = capsys.readouterr().err
+    assert text in captured and captured.count("\n") == 1
+
+
+USERS_OWN = """
+import numpy as np
+def breaks():
+    yield np.zeros((28, 28), np.uint8), 1
+    raise RuntimeError("the data base is down")
+def no_generator():
+    return 5
+def names():
+    yield np.zeros((28, 28), np.uint8), "cat"
+def raises(outputs, label):
+    raise ValueError("mine")
+def nothing(outputs, label):
+    return None
+def not_a_number(outputs, label):
+    return float("nan")
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("own:breaks",), "own:breaks: RuntimeError: the data base is down"),
+        (("own:no_generator",), "own:no_generator: TypeError"),
+        (("own:names",), "own:names: the label must be a class or numbers, got 'cat'"),
+        (("x.npz", "--metric", "own:raises"), "own:raises of sample 0: ValueError: mine"),
+        (("x.npz", "--metric", "own:nothing"), "own:nothing of sample 0: TypeError"),
+        (("x.npz", "--metric", "own:not_a_number"), "own:not_a_number of sample 0 is nan"),
+    ],
+)
+def test_what_is_wrong_with_a_users_own_function_is_one_line(capsys, tmp_path, monkeypatch, words, text):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.delitem(sys.modules, "own", raising=False)
+    (tmp_path / "own.py").write_text(USERS_OWN)
+    np.savez("x.npz", images=np.zeros((3, 28, 28), np.uint8), labels=np.zeros(3, int))
+    assert main(["evaluate", LENET, *words, "--workers", "1"]) == 2
+    said = capsys.readouterr().err
+    assert text in said and said.count("\n") == 1 and "internal error" not in said
+
+
+def test_a_folder_without_classes_is_for_predictions(capsys, tmp_path, digits):
+    for number in range(4):
+        write_pgm(tmp_path / "plain" / f"{number}.pgm", digits[0][number])
+    source = open_source(str(tmp_path / "plain"))
+    assert isinstance(source, Files) and source.sample(2).label is None
+    words = (LENET, tmp_path / "plain", "--predict-only", "--samples", tmp_path / "s.jsonl", "--workers", 1)
+    assert "top1" not in evaluated(capsys, *words)
+
+
+def test_a_share_of_few_samples_has_a_wide_interval(capsys):
+    """All of 7 right are no certainty; the interval is Wilson's, as of scipy.stats.binomtest(7, 7)."""
+    summary = summarise([{"key": str(number), "label": 3, "top": [[3, 1.0]], "metric": 2.5} for number in range(7)])
+    document = summary.document()
+    assert document["top1"] == {"value": 1.0, "low": pytest.approx(0.64567, abs=1e-5), "high": 1.0}
+    assert document["classes"][0]["recall"] == document["top1"]
+    rows = dict(figures(document))
+    assert rows["top-1 accuracy"] == "100.00% (64.57 .. 100.00)"
+    assert rows["metric"] == "2.5"
+    assert main(["evaluate", LENET, str(SAMPLES / "digits.npz"), "--limit", "7", "--workers", "1"]) == 0
+    assert "±" not in capsys.readouterr().out
+
+
+def test_a_mean_of_large_numbers_keeps_its_error():
+    """Sums of squares lose it: 1e9 squared has no digit left for 1."""
+    values = np.random.default_rng(3).normal(1e9, 1.0, 50)
+    mean = Mean()
+    assert mean.document() == {"value": None, "standard_error": None}
+    for value in values:
+        mean.add(float(value))
+    assert mean.mean == pytest.approx(values.mean(), rel=1e-15)
+    assert mean.document()["standard_error"] == pytest.approx(values.std(ddof=1) / math.sqrt(50), rel=1e-6)
+
+
+@pytest.mark.parametrize("labels", ["labels", "y", "target"])
+@pytest.mark.parametrize("samples", ["images", "x", "samples", "data"])
+def test_any_pair_of_names_works_in_an_npz(tmp_path, digits, samples, labels):
+    np.savez(tmp_path / "d.npz", **{samples: digits[0][:5], labels: digits[1][:5]})
+    source = open_source(str(tmp_path / "d.npz"))
+    assert [source.sample(number).label for number in range(5)] == digits[1][:5].tolist()
+    np.savez(tmp_path / "e.npz", **{samples: digits[0][:5], "names": digits[1][:5]})
+    assert open_source(str(tmp_path / "e.npz")).sample(0).label is None

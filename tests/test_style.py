@@ -1,0 +1,76 @@
+"""The language of docs/style.md: hits of banned patterns per package may only fall (tests/style_counts.json).
+
+``NVDLA_UPDATE_STYLE=1 pytest tests/test_style.py`` writes lower counts.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import os
+import re
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+COUNTS = ROOT / "tests" / "style_counts.json"
+PATTERNS = {
+    "is no": r"\b(is|are|was|were) no (?!longer|more than|less than)[a-z]",
+    "for ever": r"\bfor ever\b",
+    "whoever": r"\b(whoever|whomever|whatever|whichever|nobody|somebody|whom)\b",
+    "anew": r"\b(anew|mend(s|ed|ing)?|whence|thereby|wherein|shall)\b",
+    "private words": r"\b(house|storeys?|rooms?|neighbours?|neighbouring|crew|weigher|weighed|habits)\b",
+    "stands, lies": r"\b(stands?|lies|lay|lie)\b(?! for\b)",
+    "beside, behind": r"\b(beside|behind)\b",
+    "of its own": r"\b(of (its|their|one's|his) own|of (yours|ours|theirs|mine))\b",
+    "data that speaks": r"\b(file|loadable|network|layer|model|header|document|descriptor|register|table|option)s? "
+    r"(says?|said|tells?|told|knows?|believes?|wants?|asks?)\b",
+    "let pass": r"\b(let pass|lets pass|(is|are|be) told|taken for|hands? on|handed)\b",
+    "in silence": r"\bin silence\b",
+}
+MATCHERS = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in PATTERNS.items()}
+START = re.compile(r"(What|Who|Whom|Whether|Of|How|Where|When)\b")
+
+
+def texts(path: Path) -> Iterator[tuple[str, bool]]:
+    """Strings with a space and comments of a file, and whether each is a docstring."""
+    source = path.read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.value, id(node) in docstrings
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string, False
+
+
+def counted() -> dict[str, dict[str, int]]:
+    """Hits by package and pattern."""
+    found: dict[str, Counter[str]] = {}
+    for path in sorted(each for top in ("nvdla", "kernels") for each in (ROOT / top).rglob("*.py")):
+        parts = path.relative_to(ROOT).parts
+        if "generated" in parts or parts[:2] == ("nvdla", "kernels"):
+            continue
+        hits = found.setdefault(".".join(parts[:2] if parts[0] == "nvdla" and len(parts) > 2 else parts[:1]), Counter())
+        for text, is_docstring in texts(path):
+            hits.update({name: len(matcher.findall(text)) for name, matcher in MATCHERS.items()})
+            hits["docstring start"] += is_docstring and START.match(text.strip()) is not None
+    return {package: {name: hits[name] for name in sorted(hits) if hits[name]} for package, hits in found.items()}
+
+
+def test_banned_patterns_only_become_fewer():
+    now = counted()
+    if os.environ.get("NVDLA_UPDATE_STYLE"):
+        COUNTS.write_text(json.dumps(now, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    allowed = json.loads(COUNTS.read_text(encoding="utf-8"))
+    more = {
+        f"{package}: {name}": f"must be at most {allowed.get(package, {}).get(name, 0)}, got {count}"
+        for package, hits in now.items()
+        for name, count in hits.items()
+        if count > allowed.get(package, {}).get(name, 0)
+    }
+    assert not more, "docs/style.md has the words to use instead"
