@@ -1,4 +1,4 @@
-"""What several rooms' tests need: samples, the corpus, the command line, planted faults, documented JSON."""
+"""Fixtures of several test packages: samples, the corpus, the command line, planted faults, documented JSON."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
 # The first call of a kernel compiles it, and machines are shared: a time limit on examples would fail at random.
 # For the same reason a run takes the same examples each time: it judges the change, not the dice. The profile
 # "search" throws them anew (CONTRIBUTING.md).
-SLOW = [HealthCheck.too_slow]
-settings.register_profile("project", deadline=None, derandomize=True, suppress_health_check=SLOW)
-settings.register_profile("search", deadline=None, suppress_health_check=SLOW)
+settings.register_profile("project", deadline=None, derandomize=True)
+settings.register_profile("search", deadline=None)
 settings.load_profile("project")
 
 # Output is laid out as on a terminal of this width; what a pipe gets has tests of its own (tests/cli).

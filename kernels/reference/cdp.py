@@ -109,7 +109,8 @@ def look_up(x: int, entries: Sequence[int], table: CdpTable) -> tuple[int, int]:
         index = distance >> table.index_select % 64
         fraction = scale_fraction(distance & (1 << table.index_select % 32) - 1, table.index_select)
     if index < 0 or distance <= 0:
-        rise = divide_in_double((distance - low) * table.underflow_scale, table.underflow_shift)
+        product = wrap((distance - low) * table.underflow_scale, 64)  # past 64 bits for offsets from 48
+        rise = divide_in_double(product, table.underflow_shift)
         return UNDERFLOW, saturate(entries[0] + saturate(rise, 56), 16)
     if index >= last:
         rise = divide_in_double((x - table.end) * table.overflow_scale, table.overflow_shift)

@@ -86,7 +86,7 @@ def linear(x: int, start: int, select: int, last: int) -> Position:
         return OVERFLOW, last, 0
     below = distance % (1 << max(select, 0))
     if last == LE_LAST and select >= 32:
-        below = wrap(distance, 32)  # LE keeps it in a signed word
+        below = wrap(distance, 32) % ONE  # LE keeps it in a signed word, and widens that to 35 bits before the shift
     return HIT, index, (below << FRACTION_BITS >> max(select, 0)) % ONE
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nvdla.kernels import sdp_lut
@@ -54,6 +54,11 @@ def counted(expected):
     return [used[reference.UNDERFLOW], used[reference.OVERFLOW], used[reference.HIT], *hits]
 
 
+FLAT = dict.fromkeys(sdp_lut.SdpTable._fields, 0)
+FIRST_TABLE = dict.fromkeys(sdp_lut.Choice._fields, 0)
+
+
+@example({"le": FLAT | {"start": -163, "select": 36}, "lo": FLAT | {"end": 1_633_949_586}, "choice": FIRST_TABLE}, 0)
 @settings(max_examples=200)
 @given(tables(), st.integers(0, 1 << 32))
 def test_integer_lookup_equals_single_numbers(setup, seed):

@@ -91,12 +91,7 @@ def test_any_registers_run_or_raise_one_error(name, units, data):
 
 
 @pytest.mark.parametrize("name", ["nv_small", "nv_full"])
-# CDP: an extreme register (2**31 as the 50th draw) once differed from the specification; the cause is not known yet.
-@pytest.mark.parametrize(
-    "units",
-    [pytest.param(each, marks=pytest.mark.slow if each[0] == "CDP" else ()) for each in UNITS[:3]],
-    ids=lambda units: units[0],
-)
+@pytest.mark.parametrize("units", UNITS[:3], ids=lambda units: units[0])
 @settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), seed=st.integers(0, 1 << 32))
 def test_whatever_runs_writes_what_is_specified(name, units, data, seed):
