@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import time
 
 from nvdla.cli.output import print_document, say, whole
-from nvdla.errors import counted
+from nvdla.errors import ConfigError, counted
 
+PASSES_ON = "Every check passes on"
+#: Seconds of a failed replay up to which the other configurations are tried.
+SHORT = 10
 HELP = "Replay a hardware register trace (.cfg, or input.txn of nv_full) and report its checks."
 
 
@@ -23,9 +27,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0: all checks passed, 1: one failed."""
-    from nvdla.emulator.trace import replay  # the engines are not loaded for --help
+    from nvdla.emulator.trace import passing_configurations, replay  # the engines are not loaded for --help
 
-    result = replay(args.trace, args.config, threads=args.threads)
+    began = time.perf_counter()
+    try:
+        result = replay(args.trace, args.config, threads=args.threads)
+    except ConfigError as error:
+        if not (passing := passing_configurations(args.trace, args.config, args.threads)):
+            raise
+        raise ConfigError(f"{error}. {PASSES_ON} {', '.join(passing)}") from error
+    failed = sum(not check.passed for check in result.checks)
+    passing = []
+    if failed and time.perf_counter() - began < SHORT:
+        passing = passing_configurations(args.trace, args.config, args.threads)
     dumped = [str(path) for path in result.dump(args.dump)] if args.dump else []
     operations = [
         {"engine": stage.engine, "group": stage.group, "statistics": stage.statistics}
@@ -42,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
             "config": result.config.name,
             "passed": result.passed,
             "checks": checks,
+            "passes_on": passing,
             "operations": operations,
             "dumped": dumped,
         }
@@ -52,9 +67,10 @@ def run(args: argparse.Namespace) -> int:
             say(f"ok    line {check.line}: {check.name} = {check.actual}")
         else:
             say(f"FAIL  line {check.line}: {check.name}: expected {check.expected}, got {check.actual}")
-    failed = sum(not check.passed for check in result.checks)
     engines = ", ".join(f"{str(each['engine']).upper()} (group {each['group']})" for each in operations) or "nothing"
     made = f"{counted(len(result.checks) - failed, 'check')} passed, {failed} failed"
     made = made if result.checks else "FAILED: the trace checks nothing"
     say(f"{result.path.name} on {result.config.name}: ran {engines}; {made}")
+    if passing:
+        say(f"{PASSES_ON} {', '.join(passing)}")
     return 0 if result.passed else 1

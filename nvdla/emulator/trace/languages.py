@@ -12,13 +12,14 @@ other the DRAM (verif/verilator/nvdla.cpp, axievent).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nvdla.emulator.hardware.configuration import Configuration, configuration
+from nvdla.emulator.hardware.configuration import Configuration, configuration, configurations
 from nvdla.emulator.hardware.machine import INTERRUPT_BITS, Completion, Machine
 from nvdla.emulator.hardware.register_file import Register, RegisterMap, register_map
 from nvdla.emulator.memory.address_space import Space
@@ -381,6 +382,16 @@ def replay(
     kind = SequentialPlayer if trace.sequential else BlockPlayer
     player = play(trace, kind, config, threads, limits)
     return Replay(Path(path), config, tuple(player.checks), tuple(player.completions), player.memory)
+
+
+def passing_configurations(path: str | os.PathLike[str], tried: str, threads: int | None = None) -> list[str]:
+    """The built-in configurations other than ``tried`` on which all checks of a trace pass."""
+    passing = []
+    for name in configurations():
+        with contextlib.suppress(NvdlaError):
+            if name != tried and replay(path, name, threads=threads).passed:
+                passing.append(name)
+    return passing
 
 
 def play(

@@ -286,3 +286,18 @@ def test_random_lines_replay_or_raise_one_error(tmp_path, seed):
         replay(tmp_path, text)
     except NvdlaError as error:
         assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(("name", "config"), [("pooling", "nv_large"), ("convolution", "nv_full")])
+def test_a_replay_on_the_wrong_configuration_names_the_right_one(samples, capsys, name, config):
+    """pooling.cfg runs on nv_large with other bytes; convolution.cfg has settings that nv_full refuses."""
+    code = main(["trace", "replay", str(samples / "traces" / f"{name}.cfg"), "--config", config])
+    output = "".join(capsys.readouterr())
+    assert code == (1 if name == "pooling" else 2)
+    assert "very check passes on nv_small" in output
+
+
+def test_a_replay_that_fails_everywhere_names_no_configuration(tmp_path, capsys):
+    path = write(tmp_path, LOAD + bdma() + "intr_notify(BDMA_0, done);\n" + check(b"x" * 64))
+    assert main(["trace", "replay", str(path), "--config", "nv_full"]) == 1
+    assert "passes on" not in capsys.readouterr().out
