@@ -139,13 +139,16 @@ def weights_are_not_all_zero(context: CheckContext) -> Iterator[Said]:
     headline="weights in a small part of their range",
 )
 def weights_use_their_range(context: CheckContext) -> Iterator[Said]:
-    """The largest int8 weight of a layer is near 127; otherwise the weights lose precision."""
+    """The largest int8 weight of a layer is near 127; otherwise the weights lose precision, unless all have one
+    magnitude."""
     for subject in context.of_type(OpType.CONV):
         weights = context.operand(subject, "weight_data")
         if weights is None or weights.dtype != np.int8 or not weights.any():
             continue
-        peak = int(np.abs(weights.astype(np.int16)).max())
-        if peak < 64:
+        magnitudes = np.unique(np.abs(weights.astype(np.int16)))
+        peak = int(magnitudes[-1])
+        exact = np.count_nonzero(magnitudes) == 1  # moves, sums and means: no scale represents 0 and one value better
+        if peak < 64 and not exact:
             yield subject, f"the largest magnitude is {peak} of 127: {127 / peak:.1f} times coarser than need be"
 
 

@@ -130,6 +130,17 @@ def test_weights_that_use_little_of_their_range_are_found(lenet_loadable, plant_
     assert ("warning", "weights-use-their-range", 3) in found
 
 
+def test_weights_of_one_magnitude_cannot_use_more_of_their_range(lenet_loadable, plant_bytes, examined):
+    """The weights of sums, means and moves that the compiler makes."""
+
+    def change(data):
+        weights = np.frombuffer(bytes(data), np.int8)
+        data[:] = np.sign(weights).astype(np.int8).tobytes()
+
+    found = examined(plant_bytes(lenet_loadable, 3, "weight_data", change), run=False)
+    assert not [each for each in found if each[1] == "weights-use-their-range"]
+
+
 def test_dead_channels_are_found(lenet_loadable, plant_bytes, digits):
     """A bias far below 0 before the ReLU of the first convolution."""
 
