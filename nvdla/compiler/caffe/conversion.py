@@ -25,7 +25,8 @@ class ConvertedModel:
 
 def convert(onnx: Any, network: CaffeNetwork, inputs: Mapping[str, tuple[int, ...]]) -> ConvertedModel:
     """The ONNX model of a network whose inputs have these shapes. Raises FormatError naming line and layer."""
-    graph = CaffeGraph(onnx)
+    taken = [name for layer in network.layers for name in (layer.name, *layer.tops)]
+    graph = CaffeGraph(onnx, {*inputs, *taken})
     blobs = {name: CaffeValue(name, tuple(shape)) for name, shape in inputs.items()}
     names: dict[str, str] = {}
     for layer in network.layers:

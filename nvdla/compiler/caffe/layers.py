@@ -43,9 +43,10 @@ class CaffeValue:
 
 @dataclass
 class CaffeGraph:
-    """Nodes and constants. ``layer``: the one that is being turned over."""
+    """Nodes and constants. ``layer``: the one that is being turned over. ``names``: those that are taken."""
 
     onnx: Any
+    names: set[str] = field(default_factory=set)
     layer: CaffeLayer | None = None
     nodes: list[Any] = field(default_factory=list)
     constants: list[Any] = field(default_factory=list)
@@ -57,7 +58,7 @@ class CaffeGraph:
         array = np.asarray(array)
         if array.dtype.kind == "f":
             array = array.astype("<f4")
-        name = f"constant{len(self.constants)}"
+        name = self._name(f"constant{len(self.constants)}")
         self.constants.append(self.onnx.numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name))
         return name
 
@@ -69,11 +70,21 @@ class CaffeGraph:
         self, kind: str, inputs: Sequence[CaffeValue | str], shape: Sequence[int], work: int = 0, **attributes: Any
     ) -> CaffeValue:
         """Add an operator with one result of ``shape``. ``work``: multiplications of an element of the result."""
-        made = CaffeValue(f"value{len(self.nodes)}", tuple(shape))
+        made = CaffeValue(self._name(kind), tuple(shape))
         self._charge(made, work)
         words = [each if isinstance(each, str) else each.name for each in inputs]
         self.nodes.append(self.onnx.helper.make_node(kind, words, [made.name], **attributes))
         return made
+
+    def _name(self, kind: str) -> str:
+        """An unused name for a result: "ip1/Reshape", or "ip1/Reshape.7" where that exists."""
+        name = f"{self.layer.name}/{kind}" if self.layer else kind
+        if name in self.names:
+            name = f"{name}.{len(self.nodes)}"
+        while name in self.names:
+            name += "_"
+        self.names.add(name)
+        return name
 
     def fail(self, why: str) -> FormatError:
         """The error to raise, with the name of the layer that is being turned over."""
@@ -289,10 +300,11 @@ def _inner_product(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> l
     count = 2 if settings["bias_term"] else 1
     weights = _blob(layer, 0, count, shape, "weights")
     flat = _reshaped(graph, value, (math.prod(kept), length))
-    operands: list[CaffeValue | str] = [flat, graph.constant(weights if settings["transpose"] else weights.T)]
-    result = graph.node("MatMul", operands, (math.prod(kept), outputs), length)
+    operands: list[CaffeValue | str] = [flat, graph.constant(weights)]
     if settings["bias_term"]:
-        result = _operator(graph, "Add", result, graph.constant(_blob(layer, 1, count, (outputs,), "bias")))
+        operands.append(graph.constant(_blob(layer, 1, count, (outputs,), "bias")))
+    rows = math.prod(kept)
+    result = graph.node("Gemm", operands, (rows, outputs), length, transB=int(not settings["transpose"]))
     return [_reshaped(graph, result, (*kept, outputs)) if len(kept) != 1 else result]
 
 
