@@ -342,3 +342,42 @@ def test_blocks_are_closed_and_opened_and_arrows_shown_on_request(window, side, 
     shown.page.wait_for_timeout(100)
     assert shown.value(f"{graph}.events && {graph}.hazards && {graph}.by === 'cycles'")
     assert shown.errors == []
+
+
+def test_back_and_forward_go_through_the_views_and_the_address_can_be_edited(window, page):
+    shown = window().open(page)
+    for name in ("Memory", "Cycles"):
+        open_view(shown.page, name)
+    shown.value("view.choose(0, 'op', 3)")
+    shown.page.go_back()
+    shown.page.wait_for_function("document.getElementById('panel').hidden")
+    shown.page.go_back()
+    shown.page.wait_for_selector("#memory", state="visible")
+    shown.page.go_forward()
+    shown.page.wait_for_selector("#cycles", state="visible")
+    shown.value("location.hash = 'view=Operations&op=0/3'")
+    shown.page.wait_for_selector("#operations", state="visible")
+    assert shown.page.inner_text("#panel h2").startswith("0/3")
+    assert shown.errors == []
+
+
+def test_cycles_are_summed_by_layer_and_the_colours_of_closed_blocks_are_explained(window, side, lenet_path, tmp_path):
+    """Eleven operations in two blocks: sums of both are listed; closed, the longer one has the colour of the most."""
+    names = {(0, index): f"{'front' if index < 6 else 'back'}_{index // 3}" for index in range(12)}
+    path = tmp_path / "sums.html"
+    path.write_text(html_page(Data.of([side(nvdla.load(lenet_path), layers=names)])), encoding="utf-8")
+    shown = window().open(path)
+    assert shown.page.inner_text("#graph-legend").split() == ["CONV", "SDP", "PDP", "CPU"]
+    shown.page.click("#close-blocks")
+    shown.page.select_option("#colour-by", "cycles")
+    assert shown.page.inner_text("#graph-legend").startswith("0 cycles")
+    open_view(shown.page, "Cycles")
+    headings = shown.page.locator("#cycles h2").all_inner_texts()
+    assert headings == ["Roofline", "Blocks", "Layers", "Longest operations"]
+    blocks = shown.page.locator("#cycles ol").nth(0).locator("li").all_inner_texts()
+    sums = {text.split()[0]: int(text.split()[1].replace(",", "")) for text in blocks}
+    cycles = (
+        "view.sides[0].operations.filter(op => op.leads && op.block === '{}').reduce((sum, op) => sum + op.cycles, 0)"
+    )
+    assert sums == {name: shown.value(cycles.format(name)) for name in ("front", "back")}
+    assert shown.errors == []

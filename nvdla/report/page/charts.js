@@ -314,13 +314,20 @@
     const left = Math.max(x0, y0 / bytes), knee = macs / bytes;
     svg.append(
       view.el("polyline", { points: `${X(left)},${Y(left * bytes)} ${X(knee)},${Y(macs)} ${W - R},${Y(macs)}`, class: "roof" }),
-      view.el("text", { x: W - R, y: Y(macs) - 6, "text-anchor": "end" }, `${view.count(macs)} MACs a cycle`),
-      view.el("text", { x: (L + W) / 2, y: H - 8, "text-anchor": "middle" }, "MACs a byte moved"),
-      view.el("text", { x: 14, y: H / 2 - 10, transform: `rotate(-90 14 ${H / 2 - 10})`, "text-anchor": "middle" }, "MACs a cycle"),
+      view.el("text", { x: W - R, y: Y(macs) - 6, "text-anchor": "end" }, `${view.count(macs)} MACs per cycle`),
+      view.el("text", { x: (L + W) / 2, y: H - 8, "text-anchor": "middle" }, "MACs per byte moved"),
+      view.el("text", { x: 14, y: H / 2 - 10, transform: `rotate(-90 14 ${H / 2 - 10})`, "text-anchor": "middle" }, "MACs per cycle"),
     );
-    for (const { op, macs: all, moved, cycles } of points) {
+    const labels = []; // of the longest operations, where they do not cover each other
+    for (const { op, macs: all, moved, cycles } of [...points].sort((one, other) => other.cycles - one.cycles)) {
+      const x = X(all / moved), y = Y(all / cycles), name = view.short(op.layer || op.label, 22);
+      const late = x > W - R - 150, left = late ? x - 8 - 6 * name.length : x + 8, right = left + 6 * name.length;
+      if (labels.length < 5 && labels.every(([from, to, height]) => to < left || from > right || Math.abs(height - y) > 12)) {
+        labels.push([left, right, y]);
+        svg.append(view.el("text", { x: x + (late ? -8 : 8), y: y + 4, "text-anchor": late ? "end" : "start" }, name));
+      }
       const point = view.el("circle", { cx: X(all / moved), cy: Y(all / cycles), r: 5, class: `point ${op.engine}`, tabindex: 0, role: "button", "aria-label": view.title(op), "data-op": op.id });
-      point.append(view.el("title", {}, `${view.title(op)}: ${view.real(all / moved)} MACs a byte, ${view.real(all / cycles)} MACs a cycle`));
+      point.append(view.el("title", {}, `${view.title(op)}: ${view.real(all / moved)} MACs per byte, ${view.real(all / cycles)} MACs per cycle`));
       const choose = () => view.choose(side.number, "op", op.id);
       point.addEventListener("click", choose);
       point.addEventListener("keydown", (event) => { if (event.key === "Enter") choose(); });
@@ -329,12 +336,35 @@
     return svg;
   };
 
+  // The longest operations, and the sums by block and by layer where these have several operations.
   view.longest = function (side, most = 20) {
-    const ops = side.operations.filter((op) => op.leads && op.cycles).sort((one, other) => other.cycles - one.cycles).slice(0, most);
-    const top = ops.length ? ops[0].cycles : 1;
-    return view.el("ol", { class: "bars" }, ops.map((op) => view.el("li", {},
-      view.el("button", { type: "button", class: "link", onclick: () => view.choose(side.number, "op", op.id), "data-op": op.id }, view.title(op)),
-      view.el("span", { class: "bar" }, view.el("span", { class: op.engine, style: `width:${(100 * op.cycles) / top}%` })),
-      view.el("span", { class: "soft" }, `${view.count(op.cycles)}  ${view.percent(view.shareOf(side, op.cycles))}  ${op.bound || ""}`))));
+    const ops = side.operations.filter((op) => op.leads && op.cycles).sort((one, other) => other.cycles - one.cycles);
+    const lists = [["block", "Blocks"], ["layer", "Layers"]].map(([key, title]) => [title, sums(side, key)]);
+    const shown = lists.filter(([, rows]) => rows.length > 1 && rows.length < ops.length);
+    return [...shown, ["Longest operations", ops.map((op) => ({ op, cycles: op.cycles, count: 1 }))]].flatMap(([title, rows]) => [
+      view.el("h2", {}, title),
+      view.el("ol", { class: "bars" }, rows.slice(0, most).map((row) => bar(side, row, rows[0].cycles))),
+      rows.length > most && view.el("p", { class: "soft" }, `and ${view.count(rows.length - most)} more`),
+    ]);
   };
+
+  function sums(side, key) {
+    const rows = new Map();
+    for (const op of side.operations) {
+      if (!op[key]) continue;
+      const row = rows.get(op[key]) || { name: op[key], op, cycles: 0, count: 0 };
+      row.cycles += op.leads ? op.cycles || 0 : 0;
+      row.count += 1;
+      rows.set(op[key], row);
+    }
+    return [...rows.values()].filter((row) => row.cycles).sort((one, other) => other.cycles - one.cycles);
+  }
+
+  function bar(side, { name, op, cycles, count }, top) {
+    const text = name || view.title(op);
+    return view.el("li", {},
+      view.el("button", { type: "button", class: "link", title: text, onclick: () => view.choose(side.number, "op", op.id), "data-op": op.id }, text),
+      view.el("span", { class: "bar" }, view.el("span", { class: op.engine, style: `width:${(100 * cycles) / top}%` })),
+      view.el("span", { class: "soft" }, `${view.count(cycles)}  ${view.percent(view.shareOf(side, cycles))}  ${name ? `${view.count(count)} operation${count > 1 ? "s" : ""}` : op.bound || ""}`));
+  }
 }

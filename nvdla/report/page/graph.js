@@ -2,6 +2,8 @@
 // memory; blocks of layers can be closed.
 {
   const WIDTH = 236, ROW = 38, PILL = 20, HEAD = 46, FAR = 0.42;
+  const OPEN = 60; // operations up to which blocks are open at first
+  const SMALLEST = 6; // pixels of the smallest text that is drawn
 
   view.Graph = class {
     constructor(host, side) {
@@ -29,7 +31,7 @@
       this.map.addEventListener("pointerdown", (event) => { this.map.setPointerCapture(event.pointerId); this.#jump(event); });
       this.map.addEventListener("pointermove", drag);
       this.names = [...new Set(side.operations.map((op) => op.block).filter(Boolean))];
-      if (side.operations.length > 600) this.names.forEach((name) => this.closed.add(name));
+      if (side.operations.length > OPEN) this.names.forEach((name) => this.closed.add(name));
       this.build();
     }
 
@@ -211,11 +213,12 @@
       if (far) {
         box(context, node.x + 2, y + 2, node.width - 4, ROW - 4, 5);
         context.fill();
+        this.#drawFar(context, `${op.label} ${op.layer || ""}`, node, y + ROW / 2, this.#ink(op));
         return;
       }
       box(context, node.x + 4, y + 4, 44, ROW - 8, 5);
       context.fill();
-      context.fillStyle = view.colour("badge");
+      context.fillStyle = this.#ink(op);
       context.font = "700 10.5px system-ui, sans-serif";
       context.textAlign = "center";
       context.fillText(op.engine.toUpperCase(), node.x + 26, y + ROW / 2 + 0.5);
@@ -226,6 +229,14 @@
       context.fillStyle = view.colour("soft");
       context.font = "10.5px system-ui, sans-serif";
       context.fillText(fitted(context, op.what, node.width - 64), node.x + 55, y + 27);
+    }
+
+    // The one text of a box that is seen from far away.
+    #drawFar(context, text, node, y, ink) {
+      if (24 * this.plane.sx < SMALLEST) return;
+      context.fillStyle = ink;
+      context.font = "600 24px system-ui, sans-serif";
+      context.fillText(fitted(context, text, node.width - 20), node.x + 10, y + 1);
     }
 
     #drawPill(context, node, id, y) {
@@ -248,16 +259,21 @@
       context.strokeStyle = view.colour("soft");
       context.lineWidth = 1.2;
       for (const shift of [6, 3, 0]) {
+        if (!shift && this.by !== "engine") context.fillStyle = view.heat(this.#shareOf(ops));
         box(context, node.x + shift, node.y + shift, node.width - 6, node.height - 6, 7);
         context.fill();
         context.stroke();
       }
-      context.fillStyle = view.colour("ink");
-      context.font = `600 ${this.plane.sx < FAR ? 22 : 12}px system-ui, sans-serif`;
-      context.fillText(fitted(context, `+ ${node.block}`, node.width - 30), node.x + 12, node.y + 14);
-      context.fillStyle = view.colour("soft");
-      context.font = "10.5px system-ui, sans-serif";
-      context.fillText(`${ops.length} operations, ${view.count(cyclesOf(this.side, ops))} cycles`, node.x + 12, node.y + 29);
+      const ink = this.by === "engine" ? null : view.inkOn(this.#shareOf(ops));
+      if (this.plane.sx < FAR) this.#drawFar(context, `+ ${node.block}`, node, node.y + node.height / 2 - 3, ink || view.colour("ink"));
+      else {
+        context.fillStyle = ink || view.colour("ink");
+        context.font = "600 12px system-ui, sans-serif";
+        context.fillText(fitted(context, `+ ${node.block}`, node.width - 30), node.x + 12, node.y + 14);
+        context.fillStyle = ink || view.colour("soft");
+        context.font = "10.5px system-ui, sans-serif";
+        context.fillText(`${ops.length} operations, ${view.count(cyclesOf(this.side, ops))} cycles`, node.x + 12, node.y + 29);
+      }
       this.#outline(context, node);
       context.globalAlpha = 1;
     }
@@ -306,6 +322,33 @@
     #colour(op) {
       if (this.by === "engine") return view.colour(op.engine);
       return view.heat(view.measure(this.side, op, this.by));
+    }
+
+    #ink(op) { return this.by === "engine" ? view.colour("badge") : view.inkOn(view.measure(this.side, op, this.by)); }
+
+    // The measure of a closed block: its cycles against the longest block; else the largest of its operations.
+    #shareOf(ops) {
+      if (this.by !== "cycles") {
+        const shares = ops.map((id) => view.measure(this.side, this.side.operations[id], this.by)).filter((share) => share !== null && share !== undefined);
+        return shares.length ? Math.max(...shares) : null;
+      }
+      return cyclesOf(this.side, ops) / this.#longest();
+    }
+
+    #longest() {
+      const blocks = this.nodes.filter((node) => node.kind === "block");
+      return Math.max(...blocks.map((node) => cyclesOf(this.side, node.chains.flatMap((step) => this.side.chains[step]))), 1);
+    }
+
+    // What the colours mean: the engines of the network, or the two ends of a scale.
+    legend() {
+      if (this.by === "engine") {
+        const engines = [...new Set(this.side.operations.map((op) => op.engine))];
+        return engines.map((engine) => view.el("span", {}, view.el("i", { style: `background:${view.colour(engine)}` }), ` ${engine.toUpperCase()}`));
+      }
+      const ends = { cycles: ["0 cycles", "most cycles"], use: ["0 %", "100 % of the MAC array"], saturated: ["0 %", "5 % saturated or more"], zeros: ["0 %", "100 % zeros"], difference: ["equal", "0 dB"] }[this.by];
+      const colours = [0, 0.1, 0.25, 0.5, 0.75, 1].map((share) => `${view.heat(share)} ${100 * share}%`);
+      return [view.el("span", {}, `${ends[0]} `, view.el("i", { class: "scale", style: `background:linear-gradient(90deg, ${colours.join(", ")})` }), ` ${ends[1]}`), view.el("span", {}, view.el("i", { style: `background:${view.colour("line")}` }), " not measured")];
     }
 
     #drawArrows(context, found, colour, dashes) {
@@ -365,7 +408,7 @@
       const context = this.small.getContext("2d");
       for (const node of this.nodes) {
         const op = node.kind === "chain" ? this.side.operations[node.chain[0]] : null;
-        context.fillStyle = op ? this.#colour(op) : view.colour(node.kind === "block" ? "soft" : "line");
+        context.fillStyle = op ? this.#colour(op) : node.kind !== "block" ? view.colour("line") : this.by === "engine" ? view.colour("soft") : view.heat(this.#shareOf(node.chains.flatMap((step) => this.side.chains[step])));
         context.fillRect(node.x * scale, node.y * scale, Math.max(node.width * scale, 1.5), Math.max(node.height * scale, 1));
       }
     }
@@ -476,7 +519,8 @@
       else {
         plane.sx = plane.sy = Math.min(Math.max(plane.width / (this.width + 60), 0.45), 1);
         const first = this.nodes.reduce((one, other) => (other.y < one.y ? other : one), this.nodes[0]);
-        plane.x = first.x + first.width / 2 - plane.width / 2 / plane.sx;
+        const middle = this.width * plane.sx <= plane.width ? this.width / 2 : first.x + first.width / 2;
+        plane.x = middle - plane.width / 2 / plane.sx;
         plane.y = -30;
         plane.redraw();
       }
@@ -527,9 +571,14 @@
     if (tensor === undefined) return null;
     return by === "zeros" ? side.tensors[tensor].zeros : Math.min(side.tensors[tensor].saturated * 20, 1);
   };
+  // A scale of rising contrast to the page, which is read without telling red from green.
+  const LIGHT = [[255, 243, 196], [253, 184, 99], [230, 97, 1], [165, 15, 21], [77, 0, 16]];
+  const DARK = [[58, 44, 86], [123, 35, 130], [209, 73, 91], [249, 160, 63], [252, 246, 189]];
   view.heat = function (share) {
     if (share === null || share === undefined) return view.colour("line");
-    const hue = 210 - 200 * Math.sqrt(share);
-    return `hsl(${hue} 70% ${view.dark() ? 52 : 46}%)`;
+    const stops = view.dark() ? DARK : LIGHT, at = Math.sqrt(Math.min(Math.max(share, 0), 1)) * (stops.length - 1);
+    const low = Math.min(Math.floor(at), stops.length - 2), part = at - low;
+    return `rgb(${stops[low].map((each, at) => Math.round(each + (stops[low + 1][at] - each) * part)).join(" ")})`;
   };
+  view.inkOn = (share) => (share === null || share === undefined ? view.colour("ink") : Math.sqrt(share) < 0.5 !== view.dark() ? "#1b1f24" : "#ffffff");
 }

@@ -48,25 +48,36 @@
     return drawing instanceof view.Memory ? kind === "value" : true;
   }
 
-  // The address says what is shown, so that it can be passed on.
+  // The address says what is shown, so that it can be passed on; every step is one of the browser's history.
+  let recalling = false;
   function remember() {
+    if (recalling) return;
     const words = new URLSearchParams({ view: current });
     if (view.chosen) {
       const { side, kind, id } = view.chosen;
       words.set(kind, kind === "op" ? view.sides[side].operations[id].label : id);
       if (side) words.set("side", "B");
     }
-    try { history.replaceState(null, "", `#${words}`); } catch { /* pages without an address */ }
+    const first = !location.hash, now = `#${words}`;
+    if (location.hash === now) return;
+    try { history[first ? "replaceState" : "pushState"](null, "", now); } catch { /* pages without an address */ }
   }
 
+  // Shows what the address says: at the start, after Back and Forward, and after the address was edited.
   function recall() {
+    if (view.data.kind === "index") return;
+    recalling = true;
     const words = new URLSearchParams(location.hash.slice(1)), side = words.get("side") === "B" && view.sides[1] ? 1 : 0;
     const name = [...tabs.keys()].find((each) => each === words.get("view")) || tabs.keys().next().value;
     show(name);
     const op = view.sides[side].operations.find((each) => each.label === words.get("op"));
     if (op) view.choose(side, "op", op.id);
     else if (words.get("value") && view.sides[side].values[words.get("value")]) view.choose(side, "value", Number(words.get("value")));
+    else if (view.chosen) view.choose();
+    recalling = false;
+    remember();
   }
+  addEventListener("popstate", recall);
 
   // ---- the views
 
@@ -146,13 +157,22 @@
     const kinds = [["engine", "engine"], ["cycles", "cycles"], ["use", "MAC array used"]];
     if (view.sides.some((side) => side.run && !side.run.error)) kinds.push(["saturated", "saturation"], ["zeros", "zeros"]);
     if (view.data.pairs?.some((pair) => pair.equal !== undefined)) kinds.push(["difference", "difference of A and B"]);
-    const choose = view.el("select", { id: "colour-by", onchange: (event) => view.graphs.forEach((graph) => { graph.by = event.target.value; graph.plane.redraw(); }) }, kinds.map(([value, text]) => view.el("option", { value }, text)));
+    const legend = view.el("span", { class: "legend", id: "graph-legend" });
+    const colourBy = (by) => {
+      for (const graph of view.graphs) {
+        graph.by = by;
+        graph.plane.redraw();
+      }
+      legend.replaceChildren(...view.graphs[0].legend());
+    };
+    const choose = view.el("select", { id: "colour-by", onchange: (event) => colourBy(event.target.value) }, kinds.map(([value, text]) => view.el("option", { value }, text)));
     const buttons = [["+", 1.4, "Zoom in"], ["−", 1 / 1.4, "Zoom out"]].map(([text, factor, name]) => view.el("button", { type: "button", "aria-label": name, title: name, onclick: each((graph) => graph.plane.zoom(factor)) }, text));
     bar.append(...buttons, view.el("button", { type: "button", onclick: each((graph) => graph.plane.fit()) }, "Fit"));
     if (view.graphs.some((graph) => graph.names.length)) {
       bar.append(view.el("button", { type: "button", id: "close-blocks", onclick: each((graph) => graph.all(true)) }, "Close blocks"), view.el("button", { type: "button", id: "open-blocks", onclick: each((graph) => graph.all(false)) }, "Open blocks"));
     }
-    bar.append(tick("events", "events"), tick("hazards", "hazards"), view.el("label", {}, "colour by ", choose));
+    bar.append(tick("events", "events"), tick("hazards", "hazards"), view.el("label", {}, "colour by ", choose), legend);
+    colourBy("engine");
   }
 
   function frame() {
@@ -160,7 +180,7 @@
       add("Graph", graphs),
       add("Overview", ofSide((holder, side) => holder.append(...view.overview(side)))),
       add("Operations", ofSide((holder, side) => holder.append(...view.operations(side)))),
-      add("Cycles", ofSide((holder, side) => holder.append(view.el("div", { class: "two" }, view.el("div", {}, view.el("h2", {}, "Roofline"), view.roofline(side)), view.el("div", {}, view.el("h2", {}, "Longest operations"), view.longest(side)))))),
+      add("Cycles", ofSide((holder, side) => holder.append(view.el("div", { class: "two" }, view.el("div", {}, view.el("h2", {}, "Roofline"), view.roofline(side)), view.el("div", {}, view.longest(side)))))),
       add("Timeline", chart(view.Timeline)),
       add("Memory", chart(view.Memory, (drawing) => [
         view.el("label", {}, view.el("input", { type: "checkbox", onchange: (event) => { drawing.constants = event.target.checked; drawing.build(); drawing.plane.redraw(); } }), " weights too"),

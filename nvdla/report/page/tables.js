@@ -119,7 +119,7 @@
   function isChosen(side, op) { return view.chosen?.side === side.number && view.chosen.kind === "op" && view.chosen.id === op.id; }
 
   view.findingsTable = function (side) {
-    if (!side.findings.length) return [view.el("p", {}, `The doctor found nothing wrong ${side.run && !side.run.error ? "in the file and in a run" : "in the file (it was not run)"}.`)];
+    if (!side.findings.length) return [view.el("p", {}, `No findings. nvdla doctor checked the loadable${side.run && !side.run.error ? " and one run of it" : "; it was not run"}.`)];
     const columns = [
       ["Severity", (each) => ["error", "warning", "note"].indexOf(each.severity), (each) => view.el("span", { class: `severity ${each.severity}` }, each.severity)],
       ["Where", (each) => each.place, (each) => (each.operation === null ? each.place : view.link(side, "op", each.operation))],
