@@ -87,7 +87,7 @@ def test_a_click_on_an_operation_of_the_graph_shows_all_about_it(window, page):
 def test_names_in_the_panel_lead_on(window, page):
     shown = window().open(page)
     shown.value("view.choose(0, 'op', 0)")
-    shown.page.click("#panel summary:has-text('Before and behind')")
+    shown.page.click("#panel summary:has-text('Dependencies and data')")
     shown.page.click("#panel button.link:has-text('data')")
     assert shown.page.inner_text("#panel h2") == "data"
     shown.page.click("#panel button.link:has-text('CONV 0/0')")
@@ -222,7 +222,7 @@ def test_a_feature_map_is_enlarged_and_says_its_values(window, page):
     box = sheet.bounding_box()
     shown.page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + box["height"] * 0.9)
     said = shown.page.locator("#panel .maps output >> nth=0").inner_text()
-    assert said.startswith("channel 5, line ")
+    assert said.startswith("channel 5, row ")
     assert "(" in said  # the real number, then the element
     sheet.click(position={"x": 5, "y": 5})
     assert sheet.evaluate("c => [c.width, c.height]") == [12, 12]
@@ -254,7 +254,7 @@ def test_both_sides_are_shown_and_led_by_one_another(window, both):
     assert 20 < float(cells[6]) < 60  # SNR of int8 against fp16, in dB
     row.locator("button >> nth=1").click()
     assert shown.page.inner_text("#panel h2") == "B: 0/2 pool1"
-    assert "A wrote" in shown.page.inner_text("#panel")
+    assert "Output of A" in shown.page.inner_text("#panel")
     assert shown.value("view.chosenOn(0)") == {"side": 0, "kind": "op", "id": 2}
     assert shown.errors == []
 
@@ -332,7 +332,7 @@ def test_blocks_are_closed_and_opened_and_arrows_shown_on_request(window, side, 
     )
     shown.page.mouse.click(*place)
     assert shown.page.inner_text("#panel h2") == "front"
-    shown.page.click("#panel button:has-text('Open it')")
+    shown.page.click("#panel button:has-text('Open block')")
     assert shown.value(f"{graph}.nodes.filter(node => node.kind === 'block').length") == 1
     shown.page.click("#open-blocks")
     assert shown.value(f"{graph}.nodes.length") == whole

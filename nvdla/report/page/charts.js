@@ -81,7 +81,7 @@
 
   view.Timeline = class extends OverTime {
     constructor(host, side) {
-      super(host, side, "Timeline: when every operation is at work");
+      super(host, side, "Timeline of the operations");
       const used = new Map();
       for (const op of side.operations) if (op.start !== null) used.set(`${op.engine} ${op.group ?? ""}`, [op.engine, op.group]);
       const rank = ["bdma", "conv", "sdp", "pdp", "cdp", "rubik", "cpu"];
@@ -154,7 +154,7 @@
   const CURVE = 74;
   view.Memory = class extends OverTime {
     constructor(host, side) {
-      super(host, side, "Memory: what lies where, from when to when");
+      super(host, side, "Memory: addresses of the tensors over time");
       this.constants = false;
       this.build();
     }
@@ -298,7 +298,7 @@
       const sum = (key) => ops.reduce((total, op) => total + op[key], 0);
       return { op: lead, macs: sum("macs"), moved: sum("read") + sum("written"), cycles: lead.cycles };
     }).filter((point) => point.macs && point.moved && point.cycles);
-    if (!points.length) return view.el("p", { class: "soft" }, "No operation multiplies.");
+    if (!points.length) return view.el("p", { class: "soft" }, "No operation has multiplications.");
     const W = 640, H = 330, L = 62, B = 46, T = 18, R = 16, { macs, bytes } = side.roof;
     const xs = points.map((point) => point.macs / point.moved).concat(macs / bytes), ys = points.map((point) => point.macs / point.cycles).concat(macs);
     const range = (list) => [10 ** Math.floor(Math.log10(Math.min(...list))), 10 ** Math.ceil(Math.log10(Math.max(...list) * 1.05))];

@@ -171,7 +171,7 @@
     if (view.graphs.some((graph) => graph.names.length)) {
       bar.append(view.el("button", { type: "button", id: "close-blocks", onclick: each((graph) => graph.all(true)) }, "Close blocks"), view.el("button", { type: "button", id: "open-blocks", onclick: each((graph) => graph.all(false)) }, "Open blocks"));
     }
-    bar.append(tick("events", "events"), tick("hazards", "hazards"), view.el("label", {}, "colour by ", choose), legend);
+    bar.append(tick("events", "events"), tick("hazards", "hazards"), view.el("label", {}, "color by ", choose), legend);
     colourBy("engine");
   }
 
@@ -183,7 +183,7 @@
       add("Cycles", ofSide((holder, side) => holder.append(view.el("div", { class: "two" }, view.el("div", {}, view.el("h2", {}, "Roofline"), view.roofline(side)), view.el("div", {}, view.longest(side)))))),
       add("Timeline", chart(view.Timeline)),
       add("Memory", chart(view.Memory, (drawing) => [
-        view.el("label", {}, view.el("input", { type: "checkbox", onchange: (event) => { drawing.constants = event.target.checked; drawing.build(); drawing.plane.redraw(); } }), " weights too"),
+        view.el("label", {}, view.el("input", { type: "checkbox", onchange: (event) => { drawing.constants = event.target.checked; drawing.build(); drawing.plane.redraw(); } }), " weights"),
         view.el("span", { class: "legend" }, ["input", "intermediate", "output", "constant"].map((kind) => view.el("span", {}, view.el("i", { class: kind }), ` ${kind}`))),
       ])),
       add("Findings", ofSide((holder, side) => holder.append(...view.findingsTable(side)))),

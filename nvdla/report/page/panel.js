@@ -82,13 +82,13 @@
     const here = [["In the graph", "Graph"], ["Timeline", "Timeline"]].map(([text, tab]) => view.el("button", { type: "button", onclick: () => view.show(tab, true) }, text));
     return [
       heading(side, op.engine, `${op.label}${op.layer ? " " + op.layer : ""}`, op.what),
-      view.el("div", { class: "row" }, step(-1, "‹ before"), step(1, "next ›"), here),
+      view.el("div", { class: "row" }, step(-1, "‹ previous"), step(1, "next ›"), here),
       findings(op),
       part("figures", "Figures", figures(side, op, chain)),
-      part("flow", "Before and behind", flow(side, op, chain)),
+      part("flow", "Dependencies and data", flow(side, op, chain)),
       later("tensors", "Tensors", () => tensors(side, op)),
       op.weights?.length ? later("weights", "Weights and operands", () => op.weights.map((row) => weights(side, row))) : null,
-      op.ways?.length ? part("ways", "How it is done", view.el("ul", {}, op.ways.map((line) => view.el("li", {}, line)))) : null,
+      op.ways?.length ? part("ways", "Execution", view.el("ul", {}, op.ways.map((line) => view.el("li", {}, line)))) : null,
       op.fields ? later("fields", "Descriptor fields", () => op.fields.map((each) => fields(side, each))) : null,
       op.writes?.length ? later("writes", `Register writes (${op.writes.length})`, () => registers(side, op)) : null,
     ];
@@ -107,23 +107,23 @@
       ["Input to output", op.output ? `${view.shape(op.input)} to ${view.shape(op.output)}` : null],
       ["Precision", op.precision],
       ["Cycles", cycles],
-      ["Of the whole", op.leads && op.cycles ? view.percent(view.shareOf(side, op.cycles)) : null],
+      ["Share of cycles", op.leads && op.cycles ? view.percent(view.shareOf(side, op.cycles)) : null],
       ["Bound by", op.bound],
       ["MACs", op.macs ? view.count(op.macs) : null],
       ["MAC array used", op.use ? view.percent(op.use) : null],
       ["Reads", op.read ? view.bytes(op.read) : null],
       ["Writes", op.written ? view.bytes(op.written) : null],
-      ["At work", op.start === null ? "never" : `${view.count(op.start)} to ${view.count(op.end)}, register group ${op.group ?? "none"}`],
-      ["Counted", counted ? Object.entries(counted).map(([name, count]) => `${name.replaceAll("_", " ")} ${view.count(count)}`).join(", ") : null],
-      ["Certainty", op.measured ? null : "an estimate without proof"],
+      ["Active", op.start === null ? "never" : `cycles ${view.count(op.start)} to ${view.count(op.end)}, register group ${op.group ?? "none"}`],
+      ["Counters", counted ? Object.entries(counted).map(([name, count]) => `${name.replaceAll("_", " ")} ${view.count(count)}`).join(", ") : null],
+      ["Accuracy", op.measured ? null : "an estimate: not measured on the RTL"],
       ["Other side", partner ? [view.link(view.sides[1 - side.number], "op", side.number ? partner.left : partner.right), apart(partner)] : null],
     ]);
   }
 
   function apart(pair) {
     if (pair.equal === undefined) return "";
-    if (pair.equal === 1) return ": wrote the same";
-    return `: ${view.percent(pair.equal)} equal, SNR ${pair.snr === null ? "none" : pair.snr.toFixed(1) + " dB"}, at most ${view.real(pair.max)} apart`;
+    if (pair.equal === 1) return ": the same output";
+    return `: ${view.percent(pair.equal)} equal, SNR ${pair.snr === null ? "none" : pair.snr.toFixed(1) + " dB"}, largest difference ${view.real(pair.max)}`;
   }
   view.apart = apart;
 
@@ -131,9 +131,9 @@
     const number = (list) => listed(list.map(([id, word]) => view.el("span", {}, view.link(side, "op", id, side.operations[id].label), word ? ` (${event(word)})` : "")));
     const event = (word) => word.replace(/^OP_/, "").toLowerCase().replaceAll("_", " ");
     return pairs([
-      ["On the fly with", chain.length > 1 ? listed(chain.filter((id) => id !== op.id).map((id) => view.link(side, "op", id))) : null],
+      ["On-the-fly chain with", chain.length > 1 ? listed(chain.filter((id) => id !== op.id).map((id) => view.link(side, "op", id))) : null],
       ["Waits for", number(op.waits)],
-      ["Waiting for it", number(op.waiters)],
+      ["Waited for by", number(op.waiters)],
       ["Reads", listed(op.reads.map(([id, role]) => view.el("span", {}, view.link(side, "value", id), ` (${role})`)))],
       ["Writes", listed(op.wrote.map((id) => view.link(side, "value", id)))],
       ["Block", op.block ? view.link(side, "block", op.block, op.block) : null],
@@ -142,18 +142,18 @@
 
   function tensors(side, op) {
     const run = side.run, shown = [];
-    if (!run) return [view.el("p", { class: "soft" }, view.served ? "Drop an image on the page: it is run, and what every operation wrote is shown here." : "There was no run: give --input to see what every operation wrote.")];
+    if (!run) return [view.el("p", { class: "soft" }, view.served ? "Drop an image on the page to run it and to see the output of every operation here." : "The loadable was not run. Give --input to see the output of every operation.")];
     if (run.error) return [view.el("p", { class: "bad" }, run.error)];
-    if (op.id in run.wrote) shown.push(view.tensor(side, run.wrote[op.id], "It wrote"));
-    else shown.push(view.el("p", { class: "soft" }, "Its result went on the fly to the engine behind it."));
+    if (op.id in run.wrote) shown.push(view.tensor(side, run.wrote[op.id], "Output"));
+    else shown.push(view.el("p", { class: "soft" }, "The output goes on the fly to the next engine and is not in memory."));
     const partner = view.partner[side.number].get(op.id), other = view.sides[1 - side.number];
     if (partner && other) {
       const theirs = other.run?.wrote?.[side.number ? partner.left : partner.right];
-      if (theirs !== undefined) shown.push(view.tensor(other, theirs, `${side.number ? "A" : "B"} wrote${apart(partner)}`));
+      if (theirs !== undefined) shown.push(view.tensor(other, theirs, `Output of ${side.number ? "A" : "B"}${apart(partner)}`));
     }
     for (const [id, role] of op.reads) {
       const value = side.values[id], tensor = tensorOf(side, value);
-      if (tensor !== null) shown.push(view.tensor(side, tensor, `It read ${role}: ${value.name}`));
+      if (tensor !== null) shown.push(view.tensor(side, tensor, `Input ${role}: ${value.name}`));
     }
     return shown;
   }
@@ -197,9 +197,9 @@
       ["Kind", each.kind],
       ["Shape", each.shape ? view.shape(each.shape) : null],
       ["Bytes", view.count(each.bytes)],
-      ["Lies at", each.address === null ? "nowhere" : `${view.hex(each.address)} (${each.space?.toUpperCase() || "not allocated"}), memory ${each.memory} + ${view.count(each.offset)}`],
+      ["Address", each.address === null ? "not allocated" : `${view.hex(each.address)} (${each.space?.toUpperCase() || "not allocated"}), memory ${each.memory} + ${view.count(each.offset)}`],
       ["Layout", each.layout + (each.line_stride ? `, line stride ${view.count(each.line_stride)}, surface stride ${view.count(each.surface_stride)}` : "")],
-      ["Lives", `cycles ${view.count(start)} to ${view.count(end)}`],
+      ["Live", `cycles ${view.count(start)} to ${view.count(end)}`],
       ["Written by", each.writer === null ? "before the run" : view.link(side, "op", each.writer)],
       ["Read by", listed(each.readers.map(([op, role]) => view.el("span", {}, view.link(side, "op", op), ` (${role})`)))],
       ["Overwritten too early by", listed(each.damaged.map((op) => view.link(side, "op", op)))],
@@ -219,7 +219,7 @@
     const graph = view.graphs[side.number];
     return [
       heading(side, null, name, [`${ops.length} operations`, `${view.count(cycles)} cycles`, view.percent(view.shareOf(side, cycles))].filter(Boolean).join(", ")),
-      view.el("div", { class: "row" }, view.el("button", { type: "button", onclick: () => graph.toggle(name) }, graph.closed.has(name) ? "Open it" : "Close it")),
+      view.el("div", { class: "row" }, view.el("button", { type: "button", onclick: () => graph.toggle(name) }, graph.closed.has(name) ? "Open block" : "Close block")),
       view.el("ul", { class: "plain" }, ops.map((op) => view.el("li", {}, view.link(side, "op", op.id)))),
     ];
   }

@@ -82,10 +82,10 @@
   function result(side) {
     const { run } = side;
     if (!run) return null;
-    if (run.error) return view.el("p", { class: "bad" }, `It cannot run: ${run.error}`);
+    if (run.error) return view.el("p", { class: "bad" }, `The loadable cannot run: ${run.error}`);
     const ranks = run.outputs.map(([name, tensor, rows]) => {
       const row = side.tensors[tensor];
-      return view.el("table", { class: "ranks" }, view.el("caption", {}, `${name}: greatest values`), view.el("tbody", {}, rows.map(([index, value, label]) => view.el("tr", {}, view.el("th", { scope: "row" }, label ? `${index} ${label}` : String(index)), view.el("td", { class: "number" }, view.amount(row, value))))));
+      return view.el("table", { class: "ranks" }, view.el("caption", {}, `${name}: largest values`), view.el("tbody", {}, rows.map(([index, value, label]) => view.el("tr", {}, view.el("th", { scope: "row" }, label ? `${index} ${label}` : String(index)), view.el("td", { class: "number" }, view.amount(row, value))))));
     });
     const inputs = run.inputs.map(([name, tensor]) => view.tensor(side, tensor, `input ${name}`));
     return view.el("div", { class: "side" }, ranks, inputs);
@@ -106,7 +106,7 @@
       ["MAC use", (op) => op.use, (op) => view.percent(op.use)],
       ["Read", (op) => op.read],
       ["Written", (op) => op.written],
-      ["What", (op) => op.what, (op) => view.el("span", { class: "what" }, op.what)],
+      ["Description", (op) => op.what, (op) => view.el("span", { class: "what" }, op.what)],
     ].filter(([, value]) => side.operations.some((op) => ![null, undefined, ""].includes(value(op))));
     const table = view.table(side.operations, columns, {
       caption: "Operations", id: `operations-${side.number}`, pick: (op) => view.choose(side.number, "op", op.id),
@@ -123,16 +123,16 @@
     const columns = [
       ["Severity", (each) => ["error", "warning", "note"].indexOf(each.severity), (each) => view.el("span", { class: `severity ${each.severity}` }, each.severity)],
       ["Where", (each) => each.place, (each) => (each.operation === null ? each.place : view.link(side, "op", each.operation))],
-      ["What", (each) => `${each.headline} [${each.rule}]`],
-      ["What was seen", (each) => each.evidence, (each) => view.el("span", { class: "what" }, each.evidence)],
-      ["Do", (each) => each.advice, (each) => view.el("span", { class: "what" }, each.advice)],
+      ["Finding", (each) => `${each.headline} [${each.rule}]`],
+      ["Evidence", (each) => each.evidence, (each) => view.el("span", { class: "what" }, each.evidence)],
+      ["Remedy", (each) => each.advice, (each) => view.el("span", { class: "what" }, each.advice)],
     ];
-    return [scroll(view.table(side.findings, columns, { caption: "Findings of the doctor", id: `findings-${side.number}` }), "Findings")];
+    return [scroll(view.table(side.findings, columns, { caption: "Findings of nvdla doctor", id: `findings-${side.number}` }), "Findings")];
   };
 
   // What every operation wrote, one card each; a card is drawn when it comes into sight.
   view.values = function (side) {
-    if (!side.run || side.run.error) return [view.el("p", { class: side.run ? "bad" : "soft" }, side.run?.error || "There was no run.")];
+    if (!side.run || side.run.error) return [view.el("p", { class: side.run ? "bad" : "soft" }, side.run?.error || "The loadable was not run.")];
     const watch = new IntersectionObserver((seen) => {
       for (const { isIntersecting, target } of seen) {
         if (!isIntersecting || target.dataset.drawn) continue;
@@ -162,7 +162,7 @@
       ["B - A", (row) => (cycles(row.a) === null || cycles(row.b) === null ? null : row.b.cycles - row.a.cycles)],
       ["Equal", (row) => row.equal ?? null, (row) => view.percent(row.equal, 2)],
       ["SNR, dB", (row) => (row.equal === undefined ? null : row.snr ?? 1e9), (row) => (row.equal === undefined ? "" : row.snr === null ? "same" : row.snr.toFixed(1))],
-      ["Most apart", (row) => row.max ?? null, (row) => view.real(row.max)],
+      ["Largest difference", (row) => row.max ?? null, (row) => view.real(row.max)],
     ].slice(0, ran ? 8 : 5);
     const table = view.table(rows, columns, { caption: "Both sides", id: "compare" });
     const totals = [["cycles", (side) => side.total], ["operations", (side) => side.operations.length], ["findings", (side) => side.findings.length]];

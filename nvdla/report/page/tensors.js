@@ -55,7 +55,7 @@
   // What of a tensor is shown, where it is not all; served pages get the rest when it is asked for.
   function partly(side, id, row, fill) {
     if (row.stride === 1 && row.shown[0] === row.shape[0]) return [];
-    const every = row.stride > 1 ? `, every ${nth(row.stride)} line and column` : "";
+    const every = row.stride > 1 ? `, every ${nth(row.stride)} row and column` : "";
     const said = view.el("p", { class: "soft" }, `Shown: ${row.shown[0]} of ${row.shape[0]} channels${every}.`);
     if (!view.served) {
       said.append(" 'nvdla view' shows all of it.");
@@ -81,10 +81,10 @@
 
   function facts(row) {
     const words = [`${view.shape(row.shape)} ${row.dtype}`, `${view.amount(row, row.min)} to ${view.amount(row, row.max)}`, `mean ${view.amount(row, row.mean)}`, `${view.percent(row.zeros)} zero`];
-    if (row.saturated) words.push(`${view.percent(row.saturated, 2)} at the type's ends`);
+    if (row.saturated) words.push(`${view.percent(row.saturated, 2)} saturated`);
     if (row.dead && row.shape[0] > 1) words.push(`${row.dead} of ${row.shape[0]} channels always zero`);
     if (row.special) words.push(`${row.special} NaN or infinite`);
-    words.push(row.factors ? "units per channel" : row.scale ? `one unit is ${view.real(row.scale)}${row.zero ? `, 0 is ${row.zero}` : ""}` : row.dtype.startsWith("int") ? "steps (no scale is known)" : "");
+    words.push(row.factors ? "a scale per channel" : row.scale ? `step ${view.real(row.scale)}${row.zero ? `, 0 is ${row.zero}` : ""}` : row.dtype.startsWith("int") ? "integers (unknown scale)" : "");
     return words.filter(Boolean).join(", ");
   }
 
@@ -144,7 +144,7 @@
   function maps(row) {
     const data = elements(row), [channels, height, width] = row.shown;
     const canvas = view.el("canvas", { class: "sheet", tabindex: 0, role: "img", "aria-label": `Feature maps: ${channels} channels; Enter enlarges, arrow keys choose` });
-    const said = view.el("output", { class: "soft" }, "Black is the least value, white the greatest.");
+    const said = view.el("output", { class: "soft" }, "Black: smallest value, white: largest.");
     const buttons = [["−", -1], ["+", 1]].map(([text, step]) => view.el("button", { type: "button", "aria-label": step > 0 ? "Larger" : "Smaller", onclick: () => { state.zoom = Math.min(Math.max(state.zoom + step, -2), 4); paint(); } }, text));
     const all = view.el("button", { type: "button", onclick: () => { state.one = null; paint(); } }, "All channels");
     const large = channels * (height + 1) * (width + 1) > SHEET, state = { one: large ? 0 : null, zoom: 0 };
@@ -189,7 +189,7 @@
       const place = at(event);
       if (!place) return;
       const value = data[(place.channel * height + place.py) * width + place.px];
-      said.textContent = `channel ${place.channel}, line ${place.py * row.stride}, column ${place.px * row.stride}: ${told(row, value)}`;
+      said.textContent = `channel ${place.channel}, row ${place.py * row.stride}, column ${place.px * row.stride}: ${told(row, value)}`;
     });
     canvas.addEventListener("click", (event) => {
       const place = at(event);
