@@ -83,29 +83,9 @@ def test_there_is_no_cycle_between_files():
     assert not _cycles(edges())
 
 
-#: sets of files that need one another for types alone; it may only shrink
-REMAINING_CYCLES = [
-    {"nvdla.loadable.model", "nvdla.loadable.writer"},
-    {f"nvdla.emulator.firmware.{name}" for name in ("driver", "operation", "scheduler")},
-    {"nvdla.experiments.campaign.cluster", "nvdla.experiments.campaign.runner"},
-    {
-        *(
-            f"nvdla.emulator.hardware.{name}"
-            for name in ("bdma", "cdp", "convolution.engine", "machine", "pdp", "rubik", "sdp.engine")
-        )
-    },
-    {
-        "nvdla.runtime",
-        *(f"nvdla.emulator.execution.{name}" for name in ("fusing", "instances", "plan", "steps")),
-        *(f"nvdla.emulator.faults.{name}" for name in ("injector", "network")),
-    },
-]
-
-
-def test_there_is_no_further_cycle_of_types():
+def test_there_is_no_cycle_of_types():
     """Imports below ``if TYPE_CHECKING`` count, too."""
-    new = [cycle for cycle in _cycles(edges(types=True)) if not any(cycle <= known for known in REMAINING_CYCLES)]
-    assert not new
+    assert not _cycles(edges(types=True))
 
 
 def test_a_cycle_is_found():
