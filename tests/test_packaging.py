@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = [
     ["errors"],
     ["limits", "util"],
-    ["compiler.caffe", "kernels", "loadable", "precision"],
+    ["compiler.caffe", "kernels", "loadable"],
     ["emulator.memory", "loadable.descriptors"],
     ["emulator.cpu", "emulator.hardware", "tensors"],
     ["emulator.firmware", "emulator.trace"],
@@ -66,8 +66,10 @@ def test_packages_import_from_lower_layers_only():
 
 
 def test_there_are_at_most_20_names_under_nvdla():
+    """Modules and packages, with ``__init__.py``, ``__main__.py`` and the link to kernels/."""
     paths = (ROOT / "nvdla").iterdir()
-    names = {path.stem for path in paths if path.is_dir() or path.suffix == ".py"} - {"__init__", "__pycache__"}
+    names = {path.name for path in paths if path.suffix == ".py" or path.is_dir()} - {"__pycache__"}
+    assert {"__init__.py", "__main__.py", "kernels"} < names
     assert len(names) <= 20, sorted(names)
 
 

@@ -47,13 +47,13 @@ from nvdla.emulator.hardware.configuration import configurations
 from nvdla.errors import BuildError, FormatError
 from nvdla.loadable.model import Loadable
 from nvdla.loadable.reader import Source
-from nvdla.precision import Precision
 from nvdla.program.naming import order_document
 from nvdla.tensors.datasets import SampleSource
 from nvdla.tensors.inputs import Preprocessing
 from nvdla.tensors.real import PixelNumbers
 from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document
+from nvdla.util.precision import Precision
 
 SINGLE_FAILURES = 16
 """Nodes that go to the host one by one, as the builder refuses them. Each later one takes adjacent nodes along, twice

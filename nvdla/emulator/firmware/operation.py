@@ -20,7 +20,7 @@ from nvdla.errors import DescriptorError, ScheduleError
 from nvdla.limits import MAX_CUBE_SIDE, Limits
 from nvdla.loadable.descriptors.enums import OpType
 from nvdla.loadable.descriptors.structures import Descriptor
-from nvdla.precision import PRECISIONS
+from nvdla.util.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from nvdla.emulator.memory.linker import AddressWindow

@@ -21,7 +21,7 @@ from nvdla.emulator.hardware.register_file import RegisterFile, RegisterGroup, U
 from nvdla.emulator.memory.address_space import AddressSpace, Lanes, Move, Space
 from nvdla.errors import LinkError
 from nvdla.limits import Work
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 from nvdla.util.rounding import ceil_div
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from nvdla.emulator.hardware.register_file import RegisterGroup
 from nvdla.emulator.memory.address_space import AddressSpace, Lanes, Move
 from nvdla.errors import ConfigError, ScheduleError
 from nvdla.limits import MAX_WINDOW, Work
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 
 if TYPE_CHECKING:
     from nvdla.kernels.jit.recorded_calls import RecordedCall

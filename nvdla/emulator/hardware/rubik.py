@@ -26,7 +26,7 @@ from nvdla.emulator.hardware.register_file import RegisterGroup
 from nvdla.emulator.memory.address_space import AddressSpace, Move
 from nvdla.errors import ConfigError, ScheduleError
 from nvdla.limits import Work
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 from nvdla.util.rounding import ceil_div
 
 CONTRACT, SPLIT, MERGE = 0, 1, 2

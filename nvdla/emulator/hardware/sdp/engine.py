@@ -22,7 +22,7 @@ from nvdla.emulator.hardware.sdp.settings import (
 from nvdla.emulator.memory.address_space import Move
 from nvdla.errors import ScheduleError, shape_text
 from nvdla.limits import Work
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 from nvdla.util.rounding import ceil_div
 
 if TYPE_CHECKING:
