@@ -163,7 +163,9 @@ class Runtime:
         self.inputs = [self._tensor(memory) for memory in loadable.inputs]
         self.outputs = [self._tensor(memory) for memory in loadable.outputs]
         self.tasks = self._decode_tasks(self._linked)
-        self._is_large = check_budget(self._firmware_tasks(), self.limits) >= LARGE
+        firmware = (task for task in self.tasks if isinstance(task, FirmwareTask))
+        operations = (operation for task in firmware for operation in task.operations())
+        self._is_large = check_budget(operations, self.limits) >= LARGE
         self.steps: list[ScheduleStep] = []
         self.warnings: list[str] = []
         self._hardware_only, self._strict = hardware_only, strict
@@ -579,9 +581,6 @@ class Runtime:
         self._note(machine)
         self.steps = scheduler.steps
         return recorder.plan(self._linked, self.tasks)
-
-    def _firmware_tasks(self) -> list[FirmwareTask]:
-        return [task for task in self.tasks if isinstance(task, FirmwareTask)]
 
     def _tensor(self, memory: MemoryEntry) -> Tensor:
         tensor = self.loadable.tensor(memory.tensor_desc_id)

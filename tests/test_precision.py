@@ -9,7 +9,7 @@ import pickle
 
 import pytest
 
-from nvdla.precision import PRECISIONS, Precision
+from nvdla.util.precision import PRECISIONS, Precision
 
 
 @pytest.mark.parametrize("number, text", [(0, "int8"), (1, "int16"), (2, "fp16")])

@@ -22,10 +22,10 @@ from nvdla.analysis.svg import FIXED_STYLE, short
 from nvdla.errors import FormatError, shape_text
 from nvdla.loadable.descriptors.fields import FieldView, fields
 from nvdla.loadable.model import Loadable
-from nvdla.precision import Precision
 from nvdla.program.operation import Key, Operation
 from nvdla.program.values import Value
 from nvdla.util.escaping import dot_string, xml_text
+from nvdla.util.precision import Precision
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto

@@ -13,8 +13,8 @@ from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import BuildError
 from nvdla.kernels.jit.cache_folder import kept_kernels
 from nvdla.kernels.jit.compilation import fallback_work
-from nvdla.precision import Precision
 from nvdla.runtime import Runtime
+from nvdla.util.precision import Precision
 
 BATCH = 4
 TARGETS = (("nv_small", Precision.INT8), ("nv_large", Precision.INT8), ("nv_full", Precision.FP16))

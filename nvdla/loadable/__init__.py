@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from nvdla.limits import Limits
 from nvdla.loadable.model import (
     AddressEntry,
@@ -18,9 +16,6 @@ from nvdla.loadable.model import (
     Version,
 )
 from nvdla.loadable.reader import load
-
-if TYPE_CHECKING:
-    from nvdla.loadable.writer import save, to_bytes
 
 __all__ = [
     "AddressEntry",
@@ -40,10 +35,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # Reading needs neither flatbuffers nor numpy, so the writer is imported on first use.
-    if name not in ("save", "to_bytes"):
-        raise AttributeError(f"module 'nvdla.loadable' has no attribute {name!r}")
-    from nvdla.loadable import writer
-
-    return getattr(writer, name)
+save, to_bytes = Loadable.save, Loadable.to_bytes

@@ -22,7 +22,7 @@ from pathlib import Path
 from pickle import PickleBuffer
 from typing import Any, TypeVar
 
-from nvdla.errors import LoadableError, printable, shown
+from nvdla.errors import FormatError, LoadableError, printable, shown
 from nvdla.loadable.enums import (
     DataCategory,
     DataFormat,
@@ -38,6 +38,7 @@ from nvdla.loadable.enums import (
     SubInterface,
 )
 from nvdla.util.arguments import by_annotations
+from nvdla.util.files import write_file
 from nvdla.util.rounding import ceil_div
 
 PIECE = 1 << 16
@@ -417,17 +418,30 @@ class Loadable:
             blob.forget()
 
     def to_bytes(self) -> bytes:
-        """The loadable as a FlatBuffer (:func:`nvdla.loadable.writer.to_bytes`)."""
-        from nvdla.loadable.writer import to_bytes
+        """Return the loadable as a FlatBuffer.
 
-        return to_bytes(self)
+        Raises:
+            LoadableError: A number does not fit its field, or there is too much data.
+        """
+        from nvdla.loadable.writer import flatbuffer  # reading needs neither flatbuffers nor numpy
+
+        return flatbuffer(self)
 
     @by_annotations
     def save(self, path: str | Path) -> None:
-        """Write the file whole or not at all (:func:`nvdla.loadable.writer.save`)."""
-        from nvdla.loadable.writer import save
+        """Write the file whole or not at all.
 
-        save(self, path)
+        Args:
+            path: The new file; an existing one is replaced.
+
+        Raises:
+            LoadableError: The model or the directory does not allow it.
+        """
+        data = self.to_bytes()
+        try:
+            write_file(path, data)
+        except (FormatError, ValueError) as error:
+            raise LoadableError(str(error)) from None
 
     @cached_property
     def _contents(self) -> dict[int, list[tuple[int, Blob]]]:

@@ -28,7 +28,7 @@ from nvdla.loadable.descriptors.meaning import compares, precisions_of, processi
 from nvdla.loadable.descriptors.task import DlaOperation, DlaTask, EmuOperation, EmuTask
 from nvdla.loadable.enums import PIXEL_FORMATS
 from nvdla.loadable.model import AddressEntry, Loadable, TaskEntry
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 from nvdla.util.rounding import align, ceil_div
 
 if TYPE_CHECKING:

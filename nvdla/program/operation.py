@@ -24,9 +24,9 @@ from nvdla.loadable.descriptors.enums import (
 )
 from nvdla.loadable.descriptors.meaning import precisions_of, reads_operands
 from nvdla.loadable.descriptors.task import DlaOperation, DlaTask, EmuOperation, EmuTask
-from nvdla.precision import Precision
 from nvdla.program.accesses import STAGES, Access, AccessFinder, Shape
 from nvdla.util.escaping import table
+from nvdla.util.precision import Precision
 from nvdla.util.rounding import ceil_div
 
 

@@ -33,10 +33,10 @@ from nvdla.loadable.descriptors.meaning import precisions_of
 from nvdla.loadable.descriptors.task import DlaOperation, DlaTask, EmuTask, decode_tasks
 from nvdla.loadable.enums import Interface, MemoryDomain, PixelFormat
 from nvdla.loadable.model import Loadable
-from nvdla.precision import Precision
 from nvdla.program.accesses import AccessFinder
 from nvdla.program.operation import Key, Operation
 from nvdla.util.arguments import by_annotations
+from nvdla.util.precision import Precision
 from nvdla.util.rounding import ceil_div
 
 #: engine -> the next engine, which can take its results on the fly

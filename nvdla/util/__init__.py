@@ -1,3 +1,3 @@
-"""Helpers without knowledge of NVDLA: arguments, files, YAML, threads, processes, registries, enums, rounding."""
+"""Helpers of all layers: arguments, files, YAML, processes, registries, precisions, rounding."""
 
 __all__: list[str] = []

@@ -19,9 +19,9 @@ from nvdla.emulator.memory.address_space import AddressSpace
 from nvdla.loadable.descriptors.enums import DataFormat, Event, OpType, RubikMode, SdpMode, SdpType
 from nvdla.loadable.descriptors.meaning import processing_precision
 from nvdla.loadable.enums import PIXEL_FORMATS
-from nvdla.precision import Precision
 from nvdla.program import Program
 from nvdla.program.accesses import Footprint, merged
+from nvdla.util.precision import Precision
 from nvdla.util.rounding import align, ceil_div
 
 ROOM = 1 << 20

@@ -14,7 +14,7 @@ from nvdla.emulator.memory.address_space import Region, Space
 from nvdla.emulator.memory.linker import AddressWindow
 from nvdla.errors import NvdlaError
 from nvdla.loadable.model import AddressEntry
-from nvdla.precision import PRECISIONS
+from nvdla.util.precision import PRECISIONS
 
 Change = Callable[[Any], None]
 """Edits an operation of the firmware layer in place."""

@@ -23,8 +23,8 @@ from nvdla.emulator.hardware.convolution import checks
 from nvdla.errors import BuildError
 from nvdla.limits import LINE_ALIGNMENT
 from nvdla.loadable.enums import PIXEL_FORMATS, PixelFormat
-from nvdla.precision import Precision
 from nvdla.tensors.real import PixelNumbers
+from nvdla.util.precision import Precision
 from nvdla.util.rounding import align, ceil_div
 
 FORMATS: dict[tuple[str, int], PixelFormat] = {

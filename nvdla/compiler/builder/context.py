@@ -31,7 +31,7 @@ from nvdla.compiler.builder.quantization import (
 from nvdla.compiler.builder.weigh import CostModel
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import BuildError
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 
 
 def mean_error(

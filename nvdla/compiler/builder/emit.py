@@ -80,7 +80,7 @@ from nvdla.loadable.model import (
     TensorDesc,
     Version,
 )
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 from nvdla.util.rounding import align
 
 

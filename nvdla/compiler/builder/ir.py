@@ -20,8 +20,8 @@ import numpy as np
 
 from nvdla.errors import BuildError
 from nvdla.loadable.enums import PixelFormat
-from nvdla.precision import Precision
 from nvdla.tensors.real import PixelNumbers, Units
+from nvdla.util.precision import Precision
 
 LE_SEGMENTS, LO_SEGMENTS = 64, 256
 Function = Callable[[np.ndarray], np.ndarray]

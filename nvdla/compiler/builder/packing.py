@@ -24,7 +24,7 @@ from nvdla.compiler.builder.ir import BYTES, Convolve, LoweredProgram
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.emulator.memory.surfaces import CompressedWeights, compress, pack_direct, pack_image, pack_winograd
 from nvdla.limits import MASK_ALIGNMENT
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 from nvdla.util.rounding import align
 
 BLOCK = WinogradGeometry.grain

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from nvdla.errors import BuildError
-from nvdla.precision import Precision
 from nvdla.util.arguments import by_annotations
+from nvdla.util.precision import Precision
 
 # Largest element: the range is symmetric, -128 and -32768 are left out.
 LARGEST: dict[str, int] = {Precision.INT8: 127, Precision.INT16: 32767}

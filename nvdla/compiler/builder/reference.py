@@ -30,7 +30,7 @@ from nvdla.compiler.builder.ir import (
     Surface,
 )
 from nvdla.errors import BuildError
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 
 LIMITS: dict[str, tuple[int, int]] = {Precision.INT8: (-128, 127), Precision.INT16: (-32768, 32767)}
 _INT32 = (-(1 << 31), (1 << 31) - 1)

@@ -32,8 +32,8 @@ from nvdla.compiler.builder.network import Network
 from nvdla.compiler.builder.quantization import LARGEST, Calibration
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import BuildError
-from nvdla.precision import Precision
 from nvdla.util.arguments import by_annotations
+from nvdla.util.precision import Precision
 
 # Weights of one kernel beyond which a layer is rounded to the nearest: the matrix would take more than 150 MB.
 LARGEST_KERNEL = 6144

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
@@ -47,13 +47,13 @@ from nvdla.emulator.hardware.configuration import configurations
 from nvdla.errors import BuildError, FormatError
 from nvdla.loadable.model import Loadable
 from nvdla.loadable.reader import Source
-from nvdla.precision import Precision
 from nvdla.program.naming import order_document
 from nvdla.tensors.datasets import SampleSource
 from nvdla.tensors.inputs import Preprocessing
 from nvdla.tensors.real import PixelNumbers
 from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document
+from nvdla.util.precision import Precision
 
 SINGLE_FAILURES = 16
 """Nodes that go to the host one by one, as the builder refuses them. Each later one takes adjacent nodes along, twice
@@ -168,8 +168,7 @@ def compile(
     ``model``: a path (.onnx, .tflite, .prototxt with ``weights``), bytes or an ``onnx.ModelProto``. ``precision``:
     "int8", "int16", "fp16", "auto". ``calibration``: an array (samples first), a mapping of input names to such
     arrays, an iterable of samples, a folder of images or arrays, or a :class:`nvdla.compiler.builder.Calibration`; not
-    needed for fp16 nor
-    where the model brings its scales. ``host``: False makes a node on the host an error.
+    needed for fp16 nor where the model brings its scales. ``host``: False makes a node on the host an error.
     ``max_drop``: what precision "auto" may lose (:func:`nvdla.compiler.frontend.quantisation.mixed.drop`).
     ``trusted``: read and run the model in this process, without limits on its memory and processor time
     (docs/security.md).
@@ -182,40 +181,82 @@ def compile(
     recipe, rest = _options(options, preprocessing)
     data = _data(loaded, calibration, preprocessing)
     loaded = loaded.measured() if isinstance(data, Samples) else loaded
-    auto, precision = precision == "auto", Precision.INT8 if precision == "auto" else precision
     kept = dict.fromkeys(keep_on_host, "it is kept on the host as asked")
-    alone = None if auto or kept else one_image(loaded)
-    joins: dict[str, str] = {}
-    failures = 0
-    while True:
-        imported, images = _imported(loaded, alone, config, precision, kept, calibration is not None, joins)
-        if not host:
-            check_host(imported)
-        details = _details(imported, preprocessing)
-        try:
-            shown = data.each_image(images) if isinstance(data, Samples) else data
-            calibrated = _calibration(imported, shown, recipe, progress)
-            details["calibration"] = calibrated.source
-            if _keep_scales_apart(imported, calibrated, host, joins, details):
-                kept |= joins
+    return _Compilation(
+        loaded, config, precision, data, recipe, rest, preprocessing, host, progress, max_drop, kept
+    ).compiled()
+
+
+@dataclass
+class _Compilation:
+    """A model, the settings of its compilation, and what failed attempts have shown: nodes for the host (``kept``,
+    ``joins``: names and reasons), and that a single image at a time cannot be built (``alone`` is None)."""
+
+    model: Model
+    config: str
+    precision: str
+    data: Calibration | Samples | ScaleTable | None
+    recipe: Recipe
+    options: Document
+    preprocessing: Preprocessing | None
+    host: bool
+    progress: Progress | None
+    max_drop: float
+    kept: dict[str, str]
+    joins: dict[str, str] = field(default_factory=dict)
+    failures: int = 0
+
+    def __post_init__(self) -> None:
+        self.is_mixed = self.precision == "auto"
+        self.precision = Precision.INT8 if self.is_mixed else self.precision
+        self.alone = None if self.is_mixed or self.kept else one_image(self.model)
+
+    def compiled(self) -> Compiled:
+        """Return the result of the first attempt that succeeds. Raises FormatError, BuildError or ConfigError."""
+        while True:
+            ranged = self.data is not None
+            imported, images = _imported(
+                self.model, self.alone, self.config, self.precision, self.kept, ranged, self.joins
+            )
+            if not self.host:
+                check_host(imported)
+            try:
+                compiled = self._attempt(imported, images)
+            except _NodesFail as failure:
+                self._give_way(failure, images)
                 continue
-            if auto:
-                calibrated = _mixed(imported, calibrated, data, rest, details, max_drop)
-            compiled = _build(imported, calibrated, rest | {"images": images}, details)
-            _check_host_parts(compiled)
-            if config not in configurations():
-                compiled.run_config = config
-            return compiled
-        except _NodesFail as failure:
-            if images > 1:
-                alone = None
-                continue
-            # What only scales can show: the nodes go to the host with what the builder says.
-            fresh = failure.nodes - kept.keys() or _readers(loaded, failure.nodes) - kept.keys()
-            if not host or not fresh:
-                raise failure.error from None
-            failures += 1
-            kept |= dict.fromkeys(_for_host(loaded, fresh, kept.keys(), failures), str(failure.error))
+            if compiled is not None:
+                return compiled
+
+    def _attempt(self, imported: Imported, images: int) -> Compiled | None:
+        """Calibrate and build. None: nodes that would share a scale go to the host, in the next attempt."""
+        details = _details(imported, self.preprocessing)
+        shown = self.data.each_image(images) if isinstance(self.data, Samples) else self.data
+        calibrated = _calibration(imported, shown, self.recipe, self.progress)
+        details["calibration"] = calibrated.source
+        if _keep_scales_apart(imported, calibrated, self.host, self.joins, details):
+            self.kept |= self.joins
+            return None
+        if self.is_mixed:
+            calibrated = _mixed(imported, calibrated, self.data, self.options, details, self.max_drop)
+        compiled = _build(imported, calibrated, self.options | {"images": images}, details)
+        _check_host_parts(compiled)
+        if self.config not in configurations():
+            compiled.run_config = self.config
+        return compiled
+
+    def _give_way(self, failure: _NodesFail, images: int) -> None:
+        """Take several images at once, or send the nodes to the host with the error of the builder, which only scales
+        can show. Raises the error where neither is left."""
+        if images > 1:
+            self.alone = None
+            return
+        fresh = failure.nodes - self.kept.keys() or _readers(self.model, failure.nodes) - self.kept.keys()
+        if not self.host or not fresh:
+            raise failure.error from None
+        self.failures += 1
+        nodes = _for_host(self.model, fresh, self.kept.keys(), self.failures)
+        self.kept |= dict.fromkeys(nodes, str(failure.error))
 
 
 def check(

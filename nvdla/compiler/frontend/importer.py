@@ -34,7 +34,7 @@ from nvdla.compiler.frontend.operators import OPERATORS
 from nvdla.compiler.frontend.tflite.graph import HOST_KEY
 from nvdla.emulator.hardware.configuration import Configuration, configuration
 from nvdla.errors import BuildError, ConfigError, FormatError
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 
 if TYPE_CHECKING:
     from onnx import ModelProto

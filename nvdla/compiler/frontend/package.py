@@ -29,11 +29,11 @@ from nvdla.compiler.frontend.opening import HostPart, value_of
 from nvdla.emulator.hardware.configuration import configurations
 from nvdla.errors import FormatError, NvdlaError, shape_text
 from nvdla.loadable import Loadable, load
-from nvdla.precision import PRECISIONS
 from nvdla.tensors.npz import check_packing, read_npz
 from nvdla.tensors.real import PixelNumbers, pixels_of
 from nvdla.util.escaping import Document, json_text
 from nvdla.util.files import parse_json, read_file
+from nvdla.util.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from nvdla.compiler.builder import Built, Refined

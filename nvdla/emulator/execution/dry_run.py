@@ -60,7 +60,7 @@ def _rehearse(
         for task_id in entry.task_ids
         if loadable.task(task_id).interface == Interface.DLA1
     ]
-    check_budget(tasks, Limits())
+    check_budget((operation for task in tasks for operation in task.operations()), Limits())
     machine = Rehearsal(config, linked.space)
     machine.warnings = warnings
     scheduler = Scheduler(machine)

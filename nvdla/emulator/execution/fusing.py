@@ -23,7 +23,7 @@ from nvdla.emulator.hardware.sdp.engine import SdpJob
 from nvdla.emulator.hardware.sdp.settings import Algorithm, InputCube, Operands, SdpSettings, XBlock
 from nvdla.emulator.memory.address_space import Lanes, Move
 from nvdla.limits import Work
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 
 if TYPE_CHECKING:
     from nvdla.kernels.jit.recorded_calls import RecordedCall

@@ -23,7 +23,7 @@ from nvdla.emulator.hardware.sdp.engine import SdpJob
 from nvdla.emulator.hardware.sdp.settings import Operands, XBlock, YBlock
 from nvdla.kernels.reference import cdp, conv, floats, fp16_mac, pdp, rubik, sdp, sdp_lut, softmax, winograd
 from nvdla.loadable.descriptors.enums import EmuFormat, EmuOpType
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 
 LARGEST_SCALED = 65519  # beyond it a half is infinite
 

@@ -14,19 +14,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from nvdla.emulator.cpu import CpuTask
-from nvdla.emulator.firmware.operation import FirmwareOperation
+from nvdla.emulator.firmware.operation import CsbLog, FirmwareOperation
 from nvdla.emulator.hardware.job import Handed, Job
 from nvdla.emulator.memory.address_space import Lanes, Move
 from nvdla.errors import FormatError
 from nvdla.limits import Work
-
-if TYPE_CHECKING:
-    from nvdla.runtime import Runtime
+from nvdla.tensors.inputs import RawSurface
 
 
 @dataclass(frozen=True)
@@ -217,7 +215,23 @@ class ProfileRow:
         return {**asdict(self), "gmacs": self.gmacs}
 
 
-def profile(runtime: Runtime, surfaces: Sequence[bytes], runs: int = 5) -> list[ProfileRow]:
+class Profiled(Protocol):
+    """Methods of a :class:`nvdla.Runtime` that :func:`profile` calls."""
+
+    def run_raw(
+        self,
+        inputs: Sequence[RawSurface],
+        on_operation: OnOperation | None = None,
+        csb_log: CsbLog | None = None,
+        on_step: OnStep | None = None,
+    ) -> list[bytes]:
+        """Run on raw surfaces; ``on_step`` receives each repeated step and its seconds."""
+
+    def operations(self) -> list[tuple[FirmwareOperation, Job | None]]:
+        """Return every operation of the latest run with its job."""
+
+
+def profile(runtime: Profiled, surfaces: Sequence[bytes], runs: int = 5) -> list[ProfileRow]:
     """Rows in the order of the run, for raw inputs in bind order.
 
     Raises FormatError for a loadable whose every run goes through the firmware (statistics, or descriptors that
@@ -248,7 +262,7 @@ def profile(runtime: Runtime, surfaces: Sequence[bytes], runs: int = 5) -> list[
     return _rows(runtime, steps, seconds)
 
 
-def _rows(runtime: Runtime, steps: list[Step], seconds: list[float]) -> list[ProfileRow]:
+def _rows(runtime: Profiled, steps: list[Step], seconds: list[float]) -> list[ProfileRow]:
     total = sum(seconds) or 1.0
     known = {id(job): operation for operation, job in runtime.operations() if job is not None}
     return [_row(known, step, each, each / total) for step, each in zip(steps, seconds, strict=True)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nvdla.emulator.firmware.driver import CDP_PORT, Driver, load_lut, ram_type, require_lut
 from nvdla.emulator.firmware.operation import Csb, FirmwareOperation
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 
 LOCAL_SIZES = (3, 5, 7, 9)
 

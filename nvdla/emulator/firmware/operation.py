@@ -20,10 +20,9 @@ from nvdla.errors import DescriptorError, ScheduleError
 from nvdla.limits import MAX_CUBE_SIDE, Limits
 from nvdla.loadable.descriptors.enums import OpType
 from nvdla.loadable.descriptors.structures import Descriptor
-from nvdla.precision import PRECISIONS
+from nvdla.util.precision import PRECISIONS
 
 if TYPE_CHECKING:
-    from nvdla.emulator.firmware.scheduler import FirmwareTask
     from nvdla.emulator.memory.linker import AddressWindow
 
 # Values of dla_interface.h that the drivers share.
@@ -139,15 +138,14 @@ class FirmwareOperation:
         self.config.require(feature, str(self), why)
 
 
-def check_budget(tasks: Iterable[FirmwareTask], limits: Limits) -> int:
-    """The multiplications that the tasks ask for. Raises ScheduleError when these, or operations, pass the limits."""
-    operations = multiplications = 0
-    for task in tasks:
-        for operation in task.operations():
-            operations += 1
-            multiplications += multiplications_of(operation)
-    if operations > limits.operations:
-        raise ScheduleError(f"{operations} operations are more than the run budget of {limits.operations}")
+def check_budget(operations: Iterable[FirmwareOperation], limits: Limits) -> int:
+    """Return the multiplications of operations. Raises ScheduleError when these, or the operations, pass the limits."""
+    count = multiplications = 0
+    for operation in operations:
+        count += 1
+        multiplications += multiplications_of(operation)
+    if count > limits.operations:
+        raise ScheduleError(f"{count} operations are more than the run budget of {limits.operations}")
     if multiplications > limits.multiplications:
         raise ScheduleError(
             f"{multiplications:.3g} multiplications are more than the run budget of {limits.multiplications:.3g}"

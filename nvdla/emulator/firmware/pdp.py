@@ -5,7 +5,7 @@ from __future__ import annotations
 from nvdla.emulator.firmware.driver import Driver, ram_type
 from nvdla.emulator.firmware.operation import MEMORY_ON_THE_FLY, Csb, FirmwareOperation
 from nvdla.loadable.descriptors.structures import Descriptor
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 
 MAX_SPLITS = 64
 MAX_STRIDE = 8

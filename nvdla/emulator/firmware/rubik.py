@@ -5,7 +5,7 @@ from __future__ import annotations
 from nvdla.emulator.firmware.driver import Driver, ram_type
 from nvdla.emulator.firmware.operation import Csb, FirmwareOperation
 from nvdla.loadable.descriptors.enums import RubikMode
-from nvdla.precision import PRECISIONS, Precision
+from nvdla.util.precision import PRECISIONS, Precision
 from nvdla.util.rounding import ceil_div
 
 ATOM = 32

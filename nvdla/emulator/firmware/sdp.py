@@ -7,7 +7,7 @@ from nvdla.emulator.firmware.operation import CONV_WINOGRAD, MEMORY_ON_THE_FLY, 
 from nvdla.loadable.descriptors.enums import Activation, SdpMode, SdpType
 from nvdla.loadable.descriptors.meaning import processing_precision, reads_operands
 from nvdla.loadable.descriptors.structures import Descriptor
-from nvdla.precision import PRECISIONS, Precision
+from nvdla.util.precision import PRECISIONS, Precision
 
 # Stage of the descriptor: its name in SDP's registers (DP_BS_...) and in those of the read DMA (BRDMA).
 STAGES = {"x1": ("BS", "B"), "x2": ("BN", "N"), "y": ("EW", "E")}

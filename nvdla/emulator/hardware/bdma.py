@@ -9,19 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nvdla.emulator.hardware.configuration import Configuration
-from nvdla.emulator.hardware.job import Handed, Job, MemoryCube
+from nvdla.emulator.hardware.job import EngineContext, Handed, Job, MemoryCube
 from nvdla.emulator.hardware.register_file import RegisterGroup
 from nvdla.emulator.memory.address_space import AddressSpace, Move, Space
 from nvdla.errors import ScheduleError
 from nvdla.limits import Work
-
-if TYPE_CHECKING:
-    from nvdla.emulator.hardware.machine import Machine
 
 QUEUE_DEPTH = 20  # transfers; reset value of STATUS.FREE_SLOT
 ATOM = 32  # bytes; CFG_LINE counts these
@@ -103,7 +99,7 @@ class BdmaJob(Job):
 class Bdma:
     """The BDMA of one machine: its command queue and the launched groups."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: EngineContext) -> None:
         self.machine = machine
         self._queued: list[Transfer] = []
         self._launched: list[list[Transfer]] = [[], []]

@@ -12,6 +12,7 @@ import numpy as np
 
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.emulator.hardware.job import (
+    EngineContext,
     Handed,
     Job,
     LookupTables,
@@ -25,10 +26,9 @@ from nvdla.emulator.hardware.register_file import RegisterGroup
 from nvdla.emulator.memory.address_space import AddressSpace, Move
 from nvdla.errors import ScheduleError
 from nvdla.limits import Work
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 
 if TYPE_CHECKING:
-    from nvdla.emulator.hardware.machine import Machine
     from nvdla.kernels.cdp import CdpConverter, CdpFunction, CdpTable, Priority
     from nvdla.kernels.fast.cdp_int8 import Answers
 
@@ -174,7 +174,7 @@ def _words_fit(data: np.ndarray, out: np.ndarray) -> bool:
 class Cdp:
     """The CDP of one machine. It owns its lookup tables, which both register groups share."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: EngineContext) -> None:
         self.machine = machine
         self.tables = LookupTables()
         machine.registers.on_write("CDP", self.tables.written)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from nvdla.errors import ConfigError, FormatError
-from nvdla.precision import Precision
 from nvdla.util.arguments import by_annotations
+from nvdla.util.precision import Precision
 
 #: attribute of a configuration that may be missing -> what messages call it
 FEATURES = {

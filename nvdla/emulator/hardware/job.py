@@ -12,16 +12,16 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from nvdla.emulator.hardware.configuration import Configuration
-from nvdla.emulator.hardware.register_file import RegisterGroup
+from nvdla.emulator.hardware.register_file import RegisterFile, RegisterGroup, UnitRegisters
 from nvdla.emulator.memory.address_space import AddressSpace, Lanes, Move, Space
 from nvdla.errors import LinkError
 from nvdla.limits import Work
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 from nvdla.util.rounding import ceil_div
 
 if TYPE_CHECKING:
@@ -31,6 +31,21 @@ if TYPE_CHECKING:
 
 # What an engine hands to the next one on the fly: a cube, or None where the results went to memory.
 Handed = np.ndarray | None
+
+
+class EngineContext(Protocol):
+    """Parts of a machine that its engines use (:class:`nvdla.emulator.hardware.machine.Machine`)."""
+
+    config: Configuration
+    memory: AddressSpace
+    registers: RegisterFile
+    hardware_only: bool
+
+    def unit(self, name: str) -> UnitRegisters:
+        """Return the registers of a unit."""
+
+    def warn(self, engine: str, text: str) -> None:
+        """Keep a warning about the engine's operation."""
 
 
 class Job(ABC):

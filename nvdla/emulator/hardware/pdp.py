@@ -15,6 +15,7 @@ import numpy as np
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.emulator.hardware.job import (
     CUBE_LIMIT,
+    EngineContext,
     Handed,
     Job,
     MemoryCube,
@@ -28,10 +29,9 @@ from nvdla.emulator.hardware.register_file import RegisterGroup
 from nvdla.emulator.memory.address_space import AddressSpace, Lanes, Move
 from nvdla.errors import ConfigError, ScheduleError
 from nvdla.limits import MAX_WINDOW, Work
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 
 if TYPE_CHECKING:
-    from nvdla.emulator.hardware.machine import Machine
     from nvdla.kernels.jit.recorded_calls import RecordedCall
     from nvdla.kernels.pdp import Cubes
 
@@ -314,7 +314,7 @@ def _describe(shape: tuple[int, ...]) -> str:
 class Pdp:
     """The PDP of one machine."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: EngineContext) -> None:
         self.machine = machine
 
     def prepare(self, groups: dict[str, RegisterGroup]) -> PdpJob:

@@ -8,21 +8,26 @@ cmod/rubik/NV_NVDLA_rbk.cpp.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nvdla.emulator.hardware.configuration import Configuration
-from nvdla.emulator.hardware.job import Handed, Job, MemoryCube, element_type, elements_of, memory_space, surfaces_of
+from nvdla.emulator.hardware.job import (
+    EngineContext,
+    Handed,
+    Job,
+    MemoryCube,
+    element_type,
+    elements_of,
+    memory_space,
+    surfaces_of,
+)
 from nvdla.emulator.hardware.register_file import RegisterGroup
 from nvdla.emulator.memory.address_space import AddressSpace, Move
 from nvdla.errors import ConfigError, ScheduleError
 from nvdla.limits import Work
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 from nvdla.util.rounding import ceil_div
-
-if TYPE_CHECKING:
-    from nvdla.emulator.hardware.machine import Machine
 
 CONTRACT, SPLIT, MERGE = 0, 1, 2
 BURST = 32  # bytes; the write DMA fills the last one of a plane's line with zeros
@@ -126,7 +131,7 @@ JOBS = (ContractJob, SplitJob, MergeJob)
 class Rubik:
     """The Rubik engine of one machine."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: EngineContext) -> None:
         self.machine = machine
 
     def prepare(self, groups: dict[str, RegisterGroup]) -> ContractJob | SplitJob | MergeJob:

@@ -14,7 +14,7 @@ from nvdla.emulator.hardware.convolution.checks import entries_per_slice
 from nvdla.emulator.hardware.machine import ENGINES, Machine
 from nvdla.emulator.memory.address_space import AddressSpace, Space
 from nvdla.errors import NvdlaError
-from nvdla.precision import PRECISIONS
+from nvdla.util.precision import PRECISIONS
 
 DATA, WEIGHTS, OUTPUT, CVSRAM = 0x80000000, 0x90000000, 0xA0000000, 0x50000000
 REGION_BYTES = 1 << 18

@@ -6,6 +6,7 @@ docs/evaluate.md writes one in thirty lines.
 """
 
 from nvdla.experiments.campaign.journal import Journal, Record, Table, Task
-from nvdla.experiments.campaign.runner import Tls, Workers, run
+from nvdla.experiments.campaign.pool import Tls
+from nvdla.experiments.campaign.runner import Workers, run
 
 __all__ = ["Journal", "Record", "Table", "Task", "Tls", "Workers", "run"]

@@ -13,16 +13,13 @@ import threading
 import time
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import nvdla
 from nvdla.errors import FormatError
 from nvdla.experiments.campaign import worker
 from nvdla.experiments.campaign.journal import Record, Table
-from nvdla.experiments.campaign.pool import TRIES, Shard, WorkerDied, WorkerPool, described
-
-if TYPE_CHECKING:
-    from nvdla.experiments.campaign.runner import Tls
+from nvdla.experiments.campaign.pool import TRIES, Shard, Tls, WorkerDied, WorkerPool, described
 
 CONNECT_SECONDS = 10
 READY_SECONDS = 120

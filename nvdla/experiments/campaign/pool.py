@@ -1,4 +1,4 @@
-"""Pools of local worker processes."""
+"""Pools of worker processes: what all have in common, and the pool of this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from collections import deque
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from typing import Any
 
+from nvdla.errors import FormatError
 from nvdla.experiments.campaign import worker
 from nvdla.experiments.campaign.journal import Record, Table, Task
 from nvdla.kernels.jit.processor import usable_cores
@@ -28,6 +30,25 @@ class Shard:
 
     tasks: list[Task]
     deaths: int = field(default=0)
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Files (PEM) for an encrypted connection: the authority that signed the cluster's certificates, the client's own
+    certificate, and its key."""
+
+    ca_file: str | None = None
+    cert: str | None = None
+    key: str | None = None
+
+    def security(self, distributed: Any) -> Any:
+        """Return Dask's object for these files. Raises FormatError for a file that is not there."""
+        for name in filter(None, (self.ca_file, self.cert, self.key)):
+            if not os.path.isfile(name):
+                raise FormatError(f"TLS file {name}: no such file: must be a PEM file.")
+        return distributed.Security(
+            require_encryption=True, tls_ca_file=self.ca_file, tls_client_cert=self.cert, tls_client_key=self.key
+        )
 
 
 class WorkerDied(Exception):

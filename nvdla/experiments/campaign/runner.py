@@ -8,15 +8,13 @@ ends the campaign, results so far are kept.
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from nvdla.errors import FormatError
 from nvdla.experiments.campaign.journal import Journal, Record, Table
-from nvdla.experiments.campaign.pool import TRIES, LocalPool, Shard, WorkerDied, WorkerPool
+from nvdla.experiments.campaign.pool import TRIES, LocalPool, Shard, Tls, WorkerDied, WorkerPool
 from nvdla.kernels.jit.processor import usable_cores
 from nvdla.util.arguments import by_annotations
 
@@ -25,25 +23,6 @@ AHEAD = 2
 """Shards under way for each worker: one at work, one that waits."""
 
 OnProgress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class Tls:
-    """Files (PEM) for an encrypted connection: the authority that signed the cluster's certificates, the client's own
-    certificate, and its key."""
-
-    ca_file: str | None = None
-    cert: str | None = None
-    key: str | None = None
-
-    def security(self, distributed: Any) -> Any:
-        """Return Dask's object for these files. Raises FormatError for a file that is not there."""
-        for name in filter(None, (self.ca_file, self.cert, self.key)):
-            if not os.path.isfile(name):
-                raise FormatError(f"TLS file {name}: no such file: must be a PEM file.")
-        return distributed.Security(
-            require_encryption=True, tls_ca_file=self.ca_file, tls_client_cert=self.cert, tls_client_key=self.key
-        )
 
 
 @dataclass(frozen=True)

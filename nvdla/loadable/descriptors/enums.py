@@ -6,7 +6,7 @@ Like the container's enums they accept numbers without a name (:class:`nvdla.uti
 from __future__ import annotations
 
 from nvdla.loadable.enums import PixelFormat
-from nvdla.precision import Precision as Precision
+from nvdla.util.precision import Precision as Precision
 from nvdla.util.registry import OpenEnum
 
 

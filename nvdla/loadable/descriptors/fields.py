@@ -16,8 +16,8 @@ from typing import Any
 
 from nvdla.loadable.descriptors import enums
 from nvdla.loadable.descriptors.enums import OpType
-from nvdla.precision import Precision
 from nvdla.util.arguments import by_annotations
+from nvdla.util.precision import Precision
 from nvdla.util.registry import OpenEnum
 
 #: (structure, field) -> enum of its numbers

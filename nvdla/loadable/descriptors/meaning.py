@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nvdla.loadable.descriptors.enums import OpType, SdpAlu, SdpMode, SdpType
 from nvdla.loadable.descriptors.structures import Descriptor
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 
 #: the fields of the source's and of the destination's precision; BDMA knows no elements
 PRECISION_FIELDS = {

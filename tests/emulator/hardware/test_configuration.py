@@ -9,7 +9,7 @@ import pytest
 import nvdla
 from nvdla.emulator.hardware.configuration import FEATURES, configuration, configurations
 from nvdla.errors import ConfigError
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 
 
 def test_what_is_missing_is_refused_in_one_way():

@@ -54,7 +54,7 @@ from nvdla.compiler.builder.quantization import common_fixed_point, fixed_point,
 from nvdla.compiler.builder.weigh import GAIN
 from nvdla.errors import BuildError, shape_text
 from nvdla.limits import MAX_CUBE_SIDE, MAX_KERNEL
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 from nvdla.util.rounding import align, ceil_div
 
 SIMULATED = 8

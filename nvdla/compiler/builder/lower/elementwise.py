@@ -41,7 +41,7 @@ from nvdla.compiler.builder.layers import (
 from nvdla.compiler.builder.lower.pointwise import ALU
 from nvdla.compiler.builder.quantization import LARGEST, halves, quantize
 from nvdla.errors import BuildError
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 
 
 def values_of(layer: Layer) -> np.ndarray:

@@ -37,9 +37,9 @@ from nvdla.emulator.hardware.configuration import Configuration, configurations
 from nvdla.emulator.memory.surfaces import FEATURE_ATOMS
 from nvdla.errors import BuildError, ConfigError, in_layer
 from nvdla.loadable.enums import PixelFormat
-from nvdla.precision import Precision
 from nvdla.tensors.real import PixelNumbers
 from nvdla.util.arguments import by_annotations
+from nvdla.util.precision import Precision
 
 FORMATS = ("auto", "image", "feature", "pixels")
 

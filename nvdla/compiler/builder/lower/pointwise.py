@@ -26,7 +26,7 @@ from nvdla.compiler.builder.layers import (
 )
 from nvdla.compiler.builder.quantization import LARGEST, common_fixed_point, halves
 from nvdla.errors import BuildError
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 
 ALU = {"add": "add", "maximum": "max", "minimum": "min"}
 """Operation of the SDP's ALU, by the operation of an elementwise layer."""

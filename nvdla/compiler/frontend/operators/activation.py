@@ -7,7 +7,7 @@ import numpy as np
 from nvdla.compiler.frontend.graph import Cut, Graph, GraphValue, Node, factor_of
 from nvdla.compiler.frontend.operators.functions import JUMPS, POLES, TABLE, is_table, keep, linear, moved, table
 from nvdla.compiler.frontend.operators.registry import operator
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 
 LARGE = 3.0e38
 

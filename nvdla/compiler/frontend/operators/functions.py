@@ -9,7 +9,7 @@ import numpy as np
 
 from nvdla.compiler.builder import NetworkTensor
 from nvdla.compiler.frontend.graph import Cut, Function, Graph, GraphValue, Node
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 

@@ -7,7 +7,7 @@ import numpy as np
 from nvdla.compiler.builder import NetworkTensor
 from nvdla.compiler.frontend.graph import Cut, Graph, GraphValue, Node
 from nvdla.compiler.frontend.operators.registry import operator
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 
 MAX_ROWS = 16
 

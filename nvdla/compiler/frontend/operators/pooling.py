@@ -8,7 +8,7 @@ from nvdla.compiler.builder import NetworkTensor
 from nvdla.compiler.frontend.graph import Cut, Graph, GraphValue, Node
 from nvdla.compiler.frontend.operators.convolution import OnnxWindow, trimmed, window_of
 from nvdla.compiler.frontend.operators.registry import operator
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 
 
 @operator("MaxPool", note="PDP")

@@ -11,7 +11,7 @@ from nvdla.compiler.frontend.graph import Cut, Function, Graph, GraphValue, Node
 from nvdla.compiler.frontend.operators.pooling import mean as global_mean
 from nvdla.compiler.frontend.operators.registry import operator
 from nvdla.limits import MAX_KERNEL
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 
 
 @operator("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", note="PDP or a convolution with ones")

@@ -28,8 +28,8 @@ from nvdla.compiler.frontend.isolation import run_session
 from nvdla.compiler.frontend.model import Model, reads
 from nvdla.compiler.frontend.opening import open_session
 from nvdla.errors import FormatError, shape_text
-from nvdla.precision import Precision
 from nvdla.tensors.real import Units
+from nvdla.util.precision import Precision
 
 if TYPE_CHECKING:
     from onnx import NodeProto

@@ -30,10 +30,10 @@ from nvdla.compiler.frontend.data import Samples
 from nvdla.compiler.frontend.importer import Imported, Part
 from nvdla.compiler.frontend.quantisation.activations import Activations, FloatModel, channel_labels, closing_values
 from nvdla.errors import BuildError, FormatError
-from nvdla.precision import Precision
 from nvdla.program.naming import shortened
 from nvdla.util.escaping import Document
 from nvdla.util.files import read_file
+from nvdla.util.precision import Precision
 from nvdla.util.rounding import real
 
 MAX_FILE = 16 << 20

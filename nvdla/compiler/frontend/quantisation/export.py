@@ -35,7 +35,7 @@ from nvdla.compiler.builder.layers import (
 )
 from nvdla.compiler.builder.quantization import quantize
 from nvdla.errors import BuildError
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 
 if TYPE_CHECKING:
     from onnx import NodeProto

@@ -23,7 +23,7 @@ from nvdla.emulator.hardware.convolution.checks import (
     window_strides,
 )
 from nvdla.errors import ConfigError, ScheduleError
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 from nvdla.util.rounding import align, ceil_div
 
 Step = list[tuple[int, int, int, int]]

@@ -26,7 +26,7 @@ from nvdla.emulator.hardware.register_file import RegisterGroup
 from nvdla.emulator.memory.address_space import AddressSpace, Move
 from nvdla.errors import ConfigError, ScheduleError
 from nvdla.loadable.enums import PIXEL_FORMATS
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 from nvdla.util.rounding import ceil_div
 
 if TYPE_CHECKING:

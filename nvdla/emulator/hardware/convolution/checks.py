@@ -16,7 +16,7 @@ from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.emulator.hardware.register_file import RegisterGroup
 from nvdla.emulator.memory.address_space import Space
 from nvdla.errors import ConfigError, ScheduleError
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 from nvdla.util.rounding import align, ceil_div
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,15 +11,11 @@ from nvdla.emulator.hardware.convolution.arithmetic import DirectDots, arithmeti
 from nvdla.emulator.hardware.convolution.cbuf import BufferAccess, ConvolutionBuffer
 from nvdla.emulator.hardware.convolution.cdma import FeatureSource, Specials, WeightSource, decompress, input_source
 from nvdla.emulator.hardware.convolution.checks import Size, check, decode
-from nvdla.emulator.hardware.job import Handed, Job
+from nvdla.emulator.hardware.job import EngineContext, Handed, Job
 from nvdla.emulator.hardware.register_file import RegisterGroup
 from nvdla.emulator.memory.address_space import Move
 from nvdla.errors import ConfigError
 from nvdla.limits import Work
-
-if TYPE_CHECKING:
-    from nvdla.emulator.hardware.machine import Machine
-
 
 #: windows that are laid out for a product of matrices at once (nvdla.kernels.conv.BLOCK_ELEMENTS), and their copy
 WINDOW_SCRATCH = 64 << 20
@@ -28,7 +24,7 @@ WINDOW_SCRATCH = 64 << 20
 class Convolution:
     """The engine. Its convolution buffer lives from operation to operation."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: EngineContext) -> None:
         self.machine = machine
         self.buffer = ConvolutionBuffer(machine.config, patient=not machine.hardware_only)
         self._fetched: tuple[np.ndarray, np.ndarray] | None = None

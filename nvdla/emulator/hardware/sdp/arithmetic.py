@@ -12,7 +12,7 @@ from nvdla.emulator.hardware.job import LookupTables
 from nvdla.emulator.hardware.register_file import RegisterGroup
 from nvdla.emulator.hardware.sdp.settings import Algorithm, OperandConverter, Operands, SdpSettings, XBlock, YBlock
 from nvdla.kernels import sdp
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 
 if TYPE_CHECKING:
     from nvdla.kernels import sdp_lut

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nvdla.emulator.hardware.job import Handed, Job, LookupTables, memory_cube
+from nvdla.emulator.hardware.job import EngineContext, Handed, Job, LookupTables, memory_cube
 from nvdla.emulator.hardware.register_file import RegisterGroup
 from nvdla.emulator.hardware.sdp.settings import (
     InputCube,
@@ -22,11 +22,10 @@ from nvdla.emulator.hardware.sdp.settings import (
 from nvdla.emulator.memory.address_space import Move
 from nvdla.errors import ScheduleError, shape_text
 from nvdla.limits import Work
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 from nvdla.util.rounding import ceil_div
 
 if TYPE_CHECKING:
-    from nvdla.emulator.hardware.machine import Machine
     from nvdla.emulator.hardware.sdp.arithmetic import FloatPipeline, IntegerPipeline
 
 #: bytes per element: input, operands and results of X and Y as 32-bit numbers, LUT, output
@@ -36,7 +35,7 @@ ELEMENT_SCRATCH = 32
 class Sdp:
     """The engine. Its lookup tables live from operation to operation and listen on the register port."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: EngineContext) -> None:
         self.machine = machine
         self.tables = LookupTables()
         machine.registers.on_write("SDP", self.tables.written)
@@ -154,7 +153,7 @@ class SdpJob(Job):
                 return view.view(dtype).reshape(shape)
         return np.empty(shape, dtype)
 
-    def _destinations(self, machine: Machine) -> list[np.ndarray]:
+    def _destinations(self, machine: EngineContext) -> list[np.ndarray]:
         """WDMA: views of all images, (surfaces, height, width, atom bytes).
 
         int8 that becomes 16 bits fills two surfaces a surface of 32 channels, also where the second one is beyond

@@ -16,7 +16,7 @@ from nvdla.emulator.hardware.job import MemoryCube, memory_cube, memory_space
 from nvdla.emulator.hardware.register_file import RegisterGroup
 from nvdla.emulator.memory.address_space import AddressSpace
 from nvdla.errors import ConfigError, ScheduleError
-from nvdla.precision import Precision
+from nvdla.util.precision import Precision
 from nvdla.util.rounding import ceil_div
 
 

@@ -1,1 +1,0 @@
-"""FlatBuffers bindings made by flatc from fbs/loadable.fbs (``python fbs/regenerate.py``); never edited by hand."""
