@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 
 #: schema in this folder -> folder of its bindings, relative to the repository
 SCHEMAS = {
-    "loadable.fbs": "tests/support",
+    "loadable.fbs": "nvdla/loadable/generated",
     "tflite.fbs": "nvdla/compiler/frontend/tflite/generated",
 }
 

@@ -39,11 +39,10 @@ def test_a_changed_schema_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     text = (REPOSITORY / "fbs" / "loadable.fbs").read_text()
     (tmp_path / "fbs").mkdir()
     (tmp_path / "fbs" / "loadable.fbs").write_text(text.replace("EMU1 = 2", "EMU1 = 3"))
-    target = tmp_path / "tests/support"
-    target.mkdir(parents=True)
-    shutil.copy(REPOSITORY / "tests/support/loadable_generated.py", target)
+    target = tmp_path / "nvdla/loadable/generated"
+    shutil.copytree(REPOSITORY / "nvdla/loadable/generated", target)
     monkeypatch.setattr(module, "HERE", tmp_path / "fbs")
-    assert len(module.stale("loadable.fbs", "tests/support")) == 1
+    assert len(module.stale("loadable.fbs", "nvdla/loadable/generated")) == 1
 
 
 def test_every_schema_has_committed_bindings() -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import loadable_generated as fb
 
 import nvdla
 from nvdla.loadable import Limits, Loadable, load, to_bytes
 from nvdla.loadable.enums import Interface, MemoryFlags, PixelFormat
+from nvdla.loadable.generated import loadable_generated as fb
 
 
 def test_every_corpus_loadable_is_read_and_passes_all_checks(corpus: list[Path]) -> None:

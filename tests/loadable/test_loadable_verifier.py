@@ -7,10 +7,10 @@ import time
 
 import flatbuffers
 import pytest
-from support import loadable_generated as fb
 
 from nvdla.errors import LoadableError
 from nvdla.loadable import Limits, Loadable, load, to_bytes
+from nvdla.loadable.generated import loadable_generated as fb
 
 
 def patched(data: bytes, position: int, code: str, value: int) -> bytes:
