@@ -1,4 +1,4 @@
-"""Model -> bytes, with the FlatBuffers builder, by the tables of :mod:`nvdla.loadable.schema`.
+"""Model -> bytes, with the FlatBuffers builder and the generated bindings.
 
 What is written reads back as an equal model. Default values are left out, as FlatBuffers does; empty lists and names
 are written, so that NVIDIA's runtime (which does not check for a missing list) can read the file.
@@ -14,6 +14,7 @@ from flatbuffers import number_types
 
 from nvdla.errors import LoadableError
 from nvdla.loadable import schema
+from nvdla.loadable.generated import loadable_generated as fb
 from nvdla.loadable.schema import Scalar, String, Struct, TableSchema, Vector
 
 #: FlatBuffers address at most 2 GiB
@@ -58,11 +59,8 @@ def flatbuffer(loadable: Any) -> bytes:
     builder = flatbuffers.Builder(total + 4096)
     try:
         vectors = [_child(builder, Vector(table), entries) for table, entries in zip(_TABLES, lists, strict=True)]
-        builder.StartObject(len(schema.LOADABLE.fields))
-        for slot, vector in enumerate(vectors, 1):
-            builder.PrependUOffsetTRelativeSlot(slot, vector, 0)
-        _add(builder, 0, schema.VERSION, version)
-        builder.Finish(builder.EndObject(), file_identifier=identifier if len(identifier) == 4 else None)
+        root = _object(builder, schema.LOADABLE, [version, *vectors])
+        builder.Finish(root, file_identifier=identifier if len(identifier) == 4 else None)
     except flatbuffers.builder.BuilderSizeError as error:
         raise LoadableError(f"the loadable does not fit a FlatBuffer: {error}") from None
     return bytes(builder.Output())
@@ -71,10 +69,20 @@ def flatbuffer(loadable: Any) -> bytes:
 def _table(builder: flatbuffers.Builder, table: TableSchema, entry: Any) -> int:
     """Write an entry and return its offset; what its fields refer to is written before it."""
     values = [_child(builder, field.type, _value(entry, field.name)) for field in table.fields]
-    builder.StartObject(len(table.fields))
-    for slot, (field, value) in enumerate(zip(table.fields, values, strict=True)):
-        _add(builder, slot, field.type, value)
-    return int(builder.EndObject())
+    return _object(builder, table, values)
+
+
+def _object(builder: flatbuffers.Builder, table: TableSchema, values: Sequence[Any]) -> int:
+    """Write a table with the functions of its binding; ``values``: numbers and offsets, in order of the fields."""
+    getattr(fb, f"{table.name}Start")(builder)
+    for field, value in zip(table.fields, values, strict=True):
+        if isinstance(field.type, Struct):
+            if value is None:
+                continue
+            value = fb.CreateVersion(builder, value.major, value.minor, value.sub_minor)
+        name = "".join(word.capitalize() for word in field.name.split("_"))
+        getattr(fb, f"{table.name}Add{name}")(builder, value)
+    return int(getattr(fb, f"{table.name}End")(builder))
 
 
 def _child(builder: flatbuffers.Builder, kind: Any, value: Any) -> Any:
@@ -100,19 +108,6 @@ def _vector(builder: flatbuffers.Builder, values: Sequence[int], size: int, prep
     for value in reversed(values):
         prepend(value)
     return int(builder.EndVector())
-
-
-def _add(builder: flatbuffers.Builder, slot: int, kind: Any, value: Any) -> None:
-    """Add a field to the table that is being written."""
-    if isinstance(kind, Scalar):
-        builder.PrependSlot(_NUMBERS[kind.code], slot, value, 0)
-    elif not isinstance(kind, Struct):
-        builder.PrependUOffsetTRelativeSlot(slot, value, 0)
-    elif value is not None:
-        builder.Prep(kind.alignment, kind.size)
-        for part in (value.sub_minor, value.minor, value.major):
-            builder.PrependUint8(part)
-        builder.PrependStructSlot(slot, builder.Offset(), 0)
 
 
 # ---- does everything fit its field?
