@@ -15,7 +15,7 @@ from flatbuffers import number_types
 from nvdla.errors import LoadableError
 from nvdla.loadable import schema
 from nvdla.loadable.generated import loadable_generated as fb
-from nvdla.loadable.schema import Scalar, String, Struct, TableSchema, Vector
+from nvdla.loadable.schema import Scalar, String, Struct, TableField, TableSchema, Vector
 
 #: FlatBuffers address at most 2 GiB
 MAX_BYTES = (1 << 31) - 1
@@ -59,7 +59,9 @@ def flatbuffer(loadable: Any) -> bytes:
     builder = flatbuffers.Builder(total + 4096)
     try:
         vectors = [_child(builder, Vector(table), entries) for table, entries in zip(_TABLES, lists, strict=True)]
-        root = _object(builder, schema.LOADABLE, [version, *vectors])
+        first, *others = schema.LOADABLE.fields
+        values = [*zip(others, vectors, strict=True), (first, version)]
+        root = _object(builder, schema.LOADABLE, values)
         builder.Finish(root, file_identifier=identifier if len(identifier) == 4 else None)
     except flatbuffers.builder.BuilderSizeError as error:
         raise LoadableError(f"the loadable does not fit a FlatBuffer: {error}") from None
@@ -69,13 +71,13 @@ def flatbuffer(loadable: Any) -> bytes:
 def _table(builder: flatbuffers.Builder, table: TableSchema, entry: Any) -> int:
     """Write an entry and return its offset; what its fields refer to is written before it."""
     values = [_child(builder, field.type, _value(entry, field.name)) for field in table.fields]
-    return _object(builder, table, values)
+    return _object(builder, table, list(zip(table.fields, values, strict=True)))
 
 
-def _object(builder: flatbuffers.Builder, table: TableSchema, values: Sequence[Any]) -> int:
-    """Write a table with the functions of its binding; ``values``: numbers and offsets, in order of the fields."""
+def _object(builder: flatbuffers.Builder, table: TableSchema, values: Sequence[tuple[TableField, Any]]) -> int:
+    """Write a table with the functions of its binding; ``values``: numbers and offsets by field."""
     getattr(fb, f"{table.name}Start")(builder)
-    for field, value in zip(table.fields, values, strict=True):
+    for field, value in values:
         if isinstance(field.type, Struct):
             if value is None:
                 continue

@@ -85,3 +85,9 @@ def test_mutated_real_files(corpus: list[Path], name: str) -> None:
     outcomes = [take_apart(changed) for changed in mutations(data, seed=len(data), count=120)]
     assert outcomes.count("refused") > 20
     assert time.perf_counter() - began < 20
+
+
+def test_a_sample_is_written_with_the_bytes_of_its_file(samples):
+    """A reader of the file finds tables and lists where it found them before."""
+    for path in samples.glob("*.loadable"):
+        assert to_bytes(load(path)) == path.read_bytes(), path.name
