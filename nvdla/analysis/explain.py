@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from nvdla.analysis.cycles.constants import ConvolutionShape
+from nvdla.analysis.cycles.constants import ConvolutionShape, CycleConstants, mac_cycles, stripes, taps
 from nvdla.analysis.cycles.schedule import Span
 from nvdla.analysis.graph import tensor_name
 from nvdla.analysis.study import Study
@@ -110,6 +110,127 @@ def sentences(row: dict[str, Any]) -> list[str]:
     if row["advice"]:
         lines.append(f"what would help: {row['advice']}")
     return lines
+
+
+#: what a cycle of a run goes to; one that fits several counts for the first
+USES = {
+    "mac": "the MAC array multiplies",
+    "weight_loading": "the MAC array loads weights (few positions per set of weights)",
+    "units": "SDP, PDP, CDP, BDMA or Rubik work and the MAC array does not",
+    "memory": "latency, write responses, bandwidth, weights that arrive late",
+    "fetch": "CDMA fetches data and the first weights of a convolution",
+    "programming": "the firmware accesses registers or answers an interrupt",
+    "cpu": "a CPU operation",
+    "idle": "the pipeline fills, or nothing is ready",
+}
+
+
+def accounting(study: Study) -> dict[str, int] | None:
+    """Return the cycles of a run by use (:data:`USES`); they add up to the total. None where a run never ends."""
+    total = study.schedule.total
+    if total is None:
+        return None
+    claims = [("programming", begin, end) for begin, end in study.schedule.firmware]
+    array: dict[str, int] = dict.fromkeys(("mac", "weight_loading", "units", "memory"), 0)
+    for chain in study.chains:
+        spans = [study.schedule.spans[node.key] for node in chain]
+        shape = study.estimates[chain[0].key].shape
+        if chain[0].engine == "cpu":
+            claims.append(("cpu", spans[0].start or 0, spans[0].end or 0))
+        elif shape and shape.conv:
+            claims += _convolution_claims(spans, study.memory.latency)
+            for use, cycles in _array_cycles(shape.conv, spans[0], study.estimates[chain[0].key].constants).items():
+                array[use] += cycles
+        else:
+            claims += _stream_claims(spans[-1], study.memory.latency)
+    found = _counted(claims, total) | {"idle": 0}
+    busy = found.pop("array", 0)
+    if (spread := sum(array.values())) != busy:  # rounding of the ends of multiplications
+        array["mac"] += busy - spread
+    found = {use: found.get(use, 0) + array.get(use, 0) for use in USES}
+    return found | {"idle": total - sum(found.values())}
+
+
+Claim = tuple[str, int, int]
+
+
+def _convolution_claims(spans: list[Span], latency: int) -> list[Claim]:
+    """Fetching, the array at work, and the last results in the units after it."""
+    conv, last = spans[0], spans[-1]
+    enabled, first, end = conv.enabled or 0, conv.first_mac or 0, last.end or 0
+    there = max(enabled, min(conv.data_done or 0, first))
+    arriving = max(enabled, there - latency)
+    late = min(max(conv.weights_done or 0, there), first) if conv.weights_done else there
+    done = max(conv.last_mac or 0, first)
+    drained = max(done, end - latency - (last.held if last is not conv else 0))
+    return [
+        ("fetch", enabled, arriving),
+        ("memory", arriving, there),
+        ("fetch", there, late),
+        ("array", first, done),
+        ("units", done, drained),
+        ("memory", drained, end),
+    ]
+
+
+def _array_cycles(shape: ConvolutionShape, span: Span, constants: CycleConstants) -> dict[str, int]:
+    """The cycles from the first to the last MAC: what remains after multiplications, loading and late weights is time
+    in which the units after the array make it wait."""
+    left = max((span.last_mac or 0) - (span.first_mac or 0), 0)
+    lines = (shape.out_height if shape.by_line else 1) * shape.batch
+    stripe = sum(count * max(length, constants.kernels) for length, count in stripes(shape, constants))
+    groups = ceil_div(shape.kernels, constants.kernels)
+    least = mac_cycles(shape, constants)
+    wanted = {
+        "mac": least,
+        "weight_loading": max(stripe * lines * taps(shape, constants) * groups - least, 0),
+        "memory": span.held,
+    }
+    found = {}
+    for use, cycles in wanted.items():
+        found[use] = min(cycles, left)
+        left -= found[use]
+    return found | {"units": left}
+
+
+def _stream_claims(span: Span, latency: int) -> list[Claim]:
+    """A unit from memory to memory: it waits for its first data unless it read them ahead, and for the response of its
+    last write."""
+    start, end = span.start or 0, span.end or 0
+    read = latency if start == span.enabled else 0
+    begun = min(start + read, end)
+    drained = max(begun, end - latency - span.held)
+    return [("memory", start, begun), ("units", begun, drained), ("memory", drained, end)]
+
+
+ORDER = ("array", "units", "memory", "fetch", "programming", "cpu")
+
+
+def _counted(claims: list[Claim], total: int) -> dict[str, int]:
+    """Cycles before ``total`` by the first use of ORDER that claims them."""
+    events = sorted(
+        (min(max(at, 0), total), change, ORDER.index(use))
+        for use, begin, end in claims
+        if end > begin
+        for at, change in ((begin, 1), (end, -1))
+    )
+    active, found, reached = [0] * len(ORDER), dict.fromkeys(ORDER, 0), 0
+    for at, change, place in events:
+        use = next((name for name, count in zip(ORDER, active, strict=True) if count), None)
+        if use:
+            found[use] += at - reached
+        reached = at
+        active[place] += change
+    return found
+
+
+def accounting_lines(found: dict[str, int]) -> Iterator[str]:
+    """The accounting in words, one use per line."""
+    total = sum(found.values())
+    yield f"{total:,} cycles of a run:"
+    for use, cycles in found.items():
+        if cycles:
+            yield f"    {cycles:>{len(f'{total:,}')},} {cycles / total:6.1%}  {use.replace('_', ' ')}: {USES[use]}"
 
 
 Row = dict[str, Any]

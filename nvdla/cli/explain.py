@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 HELP = """Explain how convolutions run on the hardware: tiles, banks of the convolution buffer, kernel groups, stripes,
 fetched bytes, the bottleneck and possible improvements. Works on loadables of any compiler.
 
-  nvdla explain net.nvdla                     every convolution
+  nvdla explain net.nvdla                     every convolution, and what the cycles of a run go to
   nvdla explain net.nvdla 0/17                one operation in detail (or the name of its layer)
   nvdla explain net.nvdla --alternatives      alternatives of every layer and their cycles
   nvdla explain net.nvdla --svg buffer.svg    banks of the convolution buffer over time"""
@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    from nvdla.analysis.explain import chosen, explanations, operation_document
+    from nvdla.analysis.explain import accounting, chosen, explanations, operation_document
     from nvdla.analysis.layer_forms import with_advice
 
     study = study_of(args)
@@ -53,7 +53,8 @@ def run(args: argparse.Namespace) -> int:
     if args.svg:
         _draw(study, args)
     document = {"loadable": study.loadable.name, "configuration": study.config.name, "convolutions": rows}
-    if print_document(document | {"operations": screens, "weighed": weighed}, args):
+    spent = accounting(study)
+    if print_document(document | {"operations": screens, "weighed": weighed, "accounting": spent}, args):
         return 0
     if args.operation:
         _print_operations(screens, rows, weighed)
@@ -64,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
         )
     elif not args.svg:
         _print_rows(rows)
+        _print_accounting(spent)
     return 0
 
 
@@ -111,6 +113,13 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
         print(escape(first))
         for line in rest:
             print(f"    {escape(line)}")
+
+
+def _print_accounting(spent: dict[str, int] | None) -> None:
+    from nvdla.analysis.explain import accounting_lines
+
+    for line in accounting_lines(spent) if spent else ["no total: deadlock"]:
+        print(line)
 
 
 def _form_cells(form: dict[str, Any]) -> dict[str, Any]:

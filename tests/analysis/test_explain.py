@@ -5,11 +5,12 @@ import re
 
 import numpy as np
 import pytest
+from support import compiled
 
 import nvdla
 from nvdla.analysis.alternatives import cycles_of
-from nvdla.analysis.cycles.constants import Memory
-from nvdla.analysis.explain import buffer_svg, explanations, stays
+from nvdla.analysis.cycles.constants import Memory, Software, mac_cycles
+from nvdla.analysis.explain import USES, accounting, buffer_svg, explanations, stays
 from nvdla.analysis.layer_forms import layers_of, weighed, with_advice
 from nvdla.analysis.study import Study
 from nvdla.compiler.builder import Network, build, calibrate
@@ -223,3 +224,62 @@ def test_the_screen_says_what_the_builder_weighed(nvdla_command, tmp_path, as_do
     code, out, err = nvdla_command("explain", path, "c", "--config", "nv_large")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "evaluated candidates" in err
+
+
+def assert_every_cycle_is_accounted_for(study, name):
+    """The uses are disjoint and add up to the total; multiplications take what the array needs for them."""
+    found = accounting(study)
+    assert list(found) == list(USES), name
+    assert sum(found.values()) == study.schedule.total, name
+    assert min(found.values()) >= 0, (name, found)
+    convolutions = [each for key, each in study.estimates.items() if key == each.leader and each.shape]
+    least = [mac_cycles(each.shape.conv, each.constants) for each in convolutions if each.shape.conv]
+    assert abs(found["mac"] - sum(least)) <= 2 * len(least), (name, found, sum(least))
+    cpu = sum(span.end - span.start for span in study.schedule.spans.values() if span.engine == "cpu")
+    assert found["cpu"] == cpu, name
+    operations = len(study.operations)
+    assert found["idle"] <= 60 * operations + study.memory.latency, (name, found)
+    return found
+
+
+@pytest.mark.parametrize(
+    "memory", [Memory(), Memory(20, 32), Memory(300, 1), Memory(100, 2, True), Memory(50, 0.25)], ids=str
+)
+def test_every_cycle_of_a_sample_is_accounted_for(samples, memory):
+    paths = sorted(samples.glob("*.loadable"))
+    assert paths
+    for path in paths:
+        assert_every_cycle_is_accounted_for(Study.of(nvdla.load(path), memory=memory), path.name)
+
+
+def test_every_cycle_of_networks_that_ran_on_the_rtl_is_accounted_for():
+    names = {run.name: assert_every_cycle_is_accounted_for(run.study, run.name) for run in compiled.runs()}
+    if not names:
+        pytest.skip("no corpus")
+    assert sum(found["mac"] for found in names.values()) > 0
+
+
+def test_what_slows_a_run_is_what_grows(lenet_loadable):
+    """Half the bandwidth is time for memory and fetching, a slow bus of registers is programming."""
+    usual = accounting(Study.of(lenet_loadable))
+    narrow = accounting(Study.of(lenet_loadable, memory=Memory(bytes_per_cycle=1)))
+    assert narrow["memory"] + narrow["fetch"] > 5 * (usual["memory"] + usual["fetch"])
+    assert narrow["mac"] == usual["mac"]
+    slow = accounting(Study.of(lenet_loadable, software=Software(answer=12_000, write=50.0, read=200.0)))
+    assert slow["programming"] > 50_000 > usual["programming"]
+    assert all(abs(slow[use] - usual[use]) <= 5 for use in ("mac", "weight_loading", "memory", "fetch", "cpu"))
+
+
+def test_a_run_that_never_ends_has_no_accounting(lenet_loadable):
+    stuck = Study.of(lenet_loadable)
+    stuck.schedule.stuck.append(stuck.operations[0].key)
+    assert accounting(stuck) is None
+
+
+def test_the_command_accounts_for_every_cycle(nvdla_command, samples):
+    code, out, _ = nvdla_command("explain", samples / "lenet.loadable")
+    assert code == 0
+    assert "28,887 cycles of a run:" in out
+    assert "mac: the MAC array multiplies" in out
+    document = json.loads(nvdla_command("explain", samples / "lenet.loadable", "--json")[1])
+    assert sum(document["accounting"].values()) == 28_887

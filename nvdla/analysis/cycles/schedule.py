@@ -84,7 +84,8 @@ class Span:
     """An operation in time (cycles from the first register write of the run; None: it never happens).
 
     ``group``: its register group; ``start`` and ``end``: when its engine works on it (a convolution that is fetched
-    ahead begins before ``start``). ``first_mac`` and ``last_mac`` of a convolution.
+    ahead begins before ``start``). ``first_mac`` and ``last_mac`` of a convolution. ``held``: cycles in which it waits
+    for the memory port or, for a convolution between these two, for weights.
     """
 
     key: Key
@@ -98,6 +99,7 @@ class Span:
     weights_done: int | None = None
     first_mac: int | None = None
     last_mac: int | None = None
+    held: int = 0
 
 
 @dataclass(frozen=True)
@@ -115,13 +117,14 @@ class ScheduledStep:
 class Schedule:
     """``spans`` by operation; ``order``: operations as they begin, those that never do last; ``cycles``: the end of the
     last that ends; ``stuck``: operations that wait indefinitely,
-    or that the firmware would do again and again."""
+    or that the firmware would do again and again; ``firmware``: (begin, end) of its register accesses and answers."""
 
     spans: dict[Key, Span]
     order: list[Key]
     steps: list[ScheduledStep]
     cycles: int
     stuck: list[Key]
+    firmware: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def complete(self) -> bool:
@@ -143,6 +146,7 @@ def schedule(works: list[ChainWork], memory: Memory, software: Software | None =
     nodes = [node for work in works for node in work.nodes]
     spans = {node.key: Span(node.key, node.engine) for node in nodes}
     steps: list[ScheduledStep] = []
+    firmware: list[tuple[int, int]] = []
     clock = 0
     pointers = dict.fromkeys(ENGINE_NAMES, 0)
     for mine in _by_task(works):
@@ -153,14 +157,14 @@ def schedule(works: list[ChainWork], memory: Memory, software: Software | None =
                 clock += software.cpu_cycles(work.elements)
                 span.end = clock
         else:
-            clock = _TaskRun(mine, memory, software, spans, steps, pointers, clock).run()
+            clock = _TaskRun(mine, memory, software, spans, steps, firmware, pointers, clock).run()
     places = {node.key: place for place, node in enumerate(nodes)}
     started = [node.key for node in nodes if spans[node.key].start is not None]
     started.sort(key=lambda key: (spans[key].start, places[key]))
     endless = _endless(nodes)
     stuck = [node.key for node in nodes if spans[node.key].end is None or node.key in endless]
     waiting = [node.key for node in nodes if spans[node.key].start is None]
-    return Schedule(spans, started + waiting, steps, clock, stuck)
+    return Schedule(spans, started + waiting, steps, clock, stuck, firmware)
 
 
 def _by_task(works: list[ChainWork]) -> list[list[ChainWork]]:
@@ -197,13 +201,14 @@ class _TaskRun:
         software: Software,
         spans: dict[Key, Span],
         steps: list[ScheduledStep],
+        firmware: list[tuple[int, int]],
         pointers: dict[str, int],
         start: int,
     ) -> None:
         nodes = [node for work in works for node in work.nodes]
         self.nodes = {node.key: node for node in nodes}
         self.works = {work.nodes[0].key: work for work in works}
-        self.software, self.spans, self.steps = software, spans, steps
+        self.software, self.spans, self.steps, self.firmware = software, spans, steps, firmware
         self.pointers = pointers  # the group that the hardware takes next; they stay from task to task
         self.counts = {node.key: node.waits_for for node in nodes}
         self.enabled: set[Key] = set()
@@ -237,13 +242,18 @@ class _TaskRun:
             if not any(any(engine.events) for engine in self.engines.values()):
                 self.interrupt = SimulatedEvent()
                 yield self.interrupt
-                yield self.simulation.now + self.software.answer
+                yield self._until(self.simulation.now + self.software.answer)
             yield self._spend(INTERRUPT)
             yield from self._process_events()
 
     def _spend(self, accesses: Accesses) -> float:
         """The time at which so many register accesses are done."""
-        return self.simulation.now + self.software.register_cycles(accesses)
+        return self._until(self.simulation.now + self.software.register_cycles(accesses))
+
+    def _until(self, time: float) -> float:
+        """Record that the firmware is at work from now to ``time``."""
+        self.firmware.append((self.now, round(time)))
+        return time
 
     def _process_events(self) -> Process:
         """Return what the interrupts reported when they were read: by engine, the other group's first, completion
@@ -384,6 +394,7 @@ class _TaskRun:
             span.end = max(self.now, span.start)
             if node.engine == "conv":
                 span.first_mac, span.last_mac = math.ceil(run.first_mac), math.ceil(run.last_mac)
+            span.held = round(run.waited if node.engine == "conv" else run.slowed)
             self.pointers[node.engine] = 1 - span.group
             self._raise(node, "OP_COMPLETED")
 
