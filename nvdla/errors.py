@@ -50,8 +50,11 @@ def on_one_line(text: str) -> str:
 
 
 class NvdlaError(Exception):
-    """Base of every error that bad input can cause. Its message is one line of at most LONGEST characters: file names
-    and words from files may hold escape codes and line breaks, which are shown escaped (:func:`printable`)."""
+    """Base of every error that bad input can cause.
+
+    The message is one line of at most LONGEST characters. Escape codes and line breaks in file names and file contents
+    are shown escaped (:func:`printable`).
+    """
 
     def __init__(self, message: object = "") -> None:
         super().__init__(on_one_line(str(message)))

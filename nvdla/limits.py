@@ -71,7 +71,15 @@ class Limits:
     memory: int = 4 << 30
 
     def check_total(self, task_id: int, total: int) -> None:
-        """Raise DescriptorError where the tasks up to this one have too many operations together."""
+        """Check the number of operations of the tasks up to this one.
+
+        Args:
+            task_id: Id of the task, for the message.
+            total: Number of operations so far.
+
+        Raises:
+            DescriptorError: ``total`` exceeds ``all_operations``.
+        """
         if total > self.all_operations:
             raise DescriptorError(
                 f"task {task_id}: {total} operations up to here, must be at most {self.all_operations} "

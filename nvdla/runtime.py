@@ -78,9 +78,10 @@ fallback kernels before compiled ones are loaded."""
 
 @dataclass(frozen=True)
 class Tensor:
-    """A bound tensor: ``shape`` is (N, C, H, W), ``size`` the bytes of its surface, strides are in bytes.
+    """A bound tensor: an input or output of a loadable.
 
-    ``layout`` packs and unpacks; ``memory`` is the entry of the memory list that it is bound to.
+    ``shape`` is (N, C, H, W), ``size`` the bytes of its surface, and ``strides`` are in bytes. ``layout`` packs and
+    unpacks arrays; ``memory`` is its entry in the memory list.
     """
 
     name: str
@@ -104,24 +105,34 @@ class Tensor:
 
 
 class Runtime:
-    """A loadable on a simulated NVDLA: a :class:`nvdla.Loadable`, or what :func:`nvdla.load` takes (a path, bytes).
+    """A loadable on a simulated NVDLA.
 
-    ``config``: a configuration's name, or "auto" (``config_reason`` says why it was chosen). ``abi``: "auto", "old"
-    (28-byte data cube) or "new" (``abi_reason``). ``threads``: how many the kernels use, None = all cores. ``limits``:
-    what the file may ask for, when it is read and when it is run (:class:`nvdla.limits.Limits`); ``memory_limit`` is
-    short for ``Limits(memory=...)``: bytes that a run may take in all, the memory list, temporaries of operations,
-    packed weights, and what other callers at the same time need. ``strides``: other strides of bound tensors by name,
-    (element, line, surface) in bytes. ``scales``: the real value of one unit of bound tensors by name, besides those in
-    the layer file of the loadable (``LOADABLE.layers.json``). ``hardware_only``: continue where NVIDIA's C model
-    deadlocks, and hardware does not (with a warning). ``strict``: refuse accesses that leave their region of memory
-    (LinkError), which hardware does silently.
+    Attributes:
+        config: The configuration; ``config_reason`` states why it was chosen.
+        abi: "old" (28-byte data cube) or "new"; ``abi_reason`` states why.
+        inputs: Bound inputs (:class:`Tensor`) in bind order; ``outputs`` likewise.
+        warnings: One line per suspicious setting that the hardware accepts silently, some only after the first run.
 
-    ``warnings``: one line for each thing that the hardware does silently, although the file can hardly mean it.
-    Some are known only after the first run.
+    Args:
+        loadable: A :class:`nvdla.Loadable`, a decoded program, or a source of :func:`nvdla.load` (a path, bytes).
+        config: Name of a configuration, or "auto".
+        abi: "auto", "old" or "new".
+        threads: Threads of the kernels (None: one per core).
+        limits: Limits of the file and of runs (:class:`nvdla.limits.Limits`).
+        memory_limit: Short for ``Limits(memory=...)``, in bytes: memory list, temporaries, packed weights, and the
+            needs of concurrent callers.
+        strides: Other strides of bound tensors by name: (element, line, surface) in bytes.
+        scales: Real value per unit of bound tensors by name, in addition to the layer file (``LOADABLE.layers.json``).
+        hardware_only: Continue with a warning where NVIDIA's C model deadlocks and hardware does not.
+        strict: Raise LinkError for accesses that leave their memory region, which hardware permits silently.
 
-    Raises NvdlaError for a file that cannot run: broken references (LinkError, DescriptorError), what the
-    configuration lacks (ConfigError), more work or memory than allowed (ScheduleError, LinkError); ArgumentTypeError,
-    which is a TypeError too, for arguments of the wrong type; OutOfMemoryError where the system has no more memory.
+    Raises:
+        LinkError: A reference is broken, or the memory limit is too low.
+        DescriptorError: A descriptor cannot be decoded.
+        ConfigError: The configuration is unknown, or lacks a feature that the loadable needs.
+        ScheduleError: The loadable exceeds the limits of operations or work.
+        ArgumentTypeError: An argument has the wrong type (also a TypeError).
+        OutOfMemoryError: The system is out of memory.
     """
 
     @says_when_memory_ends
@@ -186,7 +197,7 @@ class Runtime:
         return names_for(self.loadable.name) | Names(scales=self._scales)
 
     def rescale(self, scales: Mapping[str, float]) -> None:
-        """Set the real value of one unit of bound tensors by name, as ``scales`` of the constructor does.
+        """Set the real value per unit of bound tensors, like ``scales`` of the constructor.
 
         Args:
             scales: Positive numbers by name of a tensor; others keep their scale.
@@ -200,7 +211,11 @@ class Runtime:
 
     @by_annotations
     def program(self, layers: Mapping[tuple[int, int], str] | None = None) -> Program:
-        """Return the decoded loadable for this configuration and ABI. ``layers``: names by (task, operation)."""
+        """Return the decoded loadable for this configuration and ABI.
+
+        Args:
+            layers: Layer names by (task, operation).
+        """
         return replace(self._program, layers=layers or {})
 
     @says_when_memory_ends
@@ -213,18 +228,24 @@ class Runtime:
         real: bool = False,
         faults: Sequence[Fault] = (),
     ) -> dict[str, np.ndarray]:
-        """Run on tensors, pictures or files, given by name, in bind order, or one alone.
+        """Run the network on one or more images.
 
-        An input is an array (N, C, H, W) of elements or, where it holds floats, of real numbers; a picture (a PIL
-        image, or a uint8 array (H, W) or (H, W, channels)); a file (image, .npy, .dimg, .bin); or the bytes of its
-        surface. Real numbers are quantised with the input's scale (``scales``, or the layer file). Pictures become
-        numbers as ``preprocessing`` says, or else the layer file, or else as NVIDIA's runtime does it. A list of images
-        or a batch array is run image by image.
+        Args:
+            inputs: Inputs by name, in bind order, or a single one. Each is an array (N, C, H, W) of elements or of real
+                numbers (floats); a picture (PIL image, or uint8 array (H, W) or (H, W, channels)); a file (image, .npy,
+                .dimg, .bin); or the bytes of its surface. Lists and batch arrays run image by image.
+            on_operation: Callback, see :meth:`run_raw`.
+            preprocessing: Conversion of pictures to numbers (default: that of the layer file, else that of NVIDIA's
+                runtime).
+            real: Return real numbers (float32) instead of elements.
+            faults: Hardware faults during this run (:class:`nvdla.emulator.faults.Fault`).
 
-        ``faults`` (:class:`nvdla.emulator.faults.Fault`): what is broken during this run.
+        Returns:
+            The outputs by name, arrays (N, C, H, W); several images are concatenated along N.
 
-        Returns the outputs by name, arrays (N, C, H, W) of elements or, with ``real``, of real numbers (float32); of
-        several images concatenated along N. Raises NvdlaError; ScaleMissing where a scale is needed.
+        Raises:
+            ScaleMissing: Real numbers need a scale that neither ``scales`` nor the layer file contains.
+            NvdlaError: An input does not fit, or the run fails.
         """
         images = self._surfaces_of_runs(inputs, preprocessing)
         if on_operation is not None:
@@ -240,7 +261,15 @@ class Runtime:
     def surfaces(
         self, inputs: Input | Sequence[Input] | Mapping[str, Input], preprocessing: PixelConversion | None = None
     ) -> list[bytes]:
-        """The raw surfaces, in bind order, of the inputs of one run, given as to :meth:`run`."""
+        """Return the raw surfaces, in bind order, of the inputs of one run.
+
+        Args:
+            inputs: Inputs as for :meth:`run`.
+            preprocessing: Conversion of pictures as for :meth:`run`.
+
+        Raises:
+            FormatError: The inputs are not those of exactly one image.
+        """
         images = self._surfaces_of_runs(inputs, preprocessing)
         if len(images) != 1:
             raise FormatError(f"inputs: must be of one image, got {len(images)}. Use run or run_many for several.")
@@ -276,13 +305,24 @@ class Runtime:
         *,
         faults: Sequence[Fault] = (),
     ) -> list[bytes]:
-        """Run on raw surfaces in bind order; returns the raw bytes of the bound outputs in bind order.
+        """Run the network on the raw surfaces of one image.
 
-        ``on_operation(event)`` is called when the firmware finds an operation completed, in that order
-        (:class:`nvdla.emulator.execution.steps.OperationEvent`). ``csb_log``: a list that takes every register write.
-        ``on_step``: takes what each step of a repeated run was and how long it took
-        (:mod:`nvdla.emulator.execution.steps`).
-        ``faults``: what is broken during this run; observers are not allowed, and later runs are not affected.
+        Args:
+            inputs: Bytes of the surfaces, in bind order.
+            on_operation: Called with an :class:`nvdla.emulator.execution.steps.OperationEvent` when the firmware finds
+                an operation completed, in that order.
+            csb_log: List to which every register write is appended.
+            on_step: Called with the kind and duration of each step of a repeated run
+                (:mod:`nvdla.emulator.execution.steps`).
+            faults: Hardware faults during this run. Later runs are not affected. Not allowed together with the
+                callbacks.
+
+        Returns:
+            Bytes of the bound outputs, in bind order.
+
+        Raises:
+            ArgumentTypeError: An argument has the wrong type.
+            NvdlaError: A surface does not fit, or the run fails.
         """
         callback(on_operation, "on_operation")
         callback(on_step, "on_step")
@@ -317,15 +357,21 @@ class Runtime:
         real: bool = False,
         faults: Sequence[Fault] = (),
     ) -> list[dict[str, np.ndarray]] | list[list[bytes]]:
-        """Many images, with the results of one after the other: a list, a generator, a batch array (N, C, H, W).
+        """Run many images, and return what one run after the other would return.
 
-        An image is what :meth:`run` takes (an array, a picture, a file, a mapping of inputs by name), and its result
-        what :meth:`run` returns; or it is the list of its raw surfaces in bind order, and its result the list of the
-        raw outputs. ``preprocessing`` and ``real`` are for the former. ``faults``: what is broken during all of them.
-
-        Several images go through the network together where that is faster: that takes the memory of the network's
-        surfaces, and of one layer's padded data, once for each of them (bounded by
+        Several images go through the network together where that is faster. This takes the memory of the network's
+        surfaces and of one layer's padded data once per image (at most
         :data:`nvdla.emulator.execution.instances.LANE_BYTES`).
+
+        Args:
+            images: A list, a generator, or a batch array (N, C, H, W). An image is an input of :meth:`run`, a mapping
+                of inputs by name, or the list of its raw surfaces in bind order.
+            preprocessing: Conversion of pictures as for :meth:`run`.
+            real: Return real numbers (float32) instead of elements.
+            faults: Hardware faults during all runs.
+
+        Returns:
+            Per image the result of :meth:`run`, or of :meth:`run_raw` if it was given as raw surfaces.
         """
         instance(faults, Sequence, "faults")
         given = self._images_of(images)
@@ -361,7 +407,7 @@ class Runtime:
         return self._kept_injector
 
     def operations(self) -> list[tuple[FirmwareOperation, Job | None]]:
-        """Every operation of the latest run with the job that did it; empty where there is nothing to repeat."""
+        """Return every operation of the latest run with its job; empty if the run cannot be repeated."""
         self._linked.reload()
         return self._plan.operations() if self._plan else []
 
@@ -392,16 +438,31 @@ class Runtime:
 
     @by_annotations
     def pack(self, index: int, array: np.ndarray) -> bytes:
-        """The surface of input ``index`` that holds an array (N, C, H, W). Raises FormatError for another index."""
+        """Return the raw surface of an input that contains an array.
+
+        Args:
+            index: Position of the input in bind order.
+            array: Elements or real numbers (N, C, H, W).
+
+        Raises:
+            FormatError: The network has no input with this index, or the array does not fit.
+        """
         if not 0 <= index < len(self.inputs):
             raise FormatError(f"input index: must be 0 to {len(self.inputs) - 1}, got {index}")
         return self._surface(self.inputs[index], array, None)
 
     @says_when_memory_ends
     def unpack(self, surfaces: Sequence[bytes], *, real: bool = False) -> dict[str, np.ndarray]:
-        """Arrays (N, C, H, W) by name of the raw outputs of :meth:`run_raw`: elements or, with ``real``, real numbers
-        (float32). Raises ScaleMissing where the scale of an integer output is not known, FormatError for surfaces of
-        another number or size."""
+        """Return the raw outputs of :meth:`run_raw` as arrays (N, C, H, W) by name.
+
+        Args:
+            surfaces: Bytes of the bound outputs, in bind order.
+            real: Return real numbers (float32) instead of elements.
+
+        Raises:
+            ScaleMissing: The scale of an integer output is unknown.
+            FormatError: The number or size of the surfaces is wrong.
+        """
         given = surfaces_of_image(surfaces, [tensor.name for tensor in self.outputs], "output")
         arrays = {}
         for tensor, surface in zip(self.outputs, given, strict=True):
@@ -413,7 +474,15 @@ class Runtime:
 
     @by_annotations
     def real(self, name: str, elements: np.ndarray) -> np.ndarray:
-        """Elements of a bound tensor as real numbers (float32). Raises ScaleMissing."""
+        """Return elements of a bound tensor as real numbers (float32).
+
+        Args:
+            name: Name of the tensor.
+            elements: Array of elements, of any shape.
+
+        Raises:
+            ScaleMissing: The scale of the tensor is unknown.
+        """
         units = self.names.units(name, elements.dtype)
         if units is None:
             raise ScaleMissing(name, elements.dtype, "output")

@@ -1,22 +1,26 @@
-"""Whatever is public says what it is, and what it says stands alone."""
+"""Docstrings: every public name has one; promised names (docs/api.md) have Google style with all sections."""
 
 from __future__ import annotations
 
 import ast
+import json
 import re
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = [path for path in [*ROOT.glob("nvdla/**/*.py"), *ROOT.glob("kernels/**/*.py")] if "generated" not in path.parts]
-#: begins of a docstring that can only be understood beside another one
+#: beginnings of docstrings that refer to another docstring
 LEANING = re.compile(
     r"The same(,| (for|as above|as a|with|in)\b)|(Same as|Likewise|Ditto|It as)\b"
     r"|As (above\b|the base\b|records\b|`|:|_)|Like :"
 )
 
-#: words that say nothing
+#: words without meaning
 EMPTY = frozenset(
     re.findall(r"\w+", "a an the of to for in on is it as and or this that its by with from return do function class")
 )
@@ -83,3 +87,73 @@ def test_the_guard_sees_what_it_is_for():
     assert LEANING.match("The same for a buffer of the old ABI.")
     assert not says_more("Buffer.bank_bytes", "Return the bytes of the banks.")
     assert says_more("stride", "Bytes from line to line.")
+
+
+def promised() -> Iterator[tuple[Path, str, ast.FunctionDef | ast.ClassDef]]:
+    """(file, dotted name, node) of the definitions in docs/api.md and of public members of classes and modules."""
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    for entry in re.finditer(r"^::: (\S+)\n((?:    .*\n)*)", page + "\n", re.MULTILINE):
+        module = entry[1].split(".")
+        while not (path := ROOT.joinpath(*module).with_suffix(".py")).exists():
+            module.pop()
+        wanted = entry[1].removeprefix(".".join(module)).lstrip(".")
+        members = re.search(r"members: \[([^]]*)\]", entry[2])
+        names = [wanted] if wanted else re.findall(r"\w+", members[1]) if members else []
+        for name, node in public(ast.parse(path.read_text(encoding="utf-8"))):
+            if (not wanted and not members) or name in names or name.rpartition(".")[0] in names:
+                yield path, name, node
+
+
+def missing_sections(node: ast.FunctionDef) -> set[str]:
+    """Return the sections that Google style requires and the docstring of a function lacks."""
+    text = ast.get_docstring(node) or ""
+    arguments = [each.arg for each in (*node.args.args, *node.args.kwonlyargs) if each.arg not in ("self", "cls")]
+    decorators = {ast.unparse(each) for each in node.decorator_list}
+    returns = ast.unparse(node.returns or ast.Constant(None))
+    needed = {"Args"} if arguments and not any(each.endswith(".setter") for each in decorators) else set()
+    stated = re.match(r"(Return|Yield|Add|Check)\b", text)  # the first line states the result
+    if returns != "None" and not stated and not decorators & {"property", "cached_property"}:
+        needed.add("Returns")
+    if any(isinstance(each, ast.Raise) and each.exc is not None for each in ast.walk(node)):
+        needed.add("Raises")
+    return {section for section in needed if not re.search(rf"^{section}:$", text, re.MULTILINE)}
+
+
+def test_promised_functions_document_arguments_results_and_errors():
+    lacking = {
+        f"{path.relative_to(ROOT)}: {name}": missing
+        for path, name, node in promised()
+        if isinstance(node, ast.FunctionDef) and (missing := missing_sections(node))
+    }
+    assert not lacking
+    function = ast.parse('def f(a) -> int:\n    """Count."""\n    raise ValueError(a)').body[0]
+    assert missing_sections(function) == {"Args", "Returns", "Raises"}
+
+
+def pydocstyle(paths: set[Path]) -> list[tuple[Path, int, str]]:
+    """(file, line, message) of ruff's D rules with the google convention; constructors are documented by the class."""
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--select", "D"]
+    command += ["--ignore", "D105,D107", "--config", 'lint.pydocstyle.convention="google"', "--output-format", "json"]
+    result = subprocess.run([*command, *map(str, sorted(paths))], capture_output=True, text=True)
+    assert result.returncode in (0, 1), result.stderr
+    return [
+        (Path(each["filename"]), each["location"]["row"], f"{each['code']} {each['message']}")
+        for each in json.loads(result.stdout)
+    ]
+
+
+def test_promised_names_follow_the_google_convention(tmp_path):
+    definitions = list(promised())
+    assert {"load", "Runtime.run", "Network.convolution", "merge"} <= {name for _, name, _ in definitions}
+    lines = {}
+    for path, name, node in definitions:
+        if ast.get_docstring(node):
+            lines |= {(path, line): name for line in range(node.lineno, (node.body[0].end_lineno or 0) + 1)}
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {lines[path, line]}: {message}"
+        for path, line, message in pydocstyle({path for path, _, _ in definitions})
+        if (path, line) in lines
+    ]
+    assert not wrong
+    (tmp_path / "planted.py").write_text('"""Module."""\n\n\ndef f(a):\n    """Of a\n    thing."""\n')
+    assert any(message.startswith("D205") for _, _, message in pydocstyle({tmp_path / "planted.py"}))

@@ -28,7 +28,7 @@ MAX_OPERATIONS = 1 << 16
 
 @dataclass(frozen=True)
 class Study(OfProgram):
-    """A loadable looked at for one configuration and one external memory. Parts are made when they are asked for."""
+    """Static analysis of a loadable for one configuration and memory; each part is computed on access."""
 
     memory: Memory
     software: Software
@@ -44,10 +44,22 @@ class Study(OfProgram):
         layers: Mapping[tuple[int, int], str] | None = None,
         software: Software | None = None,
     ) -> Study:
-        """``config`` and ``abi`` as for :class:`nvdla.Runtime`; ``layers``: (task, operation) -> name.
+        """Analyze a loadable.
 
-        Raises NvdlaError for descriptors that cannot be read, configurations that do not exist, and more than
-        MAX_OPERATIONS operations.
+        Args:
+            loadable: The loadable.
+            config: A configuration, its name, or "auto".
+            abi: "auto", "old" or "new".
+            memory: External memory (default: as wide as the bus).
+            layers: Layer names by (task, operation).
+            software: Time that the firmware takes (default: none).
+
+        Returns:
+            The study.
+
+        Raises:
+            ConfigError: The configuration is unknown.
+            DescriptorError: A descriptor cannot be read, or the loadable has more than MAX_OPERATIONS operations.
         """
         program = Program.of(loadable, config, abi, layers)
         total = sum(len(task) for task in program.tasks.values())

@@ -76,7 +76,7 @@ class OperandChange:
 
 @dataclass(frozen=True)
 class Diff:
-    """All differences; ``matched_by`` says for each task how its operations were paired ("index" or "shape")."""
+    """Differences of two loadables; ``matched_by`` states per task how operations were paired ("index" or "shape")."""
 
     a: str
     b: str
@@ -92,14 +92,14 @@ class Diff:
         return not self.changes and not self.operands
 
     def counts(self) -> dict[str, int]:
-        """Differences by area, in order."""
+        """Return the number of differences by area, in order."""
         found = Counter(change.area for change in self.changes)
         if self.operands:
             found["operands"] = len(self.operands)
         return dict(found)
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as plain data, for JSON."""
+        """Return all differences as plain data, for JSON."""
         return {
             "a": self.a,
             "b": self.b,
@@ -416,7 +416,19 @@ def _plain(value: Any) -> Any:
 
 @by_annotations
 def diff(a: Loadable, b: Loadable, abi: str | Abi = "auto") -> Diff:
-    """Compare two loadables. Raises DescriptorError when the descriptors of one cannot be read."""
+    """Compare two loadables.
+
+    Args:
+        a: First loadable.
+        b: Second loadable.
+        abi: "auto", "old" or "new", for both.
+
+    Returns:
+        All differences.
+
+    Raises:
+        DescriptorError: The descriptors of one loadable cannot be read.
+    """
     ours, theirs = Program.of(a, abi=abi), Program.of(b, abi=abi)
     pairs = task_pairs(ours, theirs)
     matched = {each.id: each.matched_by for each in pairs}

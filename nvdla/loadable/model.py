@@ -311,10 +311,9 @@ class RelocEntry:
 
 @dataclass(frozen=True, repr=False)
 class Loadable:
-    """A compiled network. Lookups raise LoadableError where nothing has the id or name.
+    """A compiled network: the tables of one loadable file.
 
-    ``identifier`` is "NVDA", or "" for files that carry none. ``name`` (the file, for messages) does not take part in
-    comparisons.
+    ``identifier`` is "NVDA", or "" for files without one. ``name`` (the file, for messages) is ignored in comparisons.
     """
 
     version: Version = Version()
@@ -330,27 +329,69 @@ class Loadable:
     name: str = field(default="loadable", compare=False)
 
     def task(self, task_id: int) -> TaskEntry:
-        """The task of that id. Raises LoadableError where there is none."""
+        """Return a task.
+
+        Args:
+            task_id: Its id in the task list.
+
+        Raises:
+            LoadableError: The loadable has no task with this id.
+        """
         return _find(self._tasks, task_id, "task_list", "id")
 
     def memory(self, memory_id: int) -> MemoryEntry:
-        """The memory of that id. Raises LoadableError where there is none."""
+        """Return an entry of the memory list.
+
+        Args:
+            memory_id: Its id.
+
+        Raises:
+            LoadableError: The loadable has no memory with this id.
+        """
         return _find(self._memories, memory_id, "memory_list", "id")
 
     def address(self, address_id: int) -> AddressEntry:
-        """The address entry of that id. Raises LoadableError where there is none."""
+        """Return an entry of the address list.
+
+        Args:
+            address_id: Its id.
+
+        Raises:
+            LoadableError: The loadable has no address with this id.
+        """
         return _find(self._addresses, address_id, "address_list", "id")
 
     def event(self, event_id: int) -> EventEntry:
-        """The event of that id. Raises LoadableError where there is none."""
+        """Return an entry of the event list.
+
+        Args:
+            event_id: Its id.
+
+        Raises:
+            LoadableError: The loadable has no event with this id.
+        """
         return _find(self._events, event_id, "event_list", "id")
 
     def blob(self, name: str) -> Blob:
-        """The blob of that name. Raises LoadableError where there is none."""
+        """Return a blob.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            LoadableError: The loadable has no blob with this name.
+        """
         return _find(self._blobs, name, "blobs", "name")
 
     def tensor(self, tensor_id: int) -> TensorDesc:
-        """The tensor of that id. Raises LoadableError where there is none."""
+        """Return the description of a bound tensor.
+
+        Args:
+            tensor_id: Its id.
+
+        Raises:
+            LoadableError: The loadable has no tensor with this id.
+        """
         return _find(self._tensors, tensor_id, "tensor_desc_list", "id")
 
     @property
@@ -370,13 +411,24 @@ class Loadable:
 
     @by_annotations
     def address_bytes(self, address: AddressEntry) -> int:
-        """Bytes of the window: its size clipped to the memory, or the rest of the memory where the size is 0."""
+        """Return the size of an address entry's window in bytes.
+
+        Args:
+            address: The entry. Its size is clipped to the memory; 0 means the rest of the memory.
+        """
         rest = self.memory(address.mem_id).size - address.offset
         return min(address.size or rest, rest)
 
     @by_annotations
     def contents(self, memory: MemoryEntry) -> list[tuple[int, Blob]]:
-        """(offset, blob) of what is loaded into a memory, by offset. LoadableError for a blob that does not exist."""
+        """Return (offset in bytes, blob) of everything that is loaded into a memory, by offset.
+
+        Args:
+            memory: The entry of the memory list.
+
+        Raises:
+            LoadableError: The entry names a blob that does not exist.
+        """
         if memory.id not in self._contents:
             pairs = zip(memory.offsets, memory.contents, strict=False)
             self._contents[memory.id] = [(offset, self.blob(name)) for offset, name in sorted(pairs)]
@@ -408,11 +460,11 @@ class Loadable:
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def forget(self) -> None:
-        """Give back the memory of large blobs that were read from a file (on POSIX systems).
+        """Release the memory of large blobs that were read from a file (on POSIX systems).
 
-        Accessing ``data`` later re-reads it from the file, which stays open; a file that was changed in place is a
-        LoadableError. :class:`nvdla.Runtime` calls this, since it has the bytes in the memory of the simulated
-        hardware.
+        Accessing ``data`` later reads it again from the file, which stays open. :class:`nvdla.Runtime` calls this,
+        because it copies the bytes into the memory of the simulated hardware. A file that was changed in place causes a
+        LoadableError at that access.
         """
         for blob in self.blobs:
             blob.forget()

@@ -298,13 +298,21 @@ Source = str | os.PathLike[str] | ContiguousBytes
 
 @by_annotations
 def load(source: Source, *, limits: Limits | None = None, checked: bool = True) -> Loadable:
-    """Read a loadable from a path or from bytes (any contiguous buffer).
+    """Read a loadable from a path or from bytes.
 
-    Blob data of the result are views into the bytes, so a mutable buffer must not change afterwards. With ``checked``
-    the semantic checks (:mod:`nvdla.loadable.checks`) are made too; without it only the FlatBuffer's structure is
-    verified, which lets tools look at a loadable that does not make sense.
+    Blob data of the result are views into the bytes: a mutable buffer must not change afterwards.
 
-    Raises LoadableError, and nothing else, for every error in the source.
+    Args:
+        source: Path, or any contiguous buffer (bytes, bytearray, memoryview).
+        limits: Limits of the file (default: :class:`nvdla.limits.Limits`).
+        checked: Also apply the semantic checks of :mod:`nvdla.loadable.checks`. False verifies only the FlatBuffer's
+            structure, so that tools can read an inconsistent loadable.
+
+    Returns:
+        The loadable.
+
+    Raises:
+        LoadableError: The source cannot be read or is not a valid loadable. Errors of the source raise nothing else.
     """
     limits = limits or Limits()
     buffer, name, file = _bytes_of(source, limits)

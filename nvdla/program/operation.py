@@ -170,17 +170,17 @@ class Operation(Keyed):
 
     @property
     def engine(self) -> str:
-        """ "bdma" "conv" "sdp" "pdp" "cdp" "rubik" "cpu"."""
+        """Name of the engine: "bdma", "conv", "sdp", "pdp", "cdp", "rubik" or "cpu"."""
         return "cpu" if self.type is None else self.type.name.lower()
 
     @property
     def label(self) -> str:
-        """ "0/12" (task/operation), with the region of interest where it is not the first: "0/12#1"."""
+        """Task and operation, "0/12"; with the region of interest if it is not the first, "0/12#1"."""
         return f"{self.task}/{self.index}" + (f"#{self.roi}" if self.roi else "")
 
     @property
     def title(self) -> str:
-        """ "CONV 0/3 conv2": what a box of a drawing is called."""
+        """Title of the operation in drawings: "CONV 0/3 conv2"."""
         return f"{self.engine.upper()} {self.label}" + (f" {self.layer}" if self.layer else "")
 
     def __repr__(self) -> str:
@@ -230,13 +230,13 @@ class Operation(Keyed):
         return describe(self.descriptors)
 
     def cubes(self) -> Iterator[tuple[str, Any]]:
-        """(name, data cube) of the surface descriptor; BDMA has none."""
+        """Yield (name, data cube) of the surface descriptor; BDMA has none."""
         for name, *_ in self.surface._fields_:
             if name.endswith("_data"):
                 yield name, getattr(self.surface, name)
 
     def used_cubes(self) -> Iterator[tuple[str, Any]]:
-        """The cubes that the operation reads or writes in memory."""
+        """Yield (name, data cube) for the cubes that the operation reads or writes in memory."""
         for name, cube in self.cubes():
             if cube.type != MemType.HW and cube.address != -1 and self._is_used(name):
                 yield name, cube
@@ -257,7 +257,7 @@ class Operation(Keyed):
 
     @property
     def precision(self) -> str | None:
-        """ "int8" or "fp16 -> int8"; a CPU operation's element format."""
+        """Precision, "int8" or "fp16 -> int8"; the element format of a CPU operation."""
         if isinstance(self.descriptors, EmuOperation):
             return str(self.descriptors.src.element_format.title)
         if self.precisions is None:
@@ -266,7 +266,11 @@ class Operation(Keyed):
         return str(source) if source == destination else f"{source} -> {destination}"
 
     def element_bytes(self, cube: str) -> int:
-        """Bytes of an element of ``src_data`` or ``dst_data``; 1 for BDMA, and for a precision that does not exist."""
+        """Return the bytes per element of a data cube: 1 for BDMA, and for an undefined precision.
+
+        Args:
+            cube: "src_data" or "dst_data".
+        """
         if self.precisions is None:
             return 1
         return self.precisions[cube == "dst_data"].bytes
@@ -277,7 +281,12 @@ class Operation(Keyed):
         return self.config.memory_atom
 
     def surfaces(self, cube: Any, element_bytes: int) -> int:
-        """Atoms of a data cube in the channel direction."""
+        """Return the number of atoms of a data cube in the channel direction.
+
+        Args:
+            cube: The data cube of the surface descriptor.
+            element_bytes: Bytes per element.
+        """
         return ceil_div(cube.channel * element_bytes, self.atom)
 
     @property

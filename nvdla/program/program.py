@@ -291,10 +291,10 @@ CHOSEN = "chosen by the caller"
 
 @dataclass(frozen=True)
 class Program:
-    """A loadable decoded for one ABI and one configuration. ``abi_reason`` and ``config_reason`` say why these.
+    """A loadable decoded for one ABI and one configuration; ``abi_reason`` and ``config_reason`` state why these.
 
-    ``tasks``: the decoded lists by task id; ``broken``: why others could not be decoded (only where the program was
-    made with ``checked=False``). ``layers``: (task, operation) -> name.
+    ``tasks``: the decoded lists by task id; ``broken``: errors of the tasks that could not be decoded (only with
+    ``checked=False``); ``layers``: layer names by (task, operation).
     """
 
     loadable: Loadable
@@ -318,10 +318,22 @@ class Program:
         limits: Limits | None = None,
         checked: bool = True,
     ) -> Program:
-        """Decode a loadable. ``config``: a configuration, its name, or "auto"; ``abi``: "auto", "old" or "new".
+        """Decode a loadable.
 
-        ``checked=False`` decodes a broken file as far as it goes. Raises ConfigError for an unknown configuration,
-        DescriptorError for descriptors that fit neither ABI and, when checked, for those that cannot be read.
+        Args:
+            loadable: The loadable.
+            config: A configuration, its name, or "auto".
+            abi: "auto", "old" or "new".
+            layers: Layer names by (task, operation).
+            limits: Limits of operations (default: :class:`nvdla.limits.Limits`).
+            checked: False: decode a broken file as far as possible.
+
+        Returns:
+            The decoded program.
+
+        Raises:
+            ConfigError: The configuration is unknown.
+            DescriptorError: The descriptors fit neither ABI or, if ``checked``, cannot be read.
         """
         known = configuration(config) if isinstance(config, str) and config != "auto" else config
         chosen, abi_reason = detect(loadable, abi)

@@ -57,10 +57,10 @@ def packed_size(dtype: str, shape: tuple[int, ...]) -> int:
 class Parameter:
     """One named tensor.
 
-    ``dtype`` is a key of ELEMENT_BITS and ``shape`` a tuple, or both are None where the container does not record them
-    (then it is a run of bytes). ``data`` is a read-only, one-dimensional byte view, little-endian, C order; it is None
-    for a splat, which repeats ``pattern`` over ``length`` bytes, and for data in their own file (no pattern then).
-    ``metadata`` is what else the container says of it: plain JSON values.
+    ``dtype`` is a key of ELEMENT_BITS and ``shape`` a tuple; both are None if the container does not record them (the
+    tensor is then a sequence of bytes). ``data`` is a read-only, one-dimensional byte view, little-endian, in C order;
+    it is None for a splat, which repeats ``pattern`` over ``length`` bytes, and for data in a separate file (without a
+    pattern). ``metadata`` contains other facts from the container as plain JSON values.
     """
 
     name: str
@@ -82,13 +82,30 @@ class Parameter:
         shape: tuple[int, ...] | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> Parameter:
-        """A parameter on existing bytes (not copied)."""
+        """Return a parameter on existing bytes, without a copy.
+
+        Args:
+            name: Name of the tensor.
+            data: The bytes, little-endian, in C order.
+            dtype: Key of ELEMENT_BITS, if known.
+            shape: Shape, if known.
+            metadata: Other facts, plain JSON values.
+        """
         view = memoryview(data).toreadonly().cast("B") if len(data) else memoryview(b"")
         return cls(name, dtype, shape, view, len(view), None, metadata or _NO_METADATA)
 
     @classmethod
     def from_array(cls, name: str, array: np.ndarray, metadata: Mapping[str, Any] | None = None) -> Parameter:
-        """A parameter on a numpy array; copied only where it is not C-contiguous and little-endian."""
+        """Return a parameter on a numpy array, copied only if it is not C-contiguous and little-endian.
+
+        Args:
+            name: Name of the tensor.
+            array: The array.
+            metadata: Other facts, plain JSON values.
+
+        Raises:
+            FormatError: Containers do not have the element type of the array.
+        """
         plain = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).reshape(array.shape)
         if plain.dtype.name not in ELEMENT_BITS:
             raise FormatError(
@@ -97,7 +114,14 @@ class Parameter:
         return cls.from_bytes(name, plain.reshape(-1).view(np.uint8).data, plain.dtype.name, plain.shape, metadata)
 
     def as_bytes(self, limit: int = MATERIALISE_LIMIT) -> memoryview:
-        """The bytes, a splat written out; FormatError when a splat would take more than ``limit`` bytes."""
+        """Return the bytes; a splat is written out.
+
+        Args:
+            limit: Largest size of a splat, in bytes.
+
+        Raises:
+            FormatError: The splat is larger, or the data are in a separate file.
+        """
         if self.data is not None:
             return self.data
         if self.pattern is None:
@@ -123,8 +147,11 @@ class Parameter:
         return pattern
 
     def write(self, file: IO[bytes]) -> None:
-        """Writes :meth:`as_bytes` to a file without having it all in memory. Splats are not limited here: see
-        :func:`check_splats`."""
+        """Write :meth:`as_bytes` to a file, piece by piece; :func:`check_splats` limits splats.
+
+        Args:
+            file: File that is open for writing.
+        """
         if self.data is not None:
             write_data(file, self.data)
             return
@@ -136,9 +163,17 @@ class Parameter:
             file.write(piece[: self.length - start])
 
     def as_array(self, limit: int = MATERIALISE_LIMIT) -> np.ndarray:
-        """The tensor as a read-only array (a view where there is data). uint8 bytes when the type is not recorded;
-        types numpy lacks (bfloat16, float8, int4) come as unsigned integers of their width with the same shape,
-        int4 and uint4 as packed bytes, one-dimensional."""
+        """Return the tensor as a read-only array (a view if there are data).
+
+        The type is uint8 if it is not recorded. Types that numpy lacks (bfloat16, float8, int4) become unsigned
+        integers of the same width and shape; int4 and uint4 become packed, one-dimensional bytes.
+
+        Args:
+            limit: Largest size of a splat, in bytes.
+
+        Raises:
+            FormatError: The splat is larger, or the data are in a separate file.
+        """
         data = self.as_bytes(limit)
         if self.dtype is None or self.shape is None:
             return np.frombuffer(data, np.uint8)

@@ -18,11 +18,11 @@ AXES = "NCHW"
 
 @dataclass(frozen=True)
 class Difference:
-    """``actual`` against ``expected`` of the same shape.
+    """Difference of the tensor ``actual`` from ``expected``.
 
-    ``exact``: equal bits (a NaN equals the same NaN). ``count`` elements differ, the largest difference is ``max_abs``,
-    ``first`` is the position of the first one in N, C, H, W (None when exact) with its two values. ``cosine`` is None
-    when a tensor is all zero; ``snr_db`` and ``psnr_db`` are infinite when nothing differs.
+    ``exact``: equal bits (a NaN equals the same NaN). ``count`` elements differ; the largest difference is ``max_abs``;
+    ``first`` is the position of the first one in N, C, H, W (None if exact) with its two values. ``cosine`` is None
+    when a tensor is all zero; ``snr_db`` and ``psnr_db`` (in dB) are infinite when nothing differs.
     """
 
     exact: bool
@@ -38,11 +38,15 @@ class Difference:
     first_actual: float | None
 
     def within(self, tolerance: float) -> bool:
-        """True when no element differs by more than ``tolerance`` (0: when the bits are equal)."""
+        """Return True if no element differs by more than a tolerance.
+
+        Args:
+            tolerance: Largest accepted absolute difference (0: the bits must be equal).
+        """
         return self.exact or (tolerance > 0 and self.max_abs <= tolerance)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: infinities and NaN become None."""
+        """Return plain data for JSON: infinities and NaN become None."""
         values = asdict(self)
         odd = [key for key, value in values.items() if isinstance(value, float) and not math.isfinite(value)]
         return {**values, **dict.fromkeys(odd)}
@@ -65,7 +69,18 @@ class Difference:
 
 @by_annotations
 def compare(expected: np.ndarray, actual: np.ndarray) -> Difference:
-    """Compare two tensors of one shape. Raises FormatError when the shapes differ."""
+    """Compare two tensors.
+
+    Args:
+        expected: Reference tensor.
+        actual: Tensor of the same shape.
+
+    Returns:
+        The difference.
+
+    Raises:
+        FormatError: The shapes differ.
+    """
     if expected.shape != actual.shape:
         raise FormatError(f"cannot compare shape {shape_text(actual.shape)} with shape {shape_text(expected.shape)}")
     if expected.dtype == actual.dtype and expected.tobytes() == actual.tobytes():

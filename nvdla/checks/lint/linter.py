@@ -28,8 +28,11 @@ from nvdla.util.registry import modules_of
 
 @dataclass(frozen=True)
 class Finding(AnyFinding):
-    """Problem in a program. ``rule`` is stable, ``headline`` names the problem ("dead channels"); task, operation,
-    engine and layer are None for a problem of the whole file."""
+    """Problem in a program.
+
+    ``rule`` is stable, ``headline`` names the problem ("dead channels"); task, operation, engine and layer are None for
+    a problem of the whole file.
+    """
 
     rule: str
     headline: str

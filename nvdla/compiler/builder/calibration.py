@@ -275,11 +275,19 @@ def calibrate(
     percentile: float = 99.99,
     levels: int = 128,
 ) -> Calibration:
-    """The magnitude of every tensor from sample inputs.
+    """Return the magnitude of every tensor, measured on sample inputs.
 
-    ``samples`` is one batch (N, C, H, W) or several batches. ``method``: "max" covers the largest magnitude,
-    "percentile" that share of the magnitudes, "entropy" cuts where a histogram quantised to ``levels`` tells most about
-    the real one, "mse" where the mean squared error is least. Raises BuildError for NaN and infinities.
+    Args:
+        network: The network.
+        samples: One batch (N, C, H, W), or several batches; each may be a mapping by input name.
+        method: "max": largest magnitude. "percentile": covers that share of the magnitudes. "entropy": the cut at which
+            the histogram quantized to ``levels`` keeps most information. "mse": the cut with the least mean squared
+            error.
+        percentile: Share of the magnitudes in percent.
+        levels: Number of quantization levels.
+
+    Raises:
+        BuildError: The samples are empty, or contain NaN or infinities.
     """
     check_method(method, percentile)
     statistics = Statistics(histograms=method != "max")

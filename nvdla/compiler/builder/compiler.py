@@ -342,9 +342,11 @@ MAX_IMAGES = 256
 
 @dataclass(frozen=True)
 class Built:
-    """Result of :func:`build`: the loadable, the program of one image (for the expected results), names of layers.
+    """Result of :func:`build`.
 
-    ``memory``: placement of the surfaces between operations; ``memory.size`` bytes, at least ``memory.least``.
+    ``program`` is the lowered program of one image, for the expected results; ``sidecar`` the content of the layer
+    file; ``memory`` the placement of the surfaces between operations, of ``memory.size`` bytes (at least
+    ``memory.least``).
     """
 
     loadable: Loadable
@@ -354,34 +356,47 @@ class Built:
 
     @property
     def input_scales(self) -> dict[str, float]:
-        """Real number of one unit of each input (1 for fp16)."""
+        """Real value per unit of each input, by name (1 for fp16)."""
         return {root.name: root.scale for root in self.program.inputs}
 
     @property
     def output_scales(self) -> dict[str, float]:
-        """Output -> the real number that one unit stands for."""
+        """Real value per unit of each output, by name."""
         return {root.name: root.scale for root in self.program.outputs}
 
     @property
     def zero_points(self) -> dict[str, int]:
-        """The element that stands for 0 of bound tensors where that is not 0 itself, by name."""
+        """Elements that represent 0, by name, for bound tensors where it is not element 0."""
         return {root.name: root.zero for root in (*self.program.inputs, *self.program.outputs) if root.zero}
 
     def quantize_inputs(self, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
-        """Real inputs (C, H, W) or (images, C, H, W) as elements (images, C, H, W)."""
+        """Return real inputs as elements (images, C, H, W), by name.
+
+        Args:
+            inputs: Real numbers (C, H, W) or (images, C, H, W) by name, or one array for the first input.
+        """
         if not isinstance(inputs, Mapping):
             inputs = {self.program.inputs[0].name: inputs}
         return {root.name: _elements(root, np.asarray(inputs[root.name])) for root in self.program.inputs}
 
     def rounded(self, name: str, values: np.ndarray) -> np.ndarray:
-        """Return the real numbers (images, C, H, W) that the elements of an input stand for, from those given."""
+        """Return the real numbers (images, C, H, W) that the quantized elements of an input represent.
+
+        Args:
+            name: Name of the input.
+            values: Real numbers before quantization.
+        """
         root = next(each for each in self.program.inputs if each.name == name)
         elements = _elements(root, np.asarray(values))
         numbers = None if root.converter is None else root.converter.numbers
         return (Units(root.scale, root.zero) if numbers is None else numbers.units(root.channels)).real(elements)
 
     def expected(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Outputs (images, C, H, W) for inputs given as elements, by the plain numpy model; exact for integers."""
+        """Return the outputs (images, C, H, W) by name, from the numpy reference; exact for integers.
+
+        Args:
+            inputs: Elements by name.
+        """
         shapes = {root.name: (-1, root.channels, root.height, root.width) for root in self.program.inputs}
         stacks = {name: np.asarray(inputs[name]).reshape(shape) for name, shape in shapes.items() if name in inputs}
         count = len(next(iter(stacks.values()), ()))
@@ -392,7 +407,11 @@ class Built:
         return {root.name: np.stack([memory.array(root) for memory in found]) for root in self.program.outputs}
 
     def tensors(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Real values (C, H, W) of every tensor that an operation writes, for inputs given as elements."""
+        """Return the real values (C, H, W) of every tensor that an operation writes, by name.
+
+        Args:
+            inputs: Elements of one image by name.
+        """
         memory = reference.evaluate(self.program, inputs)
         return {
             name: _real(surface, surface.of(memory.array(surface.root)))
@@ -400,7 +419,11 @@ class Built:
         }
 
     def save(self, path: str | Path) -> None:
-        """Write the loadable, and the sidecar next to it (``<path>.layers.json``)."""
+        """Write the loadable, and the layer file next to it (``<path>.layers.json``).
+
+        Args:
+            path: File of the loadable.
+        """
         self.loadable.save(path)
         save(self.sidecar, path)
 
@@ -437,24 +460,31 @@ def build(
 ) -> Built:
     """Build a loadable.
 
-    ``precision``: "int8" everywhere, "int16" and "fp16" on nv_full. Integers need a ``calibration``
-    (:func:`nvdla.compiler.builder.calibrate`). ``per_channel``: one weight scale per kernel instead of one per layer.
+    Args:
+        network: The network.
+        config: A configuration or its name.
+        precision: "int8" or, on nv_full, "int16" and "fp16".
+        calibration: Ranges of the tensors (:func:`nvdla.compiler.builder.calibrate`); required for integers.
+        per_channel: Use one weight scale per kernel instead of one per layer.
+        level: 0: separate operations for every layer. 1: fuse additions into convolutions, and split convolutions into
+            the parts with the lowest predicted cycles. 2: search for the variants and the order with the lowest
+            predicted cycles of the whole network.
+        input_format: "auto" (from level 1): read inputs of up to four channels as images if only convolutions consume
+            them. "image": require images. "feature": never use images. "pixels": require images of unsigned,
+            unconverted pixels, which CDMA converts.
+        memory: Memory system for the cost model (default: as wide as the bus).
+        search: Limits of level 2 (default: no limit, in this process).
+        pixels: Real numbers that pixels represent (default: their values).
+        cvsram: Bytes of CVSRAM for surfaces between operations.
+        images: Images of a batch, stored one after the other in every bound tensor. Each has its own operations, with
+            the same weights.
 
-    ``level``: 0 compiles every layer into separate operations. 1 fuses sums into the convolutions that they depend on
-    and splits convolutions into the parts with the lowest predicted cycles. 2 evaluates more variants and searches for
-    the variants and the order with the lowest cycles of the whole network.
-    ``search``: limits of level 2 (None: no limit, in this process).
-    ``memory``: memory system of the accelerator, used by the cost model (None: as wide as the bus).
+    Returns:
+        The loadable and its layer file.
 
-    ``input_format``: "auto" (from level 1 on) reads inputs of up to four channels as images if only convolutions
-    consume them; their elements stay the same. "image" requires images, "feature" never uses them. "pixels" requires
-    images of unsigned elements, the unconverted pixels: CDMA subtracts the mean and multiplies.
-    ``pixels``: the real numbers that pixels represent (default: their values).
-    ``images``: number of images of a batch, which follow one another in every bound tensor. Each image has separate
-    operations, with the same weights.
-    ``cvsram``: bytes of CVSRAM, used for surfaces between operations that fit.
-
-    Raises BuildError naming layer, value, limit and remedy; ConfigError for what the configuration lacks.
+    Raises:
+        BuildError: A layer cannot be built; the message contains layer, value, limit and remedy.
+        ConfigError: The configuration lacks a feature.
     """
     chosen = configuration(config) if isinstance(config, str) else config
     if cvsram < 0:

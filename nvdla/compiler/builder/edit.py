@@ -1,11 +1,9 @@
-"""Changes of existing loadables: editing, merging, converting to another ABI or configuration.
+"""Changes of existing loadables: edit, merge, and convert to another ABI.
 
-All functions take a loadable and give a new one; they refuse with BuildError (DescriptorError for broken descriptors).
-:mod:`nvdla.compiler.builder.edit` changes the descriptor ABI, :mod:`nvdla.compiler.builder.edit` joins two
-loadables.
+All functions take loadables and return a new one. They raise BuildError, or DescriptorError for broken descriptors.
 
-The old cube has no byte offset: every offset becomes a separate address entry, appended to the task's address list;
-the way back leaves these entries in place. Strides that relocations name move with the surface lists.
+The old data cube has no byte offset: :func:`convert_abi` makes every offset a separate address entry, appended to the
+task's address list; the way back leaves these entries in place. Strides in relocations move with the surface lists.
 """
 
 from __future__ import annotations
@@ -43,11 +41,23 @@ _STAGES = ("x1", "x2", "y")
 
 
 def replace_weights(loadable: Loadable, task: int, operation: int, weights: np.ndarray, config: str) -> Loadable:
-    """Other weights for one convolution.
+    """Replace the weights of a convolution.
 
-    ``weights`` (kernels, channels, rows, columns) have the element type of the operation (int8, int16, float16) and the
-    size of the old ones; ``config`` decides how they are packed. Convolutions that share the old weights (tiles of one
-    layer) get the new ones too. Of compressed weights those that are left out must stay 0.
+    Convolutions that share the old weights (tiles of one layer) get the new ones, too.
+
+    Args:
+        loadable: The loadable.
+        task: Id of the task.
+        operation: Index of the operation.
+        weights: Array (kernels, channels, rows, columns) with the element type of the operation (int8, int16, float16)
+            and the old size. In compressed weights, elements that are not stored must stay 0.
+        config: Name of the configuration, which determines the packing.
+
+    Returns:
+        A new loadable.
+
+    Raises:
+        BuildError: The operation is not a direct convolution on features, or the weights do not fit.
     """
     decoded, found = _operation(loadable, task, operation, OpType.CONV)
     chosen = configuration(config)
@@ -85,9 +95,21 @@ def replace_operands(
     alu: np.ndarray | None = None,
     multiplier: np.ndarray | None = None,
 ) -> Loadable:
-    """Other operands a channel (biases, factors) for a stage of one SDP operation: int16 or float16 (channels,).
+    """Replace the per-channel operands (biases, factors) of a stage of an SDP operation.
 
-    Give those that the stage has: ``alu``, ``multiplier`` or both.
+    Args:
+        loadable: The loadable.
+        task: Id of the task.
+        operation: Index of the operation.
+        stage: "x1", "x2" or "y".
+        alu: Operands (channels,) of the ALU, int16 or float16, if the stage has them.
+        multiplier: Operands (channels,) of the multiplier, int16 or float16, if the stage has them.
+
+    Returns:
+        A new loadable.
+
+    Raises:
+        BuildError: The stage has no operands in memory, or other ones than given.
     """
     where = f"operation {task}/{operation}, stage {stage}"
     if stage not in _STAGES:
@@ -114,7 +136,18 @@ def replace_operands(
 
 
 def rename(loadable: Loadable, names: Mapping[str, str]) -> Loadable:
-    """Other names for bound tensors: {old: new}."""
+    """Rename bound tensors.
+
+    Args:
+        loadable: The loadable.
+        names: New names by old name.
+
+    Returns:
+        A new loadable.
+
+    Raises:
+        BuildError: A tensor does not exist, or two would have the same name.
+    """
     known = [tensor.name for tensor in loadable.tensors]
     for name in names:
         if name not in known:
@@ -127,7 +160,19 @@ def rename(loadable: Loadable, names: Mapping[str, str]) -> Loadable:
 
 
 def rebind(loadable: Loadable, inputs: Sequence[str] = (), outputs: Sequence[str] = ()) -> Loadable:
-    """Bind inputs and outputs in another order, given as names of tensors; an empty list keeps the order."""
+    """Change the bind order of inputs and outputs.
+
+    Args:
+        loadable: The loadable.
+        inputs: Names of all inputs in the new order; empty: unchanged.
+        outputs: Names of all outputs in the new order; empty: unchanged.
+
+    Returns:
+        A new loadable.
+
+    Raises:
+        BuildError: A name is unknown, missing or repeated.
+    """
     order: dict[int, int] = {}
     for wanted, entries, what in ((inputs, loadable.inputs, "input"), (outputs, loadable.outputs, "output")):
         if not wanted:
@@ -141,10 +186,16 @@ def rebind(loadable: Loadable, inputs: Sequence[str] = (), outputs: Sequence[str
 
 
 def strip(loadable: Loadable) -> Loadable:
-    """Leave out what no task reaches: unlisted addresses, memories without addresses, blobs in no memory.
+    """Remove unused entries: unlisted addresses, memories without addresses, blobs in no memory.
 
     The remaining entries are renumbered, because NVIDIA's runtime uses ids as positions
     (umd/core/src/runtime/Runtime.cpp:313).
+
+    Args:
+        loadable: The loadable.
+
+    Returns:
+        A new loadable.
     """
     tasks = {number for entry in loadable.submits for number in entry.task_ids}
     kept_tasks = [each for each in loadable.tasks if each.id in tasks]
@@ -263,10 +314,17 @@ MAX_ID = 0xFFFF
 
 
 def merge(first: Loadable, second: Loadable) -> Loadable:
-    """One loadable that binds the inputs and outputs of both (those of ``first`` first) and runs both.
+    """Merge two loadables into one that runs both and binds the inputs and outputs of both.
 
-    Names of the second that the first has too get a suffix ("data" -> "data-2"). Raises BuildError when the two have
-    different descriptor ABIs, or surfaces of different configurations.
+    Args:
+        first: Its inputs and outputs come first.
+        second: Names that the first has too get a suffix ("data" becomes "data-2").
+
+    Returns:
+        A new loadable.
+
+    Raises:
+        BuildError: Descriptor ABIs or configurations differ, or ids exceed 16 bits.
     """
     _check_alike(first, second)
     shift = {
@@ -387,9 +445,17 @@ class _Edit:
 
 
 def convert_abi(loadable: Loadable, abi: str) -> Loadable:
-    """The same network in the other ABI ("old" or "new"); unchanged when it has it already.
+    """Convert a loadable to the other descriptor ABI.
 
-    Raises BuildError for what the old ABI cannot say (scale factors of CPU tasks).
+    Args:
+        loadable: The loadable.
+        abi: "old" or "new".
+
+    Returns:
+        A new loadable; the same one if it has this ABI.
+
+    Raises:
+        BuildError: The old ABI cannot express a feature (scale factors of CPU tasks).
     """
     target = abi_named(abi)
     program = Program.of(loadable)

@@ -28,7 +28,11 @@ from nvdla.limits import MAX_CUBE_SIDE
 
 
 class Network:
-    """A network under construction. Layer names are unique; tensors carry the name of the layer that makes them."""
+    """A network under construction.
+
+    Layer names are unique; a tensor has the name of the layer that produces it. Methods that add a layer return its
+    output tensor (channels, height, width).
+    """
 
     def __init__(self, name: str = "network") -> None:
         self.name = name
@@ -45,22 +49,30 @@ class Network:
 
     @layers.setter
     def layers(self, layers: Sequence[Layer]) -> None:
-        """Other layers, in this order; their tensors stay."""
+        """Replace the layers; their tensors are unchanged."""
         self._layers = {layer.name: layer for layer in layers}
         self._consumers = None
         self._numbers = {}
 
     @property
     def count(self) -> int:
-        """The number of layers."""
+        """Number of layers."""
         return len(self._layers)
 
     def since(self, count: int) -> list[Layer]:
-        """The layers that were added after the first ``count`` layers."""
+        """Return the layers that were added after the first ones.
+
+        Args:
+            count: Number of the first layers.
+        """
         return list(islice(reversed(self._layers.values()), len(self._layers) - count))[::-1]
 
     def free(self, wanted: str) -> str:
-        """A name that no layer has: ``wanted``, or the first of ``wanted.2``, ``wanted.3`` that is free."""
+        """Return a name that no layer has.
+
+        Args:
+            wanted: The preferred name; if a layer has it, ``wanted.2``, ``wanted.3`` and so on.
+        """
         number = self._numbers.get(wanted, 1)
         while self.has(wanted if number == 1 else f"{wanted}.{number}"):
             number += 1
@@ -68,11 +80,20 @@ class Network:
         return wanted if number == 1 else f"{wanted}.{number}"
 
     def has(self, name: str) -> bool:
-        """Return whether a layer has this name."""
+        """Return whether a layer has this name.
+
+        Args:
+            name: Name of a layer.
+        """
         return name in self._layers
 
     def rename(self, layer: Layer, name: str) -> None:
-        """Give a layer, and the tensor that it makes, another name, which no other layer has."""
+        """Rename a layer and its output tensor.
+
+        Args:
+            layer: A layer of this network.
+            name: New name, which no other layer has.
+        """
         if next(reversed(self._layers)) == layer.name:  # no other layer moves
             self._layers[name] = self._layers.pop(layer.name)
             layer.name = layer.output.name = name
@@ -85,13 +106,28 @@ class Network:
     # ---- ends
 
     def input(self, name: str, shape: Sequence[int]) -> NetworkTensor:
-        """A tensor (channels, height, width) that the application binds."""
+        """Add an input, which the application binds.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            shape: (channels, height, width).
+        """
         tensor = self._add(Layer(name, "input", []), tuple(shape))
         self.inputs.append(tensor)
         return tensor
 
     def output(self, tensor: NetworkTensor) -> NetworkTensor:
-        """Declare a tensor as an output of the network; outputs are bound in the order of these calls."""
+        """Declare a tensor as an output of the network; outputs are bound in the order of these calls.
+
+        Args:
+            tensor: A tensor of this network.
+
+        Returns:
+            The same tensor.
+
+        Raises:
+            BuildError: The tensor is an output already, or belongs to another network.
+        """
         self._own(tensor, "output")
         if tensor in self.outputs:
             raise BuildError("it is an output already", layer=tensor.name)
@@ -111,9 +147,17 @@ class Network:
         dilation: int | tuple[int, int] = 1,
         groups: int = 1,
     ) -> NetworkTensor:
-        """A convolution. ``weights`` (kernels, channels / groups, rows, columns), ``bias`` (kernels,).
+        """Add a convolution.
 
-        Pairs are (vertical, horizontal); ``padding`` is one number, a pair, or (top, bottom, left, right).
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            source: Input tensor (channels, height, width).
+            weights: Array (kernels, channels / groups, rows, columns).
+            bias: Numbers (kernels,) to add.
+            stride: One number or (vertical, horizontal).
+            padding: One number, (vertical, horizontal) or (top, bottom, left, right).
+            dilation: One number or (vertical, horizontal).
+            groups: Number of groups of channels.
         """
         settings = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
         return self.add_layer("convolution", name, [source], weights=weights, bias=bias, **settings)
@@ -128,13 +172,33 @@ class Network:
         padding: Padding = 0,
         dilation: int | tuple[int, int] = 1,
     ) -> NetworkTensor:
-        """Add a depthwise convolution: ``weights`` (channels, 1, rows, columns), one kernel per channel."""
+        """Add a depthwise convolution: one kernel per channel.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            source: Input tensor (channels, height, width).
+            weights: Array (channels, 1, rows, columns).
+            bias: Numbers (channels,) to add.
+            stride: One number or (vertical, horizontal).
+            padding: One number, (vertical, horizontal) or (top, bottom, left, right).
+            dilation: One number or (vertical, horizontal).
+        """
         return self.convolution(name, source, weights, bias, stride, padding, dilation, source.shape[0])
 
     def fully_connected(
         self, name: str, source: NetworkTensor, weights: np.ndarray, bias: np.ndarray | None = None
     ) -> NetworkTensor:
-        """An inner product; ``weights`` (kernels, channels * height * width) in the order channel, row, column."""
+        """Add an inner product.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            source: Input tensor (channels, height, width).
+            weights: Array (kernels, channels * height * width), in the order channel, row, column.
+            bias: Numbers (kernels,) to add.
+
+        Raises:
+            BuildError: The shape of the weights does not fit the input.
+        """
         weights = np.asarray(weights)
         size = int(np.prod(self._own(source, name).shape))
         if weights.ndim != 2 or weights.shape[1] != size:
@@ -152,8 +216,16 @@ class Network:
         stride: int | tuple[int, int] = 1,
         padding: Padding = 0,
     ) -> NetworkTensor:
-        """A transposed convolution; ``weights`` (channels, kernels, rows, columns), ``padding`` is cut off the
-        result."""
+        """Add a transposed convolution.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            source: Input tensor (channels, height, width).
+            weights: Array (channels, kernels, rows, columns).
+            bias: Numbers (kernels,) to add.
+            stride: One number or (vertical, horizontal).
+            padding: Rows and columns to cut off the result, in the forms of :meth:`convolution`.
+        """
         settings = {"stride": stride, "padding": padding}
         return self.add_layer("deconvolution", name, [source], weights=weights, bias=bias, **settings)
 
@@ -162,11 +234,24 @@ class Network:
     def scale(
         self, name: str, source: NetworkTensor, factors: np.ndarray, bias: np.ndarray | None = None
     ) -> NetworkTensor:
-        """``factors * x + bias`` a channel; both (channels,) or numbers."""
+        """Add ``factors * x + bias`` per channel.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            source: Input tensor (channels, height, width).
+            factors: Numbers (channels,), or one number.
+            bias: Numbers (channels,), or one number.
+        """
         return self.add_layer("scale", name, [source], factors=factors, bias=bias)
 
     def bias(self, name: str, source: NetworkTensor, bias: np.ndarray) -> NetworkTensor:
-        """Add (channels,) numbers."""
+        """Add a constant per channel.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            source: Input tensor (channels, height, width).
+            bias: Numbers (channels,).
+        """
         return self.scale(name, source, np.ones(self._own(source, name).shape[0]), bias)
 
     def batch_norm(
@@ -179,7 +264,20 @@ class Network:
         beta: np.ndarray | None = None,
         epsilon: float = 1e-5,
     ) -> NetworkTensor:
-        """``gamma * (x - mean) / sqrt(variance + epsilon) + beta``, all (channels,)."""
+        """Add ``gamma * (x - mean) / sqrt(variance + epsilon) + beta`` per channel.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            source: Input tensor (channels, height, width).
+            mean: Numbers (channels,).
+            variance: Numbers (channels,).
+            gamma: Numbers (channels,); default: 1.
+            beta: Numbers (channels,); default: 0.
+            epsilon: Number added to the variance.
+
+        Raises:
+            BuildError: ``variance + epsilon`` is not positive.
+        """
         channels = self._own(source, name).shape[0]
         mean, variance = (numbers_of(name, what, v, channels) for what, v in (("mean", mean), ("variance", variance)))
         if np.any(variance + epsilon <= 0):
@@ -191,49 +289,115 @@ class Network:
         return self.scale(name, source, factors, shift)
 
     def relu(self, name: str, source: NetworkTensor) -> NetworkTensor:
-        """max(x, 0)."""
+        """Add ``max(x, 0)``.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            source: Input tensor (channels, height, width).
+        """
         return self.add_layer("relu", name, [source])
 
     def prelu(self, name: str, source: NetworkTensor, slopes: np.ndarray | float) -> NetworkTensor:
-        """``x`` where positive, ``slope * x`` elsewhere; slopes a number or (channels,)."""
+        """Add a PReLU: ``x`` if positive, else ``slope * x``.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            source: Input tensor (channels, height, width).
+            slopes: One number, or numbers (channels,).
+        """
         return self.add_layer("prelu", name, [source], slopes=slopes)
 
     def clip(self, name: str, source: NetworkTensor, low: float = 0.0, high: float | np.ndarray = 6.0) -> NetworkTensor:
-        """Limit to low..high; the defaults are ReLU6. ``high`` may be (channels,) numbers."""
+        """Add a limit to an interval; the default is ReLU6.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            source: Input tensor (channels, height, width).
+            low: Lower limit.
+            high: Upper limit, one number or numbers (channels,).
+        """
         return self.add_layer("clip", name, [source], low=low, high=high)
 
     def function(self, name: str, source: NetworkTensor, function: Callable[[np.ndarray], np.ndarray]) -> NetworkTensor:
-        """Any function of one number, by look-up table. ``function`` maps a float64 array to one of the same shape."""
+        """Add a function of one number, computed with a lookup table.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            source: Input tensor (channels, height, width).
+            function: Maps a float64 array to one of the same shape.
+        """
         return self.add_layer("function", name, [source], function=function)
 
     def sigmoid(self, name: str, source: NetworkTensor) -> NetworkTensor:
-        """1 / (1 + exp(-x)), by a lookup table."""
+        """Add ``1 / (1 + exp(-x))``, computed with a lookup table.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            source: Input tensor (channels, height, width).
+        """
         return self.function(name, source, lambda x: 1.0 / (1.0 + np.exp(-np.clip(x, -700, 700))))
 
     def tanh(self, name: str, source: NetworkTensor) -> NetworkTensor:
-        """tanh(x), by a lookup table."""
+        """Add the hyperbolic tangent, computed with a lookup table.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            source: Input tensor (channels, height, width).
+        """
         return self.function(name, source, np.tanh)
 
     # ---- several inputs
 
     def add(self, name: str, *sources: NetworkTensor) -> NetworkTensor:
-        """The sum of two or more tensors, element by element."""
+        """Add the element-wise sum of tensors.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            *sources: Two or more tensors of the same shape.
+        """
         return self.add_layer("elementwise", name, sources, operation="add")
 
     def multiply(self, name: str, *sources: NetworkTensor) -> NetworkTensor:
-        """The product of two or more tensors, element by element."""
+        """Add the element-wise product of tensors.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            *sources: Two or more tensors of the same shape.
+        """
         return self.add_layer("elementwise", name, sources, operation="multiply")
 
     def maximum(self, name: str, *sources: NetworkTensor) -> NetworkTensor:
-        """The largest of two or more tensors, element by element."""
+        """Add the element-wise maximum of tensors.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            *sources: Two or more tensors of the same shape.
+        """
         return self.add_layer("elementwise", name, sources, operation="maximum")
 
     def minimum(self, name: str, *sources: NetworkTensor) -> NetworkTensor:
-        """The smallest of two or more tensors, element by element."""
+        """Add the element-wise minimum of tensors.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            *sources: Two or more tensors of the same shape.
+        """
         return self.add_layer("elementwise", name, sources, operation="minimum")
 
     def concat(self, name: str, *sources: NetworkTensor, axis: int = 0) -> NetworkTensor:
-        """Join along the channels (``axis`` 0), rows (1) or columns (2)."""
+        """Concatenate tensors.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            *sources: Tensors whose shapes differ only in the axis.
+            axis: 0 (channels), 1 (rows) or 2 (columns).
+
+        Returns:
+            Tensor (channels, height, width).
+
+        Raises:
+            BuildError: The axis is not 0, 1 or 2.
+        """
         if axis not in (0, 1, 2):
             raise BuildError(f"concat axis {axis} is not 0 (channels), 1 (rows) or 2 (columns)", layer=name)
         if axis == 0:
@@ -243,7 +407,12 @@ class Network:
     # ---- parts, borders, constants
 
     def constant(self, name: str, values: np.ndarray) -> NetworkTensor:
-        """A tensor (channels, height, width) of fixed numbers, kept in the loadable."""
+        """Add a tensor of fixed numbers, which the loadable contains.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            values: Array (channels, height, width).
+        """
         return self.add_layer("constant", name, [], values=values)
 
     def slice(
@@ -254,11 +423,26 @@ class Network:
         rows: tuple[int, int, int] | None = None,
         columns: tuple[int, int, int] | None = None,
     ) -> NetworkTensor:
-        """A part of a tensor: ``channels`` (first, count), ``rows`` and ``columns`` (first, stride, count)."""
+        """Add a part of a tensor.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            source: Input tensor (channels, height, width).
+            channels: (first, count); default: all.
+            rows: (first, stride, count); default: all.
+            columns: (first, stride, count); default: all.
+        """
         return self.add_layer("slice", name, [source], channels=channels, rows=rows, columns=columns)
 
     def pad(self, name: str, source: NetworkTensor, padding: Padding, value: float = 0.0) -> NetworkTensor:
-        """A border of one number around rows and columns."""
+        """Add a border of a constant around rows and columns.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            source: Input tensor (channels, height, width).
+            padding: One number, (vertical, horizontal) or (top, bottom, left, right).
+            value: The constant.
+        """
         return self.add_layer("pad", name, [source], padding=padding, value=value)
 
     # ---- pooling and the rest
@@ -271,7 +455,15 @@ class Network:
         stride: int | tuple[int, int] | None = None,
         padding: Padding = 0,
     ) -> NetworkTensor:
-        """Largest value of each window; ``stride`` defaults to the kernel; padding never wins."""
+        """Add the maximum of each window; padding is ignored.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            source: Input tensor (channels, height, width).
+            kernel: Rows and columns of the window, one number or a pair.
+            stride: One number or (vertical, horizontal); default: the kernel.
+            padding: One number, (vertical, horizontal) or (top, bottom, left, right).
+        """
         return self.add_layer("pool", name, [source], mode="max", kernel=kernel, stride=stride, padding=padding)
 
     def min_pool(
@@ -282,7 +474,15 @@ class Network:
         stride: int | tuple[int, int] | None = None,
         padding: Padding = 0,
     ) -> NetworkTensor:
-        """The smallest value of each window; padding is left out."""
+        """Add the minimum of each window; padding is ignored.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            source: Input tensor (channels, height, width).
+            kernel: Rows and columns of the window, one number or a pair.
+            stride: One number or (vertical, horizontal); default: the kernel.
+            padding: One number, (vertical, horizontal) or (top, bottom, left, right).
+        """
         return self.add_layer("pool", name, [source], mode="min", kernel=kernel, stride=stride, padding=padding)
 
     def average_pool(
@@ -294,38 +494,84 @@ class Network:
         padding: Padding = 0,
         counted: Padding | None = None,
     ) -> NetworkTensor:
-        """Mean of each window; padding counts as zeros (the hardware always divides by the whole kernel).
+        """Add the mean of each window; padding counts as zeros, as in the hardware.
 
-        ``counted``: the part of the padding that counts, where that is not all; windows that reach beyond it are
-        divided by the number of elements within it.
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            source: Input tensor (channels, height, width).
+            kernel: Rows and columns of the window, one number or a pair.
+            stride: One number or (vertical, horizontal); default: the kernel.
+            padding: One number, (vertical, horizontal) or (top, bottom, left, right).
+            counted: Part of the padding that counts (default: all). Windows that extend beyond it are divided by the
+                number of elements within it.
         """
         window = {"kernel": kernel, "stride": stride, "padding": padding, "counted": counted}
         return self.add_layer("pool", name, [source], mode="average", **window)
 
     def global_average_pool(self, name: str, source: NetworkTensor) -> NetworkTensor:
-        """The average of each channel, in the scale of the source."""
+        """Add the mean of each channel, with the scale of the source.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            source: Input tensor (channels, height, width).
+        """
         return self.average_pool(name, source, self._own(source, name).shape[1:])
 
     def mean(self, name: str, source: NetworkTensor) -> NetworkTensor:
-        """Average of each channel with a separate scale, which in int8 keeps more bits than the source's."""
+        """Add the mean of each channel, with a separate scale, which keeps more bits in int8.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            source: Input tensor (channels, height, width).
+        """
         return self.add_layer("mean", name, [source])
 
     def global_max_pool(self, name: str, source: NetworkTensor) -> NetworkTensor:
-        """The largest value of each channel."""
+        """Add the maximum of each channel.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            source: Input tensor (channels, height, width).
+        """
         return self.max_pool(name, source, self._own(source, name).shape[1:])
 
     def lrn(
         self, name: str, source: NetworkTensor, size: int = 5, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
     ) -> NetworkTensor:
-        """Local response normalisation across channels: ``x * (k + alpha / size * sum(x^2)) ** -beta``."""
+        """Add local response normalization: ``x * (k + alpha / size * sum(x^2)) ** -beta``.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            source: Input tensor (channels, height, width).
+            size: Number of adjacent channels in the sum.
+            alpha: Factor of the sum.
+            beta: Exponent.
+            k: Constant term.
+        """
         return self.add_layer("lrn", name, [source], size=size, alpha=alpha, beta=beta, k=k)
 
     def upsample(self, name: str, source: NetworkTensor, factor: int | tuple[int, int]) -> NetworkTensor:
-        """Upsample by repeating the nearest element, by whole factors (vertical, horizontal)."""
+        """Add nearest-neighbor upsampling.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            source: Input tensor (channels, height, width).
+            factor: Whole number, or (vertical, horizontal).
+        """
         return self.add_layer("upsample", name, [source], factor=factor)
 
     def add_layer(self, kind: str, name: str, sources: Sequence[NetworkTensor], **settings: object) -> NetworkTensor:
-        """A layer of a kind (:mod:`nvdla.compiler.builder.network`). Raises BuildError."""
+        """Add a layer of any kind.
+
+        Args:
+            kind: Kind of layer, registered in ``nvdla.compiler.builder.lower``.
+            name: Name of the layer, unique in the network; also the name of its output.
+            sources: Input tensors.
+            **settings: Settings of the kind.
+
+        Raises:
+            BuildError: The kind or a setting does not exist, or the sources do not fit.
+        """
         shapes = [self._own(source, name).shape for source in sources]
         chosen = layer_type(kind)
         if chosen.inputs not in (None, len(shapes)):
@@ -340,19 +586,35 @@ class Network:
         return self._add(layer, chosen.shape(layer))
 
     def softmax(self, name: str, source: NetworkTensor) -> NetworkTensor:
-        """Softmax over the channels of a 1x1 cube, on the CPU (the emulated task of NVIDIA's runtime)."""
+        """Add a softmax over the channels of a 1x1 cube, computed on the CPU like NVIDIA's runtime.
+
+        Args:
+            name: Name of the layer, unique in the network; also the name of its output.
+            source: Input tensor (channels, height, width).
+        """
         return self.add_layer("softmax", name, [source])
 
     # ---- the common part
 
     def layer(self, name: str) -> Layer:
-        """The layer of that name. Raises BuildError where there is none."""
+        """Return a layer.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            BuildError: The network has no layer with this name.
+        """
         if name not in self._layers:
             raise BuildError(f"network {self.name} has no layer {name}")
         return self._layers[name]
 
     def changed(self, settings: Mapping[str, Mapping[str, object]]) -> Network:
-        """Return a network of the same layers, some of them (by name) with other settings; this one is unchanged."""
+        """Return a copy of this network in which some layers have other settings.
+
+        Args:
+            settings: New settings by name of the layer.
+        """
         result = Network(self.name)
         made: dict[str, NetworkTensor] = {}
         for old in self.layers:
@@ -365,7 +627,11 @@ class Network:
         return result
 
     def consumers(self, tensor: NetworkTensor) -> list[Layer]:
-        """The layers that take a tensor."""
+        """Return the layers that read a tensor.
+
+        Args:
+            tensor: A tensor of this network.
+        """
         if self._consumers is None:
             self._consumers = {}
             for layer in self._layers.values():

@@ -39,14 +39,13 @@ def halves(layer: str, what: str, values: np.ndarray | float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The largest magnitude that each tensor is meant to hold, by tensor (layer) name, in real numbers.
+    """Largest magnitude of each tensor in real numbers, by tensor (layer) name.
 
-    ``weight_scales``: int8 scales (K,) of the kernels of convolutions by layer name, where they are given: by a model
-    that is quantised already, or by adaptive rounding. Those of other layers follow from their weights. ``means``: the
-    mean (C,) of every channel of tensors by name; with it biases make up for the mean error of rounded weights.
-    ``precisions``: layers of an int8 network that are computed in int16, by name (nv_full). ``zero_points``: int8
-    tensors that are never far below 0 use all 256 elements. ``ranges``: (lowest, highest) number of 256 elements, for
-    tensors of models that bring zero points; both where all that read the tensor can take it.
+    ``weight_scales``: int8 scales (K,) of the kernels by layer name, if a quantized model or adaptive rounding provides
+    them; other scales follow from the weights. ``means``: mean (C,) per channel of tensors by name, with which biases
+    correct the mean error of rounded weights. ``precisions``: layers of an int8 network that are computed in int16
+    (nv_full). ``zero_points``: int8 tensors that are never far below 0 use all 256 elements. ``ranges``: (lowest,
+    highest) number of 256 elements, for tensors of models with zero points, if all readers of the tensor support them.
     """
 
     magnitudes: Mapping[str, float]
@@ -58,12 +57,24 @@ class Calibration:
 
     @classmethod
     def from_scales(cls, scales: Mapping[str, float], precision: str = "int8") -> Calibration:
-        """From scales (real number of one unit), as NVIDIA's calibration tables have them."""
+        """Return a calibration with given scales, like NVIDIA's calibration tables.
+
+        Args:
+            scales: Real value per unit, by name of a tensor.
+            precision: Precision of the elements.
+        """
         return cls({name: float(scale) * LARGEST[precision] for name, scale in scales.items()})
 
     def scale(self, name: str, precision: str) -> float:
-        """The scale of a tensor; BuildError where calibration never saw it or its magnitude is not a positive
-        number."""
+        """Return the scale of a tensor: the real value per unit.
+
+        Args:
+            name: Name of the tensor.
+            precision: Precision of its elements.
+
+        Raises:
+            BuildError: Calibration does not contain the tensor, or its magnitude is not a positive number.
+        """
         if name not in self.magnitudes:
             raise BuildError(
                 "its output has no scale; run calibrate() on the whole network or add it to the calibration", layer=name
@@ -74,7 +85,11 @@ class Calibration:
         return magnitude / LARGEST[precision]
 
     def with_magnitudes(self, **magnitudes: float) -> Calibration:
-        """This calibration with some magnitudes replaced, for example that of an input whose range is known."""
+        """Return this calibration with some magnitudes replaced, for example of an input with a known range.
+
+        Args:
+            **magnitudes: Largest magnitude by name of a tensor.
+        """
         return replace(self, magnitudes={**self.magnitudes, **magnitudes})
 
 

@@ -393,11 +393,20 @@ def refine(
 ) -> Refined:
     """Calibrate and improve a network for "int8" or "int16".
 
-    ``batches()`` gives the float values of tensors, arrays (N, C, H, W) by name of layer, for one batch of samples
-    after the other; at least those of the inputs and of the last layer of every group
-    (nvdla.compiler.builder.quantization). It is
-    called once, or twice where tensors are equalised (the first time 32 batches are enough). ``held``: tensors whose
-    channels equalisation leaves alone.
+    Args:
+        network: The network.
+        batches: Function that returns float values of tensors (N, C, H, W) by name of the layer, batch by batch; at
+            least those of the inputs and of the last layer of every group. It is called once, or twice for equalization
+            (the first time for 32 batches).
+        recipe: The improvements to apply.
+        precision: "int8" or "int16".
+        held: Tensors that equalization does not change.
+
+    Returns:
+        The improved network with its calibration and the factors of equalization.
+
+    Raises:
+        BuildError: The batches are empty, or contain NaN or infinities.
     """
     recipe = recipe or Recipe()
     check_method(recipe.method, recipe.percentile)

@@ -104,8 +104,12 @@ class Compiled:
         return pack(self.imported, self.parts, self.details, self.constants)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """One loadable with its sidecar where that is all of the model (and the name does not end in .nvpkg), else the
-        package."""
+        """Write the compiled model.
+
+        Args:
+            path: The file. If one loadable contains the whole model, it is written with its layer file next to it;
+                else, and if the name ends in .nvpkg, a package is written.
+        """
         from nvdla.util.files import write_file
 
         if self.whole and Path(path).suffix != ".nvpkg":
@@ -114,10 +118,15 @@ class Compiled:
             write_file(path, self.package)
 
     def export_qdq(self, path: str | os.PathLike[str]) -> None:
-        """Write the quantised network as ONNX in QDQ form, which onnxruntime runs (docs/quantization.md).
+        """Write the quantized network as ONNX in QDQ form, which onnxruntime runs (docs/quantization.md).
 
-        Inputs and outputs are cubes (1, C, H, W) of real numbers. Raises BuildError where the host has a part, and for
-        precisions other than int8.
+        Inputs and outputs are cubes (1, C, H, W) of real numbers.
+
+        Args:
+            path: The ONNX file.
+
+        Raises:
+            BuildError: A part runs on the host, or the precision is not int8.
         """
         from nvdla.compiler.frontend.quantisation.export import qdq_model
         from nvdla.util.files import write_file
@@ -129,8 +138,14 @@ class Compiled:
         write_file(path, qdq_model(refined.network, built).SerializeToString(deterministic=True))
 
     def run(self, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
-        """Outputs for real inputs, both by the model's names: accelerator parts on the emulator, bit-exactly, host
-        parts in onnxruntime."""
+        """Run the model: accelerator parts on the emulator, bit-exactly, host parts in onnxruntime.
+
+        Args:
+            inputs: Real numbers by the model's names, or one array.
+
+        Returns:
+            Real outputs by the model's names.
+        """
         if self._machine is None:
             ends = self.imported.model.inputs, self.imported.model.outputs
             worker = self.imported.model.worker
@@ -163,18 +178,26 @@ def compile(
     trusted: bool = False,
     **options: object,
 ) -> Compiled:
-    """Compile a model for one configuration.
+    """Return a model, compiled for one configuration.
 
-    ``model``: a path (.onnx, .tflite, .prototxt with ``weights``), bytes or an ``onnx.ModelProto``. ``precision``:
-    "int8", "int16", "fp16", "auto". ``calibration``: an array (samples first), a mapping of input names to such
-    arrays, an iterable of samples, a folder of images or arrays, or a :class:`nvdla.compiler.builder.Calibration`; not
-    needed for fp16 nor where the model brings its scales. ``host``: False makes a node on the host an error.
-    ``max_drop``: what precision "auto" may lose (:func:`nvdla.compiler.frontend.quantisation.mixed.drop`).
-    ``trusted``: read and run the model in this process, without limits on its memory and processor time
-    (docs/security.md).
-    ``progress(done, all)`` is called after every sample that calibration has run. ``options`` are those of
-    :class:`nvdla.compiler.builder.Recipe` (``method``, ``equalise``, ``per_channel`` ...) and of the builder. Raises
-    FormatError, BuildError or ConfigError, one line each.
+    Args:
+        model: A path (.onnx, .tflite, .prototxt with ``weights``), bytes or an ``onnx.ModelProto``.
+        config: Name or file of the configuration.
+        precision: "int8", "int16", "fp16" or "auto".
+        calibration: Samples (arrays, iterable or directory) or ranges; not needed for fp16 and quantized models.
+        weights: The .caffemodel of a Caffe network.
+        shapes: Shapes of inputs with dynamic sizes, by name.
+        preprocessing: Conversion of images to inputs.
+        host: False: raise an error if a node runs on the host.
+        keep_on_host: Names of nodes that run on the host.
+        progress: Called as ``progress(done, all)`` after every calibration sample.
+        max_drop: Largest accuracy loss that precision "auto" accepts.
+        trusted: Read and run the model in this process, without limits of memory and processor time (docs/security.md).
+        **options: Fields of :class:`nvdla.compiler.builder.Recipe`, and options of the builder.
+
+    Raises:
+        NvdlaError: A file cannot be read, or the model cannot be compiled for the configuration: a FormatError,
+            BuildError or ConfigError.
     """
     loaded = model if isinstance(model, Model) else read(model, shapes, weights, trusted)
     _check_scales(loaded, precision)

@@ -330,7 +330,17 @@ class Replay:
         return [stage.engine for completion in self.completions for stage in completion.stages]
 
     def dump(self, folder: str | os.PathLike[str]) -> list[Path]:
-        """Write each range of memory that the trace used as ``<space>_0x<address>.bin``; returns the paths."""
+        """Write each memory range that the trace used as ``<space>_0x<address>.bin``.
+
+        Args:
+            folder: Target directory.
+
+        Returns:
+            Paths of the written files.
+
+        Raises:
+            FormatError: A file cannot be written.
+        """
         target = Path(folder)
         try:
             target.mkdir(parents=True, exist_ok=True)
@@ -369,11 +379,22 @@ def replay(
     threads: int | None = None,
     limits: Limits | None = None,
 ) -> Replay:
-    """Run a trace on a machine of configuration ``config`` with memory made for it.
+    """Run a register trace on a machine with its own memory.
 
-    ``limits`` are those of a run; ``memory`` bounds the simulated memory, and the memory images. Raises TraceError for
-    a trace that cannot be read, and the NvdlaError of an engine for settings that cannot run. A failed
-    comparison and a wait that never ends are failed checks.
+    A failed comparison and a wait that never ends are failed checks, not errors.
+
+    Args:
+        path: The trace file.
+        config: A configuration or its name.
+        threads: Threads of the kernels (None: one per core).
+        limits: Limits as for a run; ``memory`` bounds the simulated memory and the memory images.
+
+    Returns:
+        The checks and completions.
+
+    Raises:
+        TraceError: The trace cannot be read.
+        NvdlaError: An engine refuses its settings.
     """
     if isinstance(config, str):
         config = configuration(config)

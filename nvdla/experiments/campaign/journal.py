@@ -116,17 +116,20 @@ def takes_records(function: Function) -> Function:
 
 @dataclass(frozen=True)
 class Task:
-    """``key``: unique in the table, and the order of the results; ``payload``: what the worker needs, small and
-    picklable."""
+    """One task of a campaign.
+
+    ``key``: unique in the table, and the order of the results; ``payload``: input of the worker, small and picklable.
+    """
 
     key: str
     payload: Any
 
 
 class Table(ABC):
-    """A campaign. It is sent to every worker once, so it must be picklable; :meth:`open` may be as large as it likes.
+    """A campaign: its tasks, and the function that performs them.
 
-    ``shard``: number of tasks that a worker takes at once.
+    It is sent to every worker once, so it must be picklable; data that :meth:`open` loads need not be. ``shard``:
+    number of tasks that a worker takes at once.
     """
 
     name: str
@@ -134,14 +137,18 @@ class Table(ABC):
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """Plain data that decides the results: hashes of files, options. Two runs with equal settings are the same."""
+        """Return the plain data that identify the campaign and determine its results: options, hashes of files."""
 
     @abstractmethod
     def tasks(self) -> Iterable[Task]:
-        """All tasks, in the order of the results. May be a generator: no more is held than is under way."""
+        """Return all tasks in the order of the results; a generator is not read ahead of the workers."""
 
     def foreign(self, keys: Set[str]) -> set[str]:
-        """Return the keys that no task has. Tasks are generated until all keys are found."""
+        """Return the keys that belong to no task. Tasks are generated until all keys are found.
+
+        Args:
+            keys: Keys of records.
+        """
         left = set(keys)
         if left:
             for task in self.tasks():
@@ -151,19 +158,23 @@ class Table(ABC):
         return left
 
     def prepare(self) -> None:
-        """In this process, before workers begin as copies of it: load once what all of them need. Where workers are
-        processes of another kind nothing calls it. It must start no threads of other libraries."""
+        """Load data that all workers share, before workers are forked from this process.
+
+        It is not called if the workers are not forked. It must not start threads of other libraries.
+        """
         return
 
     @abstractmethod
     def open(self) -> Callable[[Sequence[Task]], list[Record]]:
-        """In a worker, once: anything that must be loaded; the function that does the tasks of a shard.
+        """Load the data of a worker, once.
 
-        It returns a record a task, with its key. What is wrong with one task belongs into its record ("error").
+        Returns:
+            Function that performs the tasks of a shard and returns one record per task, with the task's key. An error
+            of a task belongs into its record ("error").
         """
 
     def identity(self) -> str:
-        """Hash of the settings: results of another identity are of another campaign."""
+        """Return the hash of the settings; results with another hash belong to another campaign."""
         text = json.dumps([self.name, self.settings()], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -188,13 +199,19 @@ class _Run:
 
 @by_annotations
 class Journal:
-    """The records of ``table`` in the file ``path``. ``resume``: go on with the existing data; without it a file that
-    is
-    there already is refused, so that nothing is lost. Raises FormatError, also for a file that another process has
-    open as a journal, and for records that are not of the table or are there twice.
+    """The records of a campaign in a file.
 
-    ``done``: the keys that were there when it was opened; ``count``: how many records it has now. Of records that are
-    appended it keeps where each shard is, so that a million of them take no memory."""
+    ``done``: the keys that were in the file when it was opened; ``count``: the number of records now. Appended records
+    are not kept in memory, only the positions of their shards.
+
+    Args:
+        table: The campaign.
+        path: The file.
+        resume: Continue an existing file. False: an existing file is an error, so that no results are lost.
+
+    Raises:
+        FormatError: The file exists, is open as a journal in another process, or has foreign or duplicate records.
+    """
 
     def __init__(self, path: str | os.PathLike[str], table: Table, resume: bool = False) -> None:
         self.path = Path(path)
@@ -312,13 +329,18 @@ class Journal:
             )
 
     def known(self) -> set[str]:
-        """The keys of all records so far."""
+        """Return the keys of all records so far."""
         return self.done if self.count == len(self.done) else {each["key"] for each in self.records()}
 
     def append(self, records: Sequence[Record]) -> None:
-        """Add records; they survive the end of this process. Raises FormatError for a full disk, and
-        for
-        records that are not plain data."""
+        """Add records, durably: they survive the end of this process.
+
+        Args:
+            records: Plain data with the keys of their tasks.
+
+        Raises:
+            FormatError: The disk is full, or a record is not plain data.
+        """
         new = [each for each in records if each["key"] not in self.done]
         lines = [_line_of(each) for each in new]
         try:
@@ -337,7 +359,7 @@ class Journal:
             self._note(record["key"], len(line), joins=number > 0)
 
     def records(self) -> Iterator[Record]:
-        """All records so far, as they came."""
+        """Yield all records so far, in the order of their arrival."""
         if not self._stream.closed:
             self._stream.flush()
         with open(self.path, "rb") as stream:
@@ -349,7 +371,7 @@ class Journal:
                     yield entry
 
     def finish(self) -> None:
-        """Write the file again in the order of the keys, whole or not at all, where it is not in that order."""
+        """Rewrite the file in the order of the keys, completely or not at all, unless it is in order."""
         try:
             if not self._stream.closed:
                 self._stream.flush()
@@ -366,7 +388,7 @@ class Journal:
             self.close()
 
     def close(self) -> None:
-        """Close the file. What a full disk did not take was said when it was appended."""
+        """Close the file. Errors of a full disk were raised by :meth:`append`."""
         if not self._stream.closed:
             with contextlib.suppress(OSError) if self._full else contextlib.nullcontext():
                 self._stream.close()

@@ -27,15 +27,22 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Workers:
-    """``count`` processes on this machine (None: as many as it has cores), or the Dask cluster at ``scheduler``, with
-    ``tls`` for an encrypted connection."""
+    """Worker processes of a campaign: on this machine, or on a Dask cluster.
+
+    ``count``: processes on this machine (None: one per core); ``scheduler``: address of the cluster; ``tls``: files for
+    an encrypted connection.
+    """
 
     count: int | None = None
     scheduler: str | None = None
     tls: Tls | None = None
 
     def processes(self) -> int:
-        """Count how many at most. Raises FormatError."""
+        """Return the largest number of processes.
+
+        Raises:
+            FormatError: The count is not valid.
+        """
         if self.count is not None and not 1 <= self.count <= MOST_WORKERS:
             raise FormatError(f"{self.count} workers: must be 1 .. {MOST_WORKERS}")
         return self.count or usable_cores()
@@ -60,9 +67,16 @@ def _pool_for(table: Table, workers: Workers, shards: int) -> Iterator[WorkerPoo
 
 @by_annotations
 def run(table: Table, journal: Journal, workers: Workers | None = None, progress: OnProgress | None = None) -> None:
-    """Do all tasks of ``table`` that the journal does not have yet, then put the journal in order.
+    """Perform all tasks that are not in the journal, then put the journal in order.
 
-    ``progress(done, failed)`` is called as records come. Raises NvdlaError; the finished part is in the journal then.
+    Args:
+        table: The campaign.
+        journal: Receives the records.
+        workers: Worker processes (default: one per core).
+        progress: Called as ``progress(done, failed)`` when records arrive.
+
+    Raises:
+        NvdlaError: A worker or the journal failed. The journal contains the finished tasks.
     """
     shards = _shards(table, journal.known())
     asked = workers or Workers()

@@ -53,46 +53,72 @@ class FileFinding(AnyFinding):
 
 
 class Container(ABC):
-    """An open container. Subclasses parse in their constructor, raise FormatError for what cannot be read, and keep
-    views on ``source.data``."""
+    """An open container.
+
+    Subclasses parse in their constructor, raise FormatError for malformed content, and keep views on ``source.data``.
+    """
 
     format: Format
     source: Source
 
     def info(self) -> dict[str, Any]:
-        """Facts about the whole file (version, sizes, counts): plain JSON values with stable keys."""
+        """Return facts about the whole file (version, sizes, counts) as plain JSON values with stable keys."""
         return {}
 
     @abstractmethod
     def rows(self) -> list[dict[str, Any]]:
-        """Return the rows of ``list``: one dictionary per item (entry, tensor, function, file), all rows with the same
-        stable keys, plain JSON values."""
+        """Return the rows of ``list``: one dictionary per item (entry, tensor, function, file).
+
+        All rows have the same stable keys and plain JSON values.
+        """
 
     @abstractmethod
     def verify(self, strict: bool = False) -> list[FileFinding]:
-        """Everything wrong or odd; no finding of severity ERROR means the file passes."""
+        """Return all findings; the file passes if none has severity ERROR.
+
+        Args:
+            strict: Also check contents that readers usually ignore.
+        """
 
     def parameters(self) -> list[Parameter]:
-        """The tensors in file order, for conversion. FormatError where the format carries none, and where tensors share
-        the same bytes so often that copies would swamp the disk."""
+        """Return the tensors in file order, for conversion.
+
+        Raises:
+            FormatError: The format has no tensors, or tensors share bytes so often that copies would fill the disk.
+        """
         found = self.load_parameters()
         check_sharing(self.source.name, (p.data for p in found if p.data is not None))
         return found
 
     def load_parameters(self) -> list[Parameter]:
-        """Return the tensors of the file; a format with tensors overrides it."""
+        """Return the tensors of the file; formats with tensors override this method.
+
+        Raises:
+            FormatError: The format has no tensors.
+        """
         raise FormatError(f"{self.source.name}: a {self.format.name} file holds no tensor parameters to convert")
 
     def parts(self) -> Iterable[tuple[str, Content]]:
-        """Yield the files of ``extract``: (relative path, content). Default: each parameter as ``name.bin``."""
+        """Yield the files of ``extract``: (relative path, content); by default each parameter as ``name.bin``."""
         parameters = self.parameters()
         check_splats(parameters)
         return ((f"{p.name}.bin", p if p.data is None else p.data) for p in parameters)
 
     def extract(self, folder: str | os.PathLike[str], names: Sequence[str] | None = None) -> list[Path]:
-        """Writes the parts (only ``names``, with or without their ending, if given) below ``folder``; never outside.
+        """Write parts of the container as files, never outside the target directory.
 
-        Names come from the file, so each is made a safe relative path; two that collide are an error."""
+        Names come from the file, so each becomes a safe relative path.
+
+        Args:
+            folder: Target directory.
+            names: Parts to write, with or without their suffix (default: all).
+
+        Returns:
+            Paths of the written files.
+
+        Raises:
+            FormatError: A part does not exist, or two parts have the same path.
+        """
         chosen = self._chosen(names)
         targets: dict[Path, str] = {}
         for name, _ in chosen:
@@ -108,7 +134,18 @@ class Container(ABC):
         return list(targets)
 
     def extract_to(self, name: str, target: str | os.PathLike[str]) -> Path:
-        """Writes the part of this name, with or without its ending, to one file: the first, where several have it."""
+        """Write one part of the container to a file.
+
+        Args:
+            name: Name of the part, with or without its suffix; the first if several match.
+            target: The file.
+
+        Returns:
+            Path of the file.
+
+        Raises:
+            FormatError: The part does not exist.
+        """
         write_content(target, self._chosen([name])[0][1])
         return Path(target)
 
@@ -128,28 +165,57 @@ class Container(ABC):
         return chosen
 
     def disassemble(self, function: str | None = None, source: bool = False) -> str:
-        """The programs of the file as text, or one function of them; ``source`` adds source lines where the file has
-        them. FormatError where the format holds none."""
+        """Return the programs of the file as text.
+
+        Args:
+            function: Name of one function (default: all).
+            source: Add source lines if the file contains them.
+
+        Raises:
+            FormatError: The format has no programs.
+        """
         raise FormatError(f"{self.source.name}: a {self.format.name} file holds no program to disassemble")
 
     def call(self, function: str, inputs: Sequence[str], options: Options | None = None) -> dict[str, Any]:
-        """Runs a function of the file on inputs given as text; ``results`` is a list of {type, value}. FormatError
-        where the format holds none."""
+        """Run a function of the file.
+
+        Args:
+            function: Its name.
+            inputs: Inputs as text.
+            options: Options of the format.
+
+        Returns:
+            Plain data; ``results`` is a list of {type, value}.
+
+        Raises:
+            FormatError: The format has no functions.
+        """
         raise FormatError(f"{self.source.name}: a {self.format.name} file holds no function to run")
 
     def convert(self, target: Format, options: Options | None = None) -> bytes:
-        """This container as another format (or the same one, rewritten), in memory."""
+        """Return this container as bytes of another format, or of the same one, rewritten.
+
+        Args:
+            target: The format.
+            options: Options of the format.
+        """
         stream = io.BytesIO()
         self.convert_to(stream, target, options)
         return stream.getvalue()
 
     def convert_to(self, file: IO[bytes], target: Format, options: Options | None = None) -> None:
-        """:meth:`convert` into an open file, piece by piece. Default: through the parameters."""
+        """Write this container in another format, piece by piece; by default through its parameters.
+
+        Args:
+            file: File that is open for writing.
+            target: The format.
+            options: Options of the format.
+        """
         target.write_checked(file, self.parameters(), options)
 
 
 class Format(ABC):
-    """A container format: how it is recognised, opened and written."""
+    """A container format: detection, reading and writing."""
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -161,15 +227,36 @@ class Format(ABC):
 
     @abstractmethod
     def sniff(self, header: bytes, path: Path | None) -> bool:
-        """Check whether the content has this format: ``header`` is the first HEADER_BYTES of the file (empty for a
-        directory, then ``path`` is looked at). A name or ending decides nothing."""
+        """Check whether the content has this format; the name of the file does not matter.
+
+        Args:
+            header: The first HEADER_BYTES of the file; empty for a directory.
+            path: The file or directory (None for bytes).
+        """
 
     @abstractmethod
     def open(self, source: Source, options: Options | None = None) -> Container:
-        """Parses; FormatError where it cannot be read."""
+        """Parse a container.
+
+        Args:
+            source: The bytes.
+            options: Options of the format.
+
+        Returns:
+            The open container.
+
+        Raises:
+            FormatError: The content is malformed.
+        """
 
     def verify(self, source: Source, strict: bool = False, options: Options | None = None) -> list[FileFinding]:
-        """Yield the findings of ``verify``. Default: opens the file; an error is one finding."""
+        """Return the findings of ``verify``; by default, an error of :meth:`open` is the only finding.
+
+        Args:
+            source: The bytes.
+            strict: Also check contents that readers usually ignore.
+            options: Options of the format.
+        """
         try:
             container = self.open(source, options)
         except FormatError as error:
@@ -177,31 +264,64 @@ class Format(ABC):
         return container.verify(strict)
 
     def write(self, file: IO[bytes], parameters: Sequence[Parameter], options: Options | None = None) -> None:
-        """Writes a new file holding these parameters, piece by piece. FormatError where the format is read only."""
+        """Write a new file with these parameters, piece by piece.
+
+        Args:
+            file: File that is open for writing.
+            parameters: The tensors.
+            options: Options of the format.
+
+        Raises:
+            FormatError: The format is read-only.
+        """
         raise FormatError(f"{self.name} files can be read but not created from parameters")
 
     def write_checked(self, file: IO[bytes], parameters: Sequence[Parameter], options: Options | None = None) -> None:
-        """:meth:`write`, after checking the parameters, and that splats which this format must write out are not
-        endless."""
+        """Check the parameters, then call :meth:`write`.
+
+        Args:
+            file: File that is open for writing.
+            parameters: The tensors. Splats that this format must write in full have a size limit.
+            options: Options of the format.
+        """
         check_given(parameters)
         if not self.keeps_splats:
             check_splats(parameters)
         self.write(file, parameters, options)
 
     def create(self, parameters: Sequence[Parameter], options: Options | None = None) -> bytes:
-        """The bytes of a new file holding these parameters."""
+        """Return the bytes of a new file with these parameters.
+
+        Args:
+            parameters: The tensors.
+            options: Options of the format.
+        """
         check_given(parameters)
         stream = io.BytesIO()
         self.write(stream, parameters, options)
         return stream.getvalue()
 
     def build(self, file: IO[bytes], inputs: Sequence[Source], options: Options | None = None) -> None:
-        """Run ``create`` of the command line: a new file from input files. Default: the parameters of every
-        input, in order, through :meth:`write`."""
+        """Write a new file from input files, for ``create`` of the command line.
+
+        By default it contains the parameters of every input, in order.
+
+        Args:
+            file: File that is open for writing.
+            inputs: The input files.
+            options: Options of the format.
+        """
         self.write_checked(file, [p for source in inputs for p in open(source).parameters()], options)
 
     def check_options(self, options: Options | None) -> dict[str, str]:
-        """The options as a dictionary; FormatError for one that this format does not know."""
+        """Return the options as a dictionary.
+
+        Args:
+            options: Options by name (None: no options).
+
+        Raises:
+            FormatError: The format does not have this option.
+        """
         for key in options or {}:
             if key not in self.options:
                 known = ", ".join(self.options) or "none"
@@ -271,7 +391,19 @@ def open(
     options: Options | None = None,
     format: str | None = None,
 ) -> Container:
-    """Opens any known container: a path (mapped) or bytes (viewed), the format found by content unless it is named."""
+    """Open a container of any known format.
+
+    Args:
+        source: A path (mapped) or bytes (viewed).
+        options: Options of the format.
+        format: Name of the format (default: detected from the content).
+
+    Returns:
+        The open container.
+
+    Raises:
+        FormatError: The format is unknown, or the content is malformed.
+    """
     where = Source.of(source)
     return (detect(where) if format is None else format_named(format)).open(where, options)
 
