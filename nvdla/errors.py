@@ -51,10 +51,25 @@ def on_one_line(text: str) -> str:
 
 class NvdlaError(Exception):
     """Base of every error that bad input can cause. Its message is one line of at most LONGEST characters: file names
-    and words from files may hold escape codes and line breaks, which are shown escaped (:func:`printable`)."""
+    and words from files may hold escape codes and line breaks, which are shown escaped (:func:`printable`).
+
+    Attributes:
+        place: the file and line, the operation or the field that has the problem and with which the message begins;
+            empty if the message begins with none.
+    """
+
+    place: str = ""
 
     def __init__(self, message: object = "") -> None:
         super().__init__(on_one_line(str(message)))
+
+    def at(self, place: str) -> NvdlaError:
+        """Return this error with a place before its message, or itself if it has a place already."""
+        if self.place:
+            return self
+        placed = type(self)(f"{place}: {self}")
+        placed.place = place
+        return placed
 
 
 class LoadableError(NvdlaError):

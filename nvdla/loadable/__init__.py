@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nvdla.limits import Limits
 from nvdla.loadable.model import (
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     # Reading needs neither flatbuffers nor numpy, so the writer is imported on first use.
     if name not in ("save", "to_bytes"):
         raise AttributeError(f"module 'nvdla.loadable' has no attribute {name!r}")

@@ -395,8 +395,7 @@ def play(
         player.play()
         player.finish()
     except NvdlaError as error:
-        text = str(error)
-        raise error if text.startswith(f"{trace.name}:") else type(error)(f"{trace.name}: {text}") from error
+        raise error.at(trace.name) from error
     finally:
         machine.close()
     return player
