@@ -2,8 +2,6 @@
 
 TYPE_CHECKING = False  # as in typing: the package itself imports nothing
 if TYPE_CHECKING:
-    from typing import Any
-
     from nvdla.compiler.frontend.compiler import compile
     from nvdla.emulator.trace.languages import replay
     from nvdla.errors import (
@@ -58,7 +56,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def __getattr__(name: str) -> "Any":
+def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'nvdla' has no attribute {name!r}")
     import importlib

@@ -54,10 +54,24 @@ class NvdlaError(Exception):
 
     The message is one line of at most LONGEST characters. Escape codes and line breaks in file names and file contents
     are shown escaped (:func:`printable`).
+
+    Attributes:
+        place: The file and line, the operation or the field that has the problem and with which the message begins;
+            empty if the message begins with none.
     """
+
+    place: str = ""
 
     def __init__(self, message: object = "") -> None:
         super().__init__(on_one_line(str(message)))
+
+    def at(self, place: str) -> NvdlaError:
+        """Return this error with a place before its message, or itself if it has a place already."""
+        if self.place:
+            return self
+        placed = type(self)(f"{place}: {self}")
+        placed.place = place
+        return placed
 
 
 class LoadableError(NvdlaError):

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from nvdla.errors import BuildError, DescriptorError, LinkError, ScheduleError
 
+__all__ = ["Limits", "PlanLimits"]
+
 # Facts of the hardware and of its driver that several layers need.
 
 #: largest width, height and channel count of a cube, and most lines of a BDMA transfer (13 bits, stored minus 1)

@@ -71,6 +71,8 @@ if TYPE_CHECKING:
     from nvdla.emulator.faults import Fault
     from nvdla.emulator.faults.injector import Injector
 
+__all__ = ["Runtime", "Tensor"]
+
 LARGE = 1 << 24
 """Multiplications from which the first run only records, and the plan computes. A smaller network is done by the
 fallback kernels before compiled ones are loaded."""

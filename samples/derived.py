@@ -5,9 +5,10 @@ All of it follows from lenet.loadable and the digits; the same bytes every time.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import io
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +17,9 @@ import numpy as np
 
 import nvdla
 import nvdla.interop.containers
-from nvdla.cli.main import main
 from nvdla.compiler.builder import Calibration, Network, build
 from nvdla.compiler.builder.edit import replace_weights
-from nvdla.loadable import Loadable
-from nvdla.loadable.descriptors import DlaTask, detect
+from nvdla.program import Program
 
 HERE = Path(__file__).resolve().parent
 
@@ -34,7 +33,7 @@ def derived_files() -> dict[str, bytes]:
     return files | goldens(lenet) | dict(traces())
 
 
-def flipped(lenet: Loadable) -> Loadable:
+def flipped(lenet: nvdla.Loadable) -> nvdla.Loadable:
     """LeNet with one wrong bit: bit 6 of one weight of the second convolution."""
     parameters = nvdla.interop.containers.open(HERE / "lenet.loadable").parameters()
     found = next(each for each in parameters if each.name == "task0.conv3.weights")
@@ -43,9 +42,9 @@ def flipped(lenet: Loadable) -> Loadable:
     return replace_weights(lenet, 0, 3, weights, "nv_small")
 
 
-def saturating(lenet: Loadable) -> Loadable:
+def saturating(lenet: nvdla.Loadable) -> nvdla.Loadable:
     """LeNet whose layer ip2 shifts its results by six bits too few, so that most of them are cut off at 127."""
-    decoded = DlaTask.overlay(lenet, lenet.tasks[0], detect(lenet)[0])
+    decoded = Program.of(lenet).dla_tasks[0]
     decoded.operation(9).op.out_cvt.truncate -= 6
     content = b"".join(bytes(each) for each in decoded.containers)
     blobs = tuple(
@@ -57,7 +56,7 @@ def saturating(lenet: Loadable) -> Loadable:
     return dataclasses.replace(lenet, blobs=blobs)
 
 
-def goldens(lenet: Loadable) -> dict[str, bytes]:
+def goldens(lenet: nvdla.Loadable) -> dict[str, bytes]:
     """Output of every operation for digit3.pgm, as ``nvdla run --dump-ops`` writes it, and the output; the input of
     digit7.pgm as an array, its output as the bytes of the surface."""
     files: dict[str, bytes] = {}
@@ -119,10 +118,8 @@ def traces() -> Iterator[tuple[str, bytes]]:
             built.save(place / f"{net.name}.loadable")
             elements = rng.integers(-128, 128, (1, 8, 8, 8), np.int16).astype(np.int8)
             (place / "data.npy").write_bytes(_npy(elements))
-            words = ["program", place / f"{net.name}.loadable", "--format", "cfg", "--serial"]
-            words += ["-i", place / "data.npy", "-o", place / "made"]
-            with contextlib.redirect_stdout(io.StringIO()):
-                if main(list(map(str, words))):
-                    raise SystemExit(f"{net.name}: no trace")
+            words = [sys.executable, "-m", "nvdla", "program", place / f"{net.name}.loadable", "--format", "cfg"]
+            words += ["--serial", "-i", place / "data.npy", "-o", place / "made"]
+            subprocess.run(words, check=True, stdout=subprocess.DEVNULL, cwd=HERE.parent)
             for path in sorted((place / "made").iterdir()):
                 yield f"traces/{path.name}", path.read_bytes()

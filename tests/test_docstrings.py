@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 import json
 import re
 import subprocess
@@ -90,17 +92,16 @@ def test_the_guard_sees_what_it_is_for():
 
 
 def promised() -> Iterator[tuple[Path, str, ast.FunctionDef | ast.ClassDef]]:
-    """(file, dotted name, node) of the definitions in docs/api.md and of public members of classes and modules."""
+    """(file, dotted name, node) of the functions and classes in docs/api.md, and of the public members of classes."""
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-    for entry in re.finditer(r"^::: (\S+)\n((?:    .*\n)*)", page + "\n", re.MULTILINE):
-        module = entry[1].split(".")
-        while not (path := ROOT.joinpath(*module).with_suffix(".py")).exists():
-            module.pop()
-        wanted = entry[1].removeprefix(".".join(module)).lstrip(".")
-        members = re.search(r"members: \[([^]]*)\]", entry[2])
-        names = [wanted] if wanted else re.findall(r"\w+", members[1]) if members else []
+    for entry in re.findall(r"^::: (\S+)$", page, re.MULTILINE):
+        package, _, attribute = entry.rpartition(".")
+        value = getattr(importlib.import_module(package), attribute)
+        if not inspect.isclass(value) and not inspect.isfunction(inspect.unwrap(value)):
+            continue  # a constant, or another name of a type
+        path, wanted = Path(inspect.getfile(inspect.unwrap(value))), value.__qualname__
         for name, node in public(ast.parse(path.read_text(encoding="utf-8"))):
-            if (not wanted and not members) or name in names or name.rpartition(".")[0] in names:
+            if wanted in (name, name.rpartition(".")[0]):
                 yield path, name, node
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import ctypes
 import json
 import pickle
+from pathlib import Path
 
 import pytest
 
+import nvdla
+from nvdla.emulator.hardware.configuration import configurations
 from nvdla.util.precision import PRECISIONS, Precision
+
+NVDLA = Path(nvdla.__file__).parent
 
 
 @pytest.mark.parametrize("number, text", [(0, "int8"), (1, "int16"), (2, "fp16")])
@@ -50,3 +56,25 @@ def test_copies_and_pickles_are_the_same_precision(number: int):
 def test_an_unknown_text_is_refused():
     with pytest.raises(ValueError, match="bf16"):
         Precision("bf16")
+
+
+def test_no_decision_compares_a_precision_with_a_text():
+    """Kernels are the exception: they import nothing of the project."""
+    texts, compared = {str(each) for each in PRECISIONS}, []
+    for path in NVDLA.glob("**/*.py"):
+        if path.is_relative_to(NVDLA / "kernels"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Compare):
+                sides = [*node.comparators, node.left]
+                sides += [
+                    each for side in sides if isinstance(side, (ast.Tuple, ast.List, ast.Set)) for each in side.elts
+                ]
+                if texts & {side.value for side in sides if isinstance(side, ast.Constant)}:
+                    compared.append(f"{path.relative_to(NVDLA)}:{node.lineno}: {ast.unparse(node)}")
+    assert not compared
+
+
+@pytest.mark.parametrize("config", configurations().values(), ids=str)
+def test_a_configuration_has_precisions_not_texts(config):
+    assert config.precisions and all(type(each) is Precision and each.known for each in config.precisions)

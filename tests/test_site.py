@@ -50,9 +50,9 @@ def test_the_reference_is_filled(site):
     """Pages that are made when the site is built have what they are made from."""
     api = (site / "api.html").read_text(encoding="utf-8")
     for name in (
-        "nvdla.runtime.Runtime.run_raw",
-        "nvdla.compiler.builder.network.Network.convolution",
-        "nvdla.errors.LinkError",
+        "nvdla.Runtime.run_raw",
+        "nvdla.compiler.builder.Network.convolution",
+        "nvdla.LinkError",
     ):
         assert f'id="{name}"' in api, name
     assert 'id="csb-diff"' in (site / "json.html").read_text(encoding="utf-8")

@@ -24,6 +24,7 @@ from nvdla.compiler.frontend.data import samples
 from nvdla.compiler.frontend.model import Model, read
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import ConfigError
+from nvdla.util.precision import Precision
 
 DEFAULT = "nv_full:fp16"
 
@@ -53,7 +54,7 @@ class NvdlaRep(BackendRep):
         return kind(*found.values())
 
     def _for(self, feed: dict[str, np.ndarray]) -> Compiled:
-        if self.precision == "fp16" and self._compiled is not None:
+        if self.precision == Precision.FP16 and self._compiled is not None:
             return self._compiled
         arrays = [np.asarray(each) for each in feed.values()]
         real = arrays and all(each.dtype.kind == "f" and np.isfinite(each).all() for each in arrays)

@@ -1,6 +1,6 @@
 """Semantic checks: everything that a loadable refers to exists and fits.
 
-Each check is a generator of messages with a docstring that states its rule; :data:`CHECKS` lists them all.
+Each check is a generator of problems with a docstring that states its rule; :data:`CHECKS` lists them all.
 :func:`check` raises on the first message, :func:`problems` yields every one. Work is linear in the size of the tables.
 """
 
@@ -17,7 +17,9 @@ from nvdla.loadable.model import Loadable, MemoryEntry, RelocEntry
 #: largest alignment that a memory may ask for, in bytes
 MAX_ALIGNMENT = 1 << 24
 
-Check = Callable[[Loadable], Iterator[str]]
+Problem = tuple[str, str]
+"""Path of a field, as in ``memory_list[3].offsets[1]``, and the text that follows it in a message."""
+Check = Callable[[Loadable], Iterator[Problem]]
 CHECKS: list[Check] = []
 
 
@@ -30,13 +32,15 @@ def rule(function: Check) -> Check:
 def problems(loadable: Loadable) -> Iterator[str]:
     """Every rule that the loadable breaks, one line each."""
     for each in CHECKS:
-        yield from each(loadable)
+        yield from (f"{path}{text}" for path, text in each(loadable))
 
 
 def check(loadable: Loadable) -> None:
     """Raise LoadableError for the first rule that the loadable breaks."""
-    for problem in problems(loadable):
-        raise LoadableError(problem)
+    for path, text in itertools.chain.from_iterable(each(loadable) for each in CHECKS):
+        error = LoadableError(f"{path}{text}")
+        error.place = path
+        raise error
 
 
 def _fits(offset: int, size: int, limit: int) -> bool:
@@ -45,15 +49,15 @@ def _fits(offset: int, size: int, limit: int) -> bool:
 
 
 @rule
-def version_is_supported(loadable: Loadable) -> Iterator[str]:
+def version_is_supported(loadable: Loadable) -> Iterator[Problem]:
     """The container's version is 0.7: the only one that NVIDIA's compilers write."""
     version = loadable.version
     if (version.major, version.minor) != (0, 7):
-        yield f"Loadable.version: {version} is not supported, must be 0.7.x"
+        yield "Loadable.version", f": {version} is not supported, must be 0.7.x"
 
 
 @rule
-def ids_are_unique(loadable: Loadable) -> Iterator[str]:
+def ids_are_unique(loadable: Loadable) -> Iterator[Problem]:
     """No two entries of one list have the same id, and no two blobs the same name."""
     lists: list[tuple[str, str, Iterable[Any]]] = [
         ("task_list", "id", loadable.tasks),
@@ -70,60 +74,66 @@ def ids_are_unique(loadable: Loadable) -> Iterator[str]:
             value = getattr(entry, key)
             first = seen.setdefault(value, index)
             if first != index:
-                yield f"{table}[{index}].{key}: {value!r} is already used by {table}[{first}], must be unique"
+                yield f"{table}[{index}].{key}", f": {value!r} is already used by {table}[{first}], must be unique"
 
 
 @rule
-def names_are_printable(loadable: Loadable) -> Iterator[str]:
+def names_are_printable(loadable: Loadable) -> Iterator[Problem]:
     """Names have no control characters (NVIDIA's runtime ends a name at its first NUL); blobs have a name."""
     for index, blob in enumerate(loadable.blobs):
         if not blob.name or not blob.name.isprintable():
-            yield f"blobs[{index}].name: {blob.name!r} is not a name, must be printable and not empty"
+            yield f"blobs[{index}].name", f": {blob.name!r} is not a name, must be printable and not empty"
     for index, tensor in enumerate(loadable.tensors):
         if not (tensor.name == "" or tensor.name.isprintable()):
-            yield f"tensor_desc_list[{index}].name: {tensor.name!r} is not a name, must be printable"
+            yield f"tensor_desc_list[{index}].name", f": {tensor.name!r} is not a name, must be printable"
 
 
 @rule
-def blob_sizes_agree(loadable: Loadable) -> Iterator[str]:
+def blob_sizes_agree(loadable: Loadable) -> Iterator[Problem]:
     """Blob.size is the length of its data."""
     for index, blob in enumerate(loadable.blobs):
         if blob.size != blob.length:
-            yield f"blobs[{index}].size ({blob.name}): {blob.size}, but data has {blob.length} bytes"
+            yield f"blobs[{index}].size", f" ({blob.name}): {blob.size}, but data has {blob.length} bytes"
 
 
 @rule
-def blobs_speak_a_known_interface(loadable: Loadable) -> Iterator[str]:
+def blobs_speak_a_known_interface(loadable: Loadable) -> Iterator[Problem]:
     """Blob.interface is NONE, DLA1 or EMU1, and its sub_interface one of that interface."""
     for index, blob in enumerate(loadable.blobs):
         if not Interface(blob.interface).known:
-            yield f"blobs[{index}].interface ({blob.name}): {int(blob.interface)}, must be 0 NONE, 1 DLA1 or 2 EMU1"
+            yield (
+                f"blobs[{index}].interface",
+                f" ({blob.name}): {int(blob.interface)}, must be 0 NONE, 1 DLA1 or 2 EMU1",
+            )
         elif not SubInterface(blob.sub_interface).known:
-            yield f"blobs[{index}].sub_interface ({blob.name}): {int(blob.sub_interface)}, must be 0 .. 5"
+            yield f"blobs[{index}].sub_interface", f" ({blob.name}): {int(blob.sub_interface)}, must be 0 .. 5"
 
 
 @rule
-def memories_are_sane(loadable: Loadable) -> Iterator[str]:
+def memories_are_sane(loadable: Loadable) -> Iterator[Problem]:
     """A memory has a size, a known domain, known flags, and an alignment that is 0 or a power of two."""
     known_flags = MemoryFlags.ALLOC | MemoryFlags.SET | MemoryFlags.INPUT | MemoryFlags.OUTPUT
     for index, memory in enumerate(loadable.memories):
         where = f"memory_list[{index}]"
         if memory.size < 1:
-            yield f"{where}.size (memory {memory.id}): {memory.size}, must be at least 1"
+            yield f"{where}.size", f" (memory {memory.id}): {memory.size}, must be at least 1"
         if not MemoryDomain(memory.domain).known:
-            yield f"{where}.domain (memory {memory.id}): {int(memory.domain)}, must be 0 SYSTEM or 1 SRAM"
+            yield f"{where}.domain", f" (memory {memory.id}): {int(memory.domain)}, must be 0 SYSTEM or 1 SRAM"
         if int(memory.flags) & ~int(known_flags):
-            yield f"{where}.flags (memory {memory.id}): 0x{int(memory.flags):x}, must be within 0x{int(known_flags):x}"
+            yield (
+                f"{where}.flags",
+                f" (memory {memory.id}): 0x{int(memory.flags):x}, must be within 0x{int(known_flags):x}",
+            )
         alignment = memory.alignment
         if alignment < 0 or alignment & (alignment - 1) or alignment > MAX_ALIGNMENT:
             yield (
-                f"{where}.alignment (memory {memory.id}): {alignment}, "
-                f"must be 0 or a power of two up to {MAX_ALIGNMENT}"
+                f"{where}.alignment",
+                f" (memory {memory.id}): {alignment}, must be 0 or a power of two up to {MAX_ALIGNMENT}",
             )
 
 
 @rule
-def memory_contents_fit(loadable: Loadable) -> Iterator[str]:
+def memory_contents_fit(loadable: Loadable) -> Iterator[Problem]:
     """A memory flagged SET names existing blobs, one offset each, and every blob fits at its offset."""
     sizes = {blob.name: blob.length for blob in loadable.blobs}
     for index, memory in enumerate(loadable.memories):
@@ -131,22 +141,26 @@ def memory_contents_fit(loadable: Loadable) -> Iterator[str]:
             yield from _contents_fit(f"memory_list[{index}]", memory, sizes)
 
 
-def _contents_fit(where: str, memory: MemoryEntry, sizes: dict[str, int]) -> Iterator[str]:
+def _contents_fit(where: str, memory: MemoryEntry, sizes: dict[str, int]) -> Iterator[Problem]:
     if len(memory.contents) != len(memory.offsets):
-        yield f"{where}.offsets (memory {memory.id}): {len(memory.offsets)} offsets, {len(memory.contents)} contents"
+        yield (
+            f"{where}.offsets",
+            f" (memory {memory.id}): {len(memory.offsets)} offsets, {len(memory.contents)} contents",
+        )
         return
     for position, (name, offset) in enumerate(zip(memory.contents, memory.offsets, strict=True)):
         if name not in sizes:
-            yield f"{where}.contents[{position}] (memory {memory.id}): no blob is named {name!r}"
+            yield f"{where}.contents[{position}]", f" (memory {memory.id}): no blob is named {name!r}"
         elif not _fits(offset, sizes[name], memory.size):
             yield (
-                f"{where}.offsets[{position}] (memory {memory.id}): {offset} + {sizes[name]} bytes of blob {name!r} "
-                f"ends at {offset + sizes[name]}, must be at most {memory.size} (memory size)"
+                f"{where}.offsets[{position}]",
+                f" (memory {memory.id}): {offset} + {sizes[name]} bytes of blob {name!r} "
+                f"ends at {offset + sizes[name]}, must be at most {memory.size} (memory size)",
             )
 
 
 @rule
-def contents_do_not_overlap(loadable: Loadable) -> Iterator[str]:
+def contents_do_not_overlap(loadable: Loadable) -> Iterator[Problem]:
     """No byte of a memory is loaded from two blobs."""
     sizes = {blob.name: blob.length for blob in loadable.blobs}
     for index, memory in enumerate(loadable.memories):
@@ -158,13 +172,14 @@ def contents_do_not_overlap(loadable: Loadable) -> Iterator[str]:
         for (offset, size, name), (following, _, other) in itertools.pairwise(filled):
             if offset + size > following:
                 yield (
-                    f"memory_list[{index}].offsets (memory {memory.id}): blob {name!r} ends at {offset + size}, "
-                    f"must be at most {following} (begin of blob {other!r})"
+                    f"memory_list[{index}].offsets",
+                    f" (memory {memory.id}): blob {name!r} ends at {offset + size}, "
+                    f"must be at most {following} (begin of blob {other!r})",
                 )
 
 
 @rule
-def addresses_fit(loadable: Loadable) -> Iterator[str]:
+def addresses_fit(loadable: Loadable) -> Iterator[Problem]:
     """An address begins in an existing memory or at its end. Its size may reach beyond: it is clipped to the memory.
 
     NVIDIA's compiler makes empty windows at the end of a memory for slices of a concatenation.
@@ -173,38 +188,38 @@ def addresses_fit(loadable: Loadable) -> Iterator[str]:
     for index, address in enumerate(loadable.addresses):
         where = f"address_list[{index}]"
         if address.mem_id not in sizes:
-            yield f"{where}.mem_id (address {address.id}): {address.mem_id}, no memory has this id"
+            yield f"{where}.mem_id", f" (address {address.id}): {address.mem_id}, no memory has this id"
         elif not _fits(address.offset, 0, sizes[address.mem_id]):
             limit = f"at most {sizes[address.mem_id]} (size of memory {address.mem_id})"
-            yield f"{where}.offset (address {address.id}): {address.offset}, must be {limit}"
+            yield f"{where}.offset", f" (address {address.id}): {address.offset}, must be {limit}"
 
 
 @rule
-def tasks_refer_to_what_exists(loadable: Loadable) -> Iterator[str]:
+def tasks_refer_to_what_exists(loadable: Loadable) -> Iterator[Problem]:
     """A task speaks DLA1 or EMU1, has at least its network descriptor's address, and all its ids exist."""
     addresses = {address.id for address in loadable.addresses}
     events = {event.id for event in loadable.events}
     for index, task in enumerate(loadable.tasks):
         where = f"task_list[{index}]"
         if task.interface not in (Interface.DLA1, Interface.EMU1):
-            yield f"{where}.interface (task {task.id}): {int(task.interface)}, must be 1 DLA1 or 2 EMU1"
+            yield f"{where}.interface", f" (task {task.id}): {int(task.interface)}, must be 1 DLA1 or 2 EMU1"
         if task.instance < -1:
-            yield f"{where}.instance (task {task.id}): {task.instance}, must be at least -1"
+            yield f"{where}.instance", f" (task {task.id}): {task.instance}, must be at least -1"
         if not task.address_list:
-            yield f"{where}.address_list (task {task.id}): empty, must begin with the network descriptor"
+            yield f"{where}.address_list", f" (task {task.id}): empty, must begin with the network descriptor"
         yield from _missing(f"{where}.address_list", task.address_list, addresses, "address")
         yield from _missing(f"{where}.pre_actions", task.pre_actions, events, "event")
         yield from _missing(f"{where}.post_actions", task.post_actions, events, "event")
 
 
-def _missing(where: str, ids: Iterable[int], known: set[int], kind: str) -> Iterator[str]:
+def _missing(where: str, ids: Iterable[int], known: set[int], kind: str) -> Iterator[Problem]:
     for position, each in enumerate(ids):
         if each not in known:
-            yield f"{where}[{position}]: {each}, no {kind} has this id"
+            yield f"{where}[{position}]", f": {each}, no {kind} has this id"
 
 
 @rule
-def submits_refer_to_tasks(loadable: Loadable) -> Iterator[str]:
+def submits_refer_to_tasks(loadable: Loadable) -> Iterator[Problem]:
     """A submit entry names existing tasks, and no task is submitted twice."""
     tasks = {task.id for task in loadable.tasks}
     submitted: set[int] = set()
@@ -212,47 +227,57 @@ def submits_refer_to_tasks(loadable: Loadable) -> Iterator[str]:
         yield from _missing(f"submit_list[{index}].task_id", entry.task_ids, tasks, "task")
         for position, task_id in enumerate(entry.task_ids):
             if task_id in submitted:
-                yield f"submit_list[{index}].task_id[{position}]: task {task_id} is submitted a second time"
+                yield f"submit_list[{index}].task_id[{position}]", f": task {task_id} is submitted a second time"
             submitted.add(task_id)
 
 
 @rule
-def tensors_fit(loadable: Loadable) -> Iterator[str]:
+def tensors_fit(loadable: Loadable) -> Iterator[Problem]:
     """A tensor is in an existing memory, offset + size within it, and each dimension is at least 1."""
     sizes = {memory.id: memory.size for memory in loadable.memories}
     for index, tensor in enumerate(loadable.tensors):
         where = f"tensor_desc_list[{index}]"
         if tensor.mem_id not in sizes:
-            yield f"{where}.mem_id ({tensor.name}): {tensor.mem_id}, no memory has this id"
+            yield f"{where}.mem_id", f" ({tensor.name}): {tensor.mem_id}, no memory has this id"
         elif not _fits(tensor.offset, tensor.size, sizes[tensor.mem_id]):
             yield (
-                f"{where}.size ({tensor.name}): {tensor.offset} + {tensor.size} bytes ends at "
-                f"{tensor.offset + tensor.size}, must be at most {sizes[tensor.mem_id]} (memory {tensor.mem_id})"
+                f"{where}.size",
+                f" ({tensor.name}): {tensor.offset} + {tensor.size} bytes ends at "
+                f"{tensor.offset + tensor.size}, must be at most {sizes[tensor.mem_id]} (memory {tensor.mem_id})",
             )
         for axis in "nchw":
             if getattr(tensor, axis) < 1:
-                yield f"{where}.{axis} ({tensor.name}): {getattr(tensor, axis)}, must be at least 1"
+                yield f"{where}.{axis}", f" ({tensor.name}): {getattr(tensor, axis)}, must be at least 1"
 
 
 @rule
-def bindings_are_complete(loadable: Loadable) -> Iterator[str]:
+def bindings_are_complete(loadable: Loadable) -> Iterator[Problem]:
     """Inputs have bind ids 0, 1, 2 ... without gaps, outputs too; each has a tensor in its memory."""
     tensors = {tensor.id: tensor for tensor in loadable.tensors}
     places = {memory.id: index for index, memory in enumerate(loadable.memories)}
     for kind, entries in (("input", loadable.inputs), ("output", loadable.outputs)):
         for expected, memory in enumerate(entries):
-            where = f"memory_list[{places[memory.id]}] (memory {memory.id}, {kind})"
+            where = f"memory_list[{places[memory.id]}]"
             if memory.bind_id != expected:
-                yield f"{where}.bind_id: {memory.bind_id}, must be {expected} (bind ids count up from 0)"
+                yield (
+                    f"{where}.bind_id",
+                    f" (memory {memory.id}, {kind}): {memory.bind_id}, must be {expected} (bind ids count up from 0)",
+                )
             tensor = tensors.get(memory.tensor_desc_id)
             if tensor is None:
-                yield f"{where}.tensor_desc_id: {memory.tensor_desc_id}, no tensor has this id"
+                yield (
+                    f"{where}.tensor_desc_id",
+                    f" (memory {memory.id}, {kind}): {memory.tensor_desc_id}, no tensor has this id",
+                )
             elif tensor.mem_id != memory.id:
-                yield f"{where}.tensor_desc_id: tensor {tensor.id} lies in memory {tensor.mem_id}, not {memory.id}"
+                yield (
+                    f"{where}.tensor_desc_id",
+                    f" (memory {memory.id}, {kind}): tensor {tensor.id} is in memory {tensor.mem_id}, not {memory.id}",
+                )
 
 
 @rule
-def relocations_fit(loadable: Loadable) -> Iterator[str]:
+def relocations_fit(loadable: Loadable) -> Iterator[Problem]:
     """A relocation rewrites a stride of an input or output, inside a descriptor list that exists."""
     memories = {memory.id: memory for memory in loadable.memories}
     addresses = {address.id: address for address in loadable.addresses}
@@ -262,20 +287,20 @@ def relocations_fit(loadable: Loadable) -> Iterator[str]:
         source = addresses.get(reloc.address_id)
         bound = None if source is None else memories.get(source.mem_id)
         if source is None:
-            yield f"{where}.address_id: {reloc.address_id}, no address has this id"
+            yield f"{where}.address_id", f": {reloc.address_id}, no address has this id"
         elif bound is not None and not (bound.is_input or bound.is_output):
-            yield f"{where}.address_id: {reloc.address_id} is memory {bound.id}, which is neither input nor output"
+            yield f"{where}.address_id", f": {reloc.address_id} is memory {bound.id}, which is neither input nor output"
         written = memories.get(reloc.write_id)
         if written is None:
-            yield f"{where}.write_id: {reloc.write_id}, no memory has this id"
+            yield f"{where}.write_id", f": {reloc.write_id}, no memory has this id"
         elif not _fits(reloc.offset, 4, written.size):
-            yield f"{where}.offset: {reloc.offset}, must be at most {written.size - 4} (memory {written.id})"
+            yield f"{where}.offset", f": {reloc.offset}, must be at most {written.size - 4} (memory {written.id})"
 
 
-def _relocation_kind(where: str, reloc: RelocEntry) -> Iterator[str]:
+def _relocation_kind(where: str, reloc: RelocEntry) -> Iterator[Problem]:
     if reloc.interface not in (Interface.DLA1, Interface.EMU1):
-        yield f"{where}.interface: {int(reloc.interface)}, must be 1 DLA1 or 2 EMU1"
+        yield f"{where}.interface", f": {int(reloc.interface)}, must be 1 DLA1 or 2 EMU1"
     if reloc.sub_interface not in (SubInterface.OPS, SubInterface.SURFS):
-        yield f"{where}.sub_interface: {int(reloc.sub_interface)}, must be 3 or 4 (operation or surface list)"
+        yield f"{where}.sub_interface", f": {int(reloc.sub_interface)}, must be 3 or 4 (operation or surface list)"
     if reloc.reloc_type not in (RelocType.LINE, RelocType.SURFACE):
-        yield f"{where}.reloc_type: {int(reloc.reloc_type)}, must be 1 (line stride) or 2 (surface stride)"
+        yield f"{where}.reloc_type", f": {int(reloc.reloc_type)}, must be 1 (line stride) or 2 (surface stride)"

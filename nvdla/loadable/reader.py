@@ -223,16 +223,16 @@ def _inline_size(field: TableField) -> int:
     return field.type.size if isinstance(field.type, Scalar | Struct) else 4
 
 
-_PATH = re.compile(r"(?P<list>\w+)(?:\[(?P<index>\d+)\])?(?: \([^)]*\))?(?:\.(?P<field>\w+)(?:\[(?P<element>\d+)\])?)?")
+_PATH = re.compile(r"(?P<list>\w+)(?:\[(?P<index>\d+)\])?(?:\.(?P<field>\w+)(?:\[(?P<element>\d+)\])?)?")
 
 
 def position_of(buffer: memoryview, path: str) -> int | None:
-    """Return the byte position of the first field that a message names: ``memory_list[3].offsets[1]``.
+    """Return the byte position of a field: ``memory_list[3].offsets[1]``.
 
     ``buffer``: a loadable that :class:`nvdla.loadable.reader.Verifier` has passed. For a field that is absent, so
     that its default counts, the position of its table. None where ``path`` names no field of a loadable.
     """
-    found = _PATH.match(path)
+    found = _PATH.fullmatch(path)
     if found is None:
         return None
     root = _offset(buffer, 0)
@@ -329,7 +329,7 @@ def load(source: Source, *, limits: Limits | None = None, checked: bool = True) 
         try:
             check(loadable)
         except LoadableError as error:
-            position = position_of(buffer, str(error))
+            position = position_of(buffer, error.place)
             at = "" if position is None else f" (byte {position} of the file)"
             raise LoadableError(f"{where}{error}{at}") from None
     return loadable if file is None else _stored(loadable, file, verifier.starts, len(buffer))

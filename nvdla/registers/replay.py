@@ -71,7 +71,7 @@ class LogPlayer(SequentialPlayer):
         try:
             super().execute(command)
         except NvdlaError as error:
-            raise error if str(error).startswith(f"{self.trace.name}:") else self.at(command, error) from error
+            raise self.at(command, error) from error
 
     def settle(self) -> None:
         """Let the hardware complete all work."""

@@ -8,6 +8,7 @@ from nvdla.checks.lint.linter import Context, Said, rule
 from nvdla.emulator.memory.surfaces import FEATURE_ATOMS
 from nvdla.loadable.descriptors.enums import ConvMode, MemType, OpType, WeightFormat
 from nvdla.loadable.enums import PIXEL_FORMATS, MemoryDomain, PixelFormat
+from nvdla.util.precision import Precision
 
 OTHER = "Compile for this configuration, or lint against the one it was compiled for."
 
@@ -144,7 +145,7 @@ def cvsram_is_built(context: Context) -> Iterator[Said]:
 @rule("error", "Use an 8-bit pixel format.", headline="image format that the configuration lacks")
 def image_formats_are_built(context: Context) -> Iterator[Said]:
     """Configurations with only int8 support image formats with 8-bit components; 16-bit ones crash their C model."""
-    if context.config.precisions != ("int8",):
+    if context.config.precisions != (Precision.INT8,):
         return
     for subject in context.of_type(OpType.CONV):
         form = subject.op.data_format

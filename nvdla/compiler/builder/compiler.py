@@ -487,13 +487,8 @@ def build(
         ConfigError: The configuration lacks a feature.
     """
     chosen = configuration(config) if isinstance(config, str) else config
-    if cvsram < 0:
-        raise BuildError(f"{cvsram} bytes of CVSRAM: must be 0 or more")
-    if cvsram:
-        chosen.require("cvsram", f"{cvsram} bytes of CVSRAM")
+    _check_sizes(network, chosen, cvsram, images)
     program = lower(network, chosen, precision, calibration, per_channel, level, input_format, memory, pixels)
-    if not 1 <= images <= MAX_IMAGES:
-        raise BuildError(f"network {network.name}: a batch of {images} images, it must be 1 to {MAX_IMAGES}")
     evaluator = _evaluator(program, chosen, memory or Memory(), cvsram, level, images)
     all_images, packed = evaluator.program, evaluator.packed
     cost_model, record = evaluator.cost_model(), None
@@ -504,6 +499,16 @@ def build(
     loadable, tasks, layout = emit(all_images, chosen, cost_model, packed, cvsram)
     layers = describe(program, chosen.name, tasks, cost_model, record)
     return Built(loadable, all_images if images == 1 else program, layers, layout)
+
+
+def _check_sizes(network: Network, config: Configuration, cvsram: int, images: int) -> None:
+    """Refuse a CVSRAM and a batch that cannot be."""
+    if cvsram < 0:
+        raise BuildError(f"{cvsram} bytes of CVSRAM: must be 0 or more")
+    if cvsram:
+        config.require("cvsram", f"{cvsram} bytes of CVSRAM")
+    if not 1 <= images <= MAX_IMAGES:
+        raise BuildError(f"network {network.name}: a batch of {images} images, it must be 1 to {MAX_IMAGES}")
 
 
 def _evaluator(

@@ -37,6 +37,8 @@ from nvdla.loadable.model import AddressEntry, Blob, Loadable, MemoryEntry, Relo
 from nvdla.program.program import Program
 from nvdla.util.rounding import ceil_div
 
+__all__ = ["convert_abi", "merge", "rebind", "rename", "replace_operands", "replace_weights", "strip"]
+
 _STAGES = ("x1", "x2", "y")
 
 

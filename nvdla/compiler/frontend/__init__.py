@@ -22,6 +22,22 @@ The stages, each a function whose result the next one takes:
 Operators are functions in ``frontend.operators``, one file per family.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from nvdla.compiler.frontend.model import Model, read
 
-__all__ = ["Model", "read"]
+if TYPE_CHECKING:
+    from nvdla.compiler.frontend.compiler import Compiled
+
+__all__ = ["Compiled", "Model", "read"]
+
+
+def __getattr__(name: str) -> object:
+    # Resolved on first use: reading a model does not import the compiler.
+    if name != "Compiled":
+        raise AttributeError(f"module 'nvdla.compiler.frontend' has no attribute {name!r}")
+    from nvdla.compiler.frontend import compiler
+
+    return compiler.Compiled

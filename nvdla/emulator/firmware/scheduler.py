@@ -497,9 +497,9 @@ class Scheduler:
         except NvdlaError as error:
             chain = self.machine.ready_chain() or ()
             at_work = [str(group.operation) for group in self._groups() if group.active and self._in(chain, group)]
-            if not at_work or at_work[0] in str(error):
+            if not at_work:
                 raise
-            raise type(error)(f"{', '.join(at_work)}: {error}") from error
+            raise error.at(", ".join(at_work)) from error
 
     def _place(self, engine: str) -> str:
         """The operation that an engine works on, for what the machine has to say about it."""

@@ -43,7 +43,7 @@ class Configuration:
     """
 
     name: str
-    precisions: tuple[str, ...]
+    precisions: tuple[Precision, ...]
     memory_atom: int
     mac_atomic_c: int
     mac_atomic_k: int
@@ -174,7 +174,7 @@ def _made(name: str, values: dict[str, Any], where: str) -> Configuration:
     for field, value in values.items():
         if not _fits(value, str(kinds[field])):
             raise ConfigError(f"{where}: {field} is {value!r}, must be {_WORDS[str(kinds[field])]}")
-    config = Configuration(name=name, **{**values, "precisions": tuple(values["precisions"])})
+    config = Configuration(name=name, **{**values, "precisions": tuple(map(Precision, values["precisions"]))})
     for right, problem in _rules(config):
         if not right:
             raise ConfigError(f"{where}: {problem}")
@@ -186,7 +186,7 @@ _WORDS = {
     "int | None": "a whole number from 1 to 1048576, or null",
     "bool": "true or false",
     "str": "a text",
-    "tuple[str, ...]": "a list of int8, int16, fp16",
+    "tuple[Precision, ...]": "a list of int8, int16, fp16",
 }
 
 
@@ -195,7 +195,7 @@ def _fits(value: Any, kind: str) -> bool:
         return isinstance(value, bool)
     if kind == "str":
         return isinstance(value, str)
-    if kind == "tuple[str, ...]":
+    if kind == "tuple[Precision, ...]":
         titles = set(Precision)
         return isinstance(value, (list, tuple)) and bool(value) and all(each in titles for each in value)
     if value is None:

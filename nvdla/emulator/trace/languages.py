@@ -406,7 +406,16 @@ def replay(
 
 
 def passing_configurations(path: str | os.PathLike[str], tried: str, threads: int | None = None) -> list[str]:
-    """The built-in configurations other than ``tried`` on which all checks of a trace pass."""
+    """Find the built-in configurations on which all checks of a trace pass.
+
+    Args:
+        path: The trace.
+        tried: A configuration that is left out.
+        threads: Number of threads (default: all cores).
+
+    Returns:
+        Names of configurations.
+    """
     passing = []
     for name in configurations():
         with contextlib.suppress(NvdlaError):
@@ -427,8 +436,7 @@ def play(
         player.play()
         player.finish()
     except NvdlaError as error:
-        text = str(error)
-        raise error if text.startswith(f"{trace.name}:") else type(error)(f"{trace.name}: {text}") from error
+        raise error.at(trace.name) from error
     finally:
         machine.close()
     return player

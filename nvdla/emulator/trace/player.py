@@ -119,8 +119,8 @@ class Player(ABC):
     # -- commands that both languages have -------------------------------------------------------------------------
 
     def at(self, command: Command, error: NvdlaError) -> NvdlaError:
-        """The same error with the trace's file and line in front."""
-        return type(error)(f"{self.trace.name}:{command.line}: {error}")
+        """Return the error with the trace's file and line in front."""
+        return error.at(f"{self.trace.name}:{command.line}")
 
     def load(self, command: FillMemory | LoadMemory) -> None:
         """Fill memory as a command says."""

@@ -6,7 +6,21 @@ for parameter in container.parameters(): ...
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nvdla.interop.containers.registry import (
+        Container,
+        Format,
+        Severity,
+        Source,
+        detect,
+        formats,
+        open,
+        register,
+    )
+    from nvdla.interop.containers.registry import FileFinding as Finding
+    from nvdla.tensors.parameters import Parameter
 
 __all__ = ["Container", "Finding", "Format", "Parameter", "Severity", "Source", "detect", "formats", "open", "register"]
 
@@ -15,7 +29,7 @@ _HOME = dict.fromkeys(__all__, "nvdla.interop.containers.registry") | {"Paramete
 _CLASS = {"Finding": "FileFinding"}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     # Resolved on first use: the registry imports this package to find its formats.
     if name not in _HOME:
         raise AttributeError(f"module 'nvdla.interop.containers' has no attribute {name!r}")

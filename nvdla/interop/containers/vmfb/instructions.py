@@ -286,11 +286,15 @@ class Decoder:
         self.tables = numbers(module.major)
         self.pc = 0
 
-    def fail(self, pc: int, message: str) -> FormatError:
-        """An error that names file, function and byte."""
+    def place(self, pc: int) -> str:
+        """File, function and byte of an instruction, for errors."""
         at = self.module.bytecode_offset + self.function.offset + pc
         label = self.function.name or f"function {self.function.ordinal}"
-        return FormatError(f"{self.module.source.name}: {label}, instruction at {pc:08X} (byte {at}): {message}")
+        return f"{self.module.source.name}: {label}, instruction at {pc:08X} (byte {at})"
+
+    def fail(self, pc: int, message: str) -> FormatError:
+        """An error that names file, function and byte."""
+        return FormatError(f"{self.place(pc)}: {message}")
 
     def all(self) -> Iterator[Instruction]:
         """Every instruction, from the first to the end of the code. Before block markers, a function's length took in

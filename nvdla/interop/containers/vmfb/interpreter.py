@@ -210,10 +210,7 @@ class VirtualMachine:
             except ZeroDivisionError:
                 raise frame.decoder.fail(instruction.pc, f"vm.{instruction.mnemonic}: division by zero") from None
             except VmError as error:
-                if "instruction at" in str(error):
-                    raise
-                fault = frame.decoder.fail(instruction.pc, f"vm.{instruction.mnemonic}: {error}")
-                raise VmError(str(fault)) from None
+                raise error.at(f"{frame.decoder.place(instruction.pc)}: vm.{instruction.mnemonic}") from None
             if returned is not None:
                 results = self.leave(frame, returned, result_letters)
         return results
