@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nvdla.cli.output import add_format_options, print_document, say
-from nvdla.cli.viewing import add_viewing_options, sides_of
+from nvdla.cli.study import add_viewing_options, sides_of
 from nvdla.cli.working import working
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.util.files import write_file

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nvdla.cli.output import framed, with_settings
-from nvdla.cli.viewing import add_viewing_options, sides_of
+from nvdla.cli.study import add_viewing_options, sides_of
 from nvdla.cli.working import at_rest
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.util.escaping import json_text

@@ -24,7 +24,7 @@ LOG = "program lenet.loadable --format riscv-txn --input digit7.pgm -o txn"
 RUNS: dict[str, list[str]] = {
     "cache": ["cache info"],
     "compare": ["compare lenet.loadable lenet_nv_large.loadable -i digit7.pgm"],
-    "compile": ["compile lenet.onnx --config nv_small --check"],
+    "compile": ["samples digit -o digits", "compile lenet.onnx --calibrate digits -o new.loadable"],
     "configs": ["configs"],
     "container-disassemble": [],
     "container-edit": ["container create --data a=4xf32=1 a.irpa", "container edit a.irpa --erase a"],
