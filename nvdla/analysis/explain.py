@@ -15,7 +15,7 @@ from nvdla.analysis.cycles.schedule import Span
 from nvdla.analysis.graph import tensor_name
 from nvdla.analysis.study import Study
 from nvdla.analysis.svg import STYLE, Drawing, round_ticks, short
-from nvdla.errors import DescriptorError, counted, shape_text
+from nvdla.errors import UnknownOperationError, counted, shape_text
 from nvdla.loadable.descriptors.enums import ConvMode, OpType, WeightFormat
 from nvdla.loadable.descriptors.fields import fields
 from nvdla.program.operation import Operation
@@ -32,7 +32,7 @@ def explanations(study: Study, chosen: str | None = None) -> list[dict[str, Any]
     rows = [_explain(study, node, found) for node in found if chosen is None or chosen in _names(node)]
     if chosen is not None and not rows:
         known = ", ".join(node.label for node in found[:8]) + (" ..." if len(found) > 8 else "")
-        raise DescriptorError(f"no convolution is called {chosen}; convolutions are {known or 'none'}")
+        raise UnknownOperationError(f"no convolution is called {chosen}; convolutions are {known or 'none'}")
     return rows
 
 
@@ -121,7 +121,7 @@ def chosen(study: Study, name: str) -> list[Operation]:
     found = [node for node in study.operations if name in (node.label, node.layer) or f"0/{name}" == node.label]
     if not found:
         known = ", ".join(node.label for node in study.operations[:8]) + (" ..." if len(study.operations) > 8 else "")
-        raise DescriptorError(f"no operation or layer is called {name}; operations are {known or 'none'}")
+        raise UnknownOperationError(f"no operation or layer is called {name}; operations are {known or 'none'}")
     return found
 
 

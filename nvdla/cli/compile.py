@@ -104,8 +104,8 @@ class ProgressBar:
 HELP = """Compile an ONNX, TFLite or Caffe model for one hardware configuration (docs/compile.md).
 
 The output is a loadable if the whole model runs on the accelerator. Otherwise it is a package (.nvpkg, a zip file) with
-host parts, which onnxruntime runs. Every command that reads loadables takes both. --check prints the placement of
-every node and writes nothing; --nodes prints it after the summary."""
+host parts, which onnxruntime runs. Most commands take both. --check prints the placement of every node and writes
+nothing; --nodes prints it before the summary."""
 
 CONFIG = "nv_small"
 OUTPUT_COLUMNS = ("output", "channels", "range", "units", "snr", "below 2 units")

@@ -8,6 +8,7 @@ from typing import Any
 from nvdla.cli.output import add_format_options, add_row_options, chosen, print_document, print_table, say, sized
 from nvdla.cli.study import add_study_options, board_notes, requested
 from nvdla.errors import shape_text
+from nvdla.util.files import in_package
 
 HELP = """Estimate the cycles of every operation with a model calibrated on simulations of NVIDIA's RTL.
 
@@ -53,7 +54,8 @@ def _print(document: dict[str, Any], caveats: list[str]) -> None:
     rows = [_row(row, total) for row in document["operations"]]
     print_table(f"{document['loadable']} on {document['configuration']}", rows, COLUMNS, LEAST)
     print(total_text(total, document["clock_mhz"]), end="")
-    print(f", {document['runs_per_second']:,.1f} runs a second" if document["runs_per_second"] else "")
+    whole = document["runs_per_second"] and not in_package(document["loadable"])
+    print(f", {document['runs_per_second']:,.1f} runs a second" if whole else "")
     use = f", {document['mac_use']:.1%} of the MAC array" if document["mac_use"] is not None else ""
     traffic = f"{sized(document['read_bytes'])} read, {sized(document['written_bytes'])} written"
     print(f"{document['macs']:,} MACs{use}; {traffic}")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO, TypeVar
 
 from nvdla.cli.settings import UsedSettings
-from nvdla.errors import FormatError, printable, shape_text
+from nvdla.errors import FormatError, UnknownOperationError, printable, shape_text
 from nvdla.util import rounding
 from nvdla.util.escaping import json_text, plain
 from nvdla.util.rounding import is_digits
@@ -31,6 +31,7 @@ NUMBER = re.compile(rf"{_AMOUNT}( ± {_AMOUNT})?{_UNIT}( \([-\d.,% ]+\))?|-")
 _separator = ""  # of --csv and --tsv
 _tables_to: TextIO | None = None  # where their tables go
 _wide = False  # --wide: no column is left out
+_collected: list[Mapping[str, Any]] | None = None  # documents of a command that runs several times
 
 
 def add_format_options(parser: argparse.ArgumentParser, yaml: bool = False) -> None:
@@ -47,6 +48,9 @@ def add_format_options(parser: argparse.ArgumentParser, yaml: bool = False) -> N
 def print_document(document: Mapping[str, Any], args: argparse.Namespace) -> bool:
     """Print ``document`` if a machine format was requested; return False if the caller must print tables."""
     document = with_settings(framed(document, getattr(args, "command_name", "")), args)
+    if _collected is not None:
+        _collected.append(document)
+        return bool(getattr(args, "json", False) or getattr(args, "yaml", False))
     if getattr(args, "json", False):
         print(json_text(document, indent=2))
         return True
@@ -56,6 +60,17 @@ def print_document(document: Mapping[str, Any], args: argparse.Namespace) -> boo
         print(yaml.safe_dump(plain(document), sort_keys=False, allow_unicode=True), end="")
         return True
     return False
+
+
+@contextlib.contextmanager
+def collected() -> Iterator[list[Mapping[str, Any]]]:
+    """Within, documents are not printed but kept in the list."""
+    global _collected
+    before, _collected = _collected, []
+    try:
+        yield _collected
+    finally:
+        _collected = before
 
 
 def framed(document: Mapping[str, Any], command: str) -> Mapping[str, Any]:
@@ -458,7 +473,9 @@ def _check_operations(wanted: Sequence[str], places: Sequence[Place]) -> None:
     for name in wanted:
         if name not in labels and name not in layers and places:
             known = f"{labels[0]} to {labels[-1]}" if labels else "none"
-            raise FormatError(f"--op {name}: no row is about it; operations are {known}, or give the name of a layer")
+            raise UnknownOperationError(
+                f"--op {name}: no row is about it; operations are {known}, or give the name of a layer"
+            )
 
 
 def _sorted(rows: list[Row], column: str, value: Callable[[Any], Mapping[str, Any]]) -> list[Row]:

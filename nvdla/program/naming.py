@@ -43,7 +43,7 @@ import numpy as np
 
 from nvdla.errors import FormatError
 from nvdla.tensors.real import Units, pixels_of
-from nvdla.util.files import parse_json, read_file
+from nvdla.util.files import is_file, parse_json, read_file
 from nvdla.util.yaml import read_yaml
 
 Cube = tuple[int, int, int]
@@ -365,9 +365,6 @@ def names_for(
 def from_sidecar(loadable: str | os.PathLike[str]) -> Names:
     """The layer file ``LOADABLE.layers.json`` that :mod:`nvdla.compiler.builder` writes; nothing where there is
     none."""
-    if not Path(f"{os.fspath(loadable)}.layers.json").exists():
-        return Names()
-
     data = load(os.fspath(loadable))
     if data is None:
         return Names()
@@ -527,7 +524,7 @@ def path_of(loadable: str | Path) -> Path:
 def load(loadable: str | Path) -> dict[str, Any] | None:
     """The sidecar of a loadable, None where there is none. Raises FormatError when it is not one."""
     path = path_of(loadable)
-    if not path.is_file():  # the user did not name it, so do not wait for a pipe
+    if not is_file(path):  # the user did not name it, so do not wait for a pipe
         return None
     try:
         data = parse_json(read_file(path, MAX_FILE, "layer file"))

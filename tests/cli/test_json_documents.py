@@ -55,6 +55,7 @@ RUNS: dict[str, list[str]] = {
     "lint": ["lint lenet.loadable --config nv_full"],
     "lint-rules": ["lint --rules"],
     "memory": ["memory lenet.loadable"],
+    "package": [],
     "program": ["program lenet.loadable --format list"],
     "program-summary": [LOG],
     "report": ["report lenet.loadable -o page.html"],
