@@ -33,7 +33,7 @@ import os
 import re
 import reprlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -514,6 +514,42 @@ def is_scale(value: Any) -> bool:
 
 FORMAT, VERSION = "nvdla-layers", 1
 SUFFIX = ".layers.json"
+
+
+def layers_meant(layers: Iterable[str | None], name: str) -> set[str]:
+    """Return the layers that a name means.
+
+    Args:
+        layers: names of layers; the operations of several layers of a model have their names joined by "+".
+        name: a whole name or one of the joined names; otherwise the beginning of one, also of its short form.
+    """
+    known = {layer for layer in layers if layer}
+    exact = {layer for layer in known if name in (layer, short_layer(layer), *layer.split("+"))}
+    if exact or not name:
+        return exact
+    return {
+        layer
+        for layer in known
+        if any(each.startswith(name) for part in layer.split("+") for each in (part, short_layer(part)))
+    }
+
+
+def short_layer(layer: str) -> str:
+    """Shorten a name that comes from the path of an ONNX value.
+
+    "/features/features.0/conv/Conv_output_0+/features/Relu_output_0" is "features.0/conv+features/Relu".
+    """
+    return "+".join(map(_short, layer.split("+"))) if "/" in layer else layer
+
+
+def _short(name: str) -> str:
+    if not name.startswith("/"):
+        return name
+    words = re.sub(r"_output_\d+$", "", name).strip("/").split("/")
+    kept = [word for word, after in zip(words, [*words[1:], ""], strict=True) if not after.startswith(f"{word}.")]
+    if len(kept) > 1 and kept[-1].lower() == kept[-2].lower():
+        kept.pop()
+    return "/".join(kept) or name
 
 
 def path_of(loadable: str | Path) -> Path:

@@ -38,7 +38,7 @@ RUNS: dict[str, list[str]] = {
     "csb-diff": [LOG, "program colour_digits.loadable --format txn -o other", "csb diff txn/lenet.txn other/input.txn"],
     "csb-operations": [LOG, "csb txn/lenet.txn --operations"],
     "csb-replay": [LOG, "csb replay txn/lenet.txn --config nv_small"],
-    "cycles": ["cycles lenet.loadable"],
+    "cycles": ["cycles lenet.loadable --by layer"],
     "diff": ["diff lenet.loadable lenet_nv_large.loadable"],
     "doctor": ["doctor lenet.loadable -i digit7.pgm"],
     "error": ["inspect missing.loadable"],

@@ -342,3 +342,18 @@ def test_blocks_are_closed_and_opened_and_arrows_shown_on_request(window, side, 
     shown.page.wait_for_timeout(100)
     assert shown.value(f"{graph}.events && {graph}.hazards && {graph}.by === 'cycles'")
     assert shown.errors == []
+
+
+def test_cycles_are_summed_by_layer(window, side, lenet_path, tmp_path):
+    """Two layers of several convolutions: two rows, each with the sum of its operations."""
+    path = tmp_path / "layers.html"
+    made = side(nvdla.load(lenet_path), layers={(0, index): "front" if index < 6 else "back" for index in range(12)})
+    path.write_text(html_page(Data.of([made])), encoding="utf-8")
+    shown = window().open(path)
+    open_view(shown.page, "Cycles")
+    leads = [row for row in made.document["operations"] if row["leads"] and row["cycles"] and row["layer"]]
+    sums = {name: sum(row["cycles"] for row in leads if row["layer"] == name) for name in ("front", "back")}
+    texts = [each.inner_text() for each in shown.page.locator("#cycles .bars li").all()][:2]
+    assert [f"{sums['front']:,}" in texts[0], f"{sums['back']:,}" in texts[1]] == [True, True]
+    assert "front (2 operations)" in texts[0] and "back (3 operations)" in texts[1]
+    assert shown.errors == []

@@ -1,4 +1,4 @@
-// Drawings over time: the schedule and the memory; and the roofline, and the operations that take longest.
+// Drawings over time: the schedule and the memory; and the roofline, and the layers that take longest.
 {
   const AXIS = 26, LEFT = 104, ROW = 30;
 
@@ -330,11 +330,17 @@
   };
 
   view.longest = function (side, most = 20) {
-    const ops = side.operations.filter((op) => op.leads && op.cycles).sort((one, other) => other.cycles - one.cycles).slice(0, most);
-    const top = ops.length ? ops[0].cycles : 1;
-    return view.el("ol", { class: "bars" }, ops.map((op) => view.el("li", {},
-      view.el("button", { type: "button", class: "link", onclick: () => view.choose(side.number, "op", op.id), "data-op": op.id }, view.title(op)),
-      view.el("span", { class: "bar" }, view.el("span", { class: op.engine, style: `width:${(100 * op.cycles) / top}%` })),
-      view.el("span", { class: "soft" }, `${view.count(op.cycles)}  ${view.percent(view.shareOf(side, op.cycles))}  ${op.bound || ""}`))));
+    // The operations of a layer (its tiles) are one row; a click chooses the longest of them.
+    const layers = new Map();
+    for (const op of side.operations.filter((op) => op.leads && op.cycles)) {
+      const key = op.layer || op.id, row = layers.get(key) || { op, cycles: 0, count: 0 };
+      layers.set(key, { op: op.cycles > row.op.cycles ? op : row.op, cycles: row.cycles + op.cycles, count: row.count + 1 });
+    }
+    const rows = [...layers.values()].sort((one, other) => other.cycles - one.cycles).slice(0, most);
+    const top = rows.length ? rows[0].cycles : 1;
+    return view.el("ol", { class: "bars" }, rows.map(({ op, cycles, count }) => view.el("li", {},
+      view.el("button", { type: "button", class: "link", onclick: () => view.choose(side.number, "op", op.id), "data-op": op.id }, count > 1 ? `${op.layer} (${count} operations)` : view.title(op)),
+      view.el("span", { class: "bar" }, view.el("span", { class: op.engine, style: `width:${(100 * cycles) / top}%` })),
+      view.el("span", { class: "soft" }, `${view.count(cycles)}  ${view.percent(view.shareOf(side, cycles))}  ${op.bound || ""}`))));
   };
 }

@@ -160,7 +160,7 @@
       add("Graph", graphs),
       add("Overview", ofSide((holder, side) => holder.append(...view.overview(side)))),
       add("Operations", ofSide((holder, side) => holder.append(...view.operations(side)))),
-      add("Cycles", ofSide((holder, side) => holder.append(view.el("div", { class: "two" }, view.el("div", {}, view.el("h2", {}, "Roofline"), view.roofline(side)), view.el("div", {}, view.el("h2", {}, "Longest operations"), view.longest(side)))))),
+      add("Cycles", ofSide((holder, side) => holder.append(view.el("div", { class: "two" }, view.el("div", {}, view.el("h2", {}, "Roofline"), view.roofline(side)), view.el("div", {}, view.el("h2", {}, "Longest layers"), view.longest(side)))))),
       add("Timeline", chart(view.Timeline)),
       add("Memory", chart(view.Memory, (drawing) => [
         view.el("label", {}, view.el("input", { type: "checkbox", onchange: (event) => { drawing.constants = event.target.checked; drawing.build(); drawing.plane.redraw(); } }), " weights too"),
