@@ -7,7 +7,7 @@ from typing import Any
 
 from nvdla.cli.output import add_format_options, add_row_options, chosen, print_document, print_table, say, sized
 from nvdla.cli.study import add_study_options, board_notes, requested
-from nvdla.errors import shape_text
+from nvdla.errors import FormatError, shape_text
 from nvdla.util.files import in_package
 
 HELP = """Estimate the cycles of every operation with a model calibrated on simulations of NVIDIA's RTL.
@@ -32,12 +32,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     add_study_options(parser)
     parser.add_argument("--by", choices=("layer", "block", "type"), help="sum per layer, block of layers, or engine")
+    parser.add_argument("--host-time", choices=("measured",), help=_HOST_TIME)
     add_row_options(parser)
     add_format_options(parser)
 
 
+_HOST_TIME = (
+    "measured: run the host parts of a package with onnxruntime on random input and print their time on this machine"
+)
+
+
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
+    if args.host_time:
+        raise FormatError(f"--host-time {args.host_time}: {args.loadable} is a loadable and has no host part")
     from nvdla.analysis.cycles.document import caveats, cycles_document, grouped
 
     request = requested(args)

@@ -34,7 +34,7 @@ REFUSES = {
     "faults": "faults strike one loadable, on samples of its input",
     "explore": "a package is compiled for one configuration: give the model, or one part for other memories",
 }
-HOST_COLUMNS = ("part", "nodes", "operators", "macs", "share", "reason")
+HOST_COLUMNS = ("part", "nodes", "operators", "macs", "share", "ms", "reason")
 FORMAT, VERSION = "nvdla-package", 1
 
 
@@ -100,7 +100,8 @@ def _changes(args: argparse.Namespace, package: Package, path: str, folder: Path
 
     numbers = [number for number, part in enumerate(package.parts) if part.loadable is not None]
     config = package.manifest["config"]
-    common: dict[str, Any] = {"config": config} if _asks_auto(args) and config in configurations() else {}
+    common: dict[str, Any] = {"host_time": None}
+    common |= {"config": config} if _asks_auto(args) and config in configurations() else {}
     given = list(getattr(args, "input", None) or ())
     if given:
         feeds = feeds_of(package, given)
@@ -199,8 +200,8 @@ def _fed(
     return found
 
 
-def host_rows(parts: Sequence[PackedPart]) -> list[dict[str, Any]]:
-    """Return one row per host part: its nodes, operators, share of the multiplications and reasons."""
+def host_rows(parts: Sequence[PackedPart], seconds: Mapping[int, float]) -> list[dict[str, Any]]:
+    """Return one row per host part: its nodes, operators, share of the multiplications, measured time and reasons."""
     total = sum(part.macs for part in parts)
     return [
         {
@@ -209,6 +210,7 @@ def host_rows(parts: Sequence[PackedPart]) -> list[dict[str, Any]]:
             "operators": sorted({row["op"] for row in part.rows}),
             "macs": part.macs,
             "share": f"{part.macs / total:.1%}" if total else None,
+            "seconds": seconds.get(number),
             "reason": "; ".join(dict.fromkeys(row["reason"] for row in part.rows)),
         }
         for number, part in enumerate(parts)
@@ -216,8 +218,10 @@ def host_rows(parts: Sequence[PackedPart]) -> list[dict[str, Any]]:
     ]
 
 
-def totals(package: Package, documents: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
-    """Return sums over the parts. ``cycles`` is None unless every part's document has them."""
+def totals(
+    package: Package, documents: Sequence[Mapping[str, Any] | None], seconds: Mapping[int, float]
+) -> dict[str, Any]:
+    """Return sums over the parts. ``cycles`` is None unless every document has them; ``seconds``: of host parts."""
     cycles = [document.get("total_cycles") if document else None for document in documents]
     host = [part for part in package.parts if part.loadable is None]
     macs = sum(part.macs for part in package.parts)
@@ -232,6 +236,7 @@ def totals(package: Package, documents: Sequence[Mapping[str, Any] | None]) -> d
         "cycles": None if None in cycles or not cycles else sum(filter(None, cycles)),
         "host_nodes": sum(len(part.nodes) for part in host),
         "host_macs_share": sum(part.macs for part in host) / macs if macs else None,
+        "host_seconds": sum(seconds.values()) if seconds else None,
         "transfers": len(crossing),
         "transferred_bytes": 4 * sum(crossing),  # of float32
     }
@@ -244,7 +249,9 @@ def totals_text(found: Mapping[str, Any]) -> str:
     cycles, share = found["cycles"], found["host_macs_share"]
     timed = "" if cycles is None else f"{cycles:,} cycles "
     text = f"accelerator {timed}in {counted(found['accelerator_parts'], 'part')}"
-    host = f"{counted(found['host_nodes'], 'host node')} not timed"
+    seconds = found["host_seconds"]
+    host = f"{counted(found['host_nodes'], 'host node')} "
+    host += "not timed" if seconds is None else f"{seconds * 1e3:.3f} ms in onnxruntime on this machine"
     host += "" if share is None else f" ({share:.0%} of multiplications)"
     moved = f"{counted(found['transfers'], 'transfer')} of {size_text(found['transferred_bytes'])}"
     return f"{text}, {host}, {moved}"
@@ -254,8 +261,9 @@ def _tell(
     args: argparse.Namespace, package: Package, path: str, documents: Mapping[int, Mapping[str, Any] | None]
 ) -> None:
     """All parts in one document, or for people the host parts and the totals after the tables of the parts."""
-    rows = host_rows(package.parts)
-    found = totals(package, list(documents.values()))
+    seconds = package.machine().host_seconds(feeds_of(package, [], 0)) if getattr(args, "host_time", None) else {}
+    rows = host_rows(package.parts, seconds)
+    found = totals(package, list(documents.values()), seconds)
     parts = [{"part": number, "kind": "accelerator", "document": document} for number, document in documents.items()]
     hosts = [{"kind": "host", **row} for row in rows]
     document = {
@@ -271,5 +279,6 @@ def _tell(
         return
     drawn = args.command_name == "graph" and not args.output  # standard output has the graphs alone
     if not drawn and rows:
-        output.print_table("host parts", rows, HOST_COLUMNS, ("macs", "operators"))
+        shown = [row | {"ms": f"{row['seconds'] * 1e3:.3f}" if row["seconds"] is not None else None} for row in rows]
+        output.print_table("host parts", shown, HOST_COLUMNS, ("macs", "operators"))
     output.say(f"{path}: {totals_text(found)}", sys.stderr if drawn else None)

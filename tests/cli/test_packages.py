@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import zipfile
 
@@ -134,6 +135,20 @@ def test_a_package_runs_on_random_input(folder, nvdla_command):
     results = [nvdla_command("run", "net.nvpkg", "--random-input", seed, "--json")[1] for seed in (1, 1, 2)]
     first, again, other = (json.loads(each)["outputs"] for each in results)
     assert first == again != other and first["y"]["shape"] == [1, 4, 8, 8]
+
+
+def test_host_parts_are_measured_on_request(folder, nvdla_command, as_documented):
+    code, out, err = nvdla_command("cycles", "net.nvpkg", "--host-time", "measured", "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    as_documented(document)
+    times = [each["seconds"] for each in document["parts"] if each["kind"] == "host"]
+    assert len(times) == 2 and min(times) > 0 and sum(times) == document["totals"]["host_seconds"]
+    assert json.loads(nvdla_command("cycles", "net.nvpkg", "--json")[1])["totals"]["host_seconds"] is None
+    text = " ".join(nvdla_command("cycles", "net.nvpkg", "--host-time", "measured")[1].split())
+    assert re.search(r"2 host nodes [\d.]+ ms in onnxruntime on this machine \(19% of multiplications\)", text)
+    code, _, err = nvdla_command("cycles", "net.nvpkg/part0.loadable", "--host-time", "measured")
+    assert code == 2 and "has no host part" in err
 
 
 def test_a_fraction_of_the_network_has_no_frame_rate(folder, nvdla_command):
