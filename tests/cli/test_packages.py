@@ -191,3 +191,32 @@ def test_a_member_is_limited_like_the_package(folder, nvdla_command, monkeypatch
     monkeypatch.setattr(files, "MAX_RATIO", 0)
     code, _, err = nvdla_command("cycles", "net.nvpkg/part2.loadable")
     assert code == 2 and "size: must be at most 0 bytes" in err
+
+
+def changed_manifest(change):
+    """Write changed.nvpkg: net.nvpkg with a manifest that ``change`` has edited."""
+    with zipfile.ZipFile("net.nvpkg") as old, zipfile.ZipFile("changed.nvpkg", "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name == "manifest.json":
+                manifest = json.loads(data)
+                change(manifest["parts"])
+                data = json.dumps(manifest).encode()
+            new.writestr(name, data)
+
+
+def test_packages_of_earlier_releases_have_no_share(folder, nvdla_command):
+    changed_manifest(lambda parts: [part.pop("rows") for part in parts])
+    code, out, err = nvdla_command("cycles", "changed.nvpkg")
+    assert code == 0, err
+    assert "in 3 parts, 2 host nodes not timed, 4 transfers of 4.0 KiB" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    "row",
+    [3, {}, {"name": "a", "op": "b", "reason": "c", "macs": -1}, {"name": 1, "op": "b", "reason": "c", "macs": 1}],
+)
+def test_bad_rows_of_nodes_are_refused(row, folder, nvdla_command):
+    changed_manifest(lambda parts: parts[1].update(rows=[row]))
+    code, _, err = nvdla_command("cycles", "changed.nvpkg")
+    assert code == 2 and len(err.splitlines()) == 1 and "manifest.json: parts[1].rows[0]" in err
