@@ -86,6 +86,10 @@ class DescriptorError(NvdlaError):
     """A firmware descriptor (network, operation, surface, LUT, CPU task) cannot be decoded or is illegal."""
 
 
+class UnknownOperationError(DescriptorError):
+    """No operation or layer has the name that was asked for."""
+
+
 class ConfigError(NvdlaError):
     """The chosen hardware configuration does not exist, or lacks what the operation needs."""
 

@@ -6,7 +6,7 @@ change they begin again (:mod:`nvdla.emulator.hardware.convolution.cbuf`). Times
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,29 +15,40 @@ from nvdla.analysis.cycles.schedule import Span
 from nvdla.analysis.graph import tensor_name
 from nvdla.analysis.study import Study
 from nvdla.analysis.svg import STYLE, Drawing, round_ticks, short
-from nvdla.errors import DescriptorError, counted, shape_text
+from nvdla.errors import UnknownOperationError, counted, shape_text
 from nvdla.loadable.descriptors.enums import ConvMode, OpType, WeightFormat
 from nvdla.loadable.descriptors.fields import fields
+from nvdla.program.naming import layers_meant, short_layer
 from nvdla.program.operation import Operation
 from nvdla.util.rounding import ceil_div
 
 
 def explanations(study: Study, chosen: str | None = None) -> list[dict[str, Any]]:
-    """One document a convolution, in order; ``chosen``: "TASK/OPERATION", "OPERATION" of the first task, or a layer.
-    ``advice`` is empty: :func:`nvdla.analysis.layer_forms.with_advice` asks for it.
+    """One document a convolution, in order; ``chosen``: "TASK/OPERATION", "OPERATION" of the first task, a layer
+    or its beginning. ``advice`` is empty: :func:`nvdla.analysis.layer_forms.with_advice` asks for it.
 
     Raises DescriptorError where no convolution is called so.
     """
     found = [node for node in study.operations if node.type == OpType.CONV]
-    rows = [_explain(study, node, found) for node in found if chosen is None or chosen in _names(node)]
-    if chosen is not None and not rows:
-        known = ", ".join(node.label for node in found[:8]) + (" ..." if len(found) > 8 else "")
-        raise DescriptorError(f"no convolution is called {chosen}; convolutions are {known or 'none'}")
-    return rows
+    wanted = found if chosen is None else _meant(found, chosen)
+    if chosen is not None and not wanted:
+        raise UnknownOperationError(f"no convolution is called {chosen}; {_known(found)}")
+    return [_explain(study, node, found) for node in wanted]
 
 
-def _names(node: Operation) -> set[str]:
-    return {node.label, node.layer or "", *([str(node.index)] if node.task == 0 else [])}
+def _meant(nodes: Sequence[Operation], name: str) -> list[Operation]:
+    """Operations that a name means: "TASK/OPERATION", "OPERATION" of the first task, a layer or its beginning."""
+    labels = [node for node in nodes if name == node.label or f"0/{name}" == node.label]
+    layers = set() if labels else layers_meant((node.layer for node in nodes), name)
+    return labels or [node for node in nodes if node.layer in layers]
+
+
+def _known(nodes: Sequence[Operation]) -> str:
+    """Describe what can be named, for an error."""
+    labels = [node.label for node in nodes]
+    layers = list(dict.fromkeys(short_layer(node.layer) for node in nodes if node.layer))
+    texts = [", ".join(each[:8]) + (" ..." if len(each) > 8 else "") for each in (labels, layers)]
+    return f"operations are {texts[0] or 'none'}" + (f"; layers are {texts[1]}" if layers else "")
 
 
 def _explain(study: Study, node: Operation, all_of_them: list[Operation]) -> dict[str, Any]:
@@ -237,12 +248,14 @@ Row = dict[str, Any]
 
 
 def chosen(study: Study, name: str) -> list[Operation]:
-    """Operations that are called so: "TASK/OPERATION", "OPERATION" of the first task, or a layer. Raises
-    DescriptorError where none is."""
-    found = [node for node in study.operations if name in (node.label, node.layer) or f"0/{name}" == node.label]
+    """Return the operations that a name means: "TASK/OPERATION", "OPERATION" of task 0, a layer or its beginning.
+
+    Raises:
+        UnknownOperationError: there is none.
+    """
+    found = _meant(study.operations, name)
     if not found:
-        known = ", ".join(node.label for node in study.operations[:8]) + (" ..." if len(study.operations) > 8 else "")
-        raise DescriptorError(f"no operation or layer is called {name}; operations are {known or 'none'}")
+        raise UnknownOperationError(f"no operation or layer is called {name}; {_known(study.operations)}")
     return found
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nvdla.errors import shape_text
@@ -21,6 +22,7 @@ from nvdla.util.arguments import by_annotations
 __all__ = [
     "annotated_rows",
     "blob_rows",
+    "blocks",
     "graph_rows",
     "hexdump_lines",
     "memory_rows",
@@ -371,3 +373,38 @@ def _entries(task_id: int, kind: str, task: DlaTask | EmuTask, entries: Any) -> 
         if structure is not None:
             name = "network" if kind == "network" else f"{kind}[{position}]"
             yield f"task {task_id} {name}.", position * ctypes.sizeof(entry), structure
+
+
+_PARTS = re.compile(r"[/._:]+")
+
+
+def blocks(layers: Sequence[str | None]) -> list[str | None]:
+    """The block of each operation, None where it is in none.
+
+    Names are cut at / . _ : after what all of them begin with. Of several layers the first name counts. A block has at
+    least two layers, and is not everything; tiles of one layer are their own block.
+    """
+    firsts = [layer.split("+")[0] if layer else None for layer in layers]
+    words = [_PARTS.split(first.lstrip("/._:")) if first else [] for first in firsts]
+    named = [each for each in words if each]
+    if not named:
+        return [None] * len(layers)
+    common = _common(named)
+    heads = ["/".join(each[: common + 1]) if len(each) > common else None for each in words]
+    sizes = Counter(head for head, first in {(head, first) for head, first in zip(heads, firsts, strict=True)} if head)
+    tiles = Counter(first for first in firsts if first)
+    found: list[str | None] = []
+    for head, first in zip(heads, firsts, strict=True):
+        if head and 2 <= sizes[head] < len(set(firsts)):
+            found.append(head)
+        else:
+            found.append(first if first and tiles[first] > 3 else None)
+    return found
+
+
+def _common(named: Sequence[Sequence[str]]) -> int:
+    """Count how many words all names begin with; those of a single layer have none in common with others."""
+    if len({tuple(each) for each in named}) < 2:
+        return 0
+    shortest = min(map(len, named))
+    return next((at for at in range(shortest) if len({each[at] for each in named}) > 1), shortest)

@@ -196,7 +196,7 @@ def _float_reference(args: argparse.Namespace, runtime: Any, surfaces: list[byte
         return FloatReference(read_npz(args.float), names)
     from nvdla.checks.compare.float_models import onnx_tensors, real_inputs
 
-    inputs = real_inputs(runtime, surfaces, names)
+    inputs = getattr(args, "model_inputs", None) or real_inputs(runtime, surfaces, names)
     if args.onnx:
         reference = FloatReference(onnx_tensors(args.onnx, inputs, args.trusted), names, inputs=inputs)
     else:

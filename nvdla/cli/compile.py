@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -11,15 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from nvdla.cli.arguments import add_trusted_option
 from nvdla.cli.campaigns import add_root_option
-from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table, real, reals, say, sized
+from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table, real, reals, say
 from nvdla.cli.study import add_memory_options
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, counted
 from nvdla.util.escaping import plain
 from nvdla.util.rounding import integer
 
 if TYPE_CHECKING:
     from nvdla.analysis.cycles.constants import Memory
     from nvdla.compiler.builder import SearchLimits
+    from nvdla.compiler.frontend.compiler import Compiled
 
 DRAW_SECONDS = 0.1
 _CVSRAM = "size of CVSRAM for surfaces between operations (default: 0)"
@@ -102,9 +104,10 @@ class ProgressBar:
 HELP = """Compile an ONNX, TFLite or Caffe model for one hardware configuration (docs/compile.md).
 
 The output is a loadable if the whole model runs on the accelerator. Otherwise it is a package (.nvpkg, a zip file) with
-host parts, which onnxruntime runs. 'nvdla run' takes both. --check prints the placement of every node."""
+host parts, which onnxruntime runs. Most commands take both. --check prints the placement of every node and writes
+nothing; --nodes prints it before the summary."""
 
-WORST = 5
+CONFIG = "nv_small"
 OUTPUT_COLUMNS = ("output", "channels", "range", "units", "snr", "below 2 units")
 ACCURACY_COLUMNS = ("layer", "precision", "alone", "chain", "saturated", "advice")
 NODE_COLUMNS = ("name", "op", "placement", "operations", "reason", "advice")
@@ -113,7 +116,7 @@ NODE_COLUMNS = ("name", "op", "placement", "operations", "reason", "advice")
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("model", help="model file: .onnx, .tflite, or .prototxt with --weights")
-    parser.add_argument("--config", default="nv_small", help="hardware configuration (default: nv_small)")
+    parser.add_argument("--config", help=f"hardware configuration (default: {CONFIG})")
     parser.add_argument(
         "--precision",
         choices=("int8", "int16", "fp16", "auto"),
@@ -125,6 +128,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--shape", action="append", default=[], metavar="NAME=N,C,H,W", help="shape of an input with dynamic dimensions"
     )
     parser.add_argument("--check", action="store_true", help="print the placement of every node and write nothing")
+    parser.add_argument("--nodes", action="store_true", help="also print the placement of every node")
     parser.add_argument("--no-host", action="store_true", help="fail if a node cannot run on the accelerator")
     parser.add_argument("--output", "-o", metavar="FILE", help="loadable or package to write")
     parser.add_argument("-O", dest="level", type=int, choices=(0, 1, 2), default=1, help=_LEVEL)
@@ -184,10 +188,12 @@ def run(args: argparse.Namespace) -> int:
     from nvdla.tensors.inputs import Preprocessing
 
     shapes = dict(_shape(word) for word in args.shape)
+    config = args.config or CONFIG
     if args.check:
-        document = check(args.model, args.config, args.precision, args.weights, shapes, not args.no_host, args.trusted)
+        document = check(args.model, config, args.precision, args.weights, shapes, not args.no_host, args.trusted)
         if not print_document(document, args):
-            _print_report(document)
+            _print_nodes(document)
+            _print_totals(document)
         return 0
     if not args.output:
         raise FormatError("give -o FILE for the loadable, or --check to see what would happen")
@@ -196,7 +202,7 @@ def run(args: argparse.Namespace) -> int:
     with ProgressBar(args) as bar:
         compiled = compiler.compile(
             args.model,
-            args.config,
+            config,
             args.precision,
             open_source(args.calibrate, root=args.root) if args.calibrate and args.root else args.calibrate,
             weights=args.weights,
@@ -213,10 +219,18 @@ def run(args: argparse.Namespace) -> int:
     if args.export_qdq:
         compiled.export_qdq(args.export_qdq)
     document = compiled.report | {"output": args.output, "kind": "loadable" if compiled.whole else "package"}
+    document["summary"] = {**compiled.summary, "config_assumed": args.config is None, "files": _files(args, compiled)}
     if not print_document(document, args):
-        _print_report(document)
-        say(f"{args.output}: a {document['kind']}, {sized(Path(args.output).stat().st_size)}")
+        _print_report(document, args)
     return 0
+
+
+def _files(args: argparse.Namespace, compiled: Compiled) -> list[dict[str, Any]]:
+    """The written files with their sizes in bytes."""
+    packed = not compiled.whole or Path(args.output).suffix == ".nvpkg"
+    names = [args.output, *([] if packed else [f"{args.output}.layers.json"])]
+    names += [args.export_qdq] if args.export_qdq else []
+    return [{"file": name, "bytes": Path(name).stat().st_size} for name in names]
 
 
 def _share(text: str) -> float:
@@ -248,9 +262,12 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     return options
 
 
-def _print_report(document: dict[str, Any]) -> None:
+def _print_nodes(document: dict[str, Any]) -> None:
     rows = [{**row, "operations": ", ".join(row["operations"])} for row in plain(document)["nodes"]]
     print_table(f"{document['model']} on {document['config']}, {document['precision']}", rows, NODE_COLUMNS)
+
+
+def _print_totals(document: dict[str, Any]) -> None:
     share = document["accelerator_macs_share"]
     totals = {
         "nodes on the accelerator": document["accelerator_nodes"],
@@ -260,15 +277,41 @@ def _print_report(document: dict[str, Any]) -> None:
         "multiplications on the accelerator": None if share is None else f"{share:.1%}",
     }
     print_pairs("totals", {name: value for name, value in totals.items() if value is not None})
+
+
+def _print_report(document: dict[str, Any], args: argparse.Namespace) -> None:
+    """One screen: the summary, the noisiest layers, files and next commands; with ``--nodes`` all nodes first."""
+    from nvdla.compiler.frontend.summary import size_text, summary_lines
+
+    if args.nodes:
+        _print_nodes(document)
+    summary = document["summary"]
+    lines = summary_lines(summary)
+    if summary["config_assumed"]:
+        lines["configuration"] += " (configuration assumed; choose another one with --config)"
+    lines["files"] = ", ".join(f"{each['file']} ({size_text(each['bytes'])})" for each in summary["files"])
+    print_pairs(f"{document['output']}: a {document['kind']}", lines)
+    _print_accuracy(document, summary["worst_layers"])
     for note in document.get("notes", ()):
         say(f"note: {note}")
-    _print_accuracy(document)
+    for line in _next_commands(document, args):
+        say(line)
 
 
-def _print_accuracy(document: dict[str, Any]) -> None:
-    """The worst layers by themselves, and what mixed precision chose."""
-    rows = sorted(document.get("accuracy", ()), key=lambda row: row["alone"])[:WORST]
-    if rows:
+def _next_commands(document: dict[str, Any], args: argparse.Namespace) -> list[str]:
+    """Recommended commands, with the names of the written files."""
+    output, model = shlex.quote(args.output), shlex.quote(args.model)
+    commands = [f"nvdla run {output} --input FILE", f"nvdla cycles {output}"]
+    if document["kind"] == "loadable":
+        against = f"--caffe {model} {shlex.quote(args.weights)}" if args.weights else f"--onnx {model}"
+        known = args.weights or args.model.endswith(".onnx")
+        commands += [f"nvdla compare {output} {against} --input FILE"] if known else []
+    return ["Next:", *(f"  {each}" for each in commands)]
+
+
+def _print_accuracy(document: dict[str, Any], worst: list[dict[str, Any]]) -> None:
+    """The noisiest layers, and what mixed precision chose."""
+    if worst:
         shown = [
             {
                 **row,
@@ -276,9 +319,9 @@ def _print_accuracy(document: dict[str, Any]) -> None:
                 "chain": f"{row['chain']:.1f} dB",
                 "saturated": f"{row['saturated']:.2%}",
             }
-            for row in rows
+            for row in worst
         ]
-        print_table(f"worst {len(rows)} layers by themselves", shown, ACCURACY_COLUMNS)
+        print_table(counted(len(shown), "noisiest layer"), shown, ACCURACY_COLUMNS)
     groups = [(row, group) for row in document.get("accuracy", ()) for group in row["channels"]]
     if len(groups) > 1:
         print_table("channels of the outputs, by range", [_output_row(*each) for each in groups], OUTPUT_COLUMNS)

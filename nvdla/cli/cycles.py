@@ -7,11 +7,13 @@ from typing import Any
 
 from nvdla.cli.output import add_format_options, add_row_options, chosen, print_document, print_table, say, sized
 from nvdla.cli.study import add_study_options, board_notes, requested
-from nvdla.errors import shape_text
+from nvdla.errors import FormatError, shape_text
+from nvdla.util.files import in_package
 
 HELP = """Estimate the cycles of every operation with a model calibrated on simulations of NVIDIA's RTL.
 
   nvdla cycles net.nvdla
+  nvdla cycles net.nvdla --by layer                                one row per layer, longest first
   nvdla cycles net.nvdla --latency 200 --bandwidth 4 --shared      a slow memory
   nvdla cycles net.nvdla --config nv_large --clock 800             another configuration, at 800 MHz
   nvdla cycles net.nvdla --board zcu102-150mhz                     clock, memory and processor of a known board
@@ -23,26 +25,37 @@ COLUMNS = (
     "operation", "engine", "layer", "input", "output", "macs", "cycles", "share", "bound", "MAC_use", "read", "written"
 )  # fmt: skip
 
-LEAST = ("written", "read", "MAC_use", "input", "output", "macs")
+LEAST = ("written", "read", "MAC_use", "input", "output", "macs", "bound", "engine", "share", "layer")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     add_study_options(parser)
+    parser.add_argument("--by", choices=("layer", "block", "type"), help="sum per layer, block of layers, or engine")
+    parser.add_argument("--host-time", choices=("measured",), help=_HOST_TIME)
     add_row_options(parser)
     add_format_options(parser)
 
 
+_HOST_TIME = (
+    "measured: run the host parts of a package with onnxruntime on random input and print their time on this machine"
+)
+
+
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    from nvdla.analysis.cycles.document import caveats, cycles_document
+    if args.host_time:
+        raise FormatError(f"--host-time {args.host_time}: {args.loadable} is a loadable and has no host part")
+    from nvdla.analysis.cycles.document import caveats, cycles_document, grouped
 
     request = requested(args)
     study = request.tell()
     document = cycles_document(study, request.clock)
     rows = chosen(document["operations"], args, value=_values)
-    if not print_document({**document, "operations": rows}, args):
-        _print({**document, "operations": rows}, [*caveats(study), *board_notes(args)])
+    document = {**document, "operations": rows}
+    document |= {"by": args.by, "groups": grouped(study, rows, args.by)} if args.by else {}
+    if not print_document(document, args):
+        _print(document, [*caveats(study), *board_notes(args)])
     return 1 if document["stuck"] else 0
 
 
@@ -50,10 +63,14 @@ def _print(document: dict[str, Any], caveats: list[str]) -> None:
     from nvdla.analysis.cycles.document import total_text
 
     total = document["total_cycles"]
-    rows = [_row(row, total) for row in document["operations"]]
-    print_table(f"{document['loadable']} on {document['configuration']}", rows, COLUMNS, LEAST)
+    title = f"{document['loadable']} on {document['configuration']}"
+    if "groups" in document:
+        print_table(title, map(_group, document["groups"]), least=("written", "read", "MAC_use", "operations", "macs"))
+    else:
+        print_table(title, [_row(row, total) for row in document["operations"]], COLUMNS, LEAST)
     print(total_text(total, document["clock_mhz"]), end="")
-    print(f", {document['runs_per_second']:,.1f} runs a second" if document["runs_per_second"] else "")
+    whole = document["runs_per_second"] and not in_package(document["loadable"])
+    print(f", {document['runs_per_second']:,.1f} runs a second" if whole else "")
     use = f", {document['mac_use']:.1%} of the MAC array" if document["mac_use"] is not None else ""
     traffic = f"{sized(document['read_bytes'])} read, {sized(document['written_bytes'])} written"
     print(f"{document['macs']:,} MACs{use}; {traffic}")
@@ -65,6 +82,18 @@ def _values(row: dict[str, Any]) -> dict[str, Any]:
     """Columns for --sort: numbers of the document and, by heading, of the table."""
     shown = {"MAC_use": row["mac_share"], "read": row["read_bytes"], "written": row["written_bytes"]}
     return {**row, **shown, "share": row["cycles"]}
+
+
+def _group(row: dict[str, Any]) -> dict[str, Any]:
+    cells = {key: value for key, value in row.items() if key not in ("mac_share", "read_bytes", "written_bytes")}
+    return cells | {
+        "cycles": row["cycles"] or None,
+        "share": f"{row['share']:.1%}" if row["share"] else None,
+        "macs": row["macs"] or None,
+        "MAC_use": f"{row['mac_share']:.1%}" if row["mac_share"] else None,
+        "read": row["read_bytes"],
+        "written": row["written_bytes"],
+    }
 
 
 def _row(row: dict[str, Any], total: int | None) -> dict[str, Any]:

@@ -28,7 +28,9 @@ LEAST = ("then", "what_would_help", "operations")
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     add_study_options(parser)
-    parser.add_argument("operation", nargs="?", metavar="OPERATION", help="TASK/OPERATION, or the name of a layer")
+    parser.add_argument(
+        "operation", nargs="?", metavar="OPERATION", help="TASK/OPERATION, or the beginning of a layer name"
+    )
     parser.add_argument(
         "--alternatives",
         action="store_true",

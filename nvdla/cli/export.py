@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nvdla.cli.output import add_format_options, print_document, say
-from nvdla.cli.study import study_of
-from nvdla.cli.viewing import add_viewing_options, sides_of
+from nvdla.cli.study import add_viewing_options, sides_of, study_of
 from nvdla.errors import FormatError
 from nvdla.util.escaping import json_text
 from nvdla.util.files import write_file
@@ -58,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _node_data(args: argparse.Namespace) -> list[dict[str, Any]]:
     """One file for each kind of number that is known."""
-    from nvdla.report.model_explorer import node_data
+    from nvdla.report import model_explorer as node_data
 
     sides = [side for side, _ in sides_of(args)]
     study = sides[0].study

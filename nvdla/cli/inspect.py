@@ -21,7 +21,7 @@ from nvdla.program.program import Program
 
 HELP = "Show a loadable: overview, tasks, memory, blobs, tensors, relocations, operations, dependencies."
 
-LEAST = ("consumers", "waits_for", "destination", "source", "precision", "input")
+LEAST = ("consumers", "waits_for", "destination", "source", "precision", "input", "output", "type")
 SECTIONS = {
     "tasks": "tasks in order of submission",
     "memory": "memories and the addresses that point into them",

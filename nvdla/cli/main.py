@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NoReturn
 
@@ -268,7 +268,7 @@ def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int
                 output.say(f"{prog}: {used}", sys.stderr)
             args.command_name, args.command_words, args.commands = name, list(words), COMMANDS
             with line_of_work(prog), output.tables_as(args):
-                code = module.run(args)
+                code = _run(module.run, args)
             sys.stdout.flush()
             return code if code or not heard or name in ENDED_BY_CTRL_C else say(prog)
         except _BadUsage as error:
@@ -300,6 +300,18 @@ def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int
             what = f"{type(error).__name__}: {error}"
             text = f"internal error, please report it (NVDLA_TRACEBACK=1 shows where): {what}"
             return _fail(prog, text, words, type(error).__name__)
+
+
+def _run(command: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
+    """Run a command; on a package as :mod:`nvdla.cli.packages` does. Returns the exit code."""
+    from nvdla.util.files import is_zip_file
+
+    path = getattr(args, "loadable", None) or getattr(args, "network", None)
+    if not isinstance(path, str) or not is_zip_file(path):
+        return command(args)
+    from nvdla.cli import packages
+
+    return packages.run(command, args, path)
 
 
 def _refuse_streams(prog: str, args: argparse.Namespace, taken: Sequence[str]) -> None:

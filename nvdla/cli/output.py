@@ -12,11 +12,13 @@ import re
 import shutil
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO, TypeVar
 
 from nvdla.cli.settings import UsedSettings
-from nvdla.errors import FormatError, printable, shape_text
+from nvdla.errors import FormatError, UnknownOperationError, printable, shape_text
+from nvdla.program.naming import layers_meant, short_layer
 from nvdla.util import rounding
 from nvdla.util.escaping import json_text, plain
 from nvdla.util.rounding import is_digits
@@ -31,6 +33,7 @@ NUMBER = re.compile(rf"{_AMOUNT}( ± {_AMOUNT})?{_UNIT}( \([-\d.,% ]+\))?|-")
 _separator = ""  # of --csv and --tsv
 _tables_to: TextIO | None = None  # where their tables go
 _wide = False  # --wide: no column is left out
+_collected: list[Mapping[str, Any]] | None = None  # documents of a command that runs several times
 
 
 def add_format_options(parser: argparse.ArgumentParser, yaml: bool = False) -> None:
@@ -47,6 +50,9 @@ def add_format_options(parser: argparse.ArgumentParser, yaml: bool = False) -> N
 def print_document(document: Mapping[str, Any], args: argparse.Namespace) -> bool:
     """Print ``document`` if a machine format was requested; return False if the caller must print tables."""
     document = with_settings(framed(document, getattr(args, "command_name", "")), args)
+    if _collected is not None:
+        _collected.append(document)
+        return bool(getattr(args, "json", False) or getattr(args, "yaml", False))
     if getattr(args, "json", False):
         print(json_text(document, indent=2))
         return True
@@ -56,6 +62,17 @@ def print_document(document: Mapping[str, Any], args: argparse.Namespace) -> boo
         print(yaml.safe_dump(plain(document), sort_keys=False, allow_unicode=True), end="")
         return True
     return False
+
+
+@contextlib.contextmanager
+def collected() -> Iterator[list[Mapping[str, Any]]]:
+    """Within, documents are not printed but kept in the list."""
+    global _collected
+    before, _collected = _collected, []
+    try:
+        yield _collected
+    finally:
+        _collected = before
 
 
 def framed(document: Mapping[str, Any], command: str) -> Mapping[str, Any]:
@@ -150,14 +167,25 @@ def print_table(
     if _tables_to or not for_people():
         _print_lines(title, rows, list(columns or rows[0]) if _tables_to else _shown(rows, columns))
         return
+    rows, shortened = (rows, False) if _wide else _short_layers(rows)
     shown = _shown(rows, columns)
     texts = {key: [key.replace("_", " "), *(_cell(row.get(key), True) for row in rows)] for key in shown}
     kept = list(texts) if _wide else _that_fit(texts, terminal_width(), least)
     _print_columns(title, rows, {key: texts[key] for key in kept})
     left_out = [key.replace("_", " ") for key in texts if key not in kept]
+    if shortened and "layer" in kept:
+        print("Layer names are shortened; --wide shows all of them.\n")
     if left_out:
         note = f"Left out in {terminal_width()} columns: {', '.join(left_out)}; --wide shows them."
         print(textwrap.fill(note, terminal_width(), break_long_words=False) + "\n")
+
+
+def _short_layers(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], bool]:
+    """Rows with short names of layers, and whether any became shorter; a short name of two layers stays whole."""
+    names = {row["layer"] for row in rows if isinstance(row.get("layer"), str)}
+    counts = Counter(map(short_layer, names))
+    short = {name: each for name in names if counts[each := short_layer(name)] == 1 and each != name}
+    return [{**row, "layer": short[row["layer"]]} if row.get("layer") in short else row for row in rows], bool(short)
 
 
 def _as_people_write(row: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -382,7 +410,7 @@ def add_row_options(parser: argparse.ArgumentParser, sort: bool = True) -> None:
         action="append",
         default=[],
         metavar="OPERATION",
-        help="print only this operation: for example 0/17, or a layer name",
+        help="print only this operation: for example 0/17, or the beginning of a layer name",
     )
     group.add_argument(
         "--type",
@@ -440,25 +468,31 @@ def chosen(
     found = list(rows)
     if args.every:
         _check_operations(args.op, [place(row) for row in found])
-    found = [row for row in found if _wanted(place(row), args)]
+    layers = {layer for row in found for layer in place(row)[2]}
+    meant = {layer for name in args.op for layer in layers_meant(layers, name)}
+    found = [row for row in found if _wanted(place(row), args, meant)]
     if args.sort:
         found = _sorted(found, args.sort, value)
     return found[: args.top] if args.top else found
 
 
-def _wanted(place: Place, args: argparse.Namespace) -> bool:
+def _wanted(place: Place, args: argparse.Namespace, meant: set[str]) -> bool:
+    """``meant``: layers of ``--op``."""
     labels, engines, layers = place
-    names = {*labels, *layers, *(part for layer in layers for part in layer.split("+"))}
-    return (not args.op or bool(names & set(args.op))) and (not args.type or bool(set(engines) & set(args.type)))
+    return (not args.op or bool(set(labels) & set(args.op) or meant & set(layers))) and (
+        not args.type or bool(set(engines) & set(args.type))
+    )
 
 
 def _check_operations(wanted: Sequence[str], places: Sequence[Place]) -> None:
     labels = [label for place in places for label in place[0] if label]
-    layers = {part for place in places for layer in place[2] for part in (layer, *layer.split("+"))}
+    layers = [layer for place in places for layer in place[2]]
     for name in wanted:
-        if name not in labels and name not in layers and places:
+        if name not in labels and not layers_meant(layers, name) and places:
             known = f"{labels[0]} to {labels[-1]}" if labels else "none"
-            raise FormatError(f"--op {name}: no row is about it; operations are {known}, or give the name of a layer")
+            raise UnknownOperationError(
+                f"--op {name}: no row is about it; operations are {known}, or give the name of a layer"
+            )
 
 
 def _sorted(rows: list[Row], column: str, value: Callable[[Any], Mapping[str, Any]]) -> list[Row]:

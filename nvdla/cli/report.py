@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from nvdla.cli.output import add_format_options, print_document, say
-from nvdla.cli.viewing import add_viewing_options, sides_of
+from nvdla.cli.study import add_viewing_options, sides_of
 from nvdla.cli.working import working
-from nvdla.errors import FormatError, NvdlaError
-from nvdla.util.files import write_file
+from nvdla.errors import FormatError, NvdlaError, counted
+from nvdla.util.files import is_zip_file, write_file
 
 HELP = """Write a self-contained HTML page about a loadable: graph, operations, cycles, timeline, memory, findings. With
 an input the page also has the result and the output of every operation.
@@ -20,6 +20,7 @@ an input the page also has the result and the output of every operation.
   nvdla report a.nvdla b.nvdla --input digit.pgm             two loadables side by side
   nvdla report net.nvdla -i a.pgm --other-input b.pgm        two runs side by side
   nvdla report FOLDER -o pages                               one page per loadable, and an index
+  nvdla report net.nvpkg -o pages                            one page per accelerator part, and an index
 
 'nvdla view' opens the same page in a browser. Exit code 1 if the loadable cannot run on the input."""
 
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     from nvdla.report.page import Data, html_page
     from nvdla.tensors.files import ending
 
-    if Path(args.loadable).is_dir():
+    if Path(args.loadable).is_dir() or is_zip_file(args.loadable):
         return _folder(args)
     output = args.output or f"{Path(args.loadable).name}.html"
     ending(output, (".html", ".htm"), "a report")
@@ -70,12 +71,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _folder(args: argparse.Namespace) -> int:
-    """A page for each loadable of a folder, and an index of them."""
+    """A page for each loadable of a directory or package, and an index of them."""
     from nvdla.report.page import Data, html_page
-    from nvdla.report.server import index_row, loadables_in, page_name
+    from nvdla.report.server import host_rows, index_row, loadables_in, page_name
 
     if args.other or args.input or args.random_input is not None:
-        raise FormatError(f"{args.loadable} is a folder: its loadables are shown one by one, and none is run")
+        raise FormatError(f"{args.loadable} has several loadables, which are shown one by one: omit inputs")
     folder, output = Path(args.loadable), Path(args.output or f"{Path(args.loadable).resolve().name}-report")
     rows: list[dict[str, Any]] = []
     paths = loadables_in(folder)
@@ -91,6 +92,7 @@ def _folder(args: argparse.Namespace) -> int:
                 row |= {"error": str(error), "page": None}
             else:
                 write_file(output / row["page"], html_page(Data.of([side for side, _ in made])).encode())
+    rows += host_rows(folder)
     write_file(output / "index.html", html_page(Data.of_index(folder.resolve().name, rows)).encode())
     document = {
         "format": FOLDER_FORMAT,
@@ -100,5 +102,5 @@ def _folder(args: argparse.Namespace) -> int:
         "loadables": rows,
     }
     if not print_document(document, args):
-        say(f"{output / 'index.html'}: {len(rows)} loadables")
+        say(f"{output / 'index.html'}: {counted(len(paths), 'loadable')}")
     return 0

@@ -31,8 +31,7 @@ from nvdla.emulator.firmware.operation import CsbLog
 from nvdla.errors import FormatError, shape_text
 from nvdla.kernels.jit.kernel_times import kernel_times
 from nvdla.kernels.jit.thread_pool import threading_description
-from nvdla.tensors.files import IMAGE_ENDINGS, OUTPUT_ENDINGS, ending, read_dimg, read_npy, write_tensor
-from nvdla.tensors.inputs import Preprocessing
+from nvdla.tensors.files import OUTPUT_ENDINGS, ending, read_dimg, read_npy, write_tensor
 from nvdla.tensors.real import read_labels, top
 from nvdla.util.escaping import json_text
 from nvdla.util.files import is_zip_file, read_file, write_file
@@ -426,18 +425,15 @@ OUTPUTS = (".npy", ".json")
 
 def run_package(args: argparse.Namespace) -> int:
     """Real numbers in and out, by the model's names."""
+    from nvdla.cli.packages import by_name, feeds_of
     from nvdla.compiler.frontend.package import unpack
 
     package = unpack(args.loadable)
-    files = _by_name(args.input, list(package.manifest["inputs"]), "input")
-    missing = [name for name in package.manifest["inputs"] if name not in files]
-    if missing:
-        raise FormatError(f"input {', '.join(missing)} is missing; give --input {missing[0]}=FILE")
-    outputs = _by_name(args.output, list(package.manifest["outputs"]), "output")
+    feeds = feeds_of(package, args.input, args.random_input)
+    outputs = by_name(args.output, list(package.manifest["outputs"]), "output")
     for path in outputs.values():
         if Path(path).suffix not in OUTPUTS:
             raise FormatError(f"{path}: an output of a package is written as {' or '.join(OUTPUTS)}")
-    feeds = {name: _read(package, name, path) for name, path in files.items()}
     times = Times()
     machine = package.machine(strict=args.strict, trusted=args.trusted)
     times.linked()
@@ -448,31 +444,6 @@ def run_package(args: argparse.Namespace) -> int:
         write_file(path, _written(path, results[name]))
     _run_package_report(args, package, results, times)
     return 0
-
-
-def _by_name(words: list[str], names: list[str], what: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for word in words:
-        name, path = split_name(word)
-        name = next((each for each in names if each not in found), None) if name is None else name
-        if name not in names or name in found:
-            raise FormatError(f"--{what} {word}: the model's {what}s are {', '.join(names) or 'none'}")
-        found[name] = path
-    return found
-
-
-def _read(package: Package, name: str, path: str) -> np.ndarray:
-    shape = tuple(package.manifest["inputs"][name])
-    suffix = Path(path).suffix.lower()
-    if suffix in IMAGE_ENDINGS:
-        document = package.manifest.get("preprocessing")
-        return (Preprocessing.of(document) if document else Preprocessing()).image(path, shape)
-    if suffix != ".npy":
-        raise FormatError(f"{path}: an input of a package is an image or .npy with the model's real numbers")
-    array = read_npy(path)
-    if array.size != int(np.prod(shape)):
-        raise FormatError(f"{path}: {array.size} elements for input {name} of shape {shape_text(shape)}")
-    return array.reshape(shape)
 
 
 def _written(path: str, array: np.ndarray) -> bytes:

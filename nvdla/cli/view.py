@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nvdla.cli.output import framed, with_settings
-from nvdla.cli.viewing import add_viewing_options, sides_of
+from nvdla.cli.study import add_viewing_options, sides_of
 from nvdla.cli.working import at_rest
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.util.escaping import json_text
+from nvdla.util.files import is_zip_file
 
 if TYPE_CHECKING:
     from nvdla.report.page import Data
@@ -30,6 +31,7 @@ run it and to see the output of every operation.
   nvdla view net.nvdla --input digit.pgm --labels labels.txt
   nvdla view a.nvdla b.nvdla --input digit.pgm              two loadables side by side
   nvdla view FOLDER                                         index of the loadables in a directory
+  nvdla view net.nvpkg                                      index of the parts of a package
 
 The server listens on the loopback interface only and answers only requests for the printed address. Stop it with
 Ctrl-C. 'nvdla report' writes the same page to a file."""
@@ -52,7 +54,8 @@ def run(args: argparse.Namespace) -> int:
     if not 0 <= args.port < 1 << 16:
         raise FormatError(f"--port {args.port}: must be 0 to 65535")
     with tempfile.TemporaryDirectory(prefix="nvdla-view-") as folder:
-        source = Folder(args) if Path(args.loadable).is_dir() else Single(args, Path(folder))
+        several = Path(args.loadable).is_dir() or is_zip_file(args.loadable)
+        source = Folder(args) if several else Single(args, Path(folder))
         server = ViewServer(source, args.port)
         try:
             with _signals_end(server):
@@ -170,7 +173,7 @@ class Folder:
         from nvdla.report.server import loadables_in
 
         if args.other or args.input or args.random_input is not None:
-            raise FormatError(f"{args.loadable} is a folder: its loadables are shown one by one, and none is run")
+            raise FormatError(f"{args.loadable} has several loadables, which are shown one by one: omit inputs")
         self._args, self._folder = args, Path(args.loadable)
         self._paths = {path.relative_to(self._folder).as_posix(): path for path in loadables_in(self._folder)}
         self._rows: list[dict[str, Any]] = []
@@ -179,12 +182,13 @@ class Folder:
     def page(self, net: str) -> Data:
         """The index, or a loadable's page."""
         from nvdla.report.page import Data
-        from nvdla.report.server import index_row
+        from nvdla.report.server import host_rows, index_row
 
         if net:
             return self._single(net).page("")
         if not self._rows:
             self._rows = [index_row(path, self._folder, "") for path in self._paths.values()]
+            self._rows += host_rows(self._folder)
         return Data.of_index(self._folder.resolve().name, self._rows)
 
     def run(self, net: str, name: str, tensor: str, data: bytes) -> Data:

@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, cast
 
-from nvdla.errors import LoadableError, NvdlaError
+from nvdla.errors import FormatError, LoadableError, NvdlaError
 from nvdla.limits import Limits
 from nvdla.loadable import enums, schema
 from nvdla.loadable.checks import check
@@ -44,7 +44,7 @@ from nvdla.loadable.model import (
 )
 from nvdla.loadable.schema import LOADABLE, FieldType, Scalar, String, Struct, TableField, TableSchema, Union, Vector
 from nvdla.util.arguments import by_annotations
-from nvdla.util.files import refuse_device
+from nvdla.util.files import in_package, packed_file, refuse_device
 
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
@@ -324,6 +324,9 @@ def load(source: Source, *, limits: Limits | None = None, checked: bool = True) 
     except LoadableError as error:
         if buffer[4:8] == IDENTIFIER:
             raise LoadableError(f"{where}{error}") from None
+        if bytes(buffer[:4]) == b"PK\x03\x04":
+            hint = f"A package of 'nvdla compile' has loadables in it: give one, for example {name}/part0.loadable"
+            raise LoadableError(f"{name}: must be a loadable, got a zip file. {hint}") from None
         raise LoadableError(f"{error}; {name} has no identifier NVDA in bytes 4 to 7: is it a loadable?") from None
     if checked:
         try:
@@ -363,6 +366,11 @@ def _bytes_of(source: Any, limits: Limits) -> tuple[memoryview, str, StoredFile 
 
 def _read(path: Path, limit: int) -> tuple[memoryview, StoredFile | None]:
     """The whole file; refuses to read more than ``limit`` bytes, also from a device or pipe that never ends."""
+    if packed := in_package(path):
+        try:
+            return memoryview(packed_file(*packed, limit)), None
+        except FormatError as error:
+            raise LoadableError(str(error)) from None
     try:
         if path.is_dir():
             raise LoadableError(f"{path}: is a folder, not a loadable")

@@ -33,7 +33,7 @@ import os
 import re
 import reprlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -43,7 +43,7 @@ import numpy as np
 
 from nvdla.errors import FormatError
 from nvdla.tensors.real import Units, pixels_of
-from nvdla.util.files import parse_json, read_file
+from nvdla.util.files import is_file, parse_json, read_file
 from nvdla.util.yaml import read_yaml
 
 Cube = tuple[int, int, int]
@@ -365,9 +365,6 @@ def names_for(
 def from_sidecar(loadable: str | os.PathLike[str]) -> Names:
     """The layer file ``LOADABLE.layers.json`` that :mod:`nvdla.compiler.builder` writes; nothing where there is
     none."""
-    if not Path(f"{os.fspath(loadable)}.layers.json").exists():
-        return Names()
-
     data = load(os.fspath(loadable))
     if data is None:
         return Names()
@@ -519,6 +516,42 @@ FORMAT, VERSION = "nvdla-layers", 1
 SUFFIX = ".layers.json"
 
 
+def layers_meant(layers: Iterable[str | None], name: str) -> set[str]:
+    """Return the layers that a name means.
+
+    Args:
+        layers: names of layers; the operations of several layers of a model have their names joined by "+".
+        name: a whole name or one of the joined names; otherwise the beginning of one, also of its short form.
+    """
+    known = {layer for layer in layers if layer}
+    exact = {layer for layer in known if name in (layer, short_layer(layer), *layer.split("+"))}
+    if exact or not name:
+        return exact
+    return {
+        layer
+        for layer in known
+        if any(each.startswith(name) for part in layer.split("+") for each in (part, short_layer(part)))
+    }
+
+
+def short_layer(layer: str) -> str:
+    """Shorten a name that comes from the path of an ONNX value.
+
+    "/features/features.0/conv/Conv_output_0+/features/Relu_output_0" is "features.0/conv+features/Relu".
+    """
+    return "+".join(map(_short, layer.split("+"))) if "/" in layer else layer
+
+
+def _short(name: str) -> str:
+    if not name.startswith("/"):
+        return name
+    words = re.sub(r"_output_\d+$", "", name).strip("/").split("/")
+    kept = [word for word, after in zip(words, [*words[1:], ""], strict=True) if not after.startswith(f"{word}.")]
+    if len(kept) > 1 and kept[-1].lower() == kept[-2].lower():
+        kept.pop()
+    return "/".join(kept) or name
+
+
 def path_of(loadable: str | Path) -> Path:
     """Return the path of a loadable's layer file."""
     return Path(str(loadable) + SUFFIX)
@@ -527,7 +560,7 @@ def path_of(loadable: str | Path) -> Path:
 def load(loadable: str | Path) -> dict[str, Any] | None:
     """The sidecar of a loadable, None where there is none. Raises FormatError when it is not one."""
     path = path_of(loadable)
-    if not path.is_file():  # the user did not name it, so do not wait for a pipe
+    if not is_file(path):  # the user did not name it, so do not wait for a pipe
         return None
     try:
         data = parse_json(read_file(path, MAX_FILE, "layer file"))

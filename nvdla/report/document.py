@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,7 +18,7 @@ from nvdla.analysis.cycles.document import caveats, cycles_document
 from nvdla.analysis.explain import explanations, sentences
 from nvdla.analysis.memory import MemoryMap
 from nvdla.analysis.study import Study
-from nvdla.analysis.views import describe_tensor, operation_counts
+from nvdla.analysis.views import blocks, describe_tensor, operation_counts
 from nvdla.checks.compare.comparison import Observation
 from nvdla.checks.doctor.doctor import DoctorReport, FirstRun, examine
 from nvdla.checks.lint.linter import Order
@@ -142,41 +140,6 @@ def histogram(values: np.ndarray, low: float, high: float, bins: int = BINS) -> 
         return {"low": low, "high": low + width * len(counts), "counts": counts.tolist()}
     counts, _ = np.histogram(values.astype(np.float64), bins, (low, high))
     return {"low": low, "high": high, "counts": counts.tolist()}
-
-
-_PARTS = re.compile(r"[/._:]+")
-
-
-def blocks(layers: Sequence[str | None]) -> list[str | None]:
-    """The block of each operation, None where it is in none.
-
-    Names are cut at / . _ : after what all of them begin with. Of several layers the first name counts. A block has at
-    least two layers, and is not everything; tiles of one layer are their own block.
-    """
-    firsts = [layer.split("+")[0] if layer else None for layer in layers]
-    words = [_PARTS.split(first) if first else [] for first in firsts]
-    named = [each for each in words if each]
-    if not named:
-        return [None] * len(layers)
-    common = _common(named)
-    heads = ["/".join(each[: common + 1]) if len(each) > common else None for each in words]
-    sizes = Counter(head for head, first in {(head, first) for head, first in zip(heads, firsts, strict=True)} if head)
-    tiles = Counter(first for first in firsts if first)
-    found: list[str | None] = []
-    for head, first in zip(heads, firsts, strict=True):
-        if head and 2 <= sizes[head] < len(set(firsts)):
-            found.append(head)
-        else:
-            found.append(first if first and tiles[first] > 3 else None)
-    return found
-
-
-def _common(named: Sequence[Sequence[str]]) -> int:
-    """Count how many words all names begin with; those of a single layer have none in common with others."""
-    if len({tuple(each) for each in named}) < 2:
-        return 0
-    shortest = min(map(len, named))
-    return next((at for at in range(shortest) if len({each[at] for each in named}) > 1), shortest)
 
 
 #: weights of larger networks are looked at in a part alone

@@ -22,9 +22,10 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import nvdla
 from nvdla.analysis.memory import MemoryMap
 from nvdla.analysis.study import Study
-from nvdla.errors import FormatError, NvdlaError, printable
+from nvdla.errors import FormatError, NvdlaError, counted, printable
 from nvdla.program.naming import names_for
 from nvdla.report.page import Data, html_page, packed, policy
+from nvdla.util.files import in_package, is_zip_file, packed_files
 from nvdla.util.rounding import is_digits
 
 HOST = "127.0.0.1"
@@ -230,7 +231,13 @@ Row = dict[str, Any]
 
 
 def loadables_in(folder: Path) -> list[Path]:
-    """The loadables in a folder and the folders in it, by name. Raises FormatError for none, or too many."""
+    """The loadables in a directory, in the directories in it, or in a package, by name.
+
+    Raises:
+        FormatError: there is none, or too many.
+    """
+    if is_zip_file(folder):
+        return sorted(folder / name for name in packed_files(folder, ".loadable"))
     found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
     if not found:
         raise FormatError(f"{folder}: no loadable is in this folder (files that end in {' or '.join(ENDINGS)})")
@@ -241,7 +248,7 @@ def loadables_in(folder: Path) -> list[Path]:
 
 def index_row(path: Path, folder: Path, page: str | None) -> Row:
     """One loadable; ``page``: where its own page is. What is wrong with a file is in its row."""
-    row: Row = {"name": path.relative_to(folder).as_posix(), "page": page, "bytes": path.stat().st_size, "error": None}
+    row: Row = {"name": path.relative_to(folder).as_posix(), "page": page, "bytes": _size(path), "error": None}
     try:
         study = Study.of(nvdla.load(path), layers=names_for(path).layers)
         row["configuration"] = study.config.name
@@ -252,6 +259,33 @@ def index_row(path: Path, folder: Path, page: str | None) -> Row:
     except NvdlaError as error:
         row |= {"error": str(error), "page": None}
     return row
+
+
+def _size(path: Path) -> int:
+    inside = in_package(path)
+    return packed_files(inside[0])[inside[1]] if inside else path.stat().st_size
+
+
+def host_rows(package: Path) -> list[Row]:
+    """Rows of the host parts of a package, for the index; none for a directory."""
+    from nvdla.compiler.frontend.package import unpack
+
+    if not is_zip_file(package):
+        return []
+    parts = list(enumerate(unpack(package).parts))
+    total = sum(part.macs for _, part in parts)
+    return [
+        {
+            "name": f"part{number} (host): {', '.join(sorted({row['op'] for row in part.rows}))}",
+            "page": None,
+            "bytes": len(part.model),
+            "macs": part.macs,
+            "error": f"runs on the host, not timed: {counted(len(part.nodes), 'node')}"
+            + (f", {part.macs / total:.0%} of the multiplications" if total else ""),
+        }
+        for number, part in parts
+        if part.loadable is None
+    ]
 
 
 def page_name(path: Path, folder: Path) -> str:

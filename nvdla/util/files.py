@@ -14,6 +14,8 @@ import re
 import secrets
 import stat
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +50,8 @@ def read_file(path: str | os.PathLike[str], limit: int, what: str = "file") -> b
     Memory is taken as bytes arrive: a file that grows, a pipe or a device is read up to the limit and no further.
     """
     path = named(path, what)
+    if packed := in_package(path):
+        return packed_file(*packed, limit)
     try:
         with open(path, "rb") as stream:
             status = os.fstat(stream.fileno())
@@ -155,6 +159,64 @@ def is_zip_file(path: str | os.PathLike[str]) -> bool:
             return stream.read(4) == b"PK\x03\x04"
     except OSError:
         return False
+
+
+#: What the members of a package may unpack to: so much, and so many times the file.
+FREELY_UNPACKED = 256 << 20
+MAX_RATIO = 64
+#: zipfile raises RuntimeError for an encrypted member and (as NotImplementedError) for a compression that it does not
+#: know, EOFError, OSError and zlib's error for one that is cut off or damaged.
+UNREADABLE_ZIP = (
+    zipfile.BadZipFile, zipfile.LargeZipFile, RuntimeError, EOFError, OSError, ValueError, KeyError, zlib.error
+)  # fmt: skip
+
+
+def in_package(path: str | os.PathLike[str]) -> tuple[str, str] | None:
+    """Split the path of a file in a package: "net.nvpkg/part0.loadable" is ("net.nvpkg", "part0.loadable").
+
+    Returns:
+        None if the path is not below a zip file.
+    """
+    package, member = os.path.split(os.fspath(path))
+    return (package, member) if package and member and is_zip_file(package) else None
+
+
+def packed_files(package: str | os.PathLike[str], suffix: str = "") -> dict[str, int]:
+    """Return the files of a package with this suffix and their sizes in bytes. Raises FormatError."""
+    try:
+        with zipfile.ZipFile(package) as archive:
+            return {each.filename: each.file_size for each in archive.infolist() if each.filename.endswith(suffix)}
+    except UNREADABLE_ZIP as error:
+        raise FormatError(f"{os.fspath(package)}: not a zip file, or a damaged one (cut off?): {error}") from None
+
+
+def is_file(path: str | os.PathLike[str]) -> bool:
+    """Check whether a path is a regular file, or a file of a package."""
+    packed = in_package(path)
+    return packed[1] in packed_files(packed[0]) if packed else os.path.isfile(path)
+
+
+def packed_file(package: str, member: str, limit: int) -> bytes:
+    """Read a file of a package.
+
+    Raises:
+        FormatError: it does not exist, is damaged, or has more than ``limit`` bytes, :data:`FREELY_UNPACKED` bytes and
+            :data:`MAX_RATIO` times the package.
+    """
+    where = f"{package}/{member}"
+    limit = min(limit, FREELY_UNPACKED + MAX_RATIO * os.path.getsize(package))
+    try:
+        with zipfile.ZipFile(package) as archive:
+            info = archive.getinfo(member)
+            if info.file_size > limit:
+                raise FormatError(f"{where}: size: must be at most {limit} bytes, got {info.file_size}")
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise FormatError(f"{where}: compression: must be none or deflate, got method {info.compress_type}")
+            return archive.read(info)
+    except KeyError:
+        raise FormatError(f"{where}: the package has no such file") from None
+    except UNREADABLE_ZIP as error:
+        raise FormatError(f"{where}: cannot be unpacked (cut off?): {error}") from None
 
 
 #: Larger files are mapped, not read. A mapped file that another program shortens meanwhile ends the process (SIGBUS).

@@ -46,6 +46,8 @@ extract lenet.loadable task-0-op_list -o blob.bin
 export lenet.loadable --onnx net.onnx
 report lenet.loadable -o report.html
 compile lenet.onnx --config nv_small --check
+samples digit -o digits
+compile lenet.onnx --calibrate digits -o new.loadable
 export lenet.loadable --onnx graph.onnx
 samples
 configs

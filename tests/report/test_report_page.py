@@ -12,12 +12,12 @@ import pytest
 
 import nvdla
 from nvdla.analysis.study import Study
+from nvdla.analysis.views import blocks
 from nvdla.loadable.descriptors.fields import fields
 from nvdla.program.naming import Names
 from nvdla.report.document import (
     MAX_CHANNELS,
     Pictures,
-    blocks,
     examine_and_run,
     histogram,
     register_writes,
@@ -178,6 +178,7 @@ def test_bins_of_integers_are_whole_numbers():
         (["res2a_1", "res2a_2+relu", "res2b_1", "res2b_2"], ["res2a", "res2a", "res2b", "res2b"]),
         (["model.0.conv", "model.0.bn", "model.1.conv"], ["model/0", "model/0", None]),
         (["conv1", "conv2", None], [None, None, None]),
+        (["/l1/a", "/l1/b", "/l2/a", "/l2/b", "fc"], ["l1", "l1", "l2", "l2", None]),
         (["big"] * 5 + ["small"], ["big"] * 5 + [None]),
         ([None, None], [None, None]),
         ([], []),

@@ -7,13 +7,14 @@ for it. Times are microseconds at the given clock; every event carries its cycle
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from nvdla.analysis.cycles.constants import DEFAULT_LATENCY, MEASURED
 from nvdla.analysis.cycles.schedule import Span, busy_cycles
 from nvdla.analysis.study import Study
 from nvdla.analysis.svg import STYLE, Drawing, round_ticks, short
+from nvdla.analysis.views import blocks
 from nvdla.errors import shape_text
 from nvdla.loadable.descriptors.enums import ENGINE_NAMES
 from nvdla.program.operation import Key, Operation
@@ -89,6 +90,49 @@ def operation_rows(study: Study) -> list[Row]:
             }
         )
     return rows
+
+
+def grouped(study: Study, rows: Iterable[Row], by: str) -> list[Row]:
+    """Sum rows of :func:`operation_rows`.
+
+    Args:
+        study: the study of the rows.
+        rows: rows of operations.
+        by: "layer", "block" (layers with a common beginning of their names) or "type" (engine).
+
+    Returns:
+        One row per group, most cycles first: its operations, cycles, share of the total, multiplications, traffic in
+        bytes. Cycles of operations on the fly are those of the first operation of their chain.
+    """
+    of_block = dict(zip((node.label for node in study.operations), _blocks(study), strict=True))
+    peak, total = study.config.mac_atomic_c * study.config.mac_atomic_k, study.schedule.total
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        name = {"layer": row["layer"], "block": of_block[row["operation"]], "type": row["engine"]}[by]
+        groups.setdefault(name or f"({row['engine'].upper()}, no layer name)", []).append(row)
+    found = []
+    for name, members in groups.items():
+        cycles = sum(row["cycles"] or 0 for row in members)
+        macs = sum(row["macs"] for row in members)
+        found.append(
+            {
+                by: name,
+                "operations": len(members),
+                "cycles": cycles,
+                "share": cycles / total if total else None,
+                "macs": macs,
+                "mac_share": macs / (peak * cycles) if macs and cycles else None,
+                "read_bytes": sum(row["read_bytes"] for row in members),
+                "written_bytes": sum(row["written_bytes"] for row in members),
+            }
+        )
+    return sorted(found, key=lambda row: -row["cycles"])
+
+
+def _blocks(study: Study) -> list[str | None]:
+    """The block of each operation; a layer without a block is its own."""
+    layers = [node.layer for node in study.operations]
+    return [block or layer for block, layer in zip(blocks(layers), layers, strict=True)]
 
 
 def total_text(total: int | None, clock: float) -> str:

@@ -6,13 +6,15 @@ import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 import nvdla
+from nvdla.analysis.cycles.constants import Memory
 from nvdla.compiler.builder import Built, Calibration, Recipe, Refined, build, quantize
 from nvdla.compiler.builder.accuracy import LayerAccuracy, accuracy
 from nvdla.compiler.builder.calibration import NotFiniteError
@@ -43,6 +45,7 @@ from nvdla.compiler.frontend.quantisation.calibrate import (
     table_or,
 )
 from nvdla.compiler.frontend.quantisation.mixed import JUDGED_SAMPLES, choose, drop
+from nvdla.compiler.frontend.summary import html, summarize, summary_lines, text
 from nvdla.emulator.hardware.configuration import configurations
 from nvdla.errors import BuildError, FormatError
 from nvdla.loadable.model import Loadable
@@ -81,6 +84,8 @@ class Compiled:
         self.imported, self.parts, self.nodes, self.details = imported, parts, nodes, details
         #: configuration of a run, a name or a file: loadables do not always contain it
         self.run_config = run_config(imported.config.name)
+        #: external memory that the summary's cycles assume; None: the default of the cycle model
+        self.memory: Memory | None = None
         self._machine: HostMachine | None = None
 
     @property
@@ -97,6 +102,21 @@ class Compiled:
     def report(self) -> Document:
         """Plain data: nodes, parts, cuts, bytes that cross, share of multiplications on the accelerator, details."""
         return report(self.imported, self.nodes) | self.details
+
+    @cached_property
+    def summary(self) -> Document:
+        """Plain data: reasons of host nodes, cycles, frames per second, memory, traffic, SNR, worst layers."""
+        return summarize(self.imported, self.parts, self.nodes, self.report, self.memory)
+
+    def __repr__(self) -> str:
+        return text(self._title, summary_lines(self.summary))
+
+    def _repr_html_(self) -> str:
+        return html(self._title, summary_lines(self.summary))
+
+    @property
+    def _title(self) -> str:
+        return f"{self.imported.model.name}, compiled for {self.imported.config.name}"
 
     @property
     def package(self) -> bytes:
@@ -264,6 +284,7 @@ class _Compilation:
             calibrated = _mixed(imported, calibrated, self.data, self.options, details, self.max_drop)
         compiled = _build(imported, calibrated, self.options | {"images": images}, details)
         _check_host_parts(compiled)
+        compiled.memory = cast("Memory | None", self.options.get("memory"))
         if self.config not in configurations():
             compiled.run_config = self.config
         return compiled

@@ -13,8 +13,8 @@ from __future__ import annotations
 import io
 import math
 import os
+import time
 import zipfile
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ from nvdla.loadable import Loadable, load
 from nvdla.tensors.npz import check_packing, read_npz
 from nvdla.tensors.real import PixelNumbers, pixels_of
 from nvdla.util.escaping import Document, json_text
-from nvdla.util.files import parse_json, read_file
+from nvdla.util.files import FREELY_UNPACKED, MAX_RATIO, UNREADABLE_ZIP, parse_json, read_file
 from nvdla.util.precision import PRECISIONS
 
 if TYPE_CHECKING:
@@ -46,9 +46,6 @@ MAX_RANK = 8
 MAX_ELEMENTS = 1 << 31
 MAX_ZERO_POINT = 1 << 15
 MAX_MANIFEST = 16 << 20
-#: What the members of a package may unpack to: so much, and so many times the file.
-FREELY_UNPACKED = 256 << 20
-MAX_RATIO = 64
 
 
 @dataclass
@@ -66,6 +63,13 @@ class PackedPart:
     numbers: Mapping[str, PixelNumbers] = field(default_factory=dict)
     images: int = 1
     zero_points: dict[str, int] = field(default_factory=dict)
+    #: name, operator, multiplications and reason of each node; empty in packages of earlier releases
+    rows: list[Document] = field(default_factory=list)
+
+    @property
+    def macs(self) -> int:
+        """Multiplications of an inference."""
+        return sum(row["macs"] for row in self.rows)
 
 
 def read_members(data: bytes) -> tuple[Document, list[PackedPart], dict[str, np.ndarray]]:
@@ -154,6 +158,7 @@ def _part(row: Any, where: str, members: _Members, indices: Mapping[str, np.ndar
     part.images = _field(row, "images", int, where) if "images" in row else 1
     if not 1 <= part.images <= MAX_IMAGES:
         raise FormatError(f"{where}: images: {part.images}, must be 1 .. {MAX_IMAGES}")
+    part.rows = _node_rows(row, where)
     if kind == "host":
         part.model = members.content(file)
     elif kind == "accelerator":
@@ -161,6 +166,18 @@ def _part(row: Any, where: str, members: _Members, indices: Mapping[str, np.ndar
     else:
         raise FormatError(f"{where}: kind: {kind[:80]!r}, must be accelerator or host")
     return part
+
+
+def _node_rows(row: Document, where: str) -> list[Document]:
+    rows = _list(row, "rows", where) if "rows" in row else []
+    for number, each in enumerate(rows):
+        if not isinstance(each, dict):
+            raise FormatError(f"{where}.rows[{number}]: must be an object, got {type(each).__name__}")
+        for key in ("name", "op", "reason"):
+            _field(each, key, str, f"{where}.rows[{number}]")
+        if not 0 <= _field(each, "macs", int, f"{where}.rows[{number}]") < 1 << 63:
+            raise FormatError(f"{where}.rows[{number}]: macs: must be 0 .. 2^63 - 1")
+    return rows
 
 
 def _accelerator(part: PackedPart, row: Document, where: str, loadable: bytes) -> None:
@@ -311,11 +328,14 @@ def pack(
     imported: Imported, compiled: list[CompiledPart], details: Document, constants: Mapping[str, np.ndarray]
 ) -> bytes:
     """The zip file; the same model gives the same bytes."""
+    known = {
+        row.name: {"name": row.name, "op": row.op, "macs": row.macs, "reason": row.reason} for row in imported.nodes
+    }
     indices: dict[str, np.ndarray] = {}
     files: dict[str, bytes] = {}
     parts = []
     for number, part in enumerate(compiled):
-        row: Document = {"kind": part.kind, "nodes": part.nodes}
+        row: Document = {"kind": part.kind, "nodes": part.nodes, "rows": [known[name] for name in part.nodes]}
         for way in ("inputs", "outputs"):
             row[way] = [_binding(each, f"{number}.{way}.{i}", indices) for i, each in enumerate(getattr(part, way))]
         if part.loadable is not None:
@@ -402,11 +422,6 @@ def run_config(name: str) -> str:
     return name if name in configurations() else "auto"
 
 
-# zipfile raises RuntimeError for an encrypted member and (as NotImplementedError) for a compression that it does not
-# know, EOFError, OSError and zlib's error for one that is cut off or damaged.
-_UNREADABLE = (zipfile.BadZipFile, zipfile.LargeZipFile, RuntimeError, EOFError, OSError, ValueError, zlib.error)
-
-
 def unpack(source: str | os.PathLike[str] | bytes) -> Package:
     """Read a package. Raises FormatError (LoadableError for a loadable in it)."""
     name = "package" if isinstance(source, bytes) else os.fspath(source)
@@ -415,7 +430,7 @@ def unpack(source: str | os.PathLike[str] | bytes) -> Package:
         return Package(*read_members(data))
     except NvdlaError as error:
         raise type(error)(f"{name}: {error}") from None
-    except _UNREADABLE as error:
+    except UNREADABLE_ZIP as error:
         raise FormatError(
             f"{name}: not a package of nvdla compile, or one that is damaged (cut off?): {error}"
         ) from None
@@ -442,8 +457,20 @@ class HostMachine:
             for number, part in enumerate(parts)
         ]
 
-    def run(self, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
-        """Raises FormatError for inputs that are missing or of another shape."""
+    def run(
+        self,
+        inputs: Mapping[str, np.ndarray] | np.ndarray,
+        before: Callable[[int, dict[str, np.ndarray]], None] | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Run all parts.
+
+        Args:
+            inputs: real numbers by the model's names.
+            before: called for each accelerator part with its number and the elements of its inputs.
+
+        Raises:
+            FormatError: an input is missing or has another shape.
+        """
         if not isinstance(inputs, Mapping):
             if len(self.inputs) != 1:
                 raise FormatError(f"the model has the inputs {', '.join(self.inputs)}: give them by name")
@@ -453,12 +480,35 @@ class HostMachine:
             raise FormatError(f"input {', '.join(missing)} is missing")
         values: dict[str, np.ndarray] = {name: np.asarray(array) for name, array in inputs.items()}
         values.update(self.constants)
-        for part in self.parts:
+        for number, part in enumerate(self.parts):
+            if before is not None and isinstance(part, _Accelerator):
+                before(number, part.elements(values))
             values.update(part.run(values))
         lacking = [name for name in self.outputs if name not in values]
         if lacking:
             raise FormatError(f"output {', '.join(lacking)}: no part of the model makes it")
         return {name: values[name] for name in self.outputs}
+
+    def host_seconds(self, inputs: Mapping[str, np.ndarray], runs: int = 5) -> dict[int, float]:
+        """Measure the host parts on this machine.
+
+        Args:
+            inputs: real numbers by the model's names.
+            runs: runs of each host part; the fastest counts.
+
+        Returns:
+            Seconds by number of the part, including the transfer to and from the process that runs onnxruntime.
+        """
+        values: dict[str, np.ndarray] = {**inputs, **self.constants}
+        found: dict[int, float] = {}
+        for number, part in enumerate(self.parts):
+            for _ in range(runs if isinstance(part, _Host) else 1):
+                began = time.perf_counter()
+                made = part.run(values)
+                if isinstance(part, _Host):
+                    found[number] = min(found.get(number, math.inf), time.perf_counter() - began)
+            values.update(made)
+        return found
 
     def warnings(self) -> list[str]:
         """Warnings of all parts: hardware behaviour without an error that the files probably do not intend."""

@@ -1,4 +1,4 @@
-// Drawings over time: the schedule and the memory; and the roofline, and the operations that take longest.
+// Drawings over time: the schedule and the memory; and the roofline, and the layers that take longest.
 {
   const AXIS = 26, LEFT = 104, ROW = 30;
 

@@ -1,0 +1,284 @@
+"""Packages on the command line: a command that reads loadables runs once for each accelerator part of a package.
+
+"net.nvpkg/part0.loadable" is the path of one part, which every command takes (:func:`nvdla.util.files.in_package`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nvdla.cli import output
+from nvdla.errors import FormatError, UnknownOperationError, counted, shape_text
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from nvdla.compiler.frontend.package import Package, PackedPart
+
+OPENS = frozenset({"run", "evaluate", "report", "view", "container"})
+"""Commands that open packages themselves."""
+WRITES = {
+    "inspect": (), "layers": (), "cycles": (), "timeline": ("output",), "memory": ("svg",), "graph": ("output",),
+    "explain": ("svg",), "lint": (), "doctor": (), "compare": (), "export": ("onnx", "node_data"),
+    "program": ("output",),
+}  # fmt: skip
+"""Commands that run for each part, and their options with a file to write: each part gets a file."""
+REFUSES = {
+    "faults": "faults strike one loadable, on samples of its input",
+    "explore": "a package is compiled for one configuration: give the model, or one part for other memories",
+}
+HOST_COLUMNS = ("part", "nodes", "operators", "macs", "share", "ms", "reason")
+FORMAT, VERSION = "nvdla-package", 1
+
+
+def run(command: Callable[[argparse.Namespace], int], args: argparse.Namespace, path: str) -> int:
+    """Run a command on a package: for each accelerator part, unless the command opens packages itself.
+
+    Returns:
+        The exit code, the largest one of all parts.
+
+    Raises:
+        FormatError: the command cannot take packages; the message has the reason and the parts.
+    """
+    name = args.command_name
+    if name in OPENS:
+        return command(args)
+    from nvdla.compiler.frontend.package import unpack
+
+    package = unpack(path)
+    numbers = [number for number, part in enumerate(package.parts) if part.loadable is not None]
+    known = ", ".join(part_path(path, number) for number in numbers) or "none"
+    if name not in WRITES:
+        reason = REFUSES.get(name, f"'nvdla {name}' takes one loadable")
+        raise FormatError(f"{path}: must be a loadable, got a package: {reason}. Its loadables: {known}")
+    if not numbers:
+        raise FormatError(f"{path}: no part runs on the accelerator, so there is nothing to show")
+    if name == "compare" and not (args.input and (args.onnx or args.caffe or args.float)):
+        raise FormatError(f"{path}: a package is compared with its model: give --onnx MODEL and --input FILE")
+    with tempfile.TemporaryDirectory(prefix="nvdla-parts-") as folder:
+        changes = _changes(args, package, path, Path(folder))
+        codes, documents = _run_parts(command, args, changes)
+    _tell(args, package, path, dict(zip(codes, documents, strict=True)))
+    return max(codes.values())
+
+
+def part_path(package: str, number: int) -> str:
+    """Return the path of an accelerator part: "net.nvpkg/part0.loadable"."""
+    return f"{package}/part{number}.loadable"
+
+
+def _run_parts(
+    command: Callable[[argparse.Namespace], int], args: argparse.Namespace, changes: Mapping[int, dict[str, Any]]
+) -> tuple[dict[int, int], list[Mapping[str, Any] | None]]:
+    """Exit codes by part, and the document of each. A part that lacks the operation that is asked for is left out."""
+    codes: dict[int, int] = {}
+    documents: list[Mapping[str, Any] | None] = []
+    unknown: UnknownOperationError | None = None
+    for number, changed in changes.items():
+        try:
+            with output.collected() as found:
+                codes[number] = command(argparse.Namespace(**vars(args) | changed))
+        except UnknownOperationError as error:
+            unknown = unknown or error
+            continue
+        documents.append(found[0] if found else None)
+    if unknown is not None and not codes:
+        raise unknown
+    return codes, documents
+
+
+def _changes(args: argparse.Namespace, package: Package, path: str, folder: Path) -> dict[int, dict[str, Any]]:
+    """Arguments that differ by part: its path, configuration, inputs and written files."""
+    from nvdla.emulator.hardware.configuration import configurations
+
+    numbers = [number for number, part in enumerate(package.parts) if part.loadable is not None]
+    config = package.manifest["config"]
+    common: dict[str, Any] = {"host_time": None}
+    common |= {"config": config} if _asks_auto(args) and config in configurations() else {}
+    given = list(getattr(args, "input", None) or ())
+    if given:
+        feeds = feeds_of(package, given)
+        common["model_inputs"] = feeds
+        fed = _fed(args, package, feeds, folder)
+    found = {}
+    for number in numbers:
+        changed = common | {"loadable": part_path(path, number)} | ({"input": fed[number]} if given else {})
+        for option in WRITES[args.command_name]:
+            if getattr(args, option) and len(numbers) > 1:
+                changed[option] = _with_number(getattr(args, option), number)
+        if args.command_name == "program" and not args.name:
+            changed["name"] = f"{Path(path).stem}_part{number}"
+        found[number] = changed
+    return found
+
+
+def _asks_auto(args: argparse.Namespace) -> bool:
+    return getattr(args, "config", None) == "auto"
+
+
+def _with_number(path: str, number: int) -> str:
+    """ "out.json" -> "out.part0.json"; "folder" -> "folder.part0"."""
+    stem, suffix = os.path.splitext(path)
+    return f"{stem}.part{number}{suffix}"
+
+
+def feeds_of(package: Package, words: Sequence[str], seed: int | None = None) -> dict[str, np.ndarray]:
+    """Return real numbers of all inputs of the model: from ``--input`` words, or without them from -1 to 1 with a seed.
+
+    Raises:
+        FormatError: an input is missing, or a file does not fit.
+    """
+    names = list(package.manifest["inputs"])
+    if seed is not None and not words:
+        from numpy import float32
+        from numpy.random import default_rng
+
+        generator, shapes = default_rng(seed), package.manifest["inputs"]
+        return {name: generator.uniform(-1, 1, shapes[name]).astype(float32) for name in names}
+    files = by_name(words, names, "input")
+    missing = [name for name in names if name not in files]
+    if missing:
+        raise FormatError(f"input {', '.join(missing)} is missing; give --input {missing[0]}=FILE")
+    return {name: _read(package, name, path) for name, path in files.items()}
+
+
+def by_name(words: Sequence[str], names: list[str], what: str) -> dict[str, str]:
+    """Files by the name of an input or output of the model; without names in order. Raises FormatError."""
+    from nvdla.cli.arguments import split_name
+
+    found: dict[str, str] = {}
+    for word in words:
+        name, path = split_name(word)
+        name = next((each for each in names if each not in found), None) if name is None else name
+        if name not in names or name in found:
+            raise FormatError(f"--{what} {word}: the model's {what}s are {', '.join(names) or 'none'}")
+        found[name] = path
+    return found
+
+
+def _read(package: Package, name: str, path: str) -> np.ndarray:
+    from nvdla.tensors.files import IMAGE_ENDINGS, read_npy
+    from nvdla.tensors.inputs import Preprocessing
+
+    shape = tuple(package.manifest["inputs"][name])
+    suffix = Path(path).suffix.lower()
+    if suffix in IMAGE_ENDINGS:
+        document = package.manifest.get("preprocessing")
+        return (Preprocessing.of(document) if document else Preprocessing()).image(path, shape)
+    if suffix != ".npy":
+        raise FormatError(f"{path}: an input of a package is an image or .npy with the model's real numbers")
+    array = read_npy(path)
+    if array.size != math.prod(shape):
+        raise FormatError(f"{path}: {array.size} elements for input {name} of shape {shape_text(shape)}")
+    return array.reshape(shape)
+
+
+def _fed(
+    args: argparse.Namespace, package: Package, feeds: Mapping[str, np.ndarray], folder: Path
+) -> dict[int, list[str]]:
+    """``--input`` words for every accelerator part: files with the elements that a run of the package gives it."""
+    import numpy as np
+
+    found: dict[int, list[str]] = {}
+
+    def write(number: int, elements: dict[str, np.ndarray]) -> None:
+        found[number] = []
+        for place, (name, array) in enumerate(elements.items()):
+            path = folder / f"part{number}-{place}.npy"
+            np.save(path, array)
+            found[number].append(f"{name}={path}")
+
+    machine = package.machine(getattr(args, "strict", False), getattr(args, "trusted", False))
+    machine.run(feeds, write)
+    return found
+
+
+def host_rows(parts: Sequence[PackedPart], seconds: Mapping[int, float]) -> list[dict[str, Any]]:
+    """Return one row per host part: its nodes, operators, share of the multiplications, measured time and reasons."""
+    total = sum(part.macs for part in parts)
+    return [
+        {
+            "part": number,
+            "nodes": len(part.nodes),
+            "operators": sorted({row["op"] for row in part.rows}),
+            "macs": part.macs,
+            "share": f"{part.macs / total:.1%}" if total else None,
+            "seconds": seconds.get(number),
+            "reason": "; ".join(dict.fromkeys(row["reason"] for row in part.rows)),
+        }
+        for number, part in enumerate(parts)
+        if part.loadable is None
+    ]
+
+
+def totals(
+    package: Package, documents: Sequence[Mapping[str, Any] | None], seconds: Mapping[int, float]
+) -> dict[str, Any]:
+    """Return sums over the parts. ``cycles`` is None unless every document has them; ``seconds``: of host parts."""
+    cycles = [document.get("total_cycles") if document else None for document in documents]
+    host = [part for part in package.parts if part.loadable is None]
+    macs = sum(part.macs for part in package.parts)
+    ends = {*package.manifest["inputs"], *package.constants}
+    sizes: dict[str, int] = {}
+    for part in package.parts:  # host parts bind some values without a shape
+        for each in (*part.inputs, *part.outputs):
+            sizes[each.value] = max(sizes.get(each.value, 0), math.prod(each.shape) * part.images)
+    crossing = [sizes[each.value] for part in package.parts for each in part.inputs if each.value not in ends]
+    return {
+        "accelerator_parts": len(package.parts) - len(host),
+        "cycles": None if None in cycles or not cycles else sum(filter(None, cycles)),
+        "host_nodes": sum(len(part.nodes) for part in host),
+        "host_macs_share": sum(part.macs for part in host) / macs if macs else None,
+        "host_seconds": sum(seconds.values()) if seconds else None,
+        "transfers": len(crossing),
+        "transferred_bytes": 4 * sum(crossing),  # of float32
+    }
+
+
+def totals_text(found: Mapping[str, Any]) -> str:
+    """Describe totals: "accelerator 1,416 cycles in 3 parts, 6 host nodes not timed (81% of multiplications) ..."."""
+    from nvdla.compiler.frontend.summary import size_text
+
+    cycles, share = found["cycles"], found["host_macs_share"]
+    timed = "" if cycles is None else f"{cycles:,} cycles "
+    text = f"accelerator {timed}in {counted(found['accelerator_parts'], 'part')}"
+    seconds = found["host_seconds"]
+    host = f"{counted(found['host_nodes'], 'host node')} "
+    host += "not timed" if seconds is None else f"{seconds * 1e3:.3f} ms in onnxruntime on this machine"
+    host += "" if share is None else f" ({share:.0%} of multiplications)"
+    moved = f"{counted(found['transfers'], 'transfer')} of {size_text(found['transferred_bytes'])}"
+    return f"{text}, {host}, {moved}"
+
+
+def _tell(
+    args: argparse.Namespace, package: Package, path: str, documents: Mapping[int, Mapping[str, Any] | None]
+) -> None:
+    """All parts in one document, or for people the host parts and the totals after the tables of the parts."""
+    seconds = package.machine().host_seconds(feeds_of(package, [], 0)) if getattr(args, "host_time", None) else {}
+    rows = host_rows(package.parts, seconds)
+    found = totals(package, list(documents.values()), seconds)
+    parts = [{"part": number, "kind": "accelerator", "document": document} for number, document in documents.items()]
+    hosts = [{"kind": "host", **row} for row in rows]
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "command": args.command_name,
+        "package": path,
+        "configuration": package.manifest["config"],
+        "parts": sorted(parts + hosts, key=lambda each: each["part"]),
+        "totals": found,
+    }
+    if output.print_document(document, args):
+        return
+    drawn = args.command_name == "graph" and not args.output  # standard output has the graphs alone
+    if not drawn and rows:
+        shown = [row | {"ms": f"{row['seconds'] * 1e3:.3f}" if row["seconds"] is not None else None} for row in rows]
+        output.print_table("host parts", shown, HOST_COLUMNS, ("macs", "operators"))
+    output.say(f"{path}: {totals_text(found)}", sys.stderr if drawn else None)

@@ -1,0 +1,161 @@
+"""Summary of a compiled model: placement, time, memory, traffic and accuracy, as plain data and in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from nvdla.analysis.cycles.constants import Memory
+from nvdla.analysis.cycles.document import cycles_document, total_text
+from nvdla.analysis.memory import MemoryMap
+from nvdla.analysis.study import Study
+from nvdla.errors import counted
+from nvdla.util.escaping import Document
+
+if TYPE_CHECKING:
+    from nvdla.compiler.frontend.importer import Imported, NodeRow
+    from nvdla.compiler.frontend.package import CompiledPart
+
+CLOCK = 1000.0
+WORST = 5
+_NAMED = 3
+"""Nodes and layers that a line names; the document has all of them."""
+
+
+def summarize(
+    imported: Imported, parts: Sequence[CompiledPart], nodes: Sequence[NodeRow], report: Document, memory: Memory | None
+) -> Document:
+    """Summarize a compiled model.
+
+    Args:
+        imported: model and configuration.
+        parts: compiled parts, in the order of a run.
+        nodes: placement of every node.
+        report: totals of ``nvdla.compiler.frontend.compiler.report``, with ``accuracy`` where it was measured.
+        memory: external memory of the cycle model; None: the default one.
+
+    Returns:
+        Plain data: cycles are those of one inference on the accelerator parts, sizes are in bytes, SNR in dB.
+        ``frames_per_second`` is None if the host has a part.
+    """
+    made = [part for part in parts if part.loadable is not None]
+    studies = [Study.of(part.loadable, imported.config, memory=memory) for part in made if part.loadable is not None]
+    timed = [cycles_document(study, CLOCK) for study in studies]
+    spaces = [space for study in studies for space in MemoryMap.of(study).spaces()]
+    whole = len(made) == len(parts)
+    cycles = None if any(each["stuck"] for each in timed) else sum(each["total_cycles"] for each in timed)
+    images = max((part.images for part in parts), default=1)
+    keys = ("config", "precision", "accelerator_nodes", "host_nodes", "accelerator_macs_share", "cuts")
+    return {
+        **{key: report[key] for key in (*keys, "bytes_crossing")},
+        "accelerator_parts": len(made),
+        "host_parts": len(parts) - len(made),
+        "host_reasons": host_reasons(nodes, report["macs"]),
+        "cycles": cycles,
+        "clock_mhz": CLOCK,
+        "memory": timed[0]["memory"] if timed else None,
+        "frames_per_second": images * CLOCK * 1e6 / cycles if cycles and whole else None,
+        "weight_bytes": sum(space["constant"] for space in spaces),
+        "surface_bytes": max((space["peak_live"] for space in spaces), default=0),
+        "allocated_bytes": sum(space["allocated"] for space in spaces),
+        "read_bytes": sum(each["read_bytes"] for each in timed),
+        "written_bytes": sum(each["written_bytes"] for each in timed),
+        "output_snr": _output_snr(made, report.get("accuracy", ())),
+        "worst_layers": [
+            {key: row[key] for key in ("layer", "precision", "alone", "chain", "saturated", "advice")}
+            for row in sorted(report.get("accuracy", ()), key=lambda row: row["alone"])[:WORST]
+        ],
+    }
+
+
+def host_reasons(nodes: Sequence[NodeRow], macs: int) -> list[Document]:
+    """Group the nodes on the host by reason, most multiplications first. ``macs``: those of the whole model."""
+    groups: dict[str, list[NodeRow]] = {}
+    for row in nodes:
+        if row.placement == "host":
+            groups.setdefault(row.reason, []).append(row)
+    found = [
+        {
+            "reason": reason,
+            "nodes": [row.name for row in rows],
+            "operators": sorted({row.op for row in rows}),
+            "macs_share": sum(row.macs for row in rows) / macs if macs else None,
+        }
+        for reason, rows in groups.items()
+    ]
+    return sorted(found, key=lambda each: (-(each["macs_share"] or 0.0), -len(each["nodes"])))
+
+
+def _output_snr(parts: Sequence[CompiledPart], accuracy: Sequence[Document]) -> Document:
+    """SNR in dB of every output of a part that was measured, including the noise of all layers before it."""
+    outputs = [name for part in parts for name in part.made.output_scales]
+    measured = {row["tensor"]: row["chain"] for row in accuracy}
+    found = {name: measured[name] for name in outputs if name in measured}
+    return found or ({accuracy[-1]["tensor"]: accuracy[-1]["chain"]} if accuracy else {})
+
+
+def summary_lines(summary: Document) -> dict[str, str]:
+    """Describe a summary in words: what -> text, for a table of two columns."""
+    share, host = summary["accelerator_macs_share"], summary["host_nodes"]
+    lines = {
+        "configuration": f"{summary['config']}, {summary['precision']}",
+        "accelerator": counted(summary["accelerator_nodes"], "node")
+        + f" in {counted(summary['accelerator_parts'], 'part')}"
+        + ("" if share is None else f", {share:.1%} of the multiplications"),
+        "host": _host_text(summary["host_reasons"]) if host else "no node",
+    }
+    if summary["cuts"]:
+        lines["transfers"] = f"{counted(summary['cuts'], 'cut')}, {size_text(summary['bytes_crossing'])} per inference"
+    if summary["memory"] is None:
+        return lines
+    memory = summary["memory"]
+    at = f"memory latency {memory['latency_cycles']}, {memory['bytes_per_cycle']:g} bytes per cycle"
+    frames = summary["frames_per_second"]
+    lines |= {
+        "time": f"{total_text(summary['cycles'], summary['clock_mhz'])}, {at}",
+        "frames per second": f"{frames:,.1f}" if frames else "not known: the nodes on the host are not timed",
+        "weights": size_text(summary["weight_bytes"]),
+        "peak of surfaces": size_text(summary["surface_bytes"]),
+        "memory to reserve": size_text(summary["allocated_bytes"]),
+        "traffic": f"{size_text(summary['read_bytes'])} read, {size_text(summary['written_bytes'])} written",
+    }
+    if summary["output_snr"]:
+        name, snr = min(summary["output_snr"].items(), key=lambda each: each[1])
+        lines["expected SNR"] = f"{_db(snr)} at {name}, on the calibration data"
+    return lines
+
+
+def _host_text(reasons: Sequence[Document]) -> str:
+    texts = []
+    for each in reasons[:_NAMED]:
+        share = "" if not each["macs_share"] else f" ({each['macs_share']:.0%} of the multiplications)"
+        texts.append(f"{counted(len(each['nodes']), 'node')}{share}, {', '.join(each['operators'])}: {each['reason']}")
+    more = sum(len(each["nodes"]) for each in reasons[_NAMED:])
+    return "; ".join(texts) + (f"; {more} more (--nodes)" if more else "")
+
+
+def _db(value: float) -> str:
+    return "exact" if math.isinf(value) else f"{value:.1f} dB"
+
+
+def size_text(count: int) -> str:
+    """Describe a number of bytes in one unit: "3.1 KiB"."""
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return counted(count, "byte")
+
+
+def text(title: str, lines: dict[str, str]) -> str:
+    """Return a title, and below it the lines of :func:`summary_lines`."""
+    width = max(map(len, lines))
+    return "\n".join([title, *(f"  {what:{width}}  {value}" for what, value in lines.items())])
+
+
+def html(title: str, lines: dict[str, Any]) -> str:
+    """Return the same as an HTML fragment, for notebooks."""
+    from nvdla.util.escaping import xml_text
+    from nvdla.util.html import table
+
+    return f"<b>{xml_text(title)}</b>{table((), lines.items())}"

@@ -1,0 +1,108 @@
+"""Layers: sums per layer, names by their beginning, short names of ONNX values, columns of narrow terminals."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from nvdla.program.naming import layers_meant, short_layer
+from tests.support.packages import write_package
+
+LONG = "/features/block1/conv/Conv_output_0+a"
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    """A package whose first layer has the name of an ONNX value with a path."""
+    pytest.importorskip("onnxruntime")
+    folder = tmp_path_factory.mktemp("package")
+    write_package(folder)
+    return folder / "net.nvpkg"
+
+
+@pytest.mark.parametrize("by", ["layer", "block", "type"])
+def test_groups_have_the_sums_of_their_operations(by, samples, nvdla_command):
+    words = ("cycles", samples / "colour_digits.loadable", "--by", by, "--json")
+    document = json.loads(nvdla_command(*words)[1])
+    rows, groups = document["operations"], document["groups"]
+    key = {"layer": "layer", "type": "engine"}.get(by)
+    for total in ("cycles", "macs", "read_bytes", "written_bytes"):
+        assert sum(group[total] for group in groups) == sum(row[total] or 0 for row in rows)
+        for group in groups if key else ():
+            assert group[total] == sum(row[total] or 0 for row in rows if row[key] == group[by])
+    assert sum(group["operations"] for group in groups) == len(rows) > len(groups)
+    assert [group["cycles"] for group in groups] == sorted((group["cycles"] for group in groups), reverse=True)
+
+
+def test_groups_follow_the_selected_rows(samples, nvdla_command):
+    words = ("cycles", samples / "lenet.loadable", "--by", "layer", "--op", "conv", "--json")
+    groups = json.loads(nvdla_command(*words)[1])["groups"]
+    assert [group["layer"] for group in groups] == ["conv1+relu1", "conv2+relu2"]
+    assert groups[0]["share"] == pytest.approx(0.543, abs=1e-3)
+
+
+def test_a_name_means_a_whole_layer_before_beginnings():
+    layers = ["conv1+relu1", "conv10", "conv2", LONG, None]
+    assert layers_meant(layers, "conv1") == {"conv1+relu1"}
+    assert layers_meant(layers, "conv10") == {"conv10"}
+    assert layers_meant(layers, "conv") == {"conv1+relu1", "conv10", "conv2"}
+    assert layers_meant(layers, "relu") == {"conv1+relu1"}
+    assert layers_meant(layers, "features/block1") == layers_meant(layers, "/features") == {LONG}
+    assert layers_meant(layers, "onv") == layers_meant(layers, "") == set()
+
+
+@pytest.mark.parametrize(
+    "layer, short",
+    [
+        ("conv1+relu1", "conv1+relu1"),
+        (LONG, "features/block1/conv+a"),
+        ("/f/f.0/Conv_output_0+/f/f.2/Clip_output_0", "f.0/Conv+f.2/Clip"),
+        ("/layer1/layer1.0/conv1/Conv_output_0", "layer1.0/conv1/Conv"),
+        ("/Relu_output_0", "Relu"),
+        ("a/b_output_0", "a/b_output_0"),
+        ("/", "/"),
+    ],
+)
+def test_names_of_onnx_values_are_shortened(layer, short):
+    assert short_layer(layer) == short
+
+
+def test_explain_takes_the_beginning_of_a_name(samples, nvdla_command):
+    def found(name):
+        out = nvdla_command("explain", samples / "lenet.loadable", name, "--json")[1]
+        return [row["operation"] for row in json.loads(out)["convolutions"]]
+
+    assert found("conv1") == found("conv1+relu1") == ["0/0"]
+    assert found("ip") == ["0/6", "0/8", "0/10"]
+    code, _, err = nvdla_command("explain", samples / "lenet.loadable", "nothing")
+    assert code == 2 and "layers are conv1+relu1, pool1, conv2+relu2" in err
+
+
+def test_tables_have_short_names_and_documents_whole_ones(package, nvdla_command, monkeypatch):
+    path = f"{package}/part0.loadable"
+    _, out, _ = nvdla_command("cycles", path)
+    assert "features/block1/conv+a" in out and LONG not in out and "--wide" in out
+    _, out, _ = nvdla_command("cycles", path, "--wide")
+    assert LONG in out
+    _, out, _ = nvdla_command("cycles", path, "--csv")
+    assert LONG in out
+    monkeypatch.delenv("COLUMNS")
+    assert LONG in nvdla_command("cycles", path)[1]
+
+
+def test_a_short_name_of_two_layers_stays_whole(monkeypatch, capsys):
+    from nvdla.cli.output import print_table
+
+    monkeypatch.setenv("COLUMNS", "100")
+    names = ("/a/Conv_output_0", "/a/Conv_output_1", "/b/Conv_output_0")
+    print_table("layers", [{"operation": str(number), "layer": name} for number, name in enumerate(names)])
+    out = capsys.readouterr().out
+    assert "/a/Conv_output_0" in out and "/a/Conv_output_1" in out and "/b/Conv_output_0" not in out
+
+
+def test_narrow_terminals_keep_what_the_command_answers(samples, nvdla_command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    assert "15,691" in nvdla_command("cycles", samples / "lenet.loadable")[1]
+    monkeypatch.setenv("COLUMNS", "80")
+    assert "6 kernels 5x5x1" in nvdla_command("inspect", samples / "lenet.loadable", "--ops")[1]

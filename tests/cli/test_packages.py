@@ -1,0 +1,222 @@
+"""Every command on a package: accelerator parts with all detail, host parts as rows, totals; or the reason why not."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import zipfile
+
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from nvdla.cli import packages, view
+from nvdla.cli.main import COMMANDS
+from tests.support.packages import write_package
+
+TOTALS = "accelerator {} 3 parts, 2 host nodes not timed (19% of multiplications), 4 transfers of 4.0 KiB"
+PER_PART = {
+    "inspect": ["--all"],
+    "layers": [],
+    "cycles": [],
+    "timeline": ["-o", "out.json"],
+    "memory": ["--svg", "out.svg"],
+    "graph": ["-o", "out.dot"],
+    "explain": ["--svg", "out.svg"],
+    "lint": [],
+    "doctor": ["-i", "x.npy"],
+    "compare": ["--onnx", "host.onnx", "-i", "x.npy"],
+    "export": ["--onnx", "out.onnx"],
+    "program": ["-i", "x.npy", "-o", "out"],
+}
+REFUSED = {"faults": ["x.npy"], "explore": [], "hexdump": ["task-0-op_list"], "extract": ["task-0-op_list", "-o", "b"]}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("package")
+    write_package(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(made, tmp_path, monkeypatch):
+    """A working directory with net.nvpkg, host.onnx and x.npy."""
+    for path in made.iterdir():
+        shutil.copy(path, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_every_command_that_takes_a_loadable_is_here():
+    assert set(PER_PART) == set(packages.WRITES)
+    assert {"run", "evaluate", "report", "view"} <= packages.OPENS <= set(COMMANDS)
+    assert set(packages.REFUSES) <= set(REFUSED)
+
+
+@pytest.mark.parametrize("command", PER_PART)
+def test_the_command_shows_every_part(command, folder, nvdla_command):
+    code, out, err = nvdla_command(command, "net.nvpkg", *PER_PART[command])
+    assert code == 0, err
+    text = " ".join(out.split())
+    timed = "4,171 cycles in" if command == "cycles" else "in"
+    assert f"net.nvpkg: {TOTALS.format(timed)}" in text
+    assert text.count("both matrices are computed; CONV multiplies with constant weights") == 2
+    options = packages.WRITES[command]
+    written = sorted(path.name for path in folder.glob("out*.part*"))
+    assert len(written) == 3 * bool(options), written
+    if command not in ("explain", "memory", "timeline", "graph", "export", "program"):
+        assert [f"net.nvpkg/part{number}.loadable" in text for number in range(5)] == [True, False, True, False, True]
+
+
+@pytest.mark.parametrize("command", PER_PART)
+def test_the_document_has_every_part(command, folder, nvdla_command, as_documented):
+    code, out, err = nvdla_command(command, "net.nvpkg", *PER_PART[command], "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    as_documented(document)
+    assert [each["kind"] for each in document["parts"]] == ["accelerator", "host"] * 2 + ["accelerator"]
+    assert document["command"] == command and document["totals"]["transferred_bytes"] == 4096
+    for each in document["parts"][::2]:
+        if each["document"].get("format") not in (None, "nvdla-trace", "nvdla-export"):
+            as_documented(each["document"])
+
+
+@pytest.mark.parametrize("command", REFUSED)
+def test_what_takes_no_package_says_why_and_names_its_loadables(command, folder, nvdla_command):
+    code, out, err = nvdla_command(command, "net.nvpkg", *REFUSED[command])
+    assert (code, out) == (2, "")
+    assert "net.nvpkg: must be a loadable, got a package: " in err and "net.nvpkg/part4.loadable" in err
+
+
+def test_a_second_file_that_is_a_package_is_named(folder, nvdla_command):
+    code, _, err = nvdla_command("diff", "net.nvpkg/part0.loadable", "net.nvpkg")
+    assert code == 2 and "got a zip file" in err and "net.nvpkg/part0.loadable" in err
+
+
+def test_a_part_is_a_loadable_of_its_own(folder, nvdla_command):
+    """The part's path gives the same as the file that is unpacked, layer names too."""
+    with zipfile.ZipFile("net.nvpkg") as archive:
+        archive.extractall("unpacked")
+    _, inside, _ = nvdla_command("cycles", "net.nvpkg/part2.loadable", "--json")
+    _, outside, _ = nvdla_command("cycles", "unpacked/part2.loadable", "--json")
+    inside, outside = json.loads(inside), json.loads(outside)
+    assert inside.pop("loadable") == "net.nvpkg/part2.loadable" and outside.pop("loadable")
+    assert inside == outside and inside["operations"][0]["layer"] == "b"
+    code, _, err = nvdla_command("cycles", "net.nvpkg/part1.loadable")
+    assert code == 2 and "the package has no such file" in err
+
+
+def test_parts_get_the_values_of_a_run(folder, nvdla_command):
+    """compare: every part agrees with the float model as well as the compiler measured on its own data."""
+    _, out, _ = nvdla_command("compare", "net.nvpkg", "--onnx", "host.onnx", "-i", "x.npy", "--json")
+    documents = [each["document"] for each in json.loads(out)["parts"] if each["kind"] == "accelerator"]
+    assert [each["different"] for each in documents] == [0, 0, 0]
+    assert all(row["snr_db"] > 30 for each in documents for row in each["tensors"])
+    code, _, err = nvdla_command("compare", "net.nvpkg", "-i", "x.npy")
+    assert code == 2 and "give --onnx MODEL and --input FILE" in err
+
+
+def test_an_operation_is_looked_for_in_all_parts(folder, nvdla_command):
+    code, out, _ = nvdla_command("explain", "net.nvpkg", "b", "--json")
+    found = [each["part"] for each in json.loads(out)["parts"] if each["kind"] == "accelerator"]
+    assert code == 0 and found == [2]
+    code, _, err = nvdla_command("explain", "net.nvpkg", "nothing")
+    assert code == 2 and "no operation or layer is called nothing" in err
+    code, out, _ = nvdla_command("cycles", "net.nvpkg", "--op", "y", "--json")
+    assert [each["part"] for each in json.loads(out)["parts"] if each["kind"] == "accelerator"] == [4]
+
+
+def test_a_package_runs_on_random_input(folder, nvdla_command):
+    results = [nvdla_command("run", "net.nvpkg", "--random-input", seed, "--json")[1] for seed in (1, 1, 2)]
+    first, again, other = (json.loads(each)["outputs"] for each in results)
+    assert first == again != other and first["y"]["shape"] == [1, 4, 8, 8]
+
+
+def test_host_parts_are_measured_on_request(folder, nvdla_command, as_documented):
+    code, out, err = nvdla_command("cycles", "net.nvpkg", "--host-time", "measured", "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    as_documented(document)
+    times = [each["seconds"] for each in document["parts"] if each["kind"] == "host"]
+    assert len(times) == 2 and min(times) > 0 and sum(times) == document["totals"]["host_seconds"]
+    assert json.loads(nvdla_command("cycles", "net.nvpkg", "--json")[1])["totals"]["host_seconds"] is None
+    text = " ".join(nvdla_command("cycles", "net.nvpkg", "--host-time", "measured")[1].split())
+    assert re.search(r"2 host nodes [\d.]+ ms in onnxruntime on this machine \(19% of multiplications\)", text)
+    code, _, err = nvdla_command("cycles", "net.nvpkg/part0.loadable", "--host-time", "measured")
+    assert code == 2 and "has no host part" in err
+
+
+def test_a_fraction_of_the_network_has_no_frame_rate(folder, nvdla_command):
+    assert "runs a second" not in nvdla_command("cycles", "net.nvpkg")[1]
+
+
+def test_the_report_has_a_page_per_part_and_host_rows(folder, nvdla_command, as_documented):
+    code, out, err = nvdla_command("report", "net.nvpkg", "-o", "pages", "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    as_documented(document)
+    assert sorted(os.listdir("pages")) == ["index.html", *(f"part{n}.loadable.html" for n in (0, 2, 4))]
+    assert [row["page"] is None for row in document["loadables"]] == [False, False, False, True, True]
+    assert document["loadables"][3]["error"] == "runs on the host, not timed: 1 node, 10% of the multiplications"
+
+
+def test_view_has_an_index_of_the_parts_and_their_pages(folder):
+    parser = argparse.ArgumentParser()
+    view.configure(parser)
+    source = view.Folder(parser.parse_args(["net.nvpkg"]))
+    assert [row["name"].partition(".")[0] for row in source.page("").document["rows"]] == [
+        "part0", "part2", "part4", "part1 (host): MatMul", "part3 (host): MatMul"
+    ]  # fmt: skip
+    assert source.page("part4.loadable").document["sides"][0]["title"].startswith("part4.loadable")
+
+
+def test_a_damaged_member_is_one_line(folder, nvdla_command):
+    data = bytearray((folder / "net.nvpkg").read_bytes())
+    place = data.index(b"part2.loadable") + 200
+    data[place : place + 64] = bytes(64)
+    (folder / "bad.nvpkg").write_bytes(data)
+    code, _, err = nvdla_command("cycles", "bad.nvpkg/part2.loadable")
+    assert code == 2 and len(err.splitlines()) == 1 and "bad.nvpkg/part2.loadable" in err
+
+
+def test_a_member_is_limited_like_the_package(folder, nvdla_command, monkeypatch):
+    from nvdla.util import files
+
+    monkeypatch.setattr(files, "FREELY_UNPACKED", 0)
+    monkeypatch.setattr(files, "MAX_RATIO", 0)
+    code, _, err = nvdla_command("cycles", "net.nvpkg/part2.loadable")
+    assert code == 2 and "size: must be at most 0 bytes" in err
+
+
+def changed_manifest(change):
+    """Write changed.nvpkg: net.nvpkg with a manifest that ``change`` has edited."""
+    with zipfile.ZipFile("net.nvpkg") as old, zipfile.ZipFile("changed.nvpkg", "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name == "manifest.json":
+                manifest = json.loads(data)
+                change(manifest["parts"])
+                data = json.dumps(manifest).encode()
+            new.writestr(name, data)
+
+
+def test_packages_of_earlier_releases_have_no_share(folder, nvdla_command):
+    changed_manifest(lambda parts: [part.pop("rows") for part in parts])
+    code, out, err = nvdla_command("cycles", "changed.nvpkg")
+    assert code == 0, err
+    assert "in 3 parts, 2 host nodes not timed, 4 transfers of 4.0 KiB" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    "row",
+    [3, {}, {"name": "a", "op": "b", "reason": "c", "macs": -1}, {"name": 1, "op": "b", "reason": "c", "macs": 1}],
+)
+def test_bad_rows_of_nodes_are_refused(row, folder, nvdla_command):
+    changed_manifest(lambda parts: parts[1].update(rows=[row]))
+    code, _, err = nvdla_command("cycles", "changed.nvpkg")
+    assert code == 2 and len(err.splitlines()) == 1 and "manifest.json: parts[1].rows[0]" in err

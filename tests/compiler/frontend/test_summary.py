@@ -1,0 +1,94 @@
+"""One screen after ``nvdla compile``, and the same in Python: what one compiles for."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+import nvdla
+from tests.support.packages import write_package
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    """A directory with host.onnx, its calibration data and the compiled net.nvpkg."""
+    folder = tmp_path_factory.mktemp("package")
+    return folder, write_package(folder)
+
+
+@pytest.fixture
+def compiled(samples, nvdla_command, tmp_path, monkeypatch):
+    """Documents of ``nvdla compile`` and of the commands that analyze its loadable."""
+    monkeypatch.chdir(tmp_path)
+    nvdla_command("samples", "digit", "-o", "digits")
+    words = ("compile", samples / "lenet.onnx", "--calibrate", "digits", "-o", "net.loadable")
+    code, out, err = nvdla_command(*words, "--latency", "200", "--bandwidth", "2", "--json")
+    assert code == 0, err
+    return json.loads(out), words
+
+
+def test_the_summary_has_the_numbers_of_the_commands(compiled, nvdla_command):
+    summary = compiled[0]["summary"]
+    cycles = json.loads(nvdla_command("cycles", "net.loadable", "--latency", "200", "--bandwidth", "2", "--json")[1])
+    (space,) = json.loads(nvdla_command("memory", "net.loadable", "--json")[1])["spaces"]
+    assert summary["cycles"] == cycles["total_cycles"]
+    assert summary["memory"] == cycles["memory"]
+    assert summary["frames_per_second"] == cycles["runs_per_second"]
+    assert (summary["read_bytes"], summary["written_bytes"]) == (cycles["read_bytes"], cycles["written_bytes"])
+    assert summary["weight_bytes"] == space["constant"]
+    assert (summary["surface_bytes"], summary["allocated_bytes"]) == (space["peak_live"], space["allocated"])
+    assert summary["output_snr"] == {"prob": next(r for r in compiled[0]["accuracy"] if r["tensor"] == "prob")["chain"]}
+    assert [row["alone"] for row in summary["worst_layers"]] == sorted(r["alone"] for r in compiled[0]["accuracy"])[:5]
+    assert [each["file"] for each in summary["files"]] == ["net.loadable", "net.loadable.layers.json"]
+
+
+def test_the_screen_says_what_was_assumed_and_fits(compiled, nvdla_command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, words = compiled
+    _, out, _ = nvdla_command(*words)
+    assert "nv_small, int8 (configuration assumed" in " ".join(out.split())
+    assert "folded" not in out and len(out.splitlines()) <= 36
+    for line in re.findall(r"^  (nvdla .*)$", out, flags=re.M):
+        assert line.split()[2] == "net.loadable"
+    _, out, _ = nvdla_command(*words, "--config", "nv_small", "--nodes")
+    assert "assumed" not in out and "folded" in out
+
+
+def test_next_commands_work(compiled, nvdla_command, samples):
+    """Every command that the summary recommends is pasted, with a picture in place of FILE."""
+    _, out, _ = nvdla_command(*compiled[1])
+    commands = [line.strip() for line in out.splitlines() if line.startswith("  nvdla ")]
+    assert len(commands) == 3
+    for command in commands:
+        code, _, err = nvdla_command(*command.replace("FILE", str(samples / "digit7.pgm")).split()[1:])
+        assert code == 0, err
+
+
+def test_host_nodes_have_their_reason_and_no_frame_rate(package):
+    _, compiled = package
+    summary = compiled.summary
+    assert (summary["accelerator_parts"], summary["host_parts"], summary["cuts"]) == (3, 2, 4)
+    assert summary["frames_per_second"] is None and summary["cycles"] > 0
+    (reason,) = summary["host_reasons"]
+    assert len(reason["nodes"]) == summary["host_nodes"] == 2 and reason["operators"] == ["MatMul"]
+    assert reason["macs_share"] == pytest.approx(1 - summary["accelerator_macs_share"])
+    assert "computed" in reason["reason"]
+    assert "frames per second  not known" in repr(compiled)
+    assert reason["reason"].split(";")[0] in repr(compiled)
+    assert "<td>frames per second</td><td>not known" in compiled._repr_html_()
+
+
+def test_the_summary_uses_the_memory_that_was_compiled_for(package):
+    from nvdla.analysis.cycles.constants import Memory
+
+    folder, compiled = package
+    data = np.load(folder / "calibration.npy")
+    slow = nvdla.compile(folder / "host.onnx", "nv_small", "int8", data, memory=Memory(400, 1.0))
+    assert slow.summary["cycles"] > compiled.summary["cycles"]
+    assert slow.summary["memory"]["latency_cycles"] == 400
