@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from nvdla.errors import shape_text
@@ -19,14 +19,18 @@ from nvdla.program.program import Tasks as ProgramTasks
 from nvdla.util.arguments import by_annotations
 
 __all__ = [
+    "TABLES",
+    "address_rows",
     "annotated_rows",
     "blob_rows",
+    "event_rows",
     "graph_rows",
     "hexdump_lines",
     "memory_rows",
     "operation_rows",
     "overview",
     "relocation_rows",
+    "submit_rows",
     "task_rows",
     "tensor_rows",
 ]
@@ -197,6 +201,49 @@ def relocation_rows(loadable: Loadable) -> list[Row]:
         }
         for reloc in loadable.relocs
     ]
+
+
+@by_annotations
+def event_rows(loadable: Loadable) -> list[Row]:
+    """Return every entry of the event list, in file order."""
+    return [
+        {"event": each.id, "type": each.type.name, "target": each.target, "val": each.val, "op": each.op.name}
+        for each in loadable.events
+    ]
+
+
+@by_annotations
+def submit_rows(loadable: Loadable) -> list[Row]:
+    """Return every entry of the submit list, in file order (the runtime serves them by number)."""
+    return [{"submit": entry.id, "tasks": list(entry.task_ids)} for entry in loadable.submits]
+
+
+@by_annotations
+def address_rows(loadable: Loadable) -> list[Row]:
+    """Return every entry of the address list, with the bytes that it reaches after clipping to its memory."""
+    return [
+        {
+            "address": entry.id,
+            "memory": entry.mem_id,
+            "offset": entry.offset,
+            "size": entry.size,
+            "reaches": loadable.address_bytes(entry),
+        }
+        for entry in loadable.addresses
+    ]
+
+
+#: The root tables of a loadable by section name; the version, which is one row, is in the overview.
+TABLES: Mapping[str, Callable[[Program], list[Row]]] = {
+    "tasks": lambda program: task_rows(program.loadable, program.tasks),
+    "submits": lambda program: submit_rows(program.loadable),
+    "events": lambda program: event_rows(program.loadable),
+    "memory": lambda program: memory_rows(program.loadable),
+    "addresses": lambda program: address_rows(program.loadable),
+    "blobs": lambda program: blob_rows(program.loadable),
+    "tensors": lambda program: tensor_rows(program.loadable),
+    "relocs": lambda program: relocation_rows(program.loadable),
+}
 
 
 @by_annotations

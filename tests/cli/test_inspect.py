@@ -1,5 +1,6 @@
 """``nvdla inspect``, ``hexdump`` and ``extract`` as a user calls them."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import yaml
 
 import nvdla
 
-SECTIONS = ["tasks", "memory", "blobs", "tensors", "relocs", "ops", "graph"]
+SECTIONS = ["tasks", "submits", "events", "memory", "addresses", "blobs", "tensors", "relocs", "ops", "graph"]
 
 
 def test_the_overview_answers_the_first_questions(nvdla_command, lenet):
@@ -31,6 +32,45 @@ def test_each_section_is_a_table_json_and_yaml_of_the_same_rows(nvdla_command, l
 def test_all_shows_everything(nvdla_command, lenet):
     document = json.loads(nvdla_command("inspect", lenet, "--all", "--json")[1])
     assert list(document) == ["format", "version", "overview", *SECTIONS]
+
+
+def test_all_nine_root_tables_of_the_schema_are_printed(nvdla_command, lenet, tmp_path):
+    """Every field of the root table has a section, and every entry its row."""
+    from nvdla.loadable.enums import EventOp, EventType
+    from nvdla.loadable.model import EventEntry
+    from nvdla.loadable.schema import LOADABLE
+
+    sections = {
+        "version": "overview",
+        "task_list": "tasks",
+        "submit_list": "submits",
+        "event_list": "events",
+        "memory_list": "memory",
+        "address_list": "addresses",
+        "blobs": "blobs",
+        "tensor_desc_list": "tensors",
+        "reloc_list": "relocs",
+    }
+    assert sections.keys() == {field.name for field in LOADABLE.fields}
+    plain = nvdla.load(lenet)
+    event = EventEntry(7, EventType.EVENTTYPE1, 3, 9, EventOp.SIGNAL)
+    loadable = dataclasses.replace(plain, events=(*plain.events, event))
+    loadable.save(tmp_path / "events.loadable")
+    document = json.loads(nvdla_command("inspect", tmp_path / "events.loadable", "--all", "--json")[1])
+    assert document["events"] == [
+        {"event": 0, "type": "EVENTTYPE0", "target": 0, "val": 1, "op": "SIGNAL"},
+        {"event": 1, "type": "EVENTTYPE0", "target": 0, "val": 1, "op": "WAIT"},
+        {"event": 2, "type": "EVENTTYPE0", "target": 0, "val": 2, "op": "SIGNAL"},
+        {"event": 7, "type": "EVENTTYPE1", "target": 3, "val": 9, "op": "SIGNAL"},
+    ]
+    assert document["submits"] == [{"submit": each.id, "tasks": list(each.task_ids)} for each in loadable.submits]
+    kept = ("address", "memory", "offset", "size")
+    assert [tuple(row[key] for key in kept) for row in document["addresses"]] == [
+        (each.id, each.mem_id, each.offset, each.size) for each in loadable.addresses
+    ]
+    for row in document["addresses"]:
+        assert 0 <= row["reaches"] <= loadable.memory(row["memory"]).size - row["offset"]
+    assert "EVENTTYPE1" in nvdla_command("inspect", tmp_path / "events.loadable", "--events")[1]
 
 
 def test_descriptor_bytes_are_named_field_by_field(nvdla_command, lenet):
