@@ -257,6 +257,7 @@ def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int
     with noted(prog) as heard:
         try:
             _prepare_streams()
+            _open_libraries()
             module = importlib.import_module(COMMANDS[name][0])
             parser = _Parser(prog=prog, description=module.HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
             module.configure(parser)
@@ -300,6 +301,17 @@ def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int
             what = f"{type(error).__name__}: {error}"
             text = f"internal error, please report it (NVDLA_TRACEBACK=1 shows where): {what}"
             return _fail(prog, text, words, type(error).__name__)
+
+
+def _open_libraries() -> None:
+    """Let commands open loadables in model libraries; their reader is imported for the first one."""
+    from nvdla.loadable.reader import EXTRACTORS
+
+    def extract(data: memoryview, name: str) -> bytes:
+        importlib.import_module("nvdla.interop.containers")  # replaces this entry
+        return EXTRACTORS["tar archive"](data, name)
+
+    EXTRACTORS.setdefault("tar archive", extract)
 
 
 def _refuse_streams(prog: str, args: argparse.Namespace, taken: Sequence[str]) -> None:
