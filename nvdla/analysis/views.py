@@ -10,9 +10,9 @@ from typing import Any
 from nvdla.errors import shape_text
 from nvdla.loadable import Blob, Loadable, MemoryEntry, TensorDesc
 from nvdla.loadable.descriptors import DlaTask, EmuOperation, EmuTask, fields, member
-from nvdla.loadable.descriptors.enums import MemType, OpType
+from nvdla.loadable.descriptors.enums import Activation, ConvMode, MemType, OpType, SdpMode, SdpType
 from nvdla.loadable.enums import DataType, MemoryDomain, MemoryFlags
-from nvdla.program.accesses import Shape
+from nvdla.program.accesses import STAGES, Shape
 from nvdla.program.operation import Dependency, Operation
 from nvdla.program.program import Program
 from nvdla.program.program import Tasks as ProgramTasks
@@ -23,6 +23,7 @@ __all__ = [
     "address_rows",
     "annotated_rows",
     "blob_rows",
+    "compiler_profile",
     "event_rows",
     "graph_rows",
     "hexdump_lines",
@@ -42,6 +43,7 @@ Row = dict[str, Any]
 def overview(program: Program) -> Row:
     """The questions everyone asks first."""
     loadable = program.loadable
+    profile, profile_reason = compiler_profile(program)
     by_domain = Counter[str]()
     for memory in loadable.memories:
         by_domain[memory.domain.name] += memory.size
@@ -53,6 +55,8 @@ def overview(program: Program) -> Row:
         "configuration_reason": program.config_reason,
         "abi": program.abi.name,
         "abi_reason": program.abi_reason,
+        "profile": profile,
+        "profile_reason": profile_reason,
         "inputs": [describe_tensor(loadable, memory) for memory in loadable.inputs],
         "outputs": [describe_tensor(loadable, memory) for memory in loadable.outputs],
         "tasks": [f"{task.id} {task.interface.name}" for task in loadable.tasks],
@@ -62,6 +66,79 @@ def overview(program: Program) -> Row:
         "blobs": len(loadable.blobs),
         "blob_bytes": sum(blob.length for blob in loadable.blobs),
     }
+
+
+@by_annotations
+def compiler_profile(program: Program) -> tuple[str | None, str]:
+    """Return the profile with which NVIDIA's compiler made a loadable, and the evidence.
+
+    The passes of a profile leave traces: ``basic`` gives every constant a memory, the others pool them; ``fast-math``
+    merges operations of the SDP; ``default`` and ``performance`` have the same passes. Several names are possible where
+    a network has nothing to merge or to pool.
+
+    Args:
+        program: The decoded loadable.
+
+    Returns:
+        The name or names of the profile, and the evidence. The name is None for files of other compilers.
+    """
+    loadable = program.loadable
+    first = loadable.memories[0] if loadable.memories else None
+    if first is None or first.contents or (first.size, first.flags) != (4096, MemoryFlags.ALLOC):
+        return None, "not from NVIDIA's compiler, whose first memory is empty and has 4096 bytes"
+    constants = [memory.contents for memory in loadable.memories if any(map(_is_constant, memory.contents))]
+    pooled = any(len(names) > 1 for names in constants)
+    if len(constants) > 1 and not pooled:
+        return "basic", f"each of {len(constants)} constants has its own memory"
+    stages = [each for each in _operations(program) if each.type == OpType.SDP]
+    evidence = ["constants share a memory"] if pooled else []
+    evidence += ["Winograd convolutions, which no named profile enables"] if _has_winograd(program) else []
+    merged = next((each for each in stages if _is_merged(each)), None)
+    if merged is not None:
+        return "fast-math", "; ".join([*evidence, f"operation {merged.label} merges several layers"])
+    apart = _unmerged(stages) if pooled else None
+    if apart is not None:
+        first_label, second_label = (each.label for each in apart)
+        evidence.append(f"fast-math would merge operations {first_label} and {second_label}")
+        return "default or performance", "; ".join(evidence)
+    names = "default, performance or fast-math" if pooled else "basic, default, performance or fast-math"
+    return names, "; ".join([*evidence, "no operations to merge", *([] if pooled else ["no constants to pool"])])
+
+
+def _is_constant(blob: str) -> bool:
+    return not blob.startswith("task-")
+
+
+def _has_winograd(program: Program) -> bool:
+    modes = (each.descriptors.op.conv_mode for each in _operations(program) if each.type == OpType.CONV)
+    return any(mode == ConvMode.WINOGRAD for mode in modes)
+
+
+def _stages(operation: Operation) -> list[Any]:
+    """Return the enabled stages of an SDP operation."""
+    return [stage for stage in (getattr(operation.descriptors.op, f"{name}_op") for name in STAGES) if stage.enable]
+
+
+def _is_merged(operation: Operation) -> bool:
+    """Check whether an SDP operation computes more than one layer."""
+    stages = _stages(operation)
+    return len(stages) > 1 or any(each.act != Activation.NONE and each.type != SdpType.NONE for each in stages)
+
+
+def _unmerged(operations: list[Operation]) -> tuple[Operation, Operation] | None:
+    """Return two SDP operations that fast-math would merge: the second reads what the first wrote, whole."""
+    written: dict[tuple[int, int, int], Operation] = {}
+    for operation in operations:
+        source, destination = _ends(operation)
+        before = written.get((operation.task, source.address, source.offset))
+        kinds = [(each.type, each.mode, each.act) for each in _stages(operation)]
+        if before is not None and not operation.takes_on_the_fly and before.output == operation.input:
+            plain = all(mode != SdpMode.PER_POINT and act != Activation.LUT for _, mode, act in kinds)
+            ends = any(each.act != Activation.NONE for each in _stages(before))
+            if len(kinds) == 1 and plain and not ends:
+                return before, operation
+        written[operation.task, destination.address, destination.offset] = operation
+    return None
 
 
 def operation_counts(tasks: ProgramTasks) -> Counter[str]:
