@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: pages outside docs/ -> their names in the site
 OUTSIDE = {
     "CHANGELOG.md": "CHANGELOG.md",
+    "CODE_OF_CONDUCT.md": "CODE_OF_CONDUCT.md",
     "CONTRIBUTING.md": "CONTRIBUTING.md",
     "SECURITY.md": "SECURITY.md",
     "benchmarks/RESULTS.md": "RESULTS.md",
