@@ -114,3 +114,62 @@ def test_templates_name_files_and_commands_that_exist():
     text = read(".github/PULL_REQUEST_TEMPLATE.md") + read(".github/ISSUE_TEMPLATE/bug.yml")
     assert all((ROOT / name).exists() for name in re.findall(r"`([\w.]+/[\w.]*)`", text))
     assert "NVDLA_TRACEBACK" in read("nvdla/cli/main.py")
+
+
+WORKFLOWS = {path.name: path for path in sorted((ROOT / ".github" / "workflows").glob("*.yml"))}
+
+
+def steps(name):
+    """(job, step) of a workflow."""
+    jobs = yaml.safe_load(WORKFLOWS[name].read_text(encoding="utf-8"))["jobs"]
+    return [(job, step) for job, about in jobs.items() for step in about["steps"]]
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_a_workflow_names_commands_files_and_extras_that_exist(name):
+    assert {"ci.yml", "release.yml"} == WORKFLOWS.keys()
+    document = yaml.safe_load(WORKFLOWS[name].read_text(encoding="utf-8"))
+    assert True in document and document["permissions"] == {"contents": "read"}  # YAML reads the key "on" as true
+    extras = re.findall(r"^([\w-]+) = \[", read("pyproject.toml").partition("optional-dependencies]")[2], flags=re.M)
+    commands = {"bash", "coverage", "mkdocs", "mypy", "nvdla", "pip", "pytest", "python", "ruff", "sudo", "twine"}
+    for _, step in steps(name):
+        assert ("uses" in step) != ("run" in step)
+        if "uses" in step:
+            assert re.fullmatch(r"[\w-]+/[\w-]+@(v\d+|release/v1)", step["uses"])
+            continue
+        words = step["run"].split()
+        assert words[0] in commands
+        for word in words[1:]:
+            if "/" in word and not word.startswith("dist/"):
+                assert (ROOT / word).exists(), word
+        for used in re.findall(r"\.\[([\w,-]+)\]", step["run"]):
+            assert set(used.split(",")) <= set(extras)
+
+
+def test_the_matrix_has_every_supported_python():
+    matrix = yaml.safe_load(read(".github/workflows/ci.yml"))["jobs"]["versions"]["strategy"]["matrix"]["python"]
+    assert matrix == re.findall(r'"Programming Language :: Python :: (3\.\d+)"', read("pyproject.toml"))
+    assert " ".join(matrix) in read(".ci/interpreters")
+
+
+def test_the_workflows_do_what_the_gate_does():
+    """The gate runs README's commands; linters and types are a job of their own, so that their result comes early."""
+    run = [step["run"] for _, step in steps("ci.yml") if "run" in step]
+    assert "bash .ci/run" in run
+    block = re.search(r"<!-- command: test -->\n```sh\n(.*?)^```", read("README.md"), flags=re.M | re.S)[1]
+    for line in block.splitlines():
+        command = line.removeprefix(".venv/bin/")
+        if command.startswith(("ruff", "mypy")):
+            assert command in run, command
+
+
+def test_a_release_is_published_without_a_password_with_attestations_and_a_bill_of_materials():
+    jobs = yaml.safe_load(read(".github/workflows/release.yml"))["jobs"]
+    assert jobs["publish"]["permissions"] == {"id-token": "write"} and jobs["publish"]["needs"] == "build"
+    (publish,) = (step for job, step in steps("release.yml") if "pypi-publish" in step.get("uses", ""))
+    assert publish["with"] == {"attestations": True}
+    artifacts = [
+        step["with"]["name"] for job, step in steps("release.yml") if "upload-artifact" in step.get("uses", "")
+    ]
+    assert artifacts == ["packages", "sbom"]
+    assert "secrets." not in read(".github/workflows/release.yml")
