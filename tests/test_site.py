@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
+from support.browser import Window, started
 from support.pages import page_module
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -57,6 +60,50 @@ def test_the_reference_is_filled(site):
         assert f'id="{name}"' in api, name
     assert 'id="csb-diff"' in (site / "json.html").read_text(encoding="utf-8")
     assert "wasted" in (site / "tutorial-tool.html").read_text(encoding="utf-8")
+
+
+def test_the_index_for_language_models_lists_every_page_with_its_purpose(site):
+    text = (site / "llms.txt").read_text(encoding="utf-8")
+    assert text.startswith("# nvdla\n\n> Parse, verify")
+    linked = re.findall(r"^- \[[^\]]+\]\(([\w-]+\.html)\)", text, flags=re.M)
+    made = {path.name for path in site.glob("*.html")} - {"404.html"}
+    assert len(linked) == len(set(linked))
+    assert set(linked) == made
+    assert "(lint.html): " in text
+    assert "](" not in re.sub(r"^- \[[^\]]+\]\([\w-]+\.html\)", "", text, flags=re.M)
+
+
+def test_links_of_the_built_pages_lead_to_files_and_anchors(site):
+    """Sources are checked by test_documentation; here also what the generator adds, and the page of missing pages."""
+    assert (site / "404.html").is_file()
+    texts = {path.name: path.read_text(encoding="utf-8") for path in site.glob("*.html")}
+    names = {name: set(re.findall(r'\bid="([^"]+)"', text)) for name, text in texts.items()}
+    broken = []
+    for name, text in texts.items():
+        for target, anchor in re.findall(r'<a\b[^>]*\bhref="([^"#:?]*)(?:#([^"]*))?"', text):
+            there = target.strip("./") or name
+            there = "index.html" if target in (".", "./", "/") else there
+            if name != "404.html" and not (site / there).exists():
+                broken.append((name, target))
+            elif anchor and there in names and unquote(html.unescape(anchor)) not in names[there]:
+                broken.append((name, f"{target}#{anchor}"))
+    assert not broken
+
+
+def test_the_search_works_from_a_disk(site):
+    """A browser lets a page of a disk fetch no file and start no worker: both are scripts of the site."""
+    driver, browser = started()
+    try:
+        window = Window(browser)
+        window.page.goto((site / "index.html").as_uri())
+        window.page.click(".md-search__input")
+        window.page.keyboard.type("saturation", delay=20)
+        window.page.wait_for_selector(".md-search-result__link", timeout=20_000)
+        assert "aturation" in window.page.inner_text(".md-search-result__list")
+        assert not [url for url in window.requests if not url.startswith(("file:", "data:", "blob:", "about:"))]
+    finally:
+        browser.close()
+        driver.stop()
 
 
 def test_links_out_of_the_pages_become_text(tmp_path):

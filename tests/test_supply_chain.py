@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
+
+import nvdla
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -22,20 +26,108 @@ def project() -> dict:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> zipfile.ZipFile:
-    """Built from a copy of the tree, as a user's pip does it."""
-    folder = tmp_path_factory.mktemp("wheel")
-    copy = folder / "project"
-    copy.mkdir()
-    for name in ("nvdla", "kernels", "samples"):
-        shutil.copytree(ROOT / name, copy / name)  # also what does not belong into a wheel, such as caches
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, copy)
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-cache-dir", "-w", str(folder), str(copy)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    if done.returncode:
-        pytest.skip(f"no wheel could be built here: {done.stderr.strip().splitlines()[-1:]}")
-    return zipfile.ZipFile(next(folder.glob("*.whl")))
+def built(tmp_path_factory) -> list[Path]:
+    """Two folders with a wheel and a source archive each, built apart in time and place by ``python -m build``."""
+    pytest.importorskip("build", reason="the extra nvdla[test] is not installed")
+    folders = []
+    for name in ("one", "two"):
+        folder = tmp_path_factory.mktemp(name)
+        copy = folder / "project"
+        ignore = shutil.ignore_patterns("build", "dist", "*.egg-info", ".*")
+        shutil.copytree(ROOT, copy, ignore=ignore, symlinks=True)  # also what does not belong there, such as caches
+        command = [sys.executable, "-m", "build", "-n", "-o", str(folder), str(copy)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+        assert done.returncode == 0, done.stderr[-2000:]
+        folders.append(folder)
+    return folders
+
+
+@pytest.fixture(scope="module")
+def wheel(built) -> zipfile.ZipFile:
+    """The wheel, which ``build`` makes of the unpacked source archive."""
+    return zipfile.ZipFile(next(built[0].glob("*.whl")))
+
+
+def test_building_twice_gives_equal_bytes(built):
+    one, two = ({path.name: path.read_bytes() for path in folder.glob("*-*")} for folder in built)
+    version = nvdla.__version__
+    assert sorted(one) == [f"nvdla-{version}-py3-none-any.whl", f"nvdla-{version}.tar.gz"]
+    assert one == two
+
+
+def test_the_source_archive_has_code_tests_and_pages_and_no_caches(built):
+    with tarfile.open(next(built[0].glob("*.tar.gz"))) as archive:
+        members = archive.getmembers()
+    names = {each.name.partition("/")[2] for each in members if each.isfile()}
+    for folder in ("nvdla", "kernels", "samples", "tests", "docs", "tools", "benchmarks", "fbs"):
+        files = {path for path in ROOT.glob(f"{folder}/**/*.*") if path.suffix in {".py", ".md", ".c", ".h", ".yaml"}}
+        assert {path.relative_to(ROOT).as_posix() for path in files if "kernels" not in path.parts[:-2]} <= names
+    assert {"pyproject.toml", "setup.py", "LICENSE", "README.md", "SECURITY.md", "CHANGELOG.md"} <= names
+    assert not [name for name in names if re.search(r"(^|/)(__pycache__|\.git|\.ci)/|\.(pyc|nbi|nbc|kernel|so)$", name)]
+    assert {(each.uid, each.gid, each.uname) for each in members} == {(0, 0, "")}
+
+
+def test_an_index_takes_what_was_built(built):
+    pytest.importorskip("twine", reason="the extra nvdla[test] is not installed")
+    files = [str(path) for path in built[0].glob("nvdla-*")]
+    command = [sys.executable, "-m", "twine", "check", "--strict", *files]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("PASSED") == 2
+
+
+def test_the_metadata_name_version_authors_license_and_systems(wheel):
+    metadata = wheel.read(f"nvdla-{nvdla.__version__}.dist-info/METADATA").decode()
+    for line in (
+        f"Version: {nvdla.__version__}",
+        "Author: The nvdla authors",
+        "License-Expression: Apache-2.0",
+        "Classifier: Operating System :: POSIX :: Linux",
+        "Classifier: Typing :: Typed",
+        "Requires-Python: >=3.10",
+        "Description-Content-Type: text/markdown",
+    ):
+        assert f"{line}\n" in metadata, line
+
+
+def test_the_version_is_written_once():
+    """In ``nvdla.__version__``; CITATION.cff and the recipe repeat it for readers of other tools."""
+    assert "version" in project()["project"]["dynamic"] and "version" not in project()["project"]
+    assert project()["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "nvdla.__version__"}
+    assert f"\nversion: {nvdla.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+def test_no_extra_repeats_the_requirements_of_another():
+    extras = project()["project"]["optional-dependencies"]
+    heavy = [name for each in extras.values() for name in each if name.startswith(("onnx", "iree-base-runtime"))]
+    assert len(heavy) == len(set(heavy))
+    assert len({tuple(sorted(each)) for each in extras.values()}) == len(extras)
+
+
+@pytest.mark.slow
+def test_commands_of_the_readme_work_from_the_wheel_alone(built, tmp_path):
+    """In an empty environment and folder, without the checkout, after ``nvdla samples``."""
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    scripts, away = tmp_path / "venv" / "bin", tmp_path / "away"
+    away.mkdir()
+    wheel = next(built[0].glob("*.whl"))
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "NVDLA"))}
+    environment = {**kept, "PATH": f"{scripts}:{os.environ['PATH']}", "VIRTUAL_ENV": str(tmp_path / "venv")}
+    command = [scripts / "python", "-m", "pip", "install", "-q", f"{wheel}[onnx]"]
+    subprocess.run(command, env=environment, check=True, timeout=900)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```", readme, flags=re.M | re.S)
+    lines = ["nvdla samples -o samples", "nvdla-run samples/lenet.loadable --input samples/digit7.pgm"]
+    for language, text in blocks:
+        shown = [line.removeprefix("$ ") for line in text.splitlines()]
+        lines += [line for line in shown if line.startswith("nvdla ")] if language in ("sh", "console") else []
+    assert len(lines) >= 10
+    for line in lines:
+        done = subprocess.run(line, shell=True, cwd=away, env=environment, capture_output=True, text=True, timeout=600)
+        assert done.returncode == (1 if " lint " in line else 0), f"{line}: {done.stderr}"
+    (code,) = (text for language, text in blocks if language == "python")
+    code += f"\nassert {str(tmp_path)!r} in nvdla.__file__\n"
+    subprocess.run([scripts / "python", "-c", code], cwd=away, env=environment, check=True, timeout=600)
 
 
 def shipped() -> set[str]:
@@ -46,9 +138,8 @@ def shipped() -> set[str]:
         if path.suffix in {".py", *data} and "__pycache__" not in path.parts:
             name = path.relative_to(ROOT).as_posix()
             found.add(f"nvdla/{name}" if name.startswith("kernels/") else name)
-    installed = {*data, ".py", ".loadable", ".pgm", ".ppm", ".txt", ".prototxt", ".caffemodel", ".npz"}
-    samples = [path for path in ROOT.glob("samples/*") if path.suffix in installed or path.name == "README.md"]
-    return found | {f"nvdla/sample_files/{path.name}" for path in samples}
+    samples = [path.relative_to(ROOT / "samples").as_posix() for path in ROOT.glob("samples/**/*") if path.is_file()]
+    return found | {f"nvdla/sample_files/{name}" for name in samples if "__pycache__" not in name}
 
 
 def test_the_wheel_holds_the_tree_and_nothing_else(wheel):
@@ -63,9 +154,9 @@ def test_nothing_of_tests_or_caches_is_installed(wheel):
 
 
 def test_installing_executes_nothing_of_ours(wheel):
-    """No setup.py, no build hooks, no .pth, no scripts but the two entry points."""
-    for name in ("setup.py", "setup.cfg", "MANIFEST.in"):
-        assert not (ROOT / name).exists()
+    """No build hooks, no .pth, no scripts but the two entry points; setup.py is for building alone."""
+    assert not (ROOT / "setup.cfg").exists()
+    assert "setup.py" not in {Path(name).name for name in wheel.namelist()}
     system = project()["build-system"]
     assert (system["build-backend"], "backend-path" in system) == ("setuptools.build_meta", False)
     assert "cmdclass" not in project()["tool"]["setuptools"]
@@ -123,7 +214,7 @@ def sbom():
 
 def test_the_release_notes_name_what_comes_with_us(sbom):
     notes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    version = project()["project"]["version"]
+    version = nvdla.__version__
     release = notes.partition(f"## {version}")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| ([\w-]+) \| ([\d.]+) \|", release.partition("### Bill of materials")[2], re.MULTILINE)
     assert {name for name, _ in rows} == {each["name"] for each in sbom.document()["components"]}

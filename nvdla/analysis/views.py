@@ -5,30 +5,35 @@ from __future__ import annotations
 import ctypes
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nvdla.errors import shape_text
 from nvdla.loadable import Blob, Loadable, MemoryEntry, TensorDesc
 from nvdla.loadable.descriptors import DlaTask, EmuOperation, EmuTask, fields, member
-from nvdla.loadable.descriptors.enums import MemType, OpType
+from nvdla.loadable.descriptors.enums import Activation, ConvMode, MemType, OpType, SdpMode, SdpType
 from nvdla.loadable.enums import DataType, MemoryDomain, MemoryFlags
-from nvdla.program.accesses import Shape
+from nvdla.program.accesses import STAGES, Shape
 from nvdla.program.operation import Dependency, Operation
 from nvdla.program.program import Program
 from nvdla.program.program import Tasks as ProgramTasks
 from nvdla.util.arguments import by_annotations
 
 __all__ = [
+    "TABLES",
+    "address_rows",
     "annotated_rows",
     "blob_rows",
     "blocks",
+    "compiler_profile",
+    "event_rows",
     "graph_rows",
     "hexdump_lines",
     "memory_rows",
     "operation_rows",
     "overview",
     "relocation_rows",
+    "submit_rows",
     "task_rows",
     "tensor_rows",
 ]
@@ -40,6 +45,7 @@ Row = dict[str, Any]
 def overview(program: Program) -> Row:
     """The questions everyone asks first."""
     loadable = program.loadable
+    profile, profile_reason = compiler_profile(program)
     by_domain = Counter[str]()
     for memory in loadable.memories:
         by_domain[memory.domain.name] += memory.size
@@ -51,6 +57,8 @@ def overview(program: Program) -> Row:
         "configuration_reason": program.config_reason,
         "abi": program.abi.name,
         "abi_reason": program.abi_reason,
+        "profile": profile,
+        "profile_reason": profile_reason,
         "inputs": [describe_tensor(loadable, memory) for memory in loadable.inputs],
         "outputs": [describe_tensor(loadable, memory) for memory in loadable.outputs],
         "tasks": [f"{task.id} {task.interface.name}" for task in loadable.tasks],
@@ -60,6 +68,79 @@ def overview(program: Program) -> Row:
         "blobs": len(loadable.blobs),
         "blob_bytes": sum(blob.length for blob in loadable.blobs),
     }
+
+
+@by_annotations
+def compiler_profile(program: Program) -> tuple[str | None, str]:
+    """Return the profile with which NVIDIA's compiler made a loadable, and the evidence.
+
+    The passes of a profile leave traces: ``basic`` gives every constant a memory, the others pool them; ``fast-math``
+    merges operations of the SDP; ``default`` and ``performance`` have the same passes. Several names are possible where
+    a network has nothing to merge or to pool.
+
+    Args:
+        program: The decoded loadable.
+
+    Returns:
+        The name or names of the profile, and the evidence. The name is None for files of other compilers.
+    """
+    loadable = program.loadable
+    first = loadable.memories[0] if loadable.memories else None
+    if first is None or first.contents or (first.size, first.flags) != (4096, MemoryFlags.ALLOC):
+        return None, "not from NVIDIA's compiler, whose first memory is empty and has 4096 bytes"
+    constants = [memory.contents for memory in loadable.memories if any(map(_is_constant, memory.contents))]
+    pooled = any(len(names) > 1 for names in constants)
+    if len(constants) > 1 and not pooled:
+        return "basic", f"each of {len(constants)} constants has its own memory"
+    stages = [each for each in _operations(program) if each.type == OpType.SDP]
+    evidence = ["constants share a memory"] if pooled else []
+    evidence += ["Winograd convolutions, which no named profile enables"] if _has_winograd(program) else []
+    merged = next((each for each in stages if _is_merged(each)), None)
+    if merged is not None:
+        return "fast-math", "; ".join([*evidence, f"operation {merged.label} merges several layers"])
+    apart = _unmerged(stages) if pooled else None
+    if apart is not None:
+        first_label, second_label = (each.label for each in apart)
+        evidence.append(f"fast-math would merge operations {first_label} and {second_label}")
+        return "default or performance", "; ".join(evidence)
+    names = "default, performance or fast-math" if pooled else "basic, default, performance or fast-math"
+    return names, "; ".join([*evidence, "no operations to merge", *([] if pooled else ["no constants to pool"])])
+
+
+def _is_constant(blob: str) -> bool:
+    return not blob.startswith("task-")
+
+
+def _has_winograd(program: Program) -> bool:
+    modes = (each.descriptors.op.conv_mode for each in _operations(program) if each.type == OpType.CONV)
+    return any(mode == ConvMode.WINOGRAD for mode in modes)
+
+
+def _stages(operation: Operation) -> list[Any]:
+    """Return the enabled stages of an SDP operation."""
+    return [stage for stage in (getattr(operation.descriptors.op, f"{name}_op") for name in STAGES) if stage.enable]
+
+
+def _is_merged(operation: Operation) -> bool:
+    """Check whether an SDP operation computes more than one layer."""
+    stages = _stages(operation)
+    return len(stages) > 1 or any(each.act != Activation.NONE and each.type != SdpType.NONE for each in stages)
+
+
+def _unmerged(operations: list[Operation]) -> tuple[Operation, Operation] | None:
+    """Return two SDP operations that fast-math would merge: the second reads what the first wrote, whole."""
+    written: dict[tuple[int, int, int], Operation] = {}
+    for operation in operations:
+        source, destination = _ends(operation)
+        before = written.get((operation.task, source.address, source.offset))
+        kinds = [(each.type, each.mode, each.act) for each in _stages(operation)]
+        if before is not None and not operation.takes_on_the_fly and before.output == operation.input:
+            plain = all(mode != SdpMode.PER_POINT and act != Activation.LUT for _, mode, act in kinds)
+            ends = any(each.act != Activation.NONE for each in _stages(before))
+            if len(kinds) == 1 and plain and not ends:
+                return before, operation
+        written[operation.task, destination.address, destination.offset] = operation
+    return None
 
 
 def operation_counts(tasks: ProgramTasks) -> Counter[str]:
@@ -199,6 +280,49 @@ def relocation_rows(loadable: Loadable) -> list[Row]:
         }
         for reloc in loadable.relocs
     ]
+
+
+@by_annotations
+def event_rows(loadable: Loadable) -> list[Row]:
+    """Return every entry of the event list, in file order."""
+    return [
+        {"event": each.id, "type": each.type.name, "target": each.target, "val": each.val, "op": each.op.name}
+        for each in loadable.events
+    ]
+
+
+@by_annotations
+def submit_rows(loadable: Loadable) -> list[Row]:
+    """Return every entry of the submit list, in file order (the runtime serves them by number)."""
+    return [{"submit": entry.id, "tasks": list(entry.task_ids)} for entry in loadable.submits]
+
+
+@by_annotations
+def address_rows(loadable: Loadable) -> list[Row]:
+    """Return every entry of the address list, with the bytes that it reaches after clipping to its memory."""
+    return [
+        {
+            "address": entry.id,
+            "memory": entry.mem_id,
+            "offset": entry.offset,
+            "size": entry.size,
+            "reaches": loadable.address_bytes(entry),
+        }
+        for entry in loadable.addresses
+    ]
+
+
+#: The root tables of a loadable by section name; the version, which is one row, is in the overview.
+TABLES: Mapping[str, Callable[[Program], list[Row]]] = {
+    "tasks": lambda program: task_rows(program.loadable, program.tasks),
+    "submits": lambda program: submit_rows(program.loadable),
+    "events": lambda program: event_rows(program.loadable),
+    "memory": lambda program: memory_rows(program.loadable),
+    "addresses": lambda program: address_rows(program.loadable),
+    "blobs": lambda program: blob_rows(program.loadable),
+    "tensors": lambda program: tensor_rows(program.loadable),
+    "relocs": lambda program: relocation_rows(program.loadable),
+}
 
 
 @by_annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 import nvdla
@@ -19,12 +20,15 @@ from nvdla.cli.output import (
 from nvdla.program.naming import names_for
 from nvdla.program.program import Program
 
-HELP = "Show a loadable: overview, tasks, memory, blobs, tensors, relocations, operations, dependencies."
+HELP = "Show a loadable: overview, its nine root tables, operations, dependencies."
 
 LEAST = ("consumers", "waits_for", "destination", "source", "precision", "input", "output", "type")
 SECTIONS = {
     "tasks": "tasks in order of submission",
+    "submits": "submit list: tasks that are submitted together",
+    "events": "event list: type, target, value, operation",
     "memory": "memories and the addresses that point into them",
+    "addresses": "address list: memory, offset, size",
     "blobs": "blobs: weights, descriptors, tables",
     "tensors": "input and output tensors",
     "relocs": "relocations",
@@ -48,23 +52,18 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     loadable = nvdla.load(args.loadable)
     program = Program.of(loadable, abi=args.abi)
-    tasks = program.tasks
-    makers: dict[str, Any] = {
-        "overview": lambda: views.overview(program),
-        "tasks": lambda: views.task_rows(loadable, tasks),
-        "memory": lambda: views.memory_rows(loadable),
-        "blobs": lambda: views.blob_rows(loadable),
-        "tensors": lambda: views.tensor_rows(loadable),
-        "relocs": lambda: views.relocation_rows(loadable),
-        "ops": lambda: chosen(_named(views.operation_rows(program), args.loadable), args),
-        "graph": lambda: views.graph_rows(program),
+    makers: dict[str, Callable[[Program], Any]] = {
+        "overview": views.overview,
+        **views.TABLES,
+        "ops": lambda program: chosen(_named(views.operation_rows(program), args.loadable), args),
+        "graph": views.graph_rows,
     }
     wanted = [name for name in SECTIONS if args.all or getattr(args, name)]
     if asked(args) and "ops" not in wanted:
         wanted.append("ops")
     if args.all or not wanted:
         wanted = ["overview", *wanted]
-    document = {name: makers[name]() for name in wanted}
+    document = {name: makers[name](program) for name in wanted}
     if print_document(document, args):
         return 0
     for name, content in document.items():

@@ -257,6 +257,7 @@ def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int
     with noted(prog) as heard:
         try:
             _prepare_streams()
+            _open_libraries()
             module = importlib.import_module(COMMANDS[name][0])
             parser = _Parser(prog=prog, description=module.HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
             module.configure(parser)
@@ -312,6 +313,17 @@ def _run(command: Callable[[argparse.Namespace], int], args: argparse.Namespace)
     from nvdla.cli import packages
 
     return packages.run(command, args, path)
+
+
+def _open_libraries() -> None:
+    """Let commands open loadables in model libraries; their reader is imported for the first one."""
+    from nvdla.loadable.reader import EXTRACTORS
+
+    def extract(data: memoryview, name: str) -> bytes:
+        importlib.import_module("nvdla.interop.containers")  # replaces this entry
+        return EXTRACTORS["tar archive"](data, name)
+
+    EXTRACTORS.setdefault("tar archive", extract)
 
 
 def _refuse_streams(prog: str, args: argparse.Namespace, taken: Sequence[str]) -> None:

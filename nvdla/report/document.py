@@ -18,7 +18,7 @@ from nvdla.analysis.cycles.document import caveats, cycles_document
 from nvdla.analysis.explain import explanations, sentences
 from nvdla.analysis.memory import MemoryMap
 from nvdla.analysis.study import Study
-from nvdla.analysis.views import blocks, describe_tensor, operation_counts
+from nvdla.analysis.views import TABLES, blocks, describe_tensor, operation_counts
 from nvdla.checks.compare.comparison import Observation
 from nvdla.checks.doctor.doctor import DoctorReport, FirstRun, examine
 from nvdla.checks.lint.linter import Order
@@ -410,6 +410,8 @@ def run_rows(view: RunView, examination: DoctorReport, names: Names, number: dic
 #: larger networks are shown without fields, register writes and weights
 MAX_DETAILED = 2000
 MAX_FINDINGS = 2000
+#: rows of each table of the file
+MAX_ROWS = 2000
 
 
 @dataclass(frozen=True)
@@ -452,6 +454,7 @@ def side_of(
             row | {"earlier": number[row["earlier"]], "later": number[row["later"]]} for row in hazards(study, memory)
         ],
         "findings": _findings(found, number),
+        "tables": {name: rows(study.program)[:MAX_ROWS] for name, rows in TABLES.items()},
         "roof": _roof(study),
         "cycles": study.schedule.cycles,
         "total": study.schedule.total,

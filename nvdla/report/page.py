@@ -147,6 +147,7 @@ class Data:
         found = ["Graph", "Overview", "Operations", "Cycles", "Timeline", "Memory", "Findings"]
         if any(side["run"] and not side["run"]["error"] for side in self.document["sides"]):
             found.append("Values")
+        found.append("File")
         return [*found, "Compare"] if len(self.document["sides"]) > 1 else found
 
 

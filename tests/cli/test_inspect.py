@@ -1,15 +1,21 @@
 """``nvdla inspect``, ``hexdump`` and ``extract`` as a user calls them."""
 
+import dataclasses
 import json
 import subprocess
 import sys
+from collections import Counter
+from pathlib import Path
 
 import pytest
 import yaml
 
 import nvdla
+from nvdla.analysis import views
+from nvdla.loadable.model import MemoryEntry
+from nvdla.program.program import Program
 
-SECTIONS = ["tasks", "memory", "blobs", "tensors", "relocs", "ops", "graph"]
+SECTIONS = ["tasks", "submits", "events", "memory", "addresses", "blobs", "tensors", "relocs", "ops", "graph"]
 
 
 def test_the_overview_answers_the_first_questions(nvdla_command, lenet):
@@ -31,6 +37,99 @@ def test_each_section_is_a_table_json_and_yaml_of_the_same_rows(nvdla_command, l
 def test_all_shows_everything(nvdla_command, lenet):
     document = json.loads(nvdla_command("inspect", lenet, "--all", "--json")[1])
     assert list(document) == ["format", "version", "overview", *SECTIONS]
+
+
+def test_all_nine_root_tables_of_the_schema_are_printed(nvdla_command, lenet, tmp_path):
+    """Every field of the root table has a section, and every entry its row."""
+    from nvdla.loadable.enums import EventOp, EventType
+    from nvdla.loadable.model import EventEntry
+    from nvdla.loadable.schema import LOADABLE
+
+    sections = {
+        "version": "overview",
+        "task_list": "tasks",
+        "submit_list": "submits",
+        "event_list": "events",
+        "memory_list": "memory",
+        "address_list": "addresses",
+        "blobs": "blobs",
+        "tensor_desc_list": "tensors",
+        "reloc_list": "relocs",
+    }
+    assert sections.keys() == {field.name for field in LOADABLE.fields}
+    plain = nvdla.load(lenet)
+    event = EventEntry(7, EventType.EVENTTYPE1, 3, 9, EventOp.SIGNAL)
+    loadable = dataclasses.replace(plain, events=(*plain.events, event))
+    loadable.save(tmp_path / "events.loadable")
+    document = json.loads(nvdla_command("inspect", tmp_path / "events.loadable", "--all", "--json")[1])
+    assert document["events"] == [
+        {"event": 0, "type": "EVENTTYPE0", "target": 0, "val": 1, "op": "SIGNAL"},
+        {"event": 1, "type": "EVENTTYPE0", "target": 0, "val": 1, "op": "WAIT"},
+        {"event": 2, "type": "EVENTTYPE0", "target": 0, "val": 2, "op": "SIGNAL"},
+        {"event": 7, "type": "EVENTTYPE1", "target": 3, "val": 9, "op": "SIGNAL"},
+    ]
+    assert document["submits"] == [{"submit": each.id, "tasks": list(each.task_ids)} for each in loadable.submits]
+    kept = ("address", "memory", "offset", "size")
+    assert [tuple(row[key] for key in kept) for row in document["addresses"]] == [
+        (each.id, each.mem_id, each.offset, each.size) for each in loadable.addresses
+    ]
+    for row in document["addresses"]:
+        assert 0 <= row["reaches"] <= loadable.memory(row["memory"]).size - row["offset"]
+    assert "EVENTTYPE1" in nvdla_command("inspect", tmp_path / "events.loadable", "--events")[1]
+
+
+def profile_of(nvdla_command, path):
+    overview = json.loads(nvdla_command("inspect", path, "--json")[1])["overview"]
+    return overview["profile"], overview["profile_reason"]
+
+
+def test_files_of_other_compilers_have_no_profile(nvdla_command, lenet):
+    assert profile_of(nvdla_command, lenet) == (
+        None,
+        "not from NVIDIA's compiler, whose first memory is empty and has 4096 bytes",
+    )
+
+
+def test_the_profile_follows_from_pooled_constants_and_merged_operations(nvdla_command, lenet, tmp_path, plant):
+    """The sample with the first memory of NVIDIA's compiler; then without merged operations; then not pooled."""
+    path = tmp_path / "net.loadable"
+
+    def profile(loadable):
+        dataclasses.replace(loadable, memories=(MemoryEntry(99, 4096), *loadable.memories)).save(path)
+        return profile_of(nvdla_command, path)
+
+    def without_relu(task):
+        for operation in task.operations():
+            if operation.op_type.name == "SDP":
+                operation.op.x1_op.act = 0
+
+    plain = nvdla.load(lenet)
+    assert profile(plain) == ("fast-math", "constants share a memory; operation 0/1 merges several layers")
+    apart = plant(plain, without_relu)
+    wanted = "default, performance or fast-math", "constants share a memory; no operations to merge"
+    assert profile(apart) == wanted
+    pool = apart.memories[0]
+    memories = [dataclasses.replace(pool, contents=pool.contents[:1], offsets=(0,))]
+    memories += [
+        MemoryEntry(100 + i, 4096, flags=pool.flags, contents=(n,), offsets=(0,))
+        for i, n in enumerate(pool.contents[1:3])
+    ]
+    found = profile(dataclasses.replace(apart, memories=(*memories, *apart.memories[1:])))
+    assert found == ("basic", "each of 3 constants has its own memory")
+
+
+def test_profiles_of_the_corpus_are_never_wrong_and_half_are_unique(cases):
+    """The corpus labels its files; Winograd and pooling on the fly are fast-math with another pass."""
+    found = Counter()
+    for case in cases:
+        label = {"wg": "fast-math", "onfly": "fast-math"}.get(case["profile"], case["profile"])
+        names, _ = views.compiler_profile(Program.of(nvdla.load(case["file"])))
+        possible = names.replace(" or ", ", ").split(", ")
+        assert label in possible, case["path"]
+        found["one" if possible in (["basic"], ["fast-math"], ["default", "performance"]) else len(possible)] += 1
+    assert found == {"one": 277, 3: 218, 4: 64}
+    page = (Path(__file__).parents[2] / "docs" / "tutorial-look.md").read_text(encoding="utf-8")
+    assert "277 of 559" in page and "218" in page and "none wrong" in page
 
 
 def test_descriptor_bytes_are_named_field_by_field(nvdla_command, lenet):

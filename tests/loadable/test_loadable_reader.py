@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import nvdla
+from nvdla.errors import LoadableError
 from nvdla.loadable import Limits, Loadable, load, to_bytes
 from nvdla.loadable.enums import Interface, MemoryFlags, PixelFormat
 from nvdla.loadable.generated import loadable_generated as fb
@@ -158,3 +159,30 @@ def test_reading_imports_neither_numba_nor_the_engines(small: Loadable, tmp_path
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "small.nvdla")], capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "hint"),
+    [
+        (bytes(257) + b"ustar\x0000" + bytes(250), "a tar archive", "nvdla container convert"),
+        (b"\x1c\0\0\0TFL3" + bytes(40), "a TensorFlow Lite model", "nvdla compile"),
+        (b"\x08\x07\x12\x07pytorch" + bytes(40), "a protobuf (an ONNX model?)", "nvdla compile"),
+        (b"PK\3\4" + bytes(40), "a ZIP archive", "nvdla run"),
+        (b"\x20\0\0\0IREE" + bytes(40), "an IREE module (.vmfb)", "nvdla container list"),
+        (b"GGUF" + bytes(40), "a GGUF file", "nvdla container list"),
+        (b"\x28\0\0\0\0\0\0\0" + b'{"w":{}}' + bytes(40), "a safetensors file", "nvdla container list"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(40), "a PNG image", "--input"),
+        (b"zero\none\ntwo\n", "a text file", "nvdla compile"),
+    ],
+)
+def test_another_format_is_named_with_what_to_do(data, kind, hint, tmp_path, monkeypatch):
+    from nvdla.loadable import reader
+
+    monkeypatch.setattr(reader, "EXTRACTORS", {})
+    path = tmp_path / "net.nvdla"
+    path.write_bytes(data)
+    with pytest.raises(LoadableError) as refused:
+        load(path)
+    wanted = f"{path}: not a loadable: must be a FlatBuffer with the identifier NVDA, got {kind}. "
+    assert str(refused.value).startswith(wanted)
+    assert hint in str(refused.value).removeprefix(wanted)

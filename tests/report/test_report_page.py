@@ -199,6 +199,14 @@ def test_the_command_writes_the_page(nvdla_command, lenet_path, digit_path, tmp_
     assert {"Graph", "Overview", "Operations", "Memory", "Values"} <= set(document["sections"])
 
 
+def test_the_page_has_every_table_of_the_file(nvdla_command, lenet_path, tmp_path):
+    nvdla_command("report", lenet_path, "-o", tmp_path / "r.html")
+    (side,) = unpacked((tmp_path / "r.html").read_text(), "document")["sides"]
+    document = json.loads(nvdla_command("inspect", lenet_path, "--all", "--json")[1])
+    names = {"tasks", "submits", "events", "memory", "addresses", "blobs", "tensors", "relocs"}
+    assert side["tables"] == {name: document[name] for name in names}
+
+
 def test_without_an_input_nothing_is_run(nvdla_command, lenet_path, tmp_path):
     document = json.loads(nvdla_command("report", lenet_path, "-o", tmp_path / "r.html", "--json")[1])
     assert document["ran"] is False

@@ -18,10 +18,12 @@ ROOT = Path(__file__).resolve().parents[2]
 #: pages outside docs/ -> their names in the site
 OUTSIDE = {
     "CHANGELOG.md": "CHANGELOG.md",
+    "CODE_OF_CONDUCT.md": "CODE_OF_CONDUCT.md",
     "CONTRIBUTING.md": "CONTRIBUTING.md",
     "SECURITY.md": "SECURITY.md",
     "benchmarks/RESULTS.md": "RESULTS.md",
 }
+SHIM = re.compile(r'<script src="https://unpkg[^"]*"></script>')
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]*)(#[^)\s]*)?\)")
 
 
@@ -46,6 +48,54 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
     """Docstrings name things by role (:func:), which a reader need not see."""
     return re.sub(r":(?:mod|func|class|meth|data|attr|const|exc):(?=<code>)", "", html)
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Replace the script of another host, which the offline search loads, by the copy of the site."""
+    return SHIM.sub('<script src="pictures/worker.js"></script>', output)
+
+
+def on_post_template(output_content: str, template_name: str, config: Any) -> str:
+    """Remove that script from the page of missing pages, which only servers show."""
+    return SHIM.sub("", output_content)
+
+
+def on_post_build(config: Any) -> None:
+    """Write llms.txt: the index of pages as Markdown, one line per page with its title and first paragraph."""
+    site = Path(config["site_dir"])
+    lines = [f"# {config['site_name']}", "", f"> {config['site_description']}"]
+    for section, pages in _sections(config["nav"]):
+        lines += ["", f"## {section}", ""]
+        for title, name in pages:
+            source = next((ROOT / path for path, made in OUTSIDE.items() if made == name), ROOT / "docs" / name)
+            about = f": {purpose_of(source)}" if source.is_file() else ""
+            page = "index.html" if name == "README.md" else f"{name.removesuffix('.md')}.html"
+            lines.append(f"- [{title}]({page}){about}")
+    (site / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _sections(nav: list[Any]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Return (section, pages) of the navigation; pages outside a section are in the section Start."""
+    yield "Start", [next(iter(entry.items())) for entry in nav if isinstance(next(iter(entry.values())), str)]
+    for entry in nav:
+        for section, inside in entry.items():
+            if isinstance(inside, list):
+                yield section, list(_flat(inside))
+
+
+def _flat(entries: list[Any]) -> Iterator[tuple[str, str]]:
+    for title, inside in (pair for entry in entries for pair in entry.items()):
+        if isinstance(inside, str):
+            yield title, inside
+        else:
+            yield from _flat(inside)
+
+
+def purpose_of(path: Path) -> str:
+    """Return the first paragraph of a page on one line, without links and pictures."""
+    parts = path.read_text(encoding="utf-8").split("\n\n")[1:]
+    plain = next((part for part in parts if re.match(r"[\w`*\[]", part)), "")
+    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(plain.split()))
 
 
 def relinked(text: str, folder: Path, docs: Path) -> str:

@@ -45,7 +45,7 @@ from nvdla.compiler.frontend.quantisation.calibrate import (
     table_or,
 )
 from nvdla.compiler.frontend.quantisation.mixed import JUDGED_SAMPLES, choose, drop
-from nvdla.compiler.frontend.summary import html, summarize, summary_lines, text
+from nvdla.compiler.frontend.summary import html, report, summarize, summary_lines, text
 from nvdla.emulator.hardware.configuration import configurations
 from nvdla.errors import BuildError, FormatError
 from nvdla.loadable.model import Loadable
@@ -355,37 +355,6 @@ def _imported(
             rows = [replace(row, macs=row.macs * images) for row in imported.nodes]
             return replace(imported, nodes=rows), images
     return import_graph(loaded, config, precision, kept, ranged), 1
-
-
-def report(imported: Imported, nodes: list[NodeRow]) -> Document:
-    """Nodes, parts and totals as plain data."""
-    macs = sum(row.macs for row in nodes)
-    here = sum(row.macs for row in nodes if row.placement != HOST)
-    placed = [row.placement for row in nodes]
-    return {
-        "model": imported.model.name,
-        "config": imported.config.name,
-        "precision": imported.precision,
-        "nodes": [asdict(row) for row in nodes],
-        "accelerator_nodes": placed.count(ACCELERATOR),
-        "host_nodes": placed.count(HOST),
-        "cuts": imported.cuts,
-        "bytes_crossing": crossing(imported),
-        "macs": macs,
-        "accelerator_macs_share": here / macs if macs else None,
-    }
-
-
-def crossing(imported: Imported) -> int:
-    """Bytes that go between parts in one inference, in the float32 of the host."""
-    model = imported.model
-    ends = set(model.inputs)
-    return sum(
-        int(np.prod(model.shapes.get(name, (0,)))) * model.types.get(name, np.dtype(np.float32)).itemsize
-        for part in imported.parts
-        for name in part.takes
-        if name not in ends
-    )
 
 
 def _name_operations(imported: Imported) -> None:

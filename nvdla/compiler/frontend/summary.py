@@ -4,23 +4,57 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.cycles.document import cycles_document, total_text
 from nvdla.analysis.memory import MemoryMap
 from nvdla.analysis.study import Study
+from nvdla.compiler.frontend.importer import ACCELERATOR, HOST, Imported, NodeRow
 from nvdla.errors import counted
 from nvdla.util.escaping import Document
 
 if TYPE_CHECKING:
-    from nvdla.compiler.frontend.importer import Imported, NodeRow
     from nvdla.compiler.frontend.package import CompiledPart
 
 CLOCK = 1000.0
 WORST = 5
 _NAMED = 3
 """Nodes and layers that a line names; the document has all of them."""
+
+
+def report(imported: Imported, nodes: list[NodeRow]) -> Document:
+    """Nodes, parts and totals as plain data."""
+    macs = sum(row.macs for row in nodes)
+    here = sum(row.macs for row in nodes if row.placement != HOST)
+    placed = [row.placement for row in nodes]
+    return {
+        "model": imported.model.name,
+        "config": imported.config.name,
+        "precision": imported.precision,
+        "nodes": [asdict(row) for row in nodes],
+        "accelerator_nodes": placed.count(ACCELERATOR),
+        "host_nodes": placed.count(HOST),
+        "cuts": imported.cuts,
+        "bytes_crossing": crossing(imported),
+        "macs": macs,
+        "accelerator_macs_share": here / macs if macs else None,
+    }
+
+
+def crossing(imported: Imported) -> int:
+    """Bytes that go between parts in one inference, in the float32 of the host."""
+    model = imported.model
+    ends = set(model.inputs)
+    return sum(
+        int(np.prod(model.shapes.get(name, (0,)))) * model.types.get(name, np.dtype(np.float32)).itemsize
+        for part in imported.parts
+        for name in part.takes
+        if name not in ends
+    )
 
 
 def summarize(
@@ -32,7 +66,7 @@ def summarize(
         imported: model and configuration.
         parts: compiled parts, in the order of a run.
         nodes: placement of every node.
-        report: totals of ``nvdla.compiler.frontend.compiler.report``, with ``accuracy`` where it was measured.
+        report: totals of :func:`report`, with ``accuracy`` where it was measured.
         memory: external memory of the cycle model; None: the default one.
 
     Returns:

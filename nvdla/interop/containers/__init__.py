@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from nvdla.interop.containers.registry import FileFinding as Finding
     from nvdla.tensors.parameters import Parameter
 
+from nvdla.loadable import reader
+
 __all__ = ["Container", "Finding", "Format", "Parameter", "Severity", "Source", "detect", "formats", "open", "register"]
 
 _HOME = dict.fromkeys(__all__, "nvdla.interop.containers.registry") | {"Parameter": "nvdla.tensors.parameters"}
@@ -36,3 +38,13 @@ def __getattr__(name: str) -> object:
     import importlib
 
     return getattr(importlib.import_module(_HOME[name]), _CLASS.get(name, name))
+
+
+def _from_library(data: memoryview, name: str) -> bytes:
+    """Return the loadable in a model library."""
+    from nvdla.interop.containers.tvm_mlf_format import loadable_in
+
+    return loadable_in(data, name).to_bytes()
+
+
+reader.EXTRACTORS["tar archive"] = _from_library

@@ -89,6 +89,9 @@ class LoadableContainer(Container):
         if target is self.format and not options:
             write_data(file, self.source.data)
             return
+        if target.name == "tvm-mlf":
+            target.build(file, [self.source], options)
+            return
         super().convert_to(file, target, options)
 
 
@@ -101,7 +104,8 @@ class LoadableFormat(Format):
     suffixes = (".nvdla", ".loadable")
     options: ClassVar[Mapping[str, str]] = {
         "config": "hardware configuration that decides how weights are packed (default auto)",
-        "template": "loadable into which parameters are put (writing; needed)",
+        "template": "loadable into which parameters are put (writing; needed, except from a model library)",
+        "name": "model to extract from a model library (default: the only one)",
     }
 
     def sniff(self, header: bytes, path: Path | None) -> bool:

@@ -10,6 +10,7 @@ from typing import IO, Any, ClassVar
 from nvdla.errors import FormatError
 from nvdla.interop.containers.registry import Container, FileFinding, Format, Options, Source, register
 from nvdla.interop.containers.tvm import mlf, mlf_verify, params, tar
+from nvdla.loadable import Loadable
 from nvdla.tensors.parameters import Parameter
 
 
@@ -83,11 +84,41 @@ class LibraryContainer(Container):
 
     def convert_to(self, file: IO[bytes], target: Format, options: Options | None = None) -> None:
         """Write what is here as a file of another format. Raises FormatError for what it cannot hold."""
+        if target.name == "loadable" and "template" not in (options or {}):
+            model = target.check_options(options).get("name", "")
+            file.write(loadable_of(self.library, model).to_bytes())
+            return
         if target.name != self.format.name:
             super().convert_to(file, target, options)
             return
         target.check_options(options)
         file.write(self.library.repack())
+
+
+def loadable_in(data: memoryview, name: str) -> Loadable:
+    """Return the loadable of the only model in a library. Raises FormatError."""
+    return loadable_of(mlf.read(data, name))
+
+
+def loadable_of(library: mlf.ModelLibrary, model: str = "") -> Loadable:
+    """Return the loadable that a model of the library was made of.
+
+    Args:
+        library: The model library.
+        model: Name of the model; "" for the only one.
+
+    Raises:
+        FormatError: The library lacks the model, contains several, or was not made of a loadable.
+    """
+    from nvdla.interop.containers.tvm import mlf_create
+
+    names = ", ".join(module.name for module in library.modules)
+    found = [module for module in library.modules if model in ("", module.name)]
+    if len(found) != 1:
+        wanted = f"must be one of {names}, got {model!r}" if model else f"must contain one model, got {names}"
+        hint = "'nvdla container convert FILE.tar net.nvdla --option name=MODEL' chooses one"
+        raise FormatError(f"{library.name}: model of the TVM model library: {wanted}. {hint}.")
+    return mlf_create.unpack(library, found[0])
 
 
 @register

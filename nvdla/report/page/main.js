@@ -188,6 +188,7 @@
       ])),
       add("Findings", ofSide((holder, side) => holder.append(...view.findingsTable(side)))),
       add("Values", ofSide((holder, side) => holder.append(...view.values(side)))),
+      add("File", ofSide((holder, side) => holder.append(...view.fileTables(side)))),
     ];
     if (view.sides.length > 1) names.push(add("Compare", (section) => section.append(...view.compareTable())));
     if (!view.sides.some((side) => side.run)) {

@@ -130,6 +130,15 @@
     return [scroll(view.table(side.findings, columns, { caption: "Findings of nvdla doctor", id: `findings-${side.number}` }), "Findings")];
   };
 
+  // The tables of the file, as nvdla inspect --all prints them.
+  view.fileTables = function (side) {
+    return Object.entries(side.tables).flatMap(([name, rows]) => {
+      const columns = Object.keys(rows[0] ?? {}).map((key) => [key.replaceAll("_", " "), (row) => (Array.isArray(row[key]) ? row[key].join(", ") : row[key])]);
+      const shown = rows.length ? scroll(view.table(rows, columns, { caption: name, id: `${name}-${side.number}` }), name) : view.el("p", { class: "soft" }, "none");
+      return [view.el("h3", {}, name), shown];
+    });
+  };
+
   // What every operation wrote, one card each; a card is drawn when it comes into sight.
   view.values = function (side) {
     if (!side.run || side.run.error) return [view.el("p", { class: side.run ? "bad" : "soft" }, side.run?.error || "The loadable was not run.")];

@@ -286,8 +286,8 @@ def unpack(library: ModelLibrary, module: LibraryModule) -> Loadable:
     for index, said in enumerate(take(tables, "blobs", list, path)):
         blob_name = take(said, "name", str, f"{path}: blob {index}")
         if blob_name not in data:
-            raise FormatError(f"{path}: blob {blob_name[:80]!r} is not in {module.params_path}")
-        blobs.append(_revive(Blob, {**said, "data": data[blob_name]}, f"{path}: blob {index}"))
+            raise FormatError(f"{path}: blob {blob_name[:80]!r} is not in {module.params_path} or is there twice")
+        blobs.append(_revive(Blob, {**said, "data": data.pop(blob_name)}, f"{path}: blob {index}"))
     rows = {
         name: tuple(_revive(kind, row, f"{path}: {name} {i}") for i, row in enumerate(take(tables, name, list, path)))
         for name, kind in _TABLES.items()

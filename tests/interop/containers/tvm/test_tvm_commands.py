@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from support.plain_loadable import plain_loadable
 from support.tvm_library import SOURCE, library
 
+import nvdla
 from nvdla.cli.main import main
+from nvdla.interop.containers import registry
 from nvdla.interop.containers.tvm import params
 from nvdla.tensors.parameters import Parameter
 
@@ -104,6 +109,89 @@ def test_a_loadable_becomes_a_library(run, tmp_path, monkeypatch):
     code, _, errors = run("create", target, tmp_path / "net.nvdla", "--option", "registry=1.0")
     assert (code, errors.count("\n")) == (2, 1)
     assert target.read_bytes() == first
+
+
+LENET, DIGIT = (Path(__file__).parents[4] / "samples" / name for name in ("lenet.loadable", "digit7.pgm"))
+
+
+@pytest.fixture
+def lenet_library(run, tmp_path):
+    """The sample LeNet as a model library."""
+    assert run("convert", LENET, tmp_path / "net.tar")[0] == 0
+    return tmp_path / "net.tar"
+
+
+def test_a_library_becomes_the_loadable_again(run, lenet_library, tmp_path):
+    assert run("convert", lenet_library, tmp_path / "net.nvdla")[0] == 0
+    assert nvdla.load(tmp_path / "net.nvdla") == nvdla.load(LENET)
+    assert (tmp_path / "net.nvdla").read_bytes() == nvdla.load(LENET).to_bytes()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("inspect", "--all", "--json"),
+        ("run", "--json", "--input", DIGIT),
+        ("lint", "--json"),
+        ("cycles", "--json"),
+        ("memory", "--json"),
+        ("graph", "--json"),
+        ("doctor", "--json"),
+        ("hexdump", "task-0-op_list"),
+    ],
+)
+def test_commands_open_a_library_as_the_loadable_in_it(nvdla_command, lenet_library, tmp_path, words):
+    """Its output equals that for the loadable, except for the file name and the time of a run."""
+    command, *rest = words
+    shutil.copy(LENET, tmp_path / "net.nvdla")
+    if command == "hexdump":
+        found = [nvdla_command(command, tmp_path / name, *rest) for name in ("net.tar", "net.nvdla")]
+    else:
+        found = [nvdla_command(command, *rest, tmp_path / name) for name in ("net.tar", "net.nvdla")]
+    one, two = (re.sub(r'(_ms|seconds)": [\d.e-]+', "", out.replace("net.nvdla", "net.tar")) for _, out, _ in found)
+    assert found[0][0] == found[1][0] == 0, found[0][2]
+    assert len(one) > 200
+    assert one == two
+
+
+def test_python_opens_a_library_too(lenet_library):
+    import nvdla.interop.containers
+
+    result = nvdla.Runtime(lenet_library).run(DIGIT)
+    assert result["prob"].argmax() == 7
+    assert nvdla.load(lenet_library).name == str(lenet_library)
+
+
+def test_one_of_several_models_is_chosen_by_name(run, nvdla_command, lenet_library, tmp_path):
+    other = LENET.with_name("lenet_nv_large.loadable")
+    both = tmp_path / "both.tar"
+    assert run("create", both, LENET, other)[0] == 0
+    code, _, error = nvdla_command("inspect", both)
+    assert (code, error.count("\n")) == (2, 1)
+    assert "must contain one model, got lenet, lenet_nv_large. 'nvdla container convert" in error
+    target = tmp_path / "large.nvdla"
+    assert run("convert", both, target, "--option", "name=lenet_nv_large")[0] == 0
+    assert nvdla.load(target) == nvdla.load(other)
+    assert "must be one of lenet, lenet_nv_large, got 'x'" in run("convert", both, target, "--option", "name=x")[2]
+
+
+def test_a_library_of_another_compiler_has_no_loadable(nvdla_command, tmp_path):
+    (tmp_path / "other.tar").write_bytes(library())
+    code, _, error = nvdla_command("run", tmp_path / "other.tar")
+    assert (code, error.count("\n")) == (2, 1)
+    assert "other.tar: model 'net' was not made of a loadable" in error
+
+
+def test_a_library_with_a_damaged_loadable_is_refused(nvdla_command, lenet_library, tmp_path):
+    """The checks of loadables apply: a task with an event that does not exist."""
+    container = registry.open(lenet_library)
+    path = "executor-config/nvdla/lenet.json"
+    schedule = json.loads(bytes(container.library.files[path].data))
+    schedule["loadable"]["events"] = []
+    lenet_library.write_bytes(container.library.repack({path: json.dumps(schedule).encode()}))
+    code, _, error = nvdla_command("inspect", lenet_library)
+    assert (code, error.count("\n")) == (2, 1)
+    assert "net.tar: task_list[0].post_actions[0]: 0, no event has this id" in error
 
 
 def test_a_library_of_nothing_is_refused(run, tmp_path):
