@@ -180,6 +180,7 @@ def run(args: argparse.Namespace) -> int:
         isolation.start()  # loads its packages while this process loads its own
     from nvdla.compiler.frontend import compiler
     from nvdla.compiler.frontend.compiler import check
+    from nvdla.compiler.frontend.loading import require_model
     from nvdla.tensors.datasets import open_source
     from nvdla.tensors.inputs import Preprocessing
 
@@ -189,6 +190,7 @@ def run(args: argparse.Namespace) -> int:
         if not print_document(document, args):
             _print_report(document)
         return 0
+    require_model(args.model)
     if not args.output:
         raise FormatError("give -o FILE for the loadable, or --check to see what would happen")
     preprocessing = Preprocessing(args.mean, args.scale, args.colour, args.layout, args.resize)

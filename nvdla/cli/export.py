@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _node_data(args: argparse.Namespace) -> list[dict[str, Any]]:
     """One file for each kind of number that is known."""
-    from nvdla.report.model_explorer import node_data
+    from nvdla.report import model_explorer as node_data
 
     sides = [side for side, _ in sides_of(args)]
     study = sides[0].study

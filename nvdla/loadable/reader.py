@@ -316,7 +316,10 @@ def load(source: Source, *, limits: Limits | None = None, checked: bool = True) 
     except LoadableError as error:
         if buffer[4:8] == IDENTIFIER:
             raise LoadableError(f"{where}{error}") from None
-        raise LoadableError(f"{error}; {name} has no identifier NVDA in bytes 4 to 7: is it a loadable?") from None
+        from nvdla.util.recognition import wrong_kind
+
+        unknown = f"{error}; {name} has no identifier NVDA in bytes 4 to 7: is it a loadable?"
+        raise LoadableError(wrong_kind(buffer, name, "an NVDLA loadable", ("loadable",)) or unknown) from None
     if checked:
         try:
             check(loadable)
@@ -357,7 +360,9 @@ def _read(path: Path, limit: int) -> tuple[memoryview, StoredFile | None]:
     """The whole file; refuses to read more than ``limit`` bytes, also from a device or pipe that never ends."""
     try:
         if path.is_dir():
-            raise LoadableError(f"{path}: is a folder, not a loadable")
+            from nvdla.util.recognition import wrong_kind
+
+            raise LoadableError(wrong_kind(path, str(path), "an NVDLA loadable", ()))
         with path.open("rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             if CAN_STAY_OPEN and LARGE_FILE <= size <= limit:

@@ -26,12 +26,14 @@ from nvdla.compiler.frontend.tflite import is_tflite, tflite_proto
 from nvdla.errors import FormatError, shown
 from nvdla.limits import MAX_SHARING
 from nvdla.util.files import read_file
+from nvdla.util.recognition import kind_of, wrong_kind
 from nvdla.util.rounding import integer
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 MAX_MODEL = 2 << 30
+MODEL_KINDS = ("onnx", "tflite", "prototxt")
 MAX_NODES = 20_000
 #: elements of a constant that stays in the graph while it is worked on: shapes, axes, limits
 SMALL = 1024
@@ -53,7 +55,8 @@ def load_model(
         refuse_external(onnx, proto, "model")
         return proto.graph.name or "model", proto, hashlib.sha256(bytes(source)).hexdigest()
     path = Path(source)
-    if path.suffix in (".prototxt", ".pt"):
+    require_model(path)
+    if path.suffix == ".prototxt" or kind_of(path) == "prototxt":
         return caffe_proto(onnx, path, weights, shapes)
     if weights is not None:
         raise FormatError(f"{path}: weights are given beside a .prototxt only; an ONNX model holds its own")
@@ -64,6 +67,13 @@ def load_model(
     digest = hashlib.sha256(data)
     _load_external(onnx, proto, path, digest)
     return path.stem, proto, digest.hexdigest()
+
+
+def require_model(path: str | os.PathLike[str]) -> None:
+    """Raise FormatError for a file of another kind than the models that load_model reads."""
+    other = wrong_kind(path, os.fspath(path), "a model (ONNX, TFLite or Caffe)", MODEL_KINDS)
+    if other is not None:
+        raise FormatError(other)
 
 
 def parse(onnx: ModuleType, data: bytes, name: str) -> ModelProto:

@@ -34,6 +34,7 @@ from nvdla.tensors.npz import check_packing, read_npz
 from nvdla.tensors.real import PixelNumbers, pixels_of
 from nvdla.util.escaping import Document, json_text
 from nvdla.util.files import parse_json, read_file
+from nvdla.util.recognition import wrong_kind
 
 if TYPE_CHECKING:
     from nvdla.compiler.builder import Built, Refined
@@ -413,9 +414,11 @@ def unpack(source: str | os.PathLike[str] | bytes) -> Package:
     data = source if isinstance(source, bytes) else read_file(source, MAX_PACKAGE, "package")
     try:
         return Package(*read_members(data))
-    except NvdlaError as error:
-        raise type(error)(f"{name}: {error}") from None
-    except _UNREADABLE as error:
+    except (NvdlaError, *_UNREADABLE) as error:
+        if (other := wrong_kind(data, name, "a package of nvdla compile", ("package",))) is not None:
+            raise FormatError(other) from None
+        if isinstance(error, NvdlaError):
+            raise type(error)(f"{name}: {error}") from None
         raise FormatError(
             f"{name}: not a package of nvdla compile, or one that is damaged (cut off?): {error}"
         ) from None

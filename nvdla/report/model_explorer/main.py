@@ -28,8 +28,8 @@ from nvdla.analysis.study import Study
 from nvdla.errors import NvdlaError, shape_text
 from nvdla.loadable.descriptors.fields import fields
 from nvdla.program.naming import names_for
+from nvdla.report import model_explorer as node_data
 from nvdla.report.document import Side, blocks, make_side
-from nvdla.report.model_explorer import node_data
 
 ADAPTER = "nvdla_adapter"
 ENDINGS = ["nvdla", "loadable"]
