@@ -112,7 +112,7 @@ NODE_COLUMNS = ("name", "op", "placement", "operations", "reason", "advice")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("model", help="model file: .onnx, .tflite, or .prototxt with --weights")
+    parser.add_argument("model", help="model file: .onnx, .tflite, .pt2 (with --trusted), or .prototxt with --weights")
     parser.add_argument("--config", default="nv_small", help="hardware configuration (default: nv_small)")
     parser.add_argument(
         "--precision",
@@ -190,7 +190,7 @@ def run(args: argparse.Namespace) -> int:
         if not print_document(document, args):
             _print_report(document)
         return 0
-    require_model(args.model)
+    require_model(args.model, ("pt2",))
     if not args.output:
         raise FormatError("give -o FILE for the loadable, or --check to see what would happen")
     preprocessing = Preprocessing(args.mean, args.scale, args.colour, args.layout, args.resize)

@@ -95,8 +95,8 @@ COMMANDS = [
     (["memory"], "an NVDLA loadable", {"loadable"}),
     (["view"], "an NVDLA loadable", {"loadable"}),
     (["run", "--random-input"], "an NVDLA loadable", {"loadable", "package"}),
-    (["compile"], "a model (ONNX, TFLite or Caffe)", {"onnx", "tflite", "prototxt"}),
-    (["compile", "--check"], "a model (ONNX, TFLite or Caffe)", {"onnx", "tflite", "prototxt"}),
+    (["compile"], "a model (ONNX, TFLite or Caffe)", {"onnx", "tflite", "prototxt", "pt2"}),
+    (["compile", "--check"], "a model (ONNX, TFLite or Caffe)", {"onnx", "tflite", "prototxt", "pt2"}),
     (["trace", "replay", "--config", "nv_small"], "a register trace", {"trace", "empty"}),
     (["csb", "show"], "a log of register accesses", {"csb", "trace"}),
     (

@@ -161,14 +161,16 @@ def compile(
     progress: Progress | None = None,
     max_drop: float = 0.005,
     trusted: bool = False,
+    example_inputs: Sequence[object] | None = None,
     **options: object,
 ) -> Compiled:
     """Compile a model for one configuration.
 
-    ``model``: a path (.onnx, .tflite, .prototxt with ``weights``), bytes or an ``onnx.ModelProto``. ``precision``:
-    "int8", "int16", "fp16", "auto". ``calibration``: an array (samples first), a mapping of input names to such
-    arrays, an iterable of samples, a folder of images or arrays, or a :class:`nvdla.compiler.builder.Calibration`; not
-    needed for fp16 nor
+    ``model``: a path (.onnx, .tflite, .pt2, .prototxt with ``weights``), bytes, an ``onnx.ModelProto``, a
+    ``torch.export.ExportedProgram``, or a ``torch.nn.Module`` with ``example_inputs`` for its ``forward``.
+    ``precision``: "int8", "int16", "fp16", "auto". ``calibration``: an array (samples first), a mapping of input names
+    to such arrays, an iterable of samples, a DataLoader, a folder of images or arrays, or a
+    :class:`nvdla.compiler.builder.Calibration`; not needed for fp16 nor
     where the model brings its scales. ``host``: False makes a node on the host an error.
     ``max_drop``: what precision "auto" may lose (:func:`nvdla.compiler.frontend.quantisation.mixed.drop`).
     ``trusted``: read and run the model in this process, without limits on its memory and processor time
@@ -177,7 +179,7 @@ def compile(
     :class:`nvdla.compiler.builder.Recipe` (``method``, ``equalise``, ``per_channel`` ...) and of the builder. Raises
     FormatError, BuildError or ConfigError, one line each.
     """
-    loaded = model if isinstance(model, Model) else read(model, shapes, weights, trusted)
+    loaded = model if isinstance(model, Model) else read(model, shapes, weights, trusted, None, example_inputs)
     _check_scales(loaded, precision)
     recipe, rest = _options(options, preprocessing)
     data = _data(loaded, calibration, preprocessing)
