@@ -31,7 +31,7 @@ from nvdla.compiler.frontend.importer import (
 )
 from nvdla.compiler.frontend.model import Model, read, reads
 from nvdla.compiler.frontend.opening import HostPart
-from nvdla.compiler.frontend.package import CompiledPart, HostMachine, pack, run_config
+from nvdla.compiler.frontend.package import CompiledPart, HostMachine, halves_of, pack, run_config
 from nvdla.compiler.frontend.quantisation.activations import FloatModel, shared_scales, weak_channels
 from nvdla.compiler.frontend.quantisation.calibrate import (
     Calibrated,
@@ -133,8 +133,8 @@ class Compiled:
         parts in onnxruntime."""
         if self._machine is None:
             ends = self.imported.model.inputs, self.imported.model.outputs
-            worker = self.imported.model.worker
-            self._machine = HostMachine(self.parts, *ends, self.constants, self.run_config, worker=worker)
+            worker, halves = self.imported.model.worker, halves_of(self.imported)
+            self._machine = HostMachine(self.parts, *ends, self.constants, self.run_config, False, worker, halves)
         return self._machine.run(inputs)
 
     @property

@@ -175,7 +175,7 @@ def _read(
     name, proto, digest = load_model(onnx, source, weights, shapes)
     try:
         check_size(proto, name)
-        fix_inputs(proto, shapes, name)
+        notes = fix_inputs(proto, shapes, name)
         proto = check_model(onnx, proto, name)
         stripped = strip(proto)
         model = _Normaliser(onnx, name, stripped.proto, digest, folding, stripped.proto is not proto).run()
@@ -183,7 +183,7 @@ def _read(
         model.ranges, model.stored, model.affine = stripped.ranges, stripped.stored, stripped.affine
         model.assumed, model.wide = stripped.assumed, stripped.wide
         model.quantised = proto if stripped.stored else None
-        model.notes += stripped.notes
+        model.notes += [*notes, *stripped.notes]
         return model
     except (FormatError, MemoryError):
         raise

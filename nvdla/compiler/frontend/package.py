@@ -15,7 +15,7 @@ import math
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -138,6 +138,8 @@ def _manifest(text: bytes) -> Document:
     for name, shape in _field(manifest, "inputs", dict, "manifest.json").items():
         _unpacking_shape(shape, f"manifest.json: inputs: {name[:80]}")
     _names(manifest, "outputs", "manifest.json")
+    if "halves" in manifest:
+        _names(manifest, "halves", "manifest.json")
     if manifest.get("preprocessing") is not None:
         _field(manifest, "preprocessing", dict, "manifest.json")
     return manifest
@@ -341,6 +343,7 @@ def pack(
         "precision": imported.precision,
         "inputs": {name: _shape(model.shapes[name], images) for name in model.inputs},
         "outputs": model.outputs,
+        "halves": halves_of(imported),
         "parts": parts,
         **details,
     }
@@ -395,7 +398,14 @@ class Package:
         in this process, without limits."""
         inputs, outputs = list(self.manifest["inputs"]), list(self.manifest["outputs"])
         config = run_config(self.manifest["config"])
-        return HostMachine(self.parts, inputs, outputs, self.constants, config, strict, worker_of(trusted))
+        halves = self.manifest.get("halves", ())
+        return HostMachine(self.parts, inputs, outputs, self.constants, config, strict, worker_of(trusted), halves)
+
+
+def halves_of(imported: Imported) -> list[str]:
+    """Return the outputs that are float16 in the model."""
+    model = imported.model
+    return [name for name in model.outputs if model.types.get(name) == np.float16]
 
 
 def run_config(name: str) -> str:
@@ -436,7 +446,10 @@ class HostMachine:
         config: str = "auto",
         strict: bool = False,
         worker: ModelWorker | None = None,
+        halves: Collection[str] = (),
     ) -> None:
+        """``halves``: outputs that are float16 in the model."""
+        self._halves = halves
         self.inputs, self.outputs, self.constants = list(inputs), list(outputs), dict(constants)
         self.parts = [
             _Accelerator(part, config, strict)
@@ -461,7 +474,9 @@ class HostMachine:
         lacking = [name for name in self.outputs if name not in values]
         if lacking:
             raise FormatError(f"output {', '.join(lacking)}: no part of the model makes it")
-        return {name: values[name] for name in self.outputs}
+        with np.errstate(over="ignore"):
+            halves = {name: values[name].astype(np.float16) for name in self.outputs if name in self._halves}
+        return {name: values[name] for name in self.outputs} | halves
 
     def warnings(self) -> list[str]:
         """Warnings of all parts: hardware behaviour without an error that the files probably do not intend."""
