@@ -115,7 +115,7 @@ NODE_COLUMNS = ("name", "op", "placement", "operations", "reason", "advice")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("model", help="model file: .onnx, .tflite, or .prototxt with --weights")
+    parser.add_argument("model", help="model file: .onnx, .tflite, .pt2 (with --trusted), or .prototxt with --weights")
     parser.add_argument("--config", help=f"hardware configuration (default: {CONFIG})")
     parser.add_argument(
         "--precision",
@@ -184,6 +184,7 @@ def run(args: argparse.Namespace) -> int:
         isolation.start()  # loads its packages while this process loads its own
     from nvdla.compiler.frontend import compiler
     from nvdla.compiler.frontend.compiler import check
+    from nvdla.compiler.frontend.loading import require_model
     from nvdla.tensors.datasets import open_source
     from nvdla.tensors.inputs import Preprocessing
 
@@ -195,6 +196,7 @@ def run(args: argparse.Namespace) -> int:
             _print_nodes(document)
             _print_totals(document)
         return 0
+    require_model(args.model, ("pt2",))
     if not args.output:
         raise FormatError("give -o FILE for the loadable, or --check to see what would happen")
     preprocessing = Preprocessing(args.mean, args.scale, args.colour, args.layout, args.resize)

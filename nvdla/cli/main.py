@@ -167,6 +167,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0 if words else 2
     if words[0] in ("-V", "--version"):
         words[0] = "version"
+    if words[0] not in COMMANDS and os.path.exists(words[0]):
+        return _describe(words[0], words)
     if words[0] not in COMMANDS:
         near = difflib.get_close_matches(words[0], COMMANDS, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
@@ -177,6 +179,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run_main(argv: Sequence[str] | None = None) -> int:
     """Entry point of ``nvdla-run`` (the same as ``nvdla run``)."""
     return run_command("run", list(sys.argv[1:] if argv is None else argv), prog="nvdla-run")
+
+
+def _describe(path: str, words: Sequence[str]) -> int:
+    """Print the kind of a file and the command that reads it; returns the exit code."""
+    from nvdla.util.recognition import KINDS, kind_of
+
+    kind = kind_of(path)
+    if not kind:
+        return _fail("nvdla", f"{path}: unknown kind of file. 'nvdla --help' lists the commands.", words, "FormatError")
+    output.say(f"{path}: {KINDS[kind].title}. {KINDS[kind].advice_for(path)}")
+    return 0
 
 
 def usage() -> str:
@@ -321,9 +334,9 @@ def _open_libraries() -> None:
 
     def extract(data: memoryview, name: str) -> bytes:
         importlib.import_module("nvdla.interop.containers")  # replaces this entry
-        return EXTRACTORS["tar archive"](data, name)
+        return EXTRACTORS["tar"](data, name)
 
-    EXTRACTORS.setdefault("tar archive", extract)
+    EXTRACTORS.setdefault("tar", extract)
 
 
 def _refuse_streams(prog: str, args: argparse.Namespace, taken: Sequence[str]) -> None:

@@ -281,31 +281,8 @@ def _field(table: TableSchema, name: str) -> TableField | None:
 
 
 IDENTIFIER = b"NVDA"
-#: Contents that are mistaken for loadables: (byte, bytes there, name, hint).
-_OTHERS = (
-    (
-        257,
-        b"ustar",
-        "tar archive",
-        "If it is a TVM model library, 'nvdla container convert FILE net.nvdla' extracts it",
-    ),
-    (4, b"TFL3", "TensorFlow Lite model", "Compile it with 'nvdla compile'"),
-    (4, b"IREE", "IREE module (.vmfb)", "'nvdla container list' shows it"),
-    (0, b"PK\3\4", "ZIP archive", "'nvdla run' runs packages of 'nvdla compile'; 'nvdla container list' shows others"),
-    (0, b"IRPA", "IREE parameter archive (.irpa)", "'nvdla container list' shows it"),
-    (0, b"GGUF", "GGUF file", "'nvdla container list' shows it"),
-    (0, b"\xb7\x9c\x04\x05\x4f\x8d\xe5\xf7", "TVM parameter file (.params)", "'nvdla container list' shows it"),
-    (8, b'{"', "safetensors file", "'nvdla container list' shows it"),
-    (0, b"\x93NUMPY", "numpy array (.npy)", "Inputs belong to the option --input"),
-    (0, b"\x89PNG", "PNG image", "Inputs belong to the option --input"),
-    (0, b"\xff\xd8\xff", "JPEG image", "Inputs belong to the option --input"),
-    (0, b"\x1f\x8b", "gzip file", "Decompress it first"),
-    (0, b"\x7fELF", "program (ELF)", "Give the file that the compiler wrote (.nvdla)"),
-)
-#: First bytes of fields that follow the version of an ONNX model: names, domain, graph, operator sets.
-_ONNX_FIELDS = b"\x12\x1a\x22\x28\x32\x3a\x42"
-#: What takes a loadable out of another container, by the container's name in :data:`_OTHERS`: its bytes and file name
-#: to the bytes of a loadable. ``nvdla.interop.containers`` adds model libraries when it is imported.
+#: What takes a loadable out of another container, by the kind of file (:mod:`nvdla.util.recognition`): its bytes and
+#: file name to the bytes of a loadable. ``nvdla.interop.containers`` adds model libraries when it is imported.
 EXTRACTORS: dict[str, Callable[[memoryview, str], bytes]] = {}
 UNNAMED = "loadable"  # name of bytes without a file in messages
 LARGE_FILE, LARGE_BLOB = 1 << 20, 1 << 14  # bytes from which it is worthwhile not to hold them
@@ -353,16 +330,12 @@ def load(source: Source, *, limits: Limits | None = None, checked: bool = True) 
     except LoadableError as error:
         if buffer[4:8] == IDENTIFIER:
             raise LoadableError(f"{where}{error}") from None
-        if bytes(buffer[:4]) == b"PK\x03\x04":
-            hint = f"A package of 'nvdla compile' has loadables in it: give one, for example {name}/part0.loadable"
-            raise LoadableError(f"{name}: must be a loadable, got a zip file. {hint}") from None
-        kind, hint = _recognized(buffer)
-        if kind in EXTRACTORS:
-            return _extracted(EXTRACTORS[kind], buffer, name, limits, checked)
-        if kind:
-            wanted = "must be a FlatBuffer with the identifier NVDA"
-            raise LoadableError(f"{name}: not a loadable: {wanted}, got {_article(kind)} {kind}. {hint}.") from None
-        raise LoadableError(f"{error}; {name} has no identifier NVDA in bytes 4 to 7: is it a loadable?") from None
+        from nvdla.util.recognition import kind_of, wrong_kind
+
+        if extract := EXTRACTORS.get(kind_of(buffer)):
+            return _extracted(extract, buffer, name, limits, checked)
+        unknown = f"{error}; {name} has no identifier NVDA in bytes 4 to 7: is it a loadable?"
+        raise LoadableError(wrong_kind(buffer, name, "an NVDLA loadable", ("loadable",)) or unknown) from None
     if checked:
         try:
             check(loadable)
@@ -371,23 +344,6 @@ def load(source: Source, *, limits: Limits | None = None, checked: bool = True) 
             at = "" if position is None else f" (byte {position} of the file)"
             raise LoadableError(f"{where}{error}{at}") from None
     return loadable if file is None else _stored(loadable, file, verifier.starts, len(buffer))
-
-
-def _recognized(data: memoryview) -> tuple[str, str]:
-    """Return the name of what a file is that is not a loadable, and a hint; "" for unknown contents."""
-    for offset, magic, kind, hint in _OTHERS:
-        if data[offset : offset + len(magic)] == magic:
-            return kind, hint
-    start = bytes(data[:4096])
-    if len(start) > 2 and start[0] == 8 and start[1] < 32 and start[2] in _ONNX_FIELDS:
-        return "protobuf (an ONNX model?)", "Compile a model with 'nvdla compile'"
-    if start and all(32 <= byte < 127 or byte in b"\t\n\r" for byte in start):
-        return "text file", "Give the file that the compiler wrote (.nvdla); models are compiled with 'nvdla compile'"
-    return "", ""
-
-
-def _article(noun: str) -> str:
-    return "an" if noun[0] in "AEIOaeio" else "a"
 
 
 def _extracted(
@@ -436,7 +392,9 @@ def _read(path: Path, limit: int) -> tuple[memoryview, StoredFile | None]:
             raise LoadableError(str(error)) from None
     try:
         if path.is_dir():
-            raise LoadableError(f"{path}: is a folder, not a loadable")
+            from nvdla.util.recognition import wrong_kind
+
+            raise LoadableError(wrong_kind(path, str(path), "an NVDLA loadable", ()))
         with path.open("rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             if CAN_STAY_OPEN and LARGE_FILE <= size <= limit:

@@ -20,6 +20,7 @@ from nvdla.emulator.memory.address_space import Space
 from nvdla.emulator.trace.commands import TraceFolder, at_line
 from nvdla.errors import TraceError
 from nvdla.util.files import read_file
+from nvdla.util.recognition import wrong_kind
 from nvdla.util.rounding import integer
 
 LOG_LIMIT = 512 << 20
@@ -107,6 +108,8 @@ def read_log(path: str | os.PathLike[str], map_name: str | None = None, base: in
     """
     path = Path(path)
     text = read_file(path, LOG_LIMIT, "log").decode("utf-8", "replace")
+    if (other := wrong_kind(path, str(path), "a log of register accesses", ("csb", "trace"))) is not None:
+        raise TraceError(other)
     if (lines := text.count("\n")) > LINES_LIMIT:
         raise TraceError(f"{path.name}: {lines} lines, must be at most {LINES_LIMIT}")
     log_format = _format(path.name, text)

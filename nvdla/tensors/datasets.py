@@ -31,6 +31,8 @@ from nvdla.util.files import named, read_file, require_file
 
 CHUNK = 1 << 20
 MAX_MANIFEST = 1 << 30
+#: bytes of a DataLoader that are kept in memory
+MAX_LOADED = 4 << 30
 MANIFESTS = (".csv", ".jsonl")
 SAMPLES = ("images", "x", "samples", "data")
 LABELS = ("labels", "y", "target")
@@ -219,18 +221,50 @@ class _NoSamples(SampleSource):
 
 
 @by_annotations
-def open_source(data: str | os.PathLike[str], labels: str | None = None, root: str | None = None) -> SampleSource:
+def is_loader(data: object) -> bool:
+    """Check whether data is a ``DataLoader`` of PyTorch, without importing PyTorch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(data, torch.utils.data.DataLoader)
+
+
+def _loader_source(loader: Iterable[Any]) -> Arrays:
+    """The batches of a loader, [samples, labels] or samples alone, in memory. Raises FormatError."""
+    found: list[list[np.ndarray]] = [[], []]
+    total = 0
+    for batch in loader:
+        parts = batch if isinstance(batch, list | tuple) else [batch]
+        if not parts or not all(hasattr(part, "detach") for part in parts[:2]):
+            raise FormatError(f"DataLoader: batches must be tensors, or [samples, labels], got {type(batch).__name__}")
+        for kept, part in zip(found, parts, strict=False):
+            kept.append(part.detach().cpu().numpy())
+            total += kept[-1].nbytes
+        if total > MAX_LOADED:
+            raise FormatError(f"DataLoader: must have at most {MAX_LOADED} bytes, got more. Use a torch Subset.")
+    if not total:
+        raise FormatError("DataLoader: must have at least one sample, got none")
+    try:
+        samples, labels = (np.concatenate(kept) if kept else None for kept in found)
+    except ValueError as error:
+        raise FormatError(f"DataLoader: samples must have one shape: {error}") from None
+    assert samples is not None, "the first element of a batch is its samples"
+    return Arrays("DataLoader", samples, labels)
+
+
+def open_source(data: Any, labels: str | None = None, root: str | None = None) -> SampleSource:
     """Open a data set.
 
     Args:
         data: a directory (one subdirectory per class, or files alone), one image or tensor, a .csv or .jsonl manifest
-            (path, label), a .npz with samples and labels, a .npy with samples, or ``module:function``.
+            (path, label), a .npz with samples and labels, a .npy with samples, ``module:function``, or a ``DataLoader``
+            of PyTorch with batches [samples, labels], which are kept in memory.
         labels: a .npy with the labels of a .npy.
         root: the directory of a manifest's paths (default: the directory of the manifest). Paths must be below it.
 
     Raises:
         FormatError: the path does not exist, or is not a data set.
     """
+    if is_loader(data):
+        return _loader_source(data)
     text = os.fspath(named(data, "data"))
     path = Path(text)
     suffix = path.suffix.lower()

@@ -109,7 +109,10 @@ def _read_text(name: str, data: bytes) -> np.ndarray:
     try:
         values = np.array([real(word.decode("latin-1")) for word in words])
     except ValueError:
-        raise FormatError(f"{name}: neither a .dimg (no 'DIMG' at byte 0) nor numbers separated by blanks") from None
+        from nvdla.util.recognition import wrong_kind
+
+        unknown = f"{name}: neither a .dimg (no 'DIMG' at byte 0) nor numbers separated by blanks"
+        raise FormatError(wrong_kind(data, name, "a .dimg file", ("dimg",)) or unknown) from None
     whole = np.isfinite(values).all() and (values == np.rint(values)).all() and np.abs(values).max() < 1 << 15
     with np.errstate(over="ignore"):  # beyond float32 is infinite
         return values.astype(np.int16 if whole else np.float32).reshape(1, -1, 1, 1)
@@ -143,7 +146,11 @@ def ending(path: str | os.PathLike[str], allowed: tuple[str, ...], what: str) ->
     """The lower-case ending of ``path``. Raises FormatError that lists the endings that ``what`` can have."""
     suffix = Path(path).suffix.lower()
     if suffix not in allowed:
-        raise FormatError(f"{os.fspath(path)}: {what} cannot have the ending {suffix!r}; it takes {' '.join(allowed)}")
+        from nvdla.util.recognition import wrong_kind
+
+        name, known = os.fspath(path), " ".join(allowed)
+        unknown = f"{name}: {what} cannot have the ending {suffix!r}; it takes {known}"
+        raise FormatError(wrong_kind(path, name, f"{what} ({known})", ("image", "npy", "dimg")) or unknown)
     return suffix
 
 

@@ -188,7 +188,10 @@ def _check_pnm(data: bytes, name: str) -> None:
 def _unknown(name: str, data: bytes) -> FormatError:
     if data.startswith((JPEG, PNG)):
         return FormatError(f"{name}: the image cannot be read: its header is broken or ends early (cut off?)")
-    return FormatError(f"{name}: not an image that can be read (PGM, PPM, PNG and JPEG can)")
+    from nvdla.util.recognition import wrong_kind
+
+    other = wrong_kind(data, name, "an image (PGM, PPM, PNG or JPEG)", ("image",))
+    return FormatError(other or f"{name}: not an image that can be read (PGM, PPM, PNG and JPEG can)")
 
 
 def _broken(name: str, error: Exception) -> FormatError:

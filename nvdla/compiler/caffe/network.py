@@ -18,6 +18,7 @@ from nvdla.compiler.caffe.text import NET, OLD_TYPES, TextMessage, near, one_lin
 from nvdla.errors import FormatError, shape_text
 from nvdla.util.arguments import by_annotations
 from nvdla.util.files import read_file
+from nvdla.util.recognition import wrong_kind
 
 MAX_TEXT = 4 << 20
 MAX_LAYERS = 1 << 14
@@ -78,6 +79,8 @@ def read_network(
     layer takes. Raises FormatError naming file, line and field.
     """
     name = os.fspath(path)
+    if (other := wrong_kind(path, name, "a Caffe network (.prototxt)", ("prototxt",))) is not None:
+        raise FormatError(other)
     data = read_file(path, MAX_TEXT, "Caffe network")
     try:
         text = data.decode("utf-8")
@@ -308,6 +311,8 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, list[np.ndarray]]:
 
     A file may name a layer twice (its data layers of both phases); the one with blobs counts.
     """
+    if (other := wrong_kind(path, os.fspath(path), "Caffe weights (.caffemodel)", ("caffemodel",))) is not None:
+        raise FormatError(other)
     data = read_file(path, MAX_FILE, "Caffe weights")
     whole = WirePart(os.fspath(path), memoryview(data), 0, len(data), "")
     found: dict[str, list[np.ndarray]] = {}

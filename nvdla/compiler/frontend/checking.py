@@ -7,6 +7,7 @@ knows nothing: for operators outside the standard, and for shapes that depend on
 from __future__ import annotations
 
 import contextlib
+import heapq
 import math
 from collections.abc import Mapping, Sequence
 from types import ModuleType
@@ -29,10 +30,9 @@ from nvdla.compiler.frontend.attributes import (
 from nvdla.compiler.frontend.isolation import one_line, packages, session
 from nvdla.compiler.frontend.loading import check_size, light_copy, parse, refuse_external
 from nvdla.errors import FormatError
-from nvdla.util.rounding import is_digits
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
+    from onnx import GraphProto, ModelProto, NodeProto, TensorShapeProto, ValueInfoProto
 
 
 Shapes = Mapping[str, Sequence[int]]
@@ -206,17 +206,36 @@ _EXPERIMENTAL = frozenset(
 )
 
 
-def fix_inputs(proto: ModelProto, shapes: Mapping[str, Sequence[int]], name: str) -> None:
-    """Give inputs the static shapes that the caller chose. Raises FormatError for a shape that stays open."""
+def fix_inputs(proto: ModelProto, shapes: Mapping[str, Sequence[int]], name: str) -> list[str]:
+    """Give inputs static shapes: those that the caller chose, and a batch of 1 where only the batch is open.
+
+    Returns:
+        A note per input with an open batch.
+
+    Raises:
+        FormatError: a shape stays open.
+    """
     held = {each.name for each in proto.graph.initializer}
     inputs = {each.name: each for each in proto.graph.input if each.name not in held}
     for key in shapes:
         if key not in inputs:
             raise FormatError(f"{name}: shape for {key}: the model's inputs are {', '.join(inputs) or 'none'}")
+    notes = []
     for key, each in inputs.items():
+        shape = each.type.tensor_type.shape
+        is_open = [_is_open(dim) for dim in shape.dim]
+        if key not in shapes and len(is_open) > 1 and is_open[0] and not any(is_open[1:]):
+            shape.dim[0].dim_value = 1
+            words = ",".join(["N", *(str(dim.dim_value) for dim in shape.dim[1:])])
+            notes.append(f"input {key}: its batch is open, so it is 1. For another add --shape {key}={words}.")
         _fix(each, shapes.get(key), name)
-    if shapes:  # shapes of inner values in the file refer to the open shape
+    if shapes or notes:  # shapes of inner values in the file refer to the open shape
         forget_shapes(proto)
+    return notes
+
+
+def _is_open(dim: TensorShapeProto.Dimension) -> bool:
+    return not dim.HasField("dim_value") or dim.dim_value < 0
 
 
 def _fix(each: ValueInfoProto, chosen: Sequence[int] | None, name: str) -> None:
@@ -241,10 +260,12 @@ def _fix(each: ValueInfoProto, chosen: Sequence[int] | None, name: str) -> None:
         shape = tensor.shape
     sizes = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in shape.dim]
     if not tensor.HasField("shape") or any(size < 0 for size in sizes):
-        words = [str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in shape.dim]
+        words = ["?" if _is_open(dim) else str(dim.dim_value) for dim in shape.dim]
+        batch = ["1" if words[:1] == ["?"] and len(words) > 1 else word for word in words[:1]]
+        shown = [dim.dim_param or word for dim, word in zip(shape.dim, words, strict=True)]
         raise FormatError(
-            f"{name}: input {each.name} has the dynamic shape [{', '.join(words)}]; fix it with --shape "
-            f"{each.name}={','.join(word if is_digits(word) else '1' for word in words) or '1,3,224,224'}"
+            f"{name}: input {each.name} has the dynamic shape [{', '.join(shown)}]; fix it with --shape "
+            f"{each.name}={','.join([*batch, *words[1:]]) or 'N,C,H,W'}, a number for each ?"
         )
 
 
@@ -263,6 +284,7 @@ def check_model(onnx: ModuleType, proto: ModelProto, name: str) -> ModelProto:
         FormatError: what onnx.checker refuses, naming node and reason; attributes out of range.
     """
     _check_sizes(proto, name)
+    sort_nodes(proto.graph)
     check_order(proto.graph, name)
     if proto.functions:
         _check(onnx, _checkable(light_copy(onnx, proto)[0]), name)
@@ -301,6 +323,34 @@ def _check_sizes(proto: ModelProto, name: str) -> None:
                 f"{name}: tensor {tensor.name}: shape: must be at most {MAX_RANK} sizes from 0, got "
                 f"{len(tensor.dims)} dimensions {list(tensor.dims)[:8]}"
             )
+
+
+def sort_nodes(graph: GraphProto) -> None:
+    """Move each node after the nodes whose results it reads; nodes in a circle, and all others then, stay."""
+    makers = {value: place for place, node in enumerate(graph.node) for value in node.output}
+    needs = [
+        {makers[value] for inner in nodes_of([node]) for value in inner.input if value in makers} - {place}
+        for place, node in enumerate(graph.node)
+    ]
+    if all(max(places, default=-1) < place for place, places in enumerate(needs)):
+        return
+    readers: list[list[int]] = [[] for _ in needs]
+    for place, places in enumerate(needs):
+        for each in places:
+            readers[each].append(place)
+    missing = [len(places) for places in needs]
+    ready = [place for place, count in enumerate(missing) if not count]
+    order = []
+    while ready:
+        order.append(heapq.heappop(ready))
+        for place in readers[order[-1]]:
+            missing[place] -= 1
+            if not missing[place]:
+                heapq.heappush(ready, place)
+    if len(order) == len(needs):
+        nodes = [type(node).FromString(node.SerializeToString()) for node in graph.node]
+        del graph.node[:]
+        graph.node.extend(nodes[place] for place in order)
 
 
 def check_order(graph: GraphProto, name: str) -> None:

@@ -33,7 +33,7 @@ from nvdla.compiler.frontend.importer import (
 )
 from nvdla.compiler.frontend.model import Model, read, reads
 from nvdla.compiler.frontend.opening import HostPart
-from nvdla.compiler.frontend.package import CompiledPart, HostMachine, pack, run_config
+from nvdla.compiler.frontend.package import CompiledPart, HostMachine, halves_of, pack, run_config
 from nvdla.compiler.frontend.quantisation.activations import FloatModel, shared_scales, weak_channels
 from nvdla.compiler.frontend.quantisation.calibrate import (
     Calibrated,
@@ -168,8 +168,8 @@ class Compiled:
         """
         if self._machine is None:
             ends = self.imported.model.inputs, self.imported.model.outputs
-            worker = self.imported.model.worker
-            self._machine = HostMachine(self.parts, *ends, self.constants, self.run_config, worker=worker)
+            worker, halves = self.imported.model.worker, halves_of(self.imported)
+            self._machine = HostMachine(self.parts, *ends, self.constants, self.run_config, False, worker, halves)
         return self._machine.run(inputs)
 
     @property
@@ -196,15 +196,18 @@ def compile(
     progress: Progress | None = None,
     max_drop: float = 0.005,
     trusted: bool = False,
+    example_inputs: Sequence[object] | None = None,
     **options: object,
 ) -> Compiled:
     """Return a model, compiled for one configuration.
 
     Args:
-        model: A path (.onnx, .tflite, .prototxt with ``weights``), bytes or an ``onnx.ModelProto``.
+        model: A path (.onnx, .tflite, .pt2, .prototxt with ``weights``), bytes, an ``onnx.ModelProto``, a
+            ``torch.export.ExportedProgram``, or a ``torch.nn.Module`` with ``example_inputs``.
         config: Name or file of the configuration.
         precision: "int8", "int16", "fp16" or "auto".
-        calibration: Samples (arrays, iterable or directory) or ranges; not needed for fp16 and quantized models.
+        calibration: Samples (arrays, iterable, DataLoader or directory) or ranges; not needed for fp16 and quantized
+            models.
         weights: The .caffemodel of a Caffe network.
         shapes: Shapes of inputs with dynamic sizes, by name.
         preprocessing: Conversion of images to inputs.
@@ -213,13 +216,14 @@ def compile(
         progress: Called as ``progress(done, all)`` after every calibration sample.
         max_drop: Largest accuracy loss that precision "auto" accepts.
         trusted: Read and run the model in this process, without limits of memory and processor time (docs/security.md).
+        example_inputs: Arguments of ``forward`` for a ``torch.nn.Module``.
         **options: Fields of :class:`nvdla.compiler.builder.Recipe`, and options of the builder.
 
     Raises:
         NvdlaError: A file cannot be read, or the model cannot be compiled for the configuration: a FormatError,
             BuildError or ConfigError.
     """
-    loaded = model if isinstance(model, Model) else read(model, shapes, weights, trusted)
+    loaded = model if isinstance(model, Model) else read(model, shapes, weights, trusted, None, example_inputs)
     _check_scales(loaded, precision)
     recipe, rest = _options(options, preprocessing)
     data = _data(loaded, calibration, preprocessing)

@@ -17,7 +17,7 @@ import numpy as np
 
 from nvdla.compiler.frontend.model import Model, read
 from nvdla.errors import FormatError, shape_text
-from nvdla.tensors.datasets import Arrays, Function, Sample, SampleSource, arrays_source, open_source
+from nvdla.tensors.datasets import Arrays, Function, Sample, SampleSource, arrays_source, is_loader, open_source
 from nvdla.tensors.files import IMAGE_ENDINGS, read_dimg
 from nvdla.tensors.inputs import Preprocessing, holds_pixels
 from nvdla.tensors.npz import parse_npy, read_npz
@@ -77,6 +77,8 @@ def samples(model: Model, data: Any, preprocessing: Preprocessing | None = None,
     preprocessing = preprocessing or Preprocessing()
     if isinstance(data, str | os.PathLike):
         return _from_path(model, os.fspath(data), preprocessing, limit)
+    if is_loader(data):
+        data = open_source(data)
     if isinstance(data, SampleSource):
         return _from_source(model, data, preprocessing, limit)
     if isinstance(data, Mapping):

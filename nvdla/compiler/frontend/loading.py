@@ -7,9 +7,12 @@ expand to is counted before they are expanded.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -26,12 +29,14 @@ from nvdla.compiler.frontend.tflite import is_tflite, tflite_proto
 from nvdla.errors import FormatError, shown
 from nvdla.limits import MAX_SHARING
 from nvdla.util.files import read_file
+from nvdla.util.recognition import kind_of, wrong_kind
 from nvdla.util.rounding import integer
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 MAX_MODEL = 2 << 30
+MODEL_KINDS = ("onnx", "tflite", "prototxt")
 MAX_NODES = 20_000
 #: elements of a constant that stays in the graph while it is worked on: shapes, axes, limits
 SMALL = 1024
@@ -53,7 +58,8 @@ def load_model(
         refuse_external(onnx, proto, "model")
         return proto.graph.name or "model", proto, hashlib.sha256(bytes(source)).hexdigest()
     path = Path(source)
-    if path.suffix in (".prototxt", ".pt"):
+    require_model(path)
+    if path.suffix == ".prototxt" or kind_of(path) == "prototxt":
         return caffe_proto(onnx, path, weights, shapes)
     if weights is not None:
         raise FormatError(f"{path}: weights are given beside a .prototxt only; an ONNX model holds its own")
@@ -64,6 +70,76 @@ def load_model(
     digest = hashlib.sha256(data)
     _load_external(onnx, proto, path, digest)
     return path.stem, proto, digest.hexdigest()
+
+
+def require_model(path: str | os.PathLike[str], more: Collection[str] = ()) -> None:
+    """Raise FormatError for a file of another kind than the models that load_model reads, and ``more``."""
+    other = wrong_kind(path, os.fspath(path), "a model (ONNX, TFLite or Caffe)", (*MODEL_KINDS, *more))
+    if other is not None:
+        raise FormatError(other)
+
+
+def without_torch(source: object, example_inputs: Sequence[object] | None, trusted: bool) -> object:
+    """Export models of PyTorch to ONNX in memory.
+
+    Args:
+        source: a ``torch.nn.Module``, a ``torch.export.ExportedProgram``, the path of a .pt2 file, or any other model.
+        example_inputs: the arguments of a module's ``forward``.
+        trusted: read .pt2 files, which can contain code.
+
+    Returns:
+        An ``onnx.ModelProto``; any other ``source`` unchanged.
+
+    Raises:
+        FormatError: PyTorch cannot export it.
+    """
+    loaded = sys.modules.get("torch")
+    if loaded is not None and isinstance(source, loaded.nn.Module | loaded.export.ExportedProgram):
+        is_module = isinstance(source, loaded.nn.Module)
+        return _exported(source, example_inputs, type(source).__name__ if is_module else "model")
+    if example_inputs is not None:
+        raise FormatError(f"example_inputs: must be given for a torch.nn.Module only, got {type(source).__name__}")
+    if not isinstance(source, str | os.PathLike) or kind_of(source) != "pt2":
+        return source
+    name = os.fspath(source)
+    if not trusted:
+        raise FormatError(
+            f"{name}: PyTorch reads .pt2 files with pickle, which can run code: must be trusted. "
+            "Add --trusted (Python: trusted=True) if you trust its source."
+        )
+    return _exported(_torch(name).export.load(name), None, Path(name).stem)
+
+
+def _torch(name: str) -> Any:
+    try:
+        importlib.import_module("onnxscript")  # torch.onnx needs it
+        return importlib.import_module("torch")
+    except ImportError as error:
+        raise FormatError(f"{name}: needs {error.name}: pip install 'nvdla[torch]'") from None
+
+
+def _exported(model: Any, example_inputs: Sequence[object] | None, name: str) -> ModelProto:
+    """A module in evaluation mode, or a program, as a ModelProto."""
+    torch = _torch(name)
+    is_module = isinstance(model, torch.nn.Module)
+    if is_module and not isinstance(example_inputs, Sequence):
+        got = "none" if example_inputs is None else type(example_inputs).__name__
+        raise FormatError(f"{name}: example_inputs: must be a tuple with the arguments of forward, got {got}")
+    training = [each for each in model.modules() if each.training] if is_module else []
+    try:
+        for each in training:
+            each.training = False
+        arguments = tuple(example_inputs or ()) if is_module else ()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            proto = torch.onnx.export(model, arguments, dynamo=True, verbose=False).model_proto
+    except Exception as error:  # the code of the model can raise any kind
+        raise FormatError(f"{name}: torch.onnx.export: {one_line(error)}") from None
+    finally:
+        for each in training:
+            each.training = True
+    proto.graph.name = name
+    return proto
 
 
 def parse(onnx: ModuleType, data: bytes, name: str) -> ModelProto:

@@ -19,7 +19,7 @@ from nvdla.compiler.frontend import isolation
 from nvdla.compiler.frontend.attributes import DOMAINS, check_shapes, infer_shapes
 from nvdla.compiler.frontend.checking import Budget, check_model, fix_inputs, infer_strictly, runtime_types
 from nvdla.compiler.frontend.isolation import ModelWorker, one_line, packages, run_once, session
-from nvdla.compiler.frontend.loading import SMALL, check_size, load_model
+from nvdla.compiler.frontend.loading import SMALL, check_size, load_model, without_torch
 from nvdla.compiler.frontend.quantisation.qdq import Affine, strip
 from nvdla.errors import FormatError, shown
 from nvdla.util.arguments import by_annotations
@@ -105,15 +105,18 @@ def read(
     weights: str | os.PathLike[str] | None = None,
     trusted: bool = False,
     worker: ModelWorker | None = None,
+    example_inputs: Sequence[object] | None = None,
 ) -> Model:
     """Read a model: parse, check, infer shapes, fold constants.
 
     Args:
-        source: a path (.onnx, .tflite; .prototxt with ``weights``), bytes, or an ``onnx.ModelProto``.
+        source: a path (.onnx, .tflite, .pt2; .prototxt with ``weights``), bytes, an ``onnx.ModelProto``, a
+            ``torch.nn.Module`` or a ``torch.export.ExportedProgram``.
         shapes: static shapes of inputs whose shape the file leaves open.
         weights: the .caffemodel of a .prototxt.
         trusted: read and run the model in this process, without limits on its memory and processor time.
         worker: the process that reads and runs it; None: a new one.
+        example_inputs: the arguments of a module's ``forward``.
 
     Returns:
         The normalised model.
@@ -122,6 +125,7 @@ def read(
         FormatError: naming model, node, tensor and reason.
     """
     fixed = dict(shapes or {})
+    source = without_torch(source, example_inputs, trusted)
     if trusted or not isolation.available():
         return _restored(packages()[0], _read(source, fixed, weights, None), None)
     isolation.start()
@@ -171,7 +175,7 @@ def _read(
     name, proto, digest = load_model(onnx, source, weights, shapes)
     try:
         check_size(proto, name)
-        fix_inputs(proto, shapes, name)
+        notes = fix_inputs(proto, shapes, name)
         proto = check_model(onnx, proto, name)
         stripped = strip(proto)
         model = _Normaliser(onnx, name, stripped.proto, digest, folding, stripped.proto is not proto).run()
@@ -179,7 +183,7 @@ def _read(
         model.ranges, model.stored, model.affine = stripped.ranges, stripped.stored, stripped.affine
         model.assumed, model.wide = stripped.assumed, stripped.wide
         model.quantised = proto if stripped.stored else None
-        model.notes += stripped.notes
+        model.notes += [*notes, *stripped.notes]
         return model
     except (FormatError, MemoryError):
         raise

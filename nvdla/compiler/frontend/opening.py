@@ -86,7 +86,12 @@ def open_session(
 
 
 def open_file(
-    path: str, worker: ModelWorker | None, optimise: bool = True, threads: int | None = None, everything: bool = False
+    path: str,
+    worker: ModelWorker | None,
+    optimise: bool = True,
+    threads: int | None = None,
+    everything: bool = False,
+    real: bool = False,
 ) -> tuple[Any, list[tuple[str, list[str]]]]:
     """A session of an ONNX file, whose external data is in its own directory.
 
@@ -96,6 +101,7 @@ def open_file(
         optimise: let onnxruntime rewrite the graph.
         threads: of one operator; None: as many as onnxruntime chooses.
         everything: make every value of the graph an output.
+        real: take and return real numbers where the model has quantized inputs and outputs.
 
     Returns:
         The session, and (name, results) of every node.
@@ -104,26 +110,55 @@ def open_file(
         FormatError: the file cannot be read, or onnxruntime refuses it.
     """
     if worker is None:
-        return _open_file(path, optimise, threads, everything)
+        return _open_file(path, optimise, threads, everything, real)
     here = os.getcwd()
     opened, nodes = worker.call(
-        path, "nvdla.compiler.frontend.opening:open_file_here", path, here, optimise, threads, everything
+        path, "nvdla.compiler.frontend.opening:open_file_here", path, here, optimise, threads, everything, real
     )
     return RemoteSession(worker, path, *opened), [(name, list(outputs)) for name, outputs in nodes]
 
 
 def _open_file(
-    path: str, optimise: bool, threads: int | None, everything: bool
+    path: str, optimise: bool, threads: int | None, everything: bool, real: bool
 ) -> tuple[Any, list[tuple[str, list[str]]]]:
     onnx, _ = packages()
     _, proto, _ = load_model(onnx, path, None, {})
     check_work(proto, path)
+    if real:
+        _make_ends_real(onnx, proto)
     nodes = [(node.name, list(node.output)) for node in proto.graph.node]
     if everything:
         known = {each.name for each in proto.graph.output}
         values = dict.fromkeys(value for _, outputs in nodes for value in outputs if value and value not in known)
         proto.graph.output.extend(onnx.ValueInfoProto(name=value) for value in values)
     return session(proto, path, optimise, threads), nodes
+
+
+def _make_ends_real(onnx: ModuleType, proto: ModelProto) -> None:
+    """Make inputs that only DequantizeLinear reads, and outputs of QuantizeLinear, real numbers."""
+    graph, make = proto.graph, onnx.helper.make_node
+    used = {name for node in graph.node for name in (*node.input, *node.output)}
+
+    def fresh(name: str) -> str:
+        return name if name not in used else fresh(f"{name}_")
+
+    for each in graph.input:
+        readers = [(place, node) for place, node in enumerate(graph.node) if each.name in node.input]
+        if readers and all(node.op_type == "DequantizeLinear" and node.input[0] == each.name for _, node in readers):
+            elements = fresh(f"{each.name}/elements")
+            for _, node in readers:
+                node.input[0] = elements
+            place, first = readers[0]
+            graph.node.insert(place, make("QuantizeLinear", [each.name, *first.input[1:]], [elements]))
+            each.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    makers = {name: node for node in graph.node for name in node.output}
+    for each in graph.output:
+        maker = makers.get(each.name)
+        if maker is not None and maker.op_type == "QuantizeLinear":
+            name = fresh(f"{each.name}/real")
+            graph.node.append(make("DequantizeLinear", [each.name, *maker.input[1:]], [name]))
+            each.name = name
+            each.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
 
 
 # ---- in the worker
@@ -138,10 +173,12 @@ def open_here(data: bytes, name: str, optimise: bool, threads: int | None) -> li
     return _kept(session(data, name, optimise, threads))
 
 
-def open_file_here(path: str, directory: str, optimise: bool, threads: int | None, everything: bool) -> list[Any]:
+def open_file_here(
+    path: str, directory: str, optimise: bool, threads: int | None, everything: bool, real: bool
+) -> list[Any]:
     """Open a session of a file in this process: its number, inputs and outputs; its nodes."""
     os.chdir(directory)
-    made, nodes = _open_file(path, optimise, threads, everything)
+    made, nodes = _open_file(path, optimise, threads, everything, real)
     return [_kept(made), nodes]
 
 

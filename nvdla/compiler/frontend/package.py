@@ -15,7 +15,7 @@ import math
 import os
 import time
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ from nvdla.tensors.real import PixelNumbers, pixels_of
 from nvdla.util.escaping import Document, json_text
 from nvdla.util.files import FREELY_UNPACKED, MAX_RATIO, UNREADABLE_ZIP, parse_json, read_file
 from nvdla.util.precision import PRECISIONS
+from nvdla.util.recognition import wrong_kind
 
 if TYPE_CHECKING:
     from nvdla.compiler.builder import Built, Refined
@@ -141,6 +142,8 @@ def _manifest(text: bytes) -> Document:
     for name, shape in _field(manifest, "inputs", dict, "manifest.json").items():
         _unpacking_shape(shape, f"manifest.json: inputs: {name[:80]}")
     _names(manifest, "outputs", "manifest.json")
+    if "halves" in manifest:
+        _names(manifest, "halves", "manifest.json")
     if manifest.get("preprocessing") is not None:
         _field(manifest, "preprocessing", dict, "manifest.json")
     return manifest
@@ -360,6 +363,7 @@ def pack(
         "precision": imported.precision,
         "inputs": {name: _shape(model.shapes[name], images) for name in model.inputs},
         "outputs": model.outputs,
+        "halves": halves_of(imported),
         "parts": parts,
         **details,
     }
@@ -414,7 +418,14 @@ class Package:
         in this process, without limits."""
         inputs, outputs = list(self.manifest["inputs"]), list(self.manifest["outputs"])
         config = run_config(self.manifest["config"])
-        return HostMachine(self.parts, inputs, outputs, self.constants, config, strict, worker_of(trusted))
+        halves = self.manifest.get("halves", ())
+        return HostMachine(self.parts, inputs, outputs, self.constants, config, strict, worker_of(trusted), halves)
+
+
+def halves_of(imported: Imported) -> list[str]:
+    """Return the outputs that are float16 in the model."""
+    model = imported.model
+    return [name for name in model.outputs if model.types.get(name) == np.float16]
 
 
 def run_config(name: str) -> str:
@@ -428,9 +439,11 @@ def unpack(source: str | os.PathLike[str] | bytes) -> Package:
     data = source if isinstance(source, bytes) else read_file(source, MAX_PACKAGE, "package")
     try:
         return Package(*read_members(data))
-    except NvdlaError as error:
-        raise type(error)(f"{name}: {error}") from None
-    except UNREADABLE_ZIP as error:
+    except (NvdlaError, *UNREADABLE_ZIP) as error:
+        if (other := wrong_kind(data, name, "a package of nvdla compile", ("package",))) is not None:
+            raise FormatError(other) from None
+        if isinstance(error, NvdlaError):
+            raise type(error)(f"{name}: {error}") from None
         raise FormatError(
             f"{name}: not a package of nvdla compile, or one that is damaged (cut off?): {error}"
         ) from None
@@ -448,7 +461,10 @@ class HostMachine:
         config: str = "auto",
         strict: bool = False,
         worker: ModelWorker | None = None,
+        halves: Collection[str] = (),
     ) -> None:
+        """``halves``: outputs that are float16 in the model."""
+        self._halves = halves
         self.inputs, self.outputs, self.constants = list(inputs), list(outputs), dict(constants)
         self.parts = [
             _Accelerator(part, config, strict)
@@ -487,7 +503,9 @@ class HostMachine:
         lacking = [name for name in self.outputs if name not in values]
         if lacking:
             raise FormatError(f"output {', '.join(lacking)}: no part of the model makes it")
-        return {name: values[name] for name in self.outputs}
+        with np.errstate(over="ignore"):
+            halves = {name: values[name].astype(np.float16) for name in self.outputs if name in self._halves}
+        return {name: values[name] for name in self.outputs} | halves
 
     def host_seconds(self, inputs: Mapping[str, np.ndarray], runs: int = 5) -> dict[int, float]:
         """Measure the host parts on this machine.

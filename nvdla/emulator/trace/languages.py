@@ -49,6 +49,7 @@ from nvdla.errors import FormatError, NvdlaError, TraceError
 from nvdla.limits import Limits
 from nvdla.util.arguments import by_annotations
 from nvdla.util.files import named, read_file, write_file
+from nvdla.util.recognition import wrong_kind
 
 # No two parts that follow one another can match the same character, so matching is linear in the line.
 _COMMAND = re.compile(r'\s*(\w+)\s*\(((?:"[^"]*"|[^"()])*)\)\s*;\s*(?://.*)?$')
@@ -366,9 +367,11 @@ def read_trace(path: str | os.PathLike[str], config: Configuration, limits: Limi
     except FormatError as error:
         raise TraceError(str(error)) from error
     parse = parse_txn if path.suffix == ".txn" else parse_cfg
-    return parse(
-        text, path.name, register_map(config.register_map), TraceFolder(path.parent, (limits or Limits()).memory)
-    )
+    folder = TraceFolder(path.parent, (limits or Limits()).memory)
+    try:
+        return parse(text, path.name, register_map(config.register_map), folder)
+    except TraceError as error:
+        raise TraceError(wrong_kind(path, str(path), "a register trace", ("trace",)) or str(error)) from None
 
 
 @by_annotations

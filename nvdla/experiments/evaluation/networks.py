@@ -21,6 +21,7 @@ from nvdla.tensors.inputs import InputForm, holds_pixels, planes
 from nvdla.tensors.real import ScaleMissing, Units, holding_scale, pixels_of, to_elements
 from nvdla.util.arguments import by_annotations
 from nvdla.util.files import is_zip_file, require_file
+from nvdla.util.recognition import wrong_kind
 
 WARM_RUNS = 3
 """The first run goes through the firmware, the others go together."""
@@ -238,6 +239,8 @@ def open_network(
 ) -> EvaluatedNetwork:
     """A loadable or a package, in a file: every worker reads it. ``strict``: as of a Runtime. ``trusted``: host parts
     of a package run in this process, without limits. Raises NvdlaError."""
+    if (other := wrong_kind(path, path, "a loadable or a package", ("loadable", "package", "zip"))) is not None:
+        raise FormatError(other)
     require_file(path, "network")
     return (
         PackageNetwork(path, strict, trusted)

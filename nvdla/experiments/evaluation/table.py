@@ -214,7 +214,7 @@ def _float_model(path: str, trusted: bool) -> Callable[[np.ndarray], np.ndarray]
     """An ONNX model with one input, in onnxruntime; gives its first output."""
     if importlib.util.find_spec("onnxruntime") is None:
         raise FormatError("--against needs onnxruntime: pip install 'nvdla[onnx]'")
-    session, _ = open_file(path, worker_of(trusted), threads=worker.threads)
+    session, _ = open_file(path, worker_of(trusted), threads=worker.threads, real=True)
     inputs = session.get_inputs()
     if len(inputs) != 1:
         raise FormatError(f"{path}: the float model has {len(inputs)} inputs, evaluation feeds one")

@@ -47,4 +47,4 @@ def _from_library(data: memoryview, name: str) -> bytes:
     return loadable_in(data, name).to_bytes()
 
 
-reader.EXTRACTORS["tar archive"] = _from_library
+reader.EXTRACTORS["tar"] = _from_library

@@ -28,6 +28,7 @@ from nvdla.util.arguments import by_annotations
 from nvdla.util.files import Source, whole_file, write_data
 from nvdla.util.findings import AnyFinding
 from nvdla.util.findings import Severity as Severity
+from nvdla.util.recognition import wrong_kind
 from nvdla.util.registry import modules_of
 
 #: Bytes of the beginning of a file that ``Format.sniff`` sees (a tar's magic is at 257).
@@ -379,10 +380,10 @@ def detect(source: Source) -> Format:
     for candidate in formats().values():
         if candidate.sniff(header, source.path):
             return candidate
-    start = header[:8].hex(" ") or "nothing"
-    raise FormatError(
-        f"{source.name}: no known container format (it begins with {start}); known are {', '.join(formats())}"
-    )
+    known, start = ", ".join(formats()), header[:8].hex(" ") or "nothing"
+    content = source.data if header else source.path or b""
+    other = wrong_kind(content, source.name, f"a container ({known})", formats())
+    raise FormatError(other or f"{source.name}: no known container format (it begins with {start}); known are {known}")
 
 
 @by_annotations

@@ -1,7 +1,7 @@
-"""An extension of Model Explorer: ``model-explorer net.nvdla --extensions=nvdla.report.model_explorer``
-(docs/report.md). Model Explorer imports ``main``.
+"""Extension of Model Explorer: ``model-explorer net.nvdla --extensions=nvdla.report.model_explorer`` (docs/report.md).
 
-Numbers by operation, as Model Explorer lays them over its graph: cycles, use of the MAC array, saturation, SNR.
+This module has the numbers per operation that Model Explorer shows in its graph: cycles, use of the MAC array,
+saturation, SNR.
 """
 
 from __future__ import annotations

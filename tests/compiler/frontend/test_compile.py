@@ -122,7 +122,7 @@ def bad(change):
 
 
 def _dynamic(net):
-    net.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "N"
+    net.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "H"
 
 
 def _circle(net):

@@ -301,3 +301,27 @@ def test_any_pair_of_names_works_in_an_npz(tmp_path, digits, samples, labels):
     assert [source.sample(number).label for number in range(5)] == digits[1][:5].tolist()
     np.savez(tmp_path / "e.npz", **{samples: digits[0][:5], "names": digits[1][:5]})
     assert open_source(str(tmp_path / "e.npz")).sample(0).label is None
+
+
+@pytest.mark.parametrize("name", ["net.nvdla", "net.nvpkg"])
+def test_against_a_tflite_file_with_int8_ends(name, capsys, tmp_path):
+    """Real numbers go into the file and come out of it: the compiled network differs by rounding only."""
+    pytest.importorskip("onnxruntime")
+    from support.tflite_writer import FlatWriter
+
+    rng = np.random.default_rng(1)
+    writer = FlatWriter()
+    writer.tensor((1, 4, 4, 2), scale=0.1, zero=7, name="x")
+    writer.constant(rng.integers(-127, 128, (3, 4, 4, 2)).astype(np.int8), 0.01)
+    writer.constant(np.zeros(3, np.int32), 0.001)
+    writer.tensor((1, 1, 1, 3), scale=1.3, zero=-5, name="y")
+    writer.operator("CONV_2D", [0, 1, 2], [3], padding=1, stride_w=1, stride_h=1)
+    (tmp_path / "net.tflite").write_bytes(writer.model([0], [3]))
+    samples = rng.normal(0, 4, (30, 4, 4, 2)).astype(np.float32)
+    samples = samples if name == "net.nvpkg" else samples.transpose(0, 3, 1, 2)  # a loadable takes cubes
+    np.savez(tmp_path / "data.npz", x=samples, y=np.arange(30) % 3)
+    nvdla.compile(tmp_path / "net.tflite", "nv_small").save(tmp_path / name)
+    words = (tmp_path / name, tmp_path / "data.npz", "--against", tmp_path / "net.tflite", "--workers", 1)
+    summary = evaluated(capsys, *words)
+    assert summary["float"]["agreement"]["value"] == 1
+    assert summary["float"]["snr_db"] is None or summary["float"]["snr_db"] > 30  # None: no difference

@@ -291,6 +291,8 @@ class _Stripper:
         self.elements: dict[str, Affine] = {}  # what the integers of a value stand for
         self.made: dict[tuple[str, Affine], str] = {}
         self.readers: dict[str, list[NodeProto]] = {}
+        self.makers: dict[str, NodeProto] = {}  # of the kept nodes before ``indexed``
+        self.indexed = 0
         self.weights: dict[str, tuple[np.ndarray, int | None]] = {}
 
     def _constants(self) -> dict[str, np.ndarray]:
@@ -400,7 +402,9 @@ class _Stripper:
     def _quantize(self, node: NodeProto, original: str, kept: list[NodeProto]) -> bool:
         """A tensor gets its scale; the node goes, its result is the tensor itself or a Clip of it."""
         wanted, source = self._affine(node), node.input[0]
-        if wanted is None or source in self.constants:
+        if source in self.constants:
+            return self._quantized_constant(node, self.constants[source])
+        if wanted is None:
             return False
         if (source, wanted) not in self.made:
             if source not in self.held:
@@ -436,6 +440,7 @@ class _Stripper:
         ways = [self._affine(each) if each.op_type == "QuantizeLinear" else None for each in readers]
         ways += [None for each in self.graph.output if each.name == source]
         if all(way is not None and way.same(wanted) for way in ways):
+            self._note_argument(source, wanted, kept)
             source = self._clipped(source, wanted, kept)
             self._settle(source, wanted)
             return source
@@ -443,6 +448,38 @@ class _Stripper:
             self._note_union(source, [way for way in ways if way is not None])
             self.result.assumed.add(source)
         return self._requantised(source, wanted, kept)
+
+    def _note_argument(self, source: str, held: Affine, kept: list[NodeProto]) -> None:
+        """Give the argument of a quantized activation function the range beyond which the quantized result is constant.
+
+        The model has no scale for it, because only the result of the function is quantized."""
+        makers = self.makers
+        makers.update((name, node) for node in kept[self.indexed :] for name in node.output)
+        self.indexed = len(kept)
+        if (maker := makers.get(source)) is None:
+            return
+        gates = [makers[name] for name in maker.input if name in makers] if maker.op_type == "Mul" else []
+        gate = next((each for each in gates if each.op_type in _GATES and each.input[0] in maker.input), None)
+        function = gate or maker
+        if function.op_type not in _ARGUMENTS | (_GATES if gate else set()):
+            return
+        argument, nodes = function.input[0], [maker, function]
+        known = argument in self.held or argument in self.result.magnitudes or argument not in makers
+        if known or any(all(each.output[0] != node.output[0] for node in nodes) for each in self.readers[argument]):
+            return
+        low, high = held.ends
+        grid = np.linspace(-1, 1, 1 << 14) * (2 * max(-low, high) + 16)
+        found = grid * _gate(function, grid) if function.op_type != "Sigmoid" or gate else _gate(function, grid)
+        elements = np.rint(np.clip(found, low, high) / held.scale)
+        places = np.flatnonzero(np.diff(elements))
+        if not len(places):
+            return
+        ends = float(grid[places[0]]), float(grid[places[-1] + 1])
+        self.result.magnitudes[argument] = max(-ends[0], ends[1])
+        self.result.ranges[argument] = ends
+        if gate is not None:
+            self.result.magnitudes[gate.output[0]] = 1.0
+            self.result.ranges[gate.output[0]] = 0.0, 1.0
 
     def _settle(self, value: str, held: Affine) -> None:
         """The numbers of a value are those of a scale and zero point."""
@@ -538,6 +575,28 @@ class _Stripper:
         self._settle(source, wanted)
         return source
 
+    def _quantized_constant(self, node: NodeProto, values: np.ndarray) -> bool:
+        """Fold QuantizeLinear of a constant, such as weights of quantization-aware training."""
+        parameters = self._parameters(node)
+        if parameters is None or values.dtype.kind != "f" or parameters[1].dtype.name not in SYMMETRIC:
+            return False
+        if any(each.name == "block_size" and each.i for each in node.attribute):
+            return False
+        scale, zero = (each.ravel() for each in parameters)
+        axis = next((each.i for each in node.attribute if each.name == "axis"), 1)
+        shape = [1] * values.ndim
+        if scale.size > 1:
+            axis %= max(values.ndim, 1)
+            if not values.ndim or scale.size != values.shape[axis] or zero.size not in (1, scale.size):
+                return False
+            shape[axis] = -1
+        units = scale.astype(np.float32).reshape(shape)
+        points = zero.astype(np.int64).reshape(shape if zero.size > 1 else [1] * values.ndim)
+        info = np.iinfo(zero.dtype)
+        elements = np.clip(np.rint(values.astype(np.float32) / units) + points, info.min, info.max)
+        self._add_constant(node.output[0], elements.astype(zero.dtype))
+        return True
+
     def _real_weights(self, node: NodeProto, elements: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> bool:
         if any(each.name == "block_size" and each.i for each in node.attribute):
             return False
@@ -592,6 +651,19 @@ class _Stripper:
         kept = [each for each in self.graph.initializer if each.name in used]
         del self.graph.initializer[:]
         self.graph.initializer.extend(kept)
+
+
+#: functions s(x) of a product x s(x) that is an activation function, and activation functions of one operator
+_GATES = {"Sigmoid", "HardSigmoid"}
+_ARGUMENTS = {"HardSwish", "Sigmoid"}
+
+
+def _gate(node: NodeProto, values: np.ndarray) -> np.ndarray:
+    """Return the gate of an activation function, or a sigmoid, of numbers."""
+    if node.op_type == "Sigmoid":
+        return np.asarray(1 / (1 + np.exp(-np.clip(values, -80, 80))))
+    slopes = {each.name: each.f for each in node.attribute} if node.op_type == "HardSigmoid" else {"alpha": 1 / 6}
+    return np.clip(slopes.get("alpha", 0.2) * values + slopes.get("beta", 0.5), 0, 1)
 
 
 _KERNEL_AXIS: Mapping[str, int] = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}

@@ -1,0 +1,268 @@
+"""Kinds of files, recognized by their content, and the commands that read them.
+
+Only the first bytes, the headers of the first protobuf fields, and the names in a zip directory are read, up to fixed
+limits. A name or an extension decides nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+#: bytes of the beginning that are read
+HEADER = 4096
+#: bytes of a zip directory that are read, and of the end of a file where its position is stored
+_DIRECTORY, _END = 1 << 16, 22 + (1 << 16)
+#: protobuf fields whose headers are read
+_FIELDS = 64
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """Kind of a file: ``title`` with its article, and ``advice``, where ``{file}`` is the path for a shell,
+    and ``{path}`` the path for Python."""
+
+    title: str
+    advice: str
+
+    def advice_for(self, name: str) -> str:
+        """Return the advice with the path of the file."""
+        return self.advice.replace("{file}", shlex.quote(name)).replace("{path}", repr(name))
+
+
+_COMPILE = "Run 'nvdla compile {file} -o net.nvdla'."
+_CONTAINER = "Run 'nvdla container list {file}'."
+_TENSOR = "Run 'nvdla run NET --input {file}'."
+_SAVED = (
+    "Convert it with 'python -m tf2onnx.convert --%s {file} --output model.onnx', "
+    "then run 'nvdla compile model.onnx -o net.nvdla'."
+)
+_KERAS = (
+    "Export it in Python: keras.models.load_model({path}).export('model.onnx', format='onnx'). "
+    "Then run 'nvdla compile model.onnx -o net.nvdla'."
+)
+_TORCH = (
+    "Export it in Python, with the class of the model: model = Model(); model.load_state_dict(torch.load({path})); "
+    "torch.onnx.export(model.eval(), (example_input,), 'model.onnx', dynamo=True). "
+    "Then run 'nvdla compile model.onnx -o net.nvdla'."
+)
+
+KINDS = {
+    "loadable": FileKind("an NVDLA loadable", "Run 'nvdla inspect {file}', or 'nvdla run {file} --input FILE'."),
+    "package": FileKind("a package of nvdla compile", "Run 'nvdla run {file} --input NAME=FILE'."),
+    "onnx": FileKind("an ONNX model", _COMPILE),
+    "tflite": FileKind("a TFLite model", _COMPILE),
+    "prototxt": FileKind("a Caffe network", "Run 'nvdla compile {file} --weights WEIGHTS.caffemodel -o net.nvdla'."),
+    "caffemodel": FileKind("Caffe weights", "Run 'nvdla compile NET.prototxt --weights {file} -o net.nvdla'."),
+    "hdf5": FileKind("a Keras model or another HDF5 file", _KERAS),
+    "keras": FileKind("a Keras model", _KERAS),
+    "pt2": FileKind("a PyTorch program (torch.export)", _COMPILE),
+    "torch": FileKind("a PyTorch checkpoint", _TORCH),
+    "torchscript": FileKind(
+        "a TorchScript module", "Export the original module in Python with torch.onnx.export(dynamo=True)."
+    ),
+    "pickle": FileKind("a Python pickle (an old PyTorch checkpoint?)", _TORCH),
+    "saved_model": FileKind("a TensorFlow SavedModel", _SAVED % "saved-model"),
+    "graph_def": FileKind("a frozen TensorFlow graph", _SAVED % "graphdef"),
+    "darknet": FileKind("a Darknet network", "Convert it to ONNX, then run 'nvdla compile model.onnx -o net.nvdla'."),
+    "vmfb": FileKind("an IREE module (.vmfb)", _CONTAINER),
+    "irpa": FileKind("an IREE parameter archive (.irpa)", _CONTAINER),
+    "safetensors": FileKind("a safetensors file", _CONTAINER),
+    "gguf": FileKind("a GGUF file", _CONTAINER),
+    "tvm-params": FileKind("TVM parameters", _CONTAINER),
+    "tar": FileKind("a tar archive (a TVM model library?)", _CONTAINER),
+    "trace": FileKind("a register trace", "Run 'nvdla trace replay {file} --config NAME'."),
+    "csb": FileKind("a log of register accesses", "Run 'nvdla csb show {file}'."),
+    "npz": FileKind("a NumPy archive (.npz)", "Run 'nvdla container list {file}', or 'nvdla evaluate NET {file}'."),
+    "npy": FileKind("a NumPy array (.npy)", _TENSOR),
+    "dimg": FileKind("a tensor of NVIDIA's runtime (.dimg)", _TENSOR),
+    "image": FileKind("an image (PNG, JPEG or PNM)", _TENSOR),
+    "other-image": FileKind("an image of a format that is not read", "Convert it to PNG or JPEG."),
+    "zip": FileKind("a zip archive", "Extract it first."),
+    "gzip": FileKind("a gzip file", "Decompress it first."),
+    "elf": FileKind("a program (ELF)", "Give the file that the compiler wrote (.nvdla)."),
+    "empty": FileKind("an empty file", "Write or download it again."),
+    "folder": FileKind("a directory", "Give one of its files, or run 'nvdla evaluate NET {file}' for a data set."),
+}
+
+
+def kind_of(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> str:
+    """Return the kind of a file or of its bytes.
+
+    Args:
+        source: a path or the content. Pipes and devices are not read.
+
+    Returns:
+        A key of :data:`KINDS`; "" for unknown content, and for a path that cannot be read.
+    """
+    if isinstance(source, bytes | bytearray | memoryview):
+        return _kind(io.BytesIO(source))
+    path = Path(source)
+    try:
+        if path.is_dir():
+            return "saved_model" if (path / "saved_model.pb").is_file() else "folder"
+        if not path.is_file():
+            return ""
+        with path.open("rb") as file:
+            return _kind(file)
+    except (OSError, ValueError):
+        return ""
+
+
+def wrong_kind(
+    source: str | os.PathLike[str] | bytes | bytearray | memoryview, name: str, wanted: str, takes: Collection[str]
+) -> str | None:
+    """Return the error message for a file of another kind.
+
+    Args:
+        source: a path or the content.
+        name: path of the file, or another name for its bytes.
+        wanted: what the caller reads, with its article.
+        takes: keys of :data:`KINDS` that the caller reads.
+
+    Returns:
+        A message with the advice of the file's kind; None if the kind is unknown or one of ``takes``.
+    """
+    kind = kind_of(source)
+    if not kind or kind in takes:
+        return None
+    return f"{name}: must be {wanted}, got {KINDS[kind].title}. {KINDS[kind].advice_for(name)}"
+
+
+#: (position, bytes, kind); the first that fits decides
+_MAGIC = (
+    (4, b"NVDA", "loadable"),
+    (4, b"TFL3", "tflite"),
+    (0, b"\x89HDF\r\n\x1a\n", "hdf5"),
+    (0, b"IRPA", "irpa"),
+    (0, b"GGUF", "gguf"),
+    (0, (0xF7E58D4F05049CB7).to_bytes(8, "little"), "tvm-params"),
+    (0, b"\x93NUMPY", "npy"),
+    (0, b"DIMG", "dimg"),
+    (0, b"\x1f\x8b", "gzip"),
+    (0, b"\x7fELF", "elf"),
+    (0, b"\x89PNG", "image"),
+    (0, b"\xff\xd8\xff", "image"),
+    (0, b"GIF8", "other-image"),
+    (0, b"BM", "other-image"),
+    (0, b"II*\0", "other-image"),
+    (0, b"MM\0*", "other-image"),
+    (8, b"WEBP", "other-image"),
+    (4, b"IREE", "vmfb"),
+    (8, b"IREE", "vmfb"),
+    (257, b"ustar", "tar"),
+)
+#: part of a member's name in a zip archive, and the kind; the first that fits decides
+_MEMBERS = (
+    (r"manifest\.json$", "package"),
+    (r"module\.fb$", "vmfb"),
+    (r"model\.weights\.h5$", "keras"),
+    (r"(.*/)?models/.*\.json$", "pt2"),
+    (r"(.*/)?serialized_exported_program\.json$", "pt2"),
+    (r"(.*/)?constants\.pkl$", "torchscript"),
+    (r"(.*/)?data\.pkl$", "torch"),
+    (r".*\.npy$", "npz"),
+)
+#: what the beginning of a text contains, and the kind
+_TEXTS = (
+    (r"(?m)^\s*(reg_write|reg_read|mem_init|mem_load|poll_reg\w*|sync_notify|sync_wait)\s*\(", "trace"),
+    (r"(?m)^\s*(layers?\s*:?\s*\{|input_(dim|shape)\b)", "prototxt"),
+    (r"(?m)^\[(net|network|convolutional)\]", "darknet"),
+    (r"(?m)^\s*(write_reg|read_reg|load_mem|dump_mem)\s", "trace"),
+    (r"(?m)^(W|R) 0x[0-9a-fA-F]+\s|iswrite=[01]", "csb"),
+)
+
+
+def _kind(file: IO[bytes]) -> str:
+    header = file.read(HEADER)
+    if not header:
+        return "empty"
+    for position, magic, kind in _MAGIC:
+        if header.startswith(magic, position):
+            return kind
+    if header[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
+        return _zip_kind(file)
+    if re.match(rb"P[1-6]\s", header):
+        return "image"
+    if header[8:9] == b"{" and int.from_bytes(header[:8], "little") < 1 << 32:
+        return "safetensors"
+    if re.match(rb"\x80[\x02-\x05]", header):
+        return "pickle"
+    return _text_kind(header) or _protobuf_kind(file)
+
+
+def _text_kind(header: bytes) -> str:
+    if b"\0" in header:
+        return ""
+    text = header.decode("utf-8", "replace")
+    return next((kind for pattern, kind in _TEXTS if re.search(pattern, text)), "")
+
+
+def _zip_kind(file: IO[bytes]) -> str:
+    names = list(_zip_names(file))
+    return next((kind for pattern, kind in _MEMBERS if any(re.match(pattern, name) for name in names)), "zip")
+
+
+def _zip_names(file: IO[bytes]) -> Iterator[str]:
+    """Names in the directory of a zip archive, as far as the directory is read; of the first member if it has none."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - _END))
+    end = file.read(_END)
+    at = end.rfind(b"PK\x05\x06")
+    file.seek(int.from_bytes(end[at + 16 : at + 20], "little") if at >= 0 else 0)
+    directory, at = file.read(_DIRECTORY), 0
+    if directory.startswith(b"PK\x03\x04"):
+        yield directory[30 : 30 + int.from_bytes(directory[26:28], "little")].decode("utf-8", "replace")
+    while directory.startswith(b"PK\x01\x02", at):
+        lengths = [int.from_bytes(directory[at + 28 + 2 * i : at + 30 + 2 * i], "little") for i in range(3)]
+        yield directory[at + 46 : at + 46 + lengths[0]].decode("utf-8", "replace")
+        at += 46 + sum(lengths)
+
+
+def _protobuf_kind(file: IO[bytes]) -> str:
+    """ONNX: numbers 1 and 7 or 8. SavedModel: 1 and 2. Caffe: 1, then layers. A graph of TensorFlow: nodes (1)."""
+    fields = list(_fields(file))
+    number, text = 0, 2  # wire types
+    if (1, number) in fields and {(7, text), (8, text)} & set(fields):
+        return "onnx"
+    if fields[:2] == [(1, number), (2, text)] and set(fields) == {(1, number), (2, text)}:
+        return "saved_model"
+    if fields and fields[0] == (1, text):
+        if {(2, text), (100, text)} & set(fields) and (4, text) not in fields:
+            return "caffemodel"
+        if set(fields) <= {(1, text), (2, text), (4, text)} and len(fields) > 1:
+            return "graph_def"
+    return ""
+
+
+def _fields(file: IO[bytes]) -> Iterator[tuple[int, int]]:
+    """Numbers and wire types of the first protobuf fields; none if the content is not protobuf."""
+    size, at = file.seek(0, os.SEEK_END), 0
+    found: list[tuple[int, int]] = []
+    while at < size and len(found) < _FIELDS:
+        file.seek(at)
+        head = file.read(20)
+        key, length = _varint(head, 0)
+        value, used = _varint(head, length)
+        if not length or key >> 3 == 0 or key & 7 not in (0, 2) or not used:
+            return
+        found.append((key >> 3, key & 7))
+        at += length + used + (value if key & 7 == 2 else 0)
+    if at <= size:
+        yield from found
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number and its length in bytes; a length of 0 where none is stored."""
+    value = 0
+    for used, byte in enumerate(data[at : at + 10]):
+        value |= (byte & 127) << 7 * used
+        if byte < 128:
+            return value, used + 1
+    return 0, 0

@@ -1,0 +1,204 @@
+"""Files of every kind given to commands that do not read them."""
+
+import io
+import pickle
+import shutil
+import struct
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nvdla.cli.main import main
+from nvdla.errors import FormatError, LoadableError
+from nvdla.loadable import load
+from nvdla.util.recognition import HEADER, KINDS, kind_of
+
+SAMPLES = Path(__file__).resolve().parents[2] / "samples"
+LOADABLE = SAMPLES / "lenet.loadable"
+
+
+def zipped(*names: str) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name in names:
+            archive.writestr(name, b"{}" * 40)
+    return stream.getvalue()
+
+
+def protobuf(*fields: tuple[int, int | bytes]) -> bytes:
+    """Fields of a message, with numbers below 128 and contents of less than 128 bytes."""
+    result = b""
+    for number, value in fields:
+        kind = 2 if isinstance(value, bytes) else 0
+        key = number << 3 | kind
+        result += bytes([key] if key < 128 else [key & 127 | 128, key >> 7])
+        result += bytes([len(value)]) + value if isinstance(value, bytes) else bytes([value])
+    return result
+
+
+def tar() -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("notes.txt"))
+    return stream.getvalue()
+
+
+def array(save) -> bytes:
+    stream = io.BytesIO()
+    save(stream, np.zeros(3))
+    return stream.getvalue()
+
+
+HEADERS = b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
+#: kind, file name, content: the name contradicts the content in some
+FILES = [
+    ("loadable", "a.bin", LOADABLE.read_bytes()),
+    ("package", "net.nvpkg", zipped("indices.npz", "manifest.json")),
+    ("onnx", "net.pb", (SAMPLES / "lenet.onnx").read_bytes()),
+    ("tflite", "net.onnx", b"\x1c\0\0\0TFL3" + bytes(60)),
+    ("hdf5", "net.h5", b"\x89HDF\r\n\x1a\n" + bytes(60)),
+    ("keras", "net.keras", zipped("metadata.json", "config.json", "model.weights.h5")),
+    ("pt2", "net.pt2", zipped("net/archive_format", "net/models/model.json", "net/data/weights/w0")),
+    ("torch", "net.pth", zipped("archive/data.pkl", "archive/data/0")),
+    ("torchscript", "script.pt", zipped("a/data.pkl", "a/code/m.py", "a/constants.pkl")),
+    ("pickle", "old.pt", pickle.dumps({"a": 1}, 2)),
+    ("graph_def", "frozen.pb", protobuf((1, b"\x0a\x01a\x12\x01B"), (1, b"\x0a\x01b\x12\x01B"), (4, b"\x08\x16"))),
+    ("saved_model", "saved_model.pb", protobuf((1, 1), (2, b"\x0a\x04meta"))),
+    ("prototxt", "deploy.txt", (SAMPLES / "lenet.prototxt").read_bytes()),
+    ("caffemodel", "w.caffemodel", (SAMPLES / "lenet.caffemodel").read_bytes()),
+    ("darknet", "yolo.cfg", b"[net]\nwidth=416\n[convolutional]\nfilters=16\n"),
+    ("trace", "pooling.cfg", (SAMPLES / "traces" / "pooling.cfg").read_bytes()),
+    ("csb", "run.log", b"W 0x0b004 0x1\nR 0x0b004 0x1\n"),
+    ("vmfb", "net.vmfb", b"\x10\0\0\0IREE" + bytes(60)),
+    ("irpa", "net.irpa", b"IRPA" + bytes(60)),
+    ("safetensors", "net.safetensors", struct.pack("<Q", len(HEADERS)) + HEADERS + b"\0"),
+    ("gguf", "net.gguf", b"GGUF" + bytes(60)),
+    ("tvm-params", "net.params", (0xF7E58D4F05049CB7).to_bytes(8, "little") + bytes(60)),
+    ("tar", "net.tar", tar()),
+    ("npz", "x.npz", array(np.savez)),
+    ("npy", "x.npy", array(np.save)),
+    ("dimg", "x.dimg", b"DIMG" + bytes(60)),
+    ("image", "x.png", b"\x89PNG\r\n\x1a\n" + bytes(60)),
+    ("image", "x.pgm", (SAMPLES / "digit1.pgm").read_bytes()),
+    ("other-image", "x.gif", b"GIF89a" + bytes(60)),
+    ("zip", "x.zip", zipped("readme.txt")),
+    ("empty", "x", b""),
+]
+#: words of a command, what it reads, and the kinds that it reads
+COMMANDS = [
+    (["inspect"], "an NVDLA loadable", {"loadable"}),
+    (["cycles"], "an NVDLA loadable", {"loadable"}),
+    (["lint"], "an NVDLA loadable", {"loadable"}),
+    (["memory"], "an NVDLA loadable", {"loadable"}),
+    (["view"], "an NVDLA loadable", {"loadable"}),
+    (["run", "--random-input"], "an NVDLA loadable", {"loadable", "package"}),
+    (["compile"], "a model (ONNX, TFLite or Caffe)", {"onnx", "tflite", "prototxt", "pt2"}),
+    (["compile", "--check"], "a model (ONNX, TFLite or Caffe)", {"onnx", "tflite", "prototxt", "pt2"}),
+    (["trace", "replay", "--config", "nv_small"], "a register trace", {"trace", "empty"}),
+    (["csb", "show"], "a log of register accesses", {"csb", "trace"}),
+    (
+        ["container", "list"],
+        "a container",
+        {"loadable", "vmfb", "irpa", "safetensors", "gguf", "tvm-params", "tar", "npz"},
+    ),
+]
+
+
+@pytest.fixture(params=FILES, ids=[f"{kind}:{name}" for kind, name, _ in FILES])
+def file(request, tmp_path):
+    kind, name, content = request.param
+    path = tmp_path / name
+    path.write_bytes(content)
+    return kind, path
+
+
+def test_a_file_alone_prints_its_kind_and_its_command(file, capsys):
+    kind, path = file
+    assert kind_of(path) == kind == kind_of(path.read_bytes())
+    assert main([str(path)]) == 0
+    assert capsys.readouterr().out == f"{path}: {KINDS[kind].title}. {KINDS[kind].advice_for(str(path))}\n"
+
+
+@pytest.mark.parametrize(("words", "wanted", "takes"), COMMANDS, ids=[" ".join(words) for words, _, _ in COMMANDS])
+def test_a_command_names_the_kind_and_the_right_command(words, wanted, takes, file, capsys, monkeypatch):
+    kind, path = file
+    if kind in takes:
+        pytest.skip("the command reads this kind")
+    monkeypatch.setenv("NVDLA_TRACEBACK", "1")
+    assert main([*words, str(path)]) == 2
+    error = capsys.readouterr().err
+    if words[0] == "run" and path.read_bytes().startswith(b"PK"):
+        wanted = "a package of nvdla compile"
+    assert f"{path}: must be {wanted}" in error
+    assert f"got {KINDS[kind].title}. {KINDS[kind].advice_for(str(path))}" in error
+
+
+@pytest.mark.parametrize("option", ["--caffe", "--onnx"])
+def test_options_with_models_name_the_kind(option, capsys):
+    assert main(["layers", str(LOADABLE), option, str(SAMPLES / "digit1.pgm")]) == 2
+    assert "got an image" in capsys.readouterr().err
+
+
+def test_inputs_of_a_run_name_the_kind(capsys):
+    assert main(["run", str(LOADABLE), "--input", str(SAMPLES / "lenet.onnx")]) == 2
+    assert "got an ONNX model. Run 'nvdla compile" in capsys.readouterr().err
+
+
+def test_a_zip_archive_is_no_package(tmp_path, capsys):
+    path = tmp_path / "x.nvpkg"
+    path.write_bytes(zipped("readme.txt"))
+    assert main(["run", str(path), "--input", "x=1.npy"]) == 2
+    assert "must be a package of nvdla compile, got a zip archive" in capsys.readouterr().err
+
+
+def test_directories(tmp_path, capsys):
+    saved = tmp_path / "saved model"
+    saved.mkdir()
+    for words in (["inspect"], ["compile"]):
+        assert main([*words, str(saved)]) == 2
+        assert "got a directory" in capsys.readouterr().err
+    shutil.copy(LOADABLE, saved / "saved_model.pb")
+    for words in (["inspect"], ["compile"], ["run", "--random-input"]):
+        assert main([*words, str(saved)]) == 2
+        assert f"--saved-model '{saved}'" in capsys.readouterr().err
+
+
+def test_python_gives_the_same_answer():
+    import nvdla
+
+    with pytest.raises(LoadableError, match=r"got an ONNX model\. Run 'nvdla compile"):
+        nvdla.load(SAMPLES / "lenet.onnx")
+    with pytest.raises(LoadableError, match="got an ONNX model"):
+        load((SAMPLES / "lenet.onnx").read_bytes())
+    with pytest.raises(FormatError, match=r"got an NVDLA loadable\. Run 'nvdla inspect"):
+        nvdla.compile(LOADABLE)
+
+
+def test_unknown_files_and_words(tmp_path, capsys):
+    path = tmp_path / "unknown"
+    path.write_bytes(b"\xff\xfe\x01")
+    assert main([str(path)]) == 2
+    assert "unknown kind of file" in capsys.readouterr().err
+    assert main(["no-such-file"]) == 2
+    assert "unknown command" in capsys.readouterr().err
+
+
+def test_little_is_read_of_a_large_file(tmp_path, monkeypatch):
+    read = []
+
+    class Counting(io.BytesIO):
+        def read(self, size=-1):
+            data = super().read(size)
+            read.append(len(data))
+            return data
+
+    monkeypatch.setattr("nvdla.util.recognition.io.BytesIO", Counting)
+    names = [f"{i:0100}" for i in range(20_000)]
+    assert kind_of(zipped(*names)) == "zip"
+    assert sum(read) < 3 * (1 << 16)
+    read.clear()
+    assert kind_of(b"\x08\x01" * 1_000_000) == ""
+    assert sum(read) < HEADER + 64 * 20 + 1

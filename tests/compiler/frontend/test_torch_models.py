@@ -1,0 +1,141 @@
+"""Models of PyTorch: compiled from memory and from .pt2 files, calibrated and judged with a DataLoader."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+pytest.importorskip("onnxruntime")
+
+import nvdla  # noqa: E402
+from nvdla.cli.main import main  # noqa: E402
+from nvdla.errors import FormatError  # noqa: E402
+from nvdla.experiments.campaign import Journal, Workers, run  # noqa: E402
+from nvdla.experiments.campaign.journal import read  # noqa: E402
+from nvdla.experiments.evaluation import Evaluation, open_source, summarise  # noqa: E402
+
+
+class Net(torch.nn.Module):
+    """Convolution, batch normalization and a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8)
+        self.drop, self.head = torch.nn.Dropout(0.5), torch.nn.Linear(8 * 4 * 4, 5)
+
+    def forward(self, x):
+        y = torch.nn.functional.max_pool2d(torch.relu(self.norm(self.conv(x))), 2)
+        return self.head(self.drop(y.flatten(1)))
+
+
+@pytest.fixture
+def net():
+    torch.manual_seed(0)
+    made = Net()
+    made(torch.randn(64, 3, 8, 8))  # statistics of the normalization
+    return made
+
+
+def loader(labels: bool = True):
+    images = torch.randn(40, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    parts = (images, torch.arange(40) % 5) if labels else (images,)
+    return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*parts), batch_size=16)
+
+
+EXAMPLE = (torch.zeros(1, 3, 8, 8),)
+
+
+def decibels(wanted: np.ndarray, found: np.ndarray) -> float:
+    return 10 * np.log10(np.sum(wanted**2) / np.sum((wanted - found) ** 2))
+
+
+def outputs(compiled, images) -> np.ndarray:
+    return np.concatenate([next(iter(compiled.run({"x": each[None]}).values())) for each in images.numpy()])
+
+
+@pytest.mark.parametrize("labels", [True, False])
+def test_a_module_in_training_mode_compiles_as_in_evaluation_mode(net, labels):
+    net.conv.eval()
+    compiled = nvdla.compile(net, "nv_small", example_inputs=EXAMPLE, calibration=loader(labels))
+    assert compiled.whole and compiled.report["model"] == "Net"
+    assert net.training and net.norm.training and net.drop.training and not net.conv.training
+    images = loader().dataset.tensors[0][:16]
+    with torch.no_grad():
+        wanted = net.eval()(images).numpy()
+    assert decibels(wanted, outputs(compiled, images)) > 25
+
+
+def test_a_program_compiles_from_memory_and_from_a_trusted_file(net, tmp_path, capsys):
+    program = torch.export.export(net.eval(), EXAMPLE)
+    images = loader().dataset.tensors[0][:8]
+    with torch.no_grad():
+        wanted = net(images).numpy()
+    compiled = nvdla.compile(program, "nv_full", "fp16")
+    assert decibels(wanted, outputs(compiled, images)) > 50
+    file = tmp_path / "net.pt2"
+    torch.export.save(program, file)
+    same = nvdla.compile(file, "nv_full", "fp16", trusted=True)
+    assert np.array_equal(outputs(same, images), outputs(compiled, images))
+    words = [str(file), "--config", "nv_full", "--precision", "fp16", "-o", str(tmp_path / "net.nvdla")]
+    assert main(["compile", *words]) == 2
+    assert "can run code: must be trusted. Add --trusted" in capsys.readouterr().err
+    assert main(["compile", *words, "--trusted"]) == 0
+    assert nvdla.load(tmp_path / "net.nvdla").inputs
+    assert main([str(file)]) == 0
+    assert "a PyTorch program (torch.export)" in capsys.readouterr().out
+
+
+def test_a_data_loader_is_a_data_set(net, tmp_path):
+    compiled = nvdla.compile(net, "nv_small", example_inputs=EXAMPLE, calibration=loader())
+    compiled.save(tmp_path / "net.nvpkg")
+    source = open_source(loader())
+    assert len(source) == 40 and source.sample(7).label == 2
+    with torch.no_grad():
+        best = net.eval()(loader().dataset.tensors[0]).argmax(1).numpy()
+    right = float(np.mean(best == np.arange(40) % 5))
+    table = Evaluation(str(tmp_path / "net.nvpkg"), source)
+    journal = Journal(tmp_path / "samples.jsonl", table)
+    run(table, journal, Workers(count=1))
+    journal.close()
+    summary = summarise(read(tmp_path / "samples.jsonl")).document(source.classes)
+    assert summary["samples"] == 40 and abs(summary["top1"]["value"] - right) <= 0.05
+
+
+@pytest.mark.parametrize("legacy", [True, False])
+def test_a_checkpoint_is_refused_with_the_code_that_exports_it(net, legacy, tmp_path, capsys):
+    file = tmp_path / "net.pth"
+    torch.save(net.state_dict(), file, _use_new_zipfile_serialization=not legacy)
+    assert main(["compile", str(file), "-o", str(tmp_path / "o")]) == 2
+    error = capsys.readouterr().err
+    assert f"model.load_state_dict(torch.load('{file}'))" in error
+    assert "torch.onnx.export(model.eval(), (example_input,), 'model.onnx', dynamo=True)" in error
+
+
+def test_what_cannot_be_exported_is_named(net):
+    with pytest.raises(
+        FormatError, match="Net: example_inputs: must be a tuple with the arguments of forward, got none"
+    ):
+        nvdla.compile(net)
+    with pytest.raises(FormatError, match=r"Net: torch\.onnx\.export: "):
+        nvdla.compile(net, example_inputs=(torch.zeros(1, 4, 8, 8),))
+    assert net.training
+    with pytest.raises(FormatError, match=r"example_inputs: must be given for a torch\.nn\.Module only, got bytes"):
+        nvdla.compile(b"", example_inputs=EXAMPLE)
+    with pytest.raises(FormatError, match="DataLoader: batches must be tensors"):
+        open_source(torch.utils.data.DataLoader([{"a": 1}], collate_fn=lambda rows: rows))
+
+
+def test_pytorch_is_not_imported_for_other_models(tmp_path):
+    code = (
+        "import sys, numpy, nvdla; nvdla.compile(sys.argv[1], calibration=numpy.zeros((1, 1, 28, 28), 'f')); "
+        "assert 'torch' not in sys.modules"
+    )
+    from pathlib import Path
+
+    sample = Path(nvdla.__file__).resolve().parents[1] / "samples" / "lenet.onnx"
+    subprocess.run([sys.executable, "-c", code, str(sample)], check=True)
