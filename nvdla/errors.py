@@ -66,7 +66,11 @@ class NvdlaError(Exception):
         super().__init__(on_one_line(str(message)))
 
     def at(self, place: str) -> NvdlaError:
-        """Return this error with a place before its message, or itself if it has a place already."""
+        """Return this error with a place before its message, or itself if it has a place already.
+
+        Args:
+            place: The file and line, the operation or the field that has the problem.
+        """
         if self.place:
             return self
         placed = type(self)(f"{place}: {self}")

@@ -118,7 +118,15 @@ class PlanLimits:
     searched: int = 1 << 23
 
     def check_operations(self, layer: str, count: int) -> None:
-        """Raise BuildError where the layers up to this one have too many operations together."""
+        """Check the number of operations of the layers up to this one.
+
+        Args:
+            layer: Name of the layer, for the message.
+            count: Number of operations so far.
+
+        Raises:
+            BuildError: ``count`` exceeds ``operations``.
+        """
         if count > self.operations:
             raise BuildError(
                 f"plan: must be at most {self.operations:,} operations (PlanLimits.operations), got "
@@ -127,7 +135,16 @@ class PlanLimits:
             )
 
     def check_memory(self, layer: str, what: str, size: int) -> None:
-        """Raise BuildError where ``what`` takes too many bytes up to this layer."""
+        """Check the memory of the layers up to this one.
+
+        Args:
+            layer: Name of the layer, for the message.
+            what: Use of the memory, for the message.
+            size: Bytes so far.
+
+        Raises:
+            BuildError: ``size`` exceeds ``memory``.
+        """
         if size > self.memory:
             raise BuildError(
                 f"plan: {what} must be at most {self.memory:,} bytes (PlanLimits.memory), got {size:,}. "

@@ -47,7 +47,7 @@ class Change:
     meaning_b: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as plain data, for JSON."""
+        """Return all fields as plain data, for JSON."""
         return asdict(self)
 
 
@@ -70,7 +70,7 @@ class OperandChange:
     first: dict[str, int] | None
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as plain data, for JSON."""
+        """Return all fields as plain data, for JSON."""
         return asdict(self)
 
 

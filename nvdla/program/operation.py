@@ -120,8 +120,14 @@ Key = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Dependency:
-    """``target``, an operation of ``type``, waits for an event of this one; ``on_the_fly``: it is the operation in
-    front of it on the fly."""
+    """Operation that waits for an event of another operation.
+
+    Attributes:
+        target: Key of the operation that waits.
+        type: Type of the operation that waits.
+        event: Name of the event.
+        on_the_fly: Whether ``target`` forwards its result to the other operation on the fly.
+    """
 
     target: Key
     type: OpType

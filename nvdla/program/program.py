@@ -138,11 +138,19 @@ def check_atoms(loadable: Loadable, config: Configuration) -> None:
 
 @by_annotations
 def choose_configuration(loadable: Loadable, tasks: Mapping[int, DlaTask | EmuTask]) -> tuple[Configuration, str]:
-    """The configuration and, in one line, why. ``tasks`` as from :func:`nvdla.loadable.descriptors.decode_tasks`.
+    """Choose the configuration that a loadable was compiled for.
 
-    When none has all that the file needs (a compiler's mistake), it is the one whose atoms fit; and when the
-    convolutions were laid out for the convolution buffer of one that lacks something (NVIDIA's compiler emits Rubik for
-    nv_large), it is that one. The reason says so, and the checks of the operations then refuse what it lacks.
+    If no configuration has all required features (a compiler bug), the choice is one with the right atom size. If the
+    layout of the convolutions fits the convolution buffer of a configuration that lacks a feature (NVIDIA's compiler
+    emits Rubik for nv_large), the choice is that one. In both cases the reason states it, and the checks of the
+    operations report the missing feature.
+
+    Args:
+        loadable: The loadable.
+        tasks: Decoded tasks by id (:func:`nvdla.loadable.descriptors.decode_tasks`).
+
+    Returns:
+        The configuration, and the reason in one line.
     """
     needs = _needs(loadable, tasks)
     known = list(configurations().values())

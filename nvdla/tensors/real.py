@@ -108,10 +108,15 @@ BITS = (8, 10, 12, 16)
 @by_annotations
 @dataclass(frozen=True)
 class PixelNumbers:
-    """Pixels of 0 .. 2**``bits`` - 1 that stand for the real numbers ``(pixel - mean) * scale``, a number each or one a
-    channel.
+    """Pixels that represent the real numbers ``(pixel - mean) * scale``.
 
-    Raises FormatError for scales that are not positive, numbers that are not finite, other bits than 8, 10, 12, 16.
+    Attributes:
+        mean: Pixel that represents 0: one number, or one per channel.
+        scale: Real value per unit: one number, or one per channel.
+        bits: Bits of a pixel: 8, 10, 12 or 16. Pixels are 0 to 2**``bits`` - 1.
+
+    Raises:
+        FormatError: A scale is not positive, a number is not finite, or the number of bits is unknown.
     """
 
     mean: tuple[float, ...] = (0.0,)
@@ -132,16 +137,33 @@ class PixelNumbers:
         return (1 << self.bits) - 1
 
     def channels(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and scale (count,) of each channel. Raises FormatError for as many numbers as fit none."""
+        """Expand mean and scale to all channels.
+
+        Args:
+            count: Number of channels.
+
+        Returns:
+            Mean and scale, each of shape (count,).
+
+        Raises:
+            FormatError: There are several numbers, but not one per channel.
+        """
         for name, each in (("mean", self.mean), ("scale", self.scale)):
             if len(each) not in (1, count):
                 raise FormatError(f"pixels: {len(each)} numbers of {name} for {count} channels")
         return np.resize(np.array(self.mean), count), np.resize(np.array(self.scale), count)
 
     def elements(self, values: np.ndarray) -> np.ndarray:
-        """Real numbers (..., C, H, W) as the nearest pixels, in the bits of the input's signed elements.
+        """Convert real numbers to the nearest pixels.
 
-        Raises FormatError for NaN.
+        Args:
+            values: Real numbers (..., C, H, W).
+
+        Returns:
+            Pixels of the same shape, stored as signed elements (:meth:`stored`).
+
+        Raises:
+            FormatError: A value is NaN, or the numbers of channels differ.
         """
         mean, scale = (each[:, None, None] for each in self.channels(values.shape[-3]))
         pixels = np.rint(values.astype(np.float64) / scale + mean)
@@ -150,22 +172,46 @@ class PixelNumbers:
         return self.stored(np.clip(pixels, 0, self.largest))
 
     def stored(self, pixels: np.ndarray) -> np.ndarray:
-        """Whole numbers 0 .. largest as the input's signed elements of the same bits."""
+        """Reinterpret pixels as the signed elements of the input.
+
+        Args:
+            pixels: Whole numbers from 0 to ``largest``.
+
+        Returns:
+            Elements with the same bits and shape: int8 for pixels of 8 bits, otherwise int16.
+        """
         unsigned = np.uint8 if self.bits == 8 else np.uint16
         return np.ascontiguousarray(pixels.astype(unsigned)).view(np.int8 if self.bits == 8 else np.int16)
 
     def units(self, channels: int) -> Units:
-        """Return what the stored elements of so many channels stand for. Raises FormatError as :meth:`channels`."""
+        """Return the real numbers that stored elements represent.
+
+        Args:
+            channels: Number of channels.
+
+        Raises:
+            FormatError: There are several numbers, but not one per channel (:meth:`channels`).
+        """
         mean, scale = self.channels(channels)
         return Units(1.0, mean, scale, unsigned=True)
 
     def document(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return mean, scale and bits as plain data, for JSON."""
         return {"mean": list(self.mean), "scale": list(self.scale), "bits": self.bits}
 
     @classmethod
     def of(cls, document: Any) -> PixelNumbers:
-        """From a layer file. Raises FormatError for what is none."""
+        """Read the entry of a layer file.
+
+        Args:
+            document: Parsed JSON with ``mean``, ``scale`` and ``bits``.
+
+        Returns:
+            The pixels.
+
+        Raises:
+            FormatError: An entry is missing or invalid.
+        """
         try:
             mean, scale = (tuple(float(each) for each in document[name]) for name in ("mean", "scale"))
             return cls(mean, scale, int(document["bits"]))

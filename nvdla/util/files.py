@@ -229,8 +229,12 @@ PIECE = 1 << 23
 
 @dataclass(frozen=True)
 class Source:
-    """Return a container's bytes: a read-only view (mapped when it is a large file), and its path if it has one.
-    A directory (an unpacked model library) has a path and no data."""
+    """Bytes of a container.
+
+    Attributes:
+        data: Read-only view; large files are mapped. Empty for a directory (an unpacked model library).
+        path: Path of the file or directory; None for bytes.
+    """
 
     data: memoryview
     path: Path | None = None
@@ -242,8 +246,19 @@ class Source:
 
     @classmethod
     def of(cls, source: Source | str | os.PathLike[str] | bytes | bytearray | memoryview) -> Source:
-        """A path is mapped, bytes are viewed; FormatError where the file cannot be read. A pipe is read once: who needs
-        it again keeps the Source."""
+        """Open a file, or wrap bytes.
+
+        Large files are mapped. A pipe can be read only once: keep the Source to use its content again.
+
+        Args:
+            source: Path, bytes or an existing Source.
+
+        Returns:
+            The Source.
+
+        Raises:
+            FormatError: The file cannot be read, or the bytes are not contiguous.
+        """
         if isinstance(source, Source):
             return source
         if isinstance(source, (bytes, bytearray, memoryview)):

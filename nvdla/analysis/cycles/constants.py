@@ -32,11 +32,17 @@ ROUNDING = 1e-9  # a bandwidth that divides the bus but for rounding divides it
 
 @dataclass(frozen=True)
 class Memory:
-    """The external memory: ``latency`` in cycles from an accepted address to its first data (and from the last
-    data written to the response); ``bytes_per_cycle`` None = as wide as the bus; ``shared``: reads and writes share it.
+    """External memory for the cycle model.
+
     The port transfers beats as wide as the bus, each in a whole number of cycles (:meth:`rate`).
 
-    Raises ConfigError for a bandwidth that is not positive or a latency below 0.
+    Attributes:
+        latency: Cycles from an accepted address to its first data, and from the last data written to the response.
+        bytes_per_cycle: Bandwidth in bytes per cycle; None: as wide as the bus.
+        shared: Whether reads and writes share the bandwidth.
+
+    Raises:
+        ConfigError: The latency or the bandwidth is out of range.
     """
 
     latency: int = DEFAULT_LATENCY
@@ -50,8 +56,17 @@ class Memory:
             raise ConfigError(f"memory bandwidth {self.bytes_per_cycle} bytes a cycle: must be 0.001 .. 1000000")
 
     def rate(self, bus: float) -> float:
-        """Bytes per cycle through a port of ``bus`` bytes: 20 bytes per cycle on a 32-byte bus are a beat every second
-        cycle, 16 bytes per cycle."""
+        """Compute the bandwidth of one port.
+
+        A beat takes a whole number of cycles: on a 32-byte bus, 20 bytes per cycle become a beat every second cycle, or
+        16 bytes per cycle.
+
+        Args:
+            bus: Width of the port in bytes.
+
+        Returns:
+            Bytes per cycle, at most ``bus``.
+        """
         if self.bytes_per_cycle is None or self.bytes_per_cycle >= bus:
             return bus
         return bus / math.ceil(bus / self.bytes_per_cycle - ROUNDING)

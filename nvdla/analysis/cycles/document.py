@@ -27,7 +27,16 @@ Row = dict[str, Any]
 
 
 def cycles_document(study: Study, clock: float) -> Row:
-    """Every operation with its cycles; the sum, the schedule's length, what bounds the run. ``clock`` in MHz."""
+    """Describe the cycles of a loadable as plain data, for JSON.
+
+    Args:
+        study: Analysis of the loadable.
+        clock: Clock frequency in MHz.
+
+    Returns:
+        The totals of the run (cycles, milliseconds, MACs, memory traffic), the busy times of the engines, and one row
+        per operation. Total times are None if the cycles of an operation are unknown.
+    """
     total, rows = study.schedule.total, operation_rows(study)
     macs = sum(study.estimates[node.key].macs for node in study.operations)
     peak = study.config.mac_atomic_c * study.config.mac_atomic_k

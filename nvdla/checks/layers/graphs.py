@@ -31,11 +31,22 @@ SILENT = ("pass", "slice", "concat")
 
 @dataclass(frozen=True)
 class ModelLayer:
-    """One layer. ``inputs`` and ``outputs`` are points; ``shape`` (C, H, W) is that of its first output, None where it
-    is not known; ``window`` is (rows, columns), ``stride`` and ``dilation`` likewise; ``weights`` (K, C, R, S) of a
-    convolution; ``whole``: an inner product; ``skewed``: another dilation down than across, which
-    NVIDIA's compiler takes the other way round; ``adds``: an affine layer has an addend; ``cpu``: the processor may do
-    it."""
+    """One layer of a model.
+
+    Attributes:
+        name: Name of the layer.
+        kind: One of :data:`KINDS`.
+        inputs: Points that the layer reads.
+        outputs: Points that the layer writes.
+        shape: Shape (C, H, W) of the first output; None if unknown.
+        window: Rows and columns of the window.
+        stride: Rows and columns between two windows.
+        weights: Weights (K, C, R, S) of a convolution.
+        whole: True for an inner product.
+        skewed: Whether vertical and horizontal dilation differ; NVIDIA's compiler swaps the two.
+        adds: Whether an affine layer has an addend.
+        cpu: Whether the layer can run on the CPU.
+    """
 
     name: str
     kind: str
@@ -81,11 +92,25 @@ class ModelGraph:
         return {point: layer for layer in self.layers for point in layer.outputs}
 
     def same(self, point: int) -> list[int]:
-        """A point and those that are the same bytes, or some of them: after layers that only rename or cut."""
+        """Find the points that contain bytes of a point and nothing else.
+
+        Args:
+            point: Number of the point.
+
+        Returns:
+            The point, and the points that layers make of it by renaming or slicing only.
+        """
         return self._behind(point, ("pass", "slice"))
 
     def further(self, point: int) -> list[int]:
-        """A point, those of the same bytes, and what it is a part of."""
+        """Find the points that contain bytes of a point.
+
+        Args:
+            point: Number of the point.
+
+        Returns:
+            The point, and the points that layers make of it by renaming, slicing or concatenation only.
+        """
         return self._behind(point, SILENT)
 
     def _behind(self, point: int, kinds: tuple[str, ...]) -> list[int]:
@@ -97,21 +122,44 @@ class ModelGraph:
         return found
 
     def takers(self, point: int, kinds: Sequence[str]) -> Iterator[ModelLayer]:
-        """Layers of some kinds that take a point, or what is the same bytes."""
+        """Find the layers that consume a point, or a point with the same bytes (:meth:`same`).
+
+        Args:
+            point: Number of the point.
+            kinds: Kinds of the layers to find.
+
+        Returns:
+            The layers of these kinds.
+        """
         for each in self.same(point):
             for layer in self.consumers.get(each, ()):
                 if layer.kind in kinds:
                     yield layer
 
     def kinds_behind(self, point: int) -> set[str]:
-        """Kinds of all layers that take a point or what it is a part of; "output" where the model gives it out."""
+        """Find the kinds of the layers that consume a point, or a point that contains it (:meth:`further`).
+
+        Args:
+            point: Number of the point.
+
+        Returns:
+            The kinds of the layers; also "cpu" if one of them can run on the CPU, and "output" for an output of the
+            model.
+        """
         points = self.further(point)
         kinds = {layer.kind for each in points for layer in self.consumers.get(each, ())}
         kinds |= {"cpu" for each in points for layer in self.consumers.get(each, ()) if layer.cpu}
         return kinds | ({"output"} if set(points) & set(self.outputs.values()) else set())
 
     def joined(self, parts: Sequence[int]) -> list[int]:
-        """Points that consist of these, in this order."""
+        """Find the concatenations of some points.
+
+        Args:
+            parts: Numbers of the points, in their order in the concatenation.
+
+        Returns:
+            The points that consist of exactly these parts.
+        """
         return [
             layer.output
             for layer in self.layers
@@ -161,7 +209,17 @@ _TABLES = ("Sigmoid", "Tanh", "Elu", "Selu", "HardSigmoid", "HardSwish", "Softpl
 
 @by_annotations
 def onnx_graph(path: str | os.PathLike[str]) -> ModelGraph:
-    """The graph of an ONNX model. Raises FormatError for what cannot be read, and without the package onnx."""
+    """Read the graph of an ONNX model.
+
+    Args:
+        path: File of the model.
+
+    Returns:
+        The graph.
+
+    Raises:
+        FormatError: The file cannot be read, or the package onnx is missing.
+    """
     model = read(path)
     points: dict[str, int] = {}
     shapes: dict[int, Shape | None] = {}
@@ -265,7 +323,18 @@ _CAFFE_KINDS = {
 
 @by_annotations
 def caffe_graph(prototxt: str | os.PathLike[str], caffemodel: str | os.PathLike[str] | None = None) -> ModelGraph:
-    """The graph of a .prototxt in phase TEST. Raises FormatError naming file, line and layer."""
+    """Read the graph of a Caffe model in phase TEST.
+
+    Args:
+        prototxt: File of the network.
+        caffemodel: File of the weights (default: none; the graph then has no weights).
+
+    Returns:
+        The graph.
+
+    Raises:
+        FormatError: A file cannot be read; the message contains the file, the line and the layer.
+    """
     network = read_network(prototxt, None if caffemodel is None else read_weights(caffemodel))
     shapes: dict[int, Shape | None] = {}
     latest: dict[str, int] = {}

@@ -147,8 +147,14 @@ _WANTED = {
 
 @dataclass(frozen=True)
 class Recognised:
-    """``layers``: (task, operation) -> "conv1+relu1"; ``confidence``: of each, "weights", "structure" or "order";
-    ``operations``: how many there are; ``unused``: layers of the model that compute and were not found."""
+    """Layers of a model that the operations of a loadable compute.
+
+    Attributes:
+        layers: Names of the layers ("conv1+relu1") by (task, operation).
+        confidence: Evidence for each name by (task, operation): "weights", "structure" or "order".
+        operations: Number of operations of the loadable.
+        unused: Names of the layers that compute, but match no operation.
+    """
 
     layers: dict[tuple[int, int], str]
     confidence: dict[tuple[int, int], str]
@@ -163,7 +169,20 @@ class Recognised:
 
 @by_annotations
 def recognise(loadable: Loadable, graph: ModelGraph, config: str = "auto", abi: str = "auto") -> Recognised:
-    """Which layers of the model every operation of a loadable does. Raises NvdlaError for what cannot be decoded."""
+    """Match the operations of a loadable with the layers of a model.
+
+    Args:
+        loadable: The loadable.
+        graph: Graph of the model (:func:`onnx_graph` or :func:`caffe_graph`).
+        config: Name of the configuration, or "auto".
+        abi: "auto", "old" or "new".
+
+    Returns:
+        The layers of each operation, and the evidence for them.
+
+    Raises:
+        NvdlaError: The loadable cannot be decoded.
+    """
     program = Program.of(loadable, config, abi)
     flow = flow_of(program)
     search = Search(graph, flow, Weights(program), _input_points(loadable, graph, flow))

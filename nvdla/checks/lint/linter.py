@@ -204,7 +204,14 @@ class Report:
     left_out: int = 0
 
     def count(self, severity: str) -> int:
-        """Count how many findings have this severity."""
+        """Count the findings of a severity.
+
+        Args:
+            severity: Name of the severity.
+
+        Returns:
+            Number of findings.
+        """
         return sum(finding.severity == severity for finding in self.findings)
 
     @property
@@ -213,7 +220,7 @@ class Report:
         return not self.count("error")
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as plain data, for JSON."""
+        """Return the report as plain data, for JSON."""
         return {
             "loadable": self.loadable,
             "configuration": self.config.name,
@@ -234,7 +241,22 @@ def rules() -> list[Rule]:
 
 @by_annotations
 def lint_file(path: str | os.PathLike[str], config: str = "auto", abi: str = "auto", **options: Any) -> Report:
-    """Lint a file. LoadableError when it is not a loadable at all, ConfigError for an unknown configuration."""
+    """Apply every rule to a file.
+
+    Args:
+        path: File of the loadable.
+        config: Name of the configuration, or "auto".
+        abi: "auto", "old" or "new".
+        **options: Further arguments of :func:`lint`.
+
+    Returns:
+        The findings, the worst first.
+
+    Raises:
+        LoadableError: The file is not a loadable.
+        ConfigError: The configuration is unknown.
+        DescriptorError: The descriptors fit neither ABI.
+    """
     return lint(load(path, checked=False), config, abi, **options)
 
 

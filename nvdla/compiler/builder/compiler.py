@@ -533,9 +533,16 @@ def _evaluator(
 def layer_errors(
     network: Network, built: Built, samples: np.ndarray | Mapping[str, np.ndarray]
 ) -> dict[str, dict[str, float]]:
-    """Error of each tensor against the float network over samples (N, C, H, W).
+    """Measure the error of each tensor against the float network.
 
-    Gives, by name: ``rms`` error, ``max`` error, ``snr_db`` (signal to noise), ``scale``.
+    Args:
+        network: The network.
+        built: Result of building the network.
+        samples: Real numbers (N, C, H, W) for the first input, or a mapping by input name.
+
+    Returns:
+        By name of the tensor: ``rms`` and ``max`` error in real units, ``snr_db`` (signal-to-noise ratio in dB), and
+        ``scale``.
     """
     from nvdla.compiler.builder import floating
 

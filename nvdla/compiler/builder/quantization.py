@@ -17,8 +17,20 @@ LARGEST: dict[str, int] = {Precision.INT8: 127, Precision.INT16: 32767}
 
 @by_annotations
 def quantize(values: np.ndarray | float, scale: float | np.ndarray, precision: str, zero: int = 0) -> np.ndarray:
-    """Real numbers as elements: floor(x / scale + 0.5) limited to the symmetric range, with a zero point to all of the
-    range (fp16: as half)."""
+    """Quantize real numbers to elements: floor(x / scale + 0.5) + zero.
+
+    Integers are limited to the symmetric range, or to the full range if there is a zero point. For fp16, the values are
+    rounded to half precision, and the other arguments have no effect.
+
+    Args:
+        values: Real numbers of any shape.
+        scale: Real value per unit: one number, or an array that broadcasts to ``values``.
+        precision: "int8", "int16" or "fp16".
+        zero: Element that represents 0.
+
+    Returns:
+        Array of the shape of ``values`` with the element type of ``precision``.
+    """
     if precision == Precision.FP16:
         with np.errstate(over="ignore"):  # infinite: sums with it, and what pads a maximum, are right
             return np.asarray(values, np.float64).astype(np.float16)

@@ -220,7 +220,14 @@ class SearchLimits:
             raise BuildError(f"{self.workers} workers: must be 1 .. {MAX_WORKERS}")
 
     def divided(self, parts: int) -> SearchLimits:
-        """The search of each of several networks: an equal part of the time."""
+        """Divide the time limit equally among several networks.
+
+        Args:
+            parts: Number of networks.
+
+        Returns:
+            Limits of each network's search.
+        """
         if self.time_limit is None:
             return self
         return replace(self, time_limit=self.time_limit / max(parts, 1))

@@ -82,7 +82,7 @@ class Model:
     worker: ModelWorker | None = field(default=None, compare=False, repr=False)
 
     def measured(self) -> Model:
-        """The model for which calibration data gives the ranges that it leaves open."""
+        """Return a copy without the assumed ranges, so that calibration data sets them."""
         stated = {name: each for name, each in self.magnitudes.items() if name not in self.assumed}
         ranges = {name: each for name, each in self.ranges.items() if name not in self.assumed}
         return replace(self, magnitudes=stated, ranges=ranges, assumed=set())

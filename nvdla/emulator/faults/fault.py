@@ -22,8 +22,16 @@ _WORDS = {"flip", "stuck0", "stuck1", "set", "random"}
 @by_annotations
 @dataclass(frozen=True)
 class Effect:
-    """``kind``: "flip", "stuck0" or "stuck1" of bit ``value``; "set" to ``value`` (two's complement); "random": a word
-    drawn from the seed ``value``. Raises FormatError for other kinds."""
+    """Change of a word by a fault.
+
+    Attributes:
+        kind: "flip", "stuck0" or "stuck1": change one bit. "set": replace the word. "random": replace it by a random
+            word.
+        value: The bit number, the new word (two's complement) or the seed, depending on ``kind``.
+
+    Raises:
+        FormatError: The kind is unknown.
+    """
 
     kind: str
     value: int
@@ -46,14 +54,30 @@ class Effect:
         return self.kind != "flip"
 
     def check(self, bits: int, what: str) -> None:
-        """Raise FormatError for a bit or value that a word of ``bits`` bits does not have."""
+        """Check whether the effect fits a word.
+
+        Args:
+            bits: Width of the word.
+            what: Kind of the place, for the message.
+
+        Raises:
+            FormatError: The word does not have the bit, or the value does not fit.
+        """
         if self.bit is not None and not 0 <= self.bit < bits:
             raise FormatError(f"{what}: bit: must be 0 .. {bits - 1}, got {self.bit}")
         if self.kind == "set" and not -(1 << bits - 1) <= self.value < 1 << bits:
             raise FormatError(f"{what}: {self.value} does not fit a word of {bits} bits")
 
     def on(self, words: np.ndarray, bits: int) -> np.ndarray:
-        """The words (any integers) after the fault, as signed numbers of ``bits`` bits, int64."""
+        """Apply the effect to words.
+
+        Args:
+            words: Integers of any type and shape.
+            bits: Width of a word.
+
+        Returns:
+            The changed words as signed numbers of ``bits`` bits: an int64 array of the same shape.
+        """
         mask = (1 << bits) - 1
         values = words.astype(np.int64) & mask
         if self.kind == "flip":
@@ -68,7 +92,15 @@ class Effect:
         return values - ((values >> bits - 1 & 1) << bits)
 
     def on_word(self, word: int, bits: int) -> int:
-        """One word after the fault, unsigned."""
+        """Apply the effect to one word.
+
+        Args:
+            word: The word.
+            bits: Width of the word.
+
+        Returns:
+            The changed word, unsigned.
+        """
         return int(self.on(np.array([word], np.int64), bits)[0]) & (1 << bits) - 1
 
 
@@ -137,11 +169,21 @@ class BufferEntry:
 
 @dataclass(frozen=True)
 class Multiplier:
-    """One multiplier of the MAC array: cell ``kernel`` (-1: all cells, as what CSC broadcasts), channel ``channel``.
-    ``port``: its "product", its "data" or its "weight" operand. ``operation`` empty: of all convolutions.
+    """One multiplier of the MAC array.
 
-    When: at ``length`` outputs from (``y``, ``x``) on, in the order of lines, in MAC atom ``atom`` of an output (from
-    0) and for kernel group ``group``; -1: at all of them. Multipliers that no element is fed to stay idle.
+    The fault applies at ``length`` outputs from (``y``, ``x``) on, in line order, in MAC atom ``atom`` of an output and
+    for kernel group ``group``. -1 selects all of them. Multipliers without an element stay idle.
+
+    Attributes:
+        kernel: MAC cell; -1: all cells, for an operand that CSC broadcasts.
+        channel: Channel within the cell.
+        port: "product", "data" or "weight".
+        operation: The convolution; empty: all convolutions.
+        y: Row of the first output.
+        x: Column of the first output.
+        length: Number of outputs.
+        atom: MAC atom of an output, from 0.
+        group: Kernel group.
     """
 
     kernel: int
@@ -164,8 +206,17 @@ class Multiplier:
 
 @dataclass(frozen=True)
 class PartialSum:
-    """The partial sum in CACC of kernel ``kernel`` at output (``y``, ``x``) after MAC atom ``atom`` (-1: the last). Its
-    register has 34 bits in int8 and 48 in int16, the highest bit is the sign."""
+    """Partial sum in CACC of one kernel at output (``y``, ``x``).
+
+    Its register has 34 bits for int8 and 48 bits for int16; the highest bit is the sign.
+
+    Attributes:
+        operation: The convolution.
+        kernel: Index of the kernel.
+        y: Row of the output.
+        x: Column of the output.
+        atom: MAC atom after which the fault applies; -1: the last.
+    """
 
     operation: str
     kernel: int
@@ -178,8 +229,14 @@ class PartialSum:
 
 @dataclass(frozen=True)
 class LutEntry:
-    """An entry of the table "LE" (0 to 64) or "LO" (0 to 256) of ``unit`` ("SDP" or "CDP") during an operation;
-    ``operation`` empty: during all."""
+    """Entry of a lookup table during an operation.
+
+    Attributes:
+        entry: Index of the entry: 0 to 64 in "LE", 0 to 256 in "LO".
+        table: "LE" or "LO".
+        unit: "SDP" or "CDP".
+        operation: The operation; empty: all operations.
+    """
 
     entry: int
     table: str = "LO"
@@ -191,8 +248,13 @@ class LutEntry:
 
 @dataclass(frozen=True)
 class RegisterWord:
-    """A register of an engine's unit (such as unit SDP, register D_CVT_SCALE) when an operation begins; ``operation``
-    empty: at every operation of the unit."""
+    """Register of an engine's unit when an operation begins.
+
+    Attributes:
+        unit: Name of the unit, such as "SDP".
+        register: Name of the register, such as "D_CVT_SCALE".
+        operation: The operation; empty: every operation of the unit.
+    """
 
     unit: str
     register: str
@@ -203,8 +265,13 @@ class RegisterWord:
 
 @dataclass(frozen=True)
 class DescriptorByte:
-    """Byte ``byte`` of a list of a task that the firmware reads: "network", "dependencies", "operations", "surfaces" or
-    "luts"."""
+    """Byte of a descriptor list that the firmware reads.
+
+    Attributes:
+        byte: Offset in the list.
+        list: "network", "dependencies", "operations", "surfaces" or "luts".
+        task: Id of the task.
+    """
 
     byte: int
     list: str = "operations"
@@ -235,16 +302,21 @@ MAX_NUMBER = 1 << 62
 
 @dataclass(frozen=True)
 class Fault:
-    """``where``: a place (:mod:`nvdla.emulator.faults.fault`); ``what``: an :class:`Effect`, or its text such as
-    "flip=5".
+    """Fault: a place and the effect on the word there.
 
-    ``permanent``: the cell is broken for all writes and reads. Otherwise the fault is there for
-    one operation (of a multiplier: for one cycle where it names one; of memory: until the next write).
+    A transient fault lasts for one operation; at a multiplier for one cycle if the place specifies one; in memory until
+    the next write.
 
         Fault(WeightByte("0/0", 17), "flip=6")
         Fault(Multiplier(kernel=3, channel=2), "set=0", permanent=True)
 
-    Raises FormatError for a bit or value that the word does not have.
+    Attributes:
+        where: The place (:mod:`nvdla.emulator.faults.fault`).
+        what: An :class:`Effect`, or its text such as "flip=5".
+        permanent: Whether the fault affects all writes and reads of the cell.
+
+    Raises:
+        FormatError: The word does not have the bit, or the value does not fit.
     """
 
     where: Place
@@ -285,7 +357,17 @@ def place_text(where: Place) -> str:
 
 @by_annotations
 def parse(text: str) -> Fault:
-    """A fault of its text, such as ``weight operation=0/0 byte=17 flip=6``. Raises FormatError."""
+    """Parse the text of a fault.
+
+    Args:
+        text: Place, effect and options, such as ``weight operation=0/0 byte=17 flip=6``.
+
+    Returns:
+        The fault.
+
+    Raises:
+        FormatError: The text is not a fault, or the effect does not fit the place.
+    """
     kind, *words = text.split() or [""]
     if kind not in PLACES:
         raise FormatError(f"fault {text[:80]!r}: place must be one of {', '.join(PLACES)}, got {kind!r}")

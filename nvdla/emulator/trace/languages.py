@@ -357,9 +357,18 @@ class Replay:
 
 @by_annotations
 def read_trace(path: str | os.PathLike[str], config: Configuration, limits: Limits | None = None) -> Trace:
-    """Parse a trace and the memory images it names: ``.txn`` in the nv_full form, all else in the .cfg language.
+    """Parse a trace and the memory images that it names.
 
-    Raises TraceError with file name and line number.
+    Args:
+        path: File of the trace: ``.txn`` in the nv_full format, any other suffix in the .cfg language.
+        config: Configuration with the register map.
+        limits: Limits of memory (default: :class:`nvdla.limits.Limits`).
+
+    Returns:
+        The trace.
+
+    Raises:
+        TraceError: The trace cannot be read or parsed; the message contains the file and the line.
     """
     path = Path(named(path, "trace"))
     try:

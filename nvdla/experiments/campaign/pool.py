@@ -34,15 +34,27 @@ class Shard:
 
 @dataclass(frozen=True)
 class Tls:
-    """Files (PEM) for an encrypted connection: the authority that signed the cluster's certificates, the client's own
-    certificate, and its key."""
+    """Files (PEM) for an encrypted connection.
+
+    Attributes:
+        ca_file: Certificate of the authority that signed the cluster's certificates.
+        cert: Certificate of the client.
+        key: Private key of the client.
+    """
 
     ca_file: str | None = None
     cert: str | None = None
     key: str | None = None
 
     def security(self, distributed: Any) -> Any:
-        """Return Dask's object for these files. Raises FormatError for a file that is not there."""
+        """Return Dask's security object for these files.
+
+        Args:
+            distributed: The module ``distributed`` of Dask.
+
+        Raises:
+            FormatError: A file does not exist.
+        """
         for name in filter(None, (self.ca_file, self.cert, self.key)):
             if not os.path.isfile(name):
                 raise FormatError(f"TLS file {name}: no such file: must be a PEM file.")

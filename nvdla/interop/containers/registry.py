@@ -336,7 +336,17 @@ _F = TypeVar("_F", bound=type[Format])
 
 @by_annotations
 def register(cls: _F) -> _F:
-    """Class decorator: adds one instance of the format to the registry."""
+    """Decorate a class to add one instance of the format to the registry.
+
+    Args:
+        cls: Class of the format.
+
+    Returns:
+        The class.
+
+    Raises:
+        ValueError: Another class has registered the name.
+    """
     if cls.name in _FORMATS and type(_FORMATS[cls.name]).__qualname__ != cls.__qualname__:
         raise ValueError(f"two container formats are named {cls.name!r}")
     _FORMATS[cls.name] = cls()
@@ -344,7 +354,7 @@ def register(cls: _F) -> _F:
 
 
 def formats() -> dict[str, Format]:
-    """All formats by name; imports every ``*_format`` module of this package on first use."""
+    """Return all formats by name; the first call imports every ``*_format`` module of this package."""
     _import_formats()
     return dict(sorted(_FORMATS.items()))
 
@@ -375,7 +385,17 @@ def format_for_output(path: str | os.PathLike[str]) -> Format:
 
 @by_annotations
 def detect(source: Source) -> Format:
-    """The format of existing content; FormatError when none fits."""
+    """Detect the format of content.
+
+    Args:
+        source: The content.
+
+    Returns:
+        The first format that recognizes the content.
+
+    Raises:
+        FormatError: No format recognizes the content.
+    """
     header = bytes(source.data[:HEADER_BYTES])
     for candidate in formats().values():
         if candidate.sniff(header, source.path):
