@@ -49,6 +49,7 @@ compile lenet.onnx --config nv_small --check
 export lenet.loadable --onnx graph.onnx
 samples
 configs
+datasheet nv_small lenet.loadable -o page.html
 completion bash
 version --verbose
 cache info
