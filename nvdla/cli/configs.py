@@ -54,11 +54,13 @@ def run(args: argparse.Namespace) -> int:
     if args.fpga:
         _print_fpga(document["fpga"])
     if not (args.silicon or args.fpga):
-        print_table("configurations", [_row(each) for each in found])
+        unproven = [[name for name, basis in each["results"].items() if basis is None] for each in proofs]
+        rows = [_row(each) | {"unproven": ", ".join(names)} for each, names in zip(found, unproven, strict=True)]
+        print_table("configurations", rows)
         if args.configuration:
             print_table("compared with", [row for each in proofs for row in _proof_rows(each)])
-        for line in [line for each in found for line in proof_lines(each, ("results",))]:
-            say(f"Note: {line}.")
+            for line in [line for each in found for line in proof_lines(each, ("results",))]:
+                say(f"Note: {line}.")
     return 0
 
 

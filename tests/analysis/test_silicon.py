@@ -182,7 +182,19 @@ def test_what_is_proven_is_stated_per_feature(nvdla_command):
     assert "nv_small: results" not in out
 
 
-def test_a_custom_configuration_is_extrapolated(tmp_path):
+def test_commands_that_predict_state_it(nvdla_command, samples, tmp_path):
+    """cycles, timeline and explore; nothing for a proven configuration."""
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("base: nv_small\nname: mine\ncbuf_bank_depth_entries: 1024\n")
+    text = "mine: results are extrapolated for int8"
+    for command in ("cycles", "timeline", "explore"):
+        done = nvdla_command(command, samples / "lenet.loadable", "--config", mine)
+        assert text in done[1] + done[2], command
+        done = nvdla_command(command, samples / "lenet.loadable", "--config", "nv_small")
+        assert "extrapolated" not in done[1] + done[2], command
+
+
+def test_a_custom_configuration_is_extrapolated():
     assert set(proof(replace(configuration("nv_small"), cbuf_banks=16))["results"].values()) == {None}
 
 
