@@ -1,13 +1,21 @@
-"""``nvdla configs``: the hardware configurations and what they have."""
+"""``nvdla configs``: the hardware configurations, what they have, their area and power, and FPGAs that they fit."""
 
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING, Any
 
-from nvdla.cli.output import add_format_options, print_document, print_table
-from nvdla.emulator.hardware.configuration import configurations
+from nvdla.cli.output import add_format_options, print_document, print_table, say
+from nvdla.emulator.hardware.configuration import configuration, configurations
 
-HELP = "List the hardware configurations: precisions, MAC array, convolution buffer, optional units."
+if TYPE_CHECKING:
+    from nvdla.emulator.hardware.configuration import Configuration
+
+HELP = """List the hardware configurations: precisions, MAC array, convolution buffer, optional units.
+
+  nvdla configs                            all of them
+  nvdla configs --silicon                  area and power by the fit of NVIDIA's table, with the table
+  nvdla configs nv_small my.yaml --fpga    boards that they fit, by public reports"""
 
 FEATURES = {
     "sdp_lut": "LUT",
@@ -22,26 +30,92 @@ FEATURES = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
+    parser.add_argument("configuration", nargs="*", help="names or .yaml files (default: all built-in configurations)")
+    parser.add_argument("--silicon", action="store_true", help="print area and power (28 and 16 nm) with their source")
+    parser.add_argument("--fpga", action="store_true", help="print the FPGA boards that they fit, with the reports")
     add_format_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    found = configurations().values()
-    if print_document({"configurations": [vars(each) for each in found]}, args):
+    from nvdla.analysis.silicon import proof, proof_lines
+
+    found = [configuration(name) for name in args.configuration] or list(configurations().values())
+    proofs = [proof(each) for each in found]
+    document: dict[str, Any] = {"configurations": [vars(each) for each in found], "proof": proofs}
+    if args.silicon:
+        document["silicon"] = _silicon(found)
+    if args.fpga:
+        document["fpga"] = _fpga(found)
+    if print_document(document, args):
         return 0
-    rows = [
-        {
-            "name": each.name,
-            "precisions": " ".join(each.precisions),
-            "atom": each.memory_atom,
-            "MACs": f"{each.mac_atomic_c} x {each.mac_atomic_k}",
-            "CBUF KiB": each.cbuf_banks * each.cbuf_bank_bytes // 1024,
-            "banks": each.cbuf_banks,
-            "DRAM bits": each.dram_width_bits,
-            "has": ", ".join(word for key, word in FEATURES.items() if getattr(each, key)),
-        }
-        for each in found
-    ]
-    print_table("configurations", rows)
+    if args.silicon:
+        _print_silicon(document["silicon"])
+    if args.fpga:
+        _print_fpga(document["fpga"])
+    if not (args.silicon or args.fpga):
+        unproven = [[name for name, basis in each["results"].items() if basis is None] for each in proofs]
+        rows = [_row(each) | {"unproven": ", ".join(names)} for each, names in zip(found, unproven, strict=True)]
+        print_table("configurations", rows)
+        if args.configuration:
+            print_table("compared with", [row for each in proofs for row in _proof_rows(each)])
+            for line in [line for each in found for line in proof_lines(each, ("results",))]:
+                say(f"Note: {line}.")
     return 0
+
+
+def _proof_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """One row per feature."""
+    return [
+        {
+            "configuration": found["configuration"],
+            "feature": feature,
+            "results": basis or "extrapolated",
+            "cycles": found["cycles"][feature] or "extrapolated",
+        }
+        for feature, basis in found["results"].items()
+    ]
+
+
+def _row(each: Configuration) -> dict[str, Any]:
+    return {
+        "name": each.name,
+        "precisions": " ".join(each.precisions),
+        "atom": each.memory_atom,
+        "MACs": f"{each.mac_atomic_c} x {each.mac_atomic_k}",
+        "CBUF KiB": each.cbuf_banks * each.cbuf_bank_bytes // 1024,
+        "banks": each.cbuf_banks,
+        "DRAM bits": each.dram_width_bits,
+        "has": ", ".join(word for key, word in FEATURES.items() if getattr(each, key)),
+    }
+
+
+def _silicon(found: list[Configuration]) -> dict[str, Any]:
+    from nvdla.analysis.silicon import facts, silicon, silicon_notes
+
+    return {"estimates": [silicon(each) for each in found], "table": facts()["table"], "notes": silicon_notes()}
+
+
+def _print_silicon(document: dict[str, Any]) -> None:
+    columns = ("configuration", "macs", "cbuf_kib", "mm2_28nm", "mm2_16nm", "mw_peak", "mw_average", "basis")
+    print_table("area and power, estimated", document["estimates"], columns)
+    print_table("NVIDIA's table (ResNet-50, 1 GHz, int8)", document["table"]["rows"])
+    for line in document["notes"]:
+        say(f"Note: {line}.")
+    for each in document["estimates"]:
+        if each["refused"]:
+            say(f"Note: {each['configuration']}: no estimate: {each['refused']}.")
+
+
+def _fpga(found: list[Configuration]) -> dict[str, Any]:
+    from nvdla.analysis.silicon import facts, fpga_verdicts
+
+    verdicts = [verdict for each in found for verdict in fpga_verdicts(each)]
+    return {"verdicts": verdicts, "reports": facts()["fpga_reports"], "boards": facts()["boards"]}
+
+
+def _print_fpga(document: dict[str, Any]) -> None:
+    columns = ("configuration", "board", "device", "verdict", "reason", "source")
+    print_table("FPGA boards", document["verdicts"], columns, ("source",))
+    print_table("public reports", document["reports"])
+    print_table("boards", document["boards"])

@@ -8,7 +8,7 @@ from typing import Any
 from nvdla.cli.output import add_format_options, add_row_options, chosen, print_document, print_table, say, sized
 from nvdla.cli.study import add_study_options, board_notes, requested
 from nvdla.errors import FormatError, shape_text
-from nvdla.util.files import in_package
+from nvdla.util.files import in_package, write_file
 
 HELP = """Estimate the cycles of every operation with a model calibrated on simulations of NVIDIA's RTL.
 
@@ -17,6 +17,7 @@ HELP = """Estimate the cycles of every operation with a model calibrated on simu
   nvdla cycles net.nvdla --latency 200 --bandwidth 4 --shared      a slow memory
   nvdla cycles net.nvdla --config nv_large --clock 800             another configuration, at 800 MHz
   nvdla cycles net.nvdla --board zcu102-150mhz                     clock, memory and processor of a known board
+  nvdla cycles net.nvdla --energy                                  events and their energy, for comparisons
 
 The average error against the RTL is 0.1 to 0.5 % for int8 on nv_small and nv_large; docs/cycles.md has the errors per
 kind of operation and the limits of the model. Exit code 1 if operations deadlock."""
@@ -33,6 +34,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_study_options(parser)
     parser.add_argument("--by", choices=("layer", "block", "type"), help="sum per layer, block of layers, or engine")
     parser.add_argument("--host-time", choices=("measured",), help=_HOST_TIME)
+    group = parser.add_argument_group("energy")
+    group.add_argument("--energy", action="store_true", help="also print events and energy (relative comparisons only)")
+    group.add_argument(
+        "--coefficients",
+        metavar="FILE.yaml",
+        help="picojoules per event (default: derived from NVIDIA's table); implies --energy",
+    )
+    group.add_argument("--action-counts", metavar="FILE.yaml", help="write the events as action counts of Accelergy")
     add_row_options(parser)
     add_format_options(parser)
 
@@ -47,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
     if args.host_time:
         raise FormatError(f"--host-time {args.host_time}: {args.loadable} is a loadable and has no host part")
     from nvdla.analysis.cycles.document import caveats, cycles_document, grouped
+    from nvdla.analysis.silicon import RELATIVE, action_counts, energy
 
     request = requested(args)
     study = request.tell()
@@ -54,8 +64,14 @@ def run(args: argparse.Namespace) -> int:
     rows = chosen(document["operations"], args, value=_values)
     document = {**document, "operations": rows}
     document |= {"by": args.by, "groups": grouped(study, rows, args.by)} if args.by else {}
+    notes = [*caveats(study), *board_notes(args)]
+    if args.energy or args.coefficients:
+        document["energy"] = energy(study, args.coefficients)
+        notes.append(RELATIVE)
+    if args.action_counts:
+        write_file(args.action_counts, action_counts(study).encode())
     if not print_document(document, args):
-        _print(document, [*caveats(study), *board_notes(args)])
+        _print(document, notes)
     return 1 if document["stuck"] else 0
 
 
@@ -74,8 +90,18 @@ def _print(document: dict[str, Any], caveats: list[str]) -> None:
     use = f", {document['mac_use']:.1%} of the MAC array" if document["mac_use"] is not None else ""
     traffic = f"{sized(document['read_bytes'])} read, {sized(document['written_bytes'])} written"
     print(f"{document['macs']:,} MACs{use}; {traffic}")
+    if "energy" in document:
+        _print_energy(document["energy"])
     for line in caveats:
         say(f"Note: {line}.")
+
+
+def _print_energy(rows: list[dict[str, Any]]) -> None:
+    """The events and the sum of those with a coefficient."""
+    print_table("energy (relative comparisons only)", rows, ("event", "count", "pj", "microjoules", "source"))
+    missing = [row["event"] for row in rows if row["pj"] is None and row["count"]]
+    print(f"{sum(row['microjoules'] or 0 for row in rows):,.3f} microjoules", end="")
+    print(f", without {', '.join(missing)}" if missing else "")
 
 
 def _values(row: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import csv
 import io
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,23 @@ A model is compiled for every configuration. A loadable keeps its own configurat
 
 PRECISIONS = ("int8", "int16", "fp16")
 COLUMNS = (
-    "config", "precision", "bandwidth", "latency", "cycles", "frames/s", "note", "MAC_use", "buffer_use", "read",
-    "written", "top-1",
-)  # fmt: skip
+    "config",
+    "precision",
+    "bandwidth",
+    "latency",
+    "cycles",
+    "frames/s",
+    "note",
+    "MAC_use",
+    "buffer_use",
+    "read",
+    "written",
+    "top-1",
+)
+SILICON = {
+    "area": {"mm2_28nm": "mm2_28nm", "mm2_16nm": "mm2_16nm"},
+    "power": {"mw_peak": "mW_peak", "mw_average": "mW_average"},
+}  # fmt: skip
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -62,6 +77,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="DATA", help="labelled data for accuracy (formats: see nvdla evaluate)")
     add_label_options(parser)
     parser.add_argument("--limit", type=int, metavar="N", help="number of samples for accuracy")
+    parser.add_argument(
+        "--area", action="store_true", help="add area in mm2 (28 and 16 nm), by a fit of NVIDIA's table"
+    )
+    parser.add_argument("--power", action="store_true", help="add power in mW (16 nm), by a fit of NVIDIA's table")
     parser.add_argument("--table", metavar="FILE.csv", help="write the table as CSV")
     parser.add_argument("--report", metavar="PAGE.html", help="write an HTML page with a plot of the best points")
     add_strict_option(parser)
@@ -139,28 +158,50 @@ def _positive(word: str, option: str) -> float:
 def _tell(document: dict[str, Any], args: argparse.Namespace) -> None:
     from nvdla.experiments.exploration import remarks
 
-    rows = [_row(each) for each in document["points"] if "error" not in each]
+    asked = [columns for name, columns in SILICON.items() if getattr(args, name)]
+    names = {key: column for each in asked for key, column in each.items()}
+    done = [each for each in document["points"] if "error" not in each]
+    rows = [_row(each) | {name: each["silicon"][key] for key, name in names.items()} for each in done]
+    columns = (*COLUMNS, *names.values())
     if args.output:
         write_file(args.output, (json_text(with_settings(document, args), indent=1, sort_keys=True) + "\n").encode())
     if args.table:
-        stream = io.StringIO()
-        writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        write_file(args.table, stream.getvalue().encode())
+        write_file(args.table, _csv(rows, columns).encode())
     if args.report:
         from nvdla.experiments.exploration import page
 
-        write_file(args.report, page(document, Path(args.network).name).encode())
+        write_file(args.report, page(document, Path(args.network).name, _csv(rows, columns)).encode())
     if print_document(document, args):
         return
     if rows:
-        print_table(args.network, rows, COLUMNS)
+        print_table(args.network, rows, columns)
+    if names and rows:
+        _print_source([each["silicon"] for each in done])
     for line in remarks(document["points"]):
         say(line, sys.stderr)
     for each in document["points"]:
         if "error" in each:
             say(f"{each['config']} {each['precision']}: impossible: {each['error']}", sys.stderr)
+
+
+def _csv(rows: list[dict[str, Any]], columns: Sequence[str]) -> str:
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+def _print_source(estimates: list[dict[str, Any]]) -> None:
+    """NVIDIA's table, the errors of the fit, and configurations that it does not cover."""
+    from nvdla.analysis.silicon import facts, silicon_notes
+
+    print_table("NVIDIA's table (ResNet-50, 1 GHz, int8)", facts()["table"]["rows"])
+    refused = [
+        f"{each['configuration']}: no area and power: {each['refused']}" for each in estimates if each["refused"]
+    ]
+    for line in [*silicon_notes(), *dict.fromkeys(refused)]:
+        say(line, sys.stderr)
 
 
 def _row(point: dict[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ CONTENTS = {
     "golden": "what every operation of LeNet writes for digit3.pgm",
     "tensors": "an input as an array, an output as the bytes of its surface",
     "traces": "register traces for nv_small: a convolution, a pooling, a scaling",
+    "configurations": "rows of NVIDIA's table of area and speed without a spec, as configuration files",
 }
 _PATTERNS = {
     "digit": ("digit[0-9].pgm",),
@@ -43,6 +44,7 @@ _PATTERNS = {
     "golden": ("golden/*",),
     "tensors": ("input.npy", "prob.bin"),
     "traces": ("traces/*",),
+    "configurations": ("configurations/*",),
 }
 
 

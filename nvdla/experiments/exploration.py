@@ -15,11 +15,23 @@ from typing import TYPE_CHECKING, Any
 
 from nvdla.analysis.cycles.constants import MEASURED, Memory
 from nvdla.analysis.cycles.document import cycles_document
-from nvdla.analysis.explain import explanations
+from nvdla.analysis.explain import USES, accounting, explanations
+from nvdla.analysis.silicon import (
+    FITTED,
+    RELATIVE,
+    energy,
+    facts,
+    fpga_verdicts,
+    proof,
+    proof_lines,
+    silicon,
+    silicon_notes,
+)
 from nvdla.analysis.study import Study
 from nvdla.analysis.svg import log_ticks
 from nvdla.checks.lint.linter import refusal
 from nvdla.emulator.execution.dry_run import deadlock
+from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import BuildError, ConfigError, NvdlaError
 from nvdla.experiments.campaign.journal import Record, Table, Task, takes_records
 from nvdla.experiments.evaluation.identity import configuration_settings, content_hash, layer_file_hash, model_hash
@@ -33,7 +45,7 @@ from nvdla.util.escaping import xml_text
 if TYPE_CHECKING:
     from nvdla.compiler.frontend.compiler import Compiled
 
-__all__ = ["Exploration", "Point", "notes", "pareto", "remarks"]
+__all__ = ["Exploration", "Point", "datasheet", "notes", "pareto", "remarks"]
 
 MODELS = (".onnx", ".prototxt")
 
@@ -216,6 +228,10 @@ def _metrics(made: _Made, point: Point, clock: float) -> Record:
         "buffer_bytes": config.cbuf_banks * config.cbuf_bank_bytes,
         "mac_units": mac_units,
         "bus_bytes": config.dram_width_bits // 8,
+        "silicon": silicon(config),
+        "microjoules": _microjoules(studies) if cycles else None,
+        "extrapolated": proof_lines(config, ("results",)),
+        "accounting": _accounting(studies) if cycles else None,
         **host,
         "deadlock": made.deadlock,
         "operations": len(estimates),
@@ -223,11 +239,22 @@ def _metrics(made: _Made, point: Point, clock: float) -> Record:
     }
 
 
+def _accounting(studies: list[Study]) -> dict[str, int]:
+    """Return the cycles of all parts by use."""
+    found = [accounting(study) or {} for study in studies]
+    return {use: sum(each.get(use, 0) for each in found) for use in USES}
+
+
+def _microjoules(studies: list[Study]) -> float:
+    """Energy by the default coefficients, for comparisons."""
+    return sum(row["microjoules"] or 0.0 for study in studies for row in energy(study))
+
+
 @by_annotations
 @takes_records
 def notes(record: Record) -> dict[str, str]:
-    """Return what the numbers of a point leave out, in words, by the mark of each in tables: "host", "deadlock" or
-    "unproven"."""
+    """Return what the numbers of a point leave out, in words, by the mark of each in tables: "host", "deadlock",
+    "unproven" or "extrapolated"."""
     found = {}
     if record["deadlock"]:
         found["deadlock"] = f"a run never ends: {record['deadlock']}"
@@ -242,6 +269,8 @@ def notes(record: Record) -> dict[str, str]:
             f"{record['unproven_operations']} of {record['operations']} operations are estimates without proof: the "
             f"cycle model was calibrated on {' and '.join(MEASURED)} in int8"
         )
+    if record.get("extrapolated"):
+        found["extrapolated"] = "; ".join(record["extrapolated"])
     return found
 
 
@@ -313,9 +342,28 @@ def name_of(point: PlotPoint) -> str:
     return f"{point['config']} {point['precision']}, {speed}, latency {point['latency']}"
 
 
-def plot(points: Sequence[PlotPoint]) -> str:
+def plots(points: Sequence[PlotPoint]) -> str:
+    """Return a plot of frames per second over each cost that at least two points have."""
+    drawn = []
+    for axis, cost in COSTS.items():
+        rated = [each for each in points if each["frames_per_second"] and cost(each)]
+        if len({cost(each) for each in rated}) > 1:
+            drawn.append(plot(rated, (cost, axis)))
+    return "".join(drawn)
+
+
+#: costs of a point besides multipliers and bandwidth; None or 0: unknown
+COSTS: dict[str, Callable[[PlotPoint], Any]] = {
+    "area (mm2, 16 nm, estimated)": lambda point: (point.get("silicon") or {}).get("mm2_16nm"),
+    "energy (microjoules per run, for comparisons)": lambda point: point.get("microjoules"),
+    "top-1 error": lambda point: 1 - point["accuracy"]["value"] if (point.get("accuracy") or {}).get("value") else None,
+}
+Cost = tuple[Callable[[PlotPoint], Any], str]
+
+
+def plot(points: Sequence[PlotPoint], over: Cost | None = None) -> str:
     """An SVG element. A line joins the points that no other beats; each point says what it is."""
-    cost, axis = _cost(points)
+    cost, axis = over or _cost(points)
     placed = [{**each, "cost": cost(each), "speed": each["frames_per_second"]} for each in points]
     across = log_ticks(min(each["cost"] for each in placed), max(each["cost"] for each in placed))
     up = log_ticks(min(each["speed"] for each in placed), max(each["speed"] for each in placed))
@@ -380,19 +428,42 @@ _STYLE = """
 HEAD = ("point", "cycles", "frames/s", "note", "MAC use", "buffer use", "traffic in bytes", "top-1")
 
 
-def page(document: dict[str, Any], title: str) -> str:
-    """Return the results as a self-contained HTML page."""
+def page(document: dict[str, Any], title: str, table: str = "") -> str:
+    """Return the results as a self-contained HTML page; ``table``: the points as CSV."""
     points = [point for point in document["points"] if "error" not in point]
     rated = [point for point in points if point["frames_per_second"]]
     failures = (_failure(point) for point in document["points"] if "error" in point)
     return html.page(
         title,
         plot(rated) if len(rated) > 1 else "",
+        plots(rated),
+        html.download("points.csv", table, "The points as CSV") if table else "",
         html.table(HEAD, map(_row, points)),
         html.section("Notes", html.items(remarks(points))),
         html.section("Impossible", html.items(failures)),
+        silicon_section([each["silicon"] for each in points if each.get("silicon")]),
         style=_STYLE,
     )
+
+
+def silicon_section(estimates: Sequence[dict[str, Any]]) -> str:
+    """Return area and power of configurations with NVIDIA's table and the errors of the fit."""
+    rows = {each["configuration"]: each for each in estimates}.values()
+    if not rows:
+        return ""
+    source = facts()["table"]["rows"]
+    values = [[each["configuration"], *(_or_dash(each[key]) for key in FITTED), each["basis"] or "-"] for each in rows]
+    refused = [f"{each['configuration']}: no estimate: {each['refused']}" for each in rows if each["refused"]]
+    return html.section(
+        "Area and power",
+        html.table(("configuration", *FITTED.values(), "basis"), values)
+        + html.items([*refused, *silicon_notes()])
+        + html.table(source[0], [list(row.values()) for row in source]),
+    )
+
+
+def _or_dash(value: float | None) -> str:
+    return "-" if value is None else f"{value:g}"
 
 
 def _failure(point: dict[str, Any]) -> str:
@@ -408,3 +479,95 @@ def _row(point: dict[str, Any]) -> tuple[str, ...]:
     right = "-" if not accuracy or accuracy["value"] is None else f"{accuracy['value']:.2%}"
     traffic = point["read_bytes"] + point["written_bytes"]
     return name_of(point), cycles, frames, ", ".join(notes(point)), use, filled, f"{traffic:,}", right
+
+
+def datasheet(config: Configuration, points: Sequence[Record], faults: Sequence[dict[str, Any]] = ()) -> str:
+    """Return a page about one configuration.
+
+    Args:
+        config: the configuration.
+        points: records of an :class:`Exploration`, each with the ``network`` that it is of.
+        faults: documents of ``nvdla faults``.
+
+    Returns:
+        A self-contained HTML page. Every published number has its source, and what no model was compared with is
+        marked as extrapolated.
+    """
+    done = [each for each in points if "error" not in each]
+    notes = [f"{each['network']}: {line}" for each in done for line in remarks([each])]
+    failures = (f"{each['network']}: {each['error']}" for each in points if "error" in each)
+    fields = [(name.replace("_", " "), _field(value)) for name, value in asdict(config).items()]
+    return html.page(
+        f"{config.name}: datasheet",
+        html.section("Configuration", html.table((), fields)),
+        _proof_section(config),
+        silicon_section([silicon(config)]),
+        html.section("FPGA boards", _verdict_table(config), "Public reports of this configuration, NVDLA alone."),
+        html.section("Networks", html.table(("network", *HEAD, "microjoules"), map(_network_row, done)), RELATIVE),
+        html.section("Where the cycles go", html.table(("network", *_words(USES)), map(_uses_row, done))),
+        html.section("Fault sensitivity", html.table(_FAULT_HEAD, map(_fault_row, faults))),
+        html.section("Notes", html.items([*notes, *cycle_notes()] if done else [])),
+        html.section("Impossible", html.items(failures)),
+    )
+
+
+_FAULT_HEAD = ("network", "faults", "runs", "silent wrong class", "interval", "stopped")
+
+
+def cycle_notes() -> list[str]:
+    """Return where cycles and energy come from."""
+    return [
+        f"cycles: model calibrated on NVIDIA's RTL of {' and '.join(MEASURED)} in int8; all else is extrapolated",
+        "energy: default coefficients of 'nvdla cycles --energy', derived from NVIDIA's table of average power",
+    ]
+
+
+def _field(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "not built" if value is None else str(value)
+
+
+def _words(names: Iterable[str]) -> list[str]:
+    return [name.replace("_", " ") for name in names]
+
+
+def _proof_section(config: Configuration) -> str:
+    found = proof(config)
+    rows = [
+        (feature, basis or "extrapolated", found["cycles"][feature] or "extrapolated")
+        for feature, basis in found["results"].items()
+    ]
+    table = html.table(("feature", "results compared with", "cycles compared with"), rows)
+    return html.section("What is proven", table + html.items(proof_lines(config)))
+
+
+def _verdict_table(config: Configuration) -> str:
+    head = ("board", "device", "verdict", "reason", "source")
+    return html.table(head, [[each[key] or "-" for key in head] for each in fpga_verdicts(config)])
+
+
+def _network_row(point: Record) -> tuple[str, ...]:
+    energy_text = "-" if point["microjoules"] is None else f"{point['microjoules']:,.4g}"
+    return point["network"], *_row(point), energy_text
+
+
+def _uses_row(point: Record) -> tuple[str, ...]:
+    found, total = point["accounting"] or {}, point["cycles"] or 1
+    return point["network"], *(f"{found[use] / total:.1%}" if found else "-" for use in USES)
+
+
+def _fault_row(document: dict[str, Any]) -> tuple[str, ...]:
+    found = document["summary"]["all"]
+    silent, stopped = found["sdc1"], found["stopped"]
+    interval = f"{silent['low']:.2%} to {silent['high']:.2%}"
+    return (
+        document["network"],
+        f"{found['faults']:,}",
+        f"{found['samples']:,}",
+        f"{silent['value']:.2%}",
+        f"{interval} ({document['summary']['confidence']:.0%})",
+        f"{stopped['value']:.2%}",
+    )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from urllib.parse import quote
 
-from nvdla.util.escaping import xml_text
+from nvdla.util.escaping import xml_attribute, xml_text
 
 STYLE = """
 :root { color-scheme: light dark; --soft: #57606a; --line: #8884; font: 15px/1.5 system-ui, sans-serif; }
@@ -55,6 +56,11 @@ def items(texts: Iterable[object]) -> str:
     """Return a list, empty without texts."""
     lines = "".join(f"<li>{xml_text(text)}</li>" for text in texts)
     return f"<ul>{lines}</ul>" if lines else ""
+
+
+def download(name: str, data: str, text: str) -> str:
+    """Return a link that saves ``data``, which the page contains, as a file."""
+    return f'<p><a download="{xml_attribute(name)}" href="data:text/csv,{quote(data)}">{xml_text(text)}</a></p>'
 
 
 def drawing(width: float, height: float, content: str, label: str) -> str:

@@ -51,6 +51,7 @@ compile lenet.onnx --calibrate digits -o new.loadable
 export lenet.loadable --onnx graph.onnx
 samples
 configs
+datasheet nv_small lenet.loadable -o page.html
 completion bash
 version --verbose
 cache info

@@ -39,6 +39,7 @@ RUNS: dict[str, list[str]] = {
     "csb-operations": [LOG, "csb txn/lenet.txn --operations"],
     "csb-replay": [LOG, "csb replay txn/lenet.txn --config nv_small"],
     "cycles": ["cycles lenet.loadable --by layer"],
+    "datasheet": ["datasheet nv_small lenet.loadable -o page.html"],
     "diff": ["diff lenet.loadable lenet_nv_large.loadable"],
     "doctor": ["doctor lenet.loadable -i digit7.pgm"],
     "error": ["inspect missing.loadable"],

@@ -12,6 +12,7 @@ from typing import Any
 
 from nvdla.analysis.cycles.constants import DEFAULT_LATENCY, MEASURED
 from nvdla.analysis.cycles.schedule import Span, busy_cycles
+from nvdla.analysis.silicon import proof_lines
 from nvdla.analysis.study import Study
 from nvdla.analysis.svg import STYLE, Drawing, round_ticks, short
 from nvdla.analysis.views import blocks
@@ -158,6 +159,7 @@ def caveats(study: Study) -> list[str]:
     if unproven:
         where = f"the model was calibrated on {' and '.join(MEASURED)} in int8"
         found.append(f"{len(unproven)} of {len(study.estimates)} operations are estimates without proof: {where}")
+    found += proof_lines(study.config, ("results",))
     if any(node.engine == "cpu" for node in study.operations):
         figure = f"{study.software.element:g} cycles for an element of their output"
         found.append(f"CPU operations take {figure}, an assumption (--cpu-cycles)")

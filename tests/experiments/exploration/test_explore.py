@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -188,8 +189,12 @@ def test_table_and_page(tmp_path, capsys):
     explored(capsys, LENET, *words)
     assert len((tmp_path / "t.csv").read_text().splitlines()) == 5
     shown = (tmp_path / "p.html").read_text()
-    assert shown.count("<circle") == 4 and "polyline" in shown
     assert "offered bandwidth" in shown and "buffer use" in shown
+    assert "NVIDIA&#x27;s table" in shown
+    assert unquote(re.search(r'href="data:text/csv,([^"]*)"', shown)[1]) == (tmp_path / "t.csv").read_text()
+    shown, energy = shown.split("</svg>")[:2]
+    assert shown.count("<circle") == energy.count("<circle") == 4 and "polyline" in shown
+    assert "energy (microjoules per run, for comparisons), logarithmic" in energy
     places = {float(text.split('"')[0]) for text in shown.split('circle cx="')[1:]}
     assert len(places) == 4  # full is as wide as the bus, eight bytes a cycle
     assert "e+" not in shown  # axes are labelled with plain numbers
@@ -224,3 +229,14 @@ def test_what_cannot_be_explored_is_one_line(capsys, words, text):
     assert main(["explore", *words]) == 2
     captured = capsys.readouterr().err
     assert text in captured and captured.count("\n") == 1
+
+
+def test_configurations_are_plotted_over_their_area(tmp_path, capsys):
+    """nv_small_256 has four times the multipliers of nv_small, in an area that is less than half larger."""
+    pytest.importorskip("onnxruntime")
+    words = ["--config", "nv_small,nv_small_256,nv_full", "--calibrate", SAMPLES / "digits.npz"]
+    points = explored(capsys, SAMPLES / "lenet.onnx", *words, "--report", tmp_path / "p.html")
+    area = next(each for each in (tmp_path / "p.html").read_text().split("</svg>") if "area (mm2" in each)
+    assert area.count("<circle") == 2
+    assert [each["silicon"]["mm2_16nm"] for each in points] == [0.55, 0.757, None]
+    assert "nv_full: no estimate: NVIDIA&#x27;s table has int8 configurations only" in (tmp_path / "p.html").read_text()

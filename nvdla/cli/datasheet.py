@@ -1,0 +1,99 @@
+"""``nvdla datasheet``: one page about a hardware configuration and networks on it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from nvdla.cli.campaigns import add_label_options
+from nvdla.cli.output import add_format_options, print_document, print_written, real, say
+from nvdla.cli.study import DEFAULT_CLOCK, add_memory_options
+from nvdla.emulator.hardware.configuration import configuration
+from nvdla.errors import FormatError
+from nvdla.util.files import read_file, write_file
+
+HELP = """Write a datasheet of a configuration as one HTML page: features, what is proven, area, power, FPGA boards.
+
+For networks it has frames per second, traffic, use of the buffer, energy for comparisons, accuracy and sensitivity to
+faults.
+
+  nvdla datasheet my.yaml -o page.html
+  nvdla datasheet nv_small net.loadable --data digits.npz --faults faults.json -o page.html
+
+A model (.onnx, .prototxt) is compiled for the configuration. Exit code 1 if a network is impossible or deadlocks."""
+
+MAX_FAULTS = 1 << 26
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("configuration", help="configuration: a name or a .yaml file")
+    parser.add_argument("network", nargs="*", help="models (.onnx, .prototxt) or loadables")
+    parser.add_argument("-o", "--output", required=True, metavar="PAGE.html", help="the page")
+    parser.add_argument("--precision", default="int8", choices=("int8", "int16", "fp16"), help="precision of models")
+    parser.add_argument("--calibrate", metavar="DATA", help="calibration data (formats: see nvdla evaluate)")
+    parser.add_argument("--data", metavar="DATA", help="labelled data for accuracy (formats: see nvdla evaluate)")
+    add_label_options(parser)
+    parser.add_argument("--limit", type=int, metavar="N", help="number of samples for accuracy")
+    parser.add_argument(
+        "--faults", action="append", default=[], metavar="FILE.json", help="add results of 'nvdla faults' (repeatable)"
+    )
+    group = parser.add_argument_group("external memory")
+    add_memory_options(group)
+    group.add_argument(
+        "--clock",
+        type=real(1e-6, 1e6),
+        default=DEFAULT_CLOCK,
+        metavar="MHZ",
+        help="clock frequency (default: 1000 MHz)",
+    )
+    add_format_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; 1 when a network is impossible or a run of it never ends."""
+    from nvdla.analysis.silicon import fpga_verdicts, proof, silicon
+    from nvdla.experiments.exploration import datasheet
+
+    config = configuration(args.configuration)
+    faults = [_faults(path) for path in args.faults]
+    points = [point for network in args.network for point in _points(network, args)]
+    data = datasheet(config, points, faults).encode()
+    write_file(args.output, data)
+    document = {"configuration": config.name, "output": args.output, "bytes": len(data), "networks": points}
+    document |= {"silicon": silicon(config), "fpga": fpga_verdicts(config), "proof": proof(config)}
+    if not print_document(document, args):
+        print_written(args.output, len(data), args)
+        for each in points:
+            if "error" in each:
+                say(f"{each['network']}: impossible: {each['error']}")
+    return 1 if any("error" in each or each["deadlock"] for each in points) else 0
+
+
+def _points(network: str, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """The one record of a network, with its name."""
+    from nvdla.experiments.evaluation import open_source
+    from nvdla.experiments.exploration import Exploration, Point
+
+    latency = 100 if args.latency is None else args.latency
+    point = Point(args.configuration, args.precision, args.bandwidth, latency, args.shared)
+    source = open_source(args.data, args.labels, args.root) if args.data else None
+    path = os.path.realpath(network)
+    table = Exploration(path, [point], args.calibrate, source=source, limit=args.limit, clock=args.clock)
+    records = table.open()(list(table.tasks()))
+    return [{"network": Path(network).name, **{key: each[key] for key in each if key != "key"}} for each in records]
+
+
+def _faults(path: str) -> dict[str, Any]:
+    """A document of ``nvdla faults``. Raises FormatError for any other file."""
+    try:
+        document = json.loads(read_file(path, MAX_FAULTS, "results of nvdla faults"))
+        found = document["format"] if isinstance(document, dict) else type(document).__name__
+    except (ValueError, KeyError) as error:
+        raise FormatError(f"{path}: must be the JSON of 'nvdla faults', got {type(error).__name__}: {error}") from None
+    if found != "nvdla-faults":
+        raise FormatError(f"{path}: format: must be nvdla-faults, got {found}")
+    return dict(document)

@@ -1,0 +1,79 @@
+"""``nvdla datasheet``: one page about a configuration; what is not proven or not known is marked, never invented."""
+
+import html
+import json
+
+import pytest
+
+
+def written(nvdla_command, tmp_path, *words, code=0):
+    """The page without markup, with one space between words, and the JSON document."""
+    import re
+
+    found, out, err = nvdla_command("datasheet", *words, "-o", tmp_path / "page.html", "--json")
+    assert found == code, err
+    text = html.unescape(re.sub(r"<[^>]*>", " ", (tmp_path / "page.html").read_text().partition("</style>")[2]))
+    return " ".join(text.split()), json.loads(out)
+
+
+def test_a_configuration_and_its_networks(nvdla_command, tmp_path, samples):
+    words = ("nv_small", samples / "lenet.loadable", samples / "colour_digits.loadable")
+    shown, document = written(nvdla_command, tmp_path, *words)
+    for text in (
+        "nv_small: datasheet",
+        "mac atomic c 8",
+        "int8 RTL (77 networks) and C model",
+        "nv_small 0.913 0.55 55.4 21 row",
+        "nvdla.org primer",
+        "ZedBoard XC7Z020 does not fit needs 76,280 LUT, has 53,200 nvdla/hw issue 90",
+        "lenet.loadable nv_small int8, full bus, latency 100 28,887 34,617.6",
+        "energy is for relative comparisons only",
+    ):
+        assert text in shown
+    assert [each["network"] for each in document["networks"]] == ["lenet.loadable", "colour_digits.loadable"]
+    assert all(sum(each["accounting"].values()) == each["cycles"] for each in document["networks"])
+    assert "top-1 microjoules lenet.loadable" in shown and "Fault sensitivity" not in shown
+
+
+def test_without_a_network(nvdla_command, tmp_path):
+    shown, document = written(nvdla_command, tmp_path, "nv_large")
+    assert document["networks"] == [] and "Networks" not in shown
+
+
+def test_what_is_not_proven_is_marked(nvdla_command, tmp_path):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("base: nv_small\nname: mine\ncbuf_banks: 8\n")
+    shown, _ = written(nvdla_command, tmp_path, mine)
+    assert "int8 extrapolated extrapolated" in shown
+    assert "mine: no estimate: 32 KiB of buffer are outside the fitted range 128 to 512" in shown
+    assert "ZCU102 XCZU9EG unknown no public report of this configuration" in shown
+
+
+def test_accuracy_and_faults_where_they_are_given(nvdla_command, tmp_path, samples):
+    code, out, _ = nvdla_command(
+        "faults", samples / "lenet.loadable", samples / "digits.npz", "--count", "8", "--where", "weight", "--json"
+    )
+    assert code == 0
+    (tmp_path / "faults.json").write_text(out)
+    words = ("nv_small", samples / "lenet.loadable", "--data", samples / "digits.npz", "--limit", "20")
+    shown, document = written(nvdla_command, tmp_path, *words, "--faults", tmp_path / "faults.json")
+    assert document["networks"][0]["accuracy"]["value"] == 1.0
+    assert "100.00%" in shown
+    found = json.loads(out)["summary"]["all"]
+    share = f"{found['faults']} {found['samples']} {found['sdc1']['value']:.2%} {found['sdc1']['low']:.2%} to"
+    assert f"interval stopped {json.loads(out)['network']} {share}" in shown
+
+
+def test_a_network_that_cannot_run_on_it_is_named(nvdla_command, tmp_path, samples):
+    shown, document = written(nvdla_command, tmp_path, "nv_small", samples / "lenet_nv_large.loadable", code=1)
+    assert "Impossible lenet_nv_large.loadable: the loadable cannot run on it" in shown
+    assert "cannot run on it" in document["networks"][0]["error"]
+
+
+@pytest.mark.parametrize(("text", "problem"), [("[", "must be the JSON"), ('{"format": "x"}', "must be nvdla-faults")])
+def test_another_file_than_one_of_faults_is_refused(text, problem, tmp_path, nvdla_command):
+    (tmp_path / "f.json").write_text(text)
+    code, _, err = nvdla_command("datasheet", "nv_small", "--faults", tmp_path / "f.json", "-o", tmp_path / "p.html")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert problem in err
+    assert not (tmp_path / "p.html").exists()
