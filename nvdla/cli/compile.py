@@ -57,7 +57,7 @@ def search_of(args: argparse.Namespace, progress: Callable[[int, int, int], None
     if args.level < 2:
         named = [name for name, value in given.items() if value is not None]
         if named:
-            raise FormatError(f"{named[0]} is for the search of level 2; give -O 2, too")
+            raise FormatError(f"{named[0]} belongs to the search of level 2. Add -O 2.")
         return None
     return SearchLimits(args.time_limit, args.search_steps, 1 if args.workers is None else args.workers, progress)
 
@@ -190,7 +190,7 @@ def run(args: argparse.Namespace) -> int:
             _print_report(document)
         return 0
     if not args.output:
-        raise FormatError("give -o FILE for the loadable, or --check to see what would happen")
+        raise FormatError("no output file: give -o FILE for the loadable, or --check to see the placement only")
     preprocessing = Preprocessing(args.mean, args.scale, args.colour, args.layout, args.resize)
     options = _options(args)  # before anything is read
     with ProgressBar(args) as bar:

@@ -21,7 +21,7 @@ HELP = """Decode, compare and replay logs of register accesses.
 
   nvdla csb FILE                        every access with its register and fields
   nvdla csb diff A B --mask-addresses   first difference of every operation
-  nvdla csb replay FILE --config NAME   run the log and check the memory that it shows as written
+  nvdla csb replay FILE --config NAME   run the log and check the memory contents that it records
 
 Log formats: 'W address value' lines, the virtual platform's sc.log, write_reg / read_reg transactions (word or byte
 addresses), reg_write(NAME, value) statements, plain 'address value' lines."""
@@ -167,7 +167,7 @@ def _replay(words: list[str], args: argparse.Namespace) -> int:
     from nvdla.util.files import read_file, write_file
 
     if not args.config:
-        raise FormatError("csb replay needs --config NAME: the log does not say which hardware it is of")
+        raise FormatError("csb replay needs --config NAME: a log does not contain its hardware configuration")
     config = configuration(args.config)
     args.map = args.map or config.register_map
     log = _read(words[0], args)

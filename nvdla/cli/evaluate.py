@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         run_with_progress(table, journal, args, total)
         summary = summarise(read(journal.path)).document(source.classes)
     if not summary["samples"]:
-        first = summary.get("problems", [{"id": "-", "error": "no sample came"}])[0]
+        first = summary.get("problems", [{"id": "-", "error": "no samples in the data"}])[0]
         raise FormatError(f"no sample could be judged; the first: {first['id']}: {first['error']}")
     document = {
         "format": "nvdla-evaluation",

@@ -140,7 +140,7 @@ def _faults(network: LoadableNetwork, args: argparse.Namespace) -> list[str]:
     given = [("", text) for text in args.fault or []] + (_lines(args.list) if args.list else [])
     if given:
         if args.count is not None or args.margin is not None:
-            raise FormatError("--fault and --list name the faults: leave out --count and --margin")
+            raise FormatError("--fault and --list specify the faults: omit --count and --margin")
         faults = []
         for where, text in given:
             try:
@@ -154,7 +154,7 @@ def _faults(network: LoadableNetwork, args: argparse.Namespace) -> list[str]:
     count = DEFAULT_COUNT if args.count is None else args.count
     if args.margin is not None:
         if args.count is not None:
-            raise FormatError("--count and --margin say the same: leave one out")
+            raise FormatError("--count and --margin exclude each other: omit one")
         count = sample_size(sum(each.population for each in found), args.margin, args.confidence)
     if not 1 <= count <= MAX_FAULTS:
         raise FormatError(f"{count} faults: must be 1 .. {MAX_FAULTS}")
@@ -170,7 +170,7 @@ def _effects(text: str, args: argparse.Namespace) -> list[str]:
         if kind not in ("flip", "stuck0", "stuck1", "random", "set") or (kind == "set") != bool(value):
             raise FormatError(f"--what {word!r}: must be flip, stuck0, stuck1, random or set=VALUE")
         if kind == "flip" and args.permanent and {"lut", "register"} & set(args.where.split(",")):
-            raise FormatError("--permanent: a bit of a register or table that is always wrong is stuck0 or stuck1")
+            raise FormatError("--permanent: for registers and tables use stuck0 or stuck1")
     return words
 
 

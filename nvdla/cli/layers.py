@@ -109,8 +109,8 @@ def _write(args: argparse.Namespace, program: Program, network: str, found: Any)
     before = naming.load(args.loadable)
     if before is not None and not args.force and not _was_found(before):
         raise FormatError(
-            f"{naming.path_of(args.loadable)} is there already, with the names that the compiler wrote; --force "
-            "replaces them, --dry-run only shows what is found"
+            f"{naming.path_of(args.loadable)} exists, with names from the compiler. --force "
+            "replaces them; --dry-run only prints the names found"
         )
     scales = from_calibration(args.scales).scales if args.scales else {}
     return str(save(layer_file(program, network, found, scales, before), args.loadable))
@@ -136,7 +136,7 @@ def _print(document: dict[str, Any], count: int) -> None:
     rows = document["operations"]
     print_table(f"{document['loadable']} on {document['configuration']}", rows)
     doubtful = sum(row["confidence"] == "order" for row in rows)
-    doubt = f", {doubtful} of them might be others (order)" if doubtful else ""
+    doubt = f", {doubtful} of them uncertain (order)" if doubtful else ""
     say(f"{document['named']} of {count} operations have names{doubt}.")
     if document["unused"]:
         say(f"Layers that no operation was found for: {', '.join(document['unused'])}.")

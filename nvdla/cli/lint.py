@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     if args.loadable is None:
         from nvdla.errors import FormatError
 
-        raise FormatError("which loadable? give a file (or --rules to list the rules)")
+        raise FormatError("no loadable: give a file (or --rules to list the rules)")
     report = lint_file(args.loadable, args.config, args.abi, layers=names_for(args.loadable).layers)
     findings = chosen(report.findings, args, place_of_finding)
     document = {

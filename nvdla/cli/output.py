@@ -458,7 +458,7 @@ def _check_operations(wanted: Sequence[str], places: Sequence[Place]) -> None:
     for name in wanted:
         if name not in labels and name not in layers and places:
             known = f"{labels[0]} to {labels[-1]}" if labels else "none"
-            raise FormatError(f"--op {name}: no row is about it; operations are {known}, or give the name of a layer")
+            raise FormatError(f"--op {name}: no row has it. Operations are {known}, or give the name of a layer")
 
 
 def _sorted(rows: list[Row], column: str, value: Callable[[Any], Mapping[str, Any]]) -> list[Row]:

@@ -124,7 +124,7 @@ def _inputs(runtime: Any, args: argparse.Namespace) -> list[bytes]:
         return random_surfaces(runtime, args.random_input or 0)
     runs = surfaces_of_runs(runtime, args)
     if len(runs) != 1:
-        raise FormatError(f"the export has one run, {len(runs)} are given")
+        raise FormatError(f"the export contains one run, got {len(runs)}")
     return runs[0]
 
 

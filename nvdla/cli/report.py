@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         return _folder(args)
     output = args.output or f"{Path(args.loadable).name}.html"
     ending(output, (".html", ".htm"), "a report")
-    with working(f"making a page of {args.loadable}"):
+    with working(f"writing the page of {args.loadable}"):
         made = sides_of(args)
         data = Data.of([side for side, _ in made])
         text = html_page(data).encode()
@@ -75,7 +75,7 @@ def _folder(args: argparse.Namespace) -> int:
     from nvdla.report.server import index_row, loadables_in, page_name
 
     if args.other or args.input or args.random_input is not None:
-        raise FormatError(f"{args.loadable} is a folder: its loadables are shown one by one, and none is run")
+        raise FormatError(f"{args.loadable} is a directory: its loadables are shown one by one, without a run")
     folder, output = Path(args.loadable), Path(args.output or f"{Path(args.loadable).resolve().name}-report")
     rows: list[dict[str, Any]] = []
     paths = loadables_in(folder)
@@ -85,7 +85,7 @@ def _folder(args: argparse.Namespace) -> int:
         rows.append(row)
         if row["page"]:
             try:
-                with working(f"making a page of {path}"):
+                with working(f"writing the page of {path}"):
                     made = sides_of(argparse.Namespace(**vars(args) | {"loadable": str(path)}))
             except NvdlaError as error:  # it is listed in the index; the other pages are written anyway
                 row |= {"error": str(error), "page": None}

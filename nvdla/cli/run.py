@@ -165,7 +165,9 @@ def run(args: argparse.Namespace) -> int:
     if args.demo:
         _demonstrate(args)
     elif args.loadable is None:
-        raise FormatError("which loadable? 'nvdla run net.nvdla --input image.png', or 'nvdla run --demo' for a sample")
+        raise FormatError(
+            "no loadable: try 'nvdla run net.nvdla --input image.png', or 'nvdla run --demo' for a sample"
+        )
     if is_zip_file(args.loadable):
         return run_package(args)
     loadable = nvdla.load(args.loadable)
@@ -229,7 +231,7 @@ def _demonstrate(args: argparse.Namespace) -> None:
 
     place = folder()
     if args.loadable is not None:
-        raise FormatError(f"--demo runs a sample; leave {args.loadable} or --demo out")
+        raise FormatError(f"--demo runs a sample: omit {args.loadable} or --demo")
     args.loadable = str(place / "lenet.loadable")
     args.input = args.input or [str(place / "digit7.pgm")]
     args.labels = args.labels or str(place / "labels.txt")
@@ -249,10 +251,10 @@ def _check_number_of_images(args: argparse.Namespace, count: int, outputs: dict[
     if count == 1:
         return
     if args.dump_ops or args.stats or args.csb_log:
-        raise FormatError(f"{count} images were given; --dump-ops, --stats and --csb-log are about one")
+        raise FormatError(f"{count} images were given: --dump-ops, --stats and --csb-log need exactly one")
     for path in outputs.values():
         if Path(path).suffix.lower() == ".dimg":
-            raise FormatError(f"{path}: a .dimg holds the output of one image, {count} were given; write .npy")
+            raise FormatError(f"{path}: a .dimg contains the output of one image, got {count} images. Use .npy.")
 
 
 def _named(words: list[str], names: list[str], what: str) -> dict[str, str]:
@@ -264,7 +266,7 @@ def _named(words: list[str], names: list[str], what: str) -> dict[str, str]:
             name = next((each for each in names if each not in found), None)
         if name not in names or name in found:
             known = ", ".join(names) or "none"
-            problem = "is one too many" if name is None or name in found else f"names no {what}"
+            problem = "is surplus" if name is None or name in found else f"is not an {what}"
             raise FormatError(f"--{what} {word} {problem}: the network's {what}s are {known}")
         found[name] = path
     return found
@@ -436,7 +438,7 @@ def run_package(args: argparse.Namespace) -> int:
     outputs = _by_name(args.output, list(package.manifest["outputs"]), "output")
     for path in outputs.values():
         if Path(path).suffix not in OUTPUTS:
-            raise FormatError(f"{path}: an output of a package is written as {' or '.join(OUTPUTS)}")
+            raise FormatError(f"{path}: the output of a package must end in {' or '.join(OUTPUTS)}")
     feeds = {name: _read(package, name, path) for name, path in files.items()}
     times = Times()
     machine = package.machine(strict=args.strict, trusted=args.trusted)

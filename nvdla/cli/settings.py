@@ -187,14 +187,14 @@ def _checked(values: Any, name: str) -> dict[str, Any]:
         if kinds is None:
             raise ConfigError(f"{name}: unknown key {key!r}; known are {', '.join(KEYS)}")
         if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
-            raise ConfigError(f"{name}: {key} is {str(value)[:80]!r}, which is of the wrong kind")
+            raise ConfigError(f"{name}: {key} is {str(value)[:80]!r}, which has the wrong type")
     return {key: _numbers(value, name) if key == "mean" else value for key, value in values.items()}
 
 
 def _numbers(value: Any, name: str) -> tuple[float, ...]:
     numbers = value if isinstance(value, list) else [value]
     if not all(isinstance(each, _NUMBER) and not isinstance(each, bool) for each in numbers):
-        raise ConfigError(f"{name}: mean must be numbers, one or one a channel")
+        raise ConfigError(f"{name}: mean must be one number, or one per channel")
     if not all(abs(each) <= MAX_MEAN for each in numbers):  # not so for NaN
         raise ConfigError(f"{name}: mean is {str(value)[:80]}, must be finite numbers of at most {MAX_MEAN:g}")
     return tuple(map(float, numbers))

@@ -170,7 +170,7 @@ class Folder:
         from nvdla.report.server import loadables_in
 
         if args.other or args.input or args.random_input is not None:
-            raise FormatError(f"{args.loadable} is a folder: its loadables are shown one by one, and none is run")
+            raise FormatError(f"{args.loadable} is a directory: its loadables are shown one by one, without a run")
         self._args, self._folder = args, Path(args.loadable)
         self._paths = {path.relative_to(self._folder).as_posix(): path for path in loadables_in(self._folder)}
         self._rows: list[dict[str, Any]] = []

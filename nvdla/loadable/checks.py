@@ -248,7 +248,7 @@ def bindings_are_complete(loadable: Loadable) -> Iterator[str]:
             if tensor is None:
                 yield f"{where}.tensor_desc_id: {memory.tensor_desc_id}, no tensor has this id"
             elif tensor.mem_id != memory.id:
-                yield f"{where}.tensor_desc_id: tensor {tensor.id} lies in memory {tensor.mem_id}, not {memory.id}"
+                yield f"{where}.tensor_desc_id: tensor {tensor.id} is in memory {tensor.mem_id}, must be in {memory.id}"
 
 
 @rule

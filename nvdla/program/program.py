@@ -268,7 +268,7 @@ def _describe(needs: Needs) -> str:
     odd = [text for size, text in needs.weights.items() if size % strict.weight_alignment]
     if odd and needs.atom != FEATURE_ATOMS[PixelFormat.FEATURE_X8]:  # of 8 bytes: not nv_full anyway
         parts.append(f"{odd[0]}, not a multiple of {strict.weight_alignment} as {strict.name} wants")
-    return ", ".join(parts) or "nothing that tells configurations apart"
+    return ", ".join(parts) or "no property depends on the configuration"
 
 
 def _entry_bytes(config: Configuration) -> int:

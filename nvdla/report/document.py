@@ -51,12 +51,12 @@ Row = dict[str, Any]
 
 
 class Pictures:
-    """Collects tensors; :meth:`close` fits them into ``room`` bytes. A tensor is known by its number."""
+    """Collection of numbered tensors; :meth:`close` fits them into ``size`` bytes."""
 
-    def __init__(self, room: int = ROOM) -> None:
+    def __init__(self, size: int = ROOM) -> None:
         self.rows: list[Row] = []
         self.arrays: list[np.ndarray] = []  #: the whole tensors, (C, H, W)
-        self._room = room
+        self._size = size
 
     def add(self, tensor: np.ndarray, units: Units | None = None, what: str = "") -> int:
         """Add a tensor (1, C, H, W) with what its elements stand for, where that is known; returns its number.
@@ -78,7 +78,7 @@ class Pictures:
 
     def close(self) -> bytes:
         """The block of elements; the rows get ``offset``, ``shown`` (channels, height, width) and ``stride``."""
-        share = min(max(self._room // max(len(self.arrays), 1), 64), MOST)
+        share = min(max(self._size // max(len(self.arrays), 1), 64), MOST)
         parts, offset = [], 0
         for row, array in zip(self.rows, self.arrays, strict=True):
             shown, stride = thinned(array, share)
@@ -89,10 +89,10 @@ class Pictures:
         return b"".join(parts)
 
 
-def thinned(cube: np.ndarray, room: int) -> tuple[np.ndarray, int]:
-    """The first channels of (C, H, W), every ``stride``-th line and column, in ``room`` bytes; and the stride."""
+def thinned(cube: np.ndarray, size: int) -> tuple[np.ndarray, int]:
+    """Return the first channels, every ``stride``-th line and column of (C, H, W) in ``size`` bytes, and the stride."""
     channels, height, width = cube.shape
-    limit = max(room // cube.itemsize, 1)
+    limit = max(size // cube.itemsize, 1)
     if height == width == 1:
         return np.ascontiguousarray(cube[:limit]), 1
     channels = min(channels, MAX_CHANNELS)
@@ -184,7 +184,7 @@ MAX_ELEMENTS = 1 << 22
 
 
 def structures(operation: Operation) -> list[tuple[str, Any]]:
-    """(name, structure) of all that describes an operation, the operation itself first."""
+    """(name, structure) of all descriptors of an operation, itself first."""
     found = operation.descriptors
     if isinstance(found, EmuOperation):
         return [("operation", found.op), ("source", found.src), ("destination", found.dst)]
@@ -212,7 +212,7 @@ class FieldTable:
 
 
 def _is_unused(field: FieldView, structure: Any) -> bool:
-    """A BDMA operation has room for more transfers than it makes."""
+    """Check whether a field is an unused transfer slot of a BDMA operation."""
     if not field.name.startswith("transfers["):
         return False
     return int(field.name[10 : field.name.index("]")]) >= structure.num_transfers

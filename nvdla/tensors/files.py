@@ -93,8 +93,8 @@ def read_dimg(path: str | os.PathLike[str]) -> np.ndarray:
         dtype, expected = np.dtype("<i2"), found
     if expected != found or not expected:
         raise FormatError(
-            f"{name}: the header says {channels} x {height} x {width} elements of {dtype.itemsize} bytes = {expected} "
-            f"bytes, the file holds {found}{' (cut off?)' if found < expected else ''}"
+            f"{name}: the header states {channels} x {height} x {width} elements of {dtype.itemsize} bytes = "
+            f"{expected} bytes, the file contains {found}{' (cut off?)' if found < expected else ''}"
         )
     return np.frombuffer(data, dtype, offset=HEADER.size).reshape(1, channels, height, width)
 
@@ -105,7 +105,7 @@ def _read_text(name: str, data: bytes) -> np.ndarray:
         raise FormatError(f"{name}: {len(data)} bytes without 'DIMG' at byte 0; a text dump has at most {MAX_TEXT}")
     words = data.split()
     if not words:
-        raise FormatError(f"{name}: an empty file is neither a .dimg nor a text dump of one")
+        raise FormatError(f"{name}: an empty file is not a .dimg or a text dump")
     try:
         values = np.array([real(word.decode("latin-1")) for word in words])
     except ValueError:
@@ -143,7 +143,7 @@ def ending(path: str | os.PathLike[str], allowed: tuple[str, ...], what: str) ->
     """The lower-case ending of ``path``. Raises FormatError that lists the endings that ``what`` can have."""
     suffix = Path(path).suffix.lower()
     if suffix not in allowed:
-        raise FormatError(f"{os.fspath(path)}: {what} cannot have the ending {suffix!r}; it takes {' '.join(allowed)}")
+        raise FormatError(f"{os.fspath(path)}: suffix of {what}: must be one of {' '.join(allowed)}, got {suffix!r}")
     return suffix
 
 
@@ -176,7 +176,7 @@ def fit(array: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype, na
     if array.shape == shape and array.dtype == dtype:
         return array
     if array.dtype.kind not in "iufb":
-        raise FormatError(f"{name}: an array of {array.dtype} is no tensor of numbers")
+        raise FormatError(f"{name}: must be an array of numbers, got elements of type {array.dtype}")
     if array.size != math.prod(shape) or _without_ones(array.shape) != _without_ones(shape):
         raise FormatError(
             f"{name}: the array's shape is {shape_text(array.shape)}, the network's input is {shape_text(shape)}"

@@ -182,7 +182,7 @@ def _check_pnm(data: bytes, name: str) -> None:
     if header[1] in b"123" and len(data) > room:
         raise FormatError(f"{name}: {len(data)} bytes for {width} x {height} pixels as text; at most {room}")
     if header[1] not in b"14" and not _PNM_GREATEST.match(data, header.end(), header.end() + MAX_PNM_HEADER):
-        raise FormatError(f"{name}: no greatest value within {MAX_PNM_HEADER} bytes of a PNM header (cut off?)")
+        raise FormatError(f"{name}: no maximum value within {MAX_PNM_HEADER} bytes of a PNM header (cut off?)")
 
 
 def _unknown(name: str, data: bytes) -> FormatError:

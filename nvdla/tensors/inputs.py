@@ -248,7 +248,7 @@ def by_position(inputs: Any, names: Sequence[str]) -> list[Input]:
         unknown = [str(name) for name in inputs if name not in names]
         missing = [name for name in names if name not in inputs]
         if unknown or missing:
-            problem = f"no input is called {', '.join(unknown)}" if unknown else f"{', '.join(missing)} is missing"
+            problem = f"unknown input {', '.join(unknown)}" if unknown else f"{', '.join(missing)} is missing"
             raise FormatError(f"{problem}; the network's inputs are {', '.join(names) or 'none'}")
         return [inputs[name] for name in names]
     if isinstance(inputs, (list, tuple)) and len(names) == 1 < len(inputs) and all(map(is_image, inputs)):

@@ -126,8 +126,8 @@ class Parameter:
             return self.data
         if self.pattern is None:
             raise FormatError(
-                f"parameter {self.name!r}: its {self.length} bytes lie in an external file; name the "
-                "folder that may be read (option external)"
+                f"parameter {self.name!r}: its {self.length} bytes are in an external file. Name the "
+                "directory that may be read (option external)"
             )
         if self.length > limit:
             raise FormatError(

@@ -23,11 +23,11 @@ class ScaleMissing(FormatError):
 
     def __init__(self, name: str, dtype: np.dtype, kind: str, suggested: float | None = None) -> None:
         self.name, self.dtype, self.kind, self.suggested = name, dtype, kind, suggested
-        given = "are real numbers" if kind == "input" else "shall be real numbers"
+        given = "are real numbers" if kind == "input" else "must become real numbers"
         number = "NUMBER" if suggested is None else f"{suggested:.3g}"
-        hint = "" if suggested is None else f" ({number} just holds the greatest of these values)"
+        hint = "" if suggested is None else f" ({number} is enough for the largest of these values)"
         super().__init__(
-            f"{kind} {name}: its values {given}, but what one unit of its {dtype} stands for is not known; give "
+            f"{kind} {name}: its values {given}, but its {dtype} scale is unknown: give "
             f"Runtime(..., scales={{{name!r}: {number}}}){hint}"
         )
 

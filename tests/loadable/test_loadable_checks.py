@@ -33,7 +33,7 @@ BROKEN: list[tuple[str, int, dict[str, Any], str]] = [
     ("memories", 3, {"contents": ("x", "weights")}, r"memory_list\[3\].contents\[0\] .*no blob is named 'x'"),
     ("memories", 0, {"bind_id": 1}, r"memory_list\[\d+\] \(memory 0, input\).bind_id: 1, must be 0"),
     ("memories", 0, {"tensor_desc_id": 9}, r"memory_list\[\d+\] \(memory 0, input\).tensor_desc_id: 9, no tensor"),
-    ("memories", 0, {"tensor_desc_id": 1}, r"tensor 1 lies in memory 1, not 0"),
+    ("memories", 0, {"tensor_desc_id": 1}, r"tensor 1 is in memory 1, must be in 0"),
     ("memories", 1, {"id": 0}, r"memory_list\[1\].id: 0 is already used by memory_list\[0\]"),
     ("addresses", 0, {"mem_id": 9}, r"address_list\[0\].mem_id \(address 0\): 9, no memory has this id"),
     ("addresses", 0, {"offset": 65}, r"address_list\[0\].offset \(address 0\): 65, must be at most 64"),

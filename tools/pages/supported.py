@@ -17,7 +17,7 @@ from nvdla.loadable.model import AddressEntry
 from nvdla.precision import PRECISIONS
 
 Change = Callable[[Any], None]
-"""Edits an operation of the firmware layer in place."""
+"""Edit of an operation of the firmware layer, in place."""
 
 ENGINE_TITLES = {
     "conv": "Convolution (CDMA, CBUF, CSC, CMAC, CACC)",
@@ -134,7 +134,7 @@ def _mark(answer: bool) -> str:
 
 
 def _engine_table(asked: list[Probe]) -> list[str]:
-    """One row a mode and precision, then what the refusals say. Rows that differ in their precision alone and have the
+    """One row per mode and precision, then the refusals. Rows that differ in their precision alone and have the
     same cells are one."""
     names = list(configurations())
     lines = [f"| mode | precision | {' | '.join(names)} |", f"|---|---|{'---|' * len(names)}"]

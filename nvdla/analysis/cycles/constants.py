@@ -47,7 +47,7 @@ class Memory:
         if not 0 <= self.latency <= MAX_LATENCY:
             raise ConfigError(f"memory latency {self.latency} cycles: must be 0 .. {MAX_LATENCY}")
         if self.bytes_per_cycle is not None and not 1e-3 <= self.bytes_per_cycle <= 1e6:
-            raise ConfigError(f"memory bandwidth {self.bytes_per_cycle} bytes a cycle: must be 0.001 .. 1000000")
+            raise ConfigError(f"memory bandwidth {self.bytes_per_cycle} bytes per cycle: must be 0.001 .. 1000000")
 
     def rate(self, bus: float) -> float:
         """Bytes per cycle through a port of ``bus`` bytes: 20 bytes per cycle on a 32-byte bus are a beat every second
@@ -213,7 +213,7 @@ BOARDS = {
             memory=Memory(latency=60, bytes_per_cycle=1.0, shared=True),
             software=Software(answer=100, write=20.0, read=40.0, element=CPU_ELEMENT),
             source="arXiv 2508.16095 (2025): ZCU102, a RISC-V core without an operating system",
-            fitted="memory of one byte a cycle for reads and writes together, the core's accesses",
+            fitted="memory with one byte per cycle for reads and writes together, the core's accesses",
         ),
     )
 }

@@ -109,7 +109,9 @@ def caveats(study: Study) -> list[str]:
         figure = f"{study.software.element:g} cycles for an element of their output"
         found.append(f"CPU operations take {figure}, an assumption (--cpu-cycles)")
     if study.memory.latency == DEFAULT_LATENCY and study.memory.bytes_per_cycle is None:
-        found.append(f"memory: {DEFAULT_LATENCY} cycles latency, the bus's width (--latency, --bandwidth, --shared)")
+        found.append(
+            f"memory: {DEFAULT_LATENCY} cycles latency, the width of the bus (--latency, --bandwidth, --shared)"
+        )
     if study.schedule.stuck:
         names = ", ".join(study.by_key[key].label for key in study.schedule.stuck[:8])
         found.append(f"{len(study.schedule.stuck)} operations deadlock: {names}")

@@ -124,12 +124,12 @@ class NvdlaData(NodeDataProvider):
 
     metadata = [  # noqa: RUF012 - the base class asks for it
         NodeDataProviderMetadata(
-            "nvdla_cycles", "NVDLA: cycles and MAC use", "What the cycle model says", filter=_FILTER
+            "nvdla_cycles", "NVDLA: cycles and MAC use", "Estimates of the cycle model", filter=_FILTER
         ),
+        NodeDataProviderMetadata("nvdla_saturation", "NVDLA: saturation of a run", "For your input", filter=_FILTER),
         NodeDataProviderMetadata(
-            "nvdla_saturation", "NVDLA: saturation of a run", "Of an input of yours", filter=_FILTER
+            "nvdla_snr", "NVDLA: SNR against another", "Both loadables run on the same input", filter=_FILTER
         ),
-        NodeDataProviderMetadata("nvdla_snr", "NVDLA: SNR against another", "Both run on one input", filter=_FILTER),
     ]
 
     def get_config_editors(self, provider_id: str) -> GetConfigEditorsResult:
