@@ -420,7 +420,7 @@ class Runtime:
 
     def _note(self, machine: Machine) -> None:
         """Keep what a machine that has run the tasks says: warnings, and the memory that it took."""
-        self.warnings += [each for each in machine.warnings if each not in self.warnings]
+        self.warnings += [warning for warning in machine.warnings if warning not in self.warnings]
         self._linked.account.hold_scratch(machine.meter.most)
 
     def _link_contiguously(self, error: LeavesRegion) -> None:
@@ -509,7 +509,7 @@ class Runtime:
         """Raw outputs of images with faults. Raises ArgumentTypeError for other types, FormatError for observers."""
         from nvdla.emulator.faults import Fault
 
-        if not isinstance(faults, Sequence) or not all(isinstance(each, Fault) for each in faults):
+        if not isinstance(faults, Sequence) or not all(isinstance(fault, Fault) for fault in faults):
             raise ArgumentTypeError("faults must be a list of nvdla.emulator.faults.Fault")
         if any(each is not None for each in observers):
             raise FormatError("faults: cannot be combined with on_operation, csb_log or on_step")
@@ -691,4 +691,4 @@ class Runtime:
 
 
 def _joined(outputs: Sequence[Mapping[str, np.ndarray]], name: str) -> np.ndarray:
-    return np.concatenate([each[name] for each in outputs])
+    return np.concatenate([output[name] for output in outputs])

@@ -84,8 +84,14 @@ def _show(words: list[str], args: argparse.Namespace) -> int:
     log = _read(words[0], args)
     if args.operations:
         rows: list[dict[str, Any]] = [
-            {"line": each.line, "unit": each.unit, "number": each.number, "group": each.group, "registers": each.values}
-            for each in operations(log)
+            {
+                "line": operation.line,
+                "unit": operation.unit,
+                "number": operation.number,
+                "group": operation.group,
+                "registers": operation.values,
+            }
+            for operation in operations(log)
         ]
         head = {"format": "nvdla-csb-operations", "version": 1, "form": log.format, "map": log.map.name}
         if not print_document({**head, "operations": rows}, args):
@@ -113,7 +119,7 @@ def _access(log: AccessLog, access: LoggedAccess) -> dict[str, Any]:
     register = log.map.by_address.get(access.address)
     fields = {}
     if register is not None and access.value is not None:
-        fields = {each.name: access.value >> each.low & each.mask for each in register.fields.values()}
+        fields = {field.name: access.value >> field.low & field.mask for field in register.fields.values()}
         if len(fields) == 1 and next(iter(fields.values())) == access.value:
             fields = {}
     return {
@@ -180,8 +186,8 @@ def _replay(words: list[str], args: argparse.Namespace) -> int:
         space, start = _place(address)
         write_file(Path(file), result.memory.view(space, start, _number(size), "--dump").tobytes())
     checks = [
-        {"space": each.space.value, "address": each.address, "bytes": each.size, "different": each.different}
-        for each in result.memory_checks
+        {"space": check.space.value, "address": check.address, "bytes": check.size, "different": check.different}
+        for check in result.memory_checks
     ]
     document = {
         "format": "nvdla-csb-replay",

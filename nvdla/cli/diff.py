@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
             for area in dict.fromkeys(change.area for change in found.changes):
                 print_table(area, [_change(each) for each in found.changes if each.area == area])
             if found.operands:
-                print_table("operands", [_operand(each) for each in found.operands])
+                print_table("operands", [_operand(operand) for operand in found.operands])
         print(_summary(found.counts()))
     return 0 if found.identical else 1
 

@@ -228,5 +228,5 @@ def _row(name: str, key: Any, found: dict[str, Any]) -> dict[str, Any]:
     from nvdla.experiments.evaluation.metrics import percent
     from nvdla.experiments.vulnerability.table import OUTCOMES
 
-    values = [found["faults"], *(found["outcomes"][each] for each in OUTCOMES), percent(found["sdc1"])]
+    values = [found["faults"], *(found["outcomes"][outcome] for outcome in OUTCOMES), percent(found["sdc1"])]
     return {name or "group": key, **dict(zip(COLUMNS, values, strict=True))}

@@ -62,13 +62,13 @@ def run(args: argparse.Namespace) -> int:
         names, confidence, unused = names_for(args.loadable).layers, _known_confidence(args.loadable), []
     rows = [
         {
-            "operation": each.label,
-            "engine": each.engine,
-            "layer": names.get((each.task, each.index)),
-            "confidence": confidence.get((each.task, each.index)),
-            "what": each.what,
+            "operation": operation.label,
+            "engine": operation.engine,
+            "layer": names.get((operation.task, operation.index)),
+            "confidence": confidence.get((operation.task, operation.index)),
+            "what": operation.what,
         }
-        for each in program.operations
+        for operation in program.operations
     ]
     named = sum(row["layer"] is not None for row in rows)
     document = {

@@ -42,8 +42,8 @@ def print_findings(findings: Iterable[Finding]) -> None:
         groups.setdefault((finding.severity, finding.headline, finding.rule, finding.advice), []).append(finding)
     for (severity, headline, rule, advice), members in groups.items():
         print(f"{_coloured(severity)}: {headline} [{rule}]")
-        for each in members:
-            _print_wrapped(f"{each.place}: {each.evidence}", width)
+        for member in members:
+            _print_wrapped(f"{member.place}: {member.evidence}", width)
         _print_wrapped(f"-> {advice}", width)
 
 

@@ -153,7 +153,7 @@ def _summary(made: Export, form: Printer, runtime: Any, args: argparse.Namespace
         "memories": [
             {"space": space.value, "base": made.bases[space], "bytes": size} for space, size in program.sizes.items()
         ],
-        "data_bytes": sum(each.size for each in program.segments),
+        "data_bytes": sum(segment.size for segment in program.segments),
         "input": "given" if args.input else "random" if program.inputs else "none",
         "files": [{"file": str(path), "bytes": path.stat().st_size} for path in made.written],
     }

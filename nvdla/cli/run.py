@@ -194,7 +194,7 @@ def run(args: argparse.Namespace) -> int:
     with watcher, times.running():
         raws = _run_all(runtime, images, watcher.callback, accesses)
     if accesses is not None:
-        write_file(args.csb_log, "".join(_access(each) for each in accesses).encode())
+        write_file(args.csb_log, "".join(_access(access) for access in accesses).encode())
     tell_warnings(args.loadable, runtime.warnings)
     rows = [] if args.profile is None else profile(runtime, images[0], args.profile)
     with whole_command(args):

@@ -62,7 +62,7 @@ def files_of(name: str) -> list[Path]:
     if name in CONTENTS:
         patterns = _PATTERNS.get(name, (f"{name}.loadable", f"{name}.loadable.layers.json"))
         return sorted(path for pattern in patterns for path in place.glob(pattern))
-    known = {path.name: path for each in CONTENTS for path in files_of(each)}
+    known = {path.name: path for content in CONTENTS for path in files_of(content)}
     if name in known:
         return [known[name]]
     near = difflib.get_close_matches(name, [*CONTENTS, *known], n=1)

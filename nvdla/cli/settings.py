@@ -193,7 +193,7 @@ def _checked(values: Any, name: str) -> dict[str, Any]:
 
 def _numbers(value: Any, name: str) -> tuple[float, ...]:
     numbers = value if isinstance(value, list) else [value]
-    if not all(isinstance(each, _NUMBER) and not isinstance(each, bool) for each in numbers):
+    if not all(isinstance(number, _NUMBER) and not isinstance(number, bool) for number in numbers):
         raise ConfigError(f"{name}: mean must be one number, or one per channel")
     if not all(abs(each) <= MAX_MEAN for each in numbers):  # not so for NaN
         raise ConfigError(f"{name}: mean is {str(value)[:80]}, must be finite numbers of at most {MAX_MEAN:g}")

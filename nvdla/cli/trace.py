@@ -53,7 +53,10 @@ def run(args: argparse.Namespace) -> int:
         else:
             say(f"FAIL  line {check.line}: {check.name}: expected {check.expected}, got {check.actual}")
     failed = sum(not check.passed for check in result.checks)
-    engines = ", ".join(f"{str(each['engine']).upper()} (group {each['group']})" for each in operations) or "nothing"
+    engines = (
+        ", ".join(f"{str(operation['engine']).upper()} (group {operation['group']})" for operation in operations)
+        or "nothing"
+    )
     made = f"{counted(len(result.checks) - failed, 'check')} passed, {failed} failed"
     made = made if result.checks else "FAILED: the trace checks nothing"
     say(f"{result.path.name} on {result.config.name}: ran {engines}; {made}")

@@ -155,7 +155,7 @@ def blocks(layers: Sequence[str | None]) -> list[str | None]:
     """
     firsts = [layer.split("+")[0] if layer else None for layer in layers]
     words = [_PARTS.split(first) if first else [] for first in firsts]
-    named = [each for each in words if each]
+    named = [word for word in words if word]
     if not named:
         return [None] * len(layers)
     common = _common(named)
@@ -362,7 +362,7 @@ def _sort(found: dict[Key, list[Write]], task: int, log: CsbLog) -> None:
 def register_table(program: Program, writes: dict[Key, list[Write]]) -> list[list[Any]]:
     """[address, "UNIT.NAME", [[field, high bit, low bit], ...]] of every register that is written."""
     registers = register_map(program.config.register_map)
-    used = sorted({address for each in writes.values() for address, _, _ in each})
+    used = sorted({address for write in writes.values() for address, _, _ in write})
     rows = []
     for address in used:
         register = registers.at(address)
@@ -518,10 +518,10 @@ def _overview(study: Study, clock: float, examination: DoctorReport, memory: Mem
         ["Configuration", f"{study.config.name}: {study.config_reason}"],
         ["Descriptors", study.abi_reason],
         ["Inputs", _lines(describe_tensor(loadable, each) for each in loadable.inputs)],
-        ["Outputs", _lines(describe_tensor(loadable, each) for each in loadable.outputs)],
+        ["Outputs", _lines(describe_tensor(loadable, output) for output in loadable.outputs)],
         ["Operations", ", ".join(f"{count} {name}" for name, count in counts.items())],
         ["Tasks", ", ".join(f"{task.id} {task.interface.name}" for task in loadable.tasks)],
-        ["Blobs", f"{len(loadable.blobs)} with {sum(each.length for each in loadable.blobs):,} bytes"],
+        ["Blobs", f"{len(loadable.blobs)} with {sum(blob.length for blob in loadable.blobs):,} bytes"],
     ]
     return {"figures": figures, "about": about, "notes": [f"{line}." for line in caveats(study)]}
 
@@ -539,9 +539,11 @@ def _operations(study: Study, number: dict[Key, int]) -> list[Row]:
     """One row an operation, in the order of the submitted tasks."""
     waits: dict[Key, list[list[Any]]] = {}
     for node in study.operations:
-        for each in node.dependencies:
-            if each.target in number:
-                waits.setdefault(each.target, []).append([number[node.key], each.event, each.on_the_fly])
+        for dependency in node.dependencies:
+            if dependency.target in number:
+                waits.setdefault(dependency.target, []).append(
+                    [number[node.key], dependency.event, dependency.on_the_fly]
+                )
     of_block = blocks([node.layer for node in study.operations])
     rows = []
     for node, block in zip(study.operations, of_block, strict=True):
@@ -577,7 +579,7 @@ def _operations(study: Study, number: dict[Key, int]) -> list[Row]:
 
 def _values(study: Study, memory: MemoryMap, number: dict[Key, int]) -> list[Row]:
     """Return what is in memory; ``first`` and ``last`` are steps, ``readers`` [operation, role]."""
-    spaces = {each.memory.id: each.space for each in memory.allocations}
+    spaces = {allocation.memory.id: allocation.space for allocation in memory.allocations}
     keep = ("name", "kind", "memory", "offset", "address", "size", "bytes", "shape", "layout", "line_stride")
     return [
         {key: row[key] for key in (*keep, "surface_stride", "first", "last")}
@@ -593,16 +595,18 @@ def _values(study: Study, memory: MemoryMap, number: dict[Key, int]) -> list[Row
 
 def _findings(examination: DoctorReport, number: dict[Key, int]) -> list[Row]:
     rows = []
-    for each in examination.findings[:MAX_FINDINGS]:
-        place = (each.task, 0, each.operation) if each.task is not None and each.operation is not None else None
+    for finding in examination.findings[:MAX_FINDINGS]:
+        place = (
+            (finding.task, 0, finding.operation) if finding.task is not None and finding.operation is not None else None
+        )
         rows.append(
             {
-                "severity": str(each.severity),
-                "rule": each.rule,
-                "headline": each.headline,
-                "place": each.place,
-                "evidence": each.evidence,
-                "advice": each.advice,
+                "severity": str(finding.severity),
+                "rule": finding.rule,
+                "headline": finding.headline,
+                "place": finding.place,
+                "evidence": finding.evidence,
+                "advice": finding.advice,
                 "operation": number.get(place) if place else None,
             }
         )

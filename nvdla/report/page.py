@@ -49,7 +49,7 @@ def pairs(left: Side, right: Side) -> list[Row]:
 def _observed(side: Side) -> dict[Key, Observation]:
     """Return what each operation wrote in the side's run."""
     observations = side.view.observations if side.view else []
-    return {each.key: each for each in observations}
+    return {observation.key: observation for observation in observations}
 
 
 def _matched(ours: list[Operation], theirs: list[Operation]) -> dict[Key, Key]:

@@ -247,8 +247,8 @@ def index_row(path: Path, folder: Path, page: str | None) -> Row:
         row["configuration"] = study.config.name
         row["operations"] = len(study.operations)
         row["cycles"] = study.schedule.total
-        row["macs"] = sum(each.macs for each in study.estimates.values())
-        row["peak"] = sum(each["peak_live"] for each in MemoryMap.of(study).spaces())
+        row["macs"] = sum(estimate.macs for estimate in study.estimates.values())
+        row["peak"] = sum(space["peak_live"] for space in MemoryMap.of(study).spaces())
     except NvdlaError as error:
         row |= {"error": str(error), "page": None}
     return row

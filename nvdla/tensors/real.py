@@ -143,7 +143,7 @@ class PixelNumbers:
 
         Raises FormatError for NaN.
         """
-        mean, scale = (each[:, None, None] for each in self.channels(values.shape[-3]))
+        mean, scale = (channel[:, None, None] for channel in self.channels(values.shape[-3]))
         pixels = np.rint(values.astype(np.float64) / scale + mean)
         if np.isnan(pixels).any():
             raise FormatError("values are NaN; pixels have none")

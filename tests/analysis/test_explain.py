@@ -176,7 +176,7 @@ def test_data_go_round_in_their_banks_and_kept_weights_are_marked():
     found = stays(study)
     data = [stay for stay in found if stay.kind == "data"]
     ends = [stay.start + stay.count for stay in data]
-    assert [stay.start for stay in data[1:]] == [end % data[0].room for end in ends[:-1]]
+    assert [stay.start for stay in data[1:]] == [end % data[0].capacity for end in ends[:-1]]
     assert [stay.kind for stay in found if stay.first == data[0].banks] == ["weights"] + ["used again"] * (
         len(data) - 1
     )

@@ -109,7 +109,7 @@ def _attributes(study: Study, node: Any, row: dict[str, Any]) -> list[tuple[str,
     about |= {"cycles": estimate.own_cycles, "bound by": estimate.bound, "MACs": estimate.macs or None}
     found = [(key, str(value)) for key, value in about.items() if value is not None]
     for structure in (node.op, None if node.type is None else node.surface):
-        shown = [each for each in fields(structure) if not each.reserved] if structure is not None else []
+        shown = [field for field in fields(structure) if not field.reserved] if structure is not None else []
         found += [(each.name, each.meaning or str(each.value)) for each in shown if not isinstance(each.value, list)]
     return found
 
