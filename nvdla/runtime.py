@@ -374,8 +374,8 @@ class Runtime:
         instance(faults, Sequence, "faults")
         given = self._images_of(images)
         surfaces = [
-            self.surfaces(each, preprocessing) if isinstance(each, Mapping) or is_image(each) else each
-            for each in given
+            self.surfaces(image, preprocessing) if isinstance(image, Mapping) or is_image(image) else image
+            for image in given
         ]
         results: list[list[bytes]] = []
         while len(results) < len(surfaces):
@@ -497,9 +497,9 @@ class Runtime:
     def _repr_html_(self) -> str:
         """For notebooks."""
         rows = [
-            {"": kind, "name": each.name, "shape": each.shape, "type": each.dtype, "bytes": each.size}
+            {"": kind, "name": tensor.name, "shape": tensor.shape, "type": tensor.dtype, "bytes": tensor.size}
             for kind, tensors in (("input", self.inputs), ("output", self.outputs))
-            for each in tensors
+            for tensor in tensors
         ]
         return table(f"{self.loadable.name} on {self.config.name} ({self.config_reason})", rows)
 
@@ -511,7 +511,7 @@ class Runtime:
 
         if not isinstance(faults, Sequence) or not all(isinstance(fault, Fault) for fault in faults):
             raise ArgumentTypeError("faults must be a list of nvdla.emulator.faults.Fault")
-        if any(each is not None for each in observers):
+        if any(observer is not None for observer in observers):
             raise FormatError("faults: cannot be combined with on_operation, csb_log or on_step")
         surfaces = [[bytes(raw_bytes(data, "input")) for _, data in self._bound(image)] for image in images]
         injector = self._injector()
@@ -575,7 +575,7 @@ class Runtime:
         abi, limits, total = abi_named(self.abi), self.limits, 0
         tasks: list[FirmwareTask | CpuTask] = []
         for entry in self.loadable.submit_order:
-            for task in (self.loadable.task(each) for each in entry.task_ids):
+            for task in (self.loadable.task(number) for number in entry.task_ids):
                 if task.interface == Interface.DLA1:
                     made = FirmwareTask(linked, task, abi, self.config, limits)
                     total += len(made.decoded)

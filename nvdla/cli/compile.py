@@ -281,7 +281,7 @@ def _print_accuracy(document: dict[str, Any]) -> None:
         print_table(f"worst {len(rows)} layers by themselves", shown, ACCURACY_COLUMNS)
     groups = [(row, group) for row in document.get("accuracy", ()) for group in row["channels"]]
     if len(groups) > 1:
-        print_table("channels of the outputs, by range", [_output_row(*each) for each in groups], OUTPUT_COLUMNS)
+        print_table("channels of the outputs, by range", [_output_row(*group) for group in groups], OUTPUT_COLUMNS)
     mixed = document.get("mixed")
     if mixed:
         drops = f"int8 loses {mixed['int8_drop']:.3%}, this {mixed['drop']:.3%}"

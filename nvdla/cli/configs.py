@@ -28,20 +28,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     found = configurations().values()
-    if print_document({"configurations": [vars(each) for each in found]}, args):
+    if print_document({"configurations": [vars(config) for config in found]}, args):
         return 0
     rows = [
         {
-            "name": each.name,
-            "precisions": " ".join(each.precisions),
-            "atom": each.memory_atom,
-            "MACs": f"{each.mac_atomic_c} x {each.mac_atomic_k}",
-            "CBUF KiB": each.cbuf_banks * each.cbuf_bank_bytes // 1024,
-            "banks": each.cbuf_banks,
-            "DRAM bits": each.dram_width_bits,
-            "has": ", ".join(word for key, word in FEATURES.items() if getattr(each, key)),
+            "name": config.name,
+            "precisions": " ".join(config.precisions),
+            "atom": config.memory_atom,
+            "MACs": f"{config.mac_atomic_c} x {config.mac_atomic_k}",
+            "CBUF KiB": config.cbuf_banks * config.cbuf_bank_bytes // 1024,
+            "banks": config.cbuf_banks,
+            "DRAM bits": config.dram_width_bits,
+            "has": ", ".join(word for key, word in FEATURES.items() if getattr(config, key)),
         }
-        for each in found
+        for config in found
     ]
     print_table("configurations", rows)
     return 0

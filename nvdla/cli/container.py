@@ -242,7 +242,7 @@ def _shown(key: str, value: Any, rows: Sequence[dict[str, Any]]) -> Any:
         return value
     if len(value) > _LONG_LIST and any(_plural(row.get("kind", "")) == key for row in rows):
         return f"{len(value)} (see below)"
-    return [f"{each[0]} ({each[1]})" if isinstance(each, list) and len(each) == 2 else each for each in value]
+    return [f"{item[0]} ({item[1]})" if isinstance(item, list) and len(item) == 2 else item for item in value]
 
 
 def _brief(value: Any) -> Any:

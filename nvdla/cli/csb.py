@@ -100,7 +100,7 @@ def _show(words: list[str], args: argparse.Namespace) -> int:
                 print(f"line {row['line']}: {row['unit']} operation {row['number']}, group {row['group']}")
                 print("".join(f"    {name} = {value}\n" for name, value in values.items()), end="")
         return 0
-    rows = [_access(log, each) for each in log.accesses]
+    rows = [_access(log, access) for access in log.accesses]
     head = {"format": "nvdla-csb-accesses", "version": 1, "form": log.format, "map": log.map.name}
     if print_document({**head, "accesses": rows}, args):
         return 0
@@ -147,20 +147,20 @@ def _diff(words: list[str], args: argparse.Namespace) -> int:
     found = differences(first, second, args.mask_addresses)
     rows: list[dict[str, Any]] = [
         {
-            "unit": each.unit,
-            "operation": each.number,
-            "register": each.register,
-            "first": each.first,
-            "second": each.second,
-            "fields": [{"field": name, "first": one, "second": other} for name, one, other in each.fields],
+            "unit": difference.unit,
+            "operation": difference.number,
+            "register": difference.register,
+            "first": difference.first,
+            "second": difference.second,
+            "fields": [{"field": name, "first": one, "second": other} for name, one, other in difference.fields],
         }
-        for each in found
+        for difference in found
     ]
     document = {"format": "nvdla-csb-diff", "version": 1, "map": first.map.name, "equal": not rows, "differences": rows}
     if not print_document(document, args):
         for row in rows:
             values = ["missing" if row[key] is None else f"0x{row[key]:x}" for key in ("first", "second")]
-            fields = ", ".join(f"{each['field']} {each['first']} | {each['second']}" for each in row["fields"])
+            fields = ", ".join(f"{field['field']} {field['first']} | {field['second']}" for field in row["fields"])
             where = f"{row['unit']} operation {row['operation']}: {row['register']}"
             print(f"{where} {values[0]} | {values[1]}  {fields}".rstrip())
         print(f"{len(rows)} operations differ" if rows else "the same operations")

@@ -113,14 +113,14 @@ def _tell(document: dict[str, Any], args: argparse.Namespace) -> None:
     )
     rows = [
         {
-            "class": each["name"] or each["class"],
-            "samples": each["samples"],
-            "precision": percent(each["precision"]),
-            "recall": percent(each["recall"]),
+            "class": row["name"] or row["class"],
+            "samples": row["samples"],
+            "precision": percent(row["precision"]),
+            "recall": percent(row["recall"]),
         }
-        for each in summary.get("classes", [])
+        for row in summary.get("classes", [])
     ]
     if 0 < len(rows) <= 50:
         print_table("Classes", rows)
-    for each in summary.get("problems", []):
-        say(f"damaged: {each['id']}: {each['error']}", sys.stderr)
+    for problem in summary.get("problems", []):
+        say(f"damaged: {problem['id']}: {problem['error']}", sys.stderr)

@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
             _tell_warnings(args, loadable)
     with journal_of(table, args) as journal:
         run_with_progress(table, journal, args, len(table.points))
-        records = [{name: each[name] for name in each if name != "key"} for each in read(journal.path)]
+        records = [{name: record[name] for name in record if name != "key"} for record in read(journal.path)]
     document = {"format": "nvdla-exploration", "version": 1, "network": args.network, "points": records}
     _tell(document, args)
     return 1 if any("error" in record or record["deadlock"] for record in records) else 0
@@ -139,7 +139,7 @@ def _positive(word: str, option: str) -> float:
 def _tell(document: dict[str, Any], args: argparse.Namespace) -> None:
     from nvdla.experiments.exploration import remarks
 
-    rows = [_row(each) for each in document["points"] if "error" not in each]
+    rows = [_row(point) for point in document["points"] if "error" not in point]
     if args.output:
         write_file(args.output, (json_text(with_settings(document, args), indent=1, sort_keys=True) + "\n").encode())
     if args.table:

@@ -155,7 +155,7 @@ def _faults(network: LoadableNetwork, args: argparse.Namespace) -> list[str]:
     if args.margin is not None:
         if args.count is not None:
             raise FormatError("--count and --margin exclude each other: omit one")
-        count = sample_size(sum(each.population for each in found), args.margin, args.confidence)
+        count = sample_size(sum(stratum.population for stratum in found), args.margin, args.confidence)
     if not 1 <= count <= MAX_FAULTS:
         raise FormatError(f"{count} faults: must be 1 .. {MAX_FAULTS}")
     bits = [_bit(word) for word in args.bits.split(",") if word]
@@ -220,8 +220,8 @@ def _tell(document: dict[str, Any], args: argparse.Namespace) -> None:
     accuracy = summary["all"].get("accuracy")
     if accuracy:
         print(f"right classes: {accuracy['healthy']:.2%} without faults, {accuracy['faulty']:.2%} with them")
-    for each in summary["problems"]:
-        say(f"not tried: {each['fault']}: {each['error']}", sys.stderr)
+    for problem in summary["problems"]:
+        say(f"not tried: {problem['fault']}: {problem['error']}", sys.stderr)
 
 
 def _row(name: str, key: Any, found: dict[str, Any]) -> dict[str, Any]:

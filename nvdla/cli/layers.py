@@ -118,17 +118,17 @@ def _write(args: argparse.Namespace, program: Program, network: str, found: Any)
 
 def _was_found(document: dict[str, Any]) -> bool:
     """Return whether this command wrote a layer file."""
-    operations = [each for task in document["tasks"] for each in task.get("operations", ())]
-    return all("confidence" in each for each in operations)
+    operations = [operation for task in document["tasks"] for operation in task.get("operations", ())]
+    return all("confidence" in operation for operation in operations)
 
 
 def _known_confidence(loadable: str) -> dict[tuple[int, int], str]:
     document = naming.load(loadable) or {"tasks": []}
     return {
-        (int(task["task"]), int(each["index"])): str(each["confidence"])
+        (int(task["task"]), int(operation["index"])): str(operation["confidence"])
         for task in document["tasks"]
-        for each in task.get("operations", ())
-        if "confidence" in each
+        for operation in task.get("operations", ())
+        if "confidence" in operation
     }
 
 

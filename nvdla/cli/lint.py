@@ -63,7 +63,7 @@ _COLOURS = {"error": "1;31", "warning": "33"}
 
 def summary(counts: dict[str, int]) -> str:
     """ "1 error, 2 warnings"; "nothing found" for none."""
-    parts = [counted(counts[each], each) for each in map(str, Severity) if counts[each]]
+    parts = [counted(counts[severity], severity) for severity in map(str, Severity) if counts[severity]]
     return ", ".join(parts) or "nothing found"
 
 
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
         "format": FORMAT,
         "version": VERSION,
         **report.as_dict(),
-        "findings": [each.as_dict() for each in findings],
+        "findings": [finding.as_dict() for finding in findings],
     }
     if not print_document(document, args):
         print_findings(findings)

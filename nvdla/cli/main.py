@@ -306,7 +306,7 @@ def _refuse_streams(prog: str, args: argparse.Namespace, taken: Sequence[str]) -
     """A ``-`` is not a file name: options that read or write a standard stream are ``taken``. Raises _BadUsage."""
     for key, value in vars(args).items():
         given = value if isinstance(value, list) else [value]
-        if key not in taken and any(isinstance(each, str) and each == "-" for each in given):
+        if key not in taken and any(isinstance(item, str) and item == "-" for item in given):
             hint = "give a file (./- for a file named -, /dev/stdin for standard input)"
             raise _BadUsage(prog, f"{key.replace('_', '-')} is '-': must be a file: {hint}")
 

@@ -316,7 +316,7 @@ def _cell(value: Any, separators: bool = False) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key}={_cell(each)}" for key, each in value.items() if each not in (None, [], ""))
     if isinstance(value, (list, tuple)):
-        return ", ".join(_cell(each) for each in value)
+        return ", ".join(_cell(item) for item in value)
     return printable(str(value))
 
 
@@ -407,7 +407,7 @@ def _engines() -> tuple[str, ...]:
 def _engine(text: str) -> str:
     if text.lower() not in _engines():
         raise argparse.ArgumentTypeError(
-            f"{text!r} must be an engine: {', '.join(each.upper() for each in _engines())}"
+            f"{text!r} must be an engine: {', '.join(engine.upper() for engine in _engines())}"
         )
     return text.lower()
 

@@ -174,6 +174,6 @@ def _sizes(document: dict[str, Any]) -> list[dict[str, Any]]:
     if document["table_bytes"] is not None:
         rows.append({"what": "tables (32-bit processor)", "bytes": document["table_bytes"]})
     rows.append({"what": "weights and other data", "bytes": document["data_bytes"]})
-    for each in document["memories"]:
-        rows.append({"what": f"{each['space']} at 0x{each['base']:x}", "bytes": each["bytes"]})
+    for memory in document["memories"]:
+        rows.append({"what": f"{memory['space']} at 0x{memory['base']:x}", "bytes": memory["bytes"]})
     return [{"what": row["what"], "number": row.get("number"), "bytes": row.get("bytes")} for row in rows]

@@ -208,7 +208,7 @@ def run(args: argparse.Namespace) -> int:
         name: compare_with(path, tensors[name], raw[list(tensors).index(name)]) for name, path in goldens.items()
     }
     _report(args, runtime, tensors, labels, differences, watcher, times, rows)
-    return 0 if all(each.within(args.tolerance) for each in differences.values()) else 1
+    return 0 if all(difference.within(args.tolerance) for difference in differences.values()) else 1
 
 
 #: lines of a log of register accesses, as the reference's firmware prints them
@@ -263,7 +263,7 @@ def _named(words: list[str], names: list[str], what: str) -> dict[str, str]:
     for word in words:
         name, path = split_name(word)
         if name is None:
-            name = next((each for each in names if each not in found), None)
+            name = next((free for free in names if free not in found), None)
         if name not in names or name in found:
             known = ", ".join(names) or "none"
             problem = "is surplus" if name is None or name in found else f"is not an {what}"
@@ -456,7 +456,7 @@ def _by_name(words: list[str], names: list[str], what: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for word in words:
         name, path = split_name(word)
-        name = next((each for each in names if each not in found), None) if name is None else name
+        name = next((free for free in names if free not in found), None) if name is None else name
         if name not in names or name in found:
             raise FormatError(f"--{what} {word}: the model's {what}s are {', '.join(names) or 'none'}")
         found[name] = path
@@ -502,6 +502,6 @@ def _run_package_report(args: argparse.Namespace, package: Package, results: dic
     print_table(f"{document['model']} on {document['config']}", parts, ["part", "kind", "nodes"])
     for name, row in rows.items():
         say(f"{name}: {shape_text(row['shape'])} {row['dtype']}")
-        for each in row["top"]:
-            print(f"  {each['index']:>5}  {each['value']:g}")
+        for entry in row["top"]:
+            print(f"  {entry['index']:>5}  {entry['value']:g}")
     times.tell(args.quiet)

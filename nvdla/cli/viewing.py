@@ -35,7 +35,7 @@ def sides_of(args: argparse.Namespace) -> list[tuple[Side, DoctorReport]]:
     asked = [args]
     if args.other or args.other_input or args.other_config:
         asked.append(_beside(args))
-    made = [_side(each, labels, len(asked)) for each in asked]
+    made = [_side(run, labels, len(asked)) for run in asked]
     _tell_apart([side.document for side, _ in made], asked)
     return made
 
@@ -48,7 +48,7 @@ def _tell_apart(documents: list[dict[str, Any]], asked: list[argparse.Namespace]
         if asked[0].loadable != asked[1].loadable:
             document["title"] += f" ({args.loadable})"
         elif asked[0].input != asked[1].input:
-            document["title"] += "".join(f", {Path(each).name}" for each in args.input)
+            document["title"] += "".join(f", {Path(file).name}" for file in args.input)
 
 
 def _beside(args: argparse.Namespace) -> argparse.Namespace:

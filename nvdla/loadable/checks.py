@@ -29,8 +29,8 @@ def rule(function: Check) -> Check:
 
 def problems(loadable: Loadable) -> Iterator[str]:
     """Every rule that the loadable breaks, one line each."""
-    for each in CHECKS:
-        yield from each(loadable)
+    for check in CHECKS:
+        yield from check(loadable)
 
 
 def check(loadable: Loadable) -> None:

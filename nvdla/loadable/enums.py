@@ -158,9 +158,9 @@ class PixelFormat(OpenEnum):
 
 # Formats of two planes (Y, then U and V) have three underscores between them in the registers' names.
 NAMES = tuple(
-    f"T_{each.name.replace('_', '___', 1) if each.name.endswith('N444') else each.name}"
-    for each in PixelFormat
-    if each < PixelFormat.FEATURE
+    f"T_{form.name.replace('_', '___', 1) if form.name.endswith('N444') else form.name}"
+    for form in PixelFormat
+    if form < PixelFormat.FEATURE
 )
 """By the value of D_DATAIN_FORMAT.PIXEL_FORMAT."""
 

@@ -111,7 +111,7 @@ class _Ledger:
         else:
             first = bisect.bisect_left(self._starts, start)
         self._segments[first : first + len(touched)] = fresh
-        self._starts[first : first + len(touched)] = [each[0] for each in fresh]
+        self._starts[first : first + len(touched)] = [piece[0] for piece in fresh]
 
 
 class _Tracer:

@@ -159,7 +159,7 @@ def blocks(layers: Sequence[str | None]) -> list[str | None]:
     if not named:
         return [None] * len(layers)
     common = _common(named)
-    heads = ["/".join(each[: common + 1]) if len(each) > common else None for each in words]
+    heads = ["/".join(word[: common + 1]) if len(word) > common else None for word in words]
     sizes = Counter(head for head, first in {(head, first) for head, first in zip(heads, firsts, strict=True)} if head)
     tiles = Counter(first for first in firsts if first)
     found: list[str | None] = []
@@ -173,10 +173,10 @@ def blocks(layers: Sequence[str | None]) -> list[str | None]:
 
 def _common(named: Sequence[Sequence[str]]) -> int:
     """Count how many words all names begin with; those of a single layer have none in common with others."""
-    if len({tuple(each) for each in named}) < 2:
+    if len({tuple(word) for word in named}) < 2:
         return 0
     shortest = min(map(len, named))
-    return next((at for at in range(shortest) if len({each[at] for each in named}) > 1), shortest)
+    return next((at for at in range(shortest) if len({word[at] for word in named}) > 1), shortest)
 
 
 #: weights of larger networks are looked at in a part alone
@@ -203,11 +203,11 @@ class FieldTable:
         out."""
         found = []
         for part, structure in structures(operation):
-            shown = [each for each in fields(structure) if not each.reserved and not _is_unused(each, structure)]
+            shown = [field for field in fields(structure) if not field.reserved and not _is_unused(field, structure)]
             schema = f"{type(structure).__name__} {len(shown)}"
             if schema not in self.schemas:
-                self.schemas[schema] = [[each.name, each.type, each.explanation or ""] for each in shown]
-            found.append([part, schema, [_value(each) for each in shown]])
+                self.schemas[schema] = [[field.name, field.type, field.explanation or ""] for field in shown]
+            found.append([part, schema, [_value(field) for field in shown]])
         return found
 
 
@@ -330,7 +330,7 @@ def register_writes(
     try:
         linked = linked or LinkedLoadable(loadable)
         machine = Rehearsal(program.config, linked.space)
-        for number in (each for entry in loadable.submit_order for each in entry.task_ids):
+        for number in (task for entry in loadable.submit_order for task in entry.task_ids):
             if loadable.task(number).interface != Interface.DLA1:
                 continue
             log: CsbLog = []
@@ -366,7 +366,9 @@ def register_table(program: Program, writes: dict[Key, list[Write]]) -> list[lis
     rows = []
     for address in used:
         register = registers.at(address)
-        rows.append([address, str(register), [[each.name, each.high, each.low] for each in register.fields.values()]])
+        rows.append(
+            [address, str(register), [[field.name, field.high, field.low] for field in register.fields.values()]]
+        )
     return rows
 
 
@@ -437,9 +439,9 @@ def run_rows(view: RunView, examination: DoctorReport, names: Names, number: dic
         if seen.key in number and seen.part.size:
             wrote[number[seen.key]] = pictures.add(seen.part, seen.units_of_part(names), seen.layer or "")
     counted = {
-        number[each["task"], 0, each["operation"]]: each["statistics"]
-        for each in examination.tensors
-        if each.get("statistics") and (each["task"], 0, each["operation"]) in number
+        number[tensor["task"], 0, tensor["operation"]]: tensor["statistics"]
+        for tensor in examination.tensors
+        if tensor.get("statistics") and (tensor["task"], 0, tensor["operation"]) in number
     }
     return {"error": None, "inputs": inputs, "outputs": outputs, "wrote": wrote, "counted": counted}
 
@@ -517,7 +519,7 @@ def _overview(study: Study, clock: float, examination: DoctorReport, memory: Mem
         ["File", loadable.name],
         ["Configuration", f"{study.config.name}: {study.config_reason}"],
         ["Descriptors", study.abi_reason],
-        ["Inputs", _lines(describe_tensor(loadable, each) for each in loadable.inputs)],
+        ["Inputs", _lines(describe_tensor(loadable, tensor) for tensor in loadable.inputs)],
         ["Outputs", _lines(describe_tensor(loadable, output) for output in loadable.outputs)],
         ["Operations", ", ".join(f"{count} {name}" for name, count in counts.items())],
         ["Tasks", ", ".join(f"{task.id} {task.interface.name}" for task in loadable.tasks)],
@@ -635,7 +637,7 @@ def _details(
     for node in study.operations:
         row = rows[number[node.key]]
         row["fields"] = table.rows(node)
-        row["writes"] = [list(each) for each in writes.get((node.task, 0, node.index), [])]
+        row["writes"] = [list(write) for write in writes.get((node.task, 0, node.index), [])]
         row["weights"] = weights.of(node)
         row["ways"] = ways.get(node.label, [])
     missing = [f"register writes end early: {problem}"] if problem else []

@@ -214,7 +214,7 @@ def _clean(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _clean(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_clean(each) for each in value]
+        return [_clean(item) for item in value]
     return value
 
 

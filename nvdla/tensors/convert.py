@@ -21,7 +21,7 @@ from nvdla.util.rounding import ceil_div
 
 ATOMS = {"feature-x8": 8, "feature-x16": 16, "feature-x32": 32}
 DENSE = ("nchw", "nhwc")
-PIXELS = tuple(each.name for each in PixelFormat if each < PixelFormat.FEATURE)
+PIXELS = tuple(pixel_format.name for pixel_format in PixelFormat if pixel_format < PixelFormat.FEATURE)
 LAYOUTS = (*ATOMS, *DENSE, *PIXELS)
 DTYPES = ("int8", "uint8", "int16", "uint16", "float16", "float32")
 MAX_BYTES = 1 << 30

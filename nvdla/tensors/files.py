@@ -83,7 +83,7 @@ def read_dimg(path: str | os.PathLike[str]) -> np.ndarray:
     if version != 0:
         raise FormatError(f"{name}: .dimg version {version}, only version 0 is known")
     if code not in _DTYPES:
-        known = ", ".join(f"{each.value} {each.name}" for each in SurfaceFormat)
+        known = ", ".join(f"{surface_format.value} {surface_format.name}" for surface_format in SurfaceFormat)
         raise FormatError(f"{name}: .dimg surface format {code} cannot be read; known are {known}")
     dtype = np.dtype(_DTYPES[SurfaceFormat(code)]).newbyteorder("<")
     expected = width * height * channels * dtype.itemsize
@@ -223,7 +223,7 @@ def _json_bytes(tensor: np.ndarray) -> bytes:
     if tensor.dtype.kind == "f" and not np.isfinite(tensor).all():
         values = tensor.astype(object)
         odd = ~np.isfinite(tensor)
-        values[odd] = [str(float(each)) for each in tensor[odd]]
+        values[odd] = [str(float(number)) for number in tensor[odd]]
     document = {"shape": list(tensor.shape), "dtype": str(tensor.dtype), "data": values.tolist()}
     return (json.dumps(document, allow_nan=False) + "\n").encode()
 

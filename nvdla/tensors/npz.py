@@ -163,7 +163,7 @@ def members(source: Source) -> list[Member]:
     if sum(info.compress_size for info in infos) > len(source.data):
         raise FormatError(f"{source.name}: members overlap: together they are longer than the file")
     found = [_member(source, info) for info in infos]
-    total = sum(each.size for each in found if each.is_deflated)
+    total = sum(member.size for member in found if member.is_deflated)
     if total > MAX_UNPACKED:
         raise FormatError(f"{source.name}: unpacks to {total} bytes, the limit is {MAX_UNPACKED}")
     return found
@@ -227,13 +227,13 @@ def _inflate(packed: memoryview, where: str, limit: int) -> bytes:
 def unpack(found: list[Member]) -> list[memoryview]:
     """The arrays' bytes in the member's order and byte order, their checksums checked: views where they are stored;
     what is deflated is unpacked into memory, or where that is much into a file that has no name."""
-    deflated = [each for each in found if each.is_deflated]
+    deflated = [member for member in found if member.is_deflated]
     with tempfile.SpooledTemporaryFile(MAP_FROM) as spool:
         for each in deflated:
             _unpack_to(spool, each)
         spool.seek(0)
         unpacked = memoryview(b"")
-        if (total := sum(each.size for each in deflated)) > MAP_FROM:
+        if (total := sum(member.size for member in deflated)) > MAP_FROM:
             spool.flush()
             unpacked = mapped(spool)
         elif total:
@@ -260,7 +260,7 @@ def read_npz(source: Any, charge: Callable[[int], None] | None = None) -> dict[s
     ``charge`` is called with the unpacked size before unpacking, and may refuse."""
     found = members(Source.of(source))
     if charge is not None:
-        charge(sum(each.size for each in found))
+        charge(sum(member.size for member in found))
     return {member.name: array for member, array in zip(found, arrays(found), strict=True)}
 
 

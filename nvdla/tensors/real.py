@@ -167,7 +167,7 @@ class PixelNumbers:
     def of(cls, document: Any) -> PixelNumbers:
         """From a layer file. Raises FormatError for what is none."""
         try:
-            mean, scale = (tuple(float(each) for each in document[name]) for name in ("mean", "scale"))
+            mean, scale = (tuple(float(number) for number in document[name]) for name in ("mean", "scale"))
             return cls(mean, scale, int(document["bits"]))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise FormatError(f"pixels of the layer file: {error!r} is wrong or missing") from None

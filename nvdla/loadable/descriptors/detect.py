@@ -96,7 +96,7 @@ def score(loadable: Loadable, abi: Abi) -> Score:
 
 def _windows(loadable: Loadable, task: TaskEntry) -> list[int]:
     """Return the bytes at each address index of a task."""
-    return [loadable.address_bytes(loadable.address(each)) for each in task.address_list]
+    return [loadable.address_bytes(loadable.address(number)) for number in task.address_list]
 
 
 def _dla_answers(loadable: Loadable, task: TaskEntry, abi: Abi) -> Iterator[bool]:
@@ -192,7 +192,7 @@ def buffer_format_is_known(buffer: Descriptor, windows: list[int]) -> bool:
 
 def buffer_has_dimensions(buffer: Descriptor, windows: list[int]) -> bool:
     """Width, height and channels are within range."""
-    return all(0 < each <= MAX_CUBE_SIDE for each in (buffer.width, buffer.height, buffer.channel))
+    return all(0 < size <= MAX_CUBE_SIDE for size in (buffer.width, buffer.height, buffer.channel))
 
 
 def buffer_fits(buffer: Descriptor, windows: list[int]) -> bool:
