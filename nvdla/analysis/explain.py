@@ -326,7 +326,7 @@ def _convolutions(study: Study) -> Iterator[tuple[Operation, ConvolutionShape, S
 
 
 def buffer_svg(study: Study, style: str = STYLE) -> str:
-    """The drawing as SVG text; ``style`` "" for a page that has the colours. Banks that nothing uses are left out at
+    """The drawing as SVG text; ``style`` "" for a page that has the colors. Banks that nothing uses are left out at
     the
     bottom, and said to be."""
     drawing = Drawing()

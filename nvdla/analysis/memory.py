@@ -268,7 +268,7 @@ MAX_ROWS = 2000
 
 
 def memory_svg(memory: MemoryMap, style: str = STYLE) -> str:
-    """The drawing as SVG text; ``style`` "" for a page that has the colours."""
+    """The drawing as SVG text; ``style`` "" for a page that has the colors."""
     rows = sorted(memory.buffer_rows(), key=lambda row: (row["address"] or 0, row["first"]))
     steps = memory.steps()
     plot = min(max(len(steps) * 14, MIN_WIDTH), MAX_WIDTH)

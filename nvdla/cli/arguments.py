@@ -156,7 +156,7 @@ def add_image_options(parser: argparse.ArgumentParser) -> None:
     image = parser.add_argument_group("images")
     image.add_argument("--mean", type=reals, metavar="M[,M,M]", help="mean to subtract from pixels (fp16)")
     image.add_argument("--normalize", type=float, metavar="X", help="divisor of pixels (fp16)")
-    image.add_argument("--order", choices=ORDERS, help="channel order of colour images (default: bgr)")
+    image.add_argument("--order", choices=ORDERS, help="channel order of color images (default: bgr)")
     image.add_argument("--resize", action="store_true", help="resize images to the input size")
 
 

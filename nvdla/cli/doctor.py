@@ -1,4 +1,4 @@
-"""``nvdla doctor``: is the quantised network sound?"""
+"""``nvdla doctor``: is the quantized network sound?"""
 
 from __future__ import annotations
 

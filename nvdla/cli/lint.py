@@ -52,7 +52,7 @@ def _print_wrapped(text: str, width: int) -> None:
 
 
 def _coloured(severity: str) -> str:
-    """In colour on a terminal, unless NO_COLOR is set."""
+    """In color on a terminal, unless NO_COLOR is set."""
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return severity
     return f"\x1b[{_COLOURS.get(severity, '36')}m{severity}\x1b[0m"

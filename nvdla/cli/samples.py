@@ -14,13 +14,13 @@ from nvdla.util.files import read_file, write_file
 MAX_FILE = 16 << 20
 #: What each is; a pattern stands for the files that are taken together.
 CONTENTS = {
-    "lenet": "LeNet-5 for grey digits of 28x28, int8, nv_small",
+    "lenet": "LeNet-5 for gray digits of 28x28, int8, nv_small",
     "lenet_nv_large": "the same for nv_large",
     "lenet_nv_full_fp16": "the same in fp16 for nv_full",
-    "colour_digits": "colour images of 32x32, int8, nv_small",
+    "colour_digits": "color images of 32x32, int8, nv_small",
     "colour_digits_nv_full_fp16": "the same in fp16 for nv_full",
-    "digit": "a grey digit of each class",
-    "colour_digit": "a colour image of each class",
+    "digit": "a gray digit of each class",
+    "colour_digit": "a color image of each class",
     "labels": "names of the classes",
     "caffe": "LeNet as a Caffe network in float32",
     "onnx": "LeNet as an ONNX model in float32",

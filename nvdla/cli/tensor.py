@@ -174,14 +174,14 @@ def _read(args: argparse.Namespace, form: Form | None) -> np.ndarray:
 
 
 def _read_image(path: str, shape: tuple[int, int, int, int] | None) -> np.ndarray:
-    """Pixels as they are, uint8 (1, C, H, W), colour as R, G, B."""
+    """Pixels as they are, uint8 (1, C, H, W), color as R, G, B."""
     from nvdla.tensors.images import PixelConversion, image_shape, read_pixels
 
     return read_pixels(path, shape or image_shape(path), PixelConversion(order="rgb"))
 
 
 def _with_values(args: argparse.Namespace, array: np.ndarray, form: Form | None, suffix: str) -> np.ndarray:
-    """Quantised (real numbers with a scale), dequantised (elements with a scale), or cast to --dtype."""
+    """Quantized (real numbers with a scale), dequantized (elements with a scale), or cast to --dtype."""
     if args.scale is not None:
         if array.dtype.kind == "f" and array.dtype != np.float16:
             wanted = dtype_named(args.dtype) if args.dtype else form.dtype if form else dtype_named("int8")

@@ -172,7 +172,7 @@ class ImageFormat:
     """``planes`` lists for each plane which channel (0..3 = R G B A) each element in memory is.
 
     ``element_bytes`` is 1 or 2; ``bits`` gives, for formats that pack a pixel into 32 bits, the bit width of each
-    element from the least significant one, and is empty otherwise. ``depth``: bits of a colour's number.
+    element from the least significant one, and is empty otherwise. ``depth``: bits of a color's number.
     """
 
     name: str

@@ -85,7 +85,7 @@ def _pdp(operation: DlaOperation) -> str:
 
 
 def _cdp(operation: DlaOperation) -> str:
-    return f"normalise over {operation.op.local_size} channels"
+    return f"normalize over {operation.op.local_size} channels"
 
 
 def _rubik(operation: DlaOperation) -> str:

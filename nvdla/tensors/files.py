@@ -185,7 +185,7 @@ def fit(array: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype, na
     if array.dtype == dtype:
         return array
     if dtype.kind == "i":
-        check_whole(array, dtype, f"the input's {dtype}", "quantise them with the network's input scale", f"{name}: ")
+        check_whole(array, dtype, f"the input's {dtype}", "quantize them with the network's input scale", f"{name}: ")
     with np.errstate(over="ignore", invalid="ignore"):  # halves may become infinite, as on the hardware
         return array.astype(dtype)
 
@@ -229,7 +229,7 @@ def _json_bytes(tensor: np.ndarray) -> bytes:
 
 
 def picture(tensor: np.ndarray) -> bytes:
-    """A .png of a tensor (N, C, H, W): every channel a grey tile, scaled from its own least to greatest value."""
+    """A .png of a tensor (N, C, H, W): every channel a gray tile, scaled from its own least to greatest value."""
     from PIL import Image
 
     planes = tensor.reshape(-1, *tensor.shape[-2:]).astype(np.float32)

@@ -23,7 +23,7 @@ ENGINE_TITLES = {
     "conv": "Convolution (CDMA, CBUF, CSC, CMAC, CACC)",
     "sdp": "SDP, the single data processor",
     "pdp": "PDP, pooling",
-    "cdp": "CDP, local response normalisation",
+    "cdp": "CDP, local response normalization",
     "rubik": "Rubik, reshaping",
     "bdma": "BDMA, copies between memories",
 }

@@ -306,7 +306,7 @@ class PdpShape:
 
 @dataclass(frozen=True)
 class CdpShape:
-    """A normalisation: its cube in pixels and surfaces. ``sums``: False where the sums of squares are bypassed, so
+    """A normalization: its cube in pixels and surfaces. ``sums``: False where the sums of squares are bypassed, so
     that only the table works."""
 
     width: int

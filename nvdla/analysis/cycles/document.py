@@ -293,7 +293,7 @@ TICKS = 8
 
 
 def schedule_svg(study: Study, clock: float, style: str = STYLE) -> str:
-    """The drawing as SVG text; ``style`` "" for a page that has the colours. ``clock`` in MHz."""
+    """The drawing as SVG text; ``style`` "" for a page that has the colors. ``clock`` in MHz."""
     drawing = Drawing()
     total = max(study.schedule.cycles, 1)
     title = f"Schedule of {short(study.title, 60)}: {total_text(study.schedule.total, clock)}"

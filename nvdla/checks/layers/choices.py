@@ -245,7 +245,7 @@ def _convolution(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) ->
 
 
 def _holds_factors(unit: Unit) -> bool:
-    """Addends and factors a channel in fp16 are a batch normalisation's; in int8 they may be scales."""
+    """Addends and factors a channel in fp16 are a batch normalization's; in int8 they may be scales."""
     precisions = unit.last.precisions
     integer = precisions is None or precisions[0].name != "FP16"
     return unit.features.adds and unit.features.multiplies and not integer

@@ -58,7 +58,7 @@ class EvaluatedNetwork(ABC):
 class LoadableNetwork(EvaluatedNetwork):
     """A loadable with one input; the first output is the result.
 
-    uint8 arrays are pixels and become elements as images do; other integers are elements; floats are quantised with
+    uint8 arrays are pixels and become elements as images do; other integers are elements; floats are quantized with
     the input's scale (sidecar, or ``scale``).
     """
 

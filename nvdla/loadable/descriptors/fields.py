@@ -245,7 +245,7 @@ EXPLANATIONS: dict[str, dict[str, str]] = {
         "input_scale_factor": "real value of one unit of the input",
         "output_scale_factor": "real value of one unit of the output",
     },
-    "EmuSoftmaxOp": {"axis": "axis that is normalised"},
+    "EmuSoftmaxOp": {"axis": "axis that is normalized"},
     "EmuPowerOp": {
         "power": "exponent of (shift + scale * x) ** power",
         "scale": "factor of (shift + scale * x) ** power",
