@@ -434,7 +434,7 @@ def run_package(args: argparse.Namespace) -> int:
     files = _by_name(args.input, list(package.manifest["inputs"]), "input")
     missing = [name for name in package.manifest["inputs"] if name not in files]
     if missing:
-        raise FormatError(f"input {', '.join(missing)} is missing; give --input {missing[0]}=FILE")
+        raise FormatError(f"input {', '.join(missing)} is missing: give --input {missing[0]}=FILE")
     outputs = _by_name(args.output, list(package.manifest["outputs"]), "output")
     for path in outputs.values():
         if Path(path).suffix not in OUTPUTS:
