@@ -74,7 +74,7 @@ def _form(lowering: NetworkLowering, tensor: NetworkTensor, wanted: str) -> tupl
         return cbuf.format_for(channels, precision), "it has more than four channels"
     bits = lowering.numbers.bits
     form = cbuf.unsigned_format(channels, lowering.config, bits)
-    return form, f"{lowering.config.name} has no pixel format of {channels} channels of {bits} bits"
+    return form, f"no pixel format of {lowering.config.name} has {channels} channels of {bits} bits"
 
 
 def converted(lowering: NetworkLowering) -> dict[str, PixelConverter]:
