@@ -118,7 +118,7 @@ def built(network: str, config: str, precision: str, batch: int, cvsram: int = 0
     with means_in_steps_of_the_input() if otherwise == STEPS else nullcontext():
         made = nvdla.compile(source, config, precision, data, host=False, method="max", **settings)
     if made.loadable is None:
-        raise BuildError(f"{network}: nothing of it runs on the accelerator")
+        raise BuildError(f"{network}: no part of it runs on the accelerator")
     return made.loadable
 
 

@@ -1,7 +1,7 @@
 """Two results of ``run.py --json``, row by row: ``python benchmarks/compare.py BEFORE.json AFTER.json``.
 
-A row is "better" or "worse" when its value has moved by more than the noise of both measurements (half of what lies
-between their quartiles, and at least 5 %); exit code 1 when any is worse.
+A row is "better" or "worse" when its value has moved by more than the noise of both measurements (half of their
+interquartile range, and at least 5 %); exit code 1 when any is worse.
 """
 
 from __future__ import annotations

@@ -147,4 +147,4 @@ def memory_refused(what: str, error: MemoryError) -> OutOfMemoryError:
     if isinstance(error, OutOfMemoryError):
         return error
     asked = f" ({error})" if str(error) else ""
-    return OutOfMemoryError(f"{what}: the system gave no more memory{asked}; free some, or set a lower memory_limit")
+    return OutOfMemoryError(f"{what}: out of memory{asked}; free some, or set a lower memory_limit")

@@ -65,7 +65,7 @@ class Limits:
 
     #: multiplications of convolutions in a run
     multiplications: int = 10**13
-    #: elements that the other engines work on, times the elements of a pooling or normalisation window; bytes copied
+    #: elements that the other engines work on, times the elements of a pooling or normalization window; bytes copied
     elements: int = 10**12
     #: elements of the largest cube of one operation, hardware batches together (input, weights or output)
     cube: int = 1 << 28

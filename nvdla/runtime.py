@@ -378,8 +378,8 @@ class Runtime:
         instance(faults, Sequence, "faults")
         given = self._images_of(images)
         surfaces = [
-            self.surfaces(each, preprocessing) if isinstance(each, Mapping) or is_image(each) else each
-            for each in given
+            self.surfaces(image, preprocessing) if isinstance(image, Mapping) or is_image(image) else image
+            for image in given
         ]
         results: list[list[bytes]] = []
         while len(results) < len(surfaces):
@@ -424,7 +424,7 @@ class Runtime:
 
     def _note(self, machine: Machine) -> None:
         """Keep what a machine that has run the tasks says: warnings, and the memory that it took."""
-        self.warnings += [each for each in machine.warnings if each not in self.warnings]
+        self.warnings += [warning for warning in machine.warnings if warning not in self.warnings]
         self._linked.account.hold_scratch(machine.meter.most)
 
     def _link_contiguously(self, error: LeavesRegion) -> None:
@@ -501,9 +501,9 @@ class Runtime:
     def _repr_html_(self) -> str:
         """For notebooks."""
         rows = [
-            {"": kind, "name": each.name, "shape": each.shape, "type": each.dtype, "bytes": each.size}
+            {"": kind, "name": tensor.name, "shape": tensor.shape, "type": tensor.dtype, "bytes": tensor.size}
             for kind, tensors in (("input", self.inputs), ("output", self.outputs))
-            for each in tensors
+            for tensor in tensors
         ]
         return table(f"{self.loadable.name} on {self.config.name} ({self.config_reason})", rows)
 
@@ -513,9 +513,9 @@ class Runtime:
         """Raw outputs of images with faults. Raises ArgumentTypeError for other types, FormatError for observers."""
         from nvdla.emulator.faults import Fault
 
-        if not isinstance(faults, Sequence) or not all(isinstance(each, Fault) for each in faults):
+        if not isinstance(faults, Sequence) or not all(isinstance(fault, Fault) for fault in faults):
             raise ArgumentTypeError("faults must be a list of nvdla.emulator.faults.Fault")
-        if any(each is not None for each in observers):
+        if any(observer is not None for observer in observers):
             raise FormatError("faults: cannot be combined with on_operation, csb_log or on_step")
         surfaces = [[bytes(raw_bytes(data, "input")) for _, data in self._bound(image)] for image in images]
         injector = self._injector()
@@ -579,7 +579,7 @@ class Runtime:
         abi, limits, total = abi_named(self.abi), self.limits, 0
         tasks: list[FirmwareTask | CpuTask] = []
         for entry in self.loadable.submit_order:
-            for task in (self.loadable.task(each) for each in entry.task_ids):
+            for task in (self.loadable.task(number) for number in entry.task_ids):
                 if task.interface == Interface.DLA1:
                     made = FirmwareTask(linked, task, abi, self.config, limits)
                     total += len(made.decoded)
@@ -692,4 +692,4 @@ class Runtime:
 
 
 def _joined(outputs: Sequence[Mapping[str, np.ndarray]], name: str) -> np.ndarray:
-    return np.concatenate([each[name] for each in outputs])
+    return np.concatenate([output[name] for output in outputs])

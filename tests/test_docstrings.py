@@ -39,12 +39,12 @@ def public(tree: ast.AST, path: str = ""):
                 yield from public(node, f"{path}{node.name}.")
 
 
-@pytest.mark.parametrize("room", sorted({path.relative_to(ROOT).parts[1] for path in FILES}))
-def test_every_public_name_has_a_docstring(room):
+@pytest.mark.parametrize("package", sorted({path.relative_to(ROOT).parts[1] for path in FILES}))
+def test_every_public_name_has_a_docstring(package):
     silent = [
         f"{path.relative_to(ROOT)}: {name}"
         for path in FILES
-        if path.relative_to(ROOT).parts[1] == room
+        if path.relative_to(ROOT).parts[1] == package
         for name, node in public(ast.parse(path.read_text(encoding="utf-8")))
         if not ast.get_docstring(node)
     ]
@@ -52,7 +52,7 @@ def test_every_public_name_has_a_docstring(room):
 
 
 def says_more(name: str, text: str) -> bool:
-    """Whether a docstring has a word that the name has not; articles and prepositions are none."""
+    """Check whether a docstring has a word that is not in the name; articles and prepositions do not count."""
     of_name = {stem(word) for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", name.split(".")[-1])}
     return any(stem(word) not in of_name | EMPTY for word in re.findall(r"\w+", text))
 

@@ -32,6 +32,8 @@ PATTERNS = {
     "in silence": r"\bin silence\b",
 }
 MATCHERS = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in PATTERNS.items()}
+#: words that are used as names of variables although they do not name the thing
+VAGUE_NAMES = frozenset({"each", "found", "made", "one", "said"})
 START = re.compile(r"(What|Who|Whom|Whether|Of|How|Where|When)\b")
 
 
@@ -48,6 +50,13 @@ def texts(path: Path) -> Iterator[tuple[str, bool]]:
             yield token.string, False
 
 
+def stored_name(node: ast.Name | ast.arg) -> str | None:
+    """Return the name that an argument or the target of an assignment, a loop or a comprehension has."""
+    if isinstance(node, ast.arg):
+        return node.arg
+    return node.id if isinstance(node.ctx, ast.Store) else None
+
+
 def counted() -> dict[str, dict[str, int]]:
     """Hits by package and pattern."""
     found: dict[str, Counter[str]] = {}
@@ -56,6 +65,8 @@ def counted() -> dict[str, dict[str, int]]:
         if "generated" in parts or parts[:2] == ("nvdla", "kernels"):
             continue
         hits = found.setdefault(".".join(parts[:2] if parts[0] == "nvdla" and len(parts) > 2 else parts[:1]), Counter())
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            hits["vague names"] += isinstance(node, ast.Name | ast.arg) and stored_name(node) in VAGUE_NAMES
         for text, is_docstring in texts(path):
             hits.update({name: len(matcher.findall(text)) for name, matcher in MATCHERS.items()})
             hits["docstring start"] += is_docstring and START.match(text.strip()) is not None
@@ -74,3 +85,9 @@ def test_banned_patterns_only_become_fewer():
         if count > allowed.get(package, {}).get(name, 0)
     }
     assert not more, "docs/style.md has the words to use instead"
+
+
+def test_vague_names_are_counted_where_they_are_defined():
+    tree = ast.parse("def f(found): return [each + made for each in found]")
+    names = [stored_name(node) for node in ast.walk(tree) if isinstance(node, ast.Name | ast.arg)]
+    assert sorted(VAGUE_NAMES.intersection(names)) == ["each", "found"]

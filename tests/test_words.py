@@ -1,4 +1,4 @@
-"""Words of the house have one meaning each (docs/glossary.md): a name that has one in it stands where that is meant."""
+"""Some words have one meaning in this project (docs/glossary.md): names use them only in the listed packages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = {"emulator/execution", "runtime.py", "emulator/faults"}
-#: word -> rooms and files in which names may have it, and names of other people's that they may have anywhere
+#: word -> packages and files in which names may contain it, and foreign names that are allowed everywhere
 MEANT = {
     # the memory of one image of a batch; of an element type: DLPack's word for numbers that make one element
     "lane": (
@@ -29,7 +29,7 @@ MEANT = {
         RUNS | {"kernels/fast/conv_sdp_int8.py", "cli/run.py", "compiler/frontend/tflite/generated"},
         {"fused_parent"},
     ),
-    # one entry of what is done in order: of a run, of a register program, of a search; of a slice: ONNX's attribute
+    # one entry of a sequence: of a run, of a register program, of a search; of a slice: ONNX's attribute
     "step": (
         RUNS
         | {
@@ -53,7 +53,7 @@ FORMS = {"lane": "lanes?", "fused": "fus(e|ed|es|ing|ion)", "step": "steps?"}
 
 
 def names(tree: ast.AST):
-    """What a file calls things: variables, attributes, arguments, functions, classes, imported names."""
+    """Names in a file: variables, attributes, arguments, functions, classes, imported names."""
     for node in ast.walk(tree):
         for field in ("id", "attr", "arg", "name"):
             if isinstance(found := getattr(node, field, None), str):
@@ -68,19 +68,19 @@ def uses(word: str, source: str) -> set[str]:
 
 
 @pytest.mark.parametrize("word", MEANT)
-def test_a_word_stands_where_its_meaning_is_meant(word):
-    rooms, theirs = MEANT[word]
+def test_a_word_is_used_only_in_its_packages(word):
+    packages, foreign = MEANT[word]
     files = [*ROOT.glob("nvdla/**/*.py"), *ROOT.glob("kernels/**/*.py")]
     found, used = {}, set()
     for path in files:
         where = path.relative_to(ROOT).as_posix().removeprefix("nvdla/")
-        room = {where, *(parent.as_posix() for parent in Path(where).parents)} & rooms
-        here = uses(word, path.read_text(encoding="utf-8")) - theirs
-        used |= room if here else set()
-        if here and not room and "__pycache__" not in where:
+        package = {where, *(parent.as_posix() for parent in Path(where).parents)} & packages
+        here = uses(word, path.read_text(encoding="utf-8")) - foreign
+        used |= package if here else set()
+        if here and not package and "__pycache__" not in where:
             found[where] = sorted(here)
-    assert not found, f"docs/glossary.md says what {word!r} means; a distance is a stride, what 1 stands for a unit"
-    assert used == rooms, "rooms that do not have the word any more"
+    assert not found, f"docs/glossary.md defines {word!r}; use stride for a distance, unit for a scale"
+    assert used == packages, "packages that do not use the word any more"
 
 
 def test_the_guard_sees_names_of_all_kinds():

@@ -32,7 +32,7 @@ def explanations(study: Study, chosen: str | None = None) -> list[dict[str, Any]
     found = [node for node in study.operations if node.type == OpType.CONV]
     wanted = found if chosen is None else _meant(found, chosen)
     if chosen is not None and not wanted:
-        raise UnknownOperationError(f"no convolution is called {chosen}; {_known(found)}")
+        raise UnknownOperationError(f"unknown convolution {chosen}: {_known(found)}")
     return [_explain(study, node, found) for node in wanted]
 
 
@@ -99,15 +99,17 @@ def _share(count: int, cells: int) -> float:
 def sentences(row: dict[str, Any]) -> list[str]:
     """A document in words, line by line."""
     shape = " to ".join(shape_text(row[side]) for side in ("input", "output") if row[side])
-    used, room = row["data_entries"]
+    used, capacity = row["data_entries"]
     lines = [f"{row['operation']} {row['layer'] or ''}: {row['mode']} convolution, {shape} (channels x height x width)"]
     if row["tile"][1] > 1:
         lines.append(f"tile {row['tile'][0]} of {row['tile'][1]} of its layer")
-    data = "used again from the convolution before" if row["data_reused"] else "fetched once"
-    lines.append(f"data: {counted(row['data_banks'], 'bank')}, {used} of {room} entries, {data}")
-    resident = "all of them stay in the buffer" if row["weights_resident"] else "streamed kernel group by kernel group"
+    data = "reused from the previous convolution" if row["data_reused"] else "fetched once"
+    lines.append(f"data: {counted(row['data_banks'], 'bank')}, {used} of {capacity} entries, {data}")
+    resident = (
+        "all of them remain in the buffer" if row["weights_resident"] else "streamed kernel group by kernel group"
+    )
     if row["weights_reused"]:
-        resident = "used again from the convolution before"
+        resident = "reused from the previous convolution"
     kind = "compressed bytes" if row["weights_compressed"] else "bytes"
     lines.append(f"weights: {counted(row['weight_banks'], 'bank')}, {row['weight_bytes']:,} {kind}, {resident}")
     lines.append(
@@ -255,7 +257,7 @@ def chosen(study: Study, name: str) -> list[Operation]:
     """
     found = _meant(study.operations, name)
     if not found:
-        raise UnknownOperationError(f"no operation or layer is called {name}; {_known(study.operations)}")
+        raise UnknownOperationError(f"unknown operation or layer {name}: {_known(study.operations)}")
     return found
 
 
@@ -328,7 +330,7 @@ def lines(row: Row, width: int) -> Iterator[str]:
         before, behind = (", ".join(row[side]) or "nothing" for side in ("waits_for", "lets_go_on"))
         yield f"    waits for {before}; lets {behind} go on"
     ends = row["start"] is not None and row["end"] is not None
-    when = f"{row['start']:,} to {row['end']:,}" if ends else "which it never begins or ends"
+    when = f"{row['start']:,} to {row['end']:,}" if ends else "which never begins or ends"
     if row["cycles"] is not None:
         share = f" ({row['share']:.1%} of the whole)" if row["share"] else ""
         yield f"    {row['cycles']:,} cycles{share}, {when}, bound by {row['bound']}"
@@ -363,14 +365,17 @@ FILLING = 0.35
 
 @dataclass(frozen=True)
 class Stay:
-    """``count`` units of a ring of banks from ``start`` on (``room`` units in ``banks`` banks from ``first``): arriving
-    from cycle ``begin``, all there at ``there``, gone at ``end``."""
+    """Units of data or weights in a ring of banks.
+
+    ``count`` units from ``start`` on, in ``capacity`` units of ``banks`` banks from ``first``; they arrive from cycle
+    ``begin`` to ``there`` and are released at ``end``.
+    """
 
     node: Operation
     kind: str
     first: int
     banks: int
-    room: int
+    capacity: int
     start: int
     count: int
     begin: float
@@ -379,11 +384,11 @@ class Stay:
 
     def pieces(self) -> Iterator[tuple[float, float]]:
         """(first, end) in banks of the buffer, in two pieces where it goes round."""
-        scale = self.banks / self.room
-        low, high = self.start % self.room, self.start % self.room + min(self.count, self.room)
-        yield self.first + low * scale, self.first + min(high, self.room) * scale
-        if high > self.room:
-            yield float(self.first), self.first + (high - self.room) * scale
+        scale = self.banks / self.capacity
+        low, high = self.start % self.capacity, self.start % self.capacity + min(self.count, self.capacity)
+        yield self.first + low * scale, self.first + min(high, self.capacity) * scale
+        if high > self.capacity:
+            yield float(self.first), self.first + (high - self.capacity) * scale
 
 
 @dataclass
@@ -405,22 +410,22 @@ class _Ring:
         """Return what a convolution has in the ring; nothing is fetched where ``count`` is 0: it keeps its
         data."""
         begin, there, end = times
-        first, mine, room = where
+        first, mine, capacity = where
         again, changed = count == 0, banks != self.banks
         if again:
-            yield Stay(node, "used again", first, mine, room, self.start, self.held, self.end, self.end, end)
+            yield Stay(node, "used again", first, mine, capacity, self.start, self.held, self.end, self.end, end)
         else:
-            self.start = 0 if changed else (self.start + self.held) % room
-            fitting = 0 if changed else max(min(room - self.held, count), 0)
+            self.start = 0 if changed else (self.start + self.held) % capacity
+            fitting = 0 if changed else max(min(capacity - self.held, count), 0)
             if self.end <= begin:
                 fitting = count
             late = max(begin, self.end)
             if fitting:
-                yield Stay(node, self.kind, first, mine, room, self.start, fitting, begin, max(there, begin), end)
+                yield Stay(node, self.kind, first, mine, capacity, self.start, fitting, begin, max(there, begin), end)
             if count > fitting:
                 rest = self.start + fitting
-                yield Stay(node, self.kind, first, mine, room, rest, count - fitting, late, max(there, late), end)
-            self.held = min(count, room)
+                yield Stay(node, self.kind, first, mine, capacity, rest, count - fitting, late, max(there, late), end)
+            self.held = min(count, capacity)
         self.banks, self.end = banks, end
 
 
@@ -455,7 +460,7 @@ def _convolutions(study: Study) -> Iterator[tuple[Operation, ConvolutionShape, S
 
 
 def buffer_svg(study: Study, style: str = STYLE) -> str:
-    """The drawing as SVG text; ``style`` "" for a page that has the colours. Banks that nothing uses are left out at
+    """The drawing as SVG text; ``style`` "" for a page that has the colors. Banks that nothing uses are left out at
     the
     bottom, and said to be."""
     drawing = Drawing()
@@ -483,7 +488,7 @@ def buffer_svg(study: Study, style: str = STYLE) -> str:
     for stay in found:
         _draw(drawing, stay, scale, top, high)
     notes = [f"{study.config.cbuf_banks - used} banks are never used"] if used < study.config.cbuf_banks else []
-    notes += [f"{missing} names have no room"] if missing else []
+    notes += [f"{missing} names are omitted"] if missing else []
     _legend(drawing, bottom + 22, notes)
     return drawing.document(LEFT + plot + RIGHT, title, style)
 

@@ -280,7 +280,7 @@ _HEAD = (
 
 @dataclass
 class _Box:
-    """An operation or a tensor: its lines of text, its colour, and where it is."""
+    """An operation or a tensor: its lines of text, its color, and where it is."""
 
     name: str
     lines: list[str]

@@ -294,9 +294,12 @@ def _hardware(study: Study, layer: LoweredLayer) -> Iterator[Tried]:
     bus = config.dram_width_bits / 8
     rate = memory.bytes_per_cycle
     if rate is not None and rate < bus:
-        what, wide = f"twice the bandwidth ({2 * rate:g} bytes a cycle)", config
+        what, wide = f"twice the bandwidth ({2 * rate:g} bytes per cycle)", config
     else:
-        what, wide = f"a bus twice as wide ({2 * bus:g} bytes a cycle)", replace(config, dram_width_bits=int(16 * bus))
+        what, wide = (
+            f"a bus twice as wide ({2 * bus:g} bytes per cycle)",
+            replace(config, dram_width_bits=int(16 * bus)),
+        )
     faster_memory = replace(memory, bytes_per_cycle=2 * rate if rate is not None else None)
     yield what, _again(layer, wide, faster_memory)
     latency = memory.latency // 2
@@ -334,11 +337,11 @@ def _images(study: Study, layer: LoweredLayer) -> Iterator[tuple[str, int, int]]
         return
     kept = replace(whole, conv=replace(shape, weight_bytes=0))
     size = layer.geometry.element_bytes
-    anew, once = (
+    fetched, once = (
         ceil_div(queue_cycles([whole, *[each] * (IMAGES - 1)], study.config, study.memory, element_bytes=size), IMAGES)
         for each in (whole, kept)
     )
-    yield f"weights kept for {IMAGES} images one behind the other", once, anew
+    yield f"weights kept for {IMAGES} consecutive images", once, fetched
 
 
 def _image_input(study: Study, layer: LoweredLayer) -> Iterator[Tried]:
@@ -407,13 +410,13 @@ def _why_no_parts(layer: LoweredLayer) -> str | None:
     """Why forms in parts of rows are not evaluated; None where they are."""
     op = layer.nodes[0].op
     if layer.chains[0].pdp:
-        return "pooling on the fly behind it takes all rows"
+        return "pooling on the fly after it needs all rows"
     if op.conv_mode != ConvMode.DIRECT:
-        return "Winograd takes its rows in tiles"
+        return "Winograd processes rows in tiles"
     if op.batch > 1:
-        return "it works on a batch"
+        return "it processes a batch"
     if op.data_reuse:
-        return "its data are those of the convolution before"
+        return "it reuses the data of the previous convolution"
     return "its result has one row" if layer.geometry.result[1] == 1 else None
 
 
@@ -432,18 +435,18 @@ def _terms(study: Study, layer: LoweredLayer) -> Row:
 
 
 def weighed_lines(row: Row) -> Iterator[str]:
-    """Return what is below the table of a layer's forms."""
+    """Yield the lines below the table of a layer's forms."""
     terms = row["terms"]
     each = ", each part alone" if len(row["operations"]) > 1 else ", alone"
     array = f"the array needs {terms['array']:,}"
     yield (
         f"{terms['until_first_mac']:,} cycles until the first multiplication, {terms['multiplying']:,} to the last "
-        f"({array}), {terms['behind_last_mac']:,} behind it{each}"
+        f"({array}), {terms['behind_last_mac']:,} after it{each}"
     )
     if row["why_no_parts"]:
-        yield f"no parts of rows are weighed: {row['why_no_parts']}"
+        yield f"row splits were not evaluated: {row['why_no_parts']}"
     if not row["changes"]:
-        yield "what would help, by the model: no change that was tried saves 1%"
+        yield "what would help, by the model: no tested change saves 1%"
         return
     yield "what would help, by the model:"
     for change in row["changes"]:
@@ -458,9 +461,13 @@ def builder_lines(row: Row) -> Iterator[str]:
     if not kept:
         return
     memory, search = kept["memory"], kept["search"]
-    rate = "the bus's width" if memory["bytes_per_cycle"] is None else f"{memory['bytes_per_cycle']:g} bytes a cycle"
+    rate = (
+        "the width of the bus"
+        if memory["bytes_per_cycle"] is None
+        else f"{memory['bytes_per_cycle']:g} bytes per cycle"
+    )
     shared = ", shared" if memory["shared"] else ""
-    yield f"weighed by the builder at level {kept['level']}, for {memory['latency']} cycles of latency, {rate}{shared}:"
+    yield f"evaluated at level {kept['level']}, for {memory['latency']} cycles of latency, {rate}{shared}:"
     yield from _groups_lines(kept["groups"])
     for place, form in enumerate(kept["forms"]):
         taken = " (taken)" if place == kept["taken"] else ""
@@ -490,7 +497,7 @@ def _groups_lines(kept: Row | None) -> Iterator[str]:
         yield f"    {what}: {times}, {use}, {form['cycles']:,} cycles{taken}"
 
 
-NOTHING = f"no change that was tried saves {WORTH:.0%}"
+NOTHING = f"no tested change saves {WORTH:.0%}"
 
 
 def with_advice(study: Study, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -216,7 +216,7 @@ class MemoryMap:
             if each.memory.is_input or each.memory.is_output:
                 why = f"bound as a whole ({_use(each.memory)})"
                 batch = self.study.loadable.tensor(each.memory.tensor_desc_id).n
-                why += f", the {batch} images of the batch one after the other" if batch > 1 else ""
+                why += f", with {batch} consecutive images" if batch > 1 else ""
             elif each.memory.contents:
                 blobs = len(each.memory.contents)
                 why = "loaded from the file" + (f" ({blobs} blobs at fixed offsets)" if blobs > 1 else "")
@@ -268,7 +268,7 @@ MAX_ROWS = 2000
 
 
 def memory_svg(memory: MemoryMap, style: str = STYLE) -> str:
-    """The drawing as SVG text; ``style`` "" for a page that has the colours."""
+    """The drawing as SVG text; ``style`` "" for a page that has the colors."""
     rows = sorted(memory.buffer_rows(), key=lambda row: (row["address"] or 0, row["first"]))
     steps = memory.steps()
     plot = min(max(len(steps) * 14, MIN_WIDTH), MAX_WIDTH)

@@ -64,7 +64,7 @@ class Study(OfProgram):
         program = Program.of(loadable, config, abi, layers)
         total = sum(len(task) for task in program.tasks.values())
         if total > MAX_OPERATIONS:
-            raise DescriptorError(f"{total} operations are more than can be shown: {MAX_OPERATIONS}")
+            raise DescriptorError(f"{total} operations are must be at most {MAX_OPERATIONS}")
         return cls(program, memory or Memory(), software or Software())
 
     @property

@@ -18,7 +18,7 @@ text { font: 11px system-ui, sans-serif; fill: var(--ink); }
 .soft { fill: var(--soft); } .title { font-size: 13px; font-weight: 600; }
 .grid { stroke: var(--line); stroke-width: 1; } .page { fill: var(--page); }
 """
-#: for drawings whose colours are fixed (graphviz's): what is black, or nearly, follows the reader's setting
+#: for drawings whose colors are fixed (graphviz's): what is black, or nearly, follows the reader's setting
 FIXED_STYLE = """
 svg { background: #ffffff; } text:not([fill]) { fill: #1b1f24; }
 @media (prefers-color-scheme: dark) { svg { background: #0d1117; } text:not([fill]) { fill: #e6edf3; }

@@ -140,7 +140,7 @@ def whole_command(args: argparse.Namespace) -> Iterator[None]:
         yield
     except ScaleMissing as error:
         value = "NUMBER" if error.suggested is None else f"{error.suggested:.6g}"
-        origin = "" if error.suggested is None else " (its greatest value in the greatest element)"
+        origin = "" if error.suggested is None else " (its largest value becomes the largest element)"
         several = isinstance(getattr(args, f"{error.kind}_scale", None), list)  # of inputs, so that each has a name
         words = ["nvdla", args.command_name, *args.command_words, f"--{error.kind}-scale"]
         words.append(f"{error.name}={value}" if several else value)
@@ -156,7 +156,7 @@ def add_image_options(parser: argparse.ArgumentParser) -> None:
     image = parser.add_argument_group("images")
     image.add_argument("--mean", type=reals, metavar="M[,M,M]", help="mean to subtract from pixels (fp16)")
     image.add_argument("--normalize", type=float, metavar="X", help="divisor of pixels (fp16)")
-    image.add_argument("--order", choices=ORDERS, help="channel order of colour images (default: bgr)")
+    image.add_argument("--order", choices=ORDERS, help="channel order of color images (default: bgr)")
     image.add_argument("--resize", action="store_true", help="resize images to the input size")
 
 
@@ -187,7 +187,7 @@ def surfaces_of_runs(runtime: Any, args: argparse.Namespace, words: Sequence[str
     short = [name for name, count in counts.items() if count < max(runs, 1)]
     if short:
         wanted = " ".join(f"--input {name}=FILE" for name in short)
-        raise FormatError(f"input {', '.join(short)} is missing; give {wanted} (or --random-input)")
+        raise FormatError(f"input {', '.join(short)} is missing: give {wanted} (or --random-input)")
     pixels = preprocessing_of(args)
     runtime.rescale(scales_of(args, runtime.loadable))
     with whole_command(args):
@@ -216,7 +216,7 @@ def _by_name(words: Sequence[str], names: list[str]) -> dict[str, list[str]]:
         if name is None:
             name = min(names, key=lambda each: len(found[each]))
         if name not in found:
-            raise FormatError(f"--input {word} names no input: the network's inputs are {', '.join(names)}")
+            raise FormatError(f"--input {word}: no such input: must be one of {', '.join(names)}")
         found[name].append(path)
     return found
 

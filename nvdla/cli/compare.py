@@ -109,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
     names = names_of(args, runtime.loadable)
     runs = surfaces_of_runs(runtime, args)
     if len(runs) > 1:
-        raise FormatError(f"{len(runs)} inputs were given; one run is compared at a time")
+        raise FormatError(f"{len(runs)} inputs were given: must be one, a comparison is of one run")
     with whole_command(args):
         reference = _reference(args, runtime, runs[0], names)
     limits = Tolerances(args.tolerance, args.min_cosine, args.min_snr)
@@ -121,7 +121,7 @@ def run(args: argparse.Namespace) -> int:
         tell_warnings(args.other, other.warnings)
     if not found.rows:
         raise FormatError(
-            f"nothing could be compared: no tensor of {args.loadable} has a counterpart; name the layers with --layers"
+            f"nothing could be compared: no tensor of {args.loadable} has a counterpart. Name the layers with --layers."
         )
     if not print_document(document(args, runtime, reference, found), args):
         _print(args, reference, found)
@@ -174,7 +174,7 @@ def _reference(args: argparse.Namespace, runtime: Any, surfaces: list[bytes], na
     wanted = [name for name in ("golden", "onnx", "caffe", "float") if getattr(args, name)]
     wanted += ["other"] * bool(other_run)
     if len(wanted) != 1:
-        what = f"{' and '.join(wanted)} were given" if wanted else "nothing was given to compare with"
+        what = f"{' and '.join(wanted)} were given" if wanted else "nothing to compare with"
         raise FormatError(
             f"{what}; give one of OTHER, --golden, --onnx, --caffe, --float, --other-input, --other-config, "
             "--other-threads"

@@ -59,7 +59,7 @@ def search_of(args: argparse.Namespace, progress: Callable[[int, int, int], None
     if args.level < 2:
         named = [name for name, value in given.items() if value is not None]
         if named:
-            raise FormatError(f"{named[0]} is for the search of level 2; give -O 2, too")
+            raise FormatError(f"{named[0]} belongs to the search of level 2. Add -O 2.")
         return None
     return SearchLimits(args.time_limit, args.search_steps, 1 if args.workers is None else args.workers, progress)
 
@@ -198,7 +198,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     require_model(args.model, ("pt2",))
     if not args.output:
-        raise FormatError("give -o FILE for the loadable, or --check to see what would happen")
+        raise FormatError("no output file: give -o FILE for the loadable, or --check to see the placement only")
     preprocessing = Preprocessing(args.mean, args.scale, args.colour, args.layout, args.resize)
     options = _options(args)  # before anything is read
     with ProgressBar(args) as bar:
@@ -326,7 +326,7 @@ def _print_accuracy(document: dict[str, Any], worst: list[dict[str, Any]]) -> No
         print_table(counted(len(shown), "noisiest layer"), shown, ACCURACY_COLUMNS)
     groups = [(row, group) for row in document.get("accuracy", ()) for group in row["channels"]]
     if len(groups) > 1:
-        print_table("channels of the outputs, by range", [_output_row(*each) for each in groups], OUTPUT_COLUMNS)
+        print_table("channels of the outputs, by range", [_output_row(*group) for group in groups], OUTPUT_COLUMNS)
     mixed = document.get("mixed")
     if mixed:
         drops = f"int8 loses {mixed['int8_drop']:.3%}, this {mixed['drop']:.3%}"

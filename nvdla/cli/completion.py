@@ -28,11 +28,11 @@ def run(args: argparse.Namespace) -> int:
     try:
         import shtab
     except ImportError:
-        raise ConfigError("completion scripts are written by shtab: pip install 'nvdla[completion]'") from None
+        raise ConfigError("completion scripts need shtab: pip install 'nvdla[completion]'") from None
     supported = getattr(shtab, "SUPPORTED_SHELLS", SHELLS)
     if args.shell not in supported:
         raise ConfigError(
-            f"this shtab writes scripts for {', '.join(supported)}; a newer one is needed for {args.shell}"
+            f"this version of shtab supports {', '.join(supported)}; install a newer one for {args.shell}"
         )
     sys.stdout.write(shtab.complete(whole_parser(args.commands), shell=args.shell).rstrip("\n") + "\n")
     return 0

@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     verify.add_argument(
         "--strict", action="store_true", help="fail on violations of the specification, even if readers accept them"
     )
-    extract = _add_file(command("extract", "write the parts of a file below a folder"))
+    extract = _add_file(command("extract", "write the parts of a file to a directory"))
     extract.add_argument("names", nargs="*", metavar="NAME", help="extract only these parts")
     extract.add_argument(
         "--extract",
@@ -58,13 +58,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--input", action="append", default=[], metavar="VALUE", help="input argument; repeat the option in order"
     )
-    disassemble = _add_file(command("disassemble", "the programs of a file as text"))
+    disassemble = _add_file(command("disassemble", "the print the programs of a file as text"))
     disassemble.add_argument("--function", metavar="NAME", help="print only this function, by name or ordinal")
     disassemble.add_argument("--source", action="store_true", help="include source lines, if the file contains them")
 
 
 def _configure_writers(command: Any) -> None:
-    convert = command("convert", "write one or more files as another format, or rewrite as the same")
+    convert = command("convert", "convert one or more files to another format, or rewrite one")
     convert.add_argument("files", nargs="+", metavar="INPUT", help="files to read")
     convert.add_argument("output", metavar="OUTPUT", help="file to write")
     convert.add_argument("--exclude", action="append", default=[], metavar="NAME", help="omit a parameter")
@@ -77,7 +77,7 @@ def _configure_writers(command: Any) -> None:
         metavar="NAME[=[TYPE=]VALUE]",
         help="replace the data of a parameter with a splat",
     )
-    create = command("create", "write a new file, from values, from files, or both")
+    create = command("create", "create a file from values, files, or both")
     create.add_argument("output", metavar="OUTPUT", help="file to write")
     create.add_argument("files", nargs="*", metavar="INPUT", help="input files")
     create.add_argument(
@@ -242,7 +242,7 @@ def _shown(key: str, value: Any, rows: Sequence[dict[str, Any]]) -> Any:
         return value
     if len(value) > _LONG_LIST and any(_plural(row.get("kind", "")) == key for row in rows):
         return f"{len(value)} (see below)"
-    return [f"{each[0]} ({each[1]})" if isinstance(each, list) and len(each) == 2 else each for each in value]
+    return [f"{item[0]} ({item[1]})" if isinstance(item, list) and len(item) == 2 else item for item in value]
 
 
 def _brief(value: Any) -> Any:
@@ -351,7 +351,7 @@ def _run_edit(args: argparse.Namespace) -> int:
     from nvdla.interop.containers.irpa.writer import mapped_for_writing
     from nvdla.interop.containers.irpa_format import entry_spec
 
-    registry.open(Path(args.file), None, "irpa")  # refuses a file that is not an archive before any change
+    registry.open(Path(args.file), None, "irpa")  # raises for other files before any change
     replacements = [_pair(text, "--replace", "NAME=FILE") for text in args.replace]
     contents = {name: registry.Source.of(Path(path)).data for name, path in replacements}
     if len(contents) < len(replacements):

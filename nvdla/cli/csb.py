@@ -21,7 +21,7 @@ HELP = """Decode, compare and replay logs of register accesses.
 
   nvdla csb FILE                        every access with its register and fields
   nvdla csb diff A B --mask-addresses   first difference of every operation
-  nvdla csb replay FILE --config NAME   run the log and check the memory that it shows as written
+  nvdla csb replay FILE --config NAME   run the log and check the memory contents that it records
 
 Log formats: 'W address value' lines, the virtual platform's sc.log, write_reg / read_reg transactions (word or byte
 addresses), reg_write(NAME, value) statements, plain 'address value' lines."""
@@ -84,8 +84,14 @@ def _show(words: list[str], args: argparse.Namespace) -> int:
     log = _read(words[0], args)
     if args.operations:
         rows: list[dict[str, Any]] = [
-            {"line": each.line, "unit": each.unit, "number": each.number, "group": each.group, "registers": each.values}
-            for each in operations(log)
+            {
+                "line": operation.line,
+                "unit": operation.unit,
+                "number": operation.number,
+                "group": operation.group,
+                "registers": operation.values,
+            }
+            for operation in operations(log)
         ]
         head = {"format": "nvdla-csb-operations", "version": 1, "form": log.format, "map": log.map.name}
         if not print_document({**head, "operations": rows}, args):
@@ -94,7 +100,7 @@ def _show(words: list[str], args: argparse.Namespace) -> int:
                 print(f"line {row['line']}: {row['unit']} operation {row['number']}, group {row['group']}")
                 print("".join(f"    {name} = {value}\n" for name, value in values.items()), end="")
         return 0
-    rows = [_access(log, each) for each in log.accesses]
+    rows = [_access(log, access) for access in log.accesses]
     head = {"format": "nvdla-csb-accesses", "version": 1, "form": log.format, "map": log.map.name}
     if print_document({**head, "accesses": rows}, args):
         return 0
@@ -113,7 +119,7 @@ def _access(log: AccessLog, access: LoggedAccess) -> dict[str, Any]:
     register = log.map.by_address.get(access.address)
     fields = {}
     if register is not None and access.value is not None:
-        fields = {each.name: access.value >> each.low & each.mask for each in register.fields.values()}
+        fields = {field.name: access.value >> field.low & field.mask for field in register.fields.values()}
         if len(fields) == 1 and next(iter(fields.values())) == access.value:
             fields = {}
     return {
@@ -141,20 +147,20 @@ def _diff(words: list[str], args: argparse.Namespace) -> int:
     found = differences(first, second, args.mask_addresses)
     rows: list[dict[str, Any]] = [
         {
-            "unit": each.unit,
-            "operation": each.number,
-            "register": each.register,
-            "first": each.first,
-            "second": each.second,
-            "fields": [{"field": name, "first": one, "second": other} for name, one, other in each.fields],
+            "unit": difference.unit,
+            "operation": difference.number,
+            "register": difference.register,
+            "first": difference.first,
+            "second": difference.second,
+            "fields": [{"field": name, "first": one, "second": other} for name, one, other in difference.fields],
         }
-        for each in found
+        for difference in found
     ]
     document = {"format": "nvdla-csb-diff", "version": 1, "map": first.map.name, "equal": not rows, "differences": rows}
     if not print_document(document, args):
         for row in rows:
             values = ["missing" if row[key] is None else f"0x{row[key]:x}" for key in ("first", "second")]
-            fields = ", ".join(f"{each['field']} {each['first']} | {each['second']}" for each in row["fields"])
+            fields = ", ".join(f"{field['field']} {field['first']} | {field['second']}" for field in row["fields"])
             where = f"{row['unit']} operation {row['operation']}: {row['register']}"
             print(f"{where} {values[0]} | {values[1]}  {fields}".rstrip())
         print(f"{len(rows)} operations differ" if rows else "the same operations")
@@ -167,7 +173,7 @@ def _replay(words: list[str], args: argparse.Namespace) -> int:
     from nvdla.util.files import read_file, write_file
 
     if not args.config:
-        raise FormatError("csb replay needs --config NAME: the log does not say which hardware it is of")
+        raise FormatError("csb replay needs --config NAME: a log does not contain its hardware configuration")
     config = configuration(args.config)
     args.map = args.map or config.register_map
     log = _read(words[0], args)
@@ -180,8 +186,8 @@ def _replay(words: list[str], args: argparse.Namespace) -> int:
         space, start = _place(address)
         write_file(Path(file), result.memory.view(space, start, _number(size), "--dump").tobytes())
     checks = [
-        {"space": each.space.value, "address": each.address, "bytes": each.size, "different": each.different}
-        for each in result.memory_checks
+        {"space": check.space.value, "address": check.address, "bytes": check.size, "different": check.different}
+        for check in result.memory_checks
     ]
     document = {
         "format": "nvdla-csb-replay",

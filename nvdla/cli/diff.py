@@ -32,9 +32,9 @@ def run(args: argparse.Namespace) -> int:
     if not print_document(document, args):
         if not args.summary:
             for area in dict.fromkeys(change.area for change in found.changes):
-                print_table(area, [_change(each) for each in found.changes if each.area == area])
+                print_table(area, [_change(change) for change in found.changes if change.area == area])
             if found.operands:
-                print_table("operands", [_operand(each) for each in found.operands])
+                print_table("operands", [_operand(operand) for operand in found.operands])
         print(_summary(found.counts()))
     return 0 if found.identical else 1
 

@@ -1,4 +1,4 @@
-"""``nvdla doctor``: is the quantised network sound?"""
+"""``nvdla doctor``: is the quantized network sound?"""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _print(args: argparse.Namespace, found: DoctorReport, counts: dict[str, int]
     if args.converters:
         print_table("scales", found.scales)
     if found.tensors:
-        outputs = [_tensor(each) for each in found.tensors]
+        outputs = [_tensor(tensor) for tensor in found.tensors]
         print_table(f"outputs of {counted(found.runs, 'run')}", outputs, least=("histogram", "type", "shape", "layer"))
     say(f"{args.loadable} on {found.configuration}: {summary(counts)}.")
     if found.runs and args.random_input is not None and not args.input:

@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         run_with_progress(table, journal, args, total)
         summary = summarise(read(journal.path)).document(source.classes)
     if not summary["samples"]:
-        first = summary.get("problems", [{"id": "-", "error": "no sample came"}])[0]
+        first = summary.get("problems", [{"id": "-", "error": "no samples in the data"}])[0]
         raise FormatError(f"no sample could be judged; the first: {first['id']}: {first['error']}")
     document = {
         "format": "nvdla-evaluation",
@@ -113,14 +113,14 @@ def _tell(document: dict[str, Any], args: argparse.Namespace) -> None:
     )
     rows = [
         {
-            "class": each["name"] or each["class"],
-            "samples": each["samples"],
-            "precision": percent(each["precision"]),
-            "recall": percent(each["recall"]),
+            "class": row["name"] or row["class"],
+            "samples": row["samples"],
+            "precision": percent(row["precision"]),
+            "recall": percent(row["recall"]),
         }
-        for each in summary.get("classes", [])
+        for row in summary.get("classes", [])
     ]
     if 0 < len(rows) <= 50:
         print_table("Classes", rows)
-    for each in summary.get("problems", []):
-        say(f"damaged: {each['id']}: {each['error']}", sys.stderr)
+    for problem in summary.get("problems", []):
+        say(f"damaged: {problem['id']}: {problem['error']}", sys.stderr)

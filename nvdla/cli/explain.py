@@ -98,12 +98,12 @@ def _print_operations(screens: list[Any], rows: list[Any], weighed: list[Any]) -
         for line in lines(screen, terminal_width()):
             print(escape(line))
     _print_rows([row | {"advice": ""} for row in rows])  # the evaluated candidates state it
-    for each in weighed:
+    for candidate in weighed:
         print()
-        names = ", ".join(each["operations"])
-        forms = [_form_cells(form) for form in each["forms"]]
+        names = ", ".join(candidate["operations"])
+        forms = [_form_cells(form) for form in candidate["forms"]]
         print_table(f"What {names} could be, alone in a queue", forms, FORM_COLUMNS)
-        for line in [*weighed_lines(each), *builder_lines(each)]:
+        for line in [*weighed_lines(candidate), *builder_lines(candidate)]:
             print(escape(line))
 
 

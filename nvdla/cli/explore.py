@@ -115,10 +115,10 @@ def run(args: argparse.Namespace) -> int:
             _tell_warnings(args, loadable)
     with journal_of(table, args) as journal:
         run_with_progress(table, journal, args, len(table.points))
-        records = [{name: each[name] for name in each if name != "key"} for each in read(journal.path)]
+        records = [{name: record[name] for name in record if name != "key"} for record in read(journal.path)]
     document = {"format": "nvdla-exploration", "version": 1, "network": args.network, "points": records}
     _tell(document, args)
-    return 1 if any("error" in each or each["deadlock"] for each in records) else 0
+    return 1 if any("error" in record or record["deadlock"] for record in records) else 0
 
 
 def _tell_warnings(args: argparse.Namespace, loadable: Loadable) -> None:

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     from nvdla.tensors.files import ending
 
     if not args.onnx and not args.node_data:
-        raise FormatError("say what to write: --onnx FILE.onnx or --node-data FOLDER")
+        raise FormatError("nothing to write: give --onnx FILE.onnx or --node-data DIRECTORY")
     if args.onnx:
         ending(args.onnx, (".onnx",), "an ONNX graph")
     written: list[dict[str, Any]] = []

@@ -140,7 +140,7 @@ def _faults(network: LoadableNetwork, args: argparse.Namespace) -> list[str]:
     given = [("", text) for text in args.fault or []] + (_lines(args.list) if args.list else [])
     if given:
         if args.count is not None or args.margin is not None:
-            raise FormatError("--fault and --list name the faults: leave out --count and --margin")
+            raise FormatError("--fault and --list specify the faults: omit --count and --margin")
         faults = []
         for where, text in given:
             try:
@@ -154,8 +154,8 @@ def _faults(network: LoadableNetwork, args: argparse.Namespace) -> list[str]:
     count = DEFAULT_COUNT if args.count is None else args.count
     if args.margin is not None:
         if args.count is not None:
-            raise FormatError("--count and --margin say the same: leave one out")
-        count = sample_size(sum(each.population for each in found), args.margin, args.confidence)
+            raise FormatError("--count and --margin exclude each other: omit one")
+        count = sample_size(sum(stratum.population for stratum in found), args.margin, args.confidence)
     if not 1 <= count <= MAX_FAULTS:
         raise FormatError(f"{count} faults: must be 1 .. {MAX_FAULTS}")
     bits = [_bit(word) for word in args.bits.split(",") if word]
@@ -170,7 +170,7 @@ def _effects(text: str, args: argparse.Namespace) -> list[str]:
         if kind not in ("flip", "stuck0", "stuck1", "random", "set") or (kind == "set") != bool(value):
             raise FormatError(f"--what {word!r}: must be flip, stuck0, stuck1, random or set=VALUE")
         if kind == "flip" and args.permanent and {"lut", "register"} & set(args.where.split(",")):
-            raise FormatError("--permanent: a bit of a register or table that is always wrong is stuck0 or stuck1")
+            raise FormatError("--permanent: for registers and tables use stuck0 or stuck1")
     return words
 
 
@@ -220,13 +220,13 @@ def _tell(document: dict[str, Any], args: argparse.Namespace) -> None:
     accuracy = summary["all"].get("accuracy")
     if accuracy:
         print(f"right classes: {accuracy['healthy']:.2%} without faults, {accuracy['faulty']:.2%} with them")
-    for each in summary["problems"]:
-        say(f"not tried: {each['fault']}: {each['error']}", sys.stderr)
+    for problem in summary["problems"]:
+        say(f"not tried: {problem['fault']}: {problem['error']}", sys.stderr)
 
 
 def _row(name: str, key: Any, found: dict[str, Any]) -> dict[str, Any]:
     from nvdla.experiments.evaluation.metrics import percent
     from nvdla.experiments.vulnerability.table import OUTCOMES
 
-    values = [found["faults"], *(found["outcomes"][each] for each in OUTCOMES), percent(found["sdc1"])]
+    values = [found["faults"], *(found["outcomes"][outcome] for outcome in OUTCOMES), percent(found["sdc1"])]
     return {name or "group": key, **dict(zip(COLUMNS, values, strict=True))}

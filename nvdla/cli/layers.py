@@ -62,13 +62,13 @@ def run(args: argparse.Namespace) -> int:
         names, confidence, unused = names_for(args.loadable).layers, _known_confidence(args.loadable), []
     rows = [
         {
-            "operation": each.label,
-            "engine": each.engine,
-            "layer": names.get((each.task, each.index)),
-            "confidence": confidence.get((each.task, each.index)),
-            "what": each.what,
+            "operation": operation.label,
+            "engine": operation.engine,
+            "layer": names.get((operation.task, operation.index)),
+            "confidence": confidence.get((operation.task, operation.index)),
+            "what": operation.what,
         }
-        for each in program.operations
+        for operation in program.operations
     ]
     named = sum(row["layer"] is not None for row in rows)
     document = {
@@ -109,8 +109,8 @@ def _write(args: argparse.Namespace, program: Program, network: str, found: Any)
     before = naming.load(args.loadable)
     if before is not None and not args.force and not _was_found(before):
         raise FormatError(
-            f"{naming.path_of(args.loadable)} is there already, with the names that the compiler wrote; --force "
-            "replaces them, --dry-run only shows what is found"
+            f"{naming.path_of(args.loadable)} exists, with names from the compiler. --force "
+            "replaces them; --dry-run only prints the names found"
         )
     scales = from_calibration(args.scales).scales if args.scales else {}
     return str(save(layer_file(program, network, found, scales, before), args.loadable))
@@ -118,17 +118,17 @@ def _write(args: argparse.Namespace, program: Program, network: str, found: Any)
 
 def _was_found(document: dict[str, Any]) -> bool:
     """Return whether this command wrote a layer file."""
-    operations = [each for task in document["tasks"] for each in task.get("operations", ())]
-    return all("confidence" in each for each in operations)
+    operations = [operation for task in document["tasks"] for operation in task.get("operations", ())]
+    return all("confidence" in operation for operation in operations)
 
 
 def _known_confidence(loadable: str) -> dict[tuple[int, int], str]:
     document = naming.load(loadable) or {"tasks": []}
     return {
-        (int(task["task"]), int(each["index"])): str(each["confidence"])
+        (int(task["task"]), int(operation["index"])): str(operation["confidence"])
         for task in document["tasks"]
-        for each in task.get("operations", ())
-        if "confidence" in each
+        for operation in task.get("operations", ())
+        if "confidence" in operation
     }
 
 
@@ -136,7 +136,7 @@ def _print(document: dict[str, Any], count: int) -> None:
     rows = document["operations"]
     print_table(f"{document['loadable']} on {document['configuration']}", rows)
     doubtful = sum(row["confidence"] == "order" for row in rows)
-    doubt = f", {doubtful} of them might be others (order)" if doubtful else ""
+    doubt = f", {doubtful} of them uncertain (order)" if doubtful else ""
     say(f"{document['named']} of {count} operations have names{doubt}.")
     if document["unused"]:
         say(f"Layers that no operation was found for: {', '.join(document['unused'])}.")

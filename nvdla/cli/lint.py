@@ -42,8 +42,8 @@ def print_findings(findings: Iterable[Finding]) -> None:
         groups.setdefault((finding.severity, finding.headline, finding.rule, finding.advice), []).append(finding)
     for (severity, headline, rule, advice), members in groups.items():
         print(f"{_coloured(severity)}: {headline} [{rule}]")
-        for each in members:
-            _print_wrapped(f"{each.place}: {each.evidence}", width)
+        for member in members:
+            _print_wrapped(f"{member.place}: {member.evidence}", width)
         _print_wrapped(f"-> {advice}", width)
 
 
@@ -52,7 +52,7 @@ def _print_wrapped(text: str, width: int) -> None:
 
 
 def _coloured(severity: str) -> str:
-    """In colour on a terminal, unless NO_COLOR is set."""
+    """In color on a terminal, unless NO_COLOR is set."""
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return severity
     return f"\x1b[{_COLOURS.get(severity, '36')}m{severity}\x1b[0m"
@@ -63,7 +63,7 @@ _COLOURS = {"error": "1;31", "warning": "33"}
 
 def summary(counts: dict[str, int]) -> str:
     """ "1 error, 2 warnings"; "nothing found" for none."""
-    parts = [counted(counts[each], each) for each in map(str, Severity) if counts[each]]
+    parts = [counted(counts[severity], severity) for severity in map(str, Severity) if counts[severity]]
     return ", ".join(parts) or "nothing found"
 
 
@@ -94,14 +94,14 @@ def run(args: argparse.Namespace) -> int:
     if args.loadable is None:
         from nvdla.errors import FormatError
 
-        raise FormatError("which loadable? give a file (or --rules to list the rules)")
+        raise FormatError("no loadable: give a file (or --rules to list the rules)")
     report = lint_file(args.loadable, args.config, args.abi, layers=names_for(args.loadable).layers)
     findings = chosen(report.findings, args, place_of_finding)
     document = {
         "format": FORMAT,
         "version": VERSION,
         **report.as_dict(),
-        "findings": [each.as_dict() for each in findings],
+        "findings": [finding.as_dict() for finding in findings],
     }
     if not print_document(document, args):
         print_findings(findings)

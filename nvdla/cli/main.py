@@ -106,7 +106,7 @@ def _remove_parts() -> None:
 
 # Command -> module (imported only when it is the one asked for) and one line of help.
 COMMANDS = {
-    "compile": ("nvdla.cli.compile", "compile an ONNX or Caffe model into a loadable"),
+    "compile": ("nvdla.cli.compile", "compile an ONNX, TFLite or Caffe model into a loadable"),
     "run": ("nvdla.cli.run", "run a loadable on an image or raw tensors, bit-exactly"),
     "inspect": ("nvdla.cli.inspect", "show tasks, operations, tensors, memory and relocations"),
     "layers": ("nvdla.cli.layers", "find the model layer of every operation (Caffe or ONNX)"),
@@ -155,7 +155,7 @@ BEGINNERS = """New here?
   nvdla run --demo                                    run a sample network
   nvdla compile net.onnx --calibrate images/ -o net   compile your own network
   nvdla view net.loadable                             look inside"""
-FOOTER = "'nvdla COMMAND --help' explains a command and its options."
+FOOTER = "'nvdla COMMAND --help' lists the options of a command."
 
 ENDED_BY_CTRL_C = frozenset({"serve", "view"})  # commands that Ctrl-C ends normally
 
@@ -344,8 +344,8 @@ def _refuse_streams(prog: str, args: argparse.Namespace, taken: Sequence[str]) -
     """A ``-`` is not a file name: options that read or write a standard stream are ``taken``. Raises _BadUsage."""
     for key, value in vars(args).items():
         given = value if isinstance(value, list) else [value]
-        if key not in taken and any(isinstance(each, str) and each == "-" for each in given):
-            hint = "give a file (./- for one of this name, /dev/stdin for standard input)"
+        if key not in taken and any(isinstance(item, str) and item == "-" for item in given):
+            hint = "give a file (./- for a file named -, /dev/stdin for standard input)"
             raise _BadUsage(prog, f"{key.replace('_', '-')} is '-': must be a file: {hint}")
 
 

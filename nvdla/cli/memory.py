@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     request.tell()
     document = memory.document()
     pairs = (zip(row["operations"], row["engines"], strict=True) for row in document["steps"])
-    engines = {label: engine for each in pairs for label, engine in each}
+    engines = {label: engine for pair in pairs for label, engine in pair}
     everything = args.buffers or args.json
     buffers = [row for row in document["buffers"] if everything or row["kind"] != "constant"]
     hidden = len(document["buffers"]) - len(buffers)

@@ -344,7 +344,7 @@ def _cell(value: Any, separators: bool = False) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key}={_cell(each)}" for key, each in value.items() if each not in (None, [], ""))
     if isinstance(value, (list, tuple)):
-        return ", ".join(_cell(each) for each in value)
+        return ", ".join(_cell(item) for item in value)
     return printable(str(value))
 
 
@@ -435,7 +435,7 @@ def _engines() -> tuple[str, ...]:
 def _engine(text: str) -> str:
     if text.lower() not in _engines():
         raise argparse.ArgumentTypeError(
-            f"{text!r} must be an engine: {', '.join(each.upper() for each in _engines())}"
+            f"{text!r} must be an engine: {', '.join(engine.upper() for engine in _engines())}"
         )
     return text.lower()
 
@@ -491,7 +491,7 @@ def _check_operations(wanted: Sequence[str], places: Sequence[Place]) -> None:
         if name not in labels and not layers_meant(layers, name) and places:
             known = f"{labels[0]} to {labels[-1]}" if labels else "none"
             raise UnknownOperationError(
-                f"--op {name}: no row is about it; operations are {known}, or give the name of a layer"
+                f"--op {name}: no row has it. Operations are {known}, or give the name of a layer"
             )
 
 

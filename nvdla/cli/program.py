@@ -124,7 +124,7 @@ def _inputs(runtime: Any, args: argparse.Namespace) -> list[bytes]:
         return random_surfaces(runtime, args.random_input or 0)
     runs = surfaces_of_runs(runtime, args)
     if len(runs) != 1:
-        raise FormatError(f"the export has one run, {len(runs)} are given")
+        raise FormatError(f"the export contains one run, got {len(runs)}")
     return runs[0]
 
 
@@ -153,7 +153,7 @@ def _summary(made: Export, form: Printer, runtime: Any, args: argparse.Namespace
         "memories": [
             {"space": space.value, "base": made.bases[space], "bytes": size} for space, size in program.sizes.items()
         ],
-        "data_bytes": sum(each.size for each in program.segments),
+        "data_bytes": sum(segment.size for segment in program.segments),
         "input": "given" if args.input else "random" if program.inputs else "none",
         "files": [{"file": str(path), "bytes": path.stat().st_size} for path in made.written],
     }
@@ -174,6 +174,6 @@ def _sizes(document: dict[str, Any]) -> list[dict[str, Any]]:
     if document["table_bytes"] is not None:
         rows.append({"what": "tables (32-bit processor)", "bytes": document["table_bytes"]})
     rows.append({"what": "weights and other data", "bytes": document["data_bytes"]})
-    for each in document["memories"]:
-        rows.append({"what": f"{each['space']} at 0x{each['base']:x}", "bytes": each["bytes"]})
+    for memory in document["memories"]:
+        rows.append({"what": f"{memory['space']} at 0x{memory['base']:x}", "bytes": memory["bytes"]})
     return [{"what": row["what"], "number": row.get("number"), "bytes": row.get("bytes")} for row in rows]

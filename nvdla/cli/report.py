@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         return _folder(args)
     output = args.output or f"{Path(args.loadable).name}.html"
     ending(output, (".html", ".htm"), "a report")
-    with working(f"making a page of {args.loadable}"):
+    with working(f"writing the page of {args.loadable}"):
         made = sides_of(args)
         data = Data.of([side for side, _ in made])
         text = html_page(data).encode()
@@ -86,7 +86,7 @@ def _folder(args: argparse.Namespace) -> int:
         rows.append(row)
         if row["page"]:
             try:
-                with working(f"making a page of {path}"):
+                with working(f"writing the page of {path}"):
                     made = sides_of(argparse.Namespace(**vars(args) | {"loadable": str(path)}))
             except NvdlaError as error:  # it is listed in the index; the other pages are written anyway
                 row |= {"error": str(error), "page": None}

@@ -164,7 +164,9 @@ def run(args: argparse.Namespace) -> int:
     if args.demo:
         _demonstrate(args)
     elif args.loadable is None:
-        raise FormatError("which loadable? 'nvdla run net.nvdla --input image.png', or 'nvdla run --demo' for a sample")
+        raise FormatError(
+            "no loadable: try 'nvdla run net.nvdla --input image.png', or 'nvdla run --demo' for a sample"
+        )
     if is_zip_file(args.loadable):
         return run_package(args)
     loadable = nvdla.load(args.loadable)
@@ -191,7 +193,7 @@ def run(args: argparse.Namespace) -> int:
     with watcher, times.running():
         raws = _run_all(runtime, images, watcher.callback, accesses)
     if accesses is not None:
-        write_file(args.csb_log, "".join(_access(each) for each in accesses).encode())
+        write_file(args.csb_log, "".join(_access(access) for access in accesses).encode())
     tell_warnings(args.loadable, runtime.warnings)
     rows = [] if args.profile is None else profile(runtime, images[0], args.profile)
     with whole_command(args):
@@ -205,7 +207,7 @@ def run(args: argparse.Namespace) -> int:
         name: compare_with(path, tensors[name], raw[list(tensors).index(name)]) for name, path in goldens.items()
     }
     _report(args, runtime, tensors, labels, differences, watcher, times, rows)
-    return 0 if all(each.within(args.tolerance) for each in differences.values()) else 1
+    return 0 if all(difference.within(args.tolerance) for difference in differences.values()) else 1
 
 
 #: lines of a log of register accesses, as the reference's firmware prints them
@@ -228,7 +230,7 @@ def _demonstrate(args: argparse.Namespace) -> None:
 
     place = folder()
     if args.loadable is not None:
-        raise FormatError(f"--demo runs a sample; leave {args.loadable} or --demo out")
+        raise FormatError(f"--demo runs a sample: omit {args.loadable} or --demo")
     args.loadable = str(place / "lenet.loadable")
     args.input = args.input or [str(place / "digit7.pgm")]
     args.labels = args.labels or str(place / "labels.txt")
@@ -248,10 +250,10 @@ def _check_number_of_images(args: argparse.Namespace, count: int, outputs: dict[
     if count == 1:
         return
     if args.dump_ops or args.stats or args.csb_log:
-        raise FormatError(f"{count} images were given; --dump-ops, --stats and --csb-log are about one")
+        raise FormatError(f"{count} images were given: --dump-ops, --stats and --csb-log need exactly one")
     for path in outputs.values():
         if Path(path).suffix.lower() == ".dimg":
-            raise FormatError(f"{path}: a .dimg holds the output of one image, {count} were given; write .npy")
+            raise FormatError(f"{path}: a .dimg contains the output of one image, got {count} images. Use .npy.")
 
 
 def _named(words: list[str], names: list[str], what: str) -> dict[str, str]:
@@ -260,10 +262,10 @@ def _named(words: list[str], names: list[str], what: str) -> dict[str, str]:
     for word in words:
         name, path = split_name(word)
         if name is None:
-            name = next((each for each in names if each not in found), None)
+            name = next((free for free in names if free not in found), None)
         if name not in names or name in found:
             known = ", ".join(names) or "none"
-            problem = "is one too many" if name is None or name in found else f"names no {what}"
+            problem = "is surplus" if name is None or name in found else f"is not an {what}"
             raise FormatError(f"--{what} {word} {problem}: the network's {what}s are {known}")
         found[name] = path
     return found
@@ -471,6 +473,6 @@ def _run_package_report(args: argparse.Namespace, package: Package, results: dic
     print_table(f"{document['model']} on {document['config']}", parts, ["part", "kind", "nodes"])
     for name, row in rows.items():
         say(f"{name}: {shape_text(row['shape'])} {row['dtype']}")
-        for each in row["top"]:
-            print(f"  {each['index']:>5}  {each['value']:g}")
+        for entry in row["top"]:
+            print(f"  {entry['index']:>5}  {entry['value']:g}")
     times.tell(args.quiet)

@@ -14,20 +14,20 @@ from nvdla.util.files import read_file, write_file
 MAX_FILE = 16 << 20
 #: What each is; a pattern stands for the files that are taken together.
 CONTENTS = {
-    "lenet": "LeNet-5 for grey digits of 28x28, int8, nv_small",
+    "lenet": "LeNet-5 for gray digits of 28x28, int8, nv_small",
     "lenet_nv_large": "the same for nv_large",
     "lenet_nv_full_fp16": "the same in fp16 for nv_full",
-    "colour_digits": "colour images of 32x32, int8, nv_small",
+    "colour_digits": "color images of 32x32, int8, nv_small",
     "colour_digits_nv_full_fp16": "the same in fp16 for nv_full",
-    "digit": "a grey digit of each class",
-    "colour_digit": "a colour image of each class",
+    "digit": "a gray digit of each class",
+    "colour_digit": "a color image of each class",
     "labels": "names of the classes",
     "caffe": "LeNet as a Caffe network in float32",
     "onnx": "LeNet as an ONNX model in float32",
-    "digits": "360 digits that training never saw, as images with labels",
+    "digits": "360 digits that were not used in training, as images with labels",
     "held_out": "the same, 8x8 as they were scanned",
-    "faulty": "LeNet with one wrong weight (flipped), and with results that are cut off (saturating)",
-    "golden": "what every operation of LeNet writes for digit3.pgm",
+    "faulty": "LeNet with one wrong weight (flipped), and with saturated results (saturating)",
+    "golden": "results of every operation of LeNet for digit3.pgm",
     "tensors": "an input as an array, an output as the bytes of its surface",
     "traces": "register traces for nv_small: a convolution, a pooling, a scaling",
     "configurations": "rows of NVIDIA's table of area and speed without a spec, as configuration files",
@@ -55,7 +55,7 @@ def folder() -> Path:
     for place in (package / "sample_files", package.parent / "samples"):
         if (place / "lenet.loadable").is_file():
             return place
-    raise FormatError(f"the samples are not installed: there is no {package / 'sample_files'}; reinstall nvdla")
+    raise FormatError(f"the samples are not installed: {package / 'sample_files'} does not exist. Reinstall nvdla.")
 
 
 def files_of(name: str) -> list[Path]:
@@ -64,12 +64,12 @@ def files_of(name: str) -> list[Path]:
     if name in CONTENTS:
         patterns = _PATTERNS.get(name, (f"{name}.loadable", f"{name}.loadable.layers.json"))
         return sorted(path for pattern in patterns for path in place.glob(pattern))
-    known = {path.name: path for each in CONTENTS for path in files_of(each)}
+    known = {path.name: path for content in CONTENTS for path in files_of(content)}
     if name in known:
         return [known[name]]
     near = difflib.get_close_matches(name, [*CONTENTS, *known], n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    raise FormatError(f"no sample is called {name!r}; {hint}there are {', '.join(CONTENTS)}")
+    raise FormatError(f"unknown sample {name!r}; {hint}must be one of {', '.join(CONTENTS)}")
 
 
 def write(names: list[str], target: Path) -> list[Path]:
@@ -80,7 +80,7 @@ def write(names: list[str], target: Path) -> list[Path]:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise FormatError(f"{place.parent} cannot be made: {error.strerror or error}") from error
+            raise FormatError(f"{place.parent} cannot be created: {error.strerror or error}") from error
         write_file(place, read_file(path, MAX_FILE, "sample"))
         written.append(place)
     return written

@@ -75,7 +75,7 @@ def run_registers(args: argparse.Namespace) -> int:
     where = address if isinstance(address, str) else f"{address[0]}:{address[1]}"
 
     def serve() -> None:
-        with working(f"loading the kernels of {args.config}, a minute where they are not compiled yet"):
+        with working(f"loading the kernels of {args.config} (the first time this takes a minute)"):
             for _ in warm_up_engines(args.config, args.threads):
                 pass
         _announce_registers(args, where)
@@ -166,7 +166,7 @@ HELP = """Serve the emulator: loadables to TVM RPC clients, or the register mode
   nvdla serve --registers --config nv_small --socket /tmp/nvdla.sock --dram /dev/shm/dram --dram-size 64
 
 The server listens on the loopback interface unless --host names another one. The server has no password:
-anybody with access to the port can use it. Stop it with Ctrl-C."""
+everyone with access to the port can use it. Stop it with Ctrl-C."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -219,10 +219,10 @@ def run(args: argparse.Namespace) -> int:
     from nvdla.limits import Limits
 
     if not args.tvm_rpc:
-        raise FormatError("say what to serve: --tvm-rpc or --registers")
+        raise FormatError("nothing to serve: give --tvm-rpc or --registers")
     models = Path(args.models) if args.models else None
     if models is not None and not models.is_dir():
-        raise FormatError(f"--models {models}: not a folder")
+        raise FormatError(f"--models {models}: must be a directory")
     for name in ("max_message", "memory", "budget", "connections", "timeout"):
         if not getattr(args, name) > 0:
             raise FormatError(f"--{name.replace('_', '-')} {getattr(args, name)}: must be more than 0")

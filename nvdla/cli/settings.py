@@ -75,7 +75,7 @@ class UsedSettings:
 
 
 def _said(key: str, value: Any) -> str:
-    text = f"[{', '.join(f'{each:g}' for each in value)}]" if isinstance(value, tuple) else str(value)
+    text = f"[{', '.join(f'{number:g}' for number in value)}]" if isinstance(value, tuple) else str(value)
     return f"{key} = {text}"
 
 
@@ -118,7 +118,7 @@ def _converted(action: argparse.Action, key: str, value: Any, name: str) -> Any:
     if isinstance(value, (bool, tuple)):
         return value
     if key == "config":
-        for part in (each for each in value.split(",") if each.endswith((".yaml", ".yml"))):
+        for part in (word for word in value.split(",") if word.endswith((".yaml", ".yml"))):
             require_file(part, f"{name}: config")
     try:
         text = str(value)
@@ -187,14 +187,14 @@ def _checked(values: Any, name: str) -> dict[str, Any]:
         if kinds is None:
             raise ConfigError(f"{name}: unknown key {key!r}; known are {', '.join(KEYS)}")
         if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
-            raise ConfigError(f"{name}: {key} is {str(value)[:80]!r}, which is of the wrong kind")
+            raise ConfigError(f"{name}: {key} is {str(value)[:80]!r}, which has the wrong type")
     return {key: _numbers(value, name) if key == "mean" else value for key, value in values.items()}
 
 
 def _numbers(value: Any, name: str) -> tuple[float, ...]:
     numbers = value if isinstance(value, list) else [value]
-    if not all(isinstance(each, _NUMBER) and not isinstance(each, bool) for each in numbers):
-        raise ConfigError(f"{name}: mean must be numbers, one or one a channel")
-    if not all(abs(each) <= MAX_MEAN for each in numbers):  # not so for NaN
+    if not all(isinstance(number, _NUMBER) and not isinstance(number, bool) for number in numbers):
+        raise ConfigError(f"{name}: mean must be one number, or one per channel")
+    if not all(abs(number) <= MAX_MEAN for number in numbers):  # not so for NaN
         raise ConfigError(f"{name}: mean is {str(value)[:80]}, must be finite numbers of at most {MAX_MEAN:g}")
     return tuple(map(float, numbers))

@@ -37,7 +37,7 @@ HELP = """Convert tensors between .npy, .dimg, raw surfaces (.bin) and images, w
   nvdla tensor info out.bin --layout feature-x32 --shape 1,10,1,1 --dtype int8
   nvdla tensor layout --layout feature-x8 --shape 1,20,3,4                address of each element
 
-docs/tensor.md explain the layouts with worked examples."""
+docs/tensor.md explains the layouts with worked examples."""
 
 INPUTS = (*IMAGE_ENDINGS, ".npy", ".dimg", ".bin")
 OUTPUTS = (".npy", ".dimg", ".bin", ".png", ".json")
@@ -161,7 +161,7 @@ def _read(args: argparse.Namespace, form: Form | None) -> np.ndarray:
     suffix = ending(args.input, INPUTS, "a tensor")
     if suffix == ".bin":
         if form is None:
-            raise FormatError(f"{args.input}: raw bytes need --tensor, or --layout, --shape and --dtype")
+            raise FormatError(f"{args.input}: raw bytes need --tensor, or --layout with --shape and --dtype")
         return unpack(read_file(args.input, MAX_FILE, "raw surface"), form, args.input)
     shape = form.shape if form else _shape(args.shape) if args.shape else None
     if suffix == ".npy":
@@ -174,14 +174,14 @@ def _read(args: argparse.Namespace, form: Form | None) -> np.ndarray:
 
 
 def _read_image(path: str, shape: tuple[int, int, int, int] | None) -> np.ndarray:
-    """Pixels as they are, uint8 (1, C, H, W), colour as R, G, B."""
+    """Pixels as they are, uint8 (1, C, H, W), color as R, G, B."""
     from nvdla.tensors.images import PixelConversion, image_shape, read_pixels
 
     return read_pixels(path, shape or image_shape(path), PixelConversion(order="rgb"))
 
 
 def _with_values(args: argparse.Namespace, array: np.ndarray, form: Form | None, suffix: str) -> np.ndarray:
-    """Quantised (real numbers with a scale), dequantised (elements with a scale), or cast to --dtype."""
+    """Quantized (real numbers with a scale), dequantized (elements with a scale), or cast to --dtype."""
     if args.scale is not None:
         if array.dtype.kind == "f" and array.dtype != np.float16:
             wanted = dtype_named(args.dtype) if args.dtype else form.dtype if form else dtype_named("int8")

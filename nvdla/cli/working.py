@@ -77,8 +77,8 @@ class _Stream:
         return int(self._stream.write(text))
 
     def writelines(self, lines: Any) -> None:
-        for each in lines:
-            self.write(each)
+        for line in lines:
+            self.write(line)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

@@ -54,7 +54,7 @@ MODELS = (".onnx", ".prototxt")
 class Point:
     """One point: a configuration (name or .yaml file; "auto" for a loadable), a precision, and the external memory.
 
-    ``bandwidth`` in bytes per cycle (None: the bus's width), ``latency`` in cycles; ``shared``: by reads and writes.
+    ``bandwidth`` in bytes per cycle (None: the width of the bus), ``latency`` in cycles; ``shared`` by all accesses.
     """
 
     config: str
@@ -182,7 +182,7 @@ class Exploration(Table):
         compiled = nvdla.compile(self.network, point.config, point.precision, self.calibration, weights=self.weights)
         loadables = [part.loadable for part in compiled.parts if part.loadable is not None]
         if not loadables:
-            raise BuildError(f"{self.network}: nothing of it runs on {point.config}")
+            raise BuildError(f"{self.network}: no part of it runs on {point.config}")
         return _Made(loadables, compiled)
 
     def _record(self, task: Task, network: Callable[[Point], _Made]) -> Record:
@@ -257,7 +257,7 @@ def notes(record: Record) -> dict[str, str]:
     "unproven" or "extrapolated"."""
     found = {}
     if record["deadlock"]:
-        found["deadlock"] = f"a run never ends: {record['deadlock']}"
+        found["deadlock"] = f"deadlock: {record['deadlock']}"
     if record["host_nodes"]:
         share = "" if record["host_macs_percent"] is None else f" ({record['host_macs_percent']:g}% of multiplications)"
         found["host"] = (

@@ -31,8 +31,8 @@ def rule(function: Check) -> Check:
 
 def problems(loadable: Loadable) -> Iterator[str]:
     """Every rule that the loadable breaks, one line each."""
-    for each in CHECKS:
-        yield from (f"{path}{text}" for path, text in each(loadable))
+    for check in CHECKS:
+        yield from (f"{path}{text}" for path, text in check(loadable))
 
 
 def check(loadable: Loadable) -> None:

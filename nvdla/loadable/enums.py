@@ -158,9 +158,9 @@ class PixelFormat(OpenEnum):
 
 # Formats of two planes (Y, then U and V) have three underscores between them in the registers' names.
 NAMES = tuple(
-    f"T_{each.name.replace('_', '___', 1) if each.name.endswith('N444') else each.name}"
-    for each in PixelFormat
-    if each < PixelFormat.FEATURE
+    f"T_{form.name.replace('_', '___', 1) if form.name.endswith('N444') else form.name}"
+    for form in PixelFormat
+    if form < PixelFormat.FEATURE
 )
 """By the value of D_DATAIN_FORMAT.PIXEL_FORMAT."""
 
@@ -172,7 +172,7 @@ class ImageFormat:
     """``planes`` lists for each plane which channel (0..3 = R G B A) each element in memory is.
 
     ``element_bytes`` is 1 or 2; ``bits`` gives, for formats that pack a pixel into 32 bits, the bit width of each
-    element from the least significant one, and is empty otherwise. ``depth``: bits of a colour's number.
+    element from the least significant one, and is empty otherwise. ``depth``: bits of a color's number.
     """
 
     name: str

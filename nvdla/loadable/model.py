@@ -179,7 +179,7 @@ class Blob:
 
     def __repr__(self) -> str:
         """All but the data."""
-        shown = (f"{each.name}={getattr(self, each.name)!r}" for each in fields(self) if each.name != "data")
+        shown = (f"{item.name}={getattr(self, item.name)!r}" for item in fields(self) if item.name != "data")
         return f"Blob({', '.join(shown)})"
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -453,11 +453,11 @@ class Loadable:
 
     def _counts(self) -> dict[str, int]:
         found = {"task": len(self.tasks), "memory": len(self.memories), "blob": len(self.blobs)}
-        return found | {"byte": sum(each.length for each in self.blobs)}
+        return found | {"byte": sum(blob.length for blob in self.blobs)}
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle: the fields, without what was looked up."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {item.name: getattr(self, item.name) for item in fields(self)}
 
     def forget(self) -> None:
         """Release the memory of large blobs that were read from a file (on POSIX systems).

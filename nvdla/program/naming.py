@@ -194,13 +194,13 @@ def order_of(document: Any, what: str) -> np.ndarray | None:
     if document is None:
         return None
     if isinstance(document, list):
-        found = np.array([_whole(each, what) for each in document], np.int64)
+        found = np.array([_whole(number, what) for number in document], np.int64)
     else:
         found = np.array([_whole(_entry(document, "start", int, what), what)])
-        for each in _entry(document, "loops", list, what):
-            if not isinstance(each, list) or len(each) != 2:
+        for loop in _entry(document, "loops", list, what):
+            if not isinstance(loop, list) or len(loop) != 2:
                 raise FormatError(f"{what}: a loop must be [count, stride]")
-            count, stride = _whole(each[0], what), _whole(each[1], what, -MAX_ELEMENTS)
+            count, stride = _whole(loop[0], what), _whole(loop[1], what, -MAX_ELEMENTS)
             if count * found.size > MAX_ELEMENTS:
                 raise FormatError(f"{what}: order of too many elements: must be at most {MAX_ELEMENTS}")
             found = (found[:, None] + np.arange(count) * stride).ravel()
@@ -224,7 +224,7 @@ def place_of(document: Any, shapes: Mapping[str, Cube], what: str) -> StoredPlac
 def value_of(document: Any, what: str) -> ModelValue | None:
     """Read what a tensor is in the model; None where its order is not known. Raises FormatError."""
     name, shape = _entry(document, "value", str, what), _entry(document, "shape", list, what)
-    sizes = tuple(_whole(each, f"{what}: shape") for each in shape)
+    sizes = tuple(_whole(size, f"{what}: shape") for size in shape)
     order, units = document.get("index"), None
     if order is False:
         return None
@@ -245,7 +245,7 @@ def _entry(document: Any, key: str, kind: Any, what: str) -> Any:
 def _cube(value: Any, what: str, count: int, least: int = 0) -> tuple[Any, ...]:
     if not isinstance(value, list) or len(value) != count:
         raise FormatError(f"{what} must be {count} whole numbers")
-    return tuple(_whole(each, what, least) for each in value)
+    return tuple(_whole(number, what, least) for number in value)
 
 
 def _whole(value: Any, what: str, least: int = 0) -> int:
@@ -395,7 +395,7 @@ def from_sidecar(loadable: str | os.PathLike[str]) -> Names:
         for key, each in operations(data, "writes").items()
     }
     shared = {
-        key: [place_of(each, shapes, f"{where}, operation {key[0]}/{key[1]}") for each in _listed(found, where)]
+        key: [place_of(place, shapes, f"{where}, operation {key[0]}/{key[1]}") for place in _listed(found, where)]
         for key, found in operations(data, "also").items()
     }
     values = {

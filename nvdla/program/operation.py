@@ -85,7 +85,7 @@ def _pdp(operation: DlaOperation) -> str:
 
 
 def _cdp(operation: DlaOperation) -> str:
-    return f"normalise over {operation.op.local_size} channels"
+    return f"normalize over {operation.op.local_size} channels"
 
 
 def _rubik(operation: DlaOperation) -> str:
@@ -197,14 +197,14 @@ class Operation(Keyed):
         """For notebooks: what it reads and writes."""
         rows = [
             {
-                "": "writes" if each.writes else "reads",
-                "what": each.role,
-                "memory": each.memory,
-                "from byte": each.offset,
-                "bytes": each.footprint.traffic,
-                "shape": each.shape,
+                "": "writes" if access.writes else "reads",
+                "what": access.role,
+                "memory": access.memory,
+                "from byte": access.offset,
+                "bytes": access.footprint.traffic,
+                "shape": access.shape,
             }
-            for each in self.accesses
+            for access in self.accesses
         ]
         return table(f"{self.title}: {self.what} ({self.precision or 'copies bytes'})", rows)
 

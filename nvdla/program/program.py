@@ -80,10 +80,10 @@ def takers(operations: Sequence[Operation]) -> dict[Key, Operation]:
     """
     found: dict[Key, Operation] = {}
     for task in by_task(operations).values():
-        mine = sorted((each for each in task if each.queue >= 0), key=lambda each: each.queue)
+        mine = sorted((operation for operation in task if operation.queue >= 0), key=lambda each: each.queue)
         for first, second in BEHIND.items():
-            giving = [each for each in mine if each.type == first and each.gives_on_the_fly]
-            taking = [each for each in mine if each.type == second and each.takes_on_the_fly]
+            giving = [operation for operation in mine if operation.type == first and operation.gives_on_the_fly]
+            taking = [operation for operation in mine if operation.type == second and operation.takes_on_the_fly]
             found |= {giver.key: taker for giver, taker in zip(giving, taking, strict=False)}
     return found
 
@@ -92,7 +92,7 @@ def chains(operations: Sequence[Operation]) -> list[list[Operation]]:
     """Operations that work together on the fly (convolution, SDP, PDP), in the order of their first one; an operation
     that works alone is a chain of one."""
     behind = takers(operations)
-    led = {each.key for each in behind.values()}
+    led = {follower.key for follower in behind.values()}
     found = []
     for operation in operations:
         if operation.key in led:
@@ -154,7 +154,7 @@ def choose_configuration(loadable: Loadable, tasks: Mapping[int, DlaTask | EmuTa
     """
     needs = _needs(loadable, tasks)
     known = list(configurations().values())
-    fitting = [each for each in known if not _missing(each, needs)]
+    fitting = [candidate for candidate in known if not _missing(candidate, needs)]
     if not fitting:
         nearest = min(known, key=lambda each: (needs.atom not in (None, each.memory_atom), _preference(each)))
         return nearest, f"{_describe(needs)}; no configuration has all of this"
@@ -168,9 +168,9 @@ def choose_configuration(loadable: Loadable, tasks: Mapping[int, DlaTask | EmuTa
                 f"{_describe(needs)}, CBUF entries of {meant.cbuf_entry_bytes} bytes ({chosen.name} would have "
                 f"{chosen.cbuf_entry_bytes}); {meant.name} has no {lacks}"
             )
-    others = [each.name for each in fitting[1:] if each.name in PREFERRED]
+    others = [candidate.name for candidate in fitting[1:] if candidate.name in PREFERRED]
     reason = _describe(needs)
-    if others and _entry_matches(chosen, needs) > max(_entry_matches(each, needs) for each in fitting[1:]):
+    if others and _entry_matches(chosen, needs) > max(_entry_matches(candidate, needs) for candidate in fitting[1:]):
         reason += f", CBUF entries of {_entry_bytes(chosen)} bytes ({', '.join(others)} would have others)"
     elif others:
         reason += f"; {', '.join(others)} would compute the same"
@@ -276,7 +276,7 @@ def _describe(needs: Needs) -> str:
     odd = [text for size, text in needs.weights.items() if size % strict.weight_alignment]
     if odd and needs.atom != FEATURE_ATOMS[PixelFormat.FEATURE_X8]:  # of 8 bytes: not nv_full anyway
         parts.append(f"{odd[0]}, not a multiple of {strict.weight_alignment} as {strict.name} wants")
-    return ", ".join(parts) or "nothing that tells configurations apart"
+    return ", ".join(parts) or "no property depends on the configuration"
 
 
 def _entry_bytes(config: Configuration) -> int:
@@ -362,7 +362,7 @@ class Program:
         Those of an unknown type are left out.
         """
         hardware = by_task(self.hardware_operations)
-        return [each for task in self.submitted for each in hardware.get(task) or self._of_cpu(task)]
+        return [operation for task in self.submitted for operation in hardware.get(task) or self._of_cpu(task)]
 
     @property
     def submitted(self) -> list[int]:
@@ -395,7 +395,7 @@ class Program:
         """The operations of the accelerator, without those of the CPU."""
         tasks = {number: self.tasks[number] for number in self.submitted}
         dla = {number: task for number, task in tasks.items() if isinstance(task, DlaTask)}
-        return [each for number, task in dla.items() for each in self._of_hardware(number, task)]
+        return [operation for number, task in dla.items() for operation in self._of_hardware(number, task)]
 
     @cached_property
     def by_key(self) -> dict[Key, Operation]:

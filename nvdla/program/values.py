@@ -87,7 +87,7 @@ class _Ledger:
         """The segments that touch the range."""
         first = max(bisect.bisect_right(self._starts, start) - 1, 0)
         last = bisect.bisect_left(self._starts, end)
-        return [each for each in self._segments[first:last] if each[1] > start and each[0] < end]
+        return [segment for segment in self._segments[first:last] if segment[1] > start and segment[0] < end]
 
     def gaps(self, start: int, end: int) -> list[tuple[int, int]]:
         """Return the parts of a range that no operation has written."""
@@ -111,7 +111,7 @@ class _Ledger:
         else:
             first = bisect.bisect_left(self._starts, start)
         self._segments[first : first + len(touched)] = fresh
-        self._starts[first : first + len(touched)] = [each[0] for each in fresh]
+        self._starts[first : first + len(touched)] = [piece[0] for piece in fresh]
 
 
 class _Tracer:

@@ -120,7 +120,7 @@ def read_log(path: str | os.PathLike[str], map_name: str | None = None, base: in
         try:
             event = reader.line(number, line)
             if event is None and _BEGINS.match(line) and log_format != "statements":
-                raise TraceError(f"{line[:60]!r} is half an access")
+                raise TraceError(f"{line[:60]!r} is an incomplete access")
         except TraceError as error:
             raise at_line(path.name, number, text, error) from error
         if event is not None:
@@ -128,12 +128,12 @@ def read_log(path: str | os.PathLike[str], map_name: str | None = None, base: in
         elif log_format == "statements" and (trace := _TRACE.match(line)):
             skipped[trace[1]] = None
     if event is None and _HALF[log_format].match(line):
-        raise TraceError(f"{path.name}:{number}: the log ends within {line.strip()[:60]!r}: cut off?")
+        raise TraceError(f"{path.name}:{number}: the log ends inside {line.strip()[:60]!r}: cut off?")
     events = _based(events, base)
     chosen = register_map(map_name) if map_name else _known_best(events, reader)
     events = [reader.named(each, chosen) for each in events]
     if not any(isinstance(each, LoggedAccess) for each in events):
-        raise TraceError(f"{path.name}: no register access in it")
+        raise TraceError(f"{path.name}: contains no register access")
     return AccessLog(path, log_format, chosen, tuple(events), tuple(skipped))
 
 
@@ -151,7 +151,7 @@ def _format(name: str, text: str) -> str:
         if _PLAIN.match(line.partition("#")[0].strip()):
             return "plain"
     raise TraceError(
-        f"{name}: no log of register accesses: known are 'W address value' lines, sc.log of the virtual platform, "
+        f"{name}: not a log of register accesses: known are 'W address value' lines, sc.log of the virtual platform, "
         "write_reg transactions, reg_write(NAME, value) statements and 'address value' lines"
     )
 
@@ -262,7 +262,7 @@ def _based(events: list[LoggedAccess | LoggedTransfer], base: int | None) -> lis
         if not base <= each.address < base + CSB_SPAN:
             raise TraceError(
                 f"line {each.line}: register address 0x{each.address:x} is not within 0x{CSB_SPAN:x} bytes of "
-                f"0x{base:x}; --csb-base says where the registers begin"
+                f"0x{base:x}; set the address of the first register with --csb-base"
             )
     return [replace(each, address=each.address - base) if isinstance(each, LoggedAccess) else each for each in events]
 

@@ -606,5 +606,5 @@ def export(recording: Recording, folder: str | Path, bases: dict[Space, int], op
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FormatError(f"folder {target} cannot be made: {error.strerror or error}") from error
+        raise FormatError(f"folder {target} cannot be created: {error.strerror or error}") from error
     return Export(recording, bases, target, options)

@@ -49,12 +49,12 @@ Row = dict[str, Any]
 
 
 class Pictures:
-    """Collects tensors; :meth:`close` fits them into ``room`` bytes. A tensor is known by its number."""
+    """Collection of numbered tensors; :meth:`close` fits them into ``size`` bytes."""
 
-    def __init__(self, room: int = ROOM) -> None:
+    def __init__(self, size: int = ROOM) -> None:
         self.rows: list[Row] = []
         self.arrays: list[np.ndarray] = []  #: the whole tensors, (C, H, W)
-        self._room = room
+        self._size = size
 
     def add(self, tensor: np.ndarray, units: Units | None = None, what: str = "") -> int:
         """Add a tensor (1, C, H, W) with what its elements stand for, where that is known; returns its number.
@@ -76,7 +76,7 @@ class Pictures:
 
     def close(self) -> bytes:
         """The block of elements; the rows get ``offset``, ``shown`` (channels, height, width) and ``stride``."""
-        share = min(max(self._room // max(len(self.arrays), 1), 64), MOST)
+        share = min(max(self._size // max(len(self.arrays), 1), 64), MOST)
         parts, offset = [], 0
         for row, array in zip(self.rows, self.arrays, strict=True):
             shown, stride = thinned(array, share)
@@ -87,10 +87,10 @@ class Pictures:
         return b"".join(parts)
 
 
-def thinned(cube: np.ndarray, room: int) -> tuple[np.ndarray, int]:
-    """The first channels of (C, H, W), every ``stride``-th line and column, in ``room`` bytes; and the stride."""
+def thinned(cube: np.ndarray, size: int) -> tuple[np.ndarray, int]:
+    """Return the first channels, every ``stride``-th line and column of (C, H, W) in ``size`` bytes, and the stride."""
     channels, height, width = cube.shape
-    limit = max(room // cube.itemsize, 1)
+    limit = max(size // cube.itemsize, 1)
     if height == width == 1:
         return np.ascontiguousarray(cube[:limit]), 1
     channels = min(channels, MAX_CHANNELS)
@@ -147,7 +147,7 @@ MAX_ELEMENTS = 1 << 22
 
 
 def structures(operation: Operation) -> list[tuple[str, Any]]:
-    """(name, structure) of all that describes an operation, the operation itself first."""
+    """(name, structure) of all descriptors of an operation, itself first."""
     found = operation.descriptors
     if isinstance(found, EmuOperation):
         return [("operation", found.op), ("source", found.src), ("destination", found.dst)]
@@ -166,16 +166,16 @@ class FieldTable:
         out."""
         found = []
         for part, structure in structures(operation):
-            shown = [each for each in fields(structure) if not each.reserved and not _is_unused(each, structure)]
+            shown = [field for field in fields(structure) if not field.reserved and not _is_unused(field, structure)]
             schema = f"{type(structure).__name__} {len(shown)}"
             if schema not in self.schemas:
-                self.schemas[schema] = [[each.name, each.type, each.explanation or ""] for each in shown]
-            found.append([part, schema, [_value(each) for each in shown]])
+                self.schemas[schema] = [[field.name, field.type, field.explanation or ""] for field in shown]
+            found.append([part, schema, [_value(field) for field in shown]])
         return found
 
 
 def _is_unused(field: FieldView, structure: Any) -> bool:
-    """A BDMA operation has room for more transfers than it makes."""
+    """Check whether a field is an unused transfer slot of a BDMA operation."""
     if not field.name.startswith("transfers["):
         return False
     return int(field.name[10 : field.name.index("]")]) >= structure.num_transfers
@@ -293,7 +293,7 @@ def register_writes(
     try:
         linked = linked or LinkedLoadable(loadable)
         machine = Rehearsal(program.config, linked.space)
-        for number in (each for entry in loadable.submit_order for each in entry.task_ids):
+        for number in (task for entry in loadable.submit_order for task in entry.task_ids):
             if loadable.task(number).interface != Interface.DLA1:
                 continue
             log: CsbLog = []
@@ -325,11 +325,13 @@ def _sort(found: dict[Key, list[Write]], task: int, log: CsbLog) -> None:
 def register_table(program: Program, writes: dict[Key, list[Write]]) -> list[list[Any]]:
     """[address, "UNIT.NAME", [[field, high bit, low bit], ...]] of every register that is written."""
     registers = register_map(program.config.register_map)
-    used = sorted({address for each in writes.values() for address, _, _ in each})
+    used = sorted({address for write in writes.values() for address, _, _ in write})
     rows = []
     for address in used:
         register = registers.at(address)
-        rows.append([address, str(register), [[each.name, each.high, each.low] for each in register.fields.values()]])
+        rows.append(
+            [address, str(register), [[field.name, field.high, field.low] for field in register.fields.values()]]
+        )
     return rows
 
 
@@ -400,9 +402,9 @@ def run_rows(view: RunView, examination: DoctorReport, names: Names, number: dic
         if seen.key in number and seen.part.size:
             wrote[number[seen.key]] = pictures.add(seen.part, seen.units_of_part(names), seen.layer or "")
     counted = {
-        number[each["task"], 0, each["operation"]]: each["statistics"]
-        for each in examination.tensors
-        if each.get("statistics") and (each["task"], 0, each["operation"]) in number
+        number[tensor["task"], 0, tensor["operation"]]: tensor["statistics"]
+        for tensor in examination.tensors
+        if tensor.get("statistics") and (tensor["task"], 0, tensor["operation"]) in number
     }
     return {"error": None, "inputs": inputs, "outputs": outputs, "wrote": wrote, "counted": counted}
 
@@ -483,11 +485,11 @@ def _overview(study: Study, clock: float, examination: DoctorReport, memory: Mem
         ["File", loadable.name],
         ["Configuration", f"{study.config.name}: {study.config_reason}"],
         ["Descriptors", study.abi_reason],
-        ["Inputs", _lines(describe_tensor(loadable, each) for each in loadable.inputs)],
-        ["Outputs", _lines(describe_tensor(loadable, each) for each in loadable.outputs)],
+        ["Inputs", _lines(describe_tensor(loadable, tensor) for tensor in loadable.inputs)],
+        ["Outputs", _lines(describe_tensor(loadable, output) for output in loadable.outputs)],
         ["Operations", ", ".join(f"{count} {name}" for name, count in counts.items())],
         ["Tasks", ", ".join(f"{task.id} {task.interface.name}" for task in loadable.tasks)],
-        ["Blobs", f"{len(loadable.blobs)} with {sum(each.length for each in loadable.blobs):,} bytes"],
+        ["Blobs", f"{len(loadable.blobs)} with {sum(blob.length for blob in loadable.blobs):,} bytes"],
     ]
     return {"figures": figures, "about": about, "notes": [f"{line}." for line in caveats(study)]}
 
@@ -505,9 +507,11 @@ def _operations(study: Study, number: dict[Key, int]) -> list[Row]:
     """One row an operation, in the order of the submitted tasks."""
     waits: dict[Key, list[list[Any]]] = {}
     for node in study.operations:
-        for each in node.dependencies:
-            if each.target in number:
-                waits.setdefault(each.target, []).append([number[node.key], each.event, each.on_the_fly])
+        for dependency in node.dependencies:
+            if dependency.target in number:
+                waits.setdefault(dependency.target, []).append(
+                    [number[node.key], dependency.event, dependency.on_the_fly]
+                )
     of_block = blocks([node.layer for node in study.operations])
     rows = []
     for node, block in zip(study.operations, of_block, strict=True):
@@ -543,7 +547,7 @@ def _operations(study: Study, number: dict[Key, int]) -> list[Row]:
 
 def _values(study: Study, memory: MemoryMap, number: dict[Key, int]) -> list[Row]:
     """Return what is in memory; ``first`` and ``last`` are steps, ``readers`` [operation, role]."""
-    spaces = {each.memory.id: each.space for each in memory.allocations}
+    spaces = {allocation.memory.id: allocation.space for allocation in memory.allocations}
     keep = ("name", "kind", "memory", "offset", "address", "size", "bytes", "shape", "layout", "line_stride")
     return [
         {key: row[key] for key in (*keep, "surface_stride", "first", "last")}
@@ -559,16 +563,18 @@ def _values(study: Study, memory: MemoryMap, number: dict[Key, int]) -> list[Row
 
 def _findings(examination: DoctorReport, number: dict[Key, int]) -> list[Row]:
     rows = []
-    for each in examination.findings[:MAX_FINDINGS]:
-        place = (each.task, 0, each.operation) if each.task is not None and each.operation is not None else None
+    for finding in examination.findings[:MAX_FINDINGS]:
+        place = (
+            (finding.task, 0, finding.operation) if finding.task is not None and finding.operation is not None else None
+        )
         rows.append(
             {
-                "severity": str(each.severity),
-                "rule": each.rule,
-                "headline": each.headline,
-                "place": each.place,
-                "evidence": each.evidence,
-                "advice": each.advice,
+                "severity": str(finding.severity),
+                "rule": finding.rule,
+                "headline": finding.headline,
+                "place": finding.place,
+                "evidence": finding.evidence,
+                "advice": finding.advice,
                 "operation": number.get(place) if place else None,
             }
         )
@@ -597,7 +603,7 @@ def _details(
     for node in study.operations:
         row = rows[number[node.key]]
         row["fields"] = table.rows(node)
-        row["writes"] = [list(each) for each in writes.get((node.task, 0, node.index), [])]
+        row["writes"] = [list(write) for write in writes.get((node.task, 0, node.index), [])]
         row["weights"] = weights.of(node)
         row["ways"] = ways.get(node.label, [])
     missing = [f"register writes end early: {problem}"] if problem else []

@@ -49,7 +49,7 @@ def pairs(left: Side, right: Side) -> list[Row]:
 def _observed(side: Side) -> dict[Key, Observation]:
     """Return what each operation wrote in the side's run."""
     observations = side.view.observations if side.view else []
-    return {each.key: each for each in observations}
+    return {observation.key: observation for observation in observations}
 
 
 def _matched(ours: list[Operation], theirs: list[Operation]) -> dict[Key, Key]:
@@ -93,8 +93,11 @@ SCRIPTS = ("data", "plane", "layout", "graph", "charts", "tensors", "panel", "ta
 
 @dataclass(frozen=True)
 class Data:
-    """What a page shows: ``document``, plain data, and ``elements``, the bytes of its tensors, thinned out. ``whole``:
-    the tensors (C, H, W) of each side, for who serves the page."""
+    """Content of a page.
+
+    ``document``: plain data; ``elements``: the bytes of its tensors, thinned out; ``whole``: the tensors (C, H, W) of
+    each side, for the server of the page.
+    """
 
     document: dict[str, Any]
     elements: bytes
@@ -122,10 +125,13 @@ class Data:
         return cls(_frame("index") | {"folder": folder, "rows": rows}, b"")
 
     def tensor(self, side: str, number: str, mark: str) -> bytes:
-        """All elements of a tensor, little-endian, in the order (C, H, W). ``mark``: that of the document that the
-        page shows. Raises FormatError where there is no such tensor, or the page shows another run."""
+        """Return all elements of a tensor, little-endian, in the order (C, H, W).
+
+        ``mark``: that of the document on the page. Raises FormatError if the tensor does not exist, or the page shows
+        another run.
+        """
         if mark != self.document.get("mark"):
-            raise FormatError("another run has been made since: reload the page")
+            raise FormatError("the results were replaced by a later run: reload the page")
         try:
             array = {str(at): dict(enumerate(arrays)) for at, arrays in enumerate(self.whole)}[side][integer(number)]
         except (KeyError, ValueError):
@@ -209,7 +215,7 @@ def _clean(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _clean(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_clean(each) for each in value]
+        return [_clean(item) for item in value]
     return value
 
 

@@ -47,7 +47,7 @@ _HEADERS = {
 
 
 class PageSource(Protocol):
-    """Where the pages come from. ``net``: the loadable of a folder's index that is meant, "" otherwise."""
+    """Source of the pages. ``net``: the chosen loadable of a directory's index, else ""."""
 
     def page(self, net: str) -> Data:
         """The page's data. Raises NvdlaError."""
@@ -108,12 +108,12 @@ class _Server(ThreadingHTTPServer):
             raise
 
     def service_actions(self) -> None:
-        """Asked several times a second."""
+        """Check for shutdown; called several times per second."""
         if self.view.ending:
             raise KeyboardInterrupt
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that goes away is no news."""
+        """Ignore a browser that closes the connection."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -152,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
         view = self.server.view
         own = {f"{name}:{view.port}" for name in (HOST, "localhost")}
         if self.headers.get("Host") not in own:
-            raise _Refused(HTTPStatus.FORBIDDEN, "this server answers to its own address only")
+            raise _Refused(HTTPStatus.FORBIDDEN, "this server answers only to its own address")
         if self.headers.get("Origin") not in {None, *(f"http://{name}" for name in own)}:
             raise _Refused(HTTPStatus.FORBIDDEN, "requests from other pages are refused")
         try:
@@ -191,7 +191,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refused(HTTPStatus.NOT_FOUND, "files go to /run")
         length = self.headers.get("Content-Length", "")
         if not is_digits(length):
-            raise _Refused(HTTPStatus.LENGTH_REQUIRED, "how long is the file?")
+            raise _Refused(HTTPStatus.LENGTH_REQUIRED, "the length of the file is missing (Content-Length)")
         if len(length) > 20 or int(length) > MAX_FILE:
             what = f"the file has {length[:20]} bytes, the limit is {MAX_FILE}"
             raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, what)
@@ -240,9 +240,9 @@ def loadables_in(folder: Path) -> list[Path]:
         return sorted(folder / name for name in packed_files(folder, ".loadable"))
     found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
     if not found:
-        raise FormatError(f"{folder}: no loadable is in this folder (files that end in {' or '.join(ENDINGS)})")
+        raise FormatError(f"{folder}: no loadables in this directory (files that end in {' or '.join(ENDINGS)})")
     if len(found) > MAX_FILES:
-        raise FormatError(f"{folder}: {len(found)} loadables are more than an index holds: {MAX_FILES}")
+        raise FormatError(f"{folder}: {len(found)} loadables: an index has at most {MAX_FILES}")
     return found
 
 
@@ -254,8 +254,8 @@ def index_row(path: Path, folder: Path, page: str | None) -> Row:
         row["configuration"] = study.config.name
         row["operations"] = len(study.operations)
         row["cycles"] = study.schedule.total
-        row["macs"] = sum(each.macs for each in study.estimates.values())
-        row["peak"] = sum(each["peak_live"] for each in MemoryMap.of(study).spaces())
+        row["macs"] = sum(estimate.macs for estimate in study.estimates.values())
+        row["peak"] = sum(space["peak_live"] for space in MemoryMap.of(study).spaces())
     except NvdlaError as error:
         row |= {"error": str(error), "page": None}
     return row

@@ -21,7 +21,7 @@ from nvdla.util.rounding import ceil_div
 
 ATOMS = {"feature-x8": 8, "feature-x16": 16, "feature-x32": 32}
 DENSE = ("nchw", "nhwc")
-PIXELS = tuple(each.name for each in PixelFormat if each < PixelFormat.FEATURE)
+PIXELS = tuple(pixel_format.name for pixel_format in PixelFormat if pixel_format < PixelFormat.FEATURE)
 LAYOUTS = (*ATOMS, *DENSE, *PIXELS)
 DTYPES = ("int8", "uint8", "int16", "uint16", "float16", "float32")
 MAX_BYTES = 1 << 30
@@ -132,9 +132,9 @@ class Form:
             ("image stride", self.image_stride, image, n > 1),
         ):
             if value > MAX_BYTES:
-                raise FormatError(f"{name} {str(value)[:40]} is above the limit of {MAX_BYTES} bytes")
+                raise FormatError(f"{name} {str(value)[:40]} must be at most {MAX_BYTES} bytes")
             if matters and value < least:
-                raise FormatError(f"{name} {value} is less than the {least} bytes that it must pass over")
+                raise FormatError(f"{name} {value} must be at least {least} bytes")
 
     @property
     def surfaces(self) -> int:
@@ -225,7 +225,7 @@ def form_of(loadable: Loadable, name: str | None) -> Form:
     if name is None and len(loadable.inputs) == 1:
         name = loadable.tensor(loadable.inputs[0].tensor_desc_id).name
     if name not in bound:
-        given = f"no bound tensor is called {name!r}" if name else "name the tensor: FILE:NAME"
+        given = f"no bound tensor {name!r}" if name else "name the tensor: FILE:NAME"
         raise FormatError(f"{loadable.name}: {given}; there are {', '.join(bound) or 'none'}")
     memory = bound[name]
     tensor = loadable.tensor(memory.tensor_desc_id)
@@ -302,14 +302,14 @@ def cast(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
             return array.astype(dtype)
-    check_whole(array, dtype, str(dtype), "give --scale to quantise them")
+    check_whole(array, dtype, str(dtype), "give --scale to quantize them")
     return array.astype(dtype)
 
 
 def as_nchw(array: np.ndarray, shape: Shape | None, what: str) -> np.ndarray:
     """An array of up to four dimensions as (N, C, H, W), or as ``shape``. Raises FormatError."""
     if array.dtype.kind not in "iufb":
-        raise FormatError(f"{what}: an array of {array.dtype} is no tensor of numbers")
+        raise FormatError(f"{what}: must be an array of numbers, got elements of type {array.dtype}")
     if shape is not None:
         if array.size != math.prod(shape):
             raise FormatError(

@@ -83,7 +83,7 @@ def read_dimg(path: str | os.PathLike[str]) -> np.ndarray:
     if version != 0:
         raise FormatError(f"{name}: .dimg version {version}, only version 0 is known")
     if code not in _DTYPES:
-        known = ", ".join(f"{each.value} {each.name}" for each in SurfaceFormat)
+        known = ", ".join(f"{surface_format.value} {surface_format.name}" for surface_format in SurfaceFormat)
         raise FormatError(f"{name}: .dimg surface format {code} cannot be read; known are {known}")
     dtype = np.dtype(_DTYPES[SurfaceFormat(code)]).newbyteorder("<")
     expected = width * height * channels * dtype.itemsize
@@ -93,8 +93,8 @@ def read_dimg(path: str | os.PathLike[str]) -> np.ndarray:
         dtype, expected = np.dtype("<i2"), found
     if expected != found or not expected:
         raise FormatError(
-            f"{name}: the header says {channels} x {height} x {width} elements of {dtype.itemsize} bytes = {expected} "
-            f"bytes, the file holds {found}{' (cut off?)' if found < expected else ''}"
+            f"{name}: the header states {channels} x {height} x {width} elements of {dtype.itemsize} bytes = "
+            f"{expected} bytes, the file contains {found}{' (cut off?)' if found < expected else ''}"
         )
     return np.frombuffer(data, dtype, offset=HEADER.size).reshape(1, channels, height, width)
 
@@ -105,7 +105,7 @@ def _read_text(name: str, data: bytes) -> np.ndarray:
         raise FormatError(f"{name}: {len(data)} bytes without 'DIMG' at byte 0; a text dump has at most {MAX_TEXT}")
     words = data.split()
     if not words:
-        raise FormatError(f"{name}: an empty file is neither a .dimg nor a text dump of one")
+        raise FormatError(f"{name}: an empty file is not a .dimg or a text dump")
     try:
         values = np.array([real(word.decode("latin-1")) for word in words])
     except ValueError:
@@ -149,7 +149,7 @@ def ending(path: str | os.PathLike[str], allowed: tuple[str, ...], what: str) ->
         from nvdla.util.recognition import wrong_kind
 
         name, known = os.fspath(path), " ".join(allowed)
-        unknown = f"{name}: {what} cannot have the ending {suffix!r}; it takes {known}"
+        unknown = f"{name}: suffix of {what}: must be one of {known}, got {suffix!r}"
         raise FormatError(wrong_kind(path, name, f"{what} ({known})", ("image", "npy", "dimg")) or unknown)
     return suffix
 
@@ -183,7 +183,7 @@ def fit(array: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype, na
     if array.shape == shape and array.dtype == dtype:
         return array
     if array.dtype.kind not in "iufb":
-        raise FormatError(f"{name}: an array of {array.dtype} is no tensor of numbers")
+        raise FormatError(f"{name}: must be an array of numbers, got elements of type {array.dtype}")
     if array.size != math.prod(shape) or _without_ones(array.shape) != _without_ones(shape):
         raise FormatError(
             f"{name}: the array's shape is {shape_text(array.shape)}, the network's input is {shape_text(shape)}"
@@ -192,7 +192,7 @@ def fit(array: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype, na
     if array.dtype == dtype:
         return array
     if dtype.kind == "i":
-        check_whole(array, dtype, f"the input's {dtype}", "quantise them with the network's input scale", f"{name}: ")
+        check_whole(array, dtype, f"the input's {dtype}", "quantize them with the network's input scale", f"{name}: ")
     with np.errstate(over="ignore", invalid="ignore"):  # halves may become infinite, as on the hardware
         return array.astype(dtype)
 
@@ -230,13 +230,13 @@ def _json_bytes(tensor: np.ndarray) -> bytes:
     if tensor.dtype.kind == "f" and not np.isfinite(tensor).all():
         values = tensor.astype(object)
         odd = ~np.isfinite(tensor)
-        values[odd] = [str(float(each)) for each in tensor[odd]]
+        values[odd] = [str(float(number)) for number in tensor[odd]]
     document = {"shape": list(tensor.shape), "dtype": str(tensor.dtype), "data": values.tolist()}
     return (json.dumps(document, allow_nan=False) + "\n").encode()
 
 
 def picture(tensor: np.ndarray) -> bytes:
-    """A .png of a tensor (N, C, H, W): every channel a grey tile, scaled from its own least to greatest value."""
+    """A .png of a tensor (N, C, H, W): every channel a gray tile, scaled from its own least to greatest value."""
     from PIL import Image
 
     planes = tensor.reshape(-1, *tensor.shape[-2:]).astype(np.float32)

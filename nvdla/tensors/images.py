@@ -1,7 +1,7 @@
 """Image files to input tensors, as NVIDIA's runtime does it (umd/apps/runtime/TestUtils.cpp, DlaImageUtils.cpp).
 
 int8 networks get ``floor(pixel * 127 / 255 + 0.5)``, fp16 networks ``(pixel - mean[c]) / normalize`` as half.
-Colour images are taken in the order B, G, R, since the Caffe networks that NVIDIA's compiler reads expect that.
+Color images are taken in the order B, G, R, since the Caffe networks that NVIDIA's compiler reads expect that.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CHANNELS = {"1": 1, "L": 1, "RGB": 3, "P": 3, "RGBA": 4}
 @dataclass(frozen=True)
 class PixelConversion:
     """Conversion of pixels to numbers: ``mean`` per channel and ``normalize`` (fp16 and int16 only), channel ``order``
-    of colour images, ``resize`` to the size of the input (otherwise a different size is refused)."""
+    of color images, ``resize`` to the size of the input (otherwise a different size is refused)."""
 
     mean: tuple[float, ...] = ()
     normalize: float = 1.0
@@ -80,12 +80,12 @@ def image_shape(path: str | os.PathLike[str]) -> tuple[int, int, int, int]:
     except Exception as error:  # Pillow's decoders raise a dozen kinds for broken files
         raise _broken(name, error) from error
     if channels is None:
-        raise FormatError(f"{name}: the image has mode {mode}; convert it to grey, RGB or RGBA")
+        raise FormatError(f"{name}: the image has mode {mode}; convert it to gray, RGB or RGBA")
     return 1, channels, height, width
 
 
 def read_pixels(source: Any, shape: tuple[int, int, int, int], preprocessing: PixelConversion) -> np.ndarray:
-    """The pixels of an 8-bit image as uint8 (1, C, H, W), colour channels in the wanted order.
+    """The pixels of an 8-bit image as uint8 (1, C, H, W), color channels in the wanted order.
 
     ``source``: an image file, a PIL image, or a uint8 array (H, W) or (H, W, C) with the channels R, G, B (and A).
     Raises FormatError.
@@ -182,7 +182,7 @@ def _check_pnm(data: bytes, name: str) -> None:
     if header[1] in b"123" and len(data) > room:
         raise FormatError(f"{name}: {len(data)} bytes for {width} x {height} pixels as text; at most {room}")
     if header[1] not in b"14" and not _PNM_GREATEST.match(data, header.end(), header.end() + MAX_PNM_HEADER):
-        raise FormatError(f"{name}: no greatest value within {MAX_PNM_HEADER} bytes of a PNM header (cut off?)")
+        raise FormatError(f"{name}: no maximum value within {MAX_PNM_HEADER} bytes of a PNM header (cut off?)")
 
 
 def _unknown(name: str, data: bytes) -> FormatError:
@@ -211,7 +211,7 @@ def _check_size(name: str, found: tuple[int, int], wanted: tuple[int, int], resi
 
 
 def _with_channels(name: str, image, channels: int):  # type: ignore[no-untyped-def]  # PIL is imported late
-    """The image in the mode that has ``channels`` channels; grey is never turned into colour or back silently."""
+    """The image in the mode that has ``channels`` channels; gray is never turned into color or back silently."""
     if image.mode in ("1", "L") and channels == 1:
         return image.convert("L")
     if image.mode in ("P", "RGB") and channels in (3, 4):

@@ -78,8 +78,8 @@ class Preprocessing:
         """From a sidecar. Raises FormatError for what is not a preprocessing."""
         try:
             return cls(
-                tuple(float(each) for each in document["mean"]),
-                tuple(float(each) for each in document["scale"]),
+                tuple(float(number) for number in document["mean"]),
+                tuple(float(number) for number in document["scale"]),
                 str(document["colour"]),
                 str(document["layout"]),
                 bool(document["resize"]),
@@ -123,7 +123,7 @@ class Preprocessing:
         for name, each in (("mean", self.mean), ("scale", self.scale)):
             if len(each) not in (1, pixels.shape[1]):
                 raise FormatError(f"{what}: {len(each)} numbers of {name} for {pixels.shape[1]} channels")
-        mean, scale = (np.asarray(each, np.float32).reshape(1, -1, 1, 1) for each in (self.mean, self.scale))
+        mean, scale = (np.asarray(numbers, np.float32).reshape(1, -1, 1, 1) for numbers in (self.mean, self.scale))
         values = (pixels - mean) * scale
         return values if self.layout == "nchw" else values.transpose(0, 2, 3, 1)
 
@@ -186,7 +186,7 @@ class InputForm:
         """
         if isinstance(value, InputBatch):
             one = replace(self, shape=(1, *self.shape[1:]))
-            return np.concatenate([np.asarray(one.elements(each)) for each in value.images])
+            return np.concatenate([np.asarray(one.elements(image)) for image in value.images])
         what = f"input {self.name}"
         if isinstance(value, (str, os.PathLike)):
             suffix, what = ending(value, INPUT_ENDINGS, "an input"), os.fspath(value)
@@ -248,7 +248,7 @@ def by_position(inputs: Any, names: Sequence[str]) -> list[Input]:
         unknown = [str(name) for name in inputs if name not in names]
         missing = [name for name in names if name not in inputs]
         if unknown or missing:
-            problem = f"no input is called {', '.join(unknown)}" if unknown else f"{', '.join(missing)} is missing"
+            problem = f"unknown input {', '.join(unknown)}" if unknown else f"{', '.join(missing)} is missing"
             raise FormatError(f"{problem}; the network's inputs are {', '.join(names) or 'none'}")
         return [inputs[name] for name in names]
     if isinstance(inputs, (list, tuple)) and len(names) == 1 < len(inputs) and all(map(is_image, inputs)):
@@ -296,6 +296,6 @@ def _is_batch(array: np.ndarray, shape: tuple[int, ...]) -> bool:
 
 def _holds_batches(images: list[Any], shape: tuple[int, ...]) -> bool:
     """Each of the list is for a whole run already."""
-    return all(isinstance(each, np.ndarray) and each.shape == tuple(shape) for each in images) or all(
-        isinstance(each, (str, os.PathLike)) and Path(each).suffix.lower() == ".bin" for each in images
+    return all(isinstance(image, np.ndarray) and image.shape == tuple(shape) for image in images) or all(
+        isinstance(image, (str, os.PathLike)) and Path(image).suffix.lower() == ".bin" for image in images
     )

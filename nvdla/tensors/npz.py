@@ -62,8 +62,8 @@ def _full_length(shape: tuple[int, ...], dtype: np.dtype, found: int, name: str)
     if expected != found:
         text = " x ".join(map(str, shape)) or "one"
         raise FormatError(
-            f"{name}: the header says {text[:80]} elements of {dtype.itemsize} bytes = {expected} bytes, "
-            f"the file holds {found}{' (cut off?)' if found < expected else ''}"
+            f"{name}: the header states {text[:80]} elements of {dtype.itemsize} bytes = {expected} bytes, "
+            f"the file contains {found}{' (cut off?)' if found < expected else ''}"
         )
     return expected
 
@@ -103,10 +103,10 @@ def _meaning(header: str, name: str) -> tuple[tuple[int, ...], np.dtype, Any]:
         why = type(error).__name__
         raise FormatError(f"{name}: not a .npy array that can be read: broken header ({why})") from None
     if not isinstance(shape, tuple) or len(shape) > MAX_RANK or not all(map(_is_size, shape)):
-        raise FormatError(f"{name}: the .npy shape is no tuple of at most {MAX_RANK} sizes below 2^63")
+        raise FormatError(f"{name}: the .npy shape is not a tuple of at most {MAX_RANK} sizes below 2^63")
     if not isinstance(descr, str) or not _NUMBER_TYPE.fullmatch(descr):
         kind = descr[:80] if isinstance(descr, str) else f"given as {type(descr).__name__}"
-        raise FormatError(f"{name}: .npy element type {kind} is no plain number (objects are never read)")
+        raise FormatError(f"{name}: .npy element type {kind} is not a number type (objects are never read)")
     try:
         return shape, np.dtype(descr), "F" if fortran else "C"
     except TypeError:
@@ -163,7 +163,7 @@ def members(source: Source) -> list[Member]:
     if sum(info.compress_size for info in infos) > len(source.data):
         raise FormatError(f"{source.name}: members overlap: together they are longer than the file")
     found = [_member(source, info) for info in infos]
-    total = sum(each.size for each in found if each.is_deflated)
+    total = sum(member.size for member in found if member.is_deflated)
     if total > MAX_UNPACKED:
         raise FormatError(f"{source.name}: unpacks to {total} bytes, the limit is {MAX_UNPACKED}")
     return found
@@ -173,7 +173,7 @@ def _member(source: Source, info: zipfile.ZipInfo) -> Member:
     where = f"{source.name}: member {info.filename!r}"
     check_packing(info, where)
     if info.flag_bits & 0x1:
-        raise FormatError(f"{where}: is encrypted, which no .npz is")
+        raise FormatError(f"{where}: is encrypted, which .npz does not support")
     is_deflated = info.compress_type == zipfile.ZIP_DEFLATED
     if info.file_size > (info.compress_size * MAX_RATIO + 1024 if is_deflated else info.compress_size):
         raise FormatError(f"{where}: {info.compress_size} bytes claim to unpack to {info.file_size}")
@@ -227,13 +227,13 @@ def _inflate(packed: memoryview, where: str, limit: int) -> bytes:
 def unpack(found: list[Member]) -> list[memoryview]:
     """The arrays' bytes in the member's order and byte order, their checksums checked: views where they are stored;
     what is deflated is unpacked into memory, or where that is much into a file that has no name."""
-    deflated = [each for each in found if each.is_deflated]
+    deflated = [member for member in found if member.is_deflated]
     with tempfile.SpooledTemporaryFile(MAP_FROM) as spool:
         for each in deflated:
             _unpack_to(spool, each)
         spool.seek(0)
         unpacked = memoryview(b"")
-        if (total := sum(each.size for each in deflated)) > MAP_FROM:
+        if (total := sum(member.size for member in deflated)) > MAP_FROM:
             spool.flush()
             unpacked = mapped(spool)
         elif total:
@@ -260,7 +260,7 @@ def read_npz(source: Any, charge: Callable[[int], None] | None = None) -> dict[s
     ``charge`` is called with the unpacked size before unpacking, and may refuse."""
     found = members(Source.of(source))
     if charge is not None:
-        charge(sum(each.size for each in found))
+        charge(sum(member.size for member in found))
     return {member.name: array for member, array in zip(found, arrays(found), strict=True)}
 
 
@@ -313,7 +313,7 @@ def _check(member: Member, data: memoryview) -> None:
 def _compare(member: Member, checksum: int) -> None:
     if checksum != member.checksum:
         raise FormatError(
-            f"{member.where}: its checksum is {checksum:08x}, the archive says {member.checksum:08x}: it is damaged"
+            f"{member.where}: its checksum is {checksum:08x}, the archive states {member.checksum:08x}: it is damaged"
         )
 
 
@@ -340,7 +340,7 @@ class _Raw(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         base = (0, self.position, len(self.data))[whence]
         if base + offset < 0:
-            raise OSError("seek before the beginning")  # what zipfile expects of a short file
+            raise OSError("seek before the start of the file")  # what zipfile expects of a short file
         self.position = base + offset
         return self.position
 

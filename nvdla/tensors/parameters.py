@@ -126,8 +126,8 @@ class Parameter:
             return self.data
         if self.pattern is None:
             raise FormatError(
-                f"parameter {self.name!r}: its {self.length} bytes lie in an external file; name the "
-                "folder that may be read (option external)"
+                f"parameter {self.name!r}: its {self.length} bytes are in an external file. Name the "
+                "directory that may be read (option external)"
             )
         if self.length > limit:
             raise FormatError(
@@ -205,17 +205,21 @@ def check_given(parameters: Iterable[Parameter]) -> None:
     Raises:
         FormatError: a parameter is not so.
     """
-    for each in parameters:
+    for parameter in parameters:
         try:
-            each.name.encode("utf-8", "surrogateescape")
+            parameter.name.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
-            raise FormatError(f"parameter {each.name[:80]!r}: its name contains half of a surrogate pair") from None
-        if each.dtype is None or each.shape is None:
+            raise FormatError(
+                f"parameter {parameter.name[:80]!r}: its name contains half of a surrogate pair"
+            ) from None
+        if parameter.dtype is None or parameter.shape is None:
             continue
-        size = packed_size(each.dtype, each.shape)
-        if each.length != size:
-            shown = f"{each.dtype} of shape {shape_text(each.shape)}"
-            raise FormatError(f"parameter {each.name[:80]!r}: {shown} must have {size} bytes, got {each.length}")
+        size = packed_size(parameter.dtype, parameter.shape)
+        if parameter.length != size:
+            shown = f"{parameter.dtype} of shape {shape_text(parameter.shape)}"
+            raise FormatError(
+                f"parameter {parameter.name[:80]!r}: {shown} must have {size} bytes, got {parameter.length}"
+            )
 
 
 def check_splats(parameters: Iterable[Parameter], limit: int = MATERIALISE_LIMIT) -> None:

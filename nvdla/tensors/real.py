@@ -23,11 +23,11 @@ class ScaleMissing(FormatError):
 
     def __init__(self, name: str, dtype: np.dtype, kind: str, suggested: float | None = None) -> None:
         self.name, self.dtype, self.kind, self.suggested = name, dtype, kind, suggested
-        given = "are real numbers" if kind == "input" else "shall be real numbers"
+        given = "are real numbers" if kind == "input" else "must become real numbers"
         number = "NUMBER" if suggested is None else f"{suggested:.3g}"
-        hint = "" if suggested is None else f" ({number} just holds the greatest of these values)"
+        hint = "" if suggested is None else f" ({number} is enough for the largest of these values)"
         super().__init__(
-            f"{kind} {name}: its values {given}, but what one unit of its {dtype} stands for is not known; give "
+            f"{kind} {name}: its values {given}, but its {dtype} scale is unknown: give "
             f"Runtime(..., scales={{{name!r}: {number}}}){hint}"
         )
 
@@ -165,7 +165,7 @@ class PixelNumbers:
         Raises:
             FormatError: A value is NaN, or the numbers of channels differ.
         """
-        mean, scale = (each[:, None, None] for each in self.channels(values.shape[-3]))
+        mean, scale = (channel[:, None, None] for channel in self.channels(values.shape[-3]))
         pixels = np.rint(values.astype(np.float64) / scale + mean)
         if np.isnan(pixels).any():
             raise FormatError("values are NaN; pixels have none")
@@ -213,7 +213,7 @@ class PixelNumbers:
             FormatError: An entry is missing or invalid.
         """
         try:
-            mean, scale = (tuple(float(each) for each in document[name]) for name in ("mean", "scale"))
+            mean, scale = (tuple(float(number) for number in document[name]) for name in ("mean", "scale"))
             return cls(mean, scale, int(document["bits"]))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise FormatError(f"pixels of the layer file: {error!r} is wrong or missing") from None

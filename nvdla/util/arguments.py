@@ -67,7 +67,7 @@ class _Known(type):
 
 def _refuse(name: str, value: Any, hint: Any) -> None:
     if isinstance(value, numbers.Integral) and _rule(hint)(0):
-        raise FormatError(f"{name} is a number of {int(value).bit_length():,} bits; at most 64 are taken")
+        raise FormatError(f"{name}: must fit into 64 bits, got a number of {int(value).bit_length():,} bits")
     raise ArgumentTypeError(f"{name} must be {_words(hint)}, not {_short(value)}")
 
 
@@ -237,7 +237,7 @@ def raw_bytes(value: Any, what: str) -> bytes | bytearray | memoryview:
     except (TypeError, ValueError, BufferError):
         raise ArgumentTypeError(f"{what} must be bytes or an array, not {described(value)}") from None
     if view.format == "O" or "O" in view.format.replace("Zd", ""):
-        raise ArgumentTypeError(f"{what} is an array of Python objects; bytes or an array of numbers are taken")
+        raise ArgumentTypeError(f"{what} must be bytes or an array of numbers, got an array of Python objects")
     if view.c_contiguous:
         return view.cast("B") if view.nbytes else memoryview(b"")
     return view.tobytes()

@@ -79,13 +79,13 @@ def named(path: str | os.PathLike[str], what: str) -> str:
     try:
         return os.fsdecode(path)
     except TypeError:
-        raise ArgumentTypeError(f"{what}: a path is a str or os.PathLike, not {type(path).__name__}") from None
+        raise ArgumentTypeError(f"{what}: a path must be a str or os.PathLike, got {type(path).__name__}") from None
 
 
 def refuse_device(status: os.stat_result, name: str, error: type[NvdlaError] = FormatError) -> None:
     """Raises ``error`` for a character device: /dev/zero gives bytes without end. Pipes, which end, are read."""
     if stat.S_ISCHR(status.st_mode):
-        raise error(f"{name} is a device, not a file; files and pipes are read")
+        raise error(f"{name} must be a file or a pipe, got a device")
 
 
 def require_file(path: str | os.PathLike[str], what: str) -> None:
@@ -93,7 +93,7 @@ def require_file(path: str | os.PathLike[str], what: str) -> None:
     for its other end; what is not there at all says so when it is opened."""
     path = named(path, what)
     if os.path.exists(path) and not os.path.isfile(path):
-        raise FormatError(f"{what} {path} is a folder, pipe or device, not a file")
+        raise FormatError(f"{what} {path} must be a file, got a directory, pipe or device")
 
 
 @contextlib.contextmanager
@@ -294,7 +294,7 @@ def _held(pipe: IO[bytes], name: str) -> memoryview:
     while piece := pipe.read(PIECE):
         total += len(piece)
         if total > MAX_PIPE:
-            raise FormatError(f"{name}: more than {MAX_PIPE} bytes come out of the pipe; save them to a file first")
+            raise FormatError(f"{name}: more than {MAX_PIPE} bytes from the pipe. Save them to a file first.")
         spool.write(piece)
     spool.seek(0)
     if total <= MAP_FROM:

@@ -114,7 +114,7 @@ class _Builder:
             if value == "<<" and not getattr(event, "style", "'"):
                 self._refuse(event, "merge keys (<<) are not read; write the entries out")
             if value in target.done:
-                self._refuse(event, f"the key {str(value)[:80]!r} appears a second time")
+                self._refuse(event, f"the key {str(value)[:80]!r} appears twice")
             target.begin(value)
 
     def _alias(self, event: Any) -> Any:

@@ -32,7 +32,7 @@ def test_what_would_help_is_computed_for_every_convolution(lenet_loadable):
         for row, layer in zip(rows, layers_of(study), strict=True):
             best = weighed(study, layer)["changes"][0]
             assert row["advice"].startswith(f"{best['change']}: {best['cycles']:,} instead of {best['before']:,}")
-    assert rows[2]["advice"].startswith("weights kept for 4 images one behind the other")
+    assert rows[2]["advice"].startswith("weights kept for 4 consecutive images")
 
 
 def test_tiles_are_counted():
@@ -47,14 +47,14 @@ def test_tiles_are_counted():
 
 
 def test_an_unknown_operation_names_those_there_are(lenet_loadable):
-    with pytest.raises(DescriptorError, match=r"no convolution is called 0/1; convolutions are 0/0, 0/3"):
+    with pytest.raises(DescriptorError, match=r"unknown convolution 0/1: must be one of 0/0, 0/3"):
         explanations(Study.of(lenet_loadable), "0/1")
 
 
 def test_the_command_says_it_in_words_and_as_data(nvdla_command, samples):
     code, out, err = nvdla_command("explain", samples / "lenet.loadable", "0/3")
     assert (code, err) == (0, "")
-    assert "weights: 8 banks, 2,400 bytes, all of them stay in the buffer" in out
+    assert "weights: 8 banks, 2,400 bytes, all of them remain in the buffer" in out
     code, out, _ = nvdla_command("explain", samples / "lenet.loadable", "--json")
     assert code == 0
     assert len(json.loads(out)["convolutions"]) == 5
@@ -79,7 +79,7 @@ def test_an_operation_of_any_engine_is_on_one_screen(nvdla_command, samples, as_
 def test_an_operation_that_is_not_there_is_one_line(nvdla_command, samples):
     code, out, err = nvdla_command("explain", samples / "lenet.loadable", "9/9")
     assert (code, out) == (2, "")
-    assert "no operation or layer is called 9/9" in err
+    assert "unknown operation or layer 9/9" in err
 
 
 def test_a_layer_weighed_as_it_is_takes_what_its_operations_take(lenet_loadable):
@@ -118,7 +118,7 @@ def test_what_bounds_a_layer_is_what_helps_it(lenet_loadable):
     """With a slow memory twice the bandwidth saves most; with a fast one the first layer wants an image."""
     slow = Study.of(lenet_loadable, memory=Memory(bytes_per_cycle=0.25))
     last = next(change for change in weighed(slow, layers_of(slow)[2])["changes"] if not change["per_image"])
-    assert last["change"] == "twice the bandwidth (0.5 bytes a cycle)"
+    assert last["change"] == "twice the bandwidth (0.5 bytes per cycle)"
     assert last["saves"] > 0.4
     fast = Study.of(lenet_loadable)
     first = weighed(fast, layers_of(fast)[0])
@@ -177,7 +177,7 @@ def test_data_go_round_in_their_banks_and_kept_weights_are_marked():
     found = stays(study)
     data = [stay for stay in found if stay.kind == "data"]
     ends = [stay.start + stay.count for stay in data]
-    assert [stay.start for stay in data[1:]] == [end % data[0].room for end in ends[:-1]]
+    assert [stay.start for stay in data[1:]] == [end % data[0].capacity for end in ends[:-1]]
     assert [stay.kind for stay in found if stay.first == data[0].banks] == ["weights"] + ["used again"] * (
         len(data) - 1
     )
@@ -211,7 +211,7 @@ def test_the_screen_says_what_the_builder_weighed(nvdla_command, tmp_path, as_do
     built.save(path)
     code, out, err = nvdla_command("explain", path, "c", "--config", "nv_large")
     assert (code, err) == (0, "")
-    assert "weighed by the builder at level 2, for 100 cycles of latency, the bus's width:" in out
+    assert "evaluated at level 2, for 100 cycles of latency, the width of the bus:" in out
     (layer,) = built.sidecar["weighed"]["layers"]
     taken = layer["forms"][layer["taken"]]
     assert re.search(rf"{taken['form']}, .*: {taken['cycles']:,} cycles \(taken\)", out)

@@ -127,4 +127,4 @@ def test_two_operations_that_write_the_same_bytes_are_reported():
     ops = [Op(OpType.SDP, copy((INPUT, 0), (OUTPUT, 0))), Op(OpType.PDP, pool((INPUT, 64), (OUTPUT, 0)))]
     found = lint(network(ops), "nv_small", abi="new").findings
     said = {each.evidence for each in found if each.rule == "overlapping-surfaces-are-ordered"}
-    assert said == {"dst_data overlaps dst_data of operation 0/1, and nothing orders the two"}
+    assert said == {"dst_data overlaps dst_data of operation 0/1, and no dependency orders the two"}

@@ -133,15 +133,15 @@ def test_a_pipe_that_a_file_names_is_refused_at_once(tmp_path):
     """A reader of the pipe waits for its other end."""
     os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / "data.csv").write_text("pipe.png,1\n")
-    with pytest.raises(FormatError, match="is a folder, pipe or device, not a file"):
+    with pytest.raises(FormatError, match="must be a file, got a directory, pipe or device"):
         open_source(str(tmp_path / "data.csv")).sample(0)
-    with pytest.raises(FormatError, match="is a folder, pipe or device"):
+    with pytest.raises(FormatError, match="got a directory, pipe or device"):
         next(read(tmp_path / "pipe.png"))
 
 
 @needs_devices
 def test_devices_that_never_end_are_no_files(samples, nvdla_command, tmp_path):
-    with pytest.raises(LoadableError, match="/dev/zero is a device, not a file"):
+    with pytest.raises(LoadableError, match="/dev/zero must be a file or a pipe, got a device"):
         nvdla.load("/dev/zero")
     lenet, digit = samples / "lenet.loadable", samples / "digit3.pgm"
     (tmp_path / "zero.npy").symlink_to("/dev/zero")
@@ -170,7 +170,7 @@ def test_a_journal_with_a_line_without_end_is_refused(tmp_path, samples, nvdla_c
     words = [samples / "lenet.loadable", "--samples", tmp_path / "journal.jsonl", "--resume"]
     code, _, error = nvdla_command("explore", *words)
     assert code == 2
-    assert "more than 16777216 bytes is no record" in error
+    assert "more than 16777216 bytes is not a record" in error
 
 
 @needs_pipes
@@ -223,7 +223,7 @@ def test_strides_beyond_any_memory(option, samples, nvdla_command):
     if option != "--image-stride":
         words = ["--to-layout", "feature-x8", f"--to{option[1:]}={'9' * 26}"]
         code, _, error = nvdla_command("tensor", "convert", samples / "input.npy", "out.bin", *words)
-        assert code == 2 and "is above the limit" in error
+        assert code == 2 and "must be at most" in error
 
 
 @pytest.mark.parametrize(

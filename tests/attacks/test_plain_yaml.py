@@ -45,7 +45,7 @@ REFUSED = {
     "depth_of_blocks": ("- " * 50_000, "nested deeper than 32"),
     "nodes": ("[" + "a," * 20_000 + "]", "more than 16384 nodes"),
     "list_as_key": ("? [a]\n: b", "a key must be a scalar"),
-    "key_again": ("a: 1\na: 2", "line 2: the key 'a' appears a second time"),
+    "key_again": ("a: 1\na: 2", "line 2: the key 'a' appears twice"),
     "documents": ("a\n---\nb", "a second document"),
     "no_text": ("\x00\x01", "not YAML"),
     "open": ("[a, b", "not YAML"),

@@ -190,7 +190,7 @@ def test_findings_and_tensors_of_one_operation(nvdla_command, lenet, digit):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--op", "0/99"), "no row is about it; operations are 0/0 to 1/0"),
+        (("--op", "0/99"), "no row has it. Operations are 0/0 to 1/0"),
         (("--type", "NPU"), "'NPU' must be an engine: BDMA, CONV"),
         (("--sort", "beauty"), "unknown column: must be one of operation"),
         (("--top", "0"), "argument --top: 0: must be at least 1"),

@@ -97,8 +97,8 @@ def test_the_printed_formula_gives_the_printed_bytes(nvdla_command, layout):
     ("words", "message"),
     [
         (("convert", "x.bin", "y.npy"), "need --tensor"),
-        (("convert", "x.gif", "y.npy"), "cannot have the ending '.gif'"),
-        (("convert", "x.npy", "y.exe"), "cannot have the ending '.exe'"),
+        (("convert", "x.gif", "y.npy"), "got '.gif'"),
+        (("convert", "x.npy", "y.exe"), "got '.exe'"),
         (("layout", "--layout", "feature-x8", "--shape", "1,2"), "N,C,H,W"),
         (("layout", "--layout", "feature-x8", "--shape", "1,2,3,4", "--at", "0,2,0,0"), "--at"),
         (("layout", "--layout", "nonsense", "--shape", "1,2,3,4"), "invalid choice"),

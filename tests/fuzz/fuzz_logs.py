@@ -54,7 +54,7 @@ def calibration_input(data: bytes) -> None:
         examine(NETWORK, "nv_small", names=Names(LAYERS), calibration=table)
         scales = from_calibration(_PATH).scales
         if not all(0 < scale < float("inf") for scale in scales.values()):
-            raise RuntimeError("a scale that is no positive number")
+            raise RuntimeError("a scale that is not a positive number")
         examine(NETWORK, "nv_small", names=Names(LAYERS, scales), calibration=table)
     except nvdla.NvdlaError:
         pass

@@ -147,7 +147,7 @@ def test_a_pipe_is_read_up_to_the_limit_and_a_device_not_at_all() -> None:
         load(f"/dev/fd/{end}", limits=Limits(file_size=4096))
     os.close(end)
     os.close(beginning)
-    with pytest.raises(nvdla.LoadableError, match="is a device, not a file"):
+    with pytest.raises(nvdla.LoadableError, match="must be a file or a pipe, got a device"):
         load("/dev/zero")
 
 

@@ -374,7 +374,7 @@ def test_lint_sees_the_images_of_a_batch_behind_the_first(plant):
     """The second image ends beyond its memory, the first does not."""
     loadable, moved = batch_of_two(ROOM)
     found = lint(plant(loadable, moved), "nv_full").findings
-    outside = [each for each in found if each.rule == "surfaces-lie-in-their-windows"]
+    outside = [each for each in found if each.rule == "surfaces-are-in-their-windows"]
     assert [(each.operation, each.evidence.split(" ends at ")[0]) for each in outside] == [(1, "dst_data")]
 
 
@@ -391,7 +391,7 @@ def test_lint_sees_the_second_plane_of_an_image(plant):
         task.operation(0).surface.offset_u = ROOM
 
     found = lint(plant(loadable, moved), "nv_full").findings
-    assert ("surfaces-lie-in-their-windows", 0) in {(each.rule, each.operation) for each in found}
+    assert ("surfaces-are-in-their-windows", 0) in {(each.rule, each.operation) for each in found}
 
 
 def test_nothing_that_reads_a_file_loads_kernels(samples):

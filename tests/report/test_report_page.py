@@ -152,7 +152,7 @@ def test_tensors_of_any_shape_fit_their_room(shape, room):
 
 
 def test_all_tensors_together_fit_the_page():
-    pictures = Pictures(room=10_000)
+    pictures = Pictures(size=10_000)
     for number in range(50):
         pictures.add(np.full((1, 16, 60, 60), number, np.int8))
     assert len(pictures.close()) <= 10_000

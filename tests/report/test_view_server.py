@@ -128,8 +128,8 @@ def test_every_tensor_is_handed_out_whole(server, lenet_data):
         (f"side=0&tensor={'0' * 5000}&mark=MARK", b"no tensor"),
         ("side=1&tensor=0&mark=MARK", b"side '1'"),
         ("side=x&tensor=y&mark=MARK", b"no tensor"),
-        ("side=0&tensor=0&mark=old", b"another run"),
-        ("", b"another run"),
+        ("side=0&tensor=0&mark=old", b"later run"),
+        ("", b"later run"),
     ],
 )
 def test_a_tensor_that_is_not_there_is_said(server, lenet_data, words, said):

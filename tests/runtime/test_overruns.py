@@ -101,7 +101,7 @@ def test_an_address_that_leads_into_another_memory_is_reported():
     assert len(runtime.warnings) == 1
     assert "operation 0/0 (SDP): src_data begins at address" in runtime.warnings[0]
     assert runtime.warnings[0].endswith("hardware goes where it leads")
-    assert "surfaces-lie-in-their-windows" in {each.rule for each in lint(stray()).findings}
+    assert "surfaces-are-in-their-windows" in {each.rule for each in lint(stray()).findings}
     with pytest.raises(LeavesRegion, match=r"operation 0/0 \(SDP\): src_data begins at .*, outside the memory of"):
         nvdla.Runtime(stray(), strict=True).run_raw([surface])
 
@@ -126,7 +126,7 @@ def test_the_second_plane_of_an_image_is_looked_at_too(plant):
 
 
 def test_lint_calls_it_an_error(overrun):
-    assert "surfaces-lie-in-their-windows" in {each.rule for each in lint(overrun).findings}
+    assert "surfaces-are-in-their-windows" in {each.rule for each in lint(overrun).findings}
 
 
 def test_what_runs_has_figures(overrun):

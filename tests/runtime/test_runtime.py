@@ -111,7 +111,7 @@ def test_an_exception_of_the_observer_leaves_the_runtime_usable(runtime):
     ("inputs", "said"),
     [
         ({}, "is missing"),
-        ({"nonsense": b""}, "no input is called nonsense"),
+        ({"nonsense": b""}, "unknown input nonsense"),
         ([], "has 1 inputs .* 0 were given"),
         ([b"", b""], "has 1 inputs .* 2 were given"),
         (None, "has 1 inputs .* 0 were given"),

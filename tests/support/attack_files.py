@@ -362,7 +362,7 @@ def npy(header: str, data: bytes = b"") -> bytes:
     return b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text + data
 
 
-attack("pickle.npy", "tensor", "no plain number|objects are never read")(
+attack("pickle.npy", "tensor", "not a number type|objects are never read")(
     lambda: npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", pickle.dumps(["x"], protocol=4))
 )
 attack("shape_of_exabytes.npy", "tensor", "elements of 8 bytes = .* bytes, the file holds 0")(
@@ -373,10 +373,10 @@ attack("header_calls.npy", "tensor", "broken header")(
 )
 attack("header_nested.npy", "tensor", "broken header|no tuple")(lambda: npy("(" * 5000))
 attack("archive.npy", "tensor", "no .x93NUMPY at byte 0")(lambda: zipped("a.npy", npy("{}")))
-attack("cube_of_exabytes.dimg", "tensor", "the header says .* the file holds 0")(
+attack("cube_of_exabytes.dimg", "tensor", "the header states .* the file holds 0")(
     lambda: struct.pack("<4sI7I", b"DIMG", 0, 37, 1 << 31, 1 << 31, 1 << 31, 0, 0, 0)
 )
-attack("empty_and_endless.dimg", "tensor", "the header says .* = 0 bytes, the file holds 0")(
+attack("empty_and_endless.dimg", "tensor", "the header states .* = 0 bytes, the file holds 0")(
     lambda: struct.pack("<4sI7I", b"DIMG", 0, 44, 0, (1 << 32) - 1, (1 << 32) - 1, 0, 0, 0)
 )
 attack("format_unknown.dimg", "tensor", "surface format 99 cannot be read")(

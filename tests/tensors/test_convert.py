@@ -81,7 +81,7 @@ def test_the_worked_example_of_two_planes():
     assert [form.offset(0, channel, 1, 2) for channel in range(3)] == [34, 128 + 64 + 4 + 1, 128 + 64 + 4]
     assert Form("Y8_V8U8_N444", (1, 3, 2, 3), dtype_named("uint8"), 32, 128).offset(0, 1, 0, 0) == 128
     assert Form("Y16_U16V16_N444", (1, 3, 2, 3), dtype_named("int16")).bytes == 2 * 3 * 3 * 2
-    with pytest.raises(NvdlaError, match="surface stride 32 is less than the 64"):
+    with pytest.raises(NvdlaError, match="surface stride 32 must be at least 64"):
         Form("Y8_U8V8_N444", (1, 3, 2, 3), dtype_named("uint8"), 32, 32).make()
 
 

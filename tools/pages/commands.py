@@ -27,7 +27,7 @@ GUIDES = {"run": "python-api", "inspect": "tutorial-look", "hexdump": "tutorial-
           "layers": "compare", "timeline": "cycles", "explore": "cycles", "container": "containers",
           "serve": "registers", "program": "registers", "csb": "registers", "trace": "registers"}  # fmt: skip
 SHARED_BY = 3
-"""How many commands must have a group of options for it to be listed once."""
+"""Number of commands that must share a group of options for it to be listed once."""
 
 
 def titles(docs: Path) -> dict[str, str]:

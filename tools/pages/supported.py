@@ -17,13 +17,13 @@ from nvdla.loadable.model import AddressEntry
 from nvdla.util.precision import PRECISIONS
 
 Change = Callable[[Any], None]
-"""Edits an operation of the firmware layer in place."""
+"""Edit of an operation of the firmware layer, in place."""
 
 ENGINE_TITLES = {
     "conv": "Convolution (CDMA, CBUF, CSC, CMAC, CACC)",
     "sdp": "SDP, the single data processor",
     "pdp": "PDP, pooling",
-    "cdp": "CDP, local response normalisation",
+    "cdp": "CDP, local response normalization",
     "rubik": "Rubik, reshaping",
     "bdma": "BDMA, copies between memories",
 }
@@ -134,7 +134,7 @@ def _mark(answer: bool) -> str:
 
 
 def _engine_table(asked: list[Probe]) -> list[str]:
-    """One row a mode and precision, then what the refusals say. Rows that differ in their precision alone and have the
+    """One row per mode and precision, then the refusals. Rows that differ in their precision alone and have the
     same cells are one."""
     names = list(configurations())
     lines = [f"| mode | precision | {' | '.join(names)} |", f"|---|---|{'---|' * len(names)}"]

@@ -53,7 +53,7 @@ class Memory:
         if not 0 <= self.latency <= MAX_LATENCY:
             raise ConfigError(f"memory latency {self.latency} cycles: must be 0 .. {MAX_LATENCY}")
         if self.bytes_per_cycle is not None and not 1e-3 <= self.bytes_per_cycle <= 1e6:
-            raise ConfigError(f"memory bandwidth {self.bytes_per_cycle} bytes a cycle: must be 0.001 .. 1000000")
+            raise ConfigError(f"memory bandwidth {self.bytes_per_cycle} bytes per cycle: must be 0.001 .. 1000000")
 
     def rate(self, bus: float) -> float:
         """Compute the bandwidth of one port.
@@ -228,7 +228,7 @@ BOARDS = {
             memory=Memory(latency=60, bytes_per_cycle=1.0, shared=True),
             software=Software(answer=100, write=20.0, read=40.0, element=CPU_ELEMENT),
             source="arXiv 2508.16095 (2025): ZCU102, a RISC-V core without an operating system",
-            fitted="memory of one byte a cycle for reads and writes together, the core's accesses",
+            fitted="memory with one byte per cycle for reads and writes together, the core's accesses",
         ),
     )
 }
@@ -321,7 +321,7 @@ class PdpShape:
 
 @dataclass(frozen=True)
 class CdpShape:
-    """A normalisation: its cube in pixels and surfaces. ``sums``: False where the sums of squares are bypassed, so
+    """A normalization: its cube in pixels and surfaces. ``sums``: False where the sums of squares are bypassed, so
     that only the table works."""
 
     width: int

@@ -164,7 +164,9 @@ def caveats(study: Study) -> list[str]:
         figure = f"{study.software.element:g} cycles for an element of their output"
         found.append(f"CPU operations take {figure}, an assumption (--cpu-cycles)")
     if study.memory.latency == DEFAULT_LATENCY and study.memory.bytes_per_cycle is None:
-        found.append(f"memory: {DEFAULT_LATENCY} cycles latency, the bus's width (--latency, --bandwidth, --shared)")
+        found.append(
+            f"memory: {DEFAULT_LATENCY} cycles latency, the width of the bus (--latency, --bandwidth, --shared)"
+        )
     if study.schedule.stuck:
         names = ", ".join(study.by_key[key].label for key in study.schedule.stuck[:8])
         found.append(f"{len(study.schedule.stuck)} operations deadlock: {names}")
@@ -346,7 +348,7 @@ TICKS = 8
 
 
 def schedule_svg(study: Study, clock: float, style: str = STYLE) -> str:
-    """The drawing as SVG text; ``style`` "" for a page that has the colours. ``clock`` in MHz."""
+    """The drawing as SVG text; ``style`` "" for a page that has the colors. ``clock`` in MHz."""
     drawing = Drawing()
     total = max(study.schedule.cycles, 1)
     title = f"Schedule of {short(study.title, 60)}: {total_text(study.schedule.total, clock)}"

@@ -130,7 +130,7 @@ class Observation(Keyed):
     def written(self) -> np.ndarray:
         """:attr:`surface` of an operation that wrote to memory. Raises FormatError for one that did not."""
         if self.surface is None:
-            raise FormatError(f"{self} hands its result on the fly: there is no tensor in memory")
+            raise FormatError(f"{self} forwards its result on the fly, so it has no tensor in memory")
         return self.surface
 
     def __str__(self) -> str:
@@ -231,10 +231,10 @@ PADDING = "padding channels differ"
 
 @dataclass(frozen=True)
 class Expected:
-    """What a reference says about one tensor.
+    """Expected value of one tensor, from a reference.
 
     ``name``: where it comes from. ``tensor``: elements of the tensor's own kind, or real numbers; then ``units`` are
-    those of our elements, and ``known`` the elements that there are real numbers for (None: all). Or ``digests``:
+    those of our elements, and ``known`` marks the elements with real numbers (None: all). Or ``digests``:
     SHA-256 of the whole surface, and of its elements without padding channels.
     """
 
@@ -412,7 +412,7 @@ class Comparison:
 
 
 class _Diverged(Exception):
-    """Ends a run at its first divergence."""
+    """Exception that ends the run at its first divergence."""
 
 
 def compare_run(
@@ -539,7 +539,7 @@ def _digest_row(expected: Expected, array: np.ndarray, raw: bytes, what: dict[st
 def _shaped(golden: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray:
     """A golden in the tensor's shape; files may leave dimensions of 1 out, or have lost the shape."""
     if golden.dtype.kind not in "iufb":
-        raise FormatError(f"{name}: an array of {golden.dtype} is no tensor of numbers")
+        raise FormatError(f"{name}: must be an array of numbers, got elements of type {golden.dtype}")
     if golden.size != int(np.prod(shape, dtype=np.int64)):
         raise FormatError(f"{name}: shape {shape_text(golden.shape)}, but the tensor is {shape_text(shape)}")
     return golden.reshape(shape)

@@ -1,4 +1,4 @@
-"""How two tensors differ: the figures that tell a rounding difference from a wrong channel."""
+"""Metrics of the difference of two tensors, from rounding differences to wrong channels."""
 
 from __future__ import annotations
 

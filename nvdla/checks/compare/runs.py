@@ -204,9 +204,11 @@ class FloatReference:
         return Expected(name, golden, units=units, note=note, known=known)
 
     def _guessed(self, ours: np.ndarray) -> str | None:
-        """The likeliest tensor of this shape: one that is near, regardless of the order in which branches of the
-        network
-        run, else the best of those that are still to come. What is left is a value inside a layer."""
+        """Return the name of the most similar tensor of this shape.
+
+        A close one is taken in any order of the branches of the network, else the best of the later ones. None means a
+        value inside a layer.
+        """
         likely = [
             (_cosine(golden, ours), -place)
             for place, golden in enumerate(self.tensors.values())
@@ -340,7 +342,7 @@ class GoldenReference:
             self._sort_in(file)
         self._read_hashes([file for file in files if file.name.endswith(".ops.json")])
         if not (self._operations or self._outputs or self._named or self._hashes):
-            raise FormatError(f"{path}: no golden: a golden ends in {' '.join(ENDINGS)} or .ops.json")
+            raise FormatError(f"{path}: not a golden file: must end in {' '.join(ENDINGS)} or .ops.json")
 
     @property
     def unused(self) -> list[str]:
@@ -417,7 +419,7 @@ class GoldenReference:
         own = [file for file in lists if file.name == f"{self._stem}.ops.json"] or lists
         if len(own) > 1:
             names = ", ".join(file.name for file in own[:4])
-            raise FormatError(f"{self.path}: several lists of hashes ({names} ...); give the file itself")
+            raise FormatError(f"{self.path}: contains several lists of hashes ({names} ...); give the file itself")
         for file in own:
             for entry in _entries(file):
                 if isinstance(entry.get("sha256"), str):
@@ -434,10 +436,10 @@ def _files(path: Path) -> list[Path]:
     if path.is_dir():
         found = sorted(each for each in path.iterdir() if each.is_file())
         if len(found) > MAX_FILES:
-            raise FormatError(f"{path}: {len(found)} files, at most {MAX_FILES} are looked at")
+            raise FormatError(f"{path}: {len(found)} files: must be at most {MAX_FILES}")
         return found
     if not path.is_file():
-        raise FormatError(f"{path}: there is no such golden file or folder")
+        raise FormatError(f"{path}: no such golden file or directory")
     return [path]
 
 
@@ -454,4 +456,4 @@ def _entries(file: Path) -> list[dict[str, Any]]:
 
 def _same_engine(path: Path, engine: str, observation: Observation) -> None:
     if engine != observation.engine:
-        raise FormatError(f"{path}: says that {engine.upper()} did it, but it is {observation}")
+        raise FormatError(f"{path}: is of engine {engine.upper()}, but it is {observation}")

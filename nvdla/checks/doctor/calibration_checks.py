@@ -15,7 +15,7 @@ def _entries(context: CheckContext) -> dict[str, Any]:
     return {name: entry.get("scale") for name, entry in (context.calibration or {}).items()}
 
 
-@check("error", "Calibrate again, with images that reach this layer.", headline="scale that is no positive number")
+@check("error", "Calibrate again, with images that reach this layer.", headline="scale that is not a positive number")
 def scales_are_positive_numbers(context: CheckContext) -> Iterator[Said]:
     """Every scale of the calibration table is a positive number."""
     for name, scale in _entries(context).items():
@@ -23,7 +23,7 @@ def scales_are_positive_numbers(context: CheckContext) -> Iterator[Said]:
             yield f"layer {name}: scale is {shortened(scale)}"
 
 
-@check("error", "Add an entry for the layer: the compiler stops without it.", headline="layer without a scale")
+@check("error", "Add an entry for the layer: without it NVIDIA's compiler stops.", headline="layer without a scale")
 def layers_have_a_scale(context: CheckContext) -> Iterator[Said]:
     """Every layer, input and output has an entry in the table (layer names must be known for this check)."""
     if context.calibration is None:
@@ -40,8 +40,8 @@ def layers_have_a_scale(context: CheckContext) -> Iterator[Said]:
 
 @check(
     "warning",
-    "Calibrate with real images; a scale of 1 is what a table is filled with before.",
-    headline="scale that was not measured",
+    "Calibrate with real images. A scale of 1 is a placeholder.",
+    headline="scale without a measurement",
 )
 def scales_are_measured(context: CheckContext) -> Iterator[Said]:
     """Scales differ between layers; a common value, or exactly 1, was never measured. (Layers such as pooling and ReLU
@@ -58,7 +58,7 @@ def scales_are_measured(context: CheckContext) -> Iterator[Said]:
 
 @check(
     "warning",
-    "Write 0: NVIDIA's compiler knows symmetric scales only, and takes nothing but the scale.",
+    "Write 0: NVIDIA's compiler uses symmetric scales and ignores the other entries.",
     headline="calibration with an offset",
 )
 def calibration_is_symmetric(context: CheckContext) -> Iterator[Said]:
@@ -69,7 +69,7 @@ def calibration_is_symmetric(context: CheckContext) -> Iterator[Said]:
             yield f"layer {name}: {', '.join(f'{key} is {entry[key]!r}' for key in used)}"
 
 
-@check("warning", "Correct the scale, and compile again.", headline="input scale that does not fit images")
+@check("warning", "Correct the scale and compile again.", headline="input scale that does not fit images")
 def input_scales_fit_the_images(context: CheckContext) -> Iterator[Said]:
     """The input's scale fits images with pixels up to 255: 127 units are at most 10000."""
     for memory in context.loadable.inputs:

@@ -417,7 +417,7 @@ def _findings(rule: Rule, context: CheckContext) -> list[Finding]:
     try:
         return list(rule.findings(context))[:MOST_OF_A_RULE]
     except NvdlaError as error:
-        return [rule.finding(f"the check cannot be made: {error}", failed=True)]
+        return [rule.finding(f"the check failed: {error}", failed=True)]
 
 
 def _run(

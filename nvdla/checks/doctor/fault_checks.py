@@ -23,7 +23,7 @@ def _with_tables(context: CheckContext) -> Iterator[tuple[Operation, Any]]:
 
 @check(
     "error",
-    "Compile the layer in fp16, or fill the table: NVIDIA's compiler makes none for int8 Sigmoid and TanH.",
+    "Compile the layer in fp16, or fill the table.",
     headline="empty lookup table",
 )
 def lookup_tables_are_filled(context: CheckContext) -> Iterator[Said]:
@@ -36,14 +36,14 @@ def lookup_tables_are_filled(context: CheckContext) -> Iterator[Said]:
 
 
 @check("error", "Add the table to the task, or switch the lookup off.", headline="lookup table that does not exist")
-def lookup_tables_are_named(context: CheckContext) -> Iterator[Said]:
+def lookup_tables_exist(context: CheckContext) -> Iterator[Said]:
     """An SDP operation with a lookup (activation LUT) has a table."""
     for subject in context.of_type(OpType.SDP):
         if _uses_lut(subject) and subject.lut is None:
             yield subject, f"y_op looks up, but lut_index is {subject.op.lut_index}"
 
 
-@check("error", "Correct start and end of the table.", headline="empty lookup range")
+@check("error", "Correct the start and end of the table.", headline="empty lookup range")
 def lookup_ranges_are_not_empty(context: CheckContext) -> Iterator[Said]:
     """The range of a linear table has a start below its end; otherwise every input is out of range."""
     for subject, lut in _with_tables(context):
@@ -90,7 +90,7 @@ def wide_image_kernels_have_their_weights(context: CheckContext) -> Iterator[Sai
 
 @check(
     "note",
-    "Expect other values at the borders than Caffe's, which divides by the part inside the image.",
+    "No change needed; at the borders the values differ from Caffe, which divides by the part inside the image.",
     headline="average that counts the padding",
 )
 def averages_count_the_padding(context: CheckContext) -> Iterator[Said]:
@@ -104,10 +104,10 @@ def averages_count_the_padding(context: CheckContext) -> Iterator[Said]:
 
 @check(
     "warning",
-    "Scale in an SDP operation: NVIDIA's compiler loses power, factor and shift of a Power layer.",
-    headline="power layer that does nothing",
+    "Scale in an SDP operation instead.",
+    headline="power layer without effect",
 )
-def powers_do_something(context: CheckContext) -> Iterator[Said]:
+def power_layers_have_an_effect(context: CheckContext) -> Iterator[Said]:
     """A Power layer on the CPU has a factor, a shift or a power. NVIDIA's compiler always writes 1, 0 and 1, so the
     layer only copies."""
     for task_id, operation in _cpu_operations(context, EmuOpType.POWER):
@@ -117,7 +117,7 @@ def powers_do_something(context: CheckContext) -> Iterator[Said]:
 
 
 @check("warning", "Make the softmax's input a vector (1 x 1 pixels).", headline="softmax over a part of its input")
-def softmax_sees_all_its_input(context: CheckContext) -> Iterator[Said]:
+def softmax_input_is_one_pixel(context: CheckContext) -> Iterator[Said]:
     """The input of a softmax on the CPU is one pixel. It processes one element per channel from the start of its
     buffer, and ignores further pixels."""
     for task_id, operation in _cpu_operations(context, EmuOpType.SOFTMAX):

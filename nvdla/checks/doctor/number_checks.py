@@ -29,9 +29,9 @@ def some(numbers: list[int]) -> str:
 @check(
     "error",
     "Calibrate again: the scale of this tensor, or of its input, was lost.",
-    headline="converter that lets nothing through",
+    headline="converter with scale 0",
 )
-def converters_let_something_through(context: CheckContext) -> Iterator[Said]:
+def converter_scales_are_not_zero(context: CheckContext) -> Iterator[Said]:
     """No converter multiplies by 0, which would make all results equal."""
     for scale in context.scales:
         if scale.scale == 0:
@@ -61,8 +61,8 @@ def scales_have_enough_bits(context: CheckContext) -> Iterator[Said]:
 
 @check(
     "warning",
-    "Look at the calibration: a unit of the output is smaller than one of the sums.",
-    headline="sums scaled up",
+    "Check the calibration: a unit of the output must be larger than a unit of the sums.",
+    headline="convolution result scaled up",
 )
 def accumulators_are_not_amplified(context: CheckContext) -> Iterator[Said]:
     """The result of an int8 convolution is scaled down, because a product of two units is finer than a unit of the
@@ -78,10 +78,10 @@ def accumulators_are_not_amplified(context: CheckContext) -> Iterator[Said]:
 
 @check(
     "warning",
-    "Give the layer's input or weights a larger scale, or the bias is cut off.",
-    headline="bias cut off at 16 bits",
+    "Give the layer's input or weights a larger scale.",
+    headline="bias saturated at 16 bits",
 )
-def biases_fit_their_sixteen_bits(context: CheckContext) -> Iterator[Said]:
+def biases_fit_16_bits(context: CheckContext) -> Iterator[Said]:
     """No bias is at the end of its 16 bits, where it probably saturated.
 
     NVIDIA's compiler stores round(bias / (input scale x weight scale)) as int16.
@@ -113,7 +113,7 @@ def _biases(context: CheckContext, subject: Operation, name: str) -> np.ndarray 
     return found[::2] if stage.type == SdpType.BOTH else found
 
 
-@check("note", "Prune the kernels, or look why training killed them.", headline="dead kernels")
+@check("note", "Prune these kernels, or find out why training made them zero.", headline="dead kernels")
 def kernels_are_alive(context: CheckContext) -> Iterator[Said]:
     """No kernel consists of zeros; the channel of such a kernel contains only its bias."""
     for subject in context.of_type(OpType.CONV):
@@ -124,7 +124,9 @@ def kernels_are_alive(context: CheckContext) -> Iterator[Said]:
                 yield subject, f"{len(dead)} of {peaks.size} kernels are zero: {some(dead)}"
 
 
-@check("error", "Load the weights: quantisation or packing lost them.", headline="weights all zero")
+@check(
+    "error", "Compile again with the trained weights: quantization or packing lost them.", headline="weights all zero"
+)
 def weights_are_not_all_zero(context: CheckContext) -> Iterator[Said]:
     """A convolution has a weight that is not zero."""
     for subject in context.of_type(OpType.CONV):
@@ -135,7 +137,7 @@ def weights_are_not_all_zero(context: CheckContext) -> Iterator[Said]:
 
 @check(
     "warning",
-    "Scale the weights by their largest magnitude (127 units).",
+    "Choose the weight scale so that the largest magnitude is 127 units.",
     headline="weights in a small part of their range",
 )
 def weights_use_their_range(context: CheckContext) -> Iterator[Said]:
@@ -153,9 +155,11 @@ def weights_use_their_range(context: CheckContext) -> Iterator[Said]:
 
 
 @check(
-    "note", "Compile with a scale for each filter (per-filter quantisation).", headline="kernels of unlike magnitudes"
+    "note",
+    "Compile with one scale per kernel (per-filter quantization).",
+    headline="kernels with very different magnitudes",
 )
-def kernels_have_like_magnitudes(context: CheckContext) -> Iterator[Said]:
+def kernel_magnitudes_are_similar(context: CheckContext) -> Iterator[Said]:
     """With one scale for all kernels of a layer, every kernel uses more than a few units (8 of 127)."""
     for subject in context.of_type(OpType.CONV):
         peaks = kernel_peaks(context, subject)

@@ -1,4 +1,4 @@
-"""What a run on real inputs shows."""
+"""Checks of the results of a run on real inputs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _reason(health: TensorHealth) -> str:
     "error",
     "Calibrate again: the scale of this tensor is far too small for its values.",
     of_data=True,
-    headline="outputs cut off",
+    headline="outputs saturated",
 )
 def outputs_are_not_cut_off(context: CheckContext) -> Iterator[Said]:
     """Less than 10 % of a tensor's integers are at the ends of their type."""
@@ -48,7 +48,7 @@ def outputs_are_not_cut_off(context: CheckContext) -> Iterator[Said]:
 
 @check(
     "warning",
-    "Look at the histogram; calibrate with more images, or allow a larger maximum.",
+    "Check the histogram. Calibrate with more images, or with a larger maximum.",
     of_data=True,
     headline="outputs that saturate",
 )
@@ -78,7 +78,7 @@ def outputs_use_their_range(context: CheckContext) -> Iterator[Said]:
 
 @check(
     "error",
-    "Look at the layer's weights, bias and scale: nothing comes out of it.",
+    "Check the layer's weights, bias and scale.",
     of_data=True,
     headline="outputs all zero",
 )
@@ -91,7 +91,7 @@ def outputs_are_not_all_zero(context: CheckContext) -> Iterator[Said]:
 
 @check(
     "note",
-    "Prune the channels, or look why nothing reaches them (a bias far below 0 before a ReLU).",
+    "Prune these channels, or find out why they are zero (for example a bias far below 0 before a ReLU).",
     of_data=True,
     headline="dead channels",
 )
@@ -105,7 +105,7 @@ def channels_are_alive(context: CheckContext) -> Iterator[Said]:
 
 @check(
     "note",
-    "Look at the kernels: a channel that never changes says nothing about the input.",
+    "Check the kernels: a constant channel contains no information about the input.",
     of_data=True,
     headline="constant channels",
 )
@@ -132,9 +132,9 @@ def lookups_stay_in_range(context: CheckContext) -> Iterator[Said]:
 
 @check(
     "error",
-    "Look at the inputs and at the layers before: a NaN spreads to everything behind it.",
+    "Check the inputs and the previous layers: a NaN spreads to all later layers.",
     of_data=True,
-    headline="numbers that are not finite",
+    headline="NaN or infinity",
 )
 def numbers_are_finite(context: CheckContext) -> Iterator[Said]:
     """No NaN or infinity in an fp16 tensor."""
@@ -143,8 +143,8 @@ def numbers_are_finite(context: CheckContext) -> Iterator[Said]:
             yield subject, f"{health.special} of {health.elements} elements are NaN or infinite"
 
 
-@check("warning", "Scale the network down: fp16 ends at 65504.", of_data=True, headline="fp16 overflow")
-def halves_do_not_overflow(context: CheckContext) -> Iterator[Said]:
+@check("warning", "Scale the network down: the largest fp16 number is 65504.", of_data=True, headline="fp16 overflow")
+def fp16_values_do_not_overflow(context: CheckContext) -> Iterator[Said]:
     """No fp16 element is at the end of its range, where NVDLA saturates."""
     for subject, health in context.measured():
         low, high = health.limits
@@ -156,7 +156,7 @@ def halves_do_not_overflow(context: CheckContext) -> Iterator[Said]:
     "error",
     "Lower the truncation of the sums, or split the channels.",
     of_data=True,
-    headline="accumulators that saturate",
+    headline="accumulator saturates",
 )
 def accumulators_do_not_saturate(context: CheckContext) -> Iterator[Said]:
     """No sum of a convolution saturates in the accumulator's 32 bits."""
@@ -166,8 +166,8 @@ def accumulators_do_not_saturate(context: CheckContext) -> Iterator[Said]:
             yield subject, f"{counts} sums saturated"
 
 
-@check("error", "See the message; 'nvdla lint' says more.", headline="run that failed")
-def it_can_be_run(context: CheckContext) -> Iterator[Said]:
+@check("error", "See the message; 'nvdla lint' gives details.", headline="run that failed")
+def the_run_succeeds(context: CheckContext) -> Iterator[Said]:
     """The loadable runs on its configuration."""
     if context.run_error is not None:
         yield context.run_error

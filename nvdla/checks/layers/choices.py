@@ -23,8 +23,11 @@ STAGES = ("x1", "x2", "y")
 
 @dataclass(frozen=True)
 class Features:
-    """What the SDP of a unit does: constants added or multiplied (a channel, or an element), an activation, how many
-    operands it takes from other operations' results; ``layer``: one number for all."""
+    """Features of the SDP of a unit.
+
+    Constants added or multiplied (per channel or per element), an activation, the number of operands from results of
+    other operations; ``layer``: one number for all.
+    """
 
     adds: bool = False
     multiplies: bool = False
@@ -177,8 +180,11 @@ MOST_TOGETHER = 6
 
 @dataclass(frozen=True)
 class Label:
-    """Where in the model a value is: at ``point``; or ``inside`` a layer (by name) that begins there and takes
-    several operations (a deconvolution: that ends there)."""
+    """Place of a value in the model.
+
+    It is at ``point``, or ``inside`` a layer (by name) that begins there and has several operations (a deconvolution:
+    that ends there).
+    """
 
     point: int
     inside: str | None = None
@@ -239,7 +245,7 @@ def _convolution(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) ->
 
 
 def _holds_factors(unit: Unit) -> bool:
-    """Addends and factors a channel in fp16 are a batch normalisation's; in int8 they may be scales."""
+    """Addends and factors a channel in fp16 are a batch normalization's; in int8 they may be scales."""
     precisions = unit.last.precisions
     integer = precisions is None or precisions[0].name != "FP16"
     return unit.features.adds and unit.features.multiplies and not integer

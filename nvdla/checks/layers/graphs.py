@@ -386,7 +386,7 @@ def _caffe_layer(layer: CaffeLayer, given: tuple[int, ...], shapes: list[Shape |
 
 
 def _shapes(layer: CaffeLayer, made: ModelLayer, shapes: dict[int, Shape | None]) -> list[Shape | None]:
-    """Of each output; a slice's are cut in equal parts or at slice_point."""
+    """Return the shape of each output; a slice is cut in equal parts or at slice_point."""
     if made.kind != "slice" or made.shape is None:
         return [made.shape] * len(made.outputs)
     channels, height, width = made.shape

@@ -25,7 +25,7 @@ from nvdla.program.parameters import LoadableParameters
 from nvdla.program.program import Program
 from nvdla.util.arguments import by_annotations
 
-#: mean |cosine| of kernels: of the same weights, quantised and scaled a kernel, it is above 0.99; of others near 0
+#: mean |cosine| of kernels: of the same weights, quantized and scaled a kernel, it is above 0.99; of others near 0
 SAME = 0.8
 #: kernels that are looked at, evenly spread
 MOST_KERNELS = 64

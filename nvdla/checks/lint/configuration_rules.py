@@ -1,4 +1,4 @@
-"""What the configuration must have been built with."""
+"""Rules about the features of the configuration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OTHER = "Compile for this configuration, or lint against the one it was compiled
 
 
 @rule("error", OTHER, headline="precision that the configuration lacks")
-def precisions_are_built(context: Context) -> Iterator[Said]:
+def precisions_are_supported(context: Context) -> Iterator[Said]:
     """Every operation computes in a precision that the configuration has.
 
     int16 and fp16 exist only in nv_full. NVIDIA's compiler and firmware do not check it; the C model of the small
@@ -27,7 +27,7 @@ def precisions_are_built(context: Context) -> Iterator[Said]:
                 yield subject, f"computes in {value}: {lack}"
 
 
-@rule("error", OTHER, headline="atoms of another size")
+@rule("error", OTHER, headline="wrong atom size")
 def atoms_have_the_size_of_the_memory_atom(context: Context) -> Iterator[Said]:
     """Bound feature tensors have atoms of the configuration's size: 8 bytes on nv_small, 32 on nv_large and nv_full.
 
@@ -49,17 +49,17 @@ def atoms_have_the_size_of_the_memory_atom(context: Context) -> Iterator[Said]:
 @rule(
     "error",
     "Compile without Winograd (it is off in every named profile of NVIDIA's compiler).",
-    headline="Winograd where there is none",
+    headline="Winograd that the configuration lacks",
 )
-def winograd_is_built(context: Context) -> Iterator[Said]:
+def winograd_is_supported(context: Context) -> Iterator[Said]:
     """Winograd convolution exists only in nv_full."""
     for subject in context.of_type(OpType.CONV):
         if subject.op.conv_mode == ConvMode.WINOGRAD and (lack := context.config.refusal("winograd")):
             yield subject, f"is a Winograd convolution: {lack}"
 
 
-@rule("error", "Store the weights uncompressed.", headline="compressed weights where there is no decompression")
-def weight_decompression_is_built(context: Context) -> Iterator[Said]:
+@rule("error", "Store the weights uncompressed.", headline="compressed weights without decompression")
+def weight_decompression_is_supported(context: Context) -> Iterator[Said]:
     """Compressed weights need the decompression of nv_full."""
     for subject in context.of_type(OpType.CONV):
         if subject.op.weight_format == WeightFormat.COMPRESSED and (
@@ -73,7 +73,7 @@ def weight_decompression_is_built(context: Context) -> Iterator[Said]:
     "Run the images one after the other (as NVIDIA's compiler does).",
     headline="hardware batch that the configuration lacks",
 )
-def batches_are_built(context: Context) -> Iterator[Said]:
+def batches_are_supported(context: Context) -> Iterator[Said]:
     """A hardware batch needs a configuration with batches, and has at most its number of images."""
     for subject in context.of_type(OpType.CONV):
         most = (context.config.max_batch or 1) if context.config.batch else 1
@@ -83,10 +83,10 @@ def batches_are_built(context: Context) -> Iterator[Said]:
 
 @rule(
     "error",
-    "Place the surfaces so that nothing need be copied, or compile for nv_full.",
-    headline="BDMA where there is none",
+    "Place the surfaces so that nothing has to be copied, or compile for nv_full.",
+    headline="BDMA that the configuration lacks",
 )
-def bdma_is_built(context: Context) -> Iterator[Said]:
+def bdma_is_supported(context: Context) -> Iterator[Said]:
     """BDMA, which copies between memories, exists only in nv_full; the firmware of the others refuses it."""
     if lack := context.config.refusal("bdma"):
         for subject in context.of_type(OpType.BDMA):
@@ -96,9 +96,9 @@ def bdma_is_built(context: Context) -> Iterator[Said]:
 @rule(
     "error",
     "Replace the deconvolution (upsample, then convolve), or compile for nv_full.",
-    headline="Rubik where there is none",
+    headline="Rubik that the configuration lacks",
 )
-def rubik_is_built(context: Context) -> Iterator[Said]:
+def rubik_is_supported(context: Context) -> Iterator[Said]:
     """Rubik, which reorders the result of a deconvolution, exists only in nv_full.
 
     NVIDIA's compiler also emits it for nv_small and nv_large, where the firmware refuses the task.
@@ -111,39 +111,43 @@ def rubik_is_built(context: Context) -> Iterator[Said]:
 @rule(
     "error",
     "Compute the function on the CPU, or compile for a configuration with lookup tables.",
-    headline="lookup table where there is none",
+    headline="lookup table that the configuration lacks",
 )
-def lookup_tables_are_built(context: Context) -> Iterator[Said]:
+def lookup_tables_are_supported(context: Context) -> Iterator[Said]:
     """Sigmoid, TanH and other functions of the SDP need its lookup tables, which nv_small and others lack."""
     for subject in context.of_type(OpType.SDP):
         if subject.op.lut_index >= 0 and (lack := context.config.refusal("sdp_lut")):
             yield subject, f"lut_index is {subject.op.lut_index}: {lack}"
 
 
-@rule("error", "Use X1 and X2 alone, or compile for a configuration with Y.", headline="Y stage where there is none")
-def y_stage_is_built(context: Context) -> Iterator[Said]:
+@rule(
+    "error",
+    "Use X1 and X2 alone, or compile for a configuration with Y.",
+    headline="Y stage that the configuration lacks",
+)
+def y_stage_is_supported(context: Context) -> Iterator[Said]:
     """The third stage of the SDP, Y (element-wise), does not exist in nv_small and other small configurations."""
     for subject in context.of_type(OpType.SDP):
         if subject.op.y_op.enable and (lack := context.config.refusal("sdp_ew_throughput")):
             yield subject, f"uses stage Y: {lack}"
 
 
-@rule("error", "Compile without the CVSRAM pool.", headline="CVSRAM where there is none")
-def cvsram_is_built(context: Context) -> Iterator[Said]:
+@rule("error", "Compile without the CVSRAM pool.", headline="CVSRAM that the configuration lacks")
+def cvsram_is_supported(context: Context) -> Iterator[Said]:
     """Memories and surfaces are in CVSRAM only if the configuration has its interface."""
     if not (lack := context.config.refusal("cvsram")):
         return
     for memory in context.loadable.memories:
         if memory.domain == MemoryDomain.SRAM:
-            yield f"memory {memory.id} ({memory.size} bytes) lies in CVSRAM: {lack}"
+            yield f"memory {memory.id} ({memory.size} bytes) is in CVSRAM: {lack}"
     for subject in context.subjects:
         for name, cube in subject.used_cubes() if subject.type != OpType.BDMA else ():
             if cube.type == MemType.CV:
-                yield subject, f"{name} lies in CVSRAM: {lack}"
+                yield subject, f"{name} is in CVSRAM: {lack}"
 
 
 @rule("error", "Use an 8-bit pixel format.", headline="image format that the configuration lacks")
-def image_formats_are_built(context: Context) -> Iterator[Said]:
+def image_formats_are_supported(context: Context) -> Iterator[Said]:
     """Configurations with only int8 support image formats with 8-bit components; 16-bit ones crash their C model."""
     if context.config.precisions != (Precision.INT8,):
         return

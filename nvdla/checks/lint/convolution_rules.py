@@ -115,8 +115,8 @@ def kernels_have_their_size(context: Context) -> Iterator[Said]:
             yield subject, f"bytes_per_kernel is {op.bytes_per_kernel}, a kernel of {kernel} has {expected}"
 
 
-@rule("error", "Correct the size of weight_data, or the number of kernels.", headline="too few bytes of weights")
-def weights_are_all_there(context: Context) -> Iterator[Said]:
+@rule("error", "Correct the size of weight_data, or the number of kernels.", headline="weights too small")
+def weights_are_complete(context: Context) -> Iterator[Said]:
     """Uncompressed weights have at least kernels x bytes_per_kernel bytes."""
     for subject in context.of_type(OpType.CONV):
         op, weights = subject.op, subject.surface.weight_data
@@ -127,7 +127,7 @@ def weights_are_all_there(context: Context) -> Iterator[Said]:
 
 @rule(
     "error",
-    "Correct the sizes of wmb_data and wgs_data: a bit a weight in pieces of 128 bytes, four bytes a kernel group.",
+    "Correct the sizes of wmb_data (one bit per weight, rounded up to 128 bytes) and wgs_data (four bytes per group).",
     headline="mask or group sizes of compressed weights incomplete",
 )
 def compressed_weights_have_mask_and_sizes(context: Context) -> Iterator[Said]:
@@ -151,7 +151,7 @@ def compressed_weights_have_mask_and_sizes(context: Context) -> Iterator[Said]:
             yield subject, f"wgs_data has {surface.wgs_data.size} bytes, {sizes} are needed"
 
 
-@rule("error", "Round the weights up to 128 bytes.", headline="weights fetched in broken pieces")
+@rule("error", "Round the weights up to 128 bytes.", headline="weights not a multiple of 128 bytes")
 def weights_are_fetched_in_whole_pieces(context: Context) -> Iterator[Said]:
     """On nv_full the size of the weights is a multiple of 128 bytes: its register lacks the low bits."""
     for subject in context.of_type(OpType.CONV):
@@ -160,7 +160,7 @@ def weights_are_fetched_in_whole_pieces(context: Context) -> Iterator[Said]:
             yield subject, f"weight_data has {size} bytes"
 
 
-@rule("error", "Lower fetch_grain to the height of the input.", headline="more lines fetched at once than there are")
+@rule("error", "Lower fetch_grain to the height of the input.", headline="fetch_grain larger than the input")
 def grains_fit_the_height(context: Context) -> Iterator[Said]:
     """fetch_grain is at most the number of input lines; otherwise the data are wrong."""
     for subject in context.of_type(OpType.CONV):
@@ -178,7 +178,7 @@ def accumulators_only_truncate(context: Context) -> Iterator[Said]:
             yield subject, f"out_cvt has scale {convert.scale} and offset {convert.offset}"
 
 
-@rule("error", "Convert in an SDP operation of its own.", headline="converter that changes the width of features")
+@rule("error", "Convert in a separate SDP operation.", headline="converter that changes the width of features")
 def features_keep_their_width(context: Context) -> Iterator[Said]:
     """The input converter changes the width of images only. Features with another width than the processing
     precision stop the pipeline."""
@@ -220,7 +220,12 @@ def _results(size: int, kernel: int, stride: int, dilation: int) -> int:
     return room // stride + 1 if stride and room >= 0 else 0
 
 
-@rule("error", "Set the line stride of a 1 x 1 result to one atom.", of_atoms=True, headline="single pixel with gaps")
+@rule(
+    "error",
+    "Set the line stride of a 1 x 1 result to one atom.",
+    of_atoms=True,
+    headline="single pixel with a wrong line stride",
+)
 def single_pixels_are_packed(context: Context) -> Iterator[Said]:
     """A 1 x 1 result of a convolution has a line stride of one memory atom: the firmware refuses others."""
     for subject in context.of_type(OpType.CONV):
@@ -229,8 +234,10 @@ def single_pixels_are_packed(context: Context) -> Iterator[Said]:
             yield subject, f"dst_data is 1 x 1 with line stride {target.line_stride}, an atom has {subject.atom} bytes"
 
 
-@rule("error", "Let the convolution hand over to an SDP operation.", headline="convolution that writes to memory")
-def convolutions_hand_over_on_the_fly(context: Context) -> Iterator[Said]:
+@rule(
+    "error", "Let the convolution forward its result to an SDP operation.", headline="convolution that writes to memory"
+)
+def convolutions_forward_to_the_sdp(context: Context) -> Iterator[Said]:
     """A convolution cannot write to memory; its result goes through the SDP on the fly."""
     for subject in context.of_type(OpType.CONV):
         if subject.surface.dst_data.type != MemType.HW:
@@ -239,10 +246,10 @@ def convolutions_hand_over_on_the_fly(context: Context) -> Iterator[Said]:
 
 @rule(
     "note",
-    "Round the size of weight_data up to an entry of the convolution buffer, not more.",
+    "Round the size of weight_data up to the next entry of the convolution buffer, not further.",
     headline="more weights fetched than used",
 )
-def weights_are_fetched_as_far_as_they_are_used(context: Context) -> Iterator[Said]:
+def only_used_weights_are_fetched(context: Context) -> Iterator[Said]:
     """The size of uncompressed weights is rounded up to entries of the convolution buffer, and no further.
 
     Additional bytes are never released. The next convolution reads its weights too early or, when the banks change,
@@ -260,10 +267,10 @@ def weights_are_fetched_as_far_as_they_are_used(context: Context) -> Iterator[Sa
 
 @rule(
     "note",
-    "Let the second wait until the first is completed (OP_COMPLETED), or give both the same banks.",
-    headline="other banks without a wait",
+    "Let the second operation wait for completion of the first (OP_COMPLETED), or give both the same banks.",
+    headline="bank change without a wait",
 )
-def other_banks_wait_for_the_convolution_before(context: Context) -> Iterator[Said]:
+def other_banks_wait_for_the_previous_convolution(context: Context) -> Iterator[Said]:
     """A convolution with other banks than the previous one begins after the previous one is complete.
 
     Otherwise NVIDIA's C model can deadlock. CSC releases the weights during the last stripes of the first convolution,
@@ -280,4 +287,4 @@ def other_banks_wait_for_the_convolution_before(context: Context) -> Iterator[Sa
                 continue
             banks = [f"{each.op.data_bank} + {each.op.weight_bank}" for each in (first, second)]
             if banks[0] != banks[1] and not order.is_ordered(first.index, second.index):
-                yield second, f"{banks[1]} banks behind {banks[0]} of operation {first.label}"
+                yield second, f"{banks[1]} banks after {banks[0]} of operation {first.label}"

@@ -9,10 +9,10 @@ from nvdla.checks.lint.linter import Context, Said, register_problems, rule
 from nvdla.loadable.descriptors.enums import Event
 from nvdla.loadable.descriptors.task import dla_problems, emu_problems
 
-RECOMPILE = "Compile the network again, or repair the dependency graph (NVIDIA's compiler cannot make this network)."
+RECOMPILE = "Compile the network with another compiler (NVIDIA's cannot build it), or repair the dependency graph."
 
 
-@rule("error", "Repair the file: it refers to what does not exist, or does not fit.", headline="broken container")
+@rule("error", "Repair the file: a reference does not exist, or does not fit.", headline="broken container")
 def the_container_is_consistent(context: Context) -> Iterator[Said]:
     """All references of the container's tables exist and fit: ids, blobs, memories, addresses, tensors."""
     from nvdla.loadable.checks import problems

@@ -73,10 +73,11 @@ RULES: list[Rule] = []
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule. ``headline`` says in few words what is wrong where it finds something; ``text`` is its documentation,
-    ``chapter`` its chapter of the documentation.
+    """One rule.
 
-    ``of_atoms``: it says nothing useful when the loadable has atoms of another size than the configuration;
+    ``headline`` names the finding in a few words; ``text`` is its documentation, ``chapter`` its chapter there.
+
+    ``of_atoms``: the rule does not apply when the loadable's atom size is not that of the configuration;
     ``of_data``: nor when a run was on random numbers.
     """
 
@@ -187,8 +188,8 @@ class Context(OfProgram):
 #: findings of one rule: a broken file should not fill the screen
 MOST_OF_A_RULE = 20
 OTHER_ATOMS = "atoms-have-the-size-of-the-memory-atom"
-DRY_RUN = "it-runs-to-its-end"
-OVERRUN = "surfaces-lie-in-their-windows"
+DRY_RUN = "the-dry-run-finishes"
+OVERRUN = "surfaces-are-in-their-windows"
 LAST = "running"
 
 
@@ -233,8 +234,7 @@ class Report:
 
 
 def rules() -> list[Rule]:
-    """All rules in the order of their documentation, whichever was imported first: every module ``*_rules.py`` of this
-    package, the dry run last."""
+    """Return all rules of the modules ``*_rules.py`` in the order of their documentation, the dry run last."""
     modules_of("nvdla.checks.lint", "_rules")
     return sorted(RULES, key=lambda each: (each.chapter == LAST, each.chapter))
 
@@ -322,7 +322,7 @@ def _limited(each: Rule, context: Context) -> list[Finding]:
     try:
         return list(each.findings(context))
     except NvdlaError as error:
-        return [each.finding(f"the rule cannot be applied: {error}", failed=True)]
+        return [each.finding(f"the rule failed: {error}", failed=True)]
 
 
 #: operations that are looked at in all to find orders in one task

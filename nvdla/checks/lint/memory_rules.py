@@ -23,11 +23,11 @@ MOST_COMPARED = 1 << 20
 
 @rule(
     "error",
-    "Give the memory or the address entry the size that the surface's strides take.",
+    "Increase the memory or the address entry to the size of the surface, strides included.",
     of_atoms=True,
     headline="surface outside its memory",
 )
-def surfaces_lie_in_their_windows(context: Context) -> Iterator[Said]:
+def surfaces_are_in_their_windows(context: Context) -> Iterator[Said]:
     """The complete footprint of an operation, strides included, is inside the memory of its address.
 
     The hardware checks no bounds. Memories are allocated in whole pages, so the end of the last page is the limit.
@@ -59,11 +59,11 @@ def surfaces_are_aligned(context: Context) -> Iterator[Said]:
         for name, cube in subject.used_cubes():
             entry = context.address(subject, cube.address)
             if entry is not None and (entry.offset + cube.offset) % atom:
-                yield subject, f"{name} begins at byte {entry.offset + cube.offset}, which is no multiple of {atom}"
+                yield subject, f"{name} begins at byte {entry.offset + cube.offset}, must be a multiple of {atom}"
             if name in ("src_data", "dst_data") and not (subject.is_image and name == "src_data"):
                 strides = (("line_stride", cube.line_stride), ("surf_stride", cube.surf_stride))
                 for stride, value in ((stride, value) for stride, value in strides if value % atom):
-                    yield subject, f"{name} {stride} {value} is no multiple of {atom}"
+                    yield subject, f"{name} {stride} {value} must be a multiple of {atom}"
 
 
 @rule(
@@ -86,17 +86,17 @@ def lines_do_not_overlap(context: Context) -> Iterator[Said]:
             if cube.height > 1 and cube.line_stride < cube.width * subject.atom:
                 yield (
                     subject,
-                    (f"{name}: lines of {cube.width} x {subject.atom} bytes lie {cube.line_stride} bytes apart"),
+                    (f"{name}: lines of {cube.width} x {subject.atom} bytes are {cube.line_stride} bytes apart"),
                 )
             atoms = subject.surfaces(cube, subject.element_bytes(name))
             least = max(cube.height - 1, 0) * cube.line_stride + cube.width * subject.atom
             line = cube.width * subject.atom
             within = line <= cube.surf_stride and (atoms - 1) * cube.surf_stride + line <= cube.line_stride
             if atoms > 1 and cube.surf_stride < least and not within:
-                yield subject, f"{name}: surfaces of {least} bytes lie {cube.surf_stride} bytes apart"
+                yield subject, f"{name}: surfaces of {least} bytes are {cube.surf_stride} bytes apart"
 
 
-@rule("error", "Give the result a place of its own.", of_atoms=True, headline="constant overwritten")
+@rule("error", "Give the result a separate place.", of_atoms=True, headline="constant overwritten")
 def constants_are_not_overwritten(context: Context) -> Iterator[Said]:
     """No operation writes to weights, biases or descriptors. They are loaded once, so later runs would use changed
     data."""
@@ -138,7 +138,7 @@ class _Contents:
 
 @rule(
     "warning",
-    "Order the operations by an OP_COMPLETED dependency, or give them places of their own.",
+    "Order the operations by an OP_COMPLETED dependency, or give them separate places.",
     of_atoms=True,
     headline="overlapping surfaces without an order",
 )
@@ -154,7 +154,10 @@ def overlapping_surfaces_are_ordered(context: Context) -> Iterator[Said]:
             if count > MOST_PAIRS:
                 break
             if not order.is_ordered(first.index, other.index):
-                yield first, f"{what[0]} overlaps {what[1]} of operation {other.label}, and nothing orders the two"
+                yield (
+                    first,
+                    f"{what[0]} overlaps {what[1]} of operation {other.label}, and no dependency orders the two",
+                )
 
 
 def _overlaps(subjects: Sequence[Operation]) -> Iterator[tuple[Operation, Operation, tuple[str, str]]]:
@@ -200,8 +203,8 @@ def memory_fits_the_address_bus(context: Context) -> Iterator[Said]:
 
 @rule(
     "warning",
-    "Drop the relocation, or let it point at the stride of the surface that lies on this tensor.",
-    headline="relocation of something that is no stride",
+    "Remove the relocation, or let it point to the stride of the surface of this tensor.",
+    headline="relocation of a number that is not a stride",
 )
 def relocations_point_at_strides(context: Context) -> Iterator[Said]:
     """A relocation replaces a stride, so the current value is the stride of the tensor."""
@@ -231,9 +234,9 @@ def relocations_point_at_strides(context: Context) -> Iterator[Said]:
 @rule(
     "error",
     "Correct the memory type of the surface, or the domain of the memory.",
-    headline="surface in another memory than it says",
+    headline="surface with the wrong memory type",
 )
-def surfaces_name_the_memory_they_lie_in(context: Context) -> Iterator[Said]:
+def surfaces_name_their_memory(context: Context) -> Iterator[Said]:
     """A surface marked DRAM is in a memory of domain SYSTEM, one marked CVSRAM in one of domain SRAM."""
     for subject in context.subjects:
         for name, cube in subject.used_cubes() if subject.type != OpType.BDMA else ():
@@ -243,4 +246,4 @@ def surfaces_name_the_memory_they_lie_in(context: Context) -> Iterator[Said]:
             sram = context.loadable.memory(entry.mem_id).domain == MemoryDomain.SRAM
             if sram != (cube.type == MemType.CV):
                 said, real = ("CVSRAM", "DRAM") if cube.type == MemType.CV else ("DRAM", "CVSRAM")
-                yield subject, f"{name} is marked {said}, but memory {entry.mem_id} lies in {real}"
+                yield subject, f"{name} is marked {said}, but memory {entry.mem_id} is in {real}"

@@ -20,7 +20,7 @@ def _size(cube: Any) -> tuple[int, int, int]:
     return cube.width, cube.height, cube.channel
 
 
-@rule("error", "Make source and destination the same size.", headline="SDP that changes the size")
+@rule("error", "Make source and destination the same size.", headline="SDP sizes differ")
 def sdp_keeps_the_size(context: Context) -> Iterator[Said]:
     """Width, height and channels of source and destination of the SDP are equal.
 
@@ -32,8 +32,8 @@ def sdp_keeps_the_size(context: Context) -> Iterator[Said]:
             yield subject, f"reads width x height x channels {_size(source)}, writes {_size(target)}"
 
 
-@rule("error", "Make what is handed over and what is taken the same size.", headline="sizes that differ on the fly")
-def neighbours_on_the_fly_agree(context: Context) -> Iterator[Said]:
+@rule("error", "Give the producer's output and the consumer's input the same size.", headline="on-the-fly sizes differ")
+def on_the_fly_sizes_agree(context: Context) -> Iterator[Said]:
     """Producer and consumer on the fly have the same size; otherwise both deadlock.
 
     Engines are paired in the order of their queues: the first SDP operation with input on the fly belongs to the first
@@ -46,8 +46,8 @@ def neighbours_on_the_fly_agree(context: Context) -> Iterator[Said]:
         if given != taken and not taker.roi:
             yield (
                 taker,
-                f"takes width x height x channels {taken} on the fly, operation {giver.label} "
-                f"({giver.engine.upper()}) hands over {given}",
+                f"takes width x height x channels {taken} on the fly, but operation {giver.label} "
+                f"({giver.engine.upper()}) forwards {given}",
             )
 
 
@@ -70,7 +70,7 @@ def wide_data_have_wide_operands(context: Context) -> Iterator[Said]:
     "error",
     "Set the surface stride of a 1 x 1 cube to one atom.",
     of_atoms=True,
-    headline="single pixel of the SDP with gaps",
+    headline="single pixel with a wrong surface stride",
 )
 def single_pixels_of_the_sdp_are_packed(context: Context) -> Iterator[Said]:
     """The surfaces of a 1 x 1 cube that the SDP reads or writes in memory are contiguous.
@@ -101,7 +101,7 @@ def operands_have_an_address(context: Context) -> Iterator[Said]:
 
 
 @rule("error", "Pool in several passes, each with a kernel of at most 8 x 8.", headline="pooling kernel larger than 8")
-def pool_kernels_are_at_most_eight(context: Context) -> Iterator[Said]:
+def pooling_kernels_are_at_most_8(context: Context) -> Iterator[Said]:
     """A pooling kernel has at most 8 columns and 8 lines. NVIDIA's compiler silently accepts larger ones."""
     for subject in context.of_type(OpType.PDP):
         width, height = subject.op.pool_width + 1, subject.op.pool_height + 1
@@ -114,7 +114,7 @@ def pool_kernels_are_at_most_eight(context: Context) -> Iterator[Said]:
     "Pool from memory, or add the padding that the last window needs.",
     headline="pooling window beyond its input",
 )
-def pooling_is_fed(context: Context) -> Iterator[Said]:
+def pooling_windows_fit_the_input(context: Context) -> Iterator[Said]:
     """The padded input of a pooling contains every window.
 
     Otherwise PDP waits for data that never arrive. NVIDIA's compiler drops the right and bottom padding when pooling
@@ -139,11 +139,11 @@ def pooling_is_fed(context: Context) -> Iterator[Said]:
 
 @rule(
     "note",
-    "Let the second wait until the first is completed (OP_COMPLETED).",
+    "Let the second operation wait for completion of the first (OP_COMPLETED).",
     of_atoms=True,
-    headline="SDP that reads a result too early",
+    headline="SDP reads a result too early",
 )
-def the_sdp_waits_for_the_result_that_it_reads(context: Context) -> Iterator[Said]:
+def the_sdp_waits_for_its_input(context: Context) -> Iterator[Said]:
     """An SDP operation that reads the result of the previous one from memory begins after that one is complete.
 
     Programmed or enabled is not enough. The read DMA starts the second operation when it has fetched the input of the
@@ -152,7 +152,7 @@ def the_sdp_waits_for_the_result_that_it_reads(context: Context) -> Iterator[Sai
     """
     for task_id, task in context.tasks.items():
         for first, second in read_too_early(task, context.operations_of(task_id), context.program.takers):
-            yield second, f"reads what operation {first.label} writes, and does not wait for its completion"
+            yield second, f"reads the result of operation {first.label} without waiting for its completion"
 
 
 def read_too_early(
@@ -176,7 +176,7 @@ def _meet(one: Access, other: Access) -> bool:
     return one.memory == other.memory and together and share_bytes(one.pieces, other.pieces)
 
 
-@rule("error", "Set the padding values to 0.", headline="fp16 pooling padded with something else than 0")
+@rule("error", "Set the padding values to 0.", headline="fp16 pooling with padding other than 0")
 def fp16_pools_pad_with_zero(context: Context) -> Iterator[Said]:
     """Padding values of an fp16 pooling are 0: the firmware refuses others."""
     for subject in context.of_type(OpType.PDP):
@@ -184,8 +184,8 @@ def fp16_pools_pad_with_zero(context: Context) -> Iterator[Said]:
             yield subject, f"padding values {list(subject.op.padding_value)}"
 
 
-@rule("error", "Use 3, 5, 7 or 9 channels.", headline="normalisation over a span that does not exist")
-def normalisation_spans_are_built(context: Context) -> Iterator[Said]:
+@rule("error", "Use 3, 5, 7 or 9 channels.", headline="normalization over an unsupported number of channels")
+def normalization_spans_are_supported(context: Context) -> Iterator[Said]:
     """CDP normalizes over 3, 5, 7 or 9 channels."""
     for subject in context.of_type(OpType.CDP):
         if subject.op.local_size not in LOCAL_SIZES:

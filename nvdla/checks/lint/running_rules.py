@@ -10,9 +10,9 @@ from nvdla.checks.lint.linter import Context, Said, rule
 @rule(
     "error",
     "See the message; 'nvdla inspect --ops' and 'nvdla hexdump' show the descriptors.",
-    headline="run that does not end well",
+    headline="dry run that fails",
 )
-def it_runs_to_its_end(context: Context) -> Iterator[Said]:
+def the_dry_run_finishes(context: Context) -> Iterator[Said]:
     """The firmware and the engines accept every operation, the dependency graph reaches its end, and no convolution
     reads data or weights from a wrong place of the convolution buffer.
 

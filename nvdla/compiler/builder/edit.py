@@ -661,7 +661,7 @@ def _list_blob(loadable: Loadable, task: TaskEntry, index: int) -> tuple[str, in
     memory = loadable.memory(address.mem_id)
     if address.offset or len(memory.contents) != 1 or memory.offsets[0]:
         raise BuildError(
-            f"task {task.id}: address index {index} is not a memory of its own ({SubInterface.SURFS.name} and other "
+            f"task {task.id}: address index {index} is not a separate memory ({SubInterface.SURFS.name} and other "
             "lists must be one blob a memory to change their size)"
         )
     return memory.contents[0], memory.id

@@ -233,7 +233,7 @@ class Root:
     @property
     def elements(self) -> np.ndarray:
         """``data`` of a constant."""
-        assert self.data is not None, f"{self.name} is no constant"
+        assert self.data is not None, f"{self.name} is not a constant"
         return self.data
 
     @property

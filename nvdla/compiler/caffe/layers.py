@@ -158,7 +158,9 @@ def _blob(layer: CaffeLayer, index: int, count: int, shape: Sequence[int], what:
         raise layer.fail(f"needs {count} weight blobs, the .caffemodel {known}")
     blob = layer.blobs[index]
     if _plain(blob.shape) != _plain(shape):
-        raise layer.fail(f"{what}: {shape_text(blob.shape)} in the .caffemodel, the network says {shape_text(shape)}")
+        raise layer.fail(
+            f"{what}: {shape_text(blob.shape)} in the .caffemodel, the network specifies {shape_text(shape)}"
+        )
     return blob.reshape(shape)
 
 
@@ -594,7 +596,7 @@ def _slice(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[Caff
     ends = [*points, size] if points else [size // tops * (place + 1) for place in range(tops)]
     begins = [0, *ends[:-1]]
     if any(end <= begin for begin, end in zip(begins, ends, strict=True)):
-        raise layer.fail(f"slice points {points} must rise and lie inside 0 to {size}")
+        raise layer.fail(f"slice points {points} must rise and be within 0 to {size}")
     return [_cut(graph, value, {axis: (begin, end)}) for begin, end in zip(begins, ends, strict=True)]
 
 
@@ -620,7 +622,7 @@ def _crop(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue, like: CaffeVa
     offsets = offsets * (axes - axis) if len(offsets) == 1 else offsets
     ranges = {a: (begin, begin + like.shape[a]) for a, begin in zip(range(axis, axes), offsets, strict=True)}
     if any(end > value.shape[a] for a, (_, end) in ranges.items()):
-        raise layer.fail(f"{shape_text(like.shape)} at {offsets} lies not inside {shape_text(value.shape)}")
+        raise layer.fail(f"{shape_text(like.shape)} at {offsets} is not inside {shape_text(value.shape)}")
     return [_cut(graph, value, ranges)]
 
 
@@ -630,7 +632,7 @@ def _flatten(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[Ca
     first = _axis(layer, settings["axis"], len(shape))
     last = _axis(layer, settings["end_axis"], len(shape), "end_axis")
     if last < first:
-        raise layer.fail(f"end_axis {last} lies before axis {first}")
+        raise layer.fail(f"end_axis {last} must be at least axis {first}")
     return [_reshaped(graph, value, (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :]))]
 
 

@@ -224,7 +224,7 @@ class WirePart:
             number, kind = tag >> 3, tag & 7
             name = f"{self.name}.{number}" if self.name else str(number)
             if number == 0 or kind not in _KINDS:
-                raise self.at(at, name).fail(f"tag {tag} is no field (number {number}, wire type {kind})")
+                raise self.at(at, name).fail(f"tag {tag} is not a field (number {number}, wire type {kind})")
             value = 0
             if kind == VARINT:
                 value, at = self._varint(begin)
@@ -278,7 +278,7 @@ class WirePart:
         if self.kind != BYTES:
             self.of(NARROW if size == 4 else WIDE)
         if (self.stop - self.start) % size:
-            raise self.fail(f"{self.stop - self.start} bytes are no whole number of elements of {size} bytes")
+            raise self.fail(f"{self.stop - self.start} bytes are not a multiple of elements of {size} bytes")
         return np.frombuffer(self.data[self.start : self.stop], dtype)
 
     def _varint(self, at: int) -> tuple[int, int]:

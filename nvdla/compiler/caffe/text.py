@@ -360,7 +360,7 @@ class _Parser:
             self._fail(f"messages are nested deeper than {MAX_DEPTH}")
         while self._word != closing or self._kind not in ("mark", "end"):
             if self._kind != "name":
-                what = "the file ends" if self._kind == "end" else f"{self._word!r} stands"
+                what = "the file ends" if self._kind == "end" else f"{self._word!r} is found"
                 end = repr(closing) if closing else "the end"
                 self._fail(f"{what} where a field of {into.schema.name} or {end} is expected")
             self._field(into, depth)
@@ -446,7 +446,7 @@ class _Parser:
             self._next()
         kind = self._kind
         if kind not in ("name", "number", "string") or (sign and kind == "string"):
-            what = "the file ends" if kind == "end" else f"{self._word!r} stands"
+            what = "the file ends" if kind == "end" else f"{self._word!r} is found"
             self._fail(f"{what} where the value of {name} is expected")
         if kind != "string":
             return sign, kind, self._next()

@@ -368,7 +368,7 @@ class Graph:
         """A result that a layer computes."""
         shape = node.shape_of(node.outputs[output])
         if index is None and math.prod(tensor.shape) != math.prod(shape):
-            raise Cut(f"its result would be {tensor}, but the model says {shape_text(shape)}")
+            raise Cut(f"its result would be {tensor}, but the model specifies {shape_text(shape)}")
         self.tensors[tensor.name] = node.outputs[output]
         return GraphValue(node.outputs[output], shape, tensor, index)
 

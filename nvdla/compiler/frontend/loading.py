@@ -62,7 +62,7 @@ def load_model(
     if path.suffix == ".prototxt" or kind_of(path) == "prototxt":
         return caffe_proto(onnx, path, weights, shapes)
     if weights is not None:
-        raise FormatError(f"{path}: weights are given beside a .prototxt only; an ONNX model holds its own")
+        raise FormatError(f"{path}: --weights needs a .prototxt; an ONNX model contains its weights")
     data = read_file(path, MAX_MODEL, "model")
     if is_tflite(data):
         return path.stem, *tflite_proto(onnx, data, str(path), shapes)[1:]
@@ -275,7 +275,7 @@ def _load_external(onnx: ModuleType, proto: ModelProto, path: Path, digest: Any)
             offset = integer(where.get("offset", "0"))
             length = integer(where.get("length", str(file.stat().st_size - offset)))
         except ValueError:
-            raise FormatError(f"{path}: tensor {tensor.name}: offset or length of its data is no number") from None
+            raise FormatError(f"{path}: tensor {tensor.name}: offset and length of its data must be numbers") from None
         size = file.stat().st_size
         if offset < 0 or length < 0 or offset + length > size:
             raise FormatError(

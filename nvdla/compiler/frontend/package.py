@@ -108,7 +108,7 @@ class _Members:
         if self._total > self._limit:
             raise FormatError(
                 f"the package unpacks to more than {self._limit} bytes ({FREELY_UNPACKED >> 20} MiB and {MAX_RATIO} "
-                "times the file); packed without compression it may be as large as it is"
+                "times the file); without compression this size would be allowed"
             )
 
     def content(self, name: str, limit: int | None = None) -> bytes:
@@ -129,7 +129,7 @@ def _manifest(text: bytes) -> Document:
     try:
         manifest = parse_json(text)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"manifest.json is no JSON document: {str(error)[:200]}") from None
+        raise FormatError(f"manifest.json is not a JSON document: {str(error)[:200]}") from None
     if not isinstance(manifest, dict):
         raise FormatError(f"manifest.json must be an object, not {type(manifest).__name__}")
     if manifest.get("format") != FORMAT or manifest.get("version") != VERSION:
@@ -237,7 +237,9 @@ def _unpacking_binding(each: Any, where: str, indices: Mapping[str, np.ndarray])
     if key is not None:
         index = indices.get(_field(each, "index", str, where))
         if index is None or index.dtype.kind not in "iu" or index.size != math.prod(shape):
-            raise FormatError(f"{where}: index: {key[:80]!r} is no array of {math.prod(shape)} places in indices.npz")
+            raise FormatError(
+                f"{where}: index: {key[:80]!r} is not an array of {math.prod(shape)} places in indices.npz"
+            )
         if index.size and (index.min() < 0 or index.max() >= MAX_ELEMENTS):
             raise FormatError(f"{where}: index: places {index.min()} .. {index.max()}, must be 0 .. {MAX_ELEMENTS - 1}")
     return Binding(_field(each, "tensor", str, where), _field(each, "value", str, where), index, shape)

@@ -85,8 +85,10 @@ class Job(ABC):
         next engine on the fly takes, None when the result went to memory."""
 
     def records(self, source: Handed = None) -> tuple[list[RecordedCall], Handed] | None:
-        """What :meth:`run` does as records of compiled kernels, and where they leave what the next engine takes on the
-        fly; None where Python has a part in it."""
+        """Return :meth:`run` as recorded calls of compiled kernels, with the place of their on-the-fly result.
+
+        None where Python takes part in the run.
+        """
         return None
 
     @abstractmethod

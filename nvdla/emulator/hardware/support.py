@@ -297,7 +297,7 @@ def probes() -> Iterator[Probe]:
             yield Probe("pdp", f"{mode} pooling", precision, {"PDP.D_OPERATION_MODE_CFG.POOLING_METHOD": method})
         yield Probe("pdp", "on the fly after the SDP", precision, {"PDP.D_OPERATION_MODE_CFG": 1}, ("PDP_RDMA",))
         yield Probe("pdp", "split width", precision, _SPLIT_WIDTH)
-        yield Probe("cdp", "local response normalisation", precision)
+        yield Probe("cdp", "local response normalization", precision)
         yield Probe("cdp", "lookup table alone", precision, {"CDP.D_FUNC_BYPASS": 3})
         for mode, value in (("contract", 0), ("split", 1), ("merge", 2)):
             yield Probe("rubik", mode, precision, {"RBK.D_MISC_CFG.RUBIK_MODE": value})

@@ -346,7 +346,7 @@ class Replay:
         try:
             target.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise FormatError(f"folder {target} cannot be made: {error.strerror or error}") from error
+            raise FormatError(f"folder {target} cannot be created: {error.strerror or error}") from error
         written = []
         for space, address, size in self.memory.used:
             path = target / f"{space.value}_0x{address:x}.bin"

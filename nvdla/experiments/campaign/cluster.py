@@ -50,8 +50,8 @@ class ClusterPool(WorkerPool):
             )
         except Exception as error:  # a dozen kinds, by protocol and by peer
             raise FormatError(
-                f"no Dask scheduler answers at {address[:80]!r} ({described(error)}); 'dask scheduler' starts one, its "
-                "first lines state the address"
+                f"no Dask scheduler answers at {address[:80]!r} ({described(error)}); start one "
+                "with 'dask scheduler', which prints its address"
             ) from error
         self._completed = distributed.as_completed(loop=self._client.loop)
         try:
@@ -121,8 +121,8 @@ class ClusterPool(WorkerPool):
             yield
         except (Exception, CancelledError) as error:
             raise FormatError(
-                f"the Dask scheduler at {self._address} is gone ({described(error)}); results so far are kept, "
-                "--resume goes on"
+                f"the Dask scheduler at {self._address} is gone ({described(error)}); results so far are kept. "
+                "Continue with --resume."
             ) from error
 
     def _alone(self, shard: Shard) -> tuple[Shard, list[Record] | WorkerDied]:

@@ -4,9 +4,9 @@ The lock (flock) belongs to the open file, and the operating system releases it 
 A worker that begins as a copy of the process (fork) closes its copy of the file, so that a worker which outlives the
 process does not keep the lock. Without such locks (Windows, some network file systems) none is taken.
 
-The first line says which campaign it is. A line that was cut off (a full disk, a killed process) is dropped when the
+The first line identifies the campaign. A line that was cut off (a full disk, a killed process) is dropped when the
 campaign goes on, and its task done again. When everything is there, the file is written once more in the order of the
-tasks, so that it does not depend on who did what when. The process that has the journal open locks it.
+tasks, so that it does not depend on the order of execution. The process that has the journal open locks it.
 """
 
 from __future__ import annotations
@@ -299,8 +299,8 @@ class Journal:
         """Raise FormatError for results that are not to be continued, or that no task of the table has."""
         if self.done and not resume:
             raise FormatError(
-                f"{self.path} holds {len(self.done)} results of this campaign already: --resume goes on with them, or "
-                "remove the file"
+                f"{self.path} contains {len(self.done)} results of this campaign. Continue with --resume, or "
+                "remove the file."
             )
         foreign = table.foreign(self.done)
         if foreign:
@@ -320,7 +320,7 @@ class Journal:
 
     def _check(self, head: Record | None) -> None:
         if not _is_head(head):
-            raise FormatError(f"{self.path} is no journal of a campaign; give another file")
+            raise FormatError(f"{self.path} is not a journal of a campaign. Give another file.")
         assert head is not None
         if head.get("identity") != self._head["identity"]:
             raise FormatError(
@@ -352,8 +352,8 @@ class Journal:
         except OSError as error:
             self._full = True
             raise FormatError(
-                f"journal {self.path} cannot be written: {error.strerror or error}; {self.count} results are kept, "
-                "--resume goes on"
+                f"journal {self.path} cannot be written: {error.strerror or error}; {self.count} results are kept. "
+                "Continue with --resume."
             ) from error
         for number, (record, line) in enumerate(zip(new, lines, strict=True)):
             self._note(record["key"], len(line), joins=number > 0)
@@ -401,7 +401,7 @@ def read(path: str | os.PathLike[str]) -> Iterator[Record]:
         with open(path, "rb") as stream:
             lines = _lines(stream, path)
             if not _is_head(_entry(next(lines, b""))):
-                raise FormatError(f"{os.fspath(path)} is no journal of a campaign")
+                raise FormatError(f"{os.fspath(path)} is not a journal of a campaign")
             for line in lines:
                 entry = _entry(line)
                 if entry is not None:
@@ -414,7 +414,7 @@ def _lines(stream: IO[bytes], path: str | os.PathLike[str]) -> Iterator[bytes]:
     """The lines of a journal. Raises FormatError for one that is longer than any record."""
     while line := stream.readline(MAX_LINE + 1):
         if len(line) > MAX_LINE:
-            raise FormatError(f"{os.fspath(path)}: a line of more than {MAX_LINE} bytes is no record of a campaign")
+            raise FormatError(f"{os.fspath(path)}: a line of more than {MAX_LINE} bytes is not a record of a campaign")
         yield line
 
 

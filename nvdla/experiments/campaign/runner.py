@@ -136,4 +136,4 @@ def _after_death(shard: Shard, deaths: int) -> tuple[list[Shard], list[Record]]:
         return [shard], []
     if len(shard.tasks) > 1:
         return [Shard([task]) for task in shard.tasks], []
-    return [], [{"key": shard.tasks[0].key, "error": f"{TRIES} workers died of it"}]
+    return [], [{"key": shard.tasks[0].key, "error": f"{TRIES} workers crashed"}]

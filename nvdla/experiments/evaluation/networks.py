@@ -59,7 +59,7 @@ class EvaluatedNetwork(ABC):
 class LoadableNetwork(EvaluatedNetwork):
     """A loadable with one input; the first output is the result.
 
-    uint8 arrays are pixels and become elements as images do; other integers are elements; floats are quantised with
+    uint8 arrays are pixels and become elements as images do; other integers are elements; floats are quantized with
     the input's scale (sidecar, or ``scale``).
     """
 
@@ -77,7 +77,7 @@ class LoadableNetwork(EvaluatedNetwork):
         self.runtime, self._strict = nvdla.Runtime(path, config, threads=threads, strict=strict), strict
         if len(self.runtime.inputs) != 1 or not self.runtime.outputs:
             names = ", ".join(each.name for each in self.runtime.inputs) or "none"
-            raise FormatError(f"{path}: evaluation feeds one input, the network has {names}")
+            raise FormatError(f"{path}: evaluation supports one input, the network has {names}")
         self._input, self._output = self.runtime.inputs[0], self.runtime.outputs[0]
         self.shape = self._input.shape[1:]
         known = names_for(path) | Names(scales={} if scale is None else {self._input.name: scale})
@@ -109,7 +109,7 @@ class LoadableNetwork(EvaluatedNetwork):
             )
             found = form.elements(value)
             if isinstance(found, bytes):
-                raise FormatError(f"{os.fspath(value)}: raw surfaces cannot be evaluated; give images or .npy")
+                raise FormatError(f"{os.fspath(value)}: raw surfaces cannot be evaluated. Use images or .npy.")
             return found
         array = np.asarray(value)
         if holds_pixels(array):
@@ -187,7 +187,7 @@ class PackageNetwork(EvaluatedNetwork):
         self._machine, self._strict = package.machine(strict, trusted), strict
         names = list(package.manifest["inputs"])
         if len(names) != 1:
-            raise FormatError(f"{path}: evaluation feeds one input, the package has {', '.join(names)}")
+            raise FormatError(f"{path}: evaluation supports one input, the package has {', '.join(names)}")
         self._name, self._whole = names[0], tuple(package.manifest["inputs"][names[0]])
         self.shape = self._whole[1:]
         self._output = package.manifest["outputs"][0]

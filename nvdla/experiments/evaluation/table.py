@@ -149,7 +149,7 @@ class _Worker:
         if self._table.predict_only:
             return
         if sample.label is None:
-            raise FormatError(f"sample {sample.id} has no label; --predict-only asks for none")
+            raise FormatError(f"sample {sample.id} has no label. Use --predict-only for data without labels.")
         outputs = self._network.outputs
         if isinstance(sample.label, int) and outputs and not 0 <= sample.label < outputs:
             raise FormatError(f"sample {sample.id} has the label {sample.label}; the network has {outputs} outputs")
@@ -177,7 +177,9 @@ class _Worker:
     def _squared_error(self, sample: Sample, result: np.ndarray) -> float:
         wanted = np.asarray(sample.label, np.float64)
         if wanted.size != result.size:
-            raise FormatError(f"sample {sample.id} has {wanted.size} numbers as label, the network gives {result.size}")
+            raise FormatError(
+                f"sample {sample.id} has {wanted.size} numbers as label, the network returns {result.size}"
+            )
         real = getattr(self._network, "real_result", lambda row: row.astype(np.float64))(result)
         return float(np.mean((real - wanted) ** 2))
 
@@ -186,7 +188,7 @@ class _Worker:
         assert self._float is not None
         wanted = self._float(self._network.real(prepared))
         if wanted.size != result.size:
-            raise FormatError(f"the float model gives {wanted.size} numbers, the network {result.size}")
+            raise FormatError(f"the float model returns {wanted.size} numbers, the network {result.size}")
         real = getattr(self._network, "real_result", lambda row: row.astype(np.float64))(result)
         return {
             "top": int(np.argmax(wanted)),
@@ -217,7 +219,7 @@ def _float_model(path: str, trusted: bool) -> Callable[[np.ndarray], np.ndarray]
     session, _ = open_file(path, worker_of(trusted), threads=worker.threads, real=True)
     inputs = session.get_inputs()
     if len(inputs) != 1:
-        raise FormatError(f"{path}: the float model has {len(inputs)} inputs, evaluation feeds one")
+        raise FormatError(f"{path}: the float model has {len(inputs)} inputs, evaluation supports one")
     shape = [size if isinstance(size, int) else 1 for size in inputs[0].shape]
 
     def run(sample: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """GGUF files (read only): key-value metadata, tensor descriptions, aligned tensor data.
 
-Quantised (block) types have no element type here: their tensors are bytes, with the type's name in the metadata.
+Quantized (block) types have no element type here: their tensors are bytes, with the type's name in the metadata.
 """
 
 from __future__ import annotations

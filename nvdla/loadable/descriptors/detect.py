@@ -62,14 +62,14 @@ def detect(loadable: Loadable, abi: str | Abi = "auto") -> tuple[Abi, str]:
         return _by_version(loadable, mine)
     against = "its lists do not fit the other" if other.error else f"{other.passed} of {other.asked} for the other"
     return chosen, (
-        f"{chosen.name} ABI, {chosen.title}: {mine.passed} of {mine.asked} questions about the surfaces "
-        f"have a sensible answer, {against}"
+        f"{chosen.name} ABI, {chosen.title}: {mine.passed} of {mine.asked} fields of the surfaces "
+        f"are consistent, {against}"
     )
 
 
 def _by_version(loadable: Loadable, score: Score) -> tuple[Abi, str]:
     """Decide by the version of the firmware interface, when surfaces are equally sensible both ways."""
-    tie = "the surfaces read the same both ways" if score.asked else "no surface depends on the ABI"
+    tie = "both ABIs read the surfaces alike" if score.asked else "no surface depends on the ABI"
     for blob in loadable.blobs:
         if blob.version is not None and (blob.version.major, blob.version.minor) > (0, 0):
             chosen = NEW if (blob.version.major, blob.version.minor) >= (0, NEW_INTERFACE_MINOR) else OLD
@@ -96,7 +96,7 @@ def score(loadable: Loadable, abi: Abi) -> Score:
 
 def _windows(loadable: Loadable, task: TaskEntry) -> list[int]:
     """Return the bytes at each address index of a task."""
-    return [loadable.address_bytes(loadable.address(each)) for each in task.address_list]
+    return [loadable.address_bytes(loadable.address(number)) for number in task.address_list]
 
 
 def _dla_answers(loadable: Loadable, task: TaskEntry, abi: Abi) -> Iterator[bool]:
@@ -192,7 +192,7 @@ def buffer_format_is_known(buffer: Descriptor, windows: list[int]) -> bool:
 
 def buffer_has_dimensions(buffer: Descriptor, windows: list[int]) -> bool:
     """Width, height and channels are within range."""
-    return all(0 < each <= MAX_CUBE_SIDE for each in (buffer.width, buffer.height, buffer.channel))
+    return all(0 < size <= MAX_CUBE_SIDE for size in (buffer.width, buffer.height, buffer.channel))
 
 
 def buffer_fits(buffer: Descriptor, windows: list[int]) -> bool:

@@ -21,7 +21,7 @@ class OpType(OpenEnum):
     RUBIK = 5
 
 
-ENGINE_NAMES = tuple(each.name.lower() for each in OpType)
+ENGINE_NAMES = tuple(kind.name.lower() for kind in OpType)
 """Names of the processors, by number."""
 
 
@@ -161,7 +161,7 @@ class EmuOpType(OpenEnum):
     @classmethod
     def choices(cls) -> str:
         """The known ones in words."""
-        return " or ".join(f"{each.value} {each.name}" for each in cls)
+        return " or ".join(f"{member.value} {member.name}" for member in cls)
 
 
 class EmuFormat(OpenEnum):

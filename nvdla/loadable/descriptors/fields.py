@@ -245,7 +245,7 @@ EXPLANATIONS: dict[str, dict[str, str]] = {
         "input_scale_factor": "real value of one unit of the input",
         "output_scale_factor": "real value of one unit of the output",
     },
-    "EmuSoftmaxOp": {"axis": "axis that is normalised"},
+    "EmuSoftmaxOp": {"axis": "axis that is normalized"},
     "EmuPowerOp": {
         "power": "exponent of (shift + scale * x) ** power",
         "scale": "factor of (shift + scale * x) ** power",
@@ -282,7 +282,7 @@ _C_NAMES |= {"c_uint": "uint32", "c_long": "int64", "c_ulong": "uint64", "c_floa
 #: a structure of the firmware's
 CtypesRecord = ctypes.Structure | ctypes.Union
 #: union members of OperationContainer and SurfaceContainer begin with these names, in the order of OpType
-MEMBERS = tuple(each.name.lower() for each in OpType)
+MEMBERS = tuple(kind.name.lower() for kind in OpType)
 
 
 @dataclass(frozen=True)
@@ -346,7 +346,7 @@ def to_dict(structure: CtypesRecord) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, ctypes.Array):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     if isinstance(value, CtypesRecord):
         return to_dict(value)
     return value

@@ -313,7 +313,7 @@ class PdpOp(Descriptor):
 
 
 class CdpOp(Descriptor):
-    """A normalisation over adjacent channels."""
+    """A normalization over adjacent channels."""
 
     _fields_ = (
         ("in_precision", c_uint8),
@@ -386,7 +386,7 @@ class PdpStat(Descriptor):
 
 
 class CdpStat(Descriptor):
-    """Counters of a normalisation."""
+    """Counters of a normalization."""
 
     _fields_ = _counters(
         "nan_input_num",

@@ -67,7 +67,7 @@ def write(export: Export) -> None:
 
 
 def _is_used(name: str, texts: dict[str, str]) -> bool:
-    """Check whether a network called ``name`` replaces a file of the runner or repeats a name of its code."""
+    """Check whether a network called ``name`` is the name of a file or identifier of the runner."""
     made = {f"{name}{ending}" for ending in (".h", ".c", "_selftest.c")}
     words = {word for text in texts.values() for word in re.findall(r"\bnvdla_\w+", text)}
     return not made.isdisjoint(texts) or not words.isdisjoint((name, f"{name}_selftest"))

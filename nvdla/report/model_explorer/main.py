@@ -110,7 +110,7 @@ def _attributes(study: Study, node: Any, row: dict[str, Any]) -> list[tuple[str,
     about |= {"cycles": estimate.own_cycles, "bound by": estimate.bound, "MACs": estimate.macs or None}
     found = [(key, str(value)) for key, value in about.items() if value is not None]
     for structure in (node.op, None if node.type is None else node.surface):
-        shown = [each for each in fields(structure) if not each.reserved] if structure is not None else []
+        shown = [field for field in fields(structure) if not field.reserved] if structure is not None else []
         found += [(each.name, each.meaning or str(each.value)) for each in shown if not isinstance(each.value, list)]
     return found
 
@@ -125,12 +125,12 @@ class NvdlaData(NodeDataProvider):
 
     metadata = [  # noqa: RUF012 - the base class asks for it
         NodeDataProviderMetadata(
-            "nvdla_cycles", "NVDLA: cycles and MAC use", "What the cycle model says", filter=_FILTER
+            "nvdla_cycles", "NVDLA: cycles and MAC use", "Estimates of the cycle model", filter=_FILTER
         ),
+        NodeDataProviderMetadata("nvdla_saturation", "NVDLA: saturation of a run", "For your input", filter=_FILTER),
         NodeDataProviderMetadata(
-            "nvdla_saturation", "NVDLA: saturation of a run", "Of an input of yours", filter=_FILTER
+            "nvdla_snr", "NVDLA: SNR against another", "Both loadables run on the same input", filter=_FILTER
         ),
-        NodeDataProviderMetadata("nvdla_snr", "NVDLA: SNR against another", "Both run on one input", filter=_FILTER),
     ]
 
     def get_config_editors(self, provider_id: str) -> GetConfigEditorsResult:

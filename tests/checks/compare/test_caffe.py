@@ -81,7 +81,7 @@ def test_a_network_without_its_weights_says_so(nvdla_command, samples):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("num_output: 16", "num_output: 17", "weights: 16x6x5x5 in the .caffemodel, the network says 17x6x5x5"),
+        ("num_output: 16", "num_output: 17", "weights: 16x6x5x5 in the .caffemodel, the network specifies 17x6x5x5"),
         ("kernel_size: 2", "kernel_sise: 2", "line 26: PoolingParameter has no field kernel_sise; did you mean "),
         ('type: "Softmax"', 'type: "Softmaks"', "this type is not known; did you mean Softmax?"),
         ("dim: 1 dim: 28", "dim: 3 dim: 27", "input data is 1x3x27x28, that of the loadable 1x1x28x28"),

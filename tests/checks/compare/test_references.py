@@ -115,7 +115,7 @@ def test_a_golden_of_another_engine_or_size_is_refused(runtime, surfaces, tmp_pa
 def test_files_that_belong_to_nothing_are_named(tmp_path):
     np.save(tmp_path / "conv9.npy", np.zeros(3))
     assert GoldenReference(tmp_path).unused == ["conv9.npy"]
-    with pytest.raises(FormatError, match="no golden"):
+    with pytest.raises(FormatError, match="not a golden file"):
         (tmp_path / "empty").mkdir()
         GoldenReference(tmp_path / "empty")
 

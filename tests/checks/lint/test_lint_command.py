@@ -13,7 +13,7 @@ def test_a_clean_loadable_gives_exit_code_0(nvdla_command, samples):
 def test_another_configuration_gives_exit_code_1(nvdla_command, samples):
     code, out, _ = nvdla_command("lint", samples / "lenet_nv_full_fp16.loadable", "--config", "nv_large")
     assert code == 1
-    assert "error: precision that the configuration lacks [precisions-are-built]\n" in out
+    assert "error: precision that the configuration lacks [precisions-are-supported]\n" in out
     assert "\n    operation 0/0 (CONV, layer conv1+relu1): computes in fp16" in out
     assert "nv_large has no fp16; configurations with it: nv_full" in out
 
@@ -49,4 +49,4 @@ def test_rules_can_be_listed(nvdla_command):
     code, out, _ = nvdla_command("lint", "--rules", "--json")
     assert code == 0
     assert {"rule", "severity", "headline", "text"} == set(json.loads(out)["rules"][0])
-    assert "precisions-are-built" in nvdla_command("lint", "--rules")[1]
+    assert "precisions-are-supported" in nvdla_command("lint", "--rules")[1]

@@ -48,21 +48,21 @@ def set_operation(index, path, value):
 
 # rule, operation of the lenet sample, field, value
 FAULTS = [
-    ("precisions-are-built", 0, "op.in_precision", 2),
-    ("winograd-is-built", 3, "op.conv_mode", 1),
-    ("weight-decompression-is-built", 3, "op.weight_format", 1),
-    ("batches-are-built", 3, "op.batch", 2),
-    ("lookup-tables-are-built", 7, "op.lut_index", 0),
-    ("y-stage-is-built", 7, "op.y_op.enable", 1),
-    ("cvsram-is-built", 7, "surface.dst_data.type", 1),
-    ("image-formats-are-built", 3, "op.data_format", 6),
+    ("precisions-are-supported", 0, "op.in_precision", 2),
+    ("winograd-is-supported", 3, "op.conv_mode", 1),
+    ("weight-decompression-is-supported", 3, "op.weight_format", 1),
+    ("batches-are-supported", 3, "op.batch", 2),
+    ("lookup-tables-are-supported", 7, "op.lut_index", 0),
+    ("y-stage-is-supported", 7, "op.y_op.enable", 1),
+    ("cvsram-is-supported", 7, "surface.dst_data.type", 1),
+    ("image-formats-are-supported", 3, "op.data_format", 6),
     ("banks-fit-the-buffer", 3, "op.weight_bank", 40),
     ("banks-fit-the-buffer", 3, "op.data_bank", 0),
     ("data-fit-their-banks", 3, "op.entry_per_slice", 16000),
     ("weights-fit-their-banks", 6, "op.bytes_per_kernel", 100000),
     ("kernels-have-their-size", 3, "op.bytes_per_kernel", 7),
-    ("weights-are-all-there", 3, "surface.weight_data.size", 10),
-    ("weights-are-fetched-as-far-as-they-are-used", 3, "surface.weight_data.size", 8192),
+    ("weights-are-complete", 3, "surface.weight_data.size", 10),
+    ("only-used-weights-are-fetched", 3, "surface.weight_data.size", 8192),
     ("slices-have-the-entries-of-the-buffer", 3, "op.entry_per_slice", 23),
     ("single-pixels-of-the-sdp-are-packed", 7, "surface.dst_data.surf_stride", 16),
     ("grains-fit-the-height", 3, "op.fetch_grain", 13),
@@ -70,21 +70,21 @@ FAULTS = [
     ("features-keep-their-width", 3, "op.out_precision", 1),
     ("convolution-results-have-their-size", 3, "surface.dst_data.width", 9),
     ("single-pixels-are-packed", 6, "surface.dst_data.line_stride", 16),
-    ("convolutions-hand-over-on-the-fly", 3, "surface.dst_data.type", 0),
+    ("convolutions-forward-to-the-sdp", 3, "surface.dst_data.type", 0),
     ("sdp-keeps-the-size", 7, "surface.dst_data.channel", 119),
-    ("neighbours-on-the-fly-agree", 4, "surface.src_data.channel", 15),
+    ("on-the-fly-sizes-agree", 4, "surface.src_data.channel", 15),
     ("operands-have-an-address", 7, "surface.x1_data.address", -1),
-    ("pool-kernels-are-at-most-eight", 5, "op.pool_width", 8),
-    ("pooling-is-fed", 5, "surface.dst_data.height", 5),
+    ("pooling-kernels-are-at-most-8", 5, "op.pool_width", 8),
+    ("pooling-windows-fit-the-input", 5, "surface.dst_data.height", 5),
     ("values-fit-their-registers", 3, "op.conv_stride_x", 9),
     ("values-fit-their-registers", 3, "op.pad_x_left", 32),
     ("surfaces-are-aligned", 7, "surface.dst_data.surf_stride", 12),
-    ("surfaces-lie-in-their-windows", 7, "surface.dst_data.surf_stride", 1 << 20),
+    ("surfaces-are-in-their-windows", 7, "surface.dst_data.surf_stride", 1 << 20),
     ("lines-do-not-overlap", 5, "surface.dst_data.line_stride", 8),
-    ("surfaces-name-the-memory-they-lie-in", 7, "surface.dst_data.type", 1),
+    ("surfaces-name-their-memory", 7, "surface.dst_data.type", 1),
     ("dependencies-are-counted", 6, "common.dependency_count", 5),
     ("descriptors-can-be-read", 6, "surface.src_data.address", 99),
-    ("it-runs-to-its-end", 3, "op.mean_format", 2),
+    ("the-dry-run-finishes", 3, "op.mean_format", 2),
 ]
 
 
@@ -92,7 +92,7 @@ FAULTS = [
 def test_a_planted_fault_is_found_by_its_rule(lenet_loadable, plant, rule, operation, field, value):
     broken = plant(lenet_loadable, set_operation(operation, field, value))
     found = {(each.rule, each.operation) for each in lint(broken, "nv_small", "new").findings}
-    if rule in ("neighbours-on-the-fly-agree", "descriptors-can-be-read", "it-runs-to-its-end"):
+    if rule in ("on-the-fly-sizes-agree", "descriptors-can-be-read", "the-dry-run-finishes"):
         assert rule in {name for name, _ in found}
     else:
         assert (rule, operation) in found
@@ -112,12 +112,12 @@ def test_rubik_on_a_small_configuration_is_found(cases):
     for case in cases:
         if case.get("error_kind") == "unsupported-operation":
             found = {rule for rule, _ in errors(lint_file(case["file"], case["config"]))}
-            assert found == {"rubik-is-built"}
+            assert found == {"rubik-is-supported"}
 
 
 def test_bdma_is_only_in_nv_full(corpus):
     path = corpus / "kmd-regression" / "BDMA_L0_0_fbuf"
-    assert {rule for rule, _ in errors(lint_file(path, "nv_large"))} >= {"bdma-is-built"}
+    assert {rule for rule, _ in errors(lint_file(path, "nv_large"))} >= {"bdma-is-supported"}
     assert errors(lint_file(path, "nv_full")) == set()
 
 
@@ -152,7 +152,7 @@ def test_unordered_overlaps_are_found(lenet_loadable, plant):
 
     found = [each for each in lint(plant(lenet_loadable, change)).findings if each.severity == "warning"]
     assert {each.rule for each in found} == {"overlapping-surfaces-are-ordered"}
-    assert (5, "dst_data overlaps src_data of operation 0/6, and nothing orders the two") in {
+    assert (5, "dst_data overlaps src_data of operation 0/6, and no dependency orders the two") in {
         (each.operation, each.evidence) for each in found
     }
 
@@ -168,8 +168,8 @@ def test_other_banks_without_a_wait_are_found(plant):
         task.operation(0).common.consumers[OpType.CONV].event = Event.OP_ENABLED
 
     (found,) = lint(plant(loadable, change)).findings
-    assert (found.severity, found.rule) == ("note", "other-banks-wait-for-the-convolution-before")
-    assert found.evidence == "3 + 7 banks behind 3 + 2 of operation 0/0"
+    assert (found.severity, found.rule) == ("note", "other-banks-wait-for-the-previous-convolution")
+    assert found.evidence == "3 + 7 banks after 3 + 2 of operation 0/0"
 
 
 def sums_in_a_row():
@@ -192,8 +192,8 @@ def test_an_sdp_that_reads_a_result_too_early_is_found(plant, event):
 
     found = [each for each in lint(plant(loadable, change)).findings if "sdp" in each.rule]
     assert [(each.severity, each.operation) for each in found] == [("note", 1)]
-    assert found[0].rule == "the-sdp-waits-for-the-result-that-it-reads"
-    assert found[0].evidence == "reads what operation 0/0 writes, and does not wait for its completion"
+    assert found[0].rule == "the-sdp-waits-for-its-input"
+    assert found[0].evidence == "reads the result of operation 0/0 without waiting for its completion"
 
 
 def test_an_sdp_that_reads_something_else_may_follow_at_once(plant):
@@ -295,8 +295,8 @@ def test_every_rule_is_documented_and_has_an_advice():
 def test_every_rule_of_an_operation_is_tried_here():
     tried = {fault[0] for fault in FAULTS}
     here = tried | {
-        "rubik-is-built",
-        "bdma-is-built",
+        "rubik-is-supported",
+        "bdma-is-supported",
         "atoms-have-the-size-of-the-memory-atom",
         "constants-are-not-overwritten",
         "overlapping-surfaces-are-ordered",
@@ -308,13 +308,13 @@ def test_every_rule_of_an_operation_is_tried_here():
         "every-operation-is-reached",
         "slices-have-the-entries-of-the-buffer",
         "weights-are-fetched-in-whole-pieces",
-        "weights-are-fetched-as-far-as-they-are-used",
+        "only-used-weights-are-fetched",
         "wide-data-have-wide-operands",
-        "other-banks-wait-for-the-convolution-before",
-        "the-sdp-waits-for-the-result-that-it-reads",
+        "other-banks-wait-for-the-previous-convolution",
+        "the-sdp-waits-for-its-input",
         "single-pixels-of-the-sdp-are-packed",
         "fp16-pools-pad-with-zero",
-        "normalisation-spans-are-built",
+        "normalization-spans-are-supported",
     }
     assert {rule.name for rule in rules()} == here
 
@@ -360,7 +360,7 @@ def test_normalisation_spans_are_checked(cases, plant):
     case = next(case for case in cases if case["id"] == "lrn5/nv_full-fp16-fast-math")
     loadable = nvdla.load(case["file"])
     broken = plant(loadable, set_operation(operations(loadable)[0].index, "op.local_size", 4))
-    assert "normalisation-spans-are-built" in {rule for rule, _ in errors(lint(broken, "nv_full"))}
+    assert "normalization-spans-are-supported" in {rule for rule, _ in errors(lint(broken, "nv_full"))}
 
 
 def test_register_fields_of_the_table_exist():

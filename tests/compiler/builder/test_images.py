@@ -95,7 +95,7 @@ def test_what_others_need_or_has_more_channels_stays_a_feature_surface():
     shared = first_layer((3, 8, 8), 3, padding=(1, 1, 1, 1))
     shared.output(shared.add("sum", shared.layers[0].output, shared.layers[1].output))
     for net, why in (
-        (shared, "layer sum is no dense convolution"),
+        (shared, "layer sum is not a dense convolution"),
         (first_layer((5, 8, 8)), "more than four channels"),
     ):
         scales = calibrate(net, samples(net, rng))

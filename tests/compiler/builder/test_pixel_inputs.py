@@ -318,11 +318,11 @@ def test_a_compiled_model_leaves_mean_and_scale_to_the_accelerator(tmp_path, nvd
 def test_what_no_pixels_can_be_is_refused():
     net = first_layer((5, 8, 8))
     scales = calibrate(net, np.random.default_rng(0).normal(size=(1, 5, 8, 8)))
-    with pytest.raises(BuildError, match="there are no pixels of 5 channels of 8 bits for nv_small"):
+    with pytest.raises(BuildError, match="no pixel format of nv_small has 5 channels of 8 bits"):
         build(net, "nv_small", "int8", scales, input_format="pixels")
     net = first_layer()
     scales = calibrate(net, np.random.default_rng(0).normal(size=(1, 3, 12, 14)))
-    with pytest.raises(BuildError, match="there are no pixels of 3 channels of 16 bits for nv_small"):
+    with pytest.raises(BuildError, match="no pixel format of nv_small has 3 channels of 16 bits"):
         build(net, "nv_small", "int8", scales, input_format="pixels", pixels=PixelNumbers(bits=16))
     with pytest.raises(FormatError, match="2 numbers of mean for 3 channels"):
         build(net, "nv_small", "int8", scales, input_format="pixels", pixels=PixelNumbers((1.0, 2.0)))

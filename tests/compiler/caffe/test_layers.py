@@ -345,7 +345,10 @@ def cut(settings, top):
         (conv("num_output: 2 kernel_size: 1 group: 3"), "group 3 does not divide"),
         (conv("num_output: 2 kernel_size: 1 axis: 2"), "only convolutions over"),
         (conv("num_output: 2 kernel_size: 1"), "needs 2 weight blobs, the .caffemodel has none"),
-        (conv("num_output: 2 kernel_size: 3", name="w"), "weights: 2x4x1x1 in the .caffemodel, the network says 2x4x"),
+        (
+            conv("num_output: 2 kernel_size: 3", name="w"),
+            "weights: 2x4x1x1 in the .caffemodel, the network specifies 2x4x",
+        ),
         (conv("num_output: 2 kernel_size: 1 bias_term: false", name="w"), "needs 1 weight blobs, the .caffemodel has"),
         (conv("num_output: 1 kernel_size: 9 bias_term: false", name="k"), "its result would be 2x1x-2x-3"),
         (conv("num_output: 1 kernel_size: 1 stride: 4000000000", "Deconvolution", name="d"), "elements up to here"),
@@ -370,9 +373,9 @@ def cut(settings, top):
         (layer("Reshape", "reshape_param { shape { dim: 7 dim: -1 } }"), "not as many elements"),
         (layer("Reshape", "reshape_param { shape { dim: -1 dim: -1 } }"), "not as many elements"),
         (layer("Reshape", "reshape_param { axis: 9 }"), "axis 9, num_axes -1 of a blob of 4 axes"),
-        (layer("Flatten", "flatten_param { axis: 3 end_axis: 1 }"), "end_axis 1 lies before axis 3"),
+        (layer("Flatten", "flatten_param { axis: 3 end_axis: 1 }"), "end_axis 1 must be at least axis 3"),
         (layer("Softmax", "softmax_param { axis: -5 }"), "axis -5 of a blob of 4 axes"),
-        (layer("Crop", "crop_param { offset: [1, 1] }", ["data", "data"]), "lies not inside"),
+        (layer("Crop", "crop_param { offset: [1, 1] }", ["data", "data"]), "is not inside"),
     ],
 )
 def test_what_cannot_be_is_refused_by_layer_and_line(run, text, said):

@@ -350,10 +350,10 @@ def test_the_search_of_level_2_has_its_options(tmp_path, nvdla_command, rng):
     assert weighed["memory"] == {"latency": 50, "bytes_per_cycle": 4.0, "shared": True}
     assert (weighed["level"], weighed["search"]["steps"]) == (2, 2)
     for words, message in (
-        (["--time-limit", "1"], "--time-limit is for the search of level 2; give -O 2, too"),
+        (["--time-limit", "1"], "--time-limit belongs to the search of level 2. Add -O 2."),
         (["-O", "2", "--time-limit", "0"], "time limit 0 s: must be more than 0"),
         (["-O", "2", "--workers", "0"], "0 workers: must be 1 .. 256"),
-        (["--bandwidth", "0"], "memory bandwidth 0.0 bytes a cycle"),
+        (["--bandwidth", "0"], "memory bandwidth 0.0 bytes per cycle"),
     ):
         code, _, err = nvdla_command("compile", *files, *words)
         assert code == 2 and message in err

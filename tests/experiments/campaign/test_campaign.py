@@ -48,7 +48,7 @@ def test_results_of_another_run_are_refused_with_what_differs(tmp_path, referenc
     with pytest.raises(FormatError, match="count was '100', is '50'"):
         Journal(path, Squares(50), resume=True)
     path.write_text("hello\n")
-    with pytest.raises(FormatError, match="no journal"):
+    with pytest.raises(FormatError, match="not a journal"):
         Journal(path, Squares(50), resume=True)
 
 
@@ -56,7 +56,7 @@ def test_a_task_that_kills_its_workers_is_named_and_the_others_are_done(tmp_path
     path = tmp_path / "a.jsonl"
     finished(path, Squares(30, poison=11, shard=4))
     records = {int(each["key"]): each for each in read(path)}
-    assert records[11]["error"] == "3 workers died of it"
+    assert records[11]["error"] == "3 workers crashed"
     assert {number: each["square"] for number, each in records.items() if number != 11} == {
         number: number**2 for number in range(30) if number != 11
     }
@@ -176,7 +176,7 @@ def test_a_full_disk_keeps_what_was_written(tmp_path, monkeypatch):
         write = staticmethod(full)
 
     stream, journal._stream = journal._stream, Full()
-    with pytest.raises(FormatError, match=r"No space left on device; 1 results are kept, --resume goes on"):
+    with pytest.raises(FormatError, match=r"No space left on device; 1 results are kept. Continue with --resume."):
         journal.append([{"key": "000001", "square": 1}])
     stream.close()
     assert Journal(tmp_path / "a.jsonl", table, resume=True).done == {"000000"}

@@ -77,7 +77,7 @@ def test_a_task_that_kills_workers_of_a_cluster_is_named_and_its_neighbours_are_
     finally:
         cluster.stop()
     assert [each for each in read(tmp_path / "a.jsonl") if "error" in each] == [
-        {"key": "000011", "error": "3 workers died of it"}
+        {"key": "000011", "error": "3 workers crashed"}
     ]
     assert squares(tmp_path / "a.jsonl") == {number: number**2 for number in range(30) if number != 11}
 
@@ -136,7 +136,7 @@ def test_a_scheduler_that_falls_silent_is_lost(cluster, tmp_path, monkeypatch):
             cluster.processes[0].send_signal(signal.SIGSTOP)
 
     journal = Journal(path, table)
-    with pytest.raises(FormatError, match=r"scheduler at .* is gone .*--resume goes on"):
+    with pytest.raises(FormatError, match=r"scheduler at .* is gone .*Continue with --resume"):
         run(table, journal, Workers(scheduler=cluster.address), progress)
     journal.close()
     assert count_lines(path) > 40

@@ -44,7 +44,7 @@ def test_a_file_that_is_no_journal_is_kept(tmp_path, text):
     path.write_bytes(text)
     if b'{"campaign":"squares"'.startswith(text):  # the beginning of a journal of this campaign
         return
-    with pytest.raises(FormatError, match="no journal of a campaign"):
+    with pytest.raises(FormatError, match="not a journal of a campaign"):
         Journal(path, TABLE, resume=True)
     assert path.read_bytes() == text
 

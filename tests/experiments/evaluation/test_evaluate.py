@@ -146,7 +146,8 @@ def test_a_full_disk_is_one_line_and_resume_goes_on(capsys, tmp_path):
     )
     assert done.returncode == 2
     assert re.fullmatch(
-        r"nvdla evaluate: journal s\.jsonl cannot be written: .*; \d+ results are kept, --resume goes on\n", done.stderr
+        r"nvdla evaluate: journal s\.jsonl cannot be written: .*; \d+ results are kept. Continue with --resume.\n",
+        done.stderr,
     )
     evaluated(capsys, LENET, SAMPLES / "digits.npz", "--samples", tmp_path / "s.jsonl", "--resume", "--workers", 1)
     evaluated(capsys, LENET, SAMPLES / "digits.npz", "--samples", tmp_path / "whole.jsonl", "--workers", 1)
@@ -191,8 +192,8 @@ def test_the_page_has_the_matrix_as_a_picture(capsys, tmp_path):
         ((LENET, "floats.npy", "--labels", "y.npy", "--config", "nv_smal"), "nv_smal"),
         ((LENET, "list.txt"), "must be a directory, an image"),
         ((LENET, "nothing:here"), "cannot be imported"),
-        ((LENET, "negative.npy"), "no tuple of at most"),
-        ((LENET, "truth.npy"), "no tuple of at most"),
+        ((LENET, "negative.npy"), "not a tuple of at most"),
+        ((LENET, "truth.npy"), "not a tuple of at most"),
         ((LENET, "x.npy", "--labels", "y.npy", "--limit", "0"), "must be at least 1"),
         ((LENET, "x.npy", "--labels", "y.npy", "--workers", "0"), "must be 1 .."),
         ((LENET, "x.npy", "--labels", "y.npy", "--input-scale", "0"), "--input-scale 0: must be a positive number"),

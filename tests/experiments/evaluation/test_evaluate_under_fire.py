@@ -76,7 +76,7 @@ def test_a_cluster_whose_workers_and_scheduler_are_killed_gives_the_same_bytes(f
         cluster.stop()
         assert process.wait(60) == 2
         said = process.communicate()[1].decode()
-        assert said.count("\n") == 1 and "scheduler" in said and "--resume goes on" in said
+        assert said.count("\n") == 1 and "scheduler" in said and "Continue with --resume" in said
         cluster.start()
         assert evaluate(folder, name, "--scheduler", cluster.address).wait(120) == 0
     finally:

@@ -74,7 +74,7 @@ def _form(lowering: NetworkLowering, tensor: NetworkTensor, wanted: str) -> tupl
         return cbuf.format_for(channels, precision), "it has more than four channels"
     bits = lowering.numbers.bits
     form = cbuf.unsigned_format(channels, lowering.config, bits)
-    return form, f"there are no pixels of {channels} channels of {bits} bits for {lowering.config.name}"
+    return form, f"no pixel format of {lowering.config.name} has {channels} channels of {bits} bits"
 
 
 def converted(lowering: NetworkLowering) -> dict[str, PixelConverter]:
@@ -108,7 +108,7 @@ def _hindrance(lowering: NetworkLowering, tensor: NetworkTensor, form: PixelForm
     for group in lowering.readers.get(tensor, ()):
         layer = group.layer
         if not isinstance(layer.settings, ConvSettings) or layer.settings.groups != 1:
-            return f"layer {layer.name} is no dense convolution"
+            return f"layer {layer.name} is not a dense convolution"
         if layer.settings.dilation != (1, 1):
             return f"layer {layer.name} has dilation {layer.settings.dilation}"
         if lowering.precisions[group.output.name] != lowering.default:

@@ -273,7 +273,7 @@ def _check_halves(lowering: Lowering, group: Group, table: Lut, reach: float) ->
     if table.error > WORST * largest:
         raise BuildError(
             f"its table over -{reach:g} to {reach:g} is off by {table.error:.3g} of {largest:.3g}; "
-            "limit the range of its input, or build in int8, where every value has an entry of its own",
+            "limit the range of its input, or build in int8, where every value has a separate entry",
             layer=group.name,
         )
     known = lowering.calibration.magnitudes if lowering.calibration else {}

@@ -226,8 +226,9 @@ def _without_cascade(lowering: Lowering, group: Group, source: Surface, destinat
     rows, columns = pool.kernel
     if pool.mode != "average" or max(pool.kernel) > MAX_KERNEL:
         raise BuildError(
-            f"{pool.mode} pooling of {rows}x{columns} with stride {pool.stride} and padding "
-            f"{pool.padding} is no cascade of windows up to {MAX_WINDOW}; use a smaller window, stride or padding",
+            f"{pool.mode} pooling of {rows}x{columns} with stride {pool.stride} and padding {pool.padding} "
+            f"cannot be split into a cascade of windows up to {MAX_WINDOW}. "
+            "Use a smaller window, stride or padding.",
             layer=group.name,
         )
     window = Window(pool.stride if destination.shape[1:] != (1, 1) else (1, 1), pool.padding)
@@ -374,8 +375,8 @@ def _first(lowering: Lowering, group: Group, source: Surface) -> tuple[int, int]
     found = next((window for window in windows if able(window)), windows[-1])
     if found == (1, 1) and not able(found):
         raise BuildError(
-            f"the mean over {height}x{width} is no cascade of windows up to {MAX_WINDOW} and one up to "
-            f"{MAX_KERNEL}; use a map of another size",
+            f"the mean over {height}x{width} cannot be split into a cascade of windows up to {MAX_WINDOW} and one up "
+            f"to {MAX_KERNEL}. Use a map of another size.",
             layer=group.name,
         )
     return found

@@ -279,7 +279,7 @@ def batch_norm(graph: Graph, node: Node) -> GraphValue:
     source, cubes = graph.with_constants(source, *constants)
     both = [factor_of(each) for each in cubes]
     if both[0] is None or both[1] is None:
-        raise Cut("its channels are no channels of the cube")
+        raise Cut("its channels are not those of the cube")
     made = graph.network.scale(graph.label(node), source.placed, np.asarray(both[0]), np.asarray(both[1]))
     graph.tensors[made.name] = node.outputs[0]
     return moved(node, source, made)

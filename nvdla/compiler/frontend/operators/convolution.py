@@ -27,7 +27,7 @@ class OnnxWindow:
 
 
 LOWEST = float(np.finfo(np.float16).min)
-"""What is below it never wins a maximum: no element of the accelerator is."""
+"""Least value of padding in a maximum: no element of the accelerator is smaller."""
 
 
 def trimmed(value: GraphValue, lowest: bool = False) -> tuple[GraphValue, tuple[int, int, int, int]]:
@@ -89,7 +89,7 @@ MAX_UNROLLED = 1 << 26
 
 
 def unrolled(weights: np.ndarray, bias: np.ndarray | None, batch: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Weights for a batch whose images lie behind one another in the channels: as many groups."""
+    """Weights for a batch whose images are consecutive channels: one group per image."""
     if batch == 1:
         return weights, bias
     if weights.size * batch > MAX_UNROLLED:
@@ -199,7 +199,7 @@ def _dense_groups(
 
 
 def _deconvolution_begins(node: Node, full: list[int], wanted: list[int], spatial: int) -> list[int]:
-    """What is cut off before the result."""
+    """Rows and columns cut off before the result."""
     mode = node.get("auto_pad", "NOTSET")
     if mode in ("NOTSET", "VALID") and not node.get("output_shape"):
         return list(node.get("pads", [0] * 2 * spatial))[:spatial] if mode == "NOTSET" else [0] * spatial

@@ -128,7 +128,7 @@ POLES = frozenset(("Log", "Reciprocal", "Tan", "Atanh", "Acosh", "Asin", "Acos",
 
 
 def total(function: Function) -> Function:
-    """The function with numbers everywhere: NaN becomes 0, infinities the largest finite value beside them."""
+    """The function with numbers everywhere: NaN becomes 0, infinities the largest finite value next to them."""
 
     def everywhere(x: np.ndarray) -> np.ndarray:
         with np.errstate(all="ignore"):

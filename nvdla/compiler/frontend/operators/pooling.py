@@ -78,7 +78,7 @@ def _window(node: Node, value: GraphValue, outer: tuple[int, int, int, int] = (0
 def average_pool(graph: Graph, node: Node) -> GraphValue:
     """Mean of each window in the PDP, padding counted or not (windows at the border then have another divisor),
     also with ceil_mode. No dilation. Zero padding before it (Pad) is taken into it where padding counts. Where a
-    quantised model gives the result another range, a convolution with equal weights, for the PDP keeps the scale.
+    quantized model gives the result another range, a convolution with equal weights, for the PDP keeps the scale.
     """
     value = graph.source(node)
     counts = bool(node.get("count_include_pad", 0))
@@ -107,7 +107,7 @@ def average_pool(graph: Graph, node: Node) -> GraphValue:
 
 
 def _has_own_range(graph: Graph, node: Node) -> bool:
-    """Return whether a quantised model states another range for the result than for the input."""
+    """Return whether a quantized model states another range for the result than for the input."""
     model, names = graph.model, (node.inputs[0], node.outputs[0])
     if graph.precision == Precision.FP16 or not all(name in model.magnitudes for name in names):
         return False

@@ -43,7 +43,7 @@ def _matrix(node: Node, value: GraphValue, axis: int) -> np.ndarray:
 
 
 def responses(node: Node, value: GraphValue, axis: int) -> np.ndarray:
-    """What the node makes of a ramp of unit vectors along one dimension; the others are constant."""
+    """Result of the node for a ramp of unit vectors along one dimension; the others are constant."""
     import onnx
 
     model = node.model

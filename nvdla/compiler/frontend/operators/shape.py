@@ -14,7 +14,7 @@ MAX_MOVED = 1 << 24
 
 
 def order_of(value: GraphValue) -> np.ndarray:
-    """Where each element of a value lies. Raises Cut for more than can be moved."""
+    """Position of each element of a value. Raises Cut for more than can be moved."""
     if value.size > MAX_MOVED:
         raise Cut(f"moving {value.size} elements; at most {MAX_MOVED}")
     return value.order()

@@ -90,7 +90,7 @@ def _cache(name: str, line: str) -> tuple[str, float]:
     try:
         return tensor.strip(), abs(real(number))
     except ValueError:
-        raise FormatError(f"{name}: {line[:80]!r} is no line of a calibration table (NAME NUMBER)") from None
+        raise FormatError(f"{name}: {line[:80]!r} is not a line of a calibration table (NAME NUMBER)") from None
 
 
 def _json(name: str, text: str) -> ScaleTable:

@@ -617,9 +617,7 @@ class _Stripper:
         elif elements.dtype.itemsize == 2:
             self.result.wide.append(node.input[0])
         elif elements.dtype.itemsize == 1:
-            self.result.notes.append(
-                f"weights {node.input[0]} do not fit -127..127 units; they get a scale of their own"
-            )
+            self.result.notes.append(f"weights {node.input[0]} do not fit -127..127 units; they get a separate scale")
         return True
 
     def _add_constant(self, name: str, values: np.ndarray) -> None:
@@ -641,7 +639,7 @@ class _Stripper:
             self.result.weight_scales[node.output[0]] = scale
         else:
             self.result.notes.append(
-                f"weights {node.input[1]} have scales along axis {axis}; they get new ones a kernel"
+                f"weights {node.input[1]} have scales along axis {axis}; they get one new scale per kernel"
             )
 
     def _drop_unused(self) -> None:

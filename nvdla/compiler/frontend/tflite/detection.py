@@ -31,7 +31,7 @@ def settings(data: bytes) -> dict[str, float]:
     try:
         width, kind = data[-1], data[-2]
         if kind >> 2 != 9 or width not in (1, 2, 4, 8):
-            raise UnsupportedError("options that are no map")
+            raise UnsupportedError("options that are not a map")
         return _map(data, _offset(data, len(data) - 2 - width, width), 1 << (kind & 3))
     except (IndexError, ValueError, struct.error):
         raise UnsupportedError("options that are damaged") from None

@@ -225,7 +225,7 @@ def pool(c: FlatConverter, operator: FlatOperator) -> None:
 
 @converts("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", onnx="Resize")
 def resize(c: FlatConverter, operator: FlatOperator) -> None:
-    """Rows and columns by interpolation or nearest neighbour, in the three coordinate modes of TFLite."""
+    """Rows and columns by linear or nearest interpolation, in the three coordinate modes of TFLite."""
     source, wanted = operator.inputs[:2]
     batch, *given, channels = _rank(c, source, 4)
     sizes = c.integers(wanted, "size")

@@ -43,7 +43,7 @@ class Convolution:
 
     @property
     def fetched_ahead(self) -> bool:
-        """Whether the operation after :meth:`fetch` has not run yet."""
+        """True until the operation after :meth:`fetch` has run."""
         return self._fetched is not None
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class ConvolutionJob(Job):
 
     @property
     def fetched_ahead(self) -> bool:
-        """Whether the next run works on what :meth:`Convolution.fetch` has read, not on memory as it is now."""
+        """True if the next run uses the data of :meth:`Convolution.fetch`, not the present memory contents."""
         return self.engine.fetched_ahead
 
     @property

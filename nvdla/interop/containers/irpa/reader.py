@@ -210,7 +210,7 @@ class IrpaArchive:
         if folder is None:
             raise FormatError(
                 f"{self.source.name}: parameter {entry.name!r} is in the external file {entry.path!r}; "
-                "name the folder that may be read (option external)"
+                "name the directory that may be read (option external)"
             )
         root = folder.resolve()
         try:

@@ -110,7 +110,7 @@ def chunks(
 ) -> Iterator[bytes | memoryview]:
     """The archive piece by piece, data not copied.
 
-    ``alignment`` (bytes) is written as minimum_alignment of entries without their own and honoured for each.
+    ``alignment`` (bytes) is written as minimum_alignment of entries without their own and honored for each.
     ``packing`` overrides where data are placed, leaving the field unchanged: what iree-create-parameters --alignment
     does. ``base`` is the offset the archive will have in its file; data are aligned in the file, not in the archive.
     """

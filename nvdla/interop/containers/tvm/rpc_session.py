@@ -1,6 +1,6 @@
 """Sessions and server of TVM's RPC: memory, packed functions, exceptions.
 
-Source of the behaviour: rpc_endpoint.cc and rpc_local_session.cc of 0.27, minrpc_server.h of 0.8.
+Source of the behavior: rpc_endpoint.cc and rpc_local_session.cc of 0.27, minrpc_server.h of 0.8.
 
 Every caller has its own thread, session and memory. What comes in is bounded: connections, size of a message,
 time for the handshake, time for a message, time between messages. Garbage ends a connection, never the server.
