@@ -99,6 +99,53 @@ def support_files() -> dict[str, bytes]:
     }
 
 
+def build_files(networks: Sequence[CodegenNetwork], count_bytes: int = 2) -> dict[str, bytes]:
+    """Return the files that build a library: ``crt_config.h`` with the numbers of its networks, and two build files."""
+    functions = [name for network in networks for name in (*network.functions, "__tvm_main__")]
+    names = [name for network in networks for name in network.parameters]
+    names += [name for network in networks for name, _ in _bound(network, network.loadable.inputs)]
+    numbers = {
+        "TVM_CRT_MAX_ARGS": max(len(_entries(network)) for network in networks),
+        "TVM_CRT_MAX_NDIM": 1,
+        "TVM_CRT_MAX_REGISTERED_MODULES": len(networks),
+        "TVM_CRT_MAX_STRLEN_FUNCTION_NAME": max(len(name.encode()) for name in functions) + 1,
+        "TVM_CRT_MAX_STRLEN_PARAM_NAME": max(len(name.encode()) for name in [*names, ""]) + 1,
+        "TVM_CRT_GLOBAL_FUNC_REGISTRY_SIZE_BYTES": len(FuncRegistry(functions, (), count_bytes).encode()),
+    }
+    lines = "".join(f"#define {name} {number}\n" for name, number in numbers.items())
+    header = f"{_INTRODUCTION}#ifndef CRT_CONFIG_H_\n#define CRT_CONFIG_H_\n\n{lines}\n#endif\n"
+    return {
+        "codegen/host/include/crt_config.h": header.encode(),
+        "codegen/host/Makefile": _MAKEFILE.encode(),
+        "codegen/host/CMakeLists.txt": _CMAKE.encode(),
+    }
+
+
+_MAKEFILE = """# Generated from an NVDLA loadable: make CC=riscv64-unknown-elf-gcc AR=riscv64-unknown-elf-ar
+CFLAGS ?= -O2
+OBJECTS := $(patsubst %.c,%.o,$(wildcard src/*.c))
+
+libnvdla_network.a: $(OBJECTS)
+\t$(AR) rcs $@ $^
+
+%.o: %.c
+\t$(CC) -std=c99 $(CFLAGS) -Iinclude -c $< -o $@
+
+clean:
+\trm -f libnvdla_network.a $(OBJECTS)
+
+.PHONY: clean
+"""
+_CMAKE = """# Generated from an NVDLA loadable.
+cmake_minimum_required(VERSION 3.13)
+project(nvdla_network C)
+file(GLOB sources ${CMAKE_CURRENT_SOURCE_DIR}/src/*.c)
+add_library(nvdla_network STATIC ${sources})
+target_include_directories(nvdla_network PUBLIC include)
+set_target_properties(nvdla_network PROPERTIES C_STANDARD 99)
+"""
+
+
 def registry_source(network: CodegenNetwork, count_bytes: int = 2) -> str:
     """``NAME_lib0.c``: the function registry, as TVM generates it, with the system library's entry point."""
     names = [*network.functions, "__tvm_main__"]
@@ -261,13 +308,16 @@ def pack(loadables: Sequence[tuple[str, Loadable]], count_bytes: int = 2, when: 
     stamp = _now() if when is None else when
     files: dict[str, bytes] = dict(support_files())
     modules: dict[str, Any] = {}
+    networks: list[CodegenNetwork] = []
     for given, loadable in loadables:
         name = identifier(given)
         if name in modules:
             raise FormatError(f"two networks of the library are named {name!r}; names must differ")
         network = CodegenNetwork(name, loadable, tuple(sorted({blob.name for blob in loadable.blobs}, key=str.encode)))
         modules[name] = _metadata(network, stamp)
+        networks.append(network)
         files |= _files(network, count_bytes)
+    files |= build_files(networks, count_bytes)
     files["metadata.json"] = _json({"modules": modules, "version": VERSION})
     return tar.write(_members(files, stamp))
 

@@ -345,3 +345,35 @@ def test_a_real_network_runs_through_the_c_registry_bit_exactly(tmp_path, case):
     assert platform.tasks == [task for entry in loadable.submit_order for task in entry.task_ids]
     for described, output in zip(case["outputs"], outputs, strict=True):
         assert output.tobytes() == (LOADABLES / described["file"]).read_bytes()
+
+
+@pytest.mark.parametrize("tool", ["make", "cmake"])
+def test_a_library_is_built_as_it_is_extracted(tmp_path, tool):
+    """By its Makefile and its CMakeLists.txt, without warnings; the archive has every entry point."""
+    if not shutil.which(tool) or not shutil.which("gcc"):
+        pytest.skip(f"{tool} or gcc is not installed")
+    registry.open(mlf_create.pack([("net", plain_loadable())])).extract(tmp_path)
+    host = tmp_path / "codegen" / "host"
+    flags = " ".join(STRICT)
+    lines = {"make": [["make", f"CFLAGS={flags}"]], "cmake": [["cmake", f"-DCMAKE_C_FLAGS={flags}", "-B", "."]]}
+    for command in lines[tool] + ([["cmake", "--build", "."]] if tool == "cmake" else []):
+        done = subprocess.run(command, cwd=host, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+    symbols = subprocess.run(["nm", "libnvdla_network.a"], cwd=host, capture_output=True, text=True, check=True)
+    for name in ("TVMSystemLibEntryPoint", "tvmgen_net_run", "tvmgen_net_load", "tvmgen_net_unload"):
+        assert f" T {name}\n" in symbols.stdout
+
+
+def test_the_configuration_of_the_runtime_has_the_numbers_of_the_networks(tmp_path):
+    """The runtime's limits are what the networks need: the compiler compares them with the tables."""
+    library = opened(mlf_create.pack([("net", plain_loadable())]))
+    text = bytes(library.files["codegen/host/include/crt_config.h"].data).decode()
+    numbers = {
+        line.split()[1]: int(line.split()[2]) for line in text.splitlines() if line.count(" ") == 2 and "TVM" in line
+    }
+    graph = mlf.read_graph(library.files["executor-config/graph/net.graph"].data, "graph")
+    assert numbers["TVM_CRT_MAX_ARGS"] == len(graph.entries)
+    assert numbers["TVM_CRT_MAX_NDIM"] == max(len(entry.shape) for entry in graph.entries)
+    assert numbers["TVM_CRT_MAX_STRLEN_FUNCTION_NAME"] == len("tvmgen_net_submit_0") + 1
+    assert numbers["TVM_CRT_MAX_STRLEN_PARAM_NAME"] == max(map(len, graph.argument_names())) + 1
+    assert numbers["TVM_CRT_MAX_REGISTERED_MODULES"] == 1
