@@ -16,6 +16,7 @@ import nvdla
 from nvdla.checks.compare import Difference, compare
 from nvdla.cli.arguments import (
     add_input_options,
+    add_machine_options,
     add_strict_option,
     add_trusted_option,
     scales_of,
@@ -35,7 +36,7 @@ from nvdla.tensors.files import IMAGE_ENDINGS, OUTPUT_ENDINGS, ending, read_dimg
 from nvdla.tensors.inputs import Preprocessing
 from nvdla.tensors.real import read_labels, top
 from nvdla.util.escaping import json_text
-from nvdla.util.files import is_zip_file, read_file, write_file
+from nvdla.util.files import is_zip_file, make_directory, read_file, write_file
 
 if TYPE_CHECKING:
     from nvdla.compiler.frontend.package import Package
@@ -119,11 +120,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", "-o", action="append", default=[], metavar="[NAME=]FILE", help="write an output to a file"
     )
-    parser.add_argument("--config", default="auto", help="hardware configuration (default: detected from the file)")
-    parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
-    parser.add_argument(
-        "--threads", type=whole(1), default=None, metavar="N", help="number of threads (default: all cores)"
-    )
+    add_machine_options(parser)
     parser.add_argument("--hardware-only", action="store_true", help=_HARDWARE_ONLY_HELP)
     add_strict_option(parser)
     add_format_options(parser)
@@ -302,7 +299,7 @@ class _Watcher:
         watching = self.directory or self.wants_statistics or self.progress
         self.callback = self._operation if watching else None
         if self.directory:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            make_directory(self.directory)
 
     def __enter__(self) -> _Watcher:
         if self.progress:

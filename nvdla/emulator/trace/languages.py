@@ -47,7 +47,7 @@ from nvdla.emulator.trace.player import BlockPlayer, Check, Player, SequentialPl
 from nvdla.errors import FormatError, NvdlaError, TraceError
 from nvdla.limits import Limits
 from nvdla.util.arguments import by_annotations
-from nvdla.util.files import named, read_file, write_file
+from nvdla.util.files import make_directory, named, read_file, write_file
 
 # No two parts that follow one another can match the same character, so matching is linear in the line.
 _COMMAND = re.compile(r'\s*(\w+)\s*\(((?:"[^"]*"|[^"()])*)\)\s*;\s*(?://.*)?$')
@@ -331,10 +331,7 @@ class Replay:
     def dump(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Write each range of memory that the trace used as ``<space>_0x<address>.bin``; returns the paths."""
         target = Path(folder)
-        try:
-            target.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FormatError(f"folder {target} cannot be made: {error.strerror or error}") from error
+        make_directory(target)
         written = []
         for space, address, size in self.memory.used:
             path = target / f"{space.value}_0x{address:x}.bin"
