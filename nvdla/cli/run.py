@@ -160,7 +160,7 @@ _COMPARE_HELP = "compare an output: .bin byte by byte, .npy and .dimg element by
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     if args.demo:
-        _demonstrate(args)
+        args = _demonstrated(args)
     elif args.loadable is None:
         raise FormatError("which loadable? 'nvdla run net.nvdla --input image.png', or 'nvdla run --demo' for a sample")
     if is_zip_file(args.loadable):
@@ -220,18 +220,18 @@ def _access(entry: tuple[Any, ...]) -> str:
     return _LOG_LINES.get(entry[0], f"# {entry[0]} op={{}} type={{}} group={{}}").format(*entry[1:]) + "\n"
 
 
-def _demonstrate(args: argparse.Namespace) -> None:
-    """Fill in a sample where nothing else was named, and say what is run."""
+def _demonstrated(args: argparse.Namespace) -> argparse.Namespace:
+    """Return the arguments with a sample where nothing else was named, and print what is run."""
     from nvdla.cli.samples import folder
 
     place = folder()
     if args.loadable is not None:
         raise FormatError(f"--demo runs a sample; leave {args.loadable} or --demo out")
-    args.loadable = str(place / "lenet.loadable")
-    args.input = args.input or [str(place / "digit7.pgm")]
-    args.labels = args.labels or str(place / "labels.txt")
+    loadable, inputs = str(place / "lenet.loadable"), args.input or [str(place / "digit7.pgm")]
+    labels = args.labels or str(place / "labels.txt")
     if not args.json:
-        say(f"nvdla run {args.loadable} --input {args.input[0]} --labels {args.labels}")
+        say(f"nvdla run {loadable} --input {inputs[0]} --labels {labels}")
+    return argparse.Namespace(**vars(args) | {"loadable": loadable, "input": inputs, "labels": labels})
 
 
 def _run_all(runtime: Any, images: list[list[bytes]], callback: Any, log: CsbLog | None) -> list[list[bytes]]:
