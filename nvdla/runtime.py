@@ -55,10 +55,9 @@ from nvdla.tensors.inputs import (
 from nvdla.tensors.real import ScaleMissing, pixels_of
 from nvdla.util.arguments import (
     by_annotations,
-    callback,
+    checked,
     described,
     images_of_batch,
-    instance,
     numbers_by_name,
     raw_bytes,
     says_when_memory_ends,
@@ -284,8 +283,9 @@ class Runtime:
         (:mod:`nvdla.emulator.execution.steps`).
         ``faults``: what is broken during this run; observers are not allowed, and later runs are not affected.
         """
-        callback(on_operation, "on_operation")
-        callback(on_step, "on_step")
+        for given, kind, name in ((on_operation, OnOperation, "on_operation"), (on_step, OnStep, "on_step")):
+            if given is not None:
+                checked(given, kind, name)
         if csb_log is not None and not isinstance(csb_log, list):
             raise ArgumentTypeError(f"csb_log must be a list, got {described(csb_log)}")
         return self._run_next([inputs], on_operation, csb_log, on_step, faults)[0]
@@ -327,7 +327,7 @@ class Runtime:
         surfaces, and of one layer's padded data, once for each of them (bounded by
         :data:`nvdla.emulator.execution.instances.LANE_BYTES`).
         """
-        instance(faults, Sequence, "faults")
+        checked(faults, Sequence, "faults")
         given = self._images_of(images)
         surfaces = [
             self.surfaces(each, preprocessing) if isinstance(each, Mapping) or is_image(each) else each
@@ -610,7 +610,7 @@ class Runtime:
         if isinstance(value, (bytes, bytearray, memoryview)) or getattr(value, "dtype", None) == tensor.dtype:
             return InputForm(tensor.name, tensor.shape, tensor.dtype)
         if preprocessing is not None:
-            instance(preprocessing, PixelConversion, "preprocessing")
+            checked(preprocessing, PixelConversion, "preprocessing")
         scale, model = self.names.scale(tensor.name) if tensor.dtype.kind != "f" else None, None
         only_resize = PixelConversion(resize=True)
         if preprocessing in (None, only_resize) and self.names.preprocessing is not None:
