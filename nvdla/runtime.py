@@ -55,10 +55,9 @@ from nvdla.tensors.inputs import (
 from nvdla.tensors.real import ScaleMissing, pixels_of
 from nvdla.util.arguments import (
     by_annotations,
-    callback,
+    checked,
     described,
     images_of_batch,
-    instance,
     numbers_by_name,
     raw_bytes,
     says_when_memory_ends,
@@ -326,8 +325,9 @@ class Runtime:
             ArgumentTypeError: An argument has the wrong type.
             NvdlaError: A surface does not fit, or the run fails.
         """
-        callback(on_operation, "on_operation")
-        callback(on_step, "on_step")
+        for given, kind, name in ((on_operation, OnOperation, "on_operation"), (on_step, OnStep, "on_step")):
+            if given is not None:
+                checked(given, kind, name)
         if csb_log is not None and not isinstance(csb_log, list):
             raise ArgumentTypeError(f"csb_log must be a list, got {described(csb_log)}")
         return self._run_next([inputs], on_operation, csb_log, on_step, faults)[0]
@@ -375,7 +375,7 @@ class Runtime:
         Returns:
             Per image the result of :meth:`run`, or of :meth:`run_raw` if it was given as raw surfaces.
         """
-        instance(faults, Sequence, "faults")
+        checked(faults, Sequence, "faults")
         given = self._images_of(images)
         surfaces = [
             self.surfaces(image, preprocessing) if isinstance(image, Mapping) or is_image(image) else image
@@ -681,7 +681,7 @@ class Runtime:
         if isinstance(value, (bytes, bytearray, memoryview)) or getattr(value, "dtype", None) == tensor.dtype:
             return InputForm(tensor.name, tensor.shape, tensor.dtype)
         if preprocessing is not None:
-            instance(preprocessing, PixelConversion, "preprocessing")
+            checked(preprocessing, PixelConversion, "preprocessing")
         scale, model = self.names.scale(tensor.name) if tensor.dtype.kind != "f" else None, None
         only_resize = PixelConversion(resize=True)
         if preprocessing in (None, only_resize) and self.names.preprocessing is not None:

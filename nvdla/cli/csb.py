@@ -72,10 +72,11 @@ def run(args: argparse.Namespace) -> int:
     return {"show": _show, "diff": _diff, "replay": _replay}[action](words, args)
 
 
-def _read(path: str, args: argparse.Namespace) -> AccessLog:
+def _read(path: str, args: argparse.Namespace, register_map: str | None = None) -> AccessLog:
+    """Read a log; ``register_map`` is the default of --map."""
     from nvdla.registers.logs import read_log
 
-    return read_log(path, args.map, args.csb_base)
+    return read_log(path, args.map or register_map, args.csb_base)
 
 
 def _show(words: list[str], args: argparse.Namespace) -> int:
@@ -175,8 +176,7 @@ def _replay(words: list[str], args: argparse.Namespace) -> int:
     if not args.config:
         raise FormatError("csb replay needs --config NAME: a log does not contain its hardware configuration")
     config = configuration(args.config)
-    args.map = args.map or config.register_map
-    log = _read(words[0], args)
+    log = _read(words[0], args, config.register_map)
     loads = [(*_place(where), read_file(file, 1 << 32, "memory file")) for where, file in map(_pair, args.load)]
     result = replay_log(log, config, loads, args.threads)
     for where, file in map(_pair, args.dump):

@@ -10,7 +10,7 @@ from nvdla.cli.output import add_format_options, print_document, say
 from nvdla.cli.study import add_viewing_options, sides_of, study_of
 from nvdla.errors import FormatError
 from nvdla.util.escaping import json_text
-from nvdla.util.files import write_file
+from nvdla.util.files import make_directory, write_file
 
 HELP = """Export a loadable to other viewers: as an ONNX graph (Netron) or as node data (Model Explorer).
 
@@ -68,7 +68,7 @@ def _node_data(args: argparse.Namespace) -> list[dict[str, Any]]:
         "snr": ("SNR, dB", node_data.snr(*sides) if len(sides) > 1 else {}, True),
     }
     folder, rows = Path(args.node_data), []
-    folder.mkdir(parents=True, exist_ok=True)
+    make_directory(folder)
     for name, (title, numbers, falling) in found.items():
         if not numbers:
             continue

@@ -122,7 +122,7 @@ COMMANDS = {
     "explain": ("nvdla.cli.explain", "explain convolutions: tiles, banks, kernel groups, bottlenecks"),
     "timeline": ("nvdla.cli.timeline", "write the schedule as a Perfetto trace or an SVG"),
     "tensor": ("nvdla.cli.tensor", "convert tensors between files, layouts and element types"),
-    "view": ("nvdla.cli.view", "explore a loadable in the browser and run it on dropped images"),
+    "view": ("nvdla.cli.view", "show a loadable in the browser and run it on dropped images"),
     "report": ("nvdla.cli.report", "write a self-contained HTML page about a loadable"),
     "export": ("nvdla.cli.export", "export a loadable to other viewers: Netron, Model Explorer"),
     "trace": ("nvdla.cli.trace", "replay a hardware register trace and report its checks"),
@@ -278,10 +278,12 @@ def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int
             file = settings.apply(parser)
             args = parser.parse_args(words)
             _refuse_streams(prog, args, getattr(module, "STREAMS", ()))
-            args.settings_used = used = settings.take(args, file)
+            values, used = settings.taken(args, file)
             if used:
                 output.say(f"{prog}: {used}", sys.stderr)
-            args.command_name, args.command_words, args.commands = name, list(words), COMMANDS
+            args = argparse.Namespace(
+                **values, settings_used=used, command_name=name, command_words=list(words), commands=COMMANDS
+            )
             with line_of_work(prog), output.tables_as(args):
                 code = _run(module.run, args)
             sys.stdout.flush()

@@ -10,7 +10,7 @@ from nvdla.cli.output import add_format_options, print_document, say
 from nvdla.cli.study import add_viewing_options, sides_of
 from nvdla.cli.working import working
 from nvdla.errors import FormatError, NvdlaError, counted
-from nvdla.util.files import is_zip_file, write_file
+from nvdla.util.files import is_zip_file, make_directory, write_file
 
 HELP = """Write a self-contained HTML page about a loadable: graph, operations, cycles, timeline, memory, findings. With
 an input the page also has the result and the output of every operation.
@@ -80,7 +80,7 @@ def _folder(args: argparse.Namespace) -> int:
     folder, output = Path(args.loadable), Path(args.output or f"{Path(args.loadable).resolve().name}-report")
     rows: list[dict[str, Any]] = []
     paths = loadables_in(folder)
-    output.mkdir(parents=True, exist_ok=True)
+    make_directory(output)
     for path in paths:
         row = index_row(path, folder, page_name(path, folder))
         rows.append(row)

@@ -16,6 +16,7 @@ import nvdla
 from nvdla.checks.compare import Difference, compare
 from nvdla.cli.arguments import (
     add_input_options,
+    add_machine_options,
     add_strict_option,
     add_trusted_option,
     scales_of,
@@ -34,7 +35,7 @@ from nvdla.kernels.jit.thread_pool import threading_description
 from nvdla.tensors.files import OUTPUT_ENDINGS, ending, read_dimg, read_npy, write_tensor
 from nvdla.tensors.real import read_labels, top
 from nvdla.util.escaping import json_text
-from nvdla.util.files import is_zip_file, read_file, write_file
+from nvdla.util.files import is_zip_file, make_directory, read_file, write_file
 
 if TYPE_CHECKING:
     from nvdla.compiler.frontend.package import Package
@@ -118,11 +119,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", "-o", action="append", default=[], metavar="[NAME=]FILE", help="write an output to a file"
     )
-    parser.add_argument("--config", default="auto", help="hardware configuration (default: detected from the file)")
-    parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
-    parser.add_argument(
-        "--threads", type=whole(1), default=None, metavar="N", help="number of threads (default: all cores)"
-    )
+    add_machine_options(parser)
     parser.add_argument("--hardware-only", action="store_true", help=_HARDWARE_ONLY_HELP)
     add_strict_option(parser)
     add_format_options(parser)
@@ -162,7 +159,7 @@ _COMPARE_HELP = "compare an output: .bin byte by byte, .npy and .dimg element by
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     if args.demo:
-        _demonstrate(args)
+        args = _demonstrated(args)
     elif args.loadable is None:
         raise FormatError(
             "no loadable: try 'nvdla run net.nvdla --input image.png', or 'nvdla run --demo' for a sample"
@@ -224,18 +221,18 @@ def _access(entry: tuple[Any, ...]) -> str:
     return _LOG_LINES.get(entry[0], f"# {entry[0]} op={{}} type={{}} group={{}}").format(*entry[1:]) + "\n"
 
 
-def _demonstrate(args: argparse.Namespace) -> None:
-    """Fill in a sample where nothing else was named, and say what is run."""
+def _demonstrated(args: argparse.Namespace) -> argparse.Namespace:
+    """Return the arguments with a sample where nothing else was named, and print what is run."""
     from nvdla.cli.samples import folder
 
     place = folder()
     if args.loadable is not None:
         raise FormatError(f"--demo runs a sample: omit {args.loadable} or --demo")
-    args.loadable = str(place / "lenet.loadable")
-    args.input = args.input or [str(place / "digit7.pgm")]
-    args.labels = args.labels or str(place / "labels.txt")
+    loadable, inputs = str(place / "lenet.loadable"), args.input or [str(place / "digit7.pgm")]
+    labels = args.labels or str(place / "labels.txt")
     if not args.json:
-        say(f"nvdla run {args.loadable} --input {args.input[0]} --labels {args.labels}")
+        say(f"nvdla run {loadable} --input {inputs[0]} --labels {labels}")
+    return argparse.Namespace(**vars(args) | {"loadable": loadable, "input": inputs, "labels": labels})
 
 
 def _run_all(runtime: Any, images: list[list[bytes]], callback: Any, log: CsbLog | None) -> list[list[bytes]]:
@@ -303,7 +300,7 @@ class _Watcher:
         watching = self.directory or self.wants_statistics or self.progress
         self.callback = self._operation if watching else None
         if self.directory:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            make_directory(self.directory)
 
     def __enter__(self) -> _Watcher:
         if self.progress:

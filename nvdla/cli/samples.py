@@ -9,7 +9,7 @@ from typing import Any
 
 from nvdla.cli.output import add_format_options, print_document, print_table, say
 from nvdla.errors import FormatError
-from nvdla.util.files import read_file, write_file
+from nvdla.util.files import make_directory, read_file, write_file
 
 MAX_FILE = 16 << 20
 #: What each is; a pattern stands for the files that are taken together.
@@ -77,10 +77,7 @@ def write(names: list[str], target: Path) -> list[Path]:
     written = []
     for path in dict.fromkeys(path for name in names for path in files_of(name)):
         place = target / path.relative_to(folder())
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FormatError(f"{place.parent} cannot be created: {error.strerror or error}") from error
+        make_directory(place.parent)
         write_file(place, read_file(path, MAX_FILE, "sample"))
         written.append(place)
     return written

@@ -87,7 +87,7 @@ class _Setting:
 
 
 def apply(parser: argparse.ArgumentParser, folder: Path | None = None) -> str:
-    """Make the settings of a directory (default: the current one) the defaults of a command; :func:`take` follows.
+    """Make the settings of a directory (default: the current one) the defaults of a command; :func:`taken` follows.
 
     Returns:
         The name of the file, "" where there is none.
@@ -103,12 +103,12 @@ def apply(parser: argparse.ArgumentParser, folder: Path | None = None) -> str:
     return name
 
 
-def take(args: argparse.Namespace, name: str) -> UsedSettings:
-    """Put the values of settings into ``args``. Returns those that the command line has not replaced."""
-    used = {key: each for key, each in vars(args).items() if isinstance(each, _Setting)}
-    for key, each in used.items():
-        setattr(args, key, each.value)
-    return UsedSettings(name, {key: each.written for key, each in used.items()})
+def taken(args: argparse.Namespace, name: str) -> tuple[dict[str, Any], UsedSettings]:
+    """Return the arguments with the values of settings, and the settings that the command line has not replaced."""
+    found = {key: each for key, each in vars(args).items() if isinstance(each, _Setting)}
+    used = UsedSettings(name, {key: each.written for key, each in found.items()})
+    values = {key: each.value for key, each in found.items()}
+    return vars(args) | values, used
 
 
 def _converted(action: argparse.Action, key: str, value: Any, name: str) -> Any:

@@ -24,7 +24,7 @@ from nvdla.util.files import is_zip_file
 if TYPE_CHECKING:
     from nvdla.report.page import Data
 
-HELP = """Explore a loadable in the browser: graph, operations, tensors, cycles, memory. Drop an image on the page to
+HELP = """Show a loadable in the browser: graph, operations, tensors, cycles, memory. Drop an image on the page to
 run it and to see the output of every operation.
 
   nvdla view net.nvdla

@@ -9,8 +9,8 @@ from functools import cached_property
 
 
 @dataclass(frozen=True)
-class Scalar:
-    """A little-endian number; ``code`` is its struct format character."""
+class _Inline:
+    """Value that a table or vector stores in place; ``code`` is its struct format."""
 
     code: str
 
@@ -23,6 +23,11 @@ class Scalar:
     def size(self) -> int:
         """Bytes of it."""
         return self.packed.size
+
+
+@dataclass(frozen=True)
+class Scalar(_Inline):
+    """A little-endian number."""
 
     @cached_property
     def alignment(self) -> int:
@@ -31,22 +36,11 @@ class Scalar:
 
 
 @dataclass(frozen=True)
-class Struct:
-    """A fixed group of scalars stored inline, decoded to a tuple."""
+class Struct(_Inline):
+    """A fixed group of scalars, decoded to a tuple."""
 
     name: str
-    code: str
     alignment: int
-
-    @cached_property
-    def packed(self) -> struct.Struct:
-        """Its bytes in the file."""
-        return struct.Struct("<" + self.code)
-
-    @cached_property
-    def size(self) -> int:
-        """Bytes of it."""
-        return self.packed.size
 
 
 @dataclass(frozen=True)
@@ -90,7 +84,7 @@ class Union:
 FieldType = Scalar | Struct | String | Vector | TableSchema
 U8, U16, S16, U32, S32, U64 = (Scalar(code) for code in "BHhIiQ")
 STRING = String()
-VERSION = Struct("Version", "BBB", 1)
+VERSION = Struct("BBB", "Version", 1)
 
 
 def _table(table: str, /, **fields: Scalar | Struct | String | Vector) -> TableSchema:

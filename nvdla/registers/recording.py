@@ -45,7 +45,7 @@ from nvdla.registers.register_program import (
 )
 from nvdla.runtime import Runtime, Tensor
 from nvdla.util.arguments import by_annotations
-from nvdla.util.files import whole_file
+from nvdla.util.files import make_directory, whole_file
 from nvdla.util.rounding import align, ceil_div
 
 PIECE = 1 << 18
@@ -603,8 +603,5 @@ def export(recording: Recording, folder: str | Path, bases: dict[Space, int], op
     if not NAME.fullmatch(name):
         raise FormatError(f"{name!r} cannot name the export: letters, digits and _ only, no digit first")
     target = Path(folder)
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FormatError(f"folder {target} cannot be created: {error.strerror or error}") from error
+    make_directory(target)
     return Export(recording, bases, target, options)

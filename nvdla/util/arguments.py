@@ -99,6 +99,9 @@ def _rule(hint: Any) -> Fits:
     return _rule_of_many(kind, inner)
 
 
+_kept_rule = functools.cache(_rule)
+
+
 def _rule_of_many(kind: type, inner: tuple[Any, ...]) -> Fits:
     """Return True if a value is a container of this kind and its elements match."""
     if issubclass(kind, Mapping):
@@ -180,17 +183,14 @@ def whole_number(value: Any, name: str, least: int) -> int:
     return number
 
 
-def word(value: Any, name: str) -> str:
-    """``value``, which is a str. Raises ArgumentTypeError."""
-    if not isinstance(value, str):
-        raise ArgumentTypeError(f"{name} must be a name, a str, not {described(value)}")
-    return value
+def checked(value: Any, kind: Any, name: str) -> Any:
+    """Return ``value``, which matches the annotation ``kind``, as :func:`by_annotations` checks it.
 
-
-def instance(value: Any, kind: type, name: str) -> Any:
-    """``value``, which is a ``kind``. Raises ArgumentTypeError."""
-    if not isinstance(value, kind):
-        raise ArgumentTypeError(f"{name} must be a {kind.__name__}, not {described(value)}")
+    Raises:
+        ArgumentTypeError: ``value`` is of another type; ``name`` is the argument's name in the message.
+    """
+    if not _kept_rule(kind)(value):
+        _refuse(name, value, kind)
     return value
 
 
@@ -207,7 +207,7 @@ def strides_by_name(value: Any) -> dict[str, tuple[int, ...]]:
             raise ArgumentTypeError(
                 f"{what} must be whole numbers (element, line, surface) in bytes, not {described(each)}"
             )
-        found[word(name, "a tensor's name in strides")] = tuple(whole_number(one, what, 0) for one in each)
+        found[checked(name, str, "a tensor's name in strides")] = tuple(whole_number(one, what, 0) for one in each)
         if not 3 <= len(found[name]) <= 8:
             raise FormatError(f"{what} are {len(found[name])} numbers; give (element, line, surface) in bytes")
     return found
@@ -222,7 +222,7 @@ def numbers_by_name(value: Any, what: str) -> dict[str, float]:
     found = {}
     for name, each in value.items():
         try:
-            found[word(name, f"a tensor's name in {what}")] = number = float(each)
+            found[checked(name, str, f"a tensor's name in {what}")] = number = float(each)
         except (TypeError, ValueError, OverflowError):
             raise ArgumentTypeError(f"{what} of {name} must be a number, not {described(each)}") from None
         if not 0 < number < float("inf"):
@@ -271,12 +271,6 @@ def surfaces_of_image(surfaces: Any, names: list[str], way: str = "input") -> li
         known = ", ".join(names) or "none"
         raise FormatError(f"the network has {len(names)} {way}s ({known}), {len(surfaces)} were given")
     return list(surfaces)
-
-
-def callback(value: Any, name: str) -> None:
-    """Raises ArgumentTypeError for what is neither a function nor None."""
-    if value is not None and not callable(value):
-        raise ArgumentTypeError(f"{name} must be a function, not {described(value)}")
 
 
 def says_when_memory_ends(function: Decorated) -> Decorated:

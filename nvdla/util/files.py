@@ -144,6 +144,14 @@ def _keep_mode(temporary: str, target: Path) -> None:
         os.chmod(temporary, target.stat().st_mode & 0o777)
 
 
+def make_directory(path: str | os.PathLike[str]) -> None:
+    """Create a directory and those above it. Raises FormatError."""
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise FormatError(f"directory {os.fspath(path)}: cannot be created: {error.strerror or error}") from None
+
+
 def write_file(path: str | os.PathLike[str], data: bytes | bytearray | memoryview) -> None:
     """Write ``data`` as ``path``, whole or not at all."""
     with whole_file(path) as stream:

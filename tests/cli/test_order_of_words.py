@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from itertools import permutations
 from pathlib import Path
@@ -83,3 +84,10 @@ def test_wrong_words_are_said_as_before(words, said, folder, nvdla_command):
     code, out, err = nvdla_command(*words.split())
     assert (code, out) == (2, "")
     assert said in err
+
+
+def test_commands_do_not_change_their_parsed_arguments():
+    """Derived values are variables or parameters: no command assigns to an attribute of ``args``."""
+    for path in (Path(__file__).parents[2] / "nvdla" / "cli").glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"\bargs\.\w+(, args\.\w+)* [|+]?= |\b(setattr|delattr)\(args", text), path.name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nvdla.errors import FormatError
 from nvdla.interop.containers.registry import Source
 from nvdla.interop.containers.tvm import mlf, mlf_create, mlf_verify, tar
-from nvdla.interop.containers.tvm_mlf_format import LibraryFormat
+from nvdla.interop.containers.tvm_format import LibraryFormat
 
 
 def one_input(data: bytes) -> None:

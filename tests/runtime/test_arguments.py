@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -169,3 +170,21 @@ def test_more_memory_than_the_system_has_is_an_error_of_the_family():
 def test_observers_and_faults_of_the_wrong_kind(runtime, surface, given, said):
     with pytest.raises(ArgumentTypeError, match=said):
         runtime.run_raw([surface], **given)
+
+
+def test_one_function_checks_the_types_of_arguments():
+    """``checked`` and ``by_annotations`` refuse the same values in the same words."""
+    from nvdla.util.arguments import by_annotations, checked
+
+    def function(value):
+        return value
+
+    function.__annotations__["value"] = Sequence[int] | None
+    function = by_annotations(function)
+    for value in ("text", [1.5], 3, {1: 2}):
+        with pytest.raises(nvdla.ArgumentTypeError) as first:
+            function(value)
+        with pytest.raises(nvdla.ArgumentTypeError) as second:
+            checked(value, Sequence[int] | None, "value")
+        assert str(first.value) == str(second.value)
+    assert checked([1], Sequence[int] | None, "value") == [1]

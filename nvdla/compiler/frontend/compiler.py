@@ -538,14 +538,13 @@ def _build(
                 part.inputs,
                 part.outputs,
                 built.loadable,
-                built,
-                None,
-                scales,
-                imported.precision,
-                refined,
-                numbers,
-                int(options.get("images", 1)),
-                built.zero_points,
+                scales=scales,
+                precision=imported.precision,
+                numbers=numbers,
+                images=int(options.get("images", 1)),
+                zero_points=built.zero_points,
+                built=built,
+                refined=refined,
             )
         )
     if any(part.built for part in parts):

@@ -304,23 +304,12 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass
-class CompiledPart:
+class CompiledPart(PackedPart):
     """One step of a compiled model. ``kind`` "accelerator": ``loadable``, ``built`` and ``refined``, the network that
     was built; "host": ``model`` (ONNX). ``images``: of a batch, whose bindings are those of one."""
 
-    kind: str
-    nodes: list[str]
-    inputs: list[Binding]
-    outputs: list[Binding]
-    loadable: Loadable | None = None
     built: Built | None = None
-    model: Any = None
-    scales: dict[str, float] = field(default_factory=dict)
-    precision: str = ""
     refined: Refined | None = None
-    numbers: Mapping[str, PixelNumbers] = field(default_factory=dict)
-    images: int = 1
-    zero_points: dict[str, int] = field(default_factory=dict)
 
     @property
     def made(self) -> Built:

@@ -104,56 +104,57 @@ class Effect:
         return int(self.on(np.array([word], np.int64), bits)[0]) & (1 << bits) - 1
 
 
+class _Byte:
+    """A place of one byte."""
+
+    bits: ClassVar[int] = 8
+
+
 @dataclass(frozen=True)
-class WeightByte:
+class WeightByte(_Byte):
     """Byte ``byte`` of the weights of a convolution, in their order in memory."""
 
     operation: str
     byte: int
     kind: ClassVar[str] = "weight"
-    bits: ClassVar[int] = 8
 
 
 @dataclass(frozen=True)
-class InputByte:
+class InputByte(_Byte):
     """Byte ``byte`` of the surface of the bound input ``input``."""
 
     input: int
     byte: int
     kind: ClassVar[str] = "input"
-    bits: ClassVar[int] = 8
 
 
 @dataclass(frozen=True)
-class SurfaceByte:
+class SurfaceByte(_Byte):
     """Byte ``byte`` of what an operation has written, in the order (surface, line, pixel, byte)."""
 
     operation: str
     byte: int
     kind: ClassVar[str] = "surface"
-    bits: ClassVar[int] = 8
 
 
 @dataclass(frozen=True)
-class MemoryByte:
+class MemoryByte(_Byte):
     """A byte of DRAM or CVSRAM by its address, struck before ``operation`` begins (empty: before the first)."""
 
     address: int
     space: str = "DRAM"
     operation: str = ""
     kind: ClassVar[str] = "memory"
-    bits: ClassVar[int] = 8
 
 
 @dataclass(frozen=True)
-class SdpOperand:
+class SdpOperand(_Byte):
     """Byte ``byte`` of the operands that ``block`` (X1, X2 or Y) of an SDP operation takes from memory."""
 
     operation: str
     byte: int
     block: str = "X1"
     kind: ClassVar[str] = "operand"
-    bits: ClassVar[int] = 8
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ from nvdla.emulator.trace.player import BlockPlayer, Check, Player, SequentialPl
 from nvdla.errors import FormatError, NvdlaError, TraceError
 from nvdla.limits import Limits
 from nvdla.util.arguments import by_annotations
-from nvdla.util.files import named, read_file, write_file
+from nvdla.util.files import make_directory, named, read_file, write_file
 from nvdla.util.recognition import wrong_kind
 
 # No two parts that follow one another can match the same character, so matching is linear in the line.
@@ -343,10 +343,7 @@ class Replay:
             FormatError: A file cannot be written.
         """
         target = Path(folder)
-        try:
-            target.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FormatError(f"folder {target} cannot be created: {error.strerror or error}") from error
+        make_directory(target)
         written = []
         for space, address, size in self.memory.used:
             path = target / f"{space.value}_0x{address:x}.bin"

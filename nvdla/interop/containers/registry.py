@@ -25,7 +25,7 @@ from nvdla.errors import FormatError
 from nvdla.limits import MAX_SHARING
 from nvdla.tensors.parameters import Parameter, check_given, check_splats
 from nvdla.util.arguments import by_annotations
-from nvdla.util.files import Source, whole_file, write_data
+from nvdla.util.files import Source, make_directory, whole_file, write_data
 from nvdla.util.findings import AnyFinding
 from nvdla.util.findings import Severity as Severity
 from nvdla.util.recognition import wrong_kind
@@ -464,10 +464,7 @@ def safe_relative_path(name: str) -> Path:
 def write_whole(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> int:
     """Has ``write`` write a file, whole or not at all, and makes the folders above it; how many bytes it has."""
     target = Path(path)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FormatError(f"{target.parent}: cannot be created: {error.strerror}") from None
+    make_directory(target.parent)
     with whole_file(target) as file:
         write(file)
         file.flush()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import re
+
 import numpy as np
 import pytest
 
 from nvdla.emulator.hardware.job import Job
+from nvdla.emulator.hardware.machine import ENGINES
 from nvdla.emulator.memory.address_space import Lanes, Move
 from nvdla.limits import Work
 
@@ -55,3 +60,16 @@ def test_what_does_not_change_is_shared_between_memories():
     lanes, constant = Lanes(1, 16), np.full(4, 7, np.uint8)
     moved = Copy(constant, lanes.region(8, 4)).moved(Move(lanes, Lanes(1, 16)))
     assert moved.source is constant
+
+
+def test_engines_decode_and_check_before_they_make_a_job():
+    """Registers, settings, checks, job: the constructor of a job decodes no registers."""
+    modules = [importlib.import_module(link.implementation.partition(":")[0]) for link in ENGINES.values()]
+    kinds = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
+    jobs = [each for each in kinds if issubclass(each, Job) and each.__module__ != Job.__module__]
+    assert len(jobs) >= 8
+    for job in jobs:
+        body = inspect.getsource(job.__init__)
+        assert not re.search(r'\b(decode|check|require)\w*\(|"D_', body), f"{job.__name__}: {body}"
+    for module in modules:
+        assert callable(module.check)

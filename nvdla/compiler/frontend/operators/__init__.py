@@ -11,7 +11,7 @@ import importlib
 from nvdla.compiler.frontend.operators.registry import OPERATORS, Operator, operator
 
 #: the families, in the order of the page
-FAMILIES = ("convolution", "activation", "arithmetic", "pooling", "reduction", "shape", "resize", "normalisation")
+FAMILIES = ("convolution", "activation", "arithmetic", "pooling", "reduction", "shape", "resize")
 
 for _family in FAMILIES:
     importlib.import_module(f"{__name__}.{_family}")

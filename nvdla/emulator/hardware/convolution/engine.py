@@ -10,7 +10,7 @@ import numpy as np
 from nvdla.emulator.hardware.convolution.arithmetic import DirectDots, arithmetic
 from nvdla.emulator.hardware.convolution.cbuf import BufferAccess, ConvolutionBuffer
 from nvdla.emulator.hardware.convolution.cdma import FeatureSource, Specials, WeightSource, decompress, input_source
-from nvdla.emulator.hardware.convolution.checks import Size, check, decode
+from nvdla.emulator.hardware.convolution.checks import ConvolutionSettings, Size, check, decode
 from nvdla.emulator.hardware.job import EngineContext, Handed, Job
 from nvdla.emulator.hardware.register_file import RegisterGroup
 from nvdla.emulator.memory.address_space import Move
@@ -31,7 +31,9 @@ class Convolution:
 
     def prepare(self, groups: dict[str, RegisterGroup]) -> ConvolutionJob:
         """Decode and check everything. Raises NvdlaError."""
-        return ConvolutionJob(self, groups)
+        settings = decode(groups)
+        check(groups, settings, self.machine.config)
+        return ConvolutionJob(self, settings, groups)
 
     def fetch(self, groups: dict[str, RegisterGroup]) -> None:
         """Fetch data and weights now, before SDP is ready to take the results.
@@ -70,12 +72,11 @@ class ConvolutionJob(Job):
     the cells of the engine's buffer.
     """
 
-    def __init__(self, engine: Convolution, groups: dict[str, RegisterGroup]) -> None:
+    def __init__(self, engine: Convolution, settings: ConvolutionSettings, groups: dict[str, RegisterGroup]) -> None:
         machine = engine.machine
         self.engine = engine
         self.groups = groups
-        self.settings = decode(groups)
-        check(groups, self.settings, machine.config)
+        self.settings = settings
         self.source = input_source(groups["CDMA"], self.settings, machine.config, machine.memory)
         self.weight_source = WeightSource(groups["CDMA"], self.settings, machine.config, machine.memory)
         self.arithmetic = arithmetic(self.settings, machine.config)

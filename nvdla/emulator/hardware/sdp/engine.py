@@ -7,23 +7,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nvdla.emulator.hardware.job import EngineContext, Handed, Job, LookupTables, memory_cube
+from nvdla.emulator.hardware.job import EngineContext, Handed, Job, LookupTables
 from nvdla.emulator.hardware.register_file import RegisterGroup
 from nvdla.emulator.hardware.sdp.settings import (
     InputCube,
-    Operands,
+    SdpCubes,
     SdpSettings,
     check,
     decode,
-    input_cube,
-    operand_source,
-    require_packed_pixel,
+    decode_cubes,
 )
-from nvdla.emulator.memory.address_space import Move
+from nvdla.emulator.memory.address_space import AddressSpace, Move
 from nvdla.errors import ScheduleError, shape_text
 from nvdla.limits import Work
 from nvdla.util.precision import Precision
-from nvdla.util.rounding import ceil_div
 
 if TYPE_CHECKING:
     from nvdla.emulator.hardware.sdp.arithmetic import FloatPipeline, IntegerPipeline
@@ -43,9 +40,11 @@ class Sdp:
 
     def prepare(self, groups: dict[str, RegisterGroup]) -> SdpJob:
         """Decode and check everything. Raises NvdlaError."""
-        settings = decode(groups["SDP"], self.machine.config)
-        check(settings, self.machine.config)
-        return SdpJob(self, settings, groups)
+        config = self.machine.config
+        settings = decode(groups["SDP"], config)
+        check(settings, config)
+        cubes = decode_cubes(groups, settings, config)
+        return SdpJob(settings, cubes, groups, self.machine.memory, self.tables)
 
 
 class SdpJob(Job):
@@ -56,25 +55,23 @@ class SdpJob(Job):
     ``destination``: of a hardware batch the first image; ``destinations``: all of them.
     """
 
-    def __init__(self, engine: Sdp, settings: SdpSettings, groups: dict[str, RegisterGroup]) -> None:
-        machine = engine.machine
+    def __init__(
+        self,
+        settings: SdpSettings,
+        cubes: SdpCubes,
+        groups: dict[str, RegisterGroup],
+        memory: AddressSpace,
+        tables: LookupTables,
+    ) -> None:
         self.group = groups["SDP"]
         self.rdma = groups.get("SDP_RDMA")
-        self.config = machine.config
         self.settings = settings
         self.statistics: dict[str, int] = {}
-        self.input: InputCube | None = None
-        if not settings.flying:
-            self.input = input_cube(self.rdma, settings, machine.config, machine.memory)
-        elif self.rdma is not None and not self.rdma["D_FEATURE_MODE_CFG.FLYING_MODE"]:
-            raise ScheduleError("deadlock: SDP_RDMA reads memory, but SDP takes its input from CACC")
-        self.sources = [
-            operand_source(self.rdma, block, settings, machine.config, machine.memory)
-            for block in (settings.x1, settings.x2, settings.y)
-        ]
-        self.destinations = self._destinations(machine) if not settings.to_pdp and not settings.y.compares else []
+        self.input: InputCube | None = None if cubes.input is None else cubes.input.view(memory)
+        self.sources = [None if cube is None else cube.view(memory) for cube in cubes.operands]
+        self.destinations = [cube.view(memory) for cube in cubes.outputs]
         self.destination = self.destinations[0] if self.destinations else None
-        self._pipeline = self._build(engine, self.sources)
+        self._pipeline = self._build(tables)
 
     @property
     def work(self) -> Work:
@@ -118,15 +115,12 @@ class SdpJob(Job):
         self._store(out)
         return None
 
-    def _build(self, engine: Sdp, sources: list[Operands | None]) -> IntegerPipeline | FloatPipeline:
+    def _build(self, tables: LookupTables) -> IntegerPipeline | FloatPipeline:
         """The arithmetic of the processing precision (its kernels are loaded on first use)."""
-        if self.settings.floating:
-            from nvdla.emulator.hardware.sdp.arithmetic import FloatPipeline
+        from nvdla.emulator.hardware.sdp.arithmetic import FloatPipeline, IntegerPipeline
 
-            return FloatPipeline(self.settings, sources, self.group, engine.tables)
-        from nvdla.emulator.hardware.sdp.arithmetic import IntegerPipeline
-
-        return IntegerPipeline(self.settings, sources, self.group, engine.tables)
+        kind = FloatPipeline if self.settings.floating else IntegerPipeline
+        return kind(self.settings, self.sources, self.group, tables)
 
     def _cube(self, source: Handed) -> np.ndarray:
         """The input, (batches * surfaces, pixels, atom): int8 or int16 from memory, int32 or uint32 on the fly."""
@@ -152,30 +146,6 @@ class SdpJob(Job):
             if view.flags.c_contiguous:
                 return view.view(dtype).reshape(shape)
         return np.empty(shape, dtype)
-
-    def _destinations(self, machine: EngineContext) -> list[np.ndarray]:
-        """WDMA: views of all images, (surfaces, height, width, atom bytes).
-
-        int8 that becomes 16 bits fills two surfaces a surface of 32 channels, also where the second one is beyond
-        the channels (cmod/sdp/NV_NVDLA_sdp.cpp:1496).
-        """
-        group, settings = self.group, self.settings
-        surfaces = settings.surfaces * settings.output.bytes
-        if settings.processing.bytes == 2:
-            surfaces = ceil_div(settings.channels, self.config.memory_atom // settings.output.bytes)
-        if settings.processing.bytes > settings.output.bytes and settings.surfaces & 1:
-            raise ScheduleError(
-                f"deadlock: {settings.processing} results written as int8 need an even number "
-                f"of {settings.atom}-channel surfaces, not {settings.surfaces}"
-            )
-        shape = (surfaces, settings.height, settings.width, self.config.memory_atom)
-        require_packed_pixel(settings, group["D_DST_SURFACE_STRIDE"], self.config.memory_atom, "output", "1497")
-        first = memory_cube(group, "DST", "D_DST_DMA_CFG.DST_RAM_TYPE", shape, self.config)
-        stride = group["D_DST_BATCH_STRIDE"]
-        return [
-            replace(first, address=first.address + batch * stride).view(machine.memory)
-            for batch in range(settings.batches)
-        ]
 
     def _store(self, out: np.ndarray) -> None:
         """Write the results to memory, unless they are there."""

@@ -6,8 +6,9 @@ BRDMA serves X1, NRDMA X2, ERDMA Y. An operand is one element a channel (PER_KER
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 
@@ -29,23 +30,20 @@ class Algorithm(IntEnum):
     EQL = 3
 
 
-@dataclass(frozen=True)
-class XBlock:
-    """X1 (BS) or X2 (BN): ALU, multiplier, shift, ReLU. Operands in registers are raw 16 bits, signed."""
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """ALU and multiplier of a block. Operands in registers are raw, signed."""
 
     name: str
     bypass: bool
     alu_bypass: bool
     algorithm: Algorithm
     alu_from_memory: bool
-    alu_shift: int
     alu_operand: int
     mul_bypass: bool
     prelu: bool
     mul_from_memory: bool
-    mul_shift: int
     mul_operand: int
-    relu_bypass: bool
 
     @property
     def needs_alu(self) -> bool:
@@ -56,6 +54,15 @@ class XBlock:
     def needs_mul(self) -> bool:
         """The multiplier takes operands from memory."""
         return not self.bypass and not self.mul_bypass and self.mul_from_memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class XBlock(Block):
+    """X1 (BS) or X2 (BN): also shifts and ReLU. Operands have 16 bits."""
+
+    alu_shift: int
+    mul_shift: int
+    relu_bypass: bool
 
 
 @dataclass(frozen=True)
@@ -68,34 +75,14 @@ class OperandConverter:
     truncate: int
 
 
-@dataclass(frozen=True)
-class YBlock:
-    """Y (EW): multiplier, ALU, lookup tables. Operands in registers are raw 32 bits, signed (fp16: fp32 bits)."""
+@dataclass(frozen=True, kw_only=True)
+class YBlock(Block):
+    """Y (EW): also converters of its operands, and lookup tables. Operands have 32 bits (fp16: fp32 bits)."""
 
-    name: str
-    bypass: bool
-    alu_bypass: bool
-    algorithm: Algorithm
-    alu_from_memory: bool
-    alu_operand: int
     alu_converter: OperandConverter
-    mul_bypass: bool
-    prelu: bool
-    mul_from_memory: bool
-    mul_operand: int
     mul_converter: OperandConverter
     truncate: int
     lut_bypass: bool
-
-    @property
-    def needs_alu(self) -> bool:
-        """The ALU takes operands from memory."""
-        return not self.bypass and not self.alu_bypass and self.alu_from_memory
-
-    @property
-    def needs_mul(self) -> bool:
-        """The multiplier takes operands from memory."""
-        return not self.bypass and not self.mul_bypass and self.mul_from_memory
 
     @property
     def uses_lut(self) -> bool:
@@ -185,22 +172,29 @@ def decode(group: RegisterGroup, config: Configuration) -> SdpSettings:
     )
 
 
-def _x_block(group: RegisterGroup, name: str) -> XBlock:
+def _block(group: RegisterGroup, name: str, operand: str) -> dict[str, Any]:
+    """Decode the fields that all blocks have. ``operand``: suffix of the registers with an operand."""
     flags, alu, mul = f"D_DP_{name}_CFG.{name}", f"D_DP_{name}_ALU", f"D_DP_{name}_MUL"
+    return {
+        "name": name,
+        "bypass": bool(group[f"{flags}_BYPASS"]),
+        "alu_bypass": bool(group[f"{flags}_ALU_BYPASS"]),
+        "algorithm": Algorithm(group[f"{flags}_ALU_ALGO"]),
+        "alu_from_memory": bool(group[f"{alu}_CFG.{name}_ALU_SRC"]),
+        "alu_operand": group.signed(f"{alu}_SRC_VALUE" + operand.format(f"{name}_ALU")),
+        "mul_bypass": bool(group[f"{flags}_MUL_BYPASS"]),
+        "prelu": bool(group[f"{flags}_MUL_PRELU"]),
+        "mul_from_memory": bool(group[f"{mul}_CFG.{name}_MUL_SRC"]),
+        "mul_operand": group.signed(f"{mul}_SRC_VALUE" + operand.format(f"{name}_MUL")),
+    }
+
+
+def _x_block(group: RegisterGroup, name: str) -> XBlock:
     return XBlock(
-        name=name,
-        bypass=bool(group[f"{flags}_BYPASS"]),
-        alu_bypass=bool(group[f"{flags}_ALU_BYPASS"]),
-        algorithm=Algorithm(group[f"{flags}_ALU_ALGO"]),
-        alu_from_memory=bool(group[f"{alu}_CFG.{name}_ALU_SRC"]),
-        alu_shift=group[f"{alu}_CFG.{name}_ALU_SHIFT_VALUE"],
-        alu_operand=group.signed(f"{alu}_SRC_VALUE.{name}_ALU_OPERAND"),
-        mul_bypass=bool(group[f"{flags}_MUL_BYPASS"]),
-        prelu=bool(group[f"{flags}_MUL_PRELU"]),
-        mul_from_memory=bool(group[f"{mul}_CFG.{name}_MUL_SRC"]),
-        mul_shift=group[f"{mul}_CFG.{name}_MUL_SHIFT_VALUE"] & 0x3F,  # the shifter has 6 bits, the field 8
-        mul_operand=group.signed(f"{mul}_SRC_VALUE.{name}_MUL_OPERAND"),
-        relu_bypass=bool(group[f"{flags}_RELU_BYPASS"]),
+        **_block(group, name, ".{}_OPERAND"),
+        alu_shift=group[f"D_DP_{name}_ALU_CFG.{name}_ALU_SHIFT_VALUE"],
+        mul_shift=group[f"D_DP_{name}_MUL_CFG.{name}_MUL_SHIFT_VALUE"] & 0x3F,  # 6 bits of the field's 8 count
+        relu_bypass=bool(group[f"D_DP_{name}_CFG.{name}_RELU_BYPASS"]),
     )
 
 
@@ -216,17 +210,8 @@ def _operand_converter(group: RegisterGroup, block: str) -> OperandConverter:
 
 def _y_block(group: RegisterGroup) -> YBlock:
     return YBlock(
-        name="EW",
-        bypass=bool(group["D_DP_EW_CFG.EW_BYPASS"]),
-        alu_bypass=bool(group["D_DP_EW_CFG.EW_ALU_BYPASS"]),
-        algorithm=Algorithm(group["D_DP_EW_CFG.EW_ALU_ALGO"]),
-        alu_from_memory=bool(group["D_DP_EW_ALU_CFG.EW_ALU_SRC"]),
-        alu_operand=group.signed("D_DP_EW_ALU_SRC_VALUE"),
+        **_block(group, "EW", ""),
         alu_converter=_operand_converter(group, "ALU"),
-        mul_bypass=bool(group["D_DP_EW_CFG.EW_MUL_BYPASS"]),
-        prelu=bool(group["D_DP_EW_CFG.EW_MUL_PRELU"]),
-        mul_from_memory=bool(group["D_DP_EW_MUL_CFG.EW_MUL_SRC"]),
-        mul_operand=group.signed("D_DP_EW_MUL_SRC_VALUE"),
         mul_converter=_operand_converter(group, "MUL"),
         truncate=group["D_DP_EW_TRUNCATE_VALUE.EW_TRUNCATE"],
         lut_bypass=bool(group["D_DP_EW_CFG.EW_LUT_BYPASS"]),
@@ -295,7 +280,20 @@ class Operands:
         return elements[..., 0::2].astype(np.int16), elements[..., 1::2].astype(np.int16)
 
 
-def check_cube(rdma: RegisterGroup, settings: SdpSettings) -> None:
+@dataclass(frozen=True)
+class OperandCube:
+    """Place of the operands of one block: ``size`` bytes each, ALU and MUL side by side if ``both``."""
+
+    cube: MemoryCube
+    size: int
+    both: bool
+
+    def view(self, memory: AddressSpace) -> Operands:
+        """Return the operands in a memory. Raises LinkError."""
+        return Operands(self.cube.view(memory), self.size, self.both)
+
+
+def _check_cube(rdma: RegisterGroup, settings: SdpSettings) -> None:
     """SDP_RDMA must describe the cube that SDP works on."""
     read = (
         rdma["D_DATA_CUBE_WIDTH.WIDTH"] + 1,
@@ -310,7 +308,7 @@ def check_cube(rdma: RegisterGroup, settings: SdpSettings) -> None:
         )
 
 
-def require_packed_pixel(settings: SdpSettings, stride: int, atom: int, what: str, line: str) -> None:
+def _require_packed_pixel(settings: SdpSettings, stride: int, atom: int, what: str, line: str) -> None:
     """Check that surfaces of a 1x1 cube are adjacent: the C model stops at another stride, hardware ignores the stride
     (RTL: NV_NVDLA_SDP_WDMA_cmd.v:225). Hardware batches are written image by image, by their strides."""
     if settings.batches == settings.width == settings.height == 1 and stride != atom:
@@ -320,14 +318,10 @@ def require_packed_pixel(settings: SdpSettings, stride: int, atom: int, what: st
         )
 
 
-def operand_source(
-    rdma: RegisterGroup | None,
-    block: XBlock | YBlock,
-    settings: SdpSettings,
-    config: Configuration,
-    memory: AddressSpace,
-) -> Operands | None:
-    """Return the block's operands in memory; None if it takes none from memory. Raises NvdlaError."""
+def _operand_cube(
+    rdma: RegisterGroup | None, block: Block, settings: SdpSettings, config: Configuration
+) -> OperandCube | None:
+    """Decode where a block's operands are; None if it takes none from memory. Raises NvdlaError."""
     unit = {"BS": "BRDMA", "BN": "NRDMA", "EW": "ERDMA"}[block.name]
     enabled = rdma is not None and not rdma[f"D_{unit}_CFG.{unit}_DISABLE"]
     if not block.needs_alu and not block.needs_mul:
@@ -336,7 +330,7 @@ def operand_source(
         return None
     if rdma is None or not enabled:
         raise ScheduleError(f"deadlock: {block.name} takes operands from memory, but {unit} is not enabled")
-    check_cube(rdma, settings)
+    _check_cube(rdma, settings)
     use = rdma[f"D_{unit}_CFG.{unit}_DATA_USE"]
     _check_use(block, unit, use)
     if precision(rdma["D_FEATURE_MODE_CFG.PROC_PRECISION"], config, f"{unit} precision") is not settings.processing:
@@ -355,12 +349,12 @@ def operand_source(
     if per_element:
         shape = (settings.surfaces, settings.height, settings.width, length)
         line, surface = rdma[f"D_{block.name}_LINE_STRIDE"], rdma[f"D_{block.name}_SURFACE_STRIDE"]
-    require_packed_pixel(settings, rdma[f"D_{block.name}_SURFACE_STRIDE"], length, f"{unit} operands", "385")
+    _require_packed_pixel(settings, rdma[f"D_{block.name}_SURFACE_STRIDE"], length, f"{unit} operands", "385")
     cube = MemoryCube(f"SDP {unit} operands", space, address, shape, (line, surface))
-    return Operands(cube.view(memory), size, use == USE_BOTH)
+    return OperandCube(cube, size, use == USE_BOTH)
 
 
-def _check_use(block: XBlock | YBlock, unit: str, use: int) -> None:
+def _check_use(block: Block, unit: str, use: int) -> None:
     """Raise ScheduleError if a part of the block gets no operands from its read DMA."""
     for part, needed, value in (("ALU", block.needs_alu, USE_ALU), ("multiplier", block.needs_mul, USE_MUL)):
         if needed and use not in (value, USE_BOTH):
@@ -369,7 +363,7 @@ def _check_use(block: XBlock | YBlock, unit: str, use: int) -> None:
             )
 
 
-def _check_size(rdma: RegisterGroup, block: XBlock | YBlock, unit: str, size: int, settings: SdpSettings) -> None:
+def _check_size(rdma: RegisterGroup, block: Block, unit: str, size: int, settings: SdpSettings) -> None:
     """X2 and Y refuse one-byte operands for 16-bit data from memory (cmod/sdp/NV_NVDLA_sdp.cpp:415)."""
     wide_input = rdma["D_FEATURE_MODE_CFG.IN_PRECISION"] != Precision.INT8
     wide = wide_input and settings.processing is not Precision.INT8
@@ -405,16 +399,33 @@ class InputCube:
         return elements.reshape(self.shape)
 
 
-def input_cube(
-    rdma: RegisterGroup | None, settings: SdpSettings, config: Configuration, memory: AddressSpace
-) -> InputCube:
-    """Return the input cube of MRDMA. Raises NvdlaError.
+@dataclass(frozen=True)
+class SourceCube:
+    """Place of the input; ``shape`` is that of :meth:`InputCube.read`."""
+
+    cube: MemoryCube
+    source: Precision
+    processing: Precision
+    shape: tuple[int, int, int]
+
+    def view(self, memory: AddressSpace) -> InputCube:
+        """Return the input in a memory. Raises LinkError."""
+        return InputCube(self.cube.view(memory), self.source, self.processing, self.shape)
+
+
+def _source_cube(rdma: RegisterGroup | None, settings: SdpSettings, config: Configuration) -> SourceCube | None:
+    """Decode the input cube of MRDMA; None on the fly. Raises NvdlaError.
 
     Every batch reads the same cube: the registers have no batch stride for it (cmod/sdp/NV_NVDLA_sdp.cpp:533).
     """
-    if rdma is None or rdma["D_FEATURE_MODE_CFG.FLYING_MODE"]:
+    reads = rdma is not None and not rdma["D_FEATURE_MODE_CFG.FLYING_MODE"]
+    if settings.flying:
+        if reads:
+            raise ScheduleError("deadlock: SDP_RDMA reads memory, but SDP takes its input from CACC")
+        return None
+    if rdma is None or not reads:
         raise ScheduleError("deadlock: the input of SDP is in memory, but SDP_RDMA does not read it")
-    check_cube(rdma, settings)
+    _check_cube(rdma, settings)
     source = precision(rdma["D_FEATURE_MODE_CFG.IN_PRECISION"], config, "input precision")
     processing, atom = settings.processing, config.memory_atom
     if source is not processing and settings.batches > 1:
@@ -427,7 +438,46 @@ def input_cube(
             f"deadlock: {source} data processed as {processing} need an even "
             f"number of {settings.atom}-channel surfaces, not {settings.surfaces}"
         )
-    require_packed_pixel(settings, rdma["D_SRC_SURFACE_STRIDE"], atom, "input", "385")
+    _require_packed_pixel(settings, rdma["D_SRC_SURFACE_STRIDE"], atom, "input", "385")
     shape = (surfaces, settings.height, settings.width, atom)
-    view = memory_cube(rdma, "SRC", "D_SRC_DMA_CFG.SRC_RAM_TYPE", shape, config).view(memory)
-    return InputCube(view, source, processing, (settings.surfaces, settings.pixels, settings.atom))
+    cube = memory_cube(rdma, "SRC", "D_SRC_DMA_CFG.SRC_RAM_TYPE", shape, config)
+    return SourceCube(cube, source, processing, (settings.surfaces, settings.pixels, settings.atom))
+
+
+@dataclass(frozen=True)
+class SdpCubes:
+    """Memory of one operation: its input, operands of X1, X2 and Y, and one output per image of a hardware batch."""
+
+    input: SourceCube | None
+    operands: tuple[OperandCube | None, ...]
+    outputs: tuple[MemoryCube, ...]
+
+
+def decode_cubes(groups: dict[str, RegisterGroup], settings: SdpSettings, config: Configuration) -> SdpCubes:
+    """Decode and check what read and write DMA are to do. Raises NvdlaError."""
+    rdma = groups.get("SDP_RDMA")
+    source = _source_cube(rdma, settings, config)
+    operands = tuple(_operand_cube(rdma, block, settings, config) for block in (settings.x1, settings.x2, settings.y))
+    writes = not settings.to_pdp and not settings.y.compares
+    return SdpCubes(source, operands, _outputs(groups["SDP"], settings, config) if writes else ())
+
+
+def _outputs(group: RegisterGroup, settings: SdpSettings, config: Configuration) -> tuple[MemoryCube, ...]:
+    """WDMA: cubes of all images, (surfaces, height, width, atom bytes).
+
+    int8 that becomes 16 bits fills two surfaces a surface of 32 channels, also where the second one is beyond
+    the channels (cmod/sdp/NV_NVDLA_sdp.cpp:1496).
+    """
+    atom, surfaces = config.memory_atom, settings.surfaces * settings.output.bytes
+    if settings.processing.bytes == 2:
+        surfaces = ceil_div(settings.channels, atom // settings.output.bytes)
+    if settings.processing.bytes > settings.output.bytes and settings.surfaces & 1:
+        raise ScheduleError(
+            f"deadlock: {settings.processing} results written as int8 need an even number "
+            f"of {settings.atom}-channel surfaces, not {settings.surfaces}"
+        )
+    shape = (surfaces, settings.height, settings.width, atom)
+    _require_packed_pixel(settings, group["D_DST_SURFACE_STRIDE"], atom, "output", "1497")
+    first = memory_cube(group, "DST", "D_DST_DMA_CFG.DST_RAM_TYPE", shape, config)
+    stride = group["D_DST_BATCH_STRIDE"]
+    return tuple(replace(first, address=first.address + batch * stride) for batch in range(settings.batches))

@@ -26,7 +26,7 @@ from nvdla.errors import FormatError
 from nvdla.interop.containers.irpa import reader
 from nvdla.interop.containers.irpa.reader import EntryType, IrpaArchive, IrpaItem, read
 from nvdla.tensors.parameters import PATTERN_LENGTHS
-from nvdla.util.arguments import by_annotations, instance
+from nvdla.util.arguments import by_annotations, checked
 from nvdla.util.files import write_data
 from nvdla.util.rounding import align
 
@@ -114,7 +114,7 @@ def chunks(
     ``packing`` overrides where data are placed, leaving the field unchanged: what iree-create-parameters --alignment
     does. ``base`` is the offset the archive will have in its file; data are aligned in the file, not in the archive.
     """
-    specs = [instance(each, EntrySpec, "each of the entries") for each in entries]
+    specs = [checked(each, EntrySpec, "each of the entries") for each in entries]
     for name, value in (("alignment", alignment), ("file alignment", file_alignment), ("packing", packing or 1)):
         if not 0 < value <= reader.MAX_ALIGNMENT or value & (value - 1):
             raise FormatError(f"{name} is {value}, must be a power of two from 1 to {reader.MAX_ALIGNMENT}")
