@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from nvdla.analysis.cycles.constants import ConvolutionShape
 from nvdla.analysis.cycles.schedule import Span
@@ -19,10 +18,11 @@ from nvdla.errors import DescriptorError, counted, shape_text
 from nvdla.loadable.descriptors.enums import ConvMode, OpType, WeightFormat
 from nvdla.loadable.descriptors.fields import fields
 from nvdla.program.operation import Operation
+from nvdla.util.escaping import Document
 from nvdla.util.rounding import ceil_div
 
 
-def explanations(study: Study, chosen: str | None = None) -> list[dict[str, Any]]:
+def explanations(study: Study, chosen: str | None = None) -> list[Document]:
     """One document a convolution, in order; ``chosen``: "TASK/OPERATION", "OPERATION" of the first task, or a layer.
     ``advice`` is empty: :func:`nvdla.analysis.layer_forms.with_advice` asks for it.
 
@@ -40,7 +40,7 @@ def _names(node: Operation) -> set[str]:
     return {node.label, node.layer or "", *([str(node.index)] if node.task == 0 else [])}
 
 
-def _explain(study: Study, node: Operation, all_of_them: list[Operation]) -> dict[str, Any]:
+def _explain(study: Study, node: Operation, all_of_them: list[Operation]) -> Document:
     op, surface, config = node.descriptors.op, node.surface, study.config
     estimate = study.estimates[node.key]
     tiles = [each for each in all_of_them if node.layer and each.layer == node.layer and each.task == node.task]
@@ -85,7 +85,7 @@ def _share(count: int, cells: int) -> float:
     return count / (ceil_div(count, cells) * cells) if count else 0.0
 
 
-def sentences(row: dict[str, Any]) -> list[str]:
+def sentences(row: Document) -> list[str]:
     """A document in words, line by line."""
     shape = " to ".join(shape_text(row[side]) for side in ("input", "output") if row[side])
     used, room = row["data_entries"]
@@ -112,7 +112,7 @@ def sentences(row: dict[str, Any]) -> list[str]:
     return lines
 
 
-Row = dict[str, Any]
+Row = Document
 
 
 def chosen(study: Study, name: str) -> list[Operation]:
@@ -215,7 +215,7 @@ def lines(row: Row, width: int) -> Iterator[str]:
         yield "    " + "".join(f"{cell:{wide}}" for cell in cells[at : at + columns]).rstrip()
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     return f"[{', '.join(map(str, value[:4]))}, ...]" if isinstance(value, list) and len(value) > 4 else str(value)
 
 

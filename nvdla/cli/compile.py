@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from nvdla.cli.campaigns import add_root_option
 from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table, real, reals, say, sized
 from nvdla.cli.study import add_memory_options
 from nvdla.errors import FormatError
-from nvdla.util.escaping import plain
+from nvdla.util.escaping import Document, json_text
 from nvdla.util.rounding import integer
 
 if TYPE_CHECKING:
@@ -235,9 +236,9 @@ def _shape(word: str) -> tuple[str, list[int]]:
     return name, shape
 
 
-def _options(args: argparse.Namespace) -> dict[str, Any]:
+def _options(args: argparse.Namespace) -> Document:
     """The level, the effort and the choices of calibration as settings of recipe and builder."""
-    options: dict[str, Any] = {"method": args.method, "per_channel": not args.per_layer}
+    options: Document = {"method": args.method, "per_channel": not args.per_layer}
     options |= {
         "level": args.level,
         "input_format": args.input_format,
@@ -248,8 +249,8 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     return options
 
 
-def _print_report(document: dict[str, Any]) -> None:
-    rows = [{**row, "operations": ", ".join(row["operations"])} for row in plain(document)["nodes"]]
+def _print_report(document: Document) -> None:
+    rows = [{**row, "operations": ", ".join(row["operations"])} for row in json.loads(json_text(document))["nodes"]]
     print_table(f"{document['model']} on {document['config']}, {document['precision']}", rows, NODE_COLUMNS)
     share = document["accelerator_macs_share"]
     totals = {
@@ -265,7 +266,7 @@ def _print_report(document: dict[str, Any]) -> None:
     _print_accuracy(document)
 
 
-def _print_accuracy(document: dict[str, Any]) -> None:
+def _print_accuracy(document: Document) -> None:
     """The worst layers by themselves, and what mixed precision chose."""
     rows = sorted(document.get("accuracy", ()), key=lambda row: row["alone"])[:WORST]
     if rows:
@@ -288,7 +289,7 @@ def _print_accuracy(document: dict[str, Any]) -> None:
         say(f"int16: {', '.join(mixed['int16']) or 'no layer'} ({drops})")
 
 
-def _output_row(row: dict[str, Any], group: dict[str, Any]) -> dict[str, Any]:
+def _output_row(row: Document, group: Document) -> Document:
     return {
         "output": row["tensor"],
         "channels": group["channels"],

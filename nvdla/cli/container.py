@@ -13,6 +13,7 @@ from nvdla.cli.output import add_format_options, escape, print_document, print_p
 from nvdla.errors import FormatError
 from nvdla.interop.containers import registry
 from nvdla.tensors.parameters import Parameter
+from nvdla.util.escaping import Document, Json
 
 _LONG_LIST = 8
 _LONG_TEXT = 120
@@ -63,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     disassemble.add_argument("--source", action="store_true", help="include source lines, if the file contains them")
 
 
-def _configure_writers(command: Any) -> None:
+def _configure_writers(command: Callable[[str, str], argparse.ArgumentParser]) -> None:
     convert = command("convert", "write one or more files as another format, or rewrite as the same")
     convert.add_argument("files", nargs="+", metavar="INPUT", help="files to read")
     convert.add_argument("output", metavar="OUTPUT", help="file to write")
@@ -180,14 +181,14 @@ def _part(text: str, scope: str) -> tuple[str, str]:
     return name, target
 
 
-def _document(action: str, form: registry.Format | None = None, **facts: Any) -> dict[str, Any]:
+def _document(action: str, form: registry.Format | None = None, **facts: Any) -> Document:
     """Document that ``--json`` prints for a sub-command; ``form`` is the container's format."""
     named = {} if form is None else {"container": form.name}
     return {"format": f"nvdla-container-{action}", "version": 1, **named, **facts}
 
 
 def _run_formats(args: argparse.Namespace) -> int:
-    rows: list[dict[str, Any]] = [
+    rows: list[Document] = [
         {"format": f.name, "title": f.title, "suffixes": list(f.suffixes), "options": dict(f.options)}
         for f in registry.formats().values()
     ]
@@ -220,12 +221,12 @@ def _run_list(args: argparse.Namespace) -> int:
     return 0
 
 
-def _by_kind(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def _by_kind(rows: Sequence[Document]) -> dict[str, list[Document]]:
     """Rows of unlike things (imports, functions, segments) as a table for each kind, signatures in words. Attributes
     are listed with the exports."""
     if not any("kind" in row for row in rows):
         return {"content": list(rows)}
-    parts: dict[str, list[dict[str, Any]]] = {}
+    parts: dict[str, list[Document]] = {}
     for row in rows:
         hidden = {"kind", "signature", *(["attributes"] if row["kind"] == "function" else [])}
         parts.setdefault(_plural(row["kind"]), []).append({k: v for k, v in row.items() if k not in hidden})
@@ -236,7 +237,7 @@ def _plural(kind: str) -> str:
     return _PLURALS.get(kind, f"{kind}s")
 
 
-def _shown(key: str, value: Any, rows: Sequence[dict[str, Any]]) -> Any:
+def _shown(key: str, value: Json, rows: Sequence[Document]) -> Json:
     """A fact on one line: pairs as ``name (number)``; of a long list that is a table below, the length."""
     if not isinstance(value, list):
         return value
@@ -245,7 +246,7 @@ def _shown(key: str, value: Any, rows: Sequence[dict[str, Any]]) -> Any:
     return [f"{each[0]} ({each[1]})" if isinstance(each, list) and len(each) == 2 else each for each in value]
 
 
-def _brief(value: Any) -> Any:
+def _brief(value: Json) -> Json:
     """A metadata value in a cell."""
     if isinstance(value, dict):
         return "not shown"
@@ -253,7 +254,7 @@ def _brief(value: Any) -> Any:
     return f"{text[:_LONG_TEXT]}..." if isinstance(text, str) and len(text) > _LONG_TEXT else text
 
 
-def _is_table(value: Any) -> bool:
+def _is_table(value: object) -> bool:
     """Return whether a fact is a list of items, which gets its own table."""
     return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from nvdla.cli.output import add_format_options, add_row_options, chosen, print_document, print_table, say, sized
 from nvdla.cli.study import add_study_options, board_notes, requested
 from nvdla.errors import shape_text
+from nvdla.util.escaping import Document
 
 HELP = """Estimate the cycles of every operation with a model calibrated on simulations of NVIDIA's RTL.
 
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if document["stuck"] else 0
 
 
-def _print(document: dict[str, Any], caveats: list[str]) -> None:
+def _print(document: Document, caveats: list[str]) -> None:
     from nvdla.analysis.cycles.document import total_text
 
     total = document["total_cycles"]
@@ -61,13 +61,13 @@ def _print(document: dict[str, Any], caveats: list[str]) -> None:
         say(f"Note: {line}.")
 
 
-def _values(row: dict[str, Any]) -> dict[str, Any]:
+def _values(row: Document) -> Document:
     """Columns for --sort: numbers of the document and, by heading, of the table."""
     shown = {"MAC_use": row["mac_share"], "read": row["read_bytes"], "written": row["written_bytes"]}
     return {**row, **shown, "share": row["cycles"]}
 
 
-def _row(row: dict[str, Any], total: int | None) -> dict[str, Any]:
+def _row(row: Document, total: int | None) -> Document:
     """The first operation of a fused chain has the cycles; the others have an arrow."""
     leads = row["leader"] == row["operation"]
     cells = {key: row[key] for key in ("operation", "engine", "layer")}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nvdla.cli.output import add_format_options, escape, print_document, print_table, print_written, terminal_width
 from nvdla.cli.study import add_study_options, study_of
+from nvdla.util.escaping import Document
 from nvdla.util.files import write_file
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _weighed(study: Study, labels: set[str]) -> list[dict[str, Any]]:
+def _weighed(study: Study, labels: set[str]) -> list[Document]:
     """Candidates evaluated for the layers of these operations."""
     from nvdla.analysis.layer_forms import layers_of, weighed
     from nvdla.program.naming import builders_choices
@@ -86,7 +87,7 @@ def _draw(study: Study, args: argparse.Namespace) -> None:
     print_written(args.svg, len(data), args)
 
 
-def _print_operations(screens: list[Any], rows: list[Any], weighed: list[Any]) -> None:
+def _print_operations(screens: list[Document], rows: list[Document], weighed: list[Document]) -> None:
     from nvdla.analysis.explain import lines
     from nvdla.analysis.layer_forms import builder_lines, weighed_lines
 
@@ -103,7 +104,7 @@ def _print_operations(screens: list[Any], rows: list[Any], weighed: list[Any]) -
             print(escape(line))
 
 
-def _print_rows(rows: list[dict[str, Any]]) -> None:
+def _print_rows(rows: list[Document]) -> None:
     from nvdla.analysis.explain import sentences
 
     for row in rows:
@@ -113,7 +114,7 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
             print(f"    {escape(line)}")
 
 
-def _form_cells(form: dict[str, Any]) -> dict[str, Any]:
+def _form_cells(form: Document) -> Document:
     kept = form["keeps_weights"] if form["parts"] > 1 else None
     passes = f"{form['data_passes']:.2f}"
     what = f"{form['form']}, weights compressed" if form["compressed"] else form["form"]
@@ -125,7 +126,7 @@ def _form_cells(form: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _layer_cells(row: dict[str, Any]) -> dict[str, Any]:
+def _layer_cells(row: Document) -> Document:
     """A layer in one line: the built variant, the fastest variant, and the change that saves most."""
     built, best = next(form for form in row["forms"] if form["chosen"]), row["forms"][0]
     change = row["changes"][0] if row["changes"] else None
@@ -141,6 +142,6 @@ def _layer_cells(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _short_form(form: dict[str, Any]) -> str:
+def _short_form(form: Document) -> str:
     """ "4 parts of rows, 11+1 banks"."""
     return f"{form['form']}, {form['data_banks']}+{form['weight_banks']} banks"

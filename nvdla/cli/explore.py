@@ -9,7 +9,6 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 from nvdla.cli.arguments import add_strict_option, tell_warnings
 from nvdla.cli.campaigns import add_campaign_options, add_label_options, journal_of, run_with_progress
@@ -18,7 +17,7 @@ from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import ConfigError, DescriptorError, FormatError
 from nvdla.loadable import Loadable, load
 from nvdla.program import Program
-from nvdla.util.escaping import json_text
+from nvdla.util.escaping import Document, json_text
 from nvdla.util.files import write_file
 from nvdla.util.rounding import real
 
@@ -136,7 +135,7 @@ def _positive(word: str, option: str) -> float:
     return value
 
 
-def _tell(document: dict[str, Any], args: argparse.Namespace) -> None:
+def _tell(document: Document, args: argparse.Namespace) -> None:
     from nvdla.experiments.exploration import remarks
 
     rows = [_row(each) for each in document["points"] if "error" not in each]
@@ -163,7 +162,7 @@ def _tell(document: dict[str, Any], args: argparse.Namespace) -> None:
             say(f"{each['config']} {each['precision']}: impossible: {each['error']}", sys.stderr)
 
 
-def _row(point: dict[str, Any]) -> dict[str, Any]:
+def _row(point: Document) -> Document:
     from nvdla.experiments.exploration import notes
 
     accuracy = point.get("accuracy")

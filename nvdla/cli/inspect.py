@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 import nvdla
 from nvdla.analysis import views as views
@@ -18,6 +17,7 @@ from nvdla.cli.output import (
 )
 from nvdla.program.naming import names_for
 from nvdla.program.program import Program
+from nvdla.util.escaping import Document
 
 HELP = "Show a loadable: overview, tasks, memory, blobs, tensors, relocations, operations, dependencies."
 
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     loadable = nvdla.load(args.loadable)
     program = Program.of(loadable, abi=args.abi)
     tasks = program.tasks
-    makers: dict[str, Any] = {
+    makers: Document = {
         "overview": lambda: views.overview(program),
         "tasks": lambda: views.task_rows(loadable, tasks),
         "memory": lambda: views.memory_rows(loadable),
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _named(rows: list[dict[str, Any]], loadable: str) -> list[dict[str, Any]]:
+def _named(rows: list[Document], loadable: str) -> list[Document]:
     """Rows of operations with ``layer`` after ``operation``: from the layer file, None without a name."""
     names = names_for(loadable).layers
     return [

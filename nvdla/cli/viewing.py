@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nvdla.cli.arguments import add_input_options, names_of, surfaces_of_runs
 from nvdla.cli.study import add_study_options, requested
+from nvdla.util.escaping import Document
 
 if TYPE_CHECKING:
     from nvdla.checks.doctor.doctor import DoctorReport
     from nvdla.report.document import Side
+    from nvdla.runtime import Runtime
 
 
 def add_viewing_options(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +42,7 @@ def sides_of(args: argparse.Namespace) -> list[tuple[Side, DoctorReport]]:
     return made
 
 
-def _tell_apart(documents: list[dict[str, Any]], asked: list[argparse.Namespace]) -> None:
+def _tell_apart(documents: list[Document], asked: list[argparse.Namespace]) -> None:
     """Two sides of one title are called after what differs: their files, or the inputs of their runs."""
     if len(documents) < 2 or documents[0]["title"] != documents[1]["title"]:
         return
@@ -67,7 +69,7 @@ def _side(args: argparse.Namespace, labels: list[str] | None, sides: int) -> tup
     return make_side(study, names, request.clock, _inputs(args), labels, sides)
 
 
-def _inputs(args: argparse.Namespace) -> Callable[[Any], list[list[bytes]]] | None:
+def _inputs(args: argparse.Namespace) -> Callable[[Runtime], list[list[bytes]]] | None:
     if not args.input and args.random_input is None:
         return None
     return lambda runtime: surfaces_of_runs(runtime, args)

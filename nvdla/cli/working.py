@@ -11,8 +11,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO
 
 SILENCE = 1.0
 """Seconds without a word after which the line comes, and between two of its lines."""
@@ -69,14 +69,14 @@ class _Line:
 class _Stream:
     """A stream on the terminal; the line gives way to what is written there."""
 
-    def __init__(self, stream: Any, line: _Line) -> None:
+    def __init__(self, stream: TextIO, line: _Line) -> None:
         self._stream, self._line = stream, line
 
     def write(self, text: str) -> int:
         self._line.give_way(text)
         return int(self._stream.write(text))
 
-    def writelines(self, lines: Any) -> None:
+    def writelines(self, lines: Iterable[str]) -> None:
         for each in lines:
             self.write(each)
 
@@ -126,7 +126,7 @@ def at_rest() -> None:
         line.end()
 
 
-def _as_before(streams: tuple[Any, Any]) -> None:
+def _as_before(streams: tuple[TextIO, TextIO]) -> None:
     sys.stdout, sys.stderr = streams
 
 

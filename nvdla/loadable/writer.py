@@ -70,7 +70,7 @@ def save(loadable: Loadable, path: str | Path) -> None:
 # ---- one function a table
 
 
-def _tables(builder: flatbuffers.Builder, entries: Sequence[Any], write: Callable[[Any, Any], int]) -> int:
+def _tables(builder: flatbuffers.Builder, entries: Sequence[object], write: Callable[[Any, Any], int]) -> int:
     return _vector(builder, [write(builder, entry) for entry in entries], 4, builder.PrependUOffsetTRelative)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from ctypes import Structure
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import printable
@@ -23,6 +23,7 @@ from nvdla.loadable.descriptors.enums import (
     SdpType,
 )
 from nvdla.loadable.descriptors.meaning import precisions_of, reads_operands
+from nvdla.loadable.descriptors.structures import Descriptor
 from nvdla.loadable.descriptors.task import DlaOperation, DlaTask, EmuOperation, EmuTask
 from nvdla.precision import Precision
 from nvdla.program.accesses import STAGES, Access, AccessFinder, Shape
@@ -59,7 +60,7 @@ def _sdp(operation: DlaOperation) -> str:
     return "; ".join(stage for stage in stages if stage) or "copy"
 
 
-def _sdp_stage(name: str, stage: Any) -> str:
+def _sdp_stage(name: str, stage: Structure) -> str:
     if not stage.enable:
         return ""
     words = {
@@ -205,22 +206,22 @@ class Operation(Keyed):
     # ---- descriptors
 
     @property
-    def op(self) -> Any:
+    def op(self) -> Descriptor:
         """ConvOp, SdpOp ... (:mod:`nvdla.loadable.descriptors`)."""
         return self.descriptors.op
 
     @property
-    def surface(self) -> Any:
+    def surface(self) -> Descriptor:
         """ConvSurface, SdpSurface ...; a CPU operation has none."""
         return self.descriptors.surface  # type: ignore[union-attr]
 
     @property
-    def common(self) -> Any:
+    def common(self) -> Descriptor:
         """The operation's node of the dependency graph (CommonOpDesc)."""
         return self.descriptors.common  # type: ignore[union-attr]
 
     @property
-    def lut(self) -> Any:
+    def lut(self) -> Descriptor | None:
         """Its lookup tables (LutParam), None where it has none."""
         return getattr(self.descriptors, "lut", None)
 
@@ -229,13 +230,13 @@ class Operation(Keyed):
         """The operation in words."""
         return describe(self.descriptors)
 
-    def cubes(self) -> Iterator[tuple[str, Any]]:
+    def cubes(self) -> Iterator[tuple[str, Structure]]:
         """(name, data cube) of the surface descriptor; BDMA has none."""
         for name, *_ in self.surface._fields_:
             if name.endswith("_data"):
                 yield name, getattr(self.surface, name)
 
-    def used_cubes(self) -> Iterator[tuple[str, Any]]:
+    def used_cubes(self) -> Iterator[tuple[str, Structure]]:
         """The cubes that the operation reads or writes in memory."""
         for name, cube in self.cubes():
             if cube.type != MemType.HW and cube.address != -1 and self._is_used(name):
@@ -276,7 +277,7 @@ class Operation(Keyed):
         """Bytes of a memory atom."""
         return self.config.memory_atom
 
-    def surfaces(self, cube: Any, element_bytes: int) -> int:
+    def surfaces(self, cube: Structure, element_bytes: int) -> int:
         """Atoms of a data cube in the channel direction."""
         return ceil_div(cube.channel * element_bytes, self.atom)
 

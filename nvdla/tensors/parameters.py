@@ -11,11 +11,12 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
 from nvdla.errors import FormatError, shape_text
+from nvdla.util.escaping import Json
 from nvdla.util.files import write_data
 from nvdla.util.rounding import ceil_div
 
@@ -38,7 +39,7 @@ PATTERN_LENGTHS = (1, 2, 4, 8, 16)
 #: Bytes of a splat that are written at a time; a multiple of every pattern IREE knows.
 _SPLAT_PIECE = 1 << 20
 
-_NO_METADATA: Mapping[str, Any] = MappingProxyType({})
+_NO_METADATA: Mapping[str, Json] = MappingProxyType({})
 
 
 def element_count(shape: tuple[int, ...]) -> int:
@@ -69,9 +70,9 @@ class Parameter:
     data: memoryview | None
     length: int
     pattern: bytes | None = None
-    metadata: Mapping[str, Any] = field(default_factory=lambda: _NO_METADATA)
+    metadata: Mapping[str, object] = field(default_factory=lambda: _NO_METADATA)
     #: What the container this came from holds for it, so that writing the same format again loses nothing.
-    origin: Any = field(default=None, repr=False, compare=False)
+    origin: object = field(default=None, repr=False, compare=False)
 
     @classmethod
     def from_bytes(
@@ -80,14 +81,14 @@ class Parameter:
         data: bytes | memoryview,
         dtype: str | None = None,
         shape: tuple[int, ...] | None = None,
-        metadata: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, object] | None = None,
     ) -> Parameter:
         """A parameter on existing bytes (not copied)."""
         view = memoryview(data).toreadonly().cast("B") if len(data) else memoryview(b"")
         return cls(name, dtype, shape, view, len(view), None, metadata or _NO_METADATA)
 
     @classmethod
-    def from_array(cls, name: str, array: np.ndarray, metadata: Mapping[str, Any] | None = None) -> Parameter:
+    def from_array(cls, name: str, array: np.ndarray, metadata: Mapping[str, object] | None = None) -> Parameter:
         """A parameter on a numpy array; copied only where it is not C-contiguous and little-endian."""
         plain = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).reshape(array.shape)
         if plain.dtype.name not in ELEMENT_BITS:

@@ -6,12 +6,12 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from nvdla.errors import FormatError
 from nvdla.util.arguments import by_annotations
+from nvdla.util.escaping import Document
 from nvdla.util.files import read_file
 
 
@@ -159,12 +159,12 @@ class PixelNumbers:
         mean, scale = self.channels(channels)
         return Units(1.0, mean, scale, unsigned=True)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Document:
         """As plain data."""
         return {"mean": list(self.mean), "scale": list(self.scale), "bits": self.bits}
 
     @classmethod
-    def of(cls, document: Any) -> PixelNumbers:
+    def of(cls, document: Document) -> PixelNumbers:
         """From a layer file. Raises FormatError for what is none."""
         try:
             mean, scale = (tuple(float(each) for each in document[name]) for name in ("mean", "scale"))
@@ -173,7 +173,7 @@ class PixelNumbers:
             raise FormatError(f"pixels of the layer file: {error!r} is wrong or missing") from None
 
 
-def pixels_of(document: Any) -> Mapping[str, PixelNumbers]:
+def pixels_of(document: object) -> Mapping[str, PixelNumbers]:
     """The inputs of a layer file that take pixels, by name. Raises FormatError."""
     if not isinstance(document, Mapping):
         return {}

@@ -22,6 +22,7 @@ from nvdla.program.operation import Key, Operation
 from nvdla.program.program import Program, by_task
 from nvdla.program.values import OfProgram
 from nvdla.util.arguments import by_annotations
+from nvdla.util.escaping import Document
 from nvdla.util.findings import AnyFinding, Severity
 from nvdla.util.registry import modules_of
 
@@ -87,12 +88,12 @@ class Rule:
     of_atoms: bool = False
     of_data: bool = False
 
-    def findings(self, context: Any) -> Iterator[Finding]:
+    def findings(self, context: object) -> Iterator[Finding]:
         """Return what the rule has to say of a context."""
         for said in self.check(context):
             where, evidence = (None, said) if isinstance(said, str) else said
             if isinstance(where, Operation):
-                place: tuple[Any, ...] = (where.task, where.index, where.engine, where.layer)
+                place: tuple[object, ...] = (where.task, where.index, where.engine, where.layer)
             else:
                 place = (where, None, None, None)
             yield self.finding(evidence, *place)
@@ -209,7 +210,7 @@ class Report:
         """No error."""
         return not self.count("error")
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Document:
         """Everything as plain data, for JSON."""
         return {
             "loadable": self.loadable,
@@ -230,9 +231,15 @@ def rules() -> list[Rule]:
 
 
 @by_annotations
-def lint_file(path: str | os.PathLike[str], config: str = "auto", abi: str = "auto", **options: Any) -> Report:
+def lint_file(
+    path: str | os.PathLike[str],
+    config: str = "auto",
+    abi: str = "auto",
+    layers: dict[tuple[int, int], str] | None = None,
+    dry: bool = True,
+) -> Report:
     """Lint a file. LoadableError when it is not a loadable at all, ConfigError for an unknown configuration."""
-    return lint(load(path, checked=False), config, abi, **options)
+    return lint(load(path, checked=False), config, abi, layers, dry)
 
 
 @by_annotations

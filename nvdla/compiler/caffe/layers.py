@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -45,10 +46,10 @@ class CaffeValue:
 class CaffeGraph:
     """Nodes and constants. ``layer``: the one that is being turned over."""
 
-    onnx: Any
+    onnx: ModuleType
     layer: CaffeLayer | None = None
-    nodes: list[Any] = field(default_factory=list)
-    constants: list[Any] = field(default_factory=list)
+    nodes: list[object] = field(default_factory=list)
+    constants: list[object] = field(default_factory=list)
     elements: int = 0
     multiplications: int = 0
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -53,7 +53,7 @@ from nvdla.tensors.datasets import SampleSource
 from nvdla.tensors.inputs import Preprocessing
 from nvdla.tensors.real import PixelNumbers
 from nvdla.util.arguments import by_annotations
-from nvdla.util.escaping import Document
+from nvdla.util.escaping import Document, Json
 
 SINGLE_FAILURES = 16
 """Nodes that go to the host one by one, as the builder refuses them. Each later one takes adjacent nodes along, twice
@@ -604,7 +604,8 @@ def _sidecar(imported: Imported, part: Part, rows: Mapping[str, NodeRow], detail
 
 def _held(imported: Imported, part: Part, layer: str, value: str) -> Document:
     """The value of the model in a layer's tensor; an order that is not known is False."""
-    order, size = False, int(np.prod(imported.model.shapes.get(value, (0,))))
+    order: Json = False
+    size = int(np.prod(imported.model.shapes.get(value, (0,))))
     if layer in imported.orders:
         index = imported.orders[layer]
         fits = index is not None or size == int(np.prod(part.layers.layer(layer).output.shape))
@@ -613,7 +614,7 @@ def _held(imported: Imported, part: Part, layer: str, value: str) -> Document:
     return _value(imported, value, order, units) | {"value": name}
 
 
-def _value(imported: Imported, value: str, order: Any, units: tuple[float, int] | None) -> Document:
+def _value(imported: Imported, value: str, order: object, units: tuple[float, int] | None) -> Document:
     """For :func:`nvdla.program.naming.value_of`."""
     document: Document = {"value": value, "shape": list(imported.model.shapes.get(value, ()))}
     if order is not None:

@@ -23,11 +23,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any, TypeVar, cast
+from typing import IO, TypeVar, cast
 from weakref import WeakSet
 
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.util.arguments import by_annotations
+from nvdla.util.escaping import Document
 from nvdla.util.files import require_file, whole_file
 
 try:
@@ -93,8 +94,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_close_copies)
 
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-Record = dict[str, Any]
+Function = TypeVar("Function", bound=Callable[..., object])
+Record = Document
 """Plain data, one per task: "key", and the columns of the table; "error" where the task could not be done."""
 
 
@@ -102,7 +103,7 @@ def takes_records(function: Function) -> Function:
     """``function`` of records, which may come from a file: a FormatError where one has not the fields that it needs."""
 
     @functools.wraps(function)
-    def guarded(*args: Any, **named: Any) -> Any:
+    def guarded(*args: object, **named: object) -> object:
         try:
             return function(*args, **named)
         except NvdlaError:
@@ -120,7 +121,7 @@ class Task:
     picklable."""
 
     key: str
-    payload: Any
+    payload: object
 
 
 class Table(ABC):
@@ -133,7 +134,7 @@ class Table(ABC):
     shard: int = 64
 
     @abstractmethod
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Document:
         """Plain data that decides the results: hashes of files, options. Two runs with equal settings are the same."""
 
     @abstractmethod
@@ -462,7 +463,7 @@ def _is_head(entry: Record | None) -> bool:
     )
 
 
-def _difference(theirs: dict[str, Any], ours: dict[str, Any], settings: dict[str, Any]) -> str:
+def _difference(theirs: Document, ours: Document, settings: Document) -> str:
     """The first thing in which two campaigns differ, in words."""
     if theirs.get("campaign") != ours["campaign"]:
         return f"a campaign of {theirs.get('campaign')!r}, not of {ours['campaign']!r}"

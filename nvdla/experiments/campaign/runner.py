@@ -12,7 +12,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
+from typing import Protocol
 
 from nvdla.errors import FormatError
 from nvdla.experiments.campaign.journal import Journal, Record, Table
@@ -27,6 +28,13 @@ AHEAD = 2
 OnProgress = Callable[[int, int], None]
 
 
+class Security(Protocol):
+    """Dask's settings of encrypted connections."""
+
+    def get_connection_args(self, role: str) -> dict[str, object]:
+        """Return the arguments of a connection."""
+
+
 @dataclass(frozen=True)
 class Tls:
     """Files (PEM) for an encrypted connection: the authority that signed the cluster's certificates, the client's own
@@ -36,7 +44,7 @@ class Tls:
     cert: str | None = None
     key: str | None = None
 
-    def security(self, distributed: Any) -> Any:
+    def security(self, distributed: ModuleType) -> Security:
         """Return Dask's object for these files. Raises FormatError for a file that is not there."""
         for name in filter(None, (self.ca_file, self.cert, self.key)):
             if not os.path.isfile(name):

@@ -19,12 +19,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, ClassVar, TypeVar
+from typing import IO, ClassVar, TypeVar
 
 from nvdla.errors import FormatError
 from nvdla.limits import MAX_SHARING
 from nvdla.tensors.parameters import Parameter, check_given, check_splats
 from nvdla.util.arguments import by_annotations
+from nvdla.util.escaping import Document
 from nvdla.util.files import Source, whole_file, write_data
 from nvdla.util.findings import AnyFinding
 from nvdla.util.findings import Severity as Severity
@@ -59,12 +60,12 @@ class Container(ABC):
     format: Format
     source: Source
 
-    def info(self) -> dict[str, Any]:
+    def info(self) -> Document:
         """Facts about the whole file (version, sizes, counts): plain JSON values with stable keys."""
         return {}
 
     @abstractmethod
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Document]:
         """Return the rows of ``list``: one dictionary per item (entry, tensor, function, file), all rows with the same
         stable keys, plain JSON values."""
 
@@ -132,7 +133,7 @@ class Container(ABC):
         them. FormatError where the format holds none."""
         raise FormatError(f"{self.source.name}: a {self.format.name} file holds no program to disassemble")
 
-    def call(self, function: str, inputs: Sequence[str], options: Options | None = None) -> dict[str, Any]:
+    def call(self, function: str, inputs: Sequence[str], options: Options | None = None) -> Document:
         """Runs a function of the file on inputs given as text; ``results`` is a list of {type, value}. FormatError
         where the format holds none."""
         raise FormatError(f"{self.source.name}: a {self.format.name} file holds no function to run")

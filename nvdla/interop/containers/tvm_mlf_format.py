@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, ClassVar
 
 from nvdla.errors import FormatError
 from nvdla.interop.containers.registry import Container, FileFinding, Format, Options, Source, register
 from nvdla.interop.containers.tvm import mlf, mlf_verify, params, tar
 from nvdla.tensors.parameters import Parameter
+from nvdla.util.escaping import Document
 
 
 class LibraryContainer(Container):
@@ -22,7 +23,7 @@ class LibraryContainer(Container):
         folder = source.path if source.path is not None and source.path.is_dir() else None
         self.library = mlf.read_folder(folder) if folder else mlf.read(source.data, source.name)
 
-    def info(self) -> dict[str, Any]:
+    def info(self) -> Document:
         """Return the data of `nvdla container info`."""
         library = self.library
         return {
@@ -34,7 +35,7 @@ class LibraryContainer(Container):
             "bytes": sum(member.size for member in library.files.values()),
         }  # fmt: skip
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Document]:
         """One row an entry, for `nvdla container list`."""
         return [
             {

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, ClassVar
 
 from nvdla.errors import FormatError
 from nvdla.interop.containers.registry import Container, FileFinding, Format, Options, Source, register
 from nvdla.interop.containers.tvm import params
 from nvdla.interop.containers.tvm.params import CURRENT_DIALECT
 from nvdla.tensors.parameters import Parameter
+from nvdla.util.escaping import Document
 from nvdla.util.files import write_data
 
 
@@ -26,7 +27,7 @@ class ParamsContainer(Container):
         except FormatError as error:
             raise FormatError(f"{source.name}: {error}") from None
 
-    def info(self) -> dict[str, Any]:
+    def info(self) -> Document:
         """Return the data of `nvdla container info`."""
         stored = sum(len(tensor.stored) for tensor in self.file.tensors)
         return {
@@ -36,7 +37,7 @@ class ParamsContainer(Container):
             "dialect": self.dialect,
         }
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Document]:
         """One row an entry, for `nvdla container list`."""
         return [
             {"name": t.name, "dtype": t.type_name, "shape": list(t.shape), "bytes": len(t.stored), "offset": t.offset}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from nvdla.analysis.study import Study
 from nvdla.report.document import Side
 from nvdla.report.page import pairs
+from nvdla.util.escaping import Document
 
 #: stops from the least to the greatest number
 COLOURS = {"low": "#cfe8d5", "middle": "#f2dd9c", "high": "#e58a7b"}
@@ -48,7 +47,7 @@ def snr(side: Side, other: Side) -> Numbers:
     }
 
 
-def document(graph: str, name: str, numbers: Numbers, falling: bool = False) -> dict[str, Any]:
+def document(graph: str, name: str, numbers: Numbers, falling: bool = False) -> Document:
     """Node data of one graph as Model Explorer reads it from a file. ``falling``: great numbers are good ones."""
     colours = list(COLOURS.values())
     gradient = [
