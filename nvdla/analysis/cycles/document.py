@@ -16,6 +16,7 @@ from nvdla.analysis.svg import STYLE, Drawing, round_ticks, short
 from nvdla.errors import shape_text
 from nvdla.loadable.descriptors.enums import ENGINE_NAMES
 from nvdla.program.operation import Key, Operation
+from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document, Json
 
 FORMAT, VERSION = "nvdla-cycles", 1
@@ -25,6 +26,7 @@ TRAFFIC = ("read_bytes", "written_bytes", "cvsram_read_bytes", "cvsram_written_b
 Row = Document
 
 
+@by_annotations
 def cycles_document(study: Study, clock: float) -> Row:
     """Every operation with its cycles; the sum, the schedule's length, what bounds the run. ``clock`` in MHz."""
     total, rows = study.schedule.total, operation_rows(study)

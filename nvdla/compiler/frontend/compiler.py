@@ -77,6 +77,7 @@ CalibrationData = (
 class Compiled:
     """A compiled model; see docs/compile.md."""
 
+    @by_annotations
     def __init__(self, imported: Imported, parts: list[CompiledPart], nodes: list[NodeRow], details: Document) -> None:
         self.imported, self.parts, self.nodes, self.details = imported, parts, nodes, details
         #: configuration of a run, a name or a file: loadables do not always contain it

@@ -39,10 +39,10 @@ class Session(Protocol):
         """Return the values of the outputs."""
 
     def get_inputs(self) -> Sequence[Any]:
-        """Return the inputs."""
+        """Return names, types and shapes of the inputs, as onnxruntime has them."""
 
     def get_outputs(self) -> Sequence[Any]:
-        """Return the outputs."""
+        """Return names, types and shapes of the outputs, as onnxruntime has them."""
 
 
 class RemoteSession:
