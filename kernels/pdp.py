@@ -262,7 +262,7 @@ def _average_lines(
 
 
 @njit(nogil=True)
-def _count(source: np.ndarray, out: np.ndarray, cubes: Cubes, *settings: Any) -> int:
+def _count(source: np.ndarray, out: np.ndarray, cubes: Cubes, *settings: object) -> int:
     """Pieces of all images."""
     return cubes.images * _chunks(cubes)[2]
 
@@ -283,7 +283,7 @@ def _pair(record: np.ndarray, at: int) -> tuple[int, int]:
 
 
 @njit(nogil=True)
-def _layer(record: np.ndarray) -> tuple[Any, ...]:
+def _layer(record: np.ndarray) -> tuple[object, ...]:
     """Read the arguments of both kernels from a record of int8 cubes: source, out, cubes, kernel, stride, pad."""
     c = record[CUBES:]
     cubes = Cubes(c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8])
@@ -295,13 +295,13 @@ def _layer(record: np.ndarray) -> tuple[Any, ...]:
 
 
 @njit(nogil=True)
-def _extreme_arguments(address: int) -> tuple[Any, ...]:
+def _extreme_arguments(address: int) -> tuple[object, ...]:
     record = words(address, FIELDS)
     return *_layer(record), record[LEAST]
 
 
 @njit(nogil=True)
-def _average_arguments(address: int) -> tuple[Any, ...]:
+def _average_arguments(address: int) -> tuple[object, ...]:
     record = words(address, FIELDS)
     return *_layer(record), record[PAD_VALUES:RECIPROCAL], _pair(record, RECIPROCAL), record[SUM_BITS]
 

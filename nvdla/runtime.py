@@ -27,7 +27,7 @@ from nvdla.emulator.firmware.scheduler import FirmwareTask, ScheduleStep
 from nvdla.emulator.hardware.job import Job
 from nvdla.emulator.hardware.machine import Machine, Rehearsal
 from nvdla.emulator.memory.address_space import LeavesRegion
-from nvdla.emulator.memory.linker import LinkedLoadable
+from nvdla.emulator.memory.linker import LinkedLoadable, Surface
 from nvdla.emulator.memory.placement import Strides
 from nvdla.emulator.memory.surfaces import Layout, tensor_layout
 from nvdla.errors import ArgumentTypeError, FormatError, NvdlaError, ScheduleError, printable
@@ -64,7 +64,7 @@ from nvdla.util.arguments import (
     surfaces_of_image,
     whole_number,
 )
-from nvdla.util.escaping import table
+from nvdla.util.escaping import Document, table
 
 if TYPE_CHECKING:
     from nvdla.emulator.faults import Fault
@@ -152,7 +152,7 @@ class Runtime:
         hardware_only: bool = False,
         strict: bool = False,
     ) -> None:
-        self._given: dict[str, Any] = {
+        self._given: Document = {
             "config": config, "abi": abi, "threads": threads, "limits": limits, "memory_limit": memory_limit,
             "strides": strides, "scales": scales, "hardware_only": hardware_only, "strict": strict,
         }  # fmt: skip
@@ -188,7 +188,7 @@ class Runtime:
         self._instances = Instances(max(2, usable_cores()))
         self._kept_injector: Injector | None = None
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Return a new runtime of the same loadable, before its first run, for pickle and copy."""
         return partial(type(self), **self._given), (self.loadable,)
 
@@ -508,7 +508,7 @@ class Runtime:
         return table(f"{self.loadable.name} on {self.config.name} ({self.config_reason})", rows)
 
     def _with_faults(
-        self, images: Sequence[Sequence[Any]], faults: Sequence[Fault], *observers: object
+        self, images: Sequence[Sequence[Surface]], faults: Sequence[Fault], *observers: object
     ) -> list[list[bytes]]:
         """Raw outputs of images with faults. Raises ArgumentTypeError for other types, FormatError for observers."""
         from nvdla.emulator.faults import Fault
@@ -529,7 +529,7 @@ class Runtime:
 
     def _run_next(
         self,
-        images: Sequence[Sequence[Any]],
+        images: Sequence[Sequence[Surface]],
         on_operation: OnOperation | None = None,
         csb_log: CsbLog | None = None,
         on_step: OnStep | None = None,
@@ -569,7 +569,7 @@ class Runtime:
                             return [instance.run(given, path, on_operation, on_step)]
                 path = choose_path(self._state(), request)
 
-    def _bound(self, inputs: Sequence[Any]) -> list[tuple[MemoryEntry, Any]]:
+    def _bound(self, inputs: Sequence[Surface]) -> list[tuple[MemoryEntry, Surface]]:
         """The raw inputs of an image with the memories that they are bound to."""
         inputs = surfaces_of_image(inputs, [tensor.name for tensor in self.inputs])
         return [(tensor.memory, data) for tensor, data in zip(self.inputs, inputs, strict=True)]
@@ -595,7 +595,7 @@ class Runtime:
         return tasks
 
     def _run_firmware(
-        self, inputs: list[tuple[MemoryEntry, Any]], on_operation: OnOperation | None, log: CsbLog | None
+        self, inputs: list[tuple[MemoryEntry, Surface]], on_operation: OnOperation | None, log: CsbLog | None
     ) -> list[bytes]:
         """Run through the firmware, and keep what the hardware does where that can be repeated."""
         dirty, self._dirty = self._dirty, None  # everything, until the run is through
@@ -618,7 +618,7 @@ class Runtime:
             self._plan = plan
         return [self._linked.data(tensor.memory).tobytes() for tensor in self.outputs]
 
-    def _record(self, inputs: list[tuple[MemoryEntry, Any]]) -> list[bytes] | None:
+    def _record(self, inputs: list[tuple[MemoryEntry, Surface]]) -> list[bytes] | None:
         """Record a first run without arithmetic, then let the plan compute. Return None where the firmware has to run:
         it takes part in the result, or knows the operation that an error is about."""
         self._is_large = False
@@ -660,7 +660,7 @@ class Runtime:
         layout = tensor_layout(tensor, size, strides)
         return Tensor(tensor.name, layout.shape, layout.dtype, size, strides, tensor.pixel_format.name, layout, memory)
 
-    def _images_of(self, images: Any) -> list[Any]:
+    def _images_of(self, images: object) -> list[Any]:
         """The images that :meth:`run_many` was given; a batch array, too, holds those of the only input."""
         if isinstance(images, np.ndarray) and images.ndim > 2 and len(self.inputs) == 1:
             tensor = self.inputs[0]

@@ -8,7 +8,7 @@ saturation; numba cannot find such instructions by itself, so the tile is emitte
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from nvdla.kernels.jit.compilation import late
 from nvdla.kernels.jit.processor import SETS, VARIABLE, dot_instructions
@@ -27,11 +27,11 @@ def instructions() -> str:
     return f"matrix products in floating point: no {', '.join(SETS)}, {VARIABLE}=none, or for another processor"
 
 
-dot_tile: Any = late("nvdla.kernels.fast.dot_code:dot_tile")
+dot_tile: Callable[..., None] = late("nvdla.kernels.fast.dot_code:dot_tile")
 """The compiled kernel of a tile of int8 products."""
-dot_narrow_tile: Any = late("nvdla.kernels.fast.dot_code:dot_narrow_tile")
+dot_narrow_tile: Callable[..., None] = late("nvdla.kernels.fast.dot_code:dot_narrow_tile")
 """The compiled kernel of a narrow tile of int8 products."""
-dot_row: Any = late("nvdla.kernels.fast.dot_code:dot_row")
+dot_row: Callable[..., None] = late("nvdla.kernels.fast.dot_code:dot_row")
 """The compiled kernel of one row of int8 products."""
-finish: Any = late("nvdla.kernels.fast.dot_code:finish")
+finish: Callable[..., None] = late("nvdla.kernels.fast.dot_code:finish")
 """The compiled epilogue of a tile whose sums are in memory."""

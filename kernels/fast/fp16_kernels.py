@@ -17,7 +17,7 @@ largest exponent of an atom.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
@@ -46,11 +46,11 @@ COST = 0.6
 NAN = 1 << 14
 """Exponent of data that are NaN."""
 
-multiply_atom: Any = late("nvdla.kernels.fast.fp16_code:multiply_atom")
+multiply_atom: Callable[..., None] = late("nvdla.kernels.fast.fp16_code:multiply_atom")
 """The compiled sums of an atom's products in each kernel."""
-add_atoms: Any = late("nvdla.kernels.fast.fp16_code:add_atoms")
+add_atoms: Callable[..., None] = late("nvdla.kernels.fast.fp16_code:add_atoms")
 """The compiled addition of an atom to an FP48 accumulator in each kernel."""
-deliver_fp32: Any = late("nvdla.kernels.fast.fp16_code:deliver_fp32")
+deliver_fp32: Callable[..., None] = late("nvdla.kernels.fast.fp16_code:deliver_fp32")
 """The compiled delivery of accumulators."""
 
 

@@ -24,7 +24,7 @@ The compiled parts are written in LLVM's vectors (:mod:`nvdla.kernels.fast.fp16_
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
@@ -48,15 +48,15 @@ COST = 0.5
 """Nanoseconds per product, measured."""
 PLACE_COST, RESULT_COST = 8, 5
 """The same of a value of the data that is looked up, for each tile of kernels, and of a result that is delivered."""
-fill_tables: Any = late("nvdla.kernels.fast.fp16_code:fill_tables")
+fill_tables: Callable[..., None] = late("nvdla.kernels.fast.fp16_code:fill_tables")
 """The compiled filling of the tables of one place."""
-largest_exponents: Any = late("nvdla.kernels.fast.fp16_code:largest_exponents")
+largest_exponents: Callable[..., None] = late("nvdla.kernels.fast.fp16_code:largest_exponents")
 """The compiled search for the largest exponent of an atom in each pixel."""
-add_products: Any = late("nvdla.kernels.fast.fp16_code:add_products")
+add_products: Callable[..., None] = late("nvdla.kernels.fast.fp16_code:add_products")
 """The compiled sum of a few places' products in each pixel."""
-add_atoms: Any = late("nvdla.kernels.fast.fp16_code:add_atoms")
+add_atoms: Callable[..., None] = late("nvdla.kernels.fast.fp16_code:add_atoms")
 """The compiled addition of an atom to an FP48 accumulator in each pixel."""
-deliver_fp32: Any = late("nvdla.kernels.fast.fp16_code:deliver_fp32")
+deliver_fp32: Callable[..., None] = late("nvdla.kernels.fast.fp16_code:deliver_fp32")
 """The compiled delivery of the accumulators of each pixel."""
 
 

@@ -13,7 +13,7 @@ sum does not saturate in the SDP (:func:`sum_fits`).
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from nvdla.kernels.jit.compilation import late, njit
 from nvdla.kernels.jit.recorded_calls import ALONE, JOINED, WAKING, RecordedCall, int8s, words
 from nvdla.kernels.jit.variants import recorded
 
-add_shorts: Any = late("nvdla.kernels.fast.dot_code:add_shorts")
+add_shorts: Callable[..., int] = late("nvdla.kernels.fast.dot_code:add_shorts")
 """The compiled sum in 16 bits."""
 
 FAST_PATH = FastPath(

@@ -21,9 +21,9 @@ import importlib
 import os
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
 from nvdla.kernels.jit.cache_folder import cache_folder, kept_kernels
 from nvdla.kernels.jit.kernel_times import kernel_times, listen
@@ -105,6 +105,20 @@ class FallbackWork:
 fallback_work = FallbackWork(FALLBACK_WORK)
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Dispatcher(Protocol):
+    """A function as numba calls it."""
+
+    _numba_type_: object
+    _cache: object
+
+    def __call__(self, *args: object, **named: object) -> object:
+        """Compile for the types of the arguments, if necessary, and call."""
+
+
 class Late:
     """Placeholder in a kernel's module for an object that only compiled code needs and that imports numba.
 
@@ -114,19 +128,15 @@ class Late:
     def __init__(self, place: str) -> None:
         self.place = place
 
-    def find(self) -> Any:
+    def find(self) -> object:
         """Import and return the object."""
         module, _, name = self.place.partition(":")
         return getattr(importlib.import_module(module), name)
 
 
-def late(place: str) -> Any:
+def late(place: str) -> Callable[..., R]:
     """Return a :class:`Late`; the compilation of a kernel that needs the object replaces it."""
-    return Late(place)
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
+    return cast("Callable[..., R]", Late(place))
 
 
 class Kernel(Generic[P, R]):
@@ -137,15 +147,17 @@ class Kernel(Generic[P, R]):
     (:mod:`nvdla.kernels.jit.variants`).
     """
 
-    def __init__(self, function: Callable[..., R], options: dict[str, Any], cached: bool, shared: bool = False) -> None:
+    def __init__(
+        self, function: Callable[..., R], options: Mapping[str, object], cached: bool, shared: bool = False
+    ) -> None:
         functools.update_wrapper(self, function)
         self.py_func = function
         self.fallback: Callable[..., R] | None = None
         self._cost: Callable[..., int] | None = None
         self._options = options
         self._cached = cached
-        self._compiled: Any = None
-        self._called: Any = None
+        self._compiled: Dispatcher | None = None
+        self._called: Dispatcher | None = None
         self._shared = shared
         self.recorded: Kernel[..., None] | None = None
 
@@ -185,7 +197,7 @@ class Kernel(Generic[P, R]):
         return keep
 
     @property
-    def compiled(self) -> Any:
+    def compiled(self) -> Dispatcher:
         """numba's dispatcher, which all later calls use."""
         if self._compiled is None:
             with _lock:
@@ -193,7 +205,7 @@ class Kernel(Generic[P, R]):
         return self._compiled
 
     @property
-    def called(self) -> Any:
+    def called(self) -> Dispatcher:
         """Dispatcher for calls from other kernels, which link its code.
 
         It has neither machine code nor wrappers for Python and C.
@@ -205,11 +217,11 @@ class Kernel(Generic[P, R]):
         return self._called
 
     @property
-    def _numba_type_(self) -> Any:
+    def _numba_type_(self) -> object:
         """numba's type of the kernel, for calls from functions that numba compiles elsewhere."""
         return self.called._numba_type_
 
-    def _dispatcher(self, linked: bool = False, **options: Any) -> Any:
+    def _dispatcher(self, linked: bool = False, **options: object) -> Dispatcher:
         njit = _numba().njit
         if linked:
             from nvdla.kernels.jit.linked_code import LinkedCompiler
@@ -223,7 +235,7 @@ class Kernel(Generic[P, R]):
             dispatcher._cache = KernelCache(self.py_func, folder)
         return dispatcher
 
-    def _function(self) -> Any:
+    def _function(self) -> Callable[..., object]:
         """Return the function with dispatchers for the kernels that it calls and with its late imports."""
         function = cast(types.FunctionType, self.py_func)
         names = {**function.__globals__}
@@ -240,21 +252,23 @@ class Kernel(Generic[P, R]):
 
 
 @overload
-def njit(*, shared: Literal[True], **options: Any) -> Callable[[Callable[Concatenate[int, P], R]], Kernel[P, R]]: ...
+def njit(
+    *, shared: Literal[True], **options: bool | str
+) -> Callable[[Callable[Concatenate[int, P], R]], Kernel[P, R]]: ...
 
 
 @overload
 def njit(**options: Any) -> Callable[[Callable[P, R]], Kernel[P, R]]: ...
 
 
-def njit(**options: Any) -> Callable[[Callable[..., Any]], Kernel[Any, Any]]:
+def njit(**options: bool | str) -> Callable[[Callable[..., Any]], Kernel[..., Any]]:
     """``numba.njit`` with keywords; ``cache=True``: this package's cache, ``shared=True``: for the thread pool."""
-    cached, shared = options.pop("cache", False), options.pop("shared", False)
+    cached, shared = bool(options.pop("cache", False)), bool(options.pop("shared", False))
     return lambda function: Kernel(function, options, cached, shared)
 
 
 @functools.cache
-def _numba() -> Any:
+def _numba() -> types.ModuleType:
     """Import numba for the first kernel that is compiled."""
     with kernel_times.loading(kernels=0):
         numba = importlib.import_module("numba")

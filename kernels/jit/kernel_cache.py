@@ -18,6 +18,7 @@ import pickle
 import re
 import sys
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ def _source(module: str) -> str:
         return __version__
 
 
-def _settings() -> tuple[Any, ...]:
+def _settings() -> tuple[object, ...]:
     """Return the versions and settings that determine the machine code."""
     config = numba.config
     names = ("OPT", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "THREADING_LAYER")
@@ -71,7 +72,7 @@ def _settings() -> tuple[Any, ...]:
 class KernelCache(NullCache):
     """The compiled specialisations of one kernel, with the interface of numba's caches."""
 
-    def __init__(self, function: Any, folder: Path) -> None:
+    def __init__(self, function: Callable[..., object], folder: Path) -> None:
         module = function.__module__.removeprefix("nvdla.kernels.")
         code = function.__code__
         self._folder = folder

@@ -29,7 +29,7 @@ class LinkedLibrary(JITCodeLibrary):
         """The keeper of environments: this object, which keeps none."""
         return self
 
-    def set_env(self, name: str, environment: Any) -> None:
+    def set_env(self, name: str, environment: object) -> None:
         """Do nothing: compiled kernels do not use their environments."""
 
     def get_pointer_to_function(self, name: str) -> int:
@@ -40,7 +40,7 @@ class LinkedLibrary(JITCodeLibrary):
 class LinkedCompiler(Compiler):
     """Variant of numba's compiler for linked code."""
 
-    def __init__(self, typing_context: Any, target_context: Any, library: Any, *rest: Any) -> None:
+    def __init__(self, typing_context: Any, target_context: Any, library: Any, *rest: object) -> None:
         library = library or LinkedLibrary(target_context.codegen(), "linked")
         super().__init__(typing_context, target_context, library, *rest)
 

@@ -8,9 +8,8 @@ with one call from Python.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -20,17 +19,17 @@ from nvdla.kernels.jit.thread_pool import pool_handle
 ALONE, JOINED, WAKING = range(3)
 """Threads that share the work of a call: the caller alone, workers that are awake, sleeping workers, too."""
 
-words: Any = late("nvdla.kernels.jit.recorded_calls_code:words")
+words: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.recorded_calls_code:words")
 """``words(address, size)``: the memory there as an array of int64, for compiled kernels."""
-int32s: Any = late("nvdla.kernels.jit.recorded_calls_code:int32s")
+int32s: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.recorded_calls_code:int32s")
 """``(address, size)``: the memory there as an array of int32."""
-int8s: Any = late("nvdla.kernels.jit.recorded_calls_code:int8s")
+int8s: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.recorded_calls_code:int8s")
 """``(address, size)``: the memory there as an array of int8."""
-uint8s: Any = late("nvdla.kernels.jit.recorded_calls_code:uint8s")
+uint8s: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.recorded_calls_code:uint8s")
 """``(address, size)``: the memory there as an array of uint8."""
-float32s: Any = late("nvdla.kernels.jit.recorded_calls_code:float32s")
+float32s: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.recorded_calls_code:float32s")
 """``(address, size)``: the memory there as an array of float32."""
-float64s: Any = late("nvdla.kernels.jit.recorded_calls_code:float64s")
+float64s: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.recorded_calls_code:float64s")
 """``(address, size)``: the memory there as an array of float64."""
 
 
@@ -43,9 +42,9 @@ class RecordedCall:
 
     def __init__(
         self,
-        kernel: Kernel[Any, None],
+        kernel: Kernel[..., None],
         numbers: Sequence[int] | np.ndarray,
-        arrays: Sequence[Any],
+        arrays: Sequence[object],
         sharing: int,
         work: int,
     ) -> None:
@@ -85,7 +84,7 @@ class CommandList:
 
 
 @cache
-def native_address(kernel: Kernel[Any, None]) -> int:
+def native_address(kernel: Kernel[..., None]) -> int:
     """Return the address of a recorded kernel's machine code."""
     from nvdla.kernels.jit import recorded_calls_code
 
@@ -93,14 +92,14 @@ def native_address(kernel: Kernel[Any, None]) -> int:
 
 
 @cache
-def _run_commands() -> Kernel[Any, None]:
+def _run_commands() -> Kernel[..., None]:
     from nvdla.kernels.jit import recorded_calls_code
 
     return njit(cache=True, nogil=True)(recorded_calls_code.run_commands)
 
 
 @cache
-def _run_commands_within_lock() -> Any:
+def _run_commands_within_lock() -> Callable[[int, int, int], None]:
     from nvdla.kernels.jit import recorded_calls_code
 
     return recorded_calls_code.within_lock(_run_commands().compiled)

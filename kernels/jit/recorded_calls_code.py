@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -73,7 +74,7 @@ def native_address(dispatcher: Any) -> int:
     return _address(dispatcher, 2)
 
 
-def within_lock(dispatcher: Any) -> Any:
+def within_lock(dispatcher: Any) -> Callable[[int, int, int], None]:
     """Return the compiled :func:`run_commands` as a function that holds Python's lock. Raises IndexError as it does."""
     number = ctypes.c_int64
     kind = ctypes.PYFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, number, number, number)

@@ -23,6 +23,7 @@ import platform
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,7 @@ PATIENCE = 100e-6
 lose its core to another program."""
 TURN = 100e-6
 """Time slice of a worker in seconds: shorter than that of other threads, so that it interrupts them."""
-share: Any = late("nvdla.kernels.jit.thread_pool_code:share")
+share: Callable[..., None] = late("nvdla.kernels.jit.thread_pool_code:share")
 """The compiled distribution of pieces to the thread pool."""
 
 
@@ -125,7 +126,7 @@ class ThreadPool:
         return self._workers
 
 
-def _work(serve: Any, *words: int) -> None:
+def _work(serve: Callable[..., None], *words: int) -> None:
     """Run a worker with a short time slice, so that it starts soon after it is woken."""
     take_short_turns(TURN)
     serve(*words)
@@ -143,7 +144,7 @@ def _rounds(seconds: float) -> int:
     return max(1, int(seconds / max(best, 1e-9)))
 
 
-def _compiled(name: str) -> Any:
+def _compiled(name: str) -> Callable[..., Any]:
     """Return a compiled function of the pool."""
     from nvdla.kernels.jit import thread_pool_code
 

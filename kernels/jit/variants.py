@@ -9,7 +9,7 @@ pieces of the shared kernel. The recorded kernel reads its arguments from a reco
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from nvdla.kernels.jit.compilation import Kernel, njit
@@ -21,11 +21,11 @@ unpack: Any = None
 """Names in the templates below; every kernel made from a template has its own values."""
 
 
-def _shared(pool: int, number: int, *arguments: Any) -> None:
+def _shared(pool: int, number: int, *arguments: object) -> None:
     share(pool, number, piece, arguments)
 
 
-def _counted(pool: int, *arguments: Any) -> None:
+def _counted(pool: int, *arguments: object) -> None:
     share(pool, count(*arguments), piece, arguments)
 
 
@@ -42,8 +42,8 @@ def _unpacked_count(address: int) -> int:
 
 
 def in_pieces(
-    count: Kernel[..., int] | None = None, unpack: Kernel[..., Any] | None = None
-) -> Callable[[Callable[..., None]], Kernel[Any, None]]:
+    count: Kernel[..., int] | None = None, unpack: Kernel[..., tuple[object, ...]] | None = None
+) -> Callable[[Callable[..., None]], Kernel[..., None]]:
     """Decorate the definition of a kernel: a function of the number of a piece, then of the arguments.
 
     Args:
@@ -56,7 +56,7 @@ def in_pieces(
         The shared kernel. It takes the arguments.
     """
 
-    def make(definition: Callable[..., None]) -> Kernel[Any, None]:
+    def make(definition: Callable[..., None]) -> Kernel[..., None]:
         names = {"piece": njit(nogil=True)(definition), "count": count, "unpack": unpack}
         kernel = _from_template(_counted if count else _shared, definition, names, shared=True)
         if unpack:
@@ -70,7 +70,7 @@ def in_pieces(
     return make
 
 
-def recorded(count: Kernel[..., int]) -> Callable[[Callable[[int, int], None]], Kernel[Any, None]]:
+def recorded(count: Kernel[..., int]) -> Callable[[Callable[[int, int], None]], Kernel[..., None]]:
     """Decorate the definition of a recorded kernel: a function of the number of a piece and the address of the record.
 
     Args:
@@ -84,7 +84,9 @@ def recorded(count: Kernel[..., int]) -> Callable[[Callable[[int, int], None]], 
     )
 
 
-def _from_template(template: Any, definition: Any, names: dict[str, Any], **options: bool) -> Kernel[Any, None]:
+def _from_template(
+    template: Callable[..., object], definition: Callable[..., None], names: Mapping[str, object], **options: bool
+) -> Kernel[..., None]:
     """Return the kernel of a template with these names."""
     function = types.FunctionType(template.__code__, {**template.__globals__, **names}, definition.__name__)
     function.__module__, function.__doc__ = definition.__module__, definition.__doc__

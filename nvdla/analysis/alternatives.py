@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from nvdla.analysis.cycles.estimate import WINOGRAD_SHARE, convolution, queue_cy
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.emulator.hardware.convolution.checks import entries_per_slice
 from nvdla.limits import MASK_ALIGNMENT
+from nvdla.util.escaping import Document
 from nvdla.util.rounding import align, ceil_div
 
 PARTS = (1, 2, 4)
@@ -225,7 +226,7 @@ class Alternative:
         count = len(self.parts)
         return "whole" if count == 1 else f"{count} parts of rows"
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Document:
         """The alternative as plain data."""
         return {
             "form": self.form,

@@ -20,6 +20,7 @@ from nvdla.loadable.descriptors.enums import ConvMode, OpType, WeightFormat
 from nvdla.loadable.descriptors.fields import fields
 from nvdla.program.naming import layers_meant, short_layer
 from nvdla.program.operation import Operation
+from nvdla.util.escaping import Document
 from nvdla.util.rounding import ceil_div
 
 
@@ -51,7 +52,7 @@ def _known(nodes: Sequence[Operation]) -> str:
     return f"operations are {texts[0] or 'none'}" + (f"; layers are {texts[1]}" if layers else "")
 
 
-def _explain(study: Study, node: Operation, all_of_them: list[Operation]) -> dict[str, Any]:
+def _explain(study: Study, node: Operation, all_of_them: list[Operation]) -> Document:
     op, surface, config = node.descriptors.op, node.surface, study.config
     estimate = study.estimates[node.key]
     tiles = [each for each in all_of_them if node.layer and each.layer == node.layer and each.task == node.task]
@@ -96,7 +97,7 @@ def _share(count: int, cells: int) -> float:
     return count / (ceil_div(count, cells) * cells) if count else 0.0
 
 
-def sentences(row: dict[str, Any]) -> list[str]:
+def sentences(row: Document) -> list[str]:
     """A document in words, line by line."""
     shape = " to ".join(shape_text(row[side]) for side in ("input", "output") if row[side])
     used, capacity = row["data_entries"]
@@ -351,7 +352,7 @@ def lines(row: Row, width: int) -> Iterator[str]:
         yield "    " + "".join(f"{cell:{wide}}" for cell in cells[at : at + columns]).rstrip()
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     return f"[{', '.join(map(str, value[:4]))}, ...]" if isinstance(value, list) and len(value) > 4 else str(value)
 
 

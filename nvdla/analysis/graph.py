@@ -13,7 +13,7 @@ import shutil
 import subprocess
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from nvdla.loadable.descriptors.fields import FieldView, fields
 from nvdla.loadable.model import Loadable
 from nvdla.program.operation import Key, Operation
 from nvdla.program.values import Value
-from nvdla.util.escaping import dot_string, xml_text
+from nvdla.util.escaping import Document, Json, dot_string, xml_text
 from nvdla.util.precision import Precision
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 FORMAT, VERSION = "nvdla-graph", 1
 
-Row = dict[str, Any]
+Row = Document
 
 
 def graph_document(study: Study) -> Row:
@@ -550,7 +550,7 @@ def _node(study: Study, names: _Names, node: Operation) -> NodeProto:
     )
     if not made.input and not made.output:
         made.output.append(f"{node.label} nothing")  # ONNX knows no node without a tensor
-    about: dict[str, Any] = {"what": node.what, "layer": node.layer, "precision": node.precision}
+    about: dict[str, Json] = {"what": node.what, "layer": node.layer, "precision": node.precision}
     about |= {"cycles": estimate.own_cycles, "bound_by": estimate.bound, "macs": estimate.macs or None}
     about |= {"start_cycle": span.start, "end_cycle": span.end}
     for structure in (node.op, None if node.type is None else node.surface):
@@ -563,7 +563,7 @@ def _is_told(field: FieldView) -> bool:
     return not field.reserved and not (isinstance(field.value, list) and not field.value)
 
 
-def _attribute(field: FieldView) -> Any:
+def _attribute(field: FieldView) -> str | int | float | list[int]:
     """The name of an enum's number, else the number; numbers that 64 bits with a sign cannot hold as text."""
     if field.meaning is not None:
         return field.meaning

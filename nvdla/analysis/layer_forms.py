@@ -12,9 +12,8 @@ The cycle model computes each (:mod:`nvdla.analysis.layer_forms`); layers of the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -27,8 +26,9 @@ from nvdla.errors import counted
 from nvdla.limits import LINE_ALIGNMENT
 from nvdla.loadable.descriptors.enums import ConvMode, DataFormat, OpType, Precision, WeightFormat
 from nvdla.program.accesses import Access
-from nvdla.program.operation import Operation
+from nvdla.program.operation import Key, Operation
 from nvdla.program.values import constant_bytes
+from nvdla.util.escaping import Document, Json
 from nvdla.util.rounding import align, ceil_div
 
 
@@ -122,7 +122,7 @@ class LoweredLayer:
 
 def layers_of(study: Study) -> list[LoweredLayer]:
     """The layers that are convolutions, in the order of their first operations."""
-    groups: dict[tuple[Any, ...], list[Operation]] = {}
+    groups: dict[tuple[object, ...], list[Operation]] = {}
     for node in study.operations:
         if node.type == OpType.CONV:
             groups.setdefault(_same_layer(node), []).append(node)
@@ -137,7 +137,7 @@ def _access(node: Operation, role: str) -> Access | None:
     return next((each for each in node.reads if each.role == role), None)
 
 
-def _same_layer(node: Operation) -> tuple[Any, ...]:
+def _same_layer(node: Operation) -> tuple[object, ...]:
     """Return what parts of a layer have in common: weights, and the cube that they read bands of. Offsets in a cube
     differ by
     whole lines, and are less than a surface."""
@@ -151,7 +151,9 @@ def _same_layer(node: Operation) -> tuple[Any, ...]:
     return (node.task, node.roi, weights.memory, weights.start, weights.traffic, *cube, *settings)
 
 
-def _layers(group: list[Operation], behind: dict[Any, ChainShape | None], inputs: set[Any]) -> Iterator[LoweredLayer]:
+def _layers(
+    group: list[Operation], behind: Mapping[Key, ChainShape | None], inputs: set[Key]
+) -> Iterator[LoweredLayer]:
     """One layer where the operations are its parts one after the other; else each is separate."""
     for nodes in _rows_in_order(group):
         chains = [behind[node.key] for node in nodes if node.key in behind]
@@ -271,7 +273,7 @@ WORTH = 0.01
 IMAGES = 4
 
 
-def changes(study: Study, layer: LoweredLayer, cycles: int) -> list[dict[str, Any]]:
+def changes(study: Study, layer: LoweredLayer, cycles: int) -> list[Document]:
     """Changes that save at least :data:`WORTH` of ``cycles``, those that save most first."""
     plain = [*_hardware(study, layer), *_forms(study, layer), *_image_input(study, layer)]
     tried = [(what, each, cycles, False) for what, each in plain]
@@ -369,7 +371,7 @@ def _image_input(study: Study, layer: LoweredLayer) -> Iterator[Tried]:
         yield f"an image as the input ({found[0].words})", found[0].cycles
 
 
-Row = dict[str, Any]
+Row = Document
 TERMS = ("until_first_mac", "multiplying", "array", "behind_last_mac")
 SAME = ("parts", "data_banks", "weight_banks", "keeps_weights", "compressed")
 
@@ -500,10 +502,10 @@ def _groups_lines(kept: Row | None) -> Iterator[str]:
 NOTHING = f"no tested change saves {WORTH:.0%}"
 
 
-def with_advice(study: Study, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def with_advice(study: Study, rows: list[Document]) -> list[Document]:
     """The rows of :func:`nvdla.analysis.explain.explanations` with ``advice``: what would help the layer of each."""
     labels = {row["operation"] for row in rows}
-    known: dict[Any, str] = {}
+    known: dict[object, str] = {}
     found: dict[str, str] = {}
     for layer in layers_of(study):
         mine = [node.label for node in layer.nodes if node.label in labels]
@@ -516,7 +518,7 @@ def with_advice(study: Study, rows: list[dict[str, Any]]) -> list[dict[str, Any]
     return [row | {"advice": found.get(row["operation"], "")} for row in rows]
 
 
-def _said(tried: list[dict[str, Any]]) -> str:
+def _said(tried: Sequence[Mapping[str, Json]]) -> str:
     if not tried:
         return NOTHING
     best = tried[0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from nvdla.analysis.study import Study
 from nvdla.analysis.svg import STYLE, Drawing, short
@@ -15,12 +14,13 @@ from nvdla.limits import PAGE
 from nvdla.loadable import MemoryEntry
 from nvdla.program.operation import Key
 from nvdla.program.values import Value
+from nvdla.util.escaping import Document
 
 FORMAT, VERSION = "nvdla-memory", 1
 #: at most so many pairs of values that take the same bytes one after the other are listed
 MAX_PAIRS = 10_000
 
-Row = dict[str, Any]
+Row = Document
 
 
 @dataclass(frozen=True)

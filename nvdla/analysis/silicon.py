@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -33,8 +33,7 @@ def facts() -> dict[str, Any]:
 
 
 def _packaged(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = parse_yaml(resources.files("nvdla.analysis").joinpath(name).read_bytes(), name)
-    return found
+    return cast("dict[str, Any]", parse_yaml(resources.files("nvdla.analysis").joinpath(name).read_bytes(), name))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from ctypes import Structure
 from typing import Any
 
 from nvdla.errors import shape_text
@@ -18,6 +19,7 @@ from nvdla.program.operation import Dependency, Operation
 from nvdla.program.program import Program
 from nvdla.program.program import Tasks as ProgramTasks
 from nvdla.util.arguments import by_annotations
+from nvdla.util.escaping import Document
 
 __all__ = [
     "TABLES",
@@ -38,7 +40,7 @@ __all__ = [
     "tensor_rows",
 ]
 
-Row = dict[str, Any]
+Row = Document
 
 
 @by_annotations
@@ -359,7 +361,7 @@ def _row(operation: Operation) -> Row:
     }
 
 
-def _ends(operation: Operation) -> tuple[Any, Any]:
+def _ends(operation: Operation) -> tuple[Structure, Structure]:
     return operation.surface.src_data, operation.surface.dst_data
 
 
@@ -368,7 +370,7 @@ def _shape(shape: Shape | None) -> str | None:
     return None if shape is None else shape_text(shape)
 
 
-def place_of(cube: Any) -> str:
+def place_of(cube: Structure) -> str:
     """Return where a data cube is: on the fly, or memory and address index."""
     if cube.type == MemType.HW:
         return "on the fly"
@@ -446,14 +448,14 @@ def _shorten(text: str, limit: int = 8 * 3) -> str:
     return text if len(text) <= limit else text[: limit - 4] + " ..."
 
 
-def _value(value: Any) -> Any:
+def _value(value: object) -> object:
     if not isinstance(value, list):
         return value
     numbers = ", ".join(str(each) for each in value[:8])
     return f"[{numbers}{', ...' if len(value) > 8 else ''}]"
 
 
-def _structures(loadable: Loadable, tasks: Tasks, blob: Blob) -> Iterator[tuple[str, int, Any]]:
+def _structures(loadable: Loadable, tasks: Tasks, blob: Blob) -> Iterator[tuple[str, int, Structure]]:
     """(name, byte offset in the blob, structure) of everything that is on ``blob``."""
     for task_id, task in tasks.items():
         for kind, index, entries in _lists(task):
@@ -461,7 +463,7 @@ def _structures(loadable: Loadable, tasks: Tasks, blob: Blob) -> Iterator[tuple[
                 yield from _entries(task_id, kind, task, entries)
 
 
-def _lists(task: DlaTask | EmuTask) -> Iterator[tuple[str, int, Any]]:
+def _lists(task: DlaTask | EmuTask) -> Iterator[tuple[str, int, Sequence[Structure]]]:
     network = task.network
     yield "network", 0, [network]
     if isinstance(task, EmuTask):
@@ -487,7 +489,9 @@ def _is_behind(loadable: Loadable, task: DlaTask | EmuTask, index: int, blob: Bl
     )
 
 
-def _entries(task_id: int, kind: str, task: DlaTask | EmuTask, entries: Any) -> Iterator[tuple[str, int, Any]]:
+def _entries(
+    task_id: int, kind: str, task: DlaTask | EmuTask, entries: Iterable[Structure]
+) -> Iterator[tuple[str, int, Structure]]:
     for position, entry in enumerate(entries):
         structure = entry
         if isinstance(task, DlaTask) and kind in ("operation", "surface"):

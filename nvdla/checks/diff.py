@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from dataclasses import fields as fields_of
 from difflib import SequenceMatcher
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from nvdla.emulator.memory.surfaces import pack_direct
 from nvdla.errors import NvdlaError
 from nvdla.loadable.descriptors.abi import Abi
 from nvdla.loadable.descriptors.enums import ConvMode, OpType, Precision, WeightFormat
-from nvdla.loadable.descriptors.fields import FieldView, fields
+from nvdla.loadable.descriptors.fields import CtypesRecord, FieldView, fields
 from nvdla.loadable.descriptors.meaning import operand_precision
 from nvdla.loadable.descriptors.task import DlaTask, EmuTask
 from nvdla.loadable.model import Loadable
@@ -24,6 +24,10 @@ from nvdla.program.operation import Operation
 from nvdla.program.program import Program, by_task
 from nvdla.program.values import constant_bytes
 from nvdla.util.arguments import by_annotations
+from nvdla.util.escaping import Document, Json
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 __all__ = ["Change", "Diff", "OperandChange", "diff"]
 
@@ -41,8 +45,8 @@ class Change:
     where: str
     field: str | None
     what: str
-    a: Any = None
-    b: Any = None
+    a: object = None
+    b: object = None
     meaning_a: str | None = None
     meaning_b: str | None = None
 
@@ -62,8 +66,8 @@ class OperandChange:
     where: str
     operand: str
     dtype: str
-    statistics_a: dict[str, Any]
-    statistics_b: dict[str, Any]
+    statistics_a: dict[str, Json]
+    statistics_b: dict[str, Json]
     different: int | None
     max_abs: float | None
     cosine: float | None
@@ -155,7 +159,7 @@ def _kind(operation: Operation) -> int:
     return operation.descriptors.op_type
 
 
-def _signature(operation: Operation) -> tuple[Any, ...]:
+def _signature(operation: Operation) -> tuple[object, ...]:
     return (_kind(operation), *(() if operation.type is None else operation.output or ()))
 
 
@@ -198,7 +202,7 @@ def _dla_changes(ours: Operation, theirs: Operation) -> Iterator[Change]:
     yield from _structures("graph", where, ours.common, theirs.common)
 
 
-def _structures(area: str, where: str, left: Any, right: Any, prefix: str = "") -> Iterator[Change]:
+def _structures(area: str, where: str, left: CtypesRecord, right: CtypesRecord, prefix: str = "") -> Iterator[Change]:
     """Fields of two structures of one kind. What only one ABI has counts as 0 in the other."""
     ours = {each.name: each for each in fields(left) if not each.reserved}
     theirs = {each.name: each for each in fields(right) if not each.reserved}
@@ -277,13 +281,13 @@ def _compare(
         return None
     if left is None or right is None or (left.dtype == right.dtype and left.tobytes() == right.tobytes()):
         return None
-    figures: dict[str, Any] = {"different": None, "max_abs": None, "cosine": None, "first": None}
+    figures: Document = {"different": None, "max_abs": None, "cosine": None, "first": None}
     if left.shape == right.shape and left.dtype == right.dtype:
         figures = _figures(left, right, ours[1] if name == "weight_data" else None)
     return OperandChange(where, name, str(left.dtype), statistics(left), statistics(right), **figures)
 
 
-def statistics(elements: np.ndarray) -> dict[str, Any]:
+def statistics(elements: np.ndarray) -> Document:
     """Elements, extremes, mean, standard deviation, zeros. NaN and infinities are left out of the figures."""
     values = elements.astype(np.float64)
     finite = values[np.isfinite(values)]
@@ -299,7 +303,7 @@ def statistics(elements: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _figures(left: np.ndarray, right: np.ndarray, weights_of: Operation | None) -> dict[str, Any]:
+def _figures(left: np.ndarray, right: np.ndarray, weights_of: Operation | None) -> dict[str, Json]:
     bits = np.dtype(f"u{left.itemsize}")
     differs = left.view(bits) != right.view(bits)
     wide = left.astype(np.float64), right.astype(np.float64)
@@ -346,14 +350,16 @@ def table_changes(a: Loadable, b: Loadable) -> Iterator[Change]:
     for name in ("version", "identifier"):
         values = [_plain(getattr(each, name)) for each in (a, b)]
         if values[0] != values[1]:
-            yield Change("loadable", "loadable", name, "changed", *values)
+            yield Change("loadable", "loadable", name, "changed", values[0], values[1])
     for table, (attribute, key) in TABLES.items():
         yield from _entries(table, key, getattr(a, attribute), getattr(b, attribute))
     yield from _positions("reloc_list", a.relocs, b.relocs)
     yield from _contents(a, b)
 
 
-def _entries(table: str, key: str, ours: Iterable[Any], theirs: Iterable[Any]) -> Iterator[Change]:
+def _entries(
+    table: str, key: str, ours: Iterable[DataclassInstance], theirs: Iterable[DataclassInstance]
+) -> Iterator[Change]:
     left = {getattr(each, key): each for each in ours}
     right = {getattr(each, key): each for each in theirs}
     for name, entry in left.items():
@@ -367,7 +373,7 @@ def _entries(table: str, key: str, ours: Iterable[Any], theirs: Iterable[Any]) -
             yield Change(table, f"{table} {key} {name}", None, "only in b", b=_summary(entry))
 
 
-def _positions(table: str, ours: Sequence[Any], theirs: Sequence[Any]) -> Iterator[Change]:
+def _positions(table: str, ours: Sequence[DataclassInstance], theirs: Sequence[DataclassInstance]) -> Iterator[Change]:
     for position in range(max(len(ours), len(theirs))):
         where = f"{table}[{position}]"
         if position >= len(theirs):
@@ -378,13 +384,13 @@ def _positions(table: str, ours: Sequence[Any], theirs: Sequence[Any]) -> Iterat
             yield from _fields(table, where, ours[position], theirs[position])
 
 
-def _fields(table: str, where: str, left: Any, right: Any) -> Iterator[Change]:
+def _fields(table: str, where: str, left: DataclassInstance, right: DataclassInstance) -> Iterator[Change]:
     for each in fields_of(left):
         if each.name == "data":
             continue
         values = _plain(getattr(left, each.name)), _plain(getattr(right, each.name))
         if values[0] != values[1]:
-            yield Change(table, where, each.name, "changed", *values)
+            yield Change(table, where, each.name, "changed", values[0], values[1])
 
 
 def _contents(a: Loadable, b: Loadable) -> Iterator[Change]:
@@ -400,11 +406,11 @@ def _contents(a: Loadable, b: Loadable) -> Iterator[Change]:
         yield Change("blobs", f"blobs name {blob.name}", name, "changed", blob.data[first], other.data[first])
 
 
-def _summary(entry: Any) -> dict[str, Any]:
+def _summary(entry: DataclassInstance) -> Document:
     return {each.name: _plain(getattr(entry, each.name)) for each in fields_of(entry) if each.name != "data"}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, Enum):
         return value.name if value.name else value.value
     if isinstance(value, tuple):

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from nvdla.program.naming import Names, from_calibration, from_yaml, is_scale, n
 from nvdla.tensors.images import ORDERS, PixelConversion
 from nvdla.tensors.real import ScaleMissing
 from nvdla.util import rounding
+
+if TYPE_CHECKING:
+    from nvdla.runtime import Runtime
 
 
 def split_name(word: str) -> tuple[str | None, str]:
@@ -168,7 +171,9 @@ def preprocessing_of(args: argparse.Namespace) -> PixelConversion | None:
     return replace(given, resize=args.resize) if said or args.resize else None
 
 
-def surfaces_of_runs(runtime: Any, args: argparse.Namespace, words: Sequence[str] | None = None) -> list[list[bytes]]:
+def surfaces_of_runs(
+    runtime: Runtime, args: argparse.Namespace, words: Sequence[str] | None = None
+) -> list[list[bytes]]:
     """The raw input surfaces of each run that ``--input`` (or ``words`` instead) and ``--random-input`` ask for.
 
     A network without inputs has one run. Raises FormatError for names, counts and files that do not fit.
@@ -197,7 +202,7 @@ def surfaces_of_runs(runtime: Any, args: argparse.Namespace, words: Sequence[str
         ]
 
 
-def of_right_size(runtime: Any, files: dict[str, str], surfaces: list[bytes]) -> list[bytes]:
+def of_right_size(runtime: Runtime, files: dict[str, str], surfaces: list[bytes]) -> list[bytes]:
     """Raw surfaces come as they are; one of another size is bad input, before anything is run."""
     for tensor, surface in zip(runtime.inputs, surfaces, strict=True):
         if len(surface) != tensor.size:
@@ -221,7 +226,7 @@ def _by_name(words: Sequence[str], names: list[str]) -> dict[str, list[str]]:
     return found
 
 
-def random_surfaces(runtime: Any, seed: int) -> list[bytes]:
+def random_surfaces(runtime: Runtime, seed: int) -> list[bytes]:
     """Surfaces of random elements: whole range of integers, -1 to 1 for fp16; padding bytes stay 0."""
     generator = np.random.default_rng(seed)
     surfaces = []

@@ -9,17 +9,18 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nvdla.cli.arguments import whole_command
 from nvdla.cli.output import add_format_options, print_document, with_settings
 from nvdla.errors import NvdlaError
 from nvdla.tensors.real import ScaleMissing
-from nvdla.util.escaping import json_text
+from nvdla.util.escaping import Document, json_text
 from nvdla.util.files import write_file
 
 if TYPE_CHECKING:
     from nvdla.experiments.campaign import Journal, Table
+    from nvdla.experiments.evaluation import EvaluatedNetwork, SampleSource
 
 DRAW_SECONDS = 0.1
 
@@ -38,7 +39,7 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def check_scale(network: Any, source: Any, args: argparse.Namespace) -> None:
+def check_scale(network: EvaluatedNetwork, source: SampleSource, args: argparse.Namespace) -> None:
     """Raise FormatError with the whole command that works where the first sample needs a scale that is not known."""
     with whole_command(args):
         try:
@@ -80,9 +81,7 @@ def add_campaign_options(parser: argparse.ArgumentParser) -> None:
     add_format_options(parser)
 
 
-def written(
-    document: dict[str, Any], title: str, page: Callable[[dict[str, Any], str], str], args: argparse.Namespace
-) -> bool:
+def written(document: Document, title: str, page: Callable[[Document, str], str], args: argparse.Namespace) -> bool:
     """Write ``--output`` and, with ``page``, ``--report``; True where the document goes to the terminal as JSON."""
     if args.output:
         write_file(args.output, (json_text(with_settings(document, args), indent=1, sort_keys=True) + "\n").encode())

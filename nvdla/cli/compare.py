@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,6 +36,10 @@ from nvdla.cli.working import working
 from nvdla.errors import FormatError, counted
 from nvdla.program.naming import Names, names_for
 from nvdla.tensors.real import ScaleMissing, to_elements
+from nvdla.util.escaping import Document, Json
+
+if TYPE_CHECKING:
+    from nvdla.runtime import Runtime, Tensor
 
 HELP = """Compare a run, operation by operation, with another run, another loadable, golden files or a float model.
 
@@ -128,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if found.passed else 1
 
 
-def document(args: argparse.Namespace, runtime: Any, reference: Any, found: Comparison) -> dict[str, Any]:
+def document(args: argparse.Namespace, runtime: Runtime, reference: Any, found: Comparison) -> Document:
     """The result as plain data (docs/compare.md)."""
     first = found.first
     return {
@@ -164,7 +168,7 @@ def _against(args: argparse.Namespace) -> str:
     )
 
 
-def _reference(args: argparse.Namespace, runtime: Any, surfaces: list[bytes], names: Names) -> Any:
+def _reference(args: argparse.Namespace, runtime: Runtime, surfaces: list[bytes], names: Names) -> Any:
     """Reference selected by the arguments. Raises FormatError when that is nothing, or more than one thing."""
     other_run = (
         args.other
@@ -188,7 +192,7 @@ def _reference(args: argparse.Namespace, runtime: Any, surfaces: list[bytes], na
     return _other_run(args, runtime, surfaces, names)
 
 
-def _float_reference(args: argparse.Namespace, runtime: Any, surfaces: list[bytes], names: Names) -> Any:
+def _float_reference(args: argparse.Namespace, runtime: Runtime, surfaces: list[bytes], names: Names) -> Any:
     from nvdla.checks.compare.runs import FloatReference
     from nvdla.tensors.npz import read_npz
 
@@ -216,7 +220,7 @@ def _caffe_files(files: list[str]) -> tuple[str, str | None]:
     return files[0], files[1] if len(files) == 2 else None
 
 
-def _other_run(args: argparse.Namespace, runtime: Any, surfaces: list[bytes], names: Names) -> Any:
+def _other_run(args: argparse.Namespace, runtime: Runtime, surfaces: list[bytes], names: Names) -> Any:
     from nvdla.checks.compare.runs import RunReference
 
     loadable = nvdla.load(args.other) if args.other else runtime.loadable
@@ -240,7 +244,9 @@ def _other_run(args: argparse.Namespace, runtime: Any, surfaces: list[bytes], na
     return RunReference(other, theirs, other_names, runtime, surfaces, names)
 
 
-def _carried_over(ours: Any, surfaces: list[bytes], other: Any, our_names: Names, other_names: Names) -> list[bytes]:
+def _carried_over(
+    ours: Runtime, surfaces: list[bytes], other: Runtime, our_names: Names, other_names: Names
+) -> list[bytes]:
     """The same elements in the other network's input layouts (and so the same bytes where the layouts agree); between
     integers and halves the same real numbers."""
     if len(ours.inputs) != len(other.inputs):
@@ -256,7 +262,7 @@ def _carried_over(ours: Any, surfaces: list[bytes], other: Any, our_names: Names
     ]
 
 
-def _as_type(array: np.ndarray, tensor: Any, target: Any, our_names: Names, other_names: Names) -> np.ndarray:
+def _as_type(array: np.ndarray, tensor: Tensor, target: Tensor, our_names: Names, other_names: Names) -> np.ndarray:
     """Elements of ``tensor`` as ``target`` takes them. Raises FormatError where the integers' scale is not known."""
     if array.dtype.kind == target.dtype.kind:
         return array
@@ -287,7 +293,7 @@ def _place(row: Row) -> Place:
     return [f"{row.task}/{row.operation}"], [str(row.engine).lower()], layers
 
 
-def _print(args: argparse.Namespace, reference: Any, found: Comparison) -> None:
+def _print(args: argparse.Namespace, reference: object, found: Comparison) -> None:
     rows = [row for row in _rows(args, found) if not (args.different and row.passed)]
     print_table(f"{args.loadable} against {_against(args)}", [_cells(row) for row in rows], COLUMNS, LEAST)
     counts = ", ".join(f"{count} {name}" for name, count in found.counts.items())
@@ -306,12 +312,12 @@ def _print(args: argparse.Namespace, reference: Any, found: Comparison) -> None:
         _print_region(found.region)
 
 
-def _cells(row: Row) -> dict[str, Any]:
+def _cells(row: Row) -> dict[str, Json]:
     difference = row.difference
     own = f"operation {row.task}/{row.operation} ({str(row.engine).upper()})"
     own = f"output {row.name}" if row.kind == "output" else own
     result = row.result.upper() if row.result == "different" else row.result
-    cells: dict[str, Any] = {
+    cells: dict[str, Json] = {
         "operation": row.place if row.kind == "output" else f"{row.task}/{row.operation} {str(row.engine).upper()}",
         "layer": row.name if row.kind == "operation" else None,
         "against": None if row.against == own else row.against,

@@ -15,7 +15,7 @@ from nvdla.cli.campaigns import add_root_option
 from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table, real, reals, say
 from nvdla.cli.study import add_memory_options
 from nvdla.errors import FormatError, counted
-from nvdla.util.escaping import plain
+from nvdla.util.escaping import Document
 from nvdla.util.rounding import integer
 
 if TYPE_CHECKING:
@@ -251,9 +251,9 @@ def _shape(word: str) -> tuple[str, list[int]]:
     return name, shape
 
 
-def _options(args: argparse.Namespace) -> dict[str, Any]:
+def _options(args: argparse.Namespace) -> Document:
     """The level, the effort and the choices of calibration as settings of recipe and builder."""
-    options: dict[str, Any] = {"method": args.method, "per_channel": not args.per_layer}
+    options: Document = {"method": args.method, "per_channel": not args.per_layer}
     options |= {
         "level": args.level,
         "input_format": args.input_format,
@@ -265,7 +265,7 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _print_nodes(document: dict[str, Any]) -> None:
-    rows = [{**row, "operations": ", ".join(row["operations"])} for row in plain(document)["nodes"]]
+    rows = [{**row, "operations": ", ".join(row["operations"])} for row in document["nodes"]]
     print_table(f"{document['model']} on {document['config']}, {document['precision']}", rows, NODE_COLUMNS)
 
 
@@ -333,7 +333,7 @@ def _print_accuracy(document: dict[str, Any], worst: list[dict[str, Any]]) -> No
         say(f"int16: {', '.join(mixed['int16']) or 'no layer'} ({drops})")
 
 
-def _output_row(row: dict[str, Any], group: dict[str, Any]) -> dict[str, Any]:
+def _output_row(row: Document, group: Document) -> Document:
     return {
         "output": row["tensor"],
         "channels": group["channels"],

@@ -13,6 +13,7 @@ from nvdla.cli.output import add_format_options, escape, print_document, print_p
 from nvdla.errors import FormatError
 from nvdla.interop.containers import registry
 from nvdla.tensors.parameters import Parameter
+from nvdla.util.escaping import Document, Json
 
 _LONG_LIST = 8
 _LONG_TEXT = 120
@@ -180,14 +181,14 @@ def _part(text: str, scope: str) -> tuple[str, str]:
     return name, target
 
 
-def _document(action: str, form: registry.Format | None = None, **facts: Any) -> dict[str, Any]:
+def _document(action: str, form: registry.Format | None = None, **facts: Any) -> Document:
     """Document that ``--json`` prints for a sub-command; ``form`` is the container's format."""
     named = {} if form is None else {"container": form.name}
     return {"format": f"nvdla-container-{action}", "version": 1, **named, **facts}
 
 
 def _run_formats(args: argparse.Namespace) -> int:
-    rows: list[dict[str, Any]] = [
+    rows: list[Document] = [
         {"format": f.name, "title": f.title, "suffixes": list(f.suffixes), "options": dict(f.options)}
         for f in registry.formats().values()
     ]
@@ -220,12 +221,12 @@ def _run_list(args: argparse.Namespace) -> int:
     return 0
 
 
-def _by_kind(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def _by_kind(rows: Sequence[Document]) -> dict[str, list[Document]]:
     """Rows of unlike things (imports, functions, segments) as a table for each kind, signatures in words. Attributes
     are listed with the exports."""
     if not any("kind" in row for row in rows):
         return {"content": list(rows)}
-    parts: dict[str, list[dict[str, Any]]] = {}
+    parts: dict[str, list[Document]] = {}
     for row in rows:
         hidden = {"kind", "signature", *(["attributes"] if row["kind"] == "function" else [])}
         parts.setdefault(_plural(row["kind"]), []).append({k: v for k, v in row.items() if k not in hidden})
@@ -236,7 +237,7 @@ def _plural(kind: str) -> str:
     return _PLURALS.get(kind, f"{kind}s")
 
 
-def _shown(key: str, value: Any, rows: Sequence[dict[str, Any]]) -> Any:
+def _shown(key: str, value: Json, rows: Sequence[Document]) -> Json:
     """A fact on one line: pairs as ``name (number)``; of a long list that is a table below, the length."""
     if not isinstance(value, list):
         return value
@@ -245,7 +246,7 @@ def _shown(key: str, value: Any, rows: Sequence[dict[str, Any]]) -> Any:
     return [f"{item[0]} ({item[1]})" if isinstance(item, list) and len(item) == 2 else item for item in value]
 
 
-def _brief(value: Any) -> Any:
+def _brief(value: Json) -> Json:
     """A metadata value in a cell."""
     if isinstance(value, dict):
         return "not shown"
@@ -253,7 +254,7 @@ def _brief(value: Any) -> Any:
     return f"{text[:_LONG_TEXT]}..." if isinstance(text, str) and len(text) > _LONG_TEXT else text
 
 
-def _is_table(value: Any) -> bool:
+def _is_table(value: object) -> bool:
     """Return whether a fact is a list of items, which gets its own table."""
     return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
 

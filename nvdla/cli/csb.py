@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nvdla.cli.output import add_format_options, print_document, print_table, say, whole
 from nvdla.errors import FormatError, counted
+from nvdla.util.escaping import Document, Json
 from nvdla.util.rounding import integer
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def _show(words: list[str], args: argparse.Namespace) -> int:
     return 0
 
 
-def _access(log: AccessLog, access: LoggedAccess) -> dict[str, Any]:
+def _access(log: AccessLog, access: LoggedAccess) -> dict[str, Json]:
     register = log.map.by_address.get(access.address)
     fields = {}
     if register is not None and access.value is not None:
@@ -146,7 +147,7 @@ def _diff(words: list[str], args: argparse.Namespace) -> int:
     if not (operations(first) or operations(second)):
         raise FormatError(f"{words[0]} and {words[1]}: nothing to compare: must enable a unit, got no operation")
     found = differences(first, second, args.mask_addresses)
-    rows: list[dict[str, Any]] = [
+    rows: list[Document] = [
         {
             "unit": difference.unit,
             "operation": difference.number,

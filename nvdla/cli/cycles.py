@@ -8,6 +8,7 @@ from typing import Any
 from nvdla.cli.output import add_format_options, add_row_options, chosen, print_document, print_table, say, sized
 from nvdla.cli.study import add_study_options, board_notes, requested
 from nvdla.errors import FormatError, shape_text
+from nvdla.util.escaping import Document
 from nvdla.util.files import in_package, write_file
 
 HELP = """Estimate the cycles of every operation with a model calibrated on simulations of NVIDIA's RTL.
@@ -75,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if document["stuck"] else 0
 
 
-def _print(document: dict[str, Any], caveats: list[str]) -> None:
+def _print(document: Document, caveats: list[str]) -> None:
     from nvdla.analysis.cycles.document import total_text
 
     total = document["total_cycles"]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 import nvdla
 from nvdla.checks.diff import Change, OperandChange, diff
 from nvdla.cli.output import add_format_options, print_document, print_table
 from nvdla.errors import counted
+from nvdla.util.escaping import Document
 
 HELP = """Show the structural differences of two loadables: tables, descriptor fields, statistics of operands.
 Nothing is run. Exit code 1 if they differ."""
@@ -46,7 +46,7 @@ def _summary(counts: dict[str, int]) -> str:
     return f"{counted(sum(counts.values()), 'difference')}: {parts}."
 
 
-def _change(change: Change) -> dict[str, Any]:
+def _change(change: Change) -> Document:
     return {
         "where": change.where,
         "field": change.field,
@@ -56,11 +56,11 @@ def _change(change: Change) -> dict[str, Any]:
     }
 
 
-def _value(value: Any, meaning: str | None) -> Any:
+def _value(value: object, meaning: str | None) -> object:
     return f"{value} ({meaning})" if meaning else value
 
 
-def _operand(each: OperandChange) -> dict[str, Any]:
+def _operand(each: OperandChange) -> Document:
     first = each.first or {}
     return {
         "where": each.where,
@@ -76,7 +76,7 @@ def _operand(each: OperandChange) -> dict[str, Any]:
     }
 
 
-def _figures(statistics: dict[str, Any]) -> str:
+def _figures(statistics: Document) -> str:
     if statistics["min"] is None:
         return "no number"
     return "{min:g} .. {max:g}, mean {mean:.4g}, std {std:.4g}".format(**statistics)

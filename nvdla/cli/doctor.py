@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import nvdla
 from nvdla.checks.doctor.doctor import DoctorReport, examine
@@ -14,6 +15,10 @@ from nvdla.cli.output import add_format_options, add_row_options, chosen, print_
 from nvdla.cli.working import working
 from nvdla.errors import counted
 from nvdla.program.naming import read_calibration
+from nvdla.util.escaping import Document
+
+if TYPE_CHECKING:
+    from nvdla.runtime import Runtime
 
 HELP = """Check a loadable: scales implied by converters, weights and biases, lookup tables, known compiler bugs, all
 rules of 'nvdla lint'. With --input (repeatable) the loadable also runs: saturation, histograms, unused range, dead
@@ -42,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     loadable = nvdla.load(args.loadable)
 
-    def inputs(runtime: Any) -> list[list[bytes]]:
+    def inputs(runtime: Runtime) -> list[list[bytes]]:
         return surfaces_of_runs(runtime, args)
 
     with working(f"examining {args.loadable}"):
@@ -60,7 +65,9 @@ def run(args: argparse.Namespace) -> int:
     return int(bool(found.count("error")) or (args.strict and bool(found.count("warning"))))
 
 
-def _examined(args: argparse.Namespace, loadable: nvdla.Loadable, inputs: Any) -> DoctorReport:
+def _examined(
+    args: argparse.Namespace, loadable: nvdla.Loadable, inputs: Callable[[Runtime], list[list[bytes]]] | None
+) -> DoctorReport:
     return examine(
         loadable,
         args.config,
@@ -87,7 +94,7 @@ def _print(args: argparse.Namespace, found: DoctorReport, counts: dict[str, int]
         print("It was not run: give --input IMAGE (as often as you like) for saturation, range and dead channels.")
 
 
-def _tensor(each: dict[str, Any]) -> dict[str, Any]:
+def _tensor(each: Document) -> Document:
     return {
         "operation": f"{each['task']}/{each['operation']} {each['engine'].upper()}",
         "layer": each["layer"],

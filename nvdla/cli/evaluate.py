@@ -6,7 +6,6 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 from nvdla.cli.arguments import add_image_options, add_trusted_option, preprocessing_of, tell_warnings
 from nvdla.cli.campaigns import (
@@ -19,6 +18,7 @@ from nvdla.cli.campaigns import (
 )
 from nvdla.cli.output import print_table, say
 from nvdla.errors import FormatError
+from nvdla.util.escaping import Document
 
 HELP = """Measure the accuracy of a network over a data set, bit-exactly, on this machine or a Dask cluster.
 
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _tell(document: dict[str, Any], args: argparse.Namespace) -> None:
+def _tell(document: Document, args: argparse.Namespace) -> None:
     from nvdla.experiments.evaluation.metrics import percent
     from nvdla.experiments.evaluation.table import figures, page
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nvdla.cli.output import add_format_options, escape, print_document, print_table, print_written, terminal_width
 from nvdla.cli.study import add_study_options, study_of
+from nvdla.util.escaping import Document
 from nvdla.util.files import write_file
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _weighed(study: Study, labels: set[str]) -> list[dict[str, Any]]:
+def _weighed(study: Study, labels: set[str]) -> list[Document]:
     """Candidates evaluated for the layers of these operations."""
     from nvdla.analysis.layer_forms import layers_of, weighed
     from nvdla.program.naming import builders_choices
@@ -90,7 +91,7 @@ def _draw(study: Study, args: argparse.Namespace) -> None:
     print_written(args.svg, len(data), args)
 
 
-def _print_operations(screens: list[Any], rows: list[Any], weighed: list[Any]) -> None:
+def _print_operations(screens: list[Document], rows: list[Document], weighed: list[Document]) -> None:
     from nvdla.analysis.explain import lines
     from nvdla.analysis.layer_forms import builder_lines, weighed_lines
 
@@ -107,7 +108,7 @@ def _print_operations(screens: list[Any], rows: list[Any], weighed: list[Any]) -
             print(escape(line))
 
 
-def _print_rows(rows: list[dict[str, Any]]) -> None:
+def _print_rows(rows: list[Document]) -> None:
     from nvdla.analysis.explain import sentences
 
     for row in rows:
@@ -136,7 +137,7 @@ def _form_cells(form: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _layer_cells(row: dict[str, Any]) -> dict[str, Any]:
+def _layer_cells(row: Document) -> Document:
     """A layer in one line: the built variant, the fastest variant, and the change that saves most."""
     built, best = next(form for form in row["forms"] if form["chosen"]), row["forms"][0]
     change = row["changes"][0] if row["changes"] else None
@@ -152,6 +153,6 @@ def _layer_cells(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _short_form(form: dict[str, Any]) -> str:
+def _short_form(form: Document) -> str:
     """ "4 parts of rows, 11+1 banks"."""
     return f"{form['form']}, {form['data_banks']}+{form['weight_banks']} banks"

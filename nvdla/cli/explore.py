@@ -19,7 +19,7 @@ from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import ConfigError, DescriptorError, FormatError
 from nvdla.loadable import Loadable, load
 from nvdla.program import Program
-from nvdla.util.escaping import json_text
+from nvdla.util.escaping import Document, json_text
 from nvdla.util.files import write_file
 from nvdla.util.rounding import real
 
@@ -155,7 +155,7 @@ def _positive(word: str, option: str) -> float:
     return value
 
 
-def _tell(document: dict[str, Any], args: argparse.Namespace) -> None:
+def _tell(document: Document, args: argparse.Namespace) -> None:
     from nvdla.experiments.exploration import remarks
 
     asked = [columns for name, columns in SILICON.items() if getattr(args, name)]

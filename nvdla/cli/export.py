@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from nvdla.cli.output import add_format_options, print_document, say
 from nvdla.cli.study import add_viewing_options, sides_of, study_of
 from nvdla.errors import FormatError
-from nvdla.util.escaping import json_text
+from nvdla.util.escaping import Document, json_text
 from nvdla.util.files import make_directory, write_file
 
 HELP = """Export a loadable to other viewers: as an ONNX graph (Netron) or as node data (Model Explorer).
@@ -39,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         raise FormatError("nothing to write: give --onnx FILE.onnx or --node-data DIRECTORY")
     if args.onnx:
         ending(args.onnx, (".onnx",), "an ONNX graph")
-    written: list[dict[str, Any]] = []
+    written: list[Document] = []
     if args.onnx:
         from nvdla.analysis.graph import onnx_model
 
@@ -55,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _node_data(args: argparse.Namespace) -> list[dict[str, Any]]:
+def _node_data(args: argparse.Namespace) -> list[Document]:
     """One file for each kind of number that is known."""
     from nvdla.report import model_explorer as node_data
 

@@ -10,12 +10,13 @@ import random
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nvdla.cli.arguments import add_image_options, add_strict_option, preprocessing_of, tell_warnings, whole_command
 from nvdla.cli.campaigns import add_campaign_options, add_data_options, journal_of, run_with_progress, written
 from nvdla.cli.output import print_table, say
 from nvdla.errors import FormatError, NvdlaError
+from nvdla.util.escaping import Document
 from nvdla.util.files import read_file, write_file
 from nvdla.util.rounding import integer, is_digits
 
@@ -194,7 +195,7 @@ def _positions(count: int, args: argparse.Namespace) -> list[int]:
     return sorted(random.Random(args.seed).sample(range(count), min(count, args.images)))
 
 
-def _write_table(path: str, records: Iterable[dict[str, Any]]) -> None:
+def _write_table(path: str, records: Iterable[Document]) -> None:
     from nvdla.experiments.vulnerability.table import OUTCOMES
 
     stream = io.StringIO()
@@ -206,7 +207,7 @@ def _write_table(path: str, records: Iterable[dict[str, Any]]) -> None:
     write_file(path, stream.getvalue().encode())
 
 
-def _tell(document: dict[str, Any], args: argparse.Namespace) -> None:
+def _tell(document: Document, args: argparse.Namespace) -> None:
     from nvdla.experiments.vulnerability.summary import WORDS, page
 
     summary = document["summary"]
@@ -224,7 +225,7 @@ def _tell(document: dict[str, Any], args: argparse.Namespace) -> None:
         say(f"not tried: {problem['fault']}: {problem['error']}", sys.stderr)
 
 
-def _row(name: str, key: Any, found: dict[str, Any]) -> dict[str, Any]:
+def _row(name: str, key: object, found: Document) -> Document:
     from nvdla.experiments.evaluation.metrics import percent
     from nvdla.experiments.vulnerability.table import OUTCOMES
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from nvdla.cli.output import add_format_options, print_document, say
 from nvdla.cli.study import add_study_options, study_of
 from nvdla.errors import FormatError
 from nvdla.util.escaping import json_text
 from nvdla.util.files import write_file
+
+if TYPE_CHECKING:
+    from nvdla.analysis.study import Study
 
 HELP = """Write the graph of a loadable: operations, fused groups, tensors in memory, dependencies and their events.
 
@@ -60,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _svg(study: Any, constants: bool, events: bool) -> str:
+def _svg(study: Study, constants: bool, events: bool) -> str:
     """By graphviz; where that is missing or fails, drawn in rows, and the reason said."""
     from nvdla.analysis.graph import dot_svg, dot_text, layered_svg
 

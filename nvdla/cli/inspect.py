@@ -19,6 +19,7 @@ from nvdla.cli.output import (
 )
 from nvdla.program.naming import names_for
 from nvdla.program.program import Program
+from nvdla.util.escaping import Document
 
 HELP = "Show a loadable: overview, its nine root tables, operations, dependencies."
 
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _named(rows: list[dict[str, Any]], loadable: str) -> list[dict[str, Any]]:
+def _named(rows: list[Document], loadable: str) -> list[Document]:
     """Rows of operations with ``layer`` after ``operation``: from the layer file, None without a name."""
     names = names_for(loadable).layers
     return [

@@ -13,6 +13,7 @@ from nvdla.errors import ConfigError, FormatError
 from nvdla.program import naming
 from nvdla.program.naming import from_calibration, names_for
 from nvdla.program.program import Program
+from nvdla.util.escaping import Document
 
 HELP = """Find the model layer of each operation by structure, shapes and weights, and write the names into the layer
 file LOADABLE.layers.json. inspect, cycles, memory, graph, timeline, explain, compare, doctor and report read it.
@@ -116,7 +117,7 @@ def _write(args: argparse.Namespace, program: Program, network: str, found: Any)
     return str(save(layer_file(program, network, found, scales, before), args.loadable))
 
 
-def _was_found(document: dict[str, Any]) -> bool:
+def _was_found(document: Document) -> bool:
     """Return whether this command wrote a layer file."""
     operations = [operation for task in document["tasks"] for operation in task.get("operations", ())]
     return all("confidence" in operation for operation in operations)
@@ -132,7 +133,7 @@ def _known_confidence(loadable: str) -> dict[tuple[int, int], str]:
     }
 
 
-def _print(document: dict[str, Any], count: int) -> None:
+def _print(document: Document, count: int) -> None:
     rows = document["operations"]
     print_table(f"{document['loadable']} on {document['configuration']}", rows)
     doubtful = sum(row["confidence"] == "order" for row in rows)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from nvdla.cli.output import (
     Place,
@@ -17,8 +18,12 @@ from nvdla.cli.output import (
 )
 from nvdla.cli.study import add_study_options, requested
 from nvdla.errors import FormatError
+from nvdla.util.escaping import Document, Json
 from nvdla.util.files import write_file
 from nvdla.util.rounding import integer
+
+if TYPE_CHECKING:
+    from nvdla.analysis.memory import MemoryMap
 
 HELP = """Show the memory map of a loadable: every buffer with address, size, lifetime, reuse and overlaps.
 
@@ -77,18 +82,18 @@ def run(args: argparse.Namespace) -> int:
     return 1 if document["overlaps"] else 0
 
 
-def _values(row: dict[str, Any]) -> dict[str, Any]:
+def _values(row: Document) -> Document:
     """Columns for --sort: values of the document and, by heading, of the table."""
     return {**row, "written": row["first"], "last_read": row["last"]}
 
 
-def _place(row: dict[str, Any], engines: dict[str, str]) -> Place:
+def _place(row: Document, engines: dict[str, str]) -> Place:
     """The operations that write or read a buffer."""
     labels = [label for label in (row["written_by"], *row["read_by"]) if label]
     return labels, [engines[label] for label in labels if label in engines], [row["name"]]
 
 
-def _check_reach(memory: Any) -> None:
+def _check_reach(memory: MemoryMap) -> None:
     """The configuration's address registers must reach the end of the carve-out."""
     config = memory.study.config
     for row in memory.spaces():
@@ -99,7 +104,7 @@ def _check_reach(memory: Any) -> None:
             )
 
 
-def _print(document: dict[str, Any], hidden: int) -> None:
+def _print(document: Document, hidden: int) -> None:
     """``hidden``: constants that are not in the list of buffers."""
     spaces = [_hex(row) for row in document["spaces"]]
     print_table(f"{document['loadable']} on {document['configuration']}", spaces, least=("end", "base", "constant"))
@@ -123,7 +128,7 @@ def _print(document: dict[str, Any], hidden: int) -> None:
         )
 
 
-def _buffer(row: dict[str, Any], steps: list[dict[str, Any]]) -> dict[str, Any]:
+def _buffer(row: Document, steps: list[Document]) -> Document:
     keys = ("buffer", "name", "kind", "memory", "address", "size", "aligned_to")
     return _hex({key: row[key] for key in keys}) | {
         "shape": row["shape"] or None,
@@ -132,7 +137,7 @@ def _buffer(row: dict[str, Any], steps: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _step(step: int | None, steps: list[dict[str, Any]]) -> str | None:
+def _step(step: int | None, steps: list[Document]) -> str | None:
     if step is None:
         return None
     if step < 0:
@@ -142,6 +147,6 @@ def _step(step: int | None, steps: list[dict[str, Any]]) -> str | None:
     return f"{steps[step]['operations'][-1]} {steps[step]['engines'][-1].upper()}"
 
 
-def _hex(row: dict[str, Any]) -> dict[str, Any]:
+def _hex(row: Mapping[str, Json]) -> dict[str, Json]:
     names = ("address", "base", "end")
     return {key: f"0x{value:x}" if key in names and value is not None else value for key, value in row.items()}

@@ -14,7 +14,7 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from nvdla.cli.settings import UsedSettings
 from nvdla.errors import FormatError, UnknownOperationError, printable, shape_text
@@ -22,6 +22,9 @@ from nvdla.program.naming import layers_meant, short_layer
 from nvdla.util import rounding
 from nvdla.util.escaping import json_text, plain
 from nvdla.util.rounding import is_digits
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 PIPE_WIDTH = 160
 WRAPPED = 36  # a cell in a part of a table may be as wide before it is wrapped
@@ -47,7 +50,7 @@ def add_format_options(parser: argparse.ArgumentParser, yaml: bool = False) -> N
         group.add_argument("--yaml", action="store_true", help="print YAML (same keys as --json) instead of tables")
 
 
-def print_document(document: Mapping[str, Any], args: argparse.Namespace) -> bool:
+def print_document(document: Mapping[str, object], args: argparse.Namespace) -> bool:
     """Print ``document`` if a machine format was requested; return False if the caller must print tables."""
     document = with_settings(framed(document, getattr(args, "command_name", "")), args)
     if _collected is not None:
@@ -82,12 +85,12 @@ def framed(document: Mapping[str, Any], command: str) -> Mapping[str, Any]:
     return {"format": f"nvdla-{command}", "version": 1, **document}
 
 
-def with_settings(document: Mapping[str, Any], args: argparse.Namespace) -> Mapping[str, Any]:
+def with_settings(document: Mapping[str, object], args: argparse.Namespace) -> Mapping[str, object]:
     """Add the settings of a file that the command used, after "format" and "version"."""
     return _with_used(document, getattr(args, "settings_used", None))
 
 
-def _with_used(document: Mapping[str, Any], used: UsedSettings | None) -> Mapping[str, Any]:
+def _with_used(document: Mapping[str, object], used: UsedSettings | None) -> Mapping[str, object]:
     head = {key: document[key] for key in ("format", "version") if key in document}
     return {**head, "settings_file": used.document(), **document} if used else document
 
@@ -118,7 +121,7 @@ def for_people() -> bool:
     return bool(is_digits(os.environ.get("COLUMNS", ""))) or sys.stdout.isatty()
 
 
-def _print_lines(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+def _print_lines(title: str, rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> None:
     """One line per row: nothing is padded, wrapped or cut; tabs between columns, or as CSV."""
     stream = _tables_to or sys.stdout
     if not _tables_to:
@@ -131,7 +134,7 @@ def _print_lines(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequenc
         print(file=stream)
 
 
-def say(text: str, stream: Any = None) -> None:
+def say(text: str, stream: TextIO | None = None) -> None:
     """One line: line breaks and escape codes of the names in it are shown escaped."""
     print(printable(text), file=stream or sys.stdout)
 
@@ -155,7 +158,7 @@ def print_written(path: str, size: int, args: argparse.Namespace) -> None:
 
 
 def print_table(
-    title: str, rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None, least: Sequence[str] = ()
+    title: str, rows: Iterable[Mapping[str, object]], columns: Sequence[str] | None = None, least: Sequence[str] = ()
 ) -> None:
     """A table with one column per key. Numbers are right-aligned; empty columns are omitted.
 
@@ -191,19 +194,20 @@ def _short_layers(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, 
 def _as_people_write(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """Engines as NVIDIA writes them, and shapes as ``3x32x32``; documents have lower case, and lists."""
     changed = dict(row)
-    if isinstance(row.get("engine"), str):
-        changed["engine"] = row["engine"].upper()
-    if isinstance(row.get("shape"), (list, tuple)):
-        changed["shape"] = shape_text(row["shape"])
+    engine, shape = row.get("engine"), row.get("shape")
+    if isinstance(engine, str):
+        changed["engine"] = engine.upper()
+    if isinstance(shape, (list, tuple)):
+        changed["shape"] = shape_text(shape)
     return changed
 
 
-def _shown(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None) -> list[str]:
+def _shown(rows: Sequence[Mapping[str, object]], columns: Sequence[str] | None) -> list[str]:
     """Columns that are not empty."""
     return [key for key in columns or rows[0] if any(_cell(row.get(key)) for row in rows)]
 
 
-def _print_columns(title: str, rows: Sequence[Mapping[str, Any]], texts: Mapping[str, Sequence[str]]) -> None:
+def _print_columns(title: str, rows: Sequence[Mapping[str, object]], texts: Mapping[str, Sequence[str]]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -224,7 +228,7 @@ def _print_columns(title: str, rows: Sequence[Mapping[str, Any]], texts: Mapping
     output.print(table)
 
 
-def _are_numbers(values: Sequence[Any]) -> bool:
+def _are_numbers(values: Sequence[object]) -> bool:
     """Return whether a column holds numbers: as such, or as text, some with a unit ("25.7%", "1.5 KiB").
     Names that are digits are not numbers."""
     texts = [value.strip() for value in values if isinstance(value, str) and value.strip()]
@@ -278,7 +282,7 @@ def _leading(texts: Mapping[str, Sequence[str]]) -> list[str]:
     return list(texts)[: 1 if len(set(texts[first])) == len(texts[first]) else 2]
 
 
-def print_pairs(title: str, pairs: Mapping[str, Any]) -> None:
+def print_pairs(title: str, pairs: Mapping[str, object]) -> None:
     """Names and values, one a line; in a pipe with a tab between them."""
     pairs = _as_people_write(pairs)
     if not for_people():
@@ -299,7 +303,7 @@ def print_pairs(title: str, pairs: Mapping[str, Any]) -> None:
     print()
 
 
-def console(width: int | None = None) -> Any:
+def console(width: int | None = None) -> Console:
     """Standard output: as wide as the terminal, or :data:`PIPE_WIDTH` in a pipe; or ``width``, where that is more."""
     from rich.console import Console
 
@@ -321,7 +325,7 @@ def sized(count: int) -> str:
     return f"{number} bytes {unit}".rstrip()
 
 
-def _size(count: Any) -> str:
+def _size(count: object) -> str:
     """The same of a value that is called bytes: "58,064 (56.7 KiB)"."""
     if not isinstance(count, int):
         return _cell(count, True)
@@ -331,7 +335,7 @@ def _size(count: Any) -> str:
     return f"{count:,}"
 
 
-def _cell(value: Any, separators: bool = False) -> str:
+def _cell(value: object, separators: bool = False) -> str:
     """A value as text; ``separators``: large numbers as 1,234,567."""
     if value is None:
         return ""
@@ -445,7 +449,7 @@ def asked(args: argparse.Namespace) -> bool:
     return bool(args.op or args.type or args.sort or args.top)
 
 
-def place_of(row: Mapping[str, Any]) -> Place:
+def place_of(row: Mapping[str, object]) -> Place:
     """Keys of a row with ``operation`` ("0/17", or a number with ``task``), ``engine`` or ``type``, and ``layer``."""
     operation = row.get("operation")
     if isinstance(operation, int) and row.get("task") is not None:
@@ -459,7 +463,7 @@ def chosen(
     rows: Iterable[Row],
     args: argparse.Namespace,
     place: Callable[[Any], Place] = place_of,
-    value: Callable[[Any], Mapping[str, Any]] = lambda row: row,
+    value: Callable[[Any], Mapping[str, object]] = lambda row: row,
 ) -> list[Row]:
     """Rows selected by the options. ``value``: the columns of a row by name, for ``--sort``.
 
@@ -495,7 +499,7 @@ def _check_operations(wanted: Sequence[str], places: Sequence[Place]) -> None:
             )
 
 
-def _sorted(rows: list[Row], column: str, value: Callable[[Any], Mapping[str, Any]]) -> list[Row]:
+def _sorted(rows: list[Row], column: str, value: Callable[[Any], Mapping[str, object]]) -> list[Row]:
     """By a column, numbers from the greatest, words from A; empty cells come last."""
     wanted = column.replace("-", "_").replace(" ", "_").lower()
     columns = {str(key).lower(): str(key) for row in rows for key in value(row)}
@@ -504,6 +508,7 @@ def _sorted(rows: list[Row], column: str, value: Callable[[Any], Mapping[str, An
     key = columns.get(wanted, "")
     some = [row for row in rows if value(row).get(key) is not None]
     none = [row for row in rows if value(row).get(key) is None]
-    if all(isinstance(value(row)[key], (int, float)) for row in some):
-        return sorted(some, key=lambda row: -float(value(row)[key])) + none
+    numbers = {at: cell for at, row in enumerate(some) if isinstance(cell := value(row)[key], (int, float))}
+    if len(numbers) == len(some):
+        return [some[at] for at in sorted(numbers, key=lambda at: -float(numbers[at]))] + none
     return sorted(some, key=lambda row: str(value(row)[key])) + none

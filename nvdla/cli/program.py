@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import nvdla
 from nvdla.cli.arguments import (
@@ -19,10 +19,11 @@ from nvdla.cli.arguments import (
 )
 from nvdla.cli.output import add_format_options, print_document, print_table, say, whole
 from nvdla.errors import FormatError
-from nvdla.util.escaping import c_identifier
+from nvdla.util.escaping import Document, c_identifier
 
 if TYPE_CHECKING:
     from nvdla.registers.recording import Export, Options, Printer
+    from nvdla.runtime import Runtime
 
 HELP = """Write the register program of a loadable: every register write, every wait, and the memory contents.
 
@@ -116,7 +117,7 @@ def _options(args: argparse.Namespace, form: Printer) -> Options:
     return Options(args.csb_base, words_wanted, args.poll_limit or 0, arrays)
 
 
-def _inputs(runtime: Any, args: argparse.Namespace) -> list[bytes]:
+def _inputs(runtime: Runtime, args: argparse.Namespace) -> list[bytes]:
     """The one run that goes into the export; random bytes where the user gives none."""
     if args.input and args.random_input is not None:
         raise FormatError("give --input or --random-input, not both")
@@ -134,7 +135,7 @@ def _identifier(file: str) -> str:
     return c_identifier(stem)
 
 
-def _summary(made: Export, form: Printer, runtime: Any, args: argparse.Namespace) -> None:
+def _summary(made: Export, form: Printer, runtime: Runtime, args: argparse.Namespace) -> None:
     from nvdla.registers.register_program import Await, Mark
 
     program = made.register_program
@@ -167,7 +168,7 @@ def _summary(made: Export, form: Printer, runtime: Any, args: argparse.Namespace
         print("the run in it is one on random input (--input gives another)", file=sys.stderr)
 
 
-def _sizes(document: dict[str, Any]) -> list[dict[str, Any]]:
+def _sizes(document: Document) -> list[Document]:
     """Size of the program, as a table."""
     counted = ("steps", "register_writes", "waits", "cpu_operations")
     rows = [{"what": key.replace("_", " "), "number": document[key]} for key in counted]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from nvdla.cli.output import add_format_options, print_document, say
 from nvdla.cli.study import add_viewing_options, sides_of
 from nvdla.cli.working import working
 from nvdla.errors import FormatError, NvdlaError, counted
+from nvdla.util.escaping import Document
 from nvdla.util.files import is_zip_file, make_directory, write_file
 
 HELP = """Write a self-contained HTML page about a loadable: graph, operations, cycles, timeline, memory, findings. With
@@ -78,7 +78,7 @@ def _folder(args: argparse.Namespace) -> int:
     if args.other or args.input or args.random_input is not None:
         raise FormatError(f"{args.loadable} has several loadables, which are shown one by one: omit inputs")
     folder, output = Path(args.loadable), Path(args.output or f"{Path(args.loadable).resolve().name}-report")
-    rows: list[dict[str, Any]] = []
+    rows: list[Document] = []
     paths = loadables_in(folder)
     make_directory(output)
     for path in paths:

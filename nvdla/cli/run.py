@@ -34,11 +34,15 @@ from nvdla.kernels.jit.kernel_times import kernel_times
 from nvdla.kernels.jit.thread_pool import threading_description
 from nvdla.tensors.files import OUTPUT_ENDINGS, ending, read_dimg, read_npy, write_tensor
 from nvdla.tensors.real import read_labels, top
-from nvdla.util.escaping import json_text
+from nvdla.util.escaping import Document, json_text
 from nvdla.util.files import is_zip_file, make_directory, read_file, write_file
 
 if TYPE_CHECKING:
     from nvdla.compiler.frontend.package import Package
+    from nvdla.emulator.execution.steps import OnOperation, OperationEvent
+    from nvdla.emulator.firmware.operation import CsbEntry
+    from nvdla.runtime import Runtime
+    from nvdla.tensors.real import Rank
 
 
 class Times:
@@ -61,7 +65,7 @@ class Times:
         yield
         self.run += self._since(began, before)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Document:
         """Plain data with stable keys."""
         return {
             "link_seconds": self.link,
@@ -216,9 +220,9 @@ _LOG_LINES = {
 }
 
 
-def _access(entry: tuple[Any, ...]) -> str:
+def _access(entry: CsbEntry) -> str:
     """A line of the log of register writes; what the firmware does besides is a remark."""
-    return _LOG_LINES.get(entry[0], f"# {entry[0]} op={{}} type={{}} group={{}}").format(*entry[1:]) + "\n"
+    return _LOG_LINES.get(str(entry[0]), f"# {entry[0]} op={{}} type={{}} group={{}}").format(*entry[1:]) + "\n"
 
 
 def _demonstrated(args: argparse.Namespace) -> argparse.Namespace:
@@ -235,7 +239,9 @@ def _demonstrated(args: argparse.Namespace) -> argparse.Namespace:
     return argparse.Namespace(**vars(args) | {"loadable": loadable, "input": inputs, "labels": labels})
 
 
-def _run_all(runtime: Any, images: list[list[bytes]], callback: Any, log: CsbLog | None) -> list[list[bytes]]:
+def _run_all(
+    runtime: Runtime, images: list[list[bytes]], callback: OnOperation | None, log: CsbLog | None
+) -> list[list[bytes]]:
     """Raw outputs of every image; several run together if no option observes single operations."""
     if callback is None and len(images) > 1:
         return runtime.run_many(images)
@@ -289,13 +295,15 @@ def compare_with(path: str, tensor: np.ndarray, raw: bytes) -> Difference:
 class _Watcher:
     """Callbacks per operation: progress on a terminal, dumps and statistics."""
 
-    def __init__(self, args: argparse.Namespace, runtime: Any, images: int = 1) -> None:
+    def __init__(self, args: argparse.Namespace, runtime: Runtime, images: int = 1) -> None:
         self.directory = Path(args.dump_ops) if args.dump_ops else None
         self.wants_statistics = args.stats
-        self.statistics: list[dict[str, Any]] = []
+        self.statistics: list[Document] = []
         self.progress: Any = None
         if sys.stderr.isatty() and not args.quiet and not args.json:
-            tasks = [task for task in runtime.tasks if hasattr(task, "network")]
+            from nvdla.emulator.firmware.scheduler import FirmwareTask
+
+            tasks = [task for task in runtime.tasks if isinstance(task, FirmwareTask)]
             self.progress = _progress(images * sum(1 for task in tasks for _ in task.operations()))
         watching = self.directory or self.wants_statistics or self.progress
         self.callback = self._operation if watching else None
@@ -311,7 +319,7 @@ class _Watcher:
         if self.progress:
             self.progress.stop()
 
-    def _operation(self, event: Any) -> None:
+    def _operation(self, event: OperationEvent) -> None:
         label = f"{event.task}/{event.index} {event.engine.upper()}"
         if self.progress:
             self.progress.update(self.progress.task_ids[0], advance=1, description=label)
@@ -340,7 +348,7 @@ def _progress(total: int) -> Any:
 
 def _report(
     args: argparse.Namespace,
-    runtime: Any,
+    runtime: Runtime,
     tensors: dict[str, np.ndarray],
     labels: list[str] | None,
     differences: dict[str, Difference],
@@ -392,7 +400,7 @@ def _report(
 
 def _print_profile(rows: list[ProfileRow]) -> None:
     """One row per chain of operations, and the sum."""
-    table: list[dict[str, Any]] = []
+    table: list[Document] = []
     for row in rows:
         table.append(
             {
@@ -411,7 +419,7 @@ def _print_profile(rows: list[ProfileRow]) -> None:
     print_table("profile (+ fused to one job, > one after the other)", table, list(table[0]))
 
 
-def _print_ranks(image: int | None, ranks: list[Any]) -> None:
+def _print_ranks(image: int | None, ranks: list[Rank]) -> None:
     if image is not None:
         say(f"  image {image}")
     for rank in ranks:
@@ -455,7 +463,7 @@ def _written(path: str, array: np.ndarray) -> bytes:
     return stream.getvalue()
 
 
-def _run_package_report(args: argparse.Namespace, package: Package, results: dict[str, Any], times: Times) -> None:
+def _run_package_report(args: argparse.Namespace, package: Package, results: Document, times: Times) -> None:
     parts = [{"part": number, "kind": part.kind, "nodes": len(part.nodes)} for number, part in enumerate(package.parts)]
     rows = {}
     for name, array in results.items():

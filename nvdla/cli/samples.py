@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import difflib
 from pathlib import Path
-from typing import Any
 
 from nvdla.cli.output import add_format_options, print_document, print_table, say
 from nvdla.errors import FormatError
+from nvdla.util.escaping import Document
 from nvdla.util.files import make_directory, read_file, write_file
 
 MAX_FILE = 16 << 20
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
     written: list[Path] = []
     if args.name or args.output:
         written = write(args.name or list(CONTENTS), Path(args.output or "."))
-    rows: list[dict[str, Any]] = []
+    rows: list[Document] = []
     for name, what in CONTENTS.items():
         files = files_of(name)
         size = sum(path.stat().st_size for path in files)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from nvdla.errors import ConfigError
+from nvdla.util.escaping import Document
 from nvdla.util.files import read_file, require_file
 
 MAX_FILE = 1 << 18
@@ -51,7 +52,7 @@ class UsedSettings:
     """The settings that a command uses: those of its options that the command line does not give."""
 
     file: str = ""
-    values: dict[str, Any] = field(default_factory=dict)
+    values: Document = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.values)
@@ -59,7 +60,7 @@ class UsedSettings:
     def __str__(self) -> str:
         return f"settings of {self.file}: {', '.join(_said(key, value) for key, value in self.values.items())}"
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Document:
         """File and values, for JSON."""
         return {"file": self.file, "values": self.values}
 
@@ -82,7 +83,7 @@ def _said(key: str, value: Any) -> str:
 class _Setting:
     """A default that comes from a file: after parsing it is still there where the command line gave nothing."""
 
-    def __init__(self, value: Any, written: Any) -> None:
+    def __init__(self, value: object, written: object) -> None:
         self.value, self.written = value, written
 
 
@@ -127,7 +128,7 @@ def _converted(action: argparse.Action, key: str, value: Any, name: str) -> Any:
         raise ConfigError(f"{name}: {key}: {error}") from None
 
 
-def read(folder: Path) -> tuple[dict[str, Any], str]:
+def read(folder: Path) -> tuple[Document, str]:
     """The settings of a folder, and the file that they come from; none without such a file. Raises ConfigError."""
     for name, table in (("nvdla.toml", ()), ("pyproject.toml", ("tool", "nvdla"))):
         path = folder / name
@@ -140,7 +141,7 @@ def read(folder: Path) -> tuple[dict[str, Any], str]:
     return {}, ""
 
 
-def _table(path: Path, keys: tuple[str, ...]) -> dict[str, Any] | None:
+def _table(path: Path, keys: tuple[str, ...]) -> Document | None:
     if keys and path.stat().st_size > MAX_FOREIGN:
         return None
     data = read_file(path, MAX_FOREIGN if keys else MAX_FILE, "settings")
@@ -179,7 +180,7 @@ def _table(path: Path, keys: tuple[str, ...]) -> dict[str, Any] | None:
     return values
 
 
-def _checked(values: Any, name: str) -> dict[str, Any]:
+def _checked(values: Any, name: str) -> Document:
     if not isinstance(values, dict):
         raise ConfigError(f"{name}: tool.nvdla must be a table")
     for key, value in values.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from nvdla.tensors.convert import (
     unpack,
 )
 from nvdla.tensors.files import IMAGE_ENDINGS, ending, picture, read_npy
+from nvdla.util.escaping import Document
 from nvdla.util.files import read_file, write_file
 from nvdla.util.rounding import integer
 
@@ -117,7 +117,7 @@ def _convert(args: argparse.Namespace) -> int:
     else:
         data = _file(suffix, array, form)
     write_file(args.output, data)
-    document: dict[str, Any] = {
+    document: Document = {
         "format": FORMAT,
         "version": VERSION,
         "input": {"file": args.input, **_facts(before, form if args.input.endswith(".bin") else None)},
@@ -231,7 +231,7 @@ def _file(suffix: str, array: np.ndarray, form: Form | None) -> bytes:
     return stream.getvalue()
 
 
-def _facts(array: np.ndarray, form: Form | None) -> dict[str, Any]:
+def _facts(array: np.ndarray, form: Form | None) -> Document:
     return {"shape": list(array.shape), "dtype": array.dtype.name, "layout": form.layout if form else None}
 
 
@@ -276,7 +276,7 @@ def _layout(args: argparse.Namespace) -> int:
     return 0
 
 
-def layout_document(form: Form, at: tuple[int, int, int, int] | None = None) -> dict[str, Any]:
+def layout_document(form: Form, at: tuple[int, int, int, int] | None = None) -> Document:
     """A layout as plain data: strides, size, the formula, and addresses of some elements."""
     filled = form.filled()
     if at and not all(0 <= place < side for place, side in zip(at, form.shape, strict=True)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING
 
 from nvdla.cli.output import (
     add_format_options,
@@ -15,8 +15,11 @@ from nvdla.cli.output import (
     say,
 )
 from nvdla.cli.study import add_study_options, requested
-from nvdla.util.escaping import json_text
+from nvdla.util.escaping import Document, json_text
 from nvdla.util.files import write_file
+
+if TYPE_CHECKING:
+    from nvdla.analysis.study import Study
 
 HELP = """Show the schedule: engine, register group, first and last cycle of every operation.
 
@@ -59,14 +62,14 @@ def run(args: argparse.Namespace) -> int:
     return 1 if study.schedule.stuck else 0
 
 
-def _trace(study: Any, clock: float) -> dict[str, Any]:
+def _trace(study: Study, clock: float) -> Document:
     from nvdla.analysis.cycles.document import trace_document
     from nvdla.analysis.memory import MemoryMap
 
     return trace_document(study, clock, MemoryMap.of(study).usage)
 
 
-def _content(study: Any, clock: float, suffix: str) -> str:
+def _content(study: Study, clock: float, suffix: str) -> str:
     if suffix == ".json":
         return json_text(_trace(study, clock)) + "\n"
     from nvdla.analysis.cycles.document import schedule_svg
@@ -74,7 +77,7 @@ def _content(study: Any, clock: float, suffix: str) -> str:
     return schedule_svg(study, clock)
 
 
-def _print(study: Any, clock: float, args: argparse.Namespace) -> None:
+def _print(study: Study, clock: float, args: argparse.Namespace) -> None:
     from nvdla.analysis.cycles.document import caveats, operation_rows, total_text
 
     rows = [row | {"cycles": _length(row["start"], row["end"])} for row in operation_rows(study)]

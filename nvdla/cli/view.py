@@ -12,17 +12,18 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nvdla.cli.output import framed, with_settings
 from nvdla.cli.study import add_viewing_options, sides_of
 from nvdla.cli.working import at_rest
 from nvdla.errors import FormatError, NvdlaError
-from nvdla.util.escaping import json_text
+from nvdla.util.escaping import Json, json_text
 from nvdla.util.files import is_zip_file
 
 if TYPE_CHECKING:
     from nvdla.report.page import Data
+    from nvdla.report.server import ViewServer
 
 HELP = """Show a loadable in the browser: graph, operations, tensors, cycles, memory. Drop an image on the page to
 run it and to see the output of every operation.
@@ -70,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _signals_end(server: Any) -> Iterator[None]:
+def _signals_end(server: ViewServer) -> Iterator[None]:
     """Ctrl-C and SIGTERM end the server."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -84,7 +85,7 @@ def _signals_end(server: Any) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _announce(server: Any, args: argparse.Namespace) -> None:
+def _announce(server: ViewServer, args: argparse.Namespace) -> None:
     """Flushed at once, so that a program that started the server can read the address."""
     if args.json:
         document = framed({"url": server.address, "port": server.port}, "view")
@@ -176,7 +177,7 @@ class Folder:
             raise FormatError(f"{args.loadable} has several loadables, which are shown one by one: omit inputs")
         self._args, self._folder = args, Path(args.loadable)
         self._paths = {path.relative_to(self._folder).as_posix(): path for path in loadables_in(self._folder)}
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[dict[str, Json]] = []
         self._opened: dict[str, tuple[Single, tempfile.TemporaryDirectory[str]]] = {}
 
     def page(self, net: str) -> Data:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TextIO
 
 SILENCE = 1.0
 """Seconds without a word after which the line comes, and between two of its lines."""
@@ -69,7 +69,7 @@ class _Line:
 class _Stream:
     """A stream on the terminal; the line gives way to what is written there."""
 
-    def __init__(self, stream: Any, line: _Line) -> None:
+    def __init__(self, stream: TextIO, line: _Line) -> None:
         self._stream, self._line = stream, line
 
     def write(self, text: str) -> int:
@@ -126,7 +126,7 @@ def at_rest() -> None:
         line.end()
 
 
-def _as_before(streams: tuple[Any, Any]) -> None:
+def _as_before(streams: tuple[TextIO, TextIO]) -> None:
     sys.stdout, sys.stderr = streams
 
 

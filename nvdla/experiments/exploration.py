@@ -40,7 +40,7 @@ from nvdla.program import Program
 from nvdla.tensors.datasets import SampleSource, data_hash
 from nvdla.util import html
 from nvdla.util.arguments import by_annotations
-from nvdla.util.escaping import xml_text
+from nvdla.util.escaping import Document, xml_text
 
 if TYPE_CHECKING:
     from nvdla.compiler.frontend.compiler import Compiled
@@ -77,7 +77,7 @@ class _Made:
     compiled: Compiled | None = None
     deadlock: str | None = None
 
-    def on_host(self) -> dict[str, Any]:
+    def on_host(self) -> Document:
         """Count how many nodes of the model run on the host, and the share of the multiplications there."""
         found = self.compiled.report if self.compiled else {"host_nodes": 0, "accelerator_macs_share": 1.0}
         share = found["accelerator_macs_share"]
@@ -101,7 +101,7 @@ class Exploration(Table):
     clock: float = 1000.0
     name = "explore"
     shard = 1
-    _accuracies: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False)
+    _accuracies: dict[tuple[str, str], Document] = field(default_factory=dict, repr=False)
 
     @classmethod
     def over(
@@ -126,7 +126,7 @@ class Exploration(Table):
         """Check whether the network is a model, which is compiled for each configuration."""
         return self.network.endswith(MODELS)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Document:
         """Return what a run depends on, as plain data: runs of other settings do not resume it."""
         return {
             "network": model_hash(self.network) if self.compiles else content_hash(self.network),
@@ -186,7 +186,8 @@ class Exploration(Table):
         return _Made(loadables, compiled)
 
     def _record(self, task: Task, network: Callable[[Point], _Made]) -> Record:
-        point: Point = task.payload
+        point = task.payload
+        assert isinstance(point, Point)
         record: Record = {"key": task.key, **asdict(point)}
         try:
             made = network(point)
@@ -197,7 +198,7 @@ class Exploration(Table):
             record["error"] = str(error)
         return record
 
-    def _accuracy(self, point: Point, made: _Made) -> Any:
+    def _accuracy(self, point: Point, made: _Made) -> Document:
         """top-1 with its interval; the external memory does not change it, so once per configuration."""
         assert self.source is not None
         key = (point.config, point.precision)
@@ -299,7 +300,7 @@ def _buffer_use(study: Study) -> float | None:
     return max(shares, default=None)
 
 
-def _evaluated(network: str, made: _Made, config: str, source: SampleSource, limit: int | None) -> dict[str, Any]:
+def _evaluated(network: str, made: _Made, config: str, source: SampleSource, limit: int | None) -> Document:
     """The accuracy of the loadable, or of all of the compiled model, its host parts too."""
     import tempfile
     from pathlib import Path
@@ -332,7 +333,7 @@ WIDTH, HEIGHT = 900, 420
 LEFT, RIGHT, TOP, BOTTOM = 90, WIDTH - 30, 20, HEIGHT - 70
 COLOURS = ("#4f86f7", "#d1495b", "#9d7fd1", "#e08e0b", "#2a9d5c", "#7d8da0")
 
-PlotPoint = dict[str, Any]
+PlotPoint = Document
 Scale = Callable[[float], float]
 
 
@@ -470,7 +471,7 @@ def _failure(point: dict[str, Any]) -> str:
     return f"{point['config']} {point['precision']}: {point['error']}"
 
 
-def _row(point: dict[str, Any]) -> tuple[str, ...]:
+def _row(point: Document) -> tuple[str, ...]:
     cycles = "-" if point["cycles"] is None else f"{point['cycles']:,}"
     frames = "-" if point["frames_per_second"] is None else f"{point['frames_per_second']:,.1f}"
     use = "-" if point["mac_use"] is None else f"{point['mac_use']:.1%}"

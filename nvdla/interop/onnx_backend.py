@@ -8,10 +8,12 @@ the host; ``prepare(..., host=False)`` makes that an error.
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from nvdla.util.escaping import Document
 
 try:
     from onnx.backend.base import Backend, BackendRep
@@ -25,6 +27,9 @@ from nvdla.compiler.frontend.model import Model, read
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import ConfigError
 from nvdla.util.precision import Precision
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
 
 DEFAULT = "nv_full:fp16"
 
@@ -41,11 +46,11 @@ def device_of(device: str) -> tuple[str, str]:
 class NvdlaRep(BackendRep):
     """A model for one device. Integer models are compiled for each run, with the scales of its inputs."""
 
-    def __init__(self, model: Model, config: str, precision: str, options: dict[str, Any]) -> None:
+    def __init__(self, model: Model, config: str, precision: str, options: Document) -> None:
         self.model, self.config, self.precision, self.options = model, config, precision, options
         self._compiled: Compiled | None = None
 
-    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+    def run(self, inputs: Sequence[np.ndarray] | np.ndarray, **kwargs: object) -> tuple[np.ndarray, ...]:
         """Outputs in the model's order, as a named tuple where the names allow it."""
         arrays = list(inputs) if isinstance(inputs, Sequence) else [inputs]
         feed = dict(zip(self.model.inputs, arrays, strict=True))
@@ -69,7 +74,7 @@ class NvdlaBackend(Backend):
     """The class that ``onnx.backend.test.BackendTest`` takes."""
 
     @classmethod
-    def is_compatible(cls, model: Any, device: str = "CPU", **kwargs: Any) -> bool:
+    def is_compatible(cls, model: ModelProto, device: str = "CPU", **kwargs: object) -> bool:
         """Check whether a device can run a model."""
         from nvdla.errors import NvdlaError
 
@@ -80,18 +85,28 @@ class NvdlaBackend(Backend):
         return cls.supports_device(device)
 
     @classmethod
-    def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> NvdlaRep:
+    def prepare(cls, model: ModelProto, device: str = "CPU", **kwargs: object) -> NvdlaRep:
         """``kwargs`` are options of :func:`nvdla.compile`, ``shapes`` of :func:`nvdla.compiler.frontend.read`."""
         config, precision = device_of(device)
-        return NvdlaRep(read(model, kwargs.pop("shapes", None)), config, precision, kwargs)
+        shapes = kwargs.pop("shapes", None)
+        return NvdlaRep(read(model, shapes if isinstance(shapes, Mapping) else None), config, precision, kwargs)
 
     @classmethod
-    def run_model(cls, model: Any, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
+    def run_model(
+        cls, model: ModelProto, inputs: Sequence[np.ndarray] | np.ndarray, device: str = "CPU", **kwargs: object
+    ) -> tuple[np.ndarray, ...]:
         """Run a model once: inputs in, outputs out."""
         return cls.prepare(model, device, **kwargs).run(inputs)
 
     @classmethod
-    def run_node(cls, node: Any, inputs: Any, device: str = "CPU", outputs_info: Any = None, **kwargs: Any) -> Any:
+    def run_node(
+        cls,
+        node: NodeProto,
+        inputs: Sequence[np.ndarray],
+        device: str = "CPU",
+        outputs_info: object = None,
+        **kwargs: object,
+    ) -> tuple[np.ndarray, ...]:
         """Run one node as a model."""
         import onnx
 
@@ -103,7 +118,11 @@ class NvdlaBackend(Backend):
         ]
         graph = helper.make_graph([node], "node", infos, [onnx.ValueInfoProto(name=name) for name in node.output])
         opset = kwargs.pop("opset_version", 21)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, opset)], ir_version=10)
+        model = helper.make_model(
+            graph,
+            opset_imports=[helper.make_opsetid(node.domain, opset if isinstance(opset, int) else 21)],
+            ir_version=10,
+        )
         return cls.run_model(onnx.shape_inference.infer_shapes(model), arrays, device, **kwargs)
 
     @classmethod

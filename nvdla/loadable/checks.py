@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 from nvdla.errors import LoadableError
 from nvdla.loadable.enums import Interface, MemoryDomain, MemoryFlags, RelocType, SubInterface
@@ -59,7 +58,7 @@ def version_is_supported(loadable: Loadable) -> Iterator[Problem]:
 @rule
 def ids_are_unique(loadable: Loadable) -> Iterator[Problem]:
     """No two entries of one list have the same id, and no two blobs the same name."""
-    lists: list[tuple[str, str, Iterable[Any]]] = [
+    lists: list[tuple[str, str, Iterable[object]]] = [
         ("task_list", "id", loadable.tasks),
         ("memory_list", "id", loadable.memories),
         ("address_list", "id", loadable.addresses),
@@ -69,7 +68,7 @@ def ids_are_unique(loadable: Loadable) -> Iterator[Problem]:
         ("blobs", "name", loadable.blobs),
     ]
     for table, key, entries in lists:
-        seen: dict[Any, int] = {}
+        seen: dict[object, int] = {}
         for index, entry in enumerate(entries):
             value = getattr(entry, key)
             first = seen.setdefault(value, index)

@@ -15,7 +15,7 @@ import mmap
 import os
 import weakref
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +38,7 @@ from nvdla.loadable.enums import (
     SubInterface,
 )
 from nvdla.util.arguments import by_annotations
+from nvdla.util.escaping import Json
 from nvdla.util.files import write_file
 from nvdla.util.rounding import ceil_div
 
@@ -182,7 +183,7 @@ class Blob:
         shown = (f"{item.name}={getattr(self, item.name)!r}" for item in fields(self) if item.name != "data")
         return f"Blob({', '.join(shown)})"
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:
         """For pickle, which does not take a view: its bytes, without a copy where the protocol can."""
         data = PickleBuffer(self.data) if protocol >= 5 else bytes(self.data)
         return Blob, (self.name, data, self.size, self.interface, self.sub_interface, self.version)
@@ -455,7 +456,7 @@ class Loadable:
         found = {"task": len(self.tasks), "memory": len(self.memories), "blob": len(self.blobs)}
         return found | {"byte": sum(blob.length for blob in self.blobs)}
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, Json]:
         """For pickle: the fields, without what was looked up."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
@@ -531,18 +532,19 @@ def _counted(counts: dict[str, int]) -> str:
     return ", ".join(words)
 
 
-def _index(entries: Iterable[Any], key: str) -> dict[Any, Any]:
+def _index(entries: Iterable[Entry], key: str) -> dict[Any, Entry]:
     """Entries by id or name; the first of several wins (the checks refuse several)."""
-    found: dict[Any, Any] = {}
+    found: dict[Any, Entry] = {}
     for entry in entries:
         found.setdefault(getattr(entry, key), entry)
     return found
 
 
 Entry = TypeVar("Entry")
+EntryKey = TypeVar("EntryKey", int, str)
 
 
-def _find(entries: dict[Any, Entry], wanted: Any, table: str, key: str) -> Entry:
+def _find(entries: Mapping[EntryKey, Entry], wanted: EntryKey, table: str, key: str) -> Entry:
     try:
         return entries[wanted]
     except (KeyError, TypeError):

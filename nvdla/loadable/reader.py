@@ -21,7 +21,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, cast
+from typing import NoReturn, Protocol, cast
 
 from nvdla.errors import FormatError, LoadableError, NvdlaError
 from nvdla.limits import Limits
@@ -45,6 +45,7 @@ from nvdla.loadable.model import (
 )
 from nvdla.loadable.schema import LOADABLE, FieldType, Scalar, String, Struct, TableField, TableSchema, Union, Vector
 from nvdla.util.arguments import by_annotations
+from nvdla.util.escaping import Document
 from nvdla.util.files import in_package, packed_file, refuse_device
 
 _U16 = struct.Struct("<H")
@@ -208,7 +209,7 @@ class Verifier:
             if key not in self._numbers:  # tables that share a vector share its numbers, too
                 self._numbers[key] = struct.unpack_from(f"<{count}{element.code}", self.buffer, start)
             return self._numbers[key]
-        values: list[Any] = []
+        values: list[object] = []
         for index in range(count):
             name = f"{field}[{index}]"
             target = self._target(path, name, start + 4 * index)
@@ -370,7 +371,7 @@ def _check_tasks(loadable: Loadable, limits: Limits) -> None:
         )
 
 
-def _bytes_of(source: Any, limits: Limits) -> tuple[memoryview, str, StoredFile | None]:
+def _bytes_of(source: Source, limits: Limits) -> tuple[memoryview, str, StoredFile | None]:
     """The bytes, what they are called, and the file where it can give them once more."""
     if isinstance(source, str | os.PathLike):
         data, file = _read(Path(source), limits.file_size)
@@ -435,7 +436,7 @@ def _stored(loadable: Loadable, file: StoredFile, starts: dict[int, int], size: 
     return replace(loadable, blobs=tuple(blobs))
 
 
-def _model(root: dict[str, Any], buffer: memoryview, name: str) -> Loadable:
+def _model(root: Document, buffer: memoryview, name: str) -> Loadable:
     return Loadable(
         version=Version(*root["version"]),
         tasks=tuple(map(_task, root["task_list"])),
@@ -451,20 +452,20 @@ def _model(root: dict[str, Any], buffer: memoryview, name: str) -> Loadable:
     )
 
 
-def _task(entry: dict[str, Any]) -> TaskEntry:
+def _task(entry: Document) -> TaskEntry:
     return TaskEntry(**{**entry, "interface": enums.Interface(entry["interface"])})
 
 
-def _memory(entry: dict[str, Any]) -> MemoryEntry:
+def _memory(entry: Document) -> MemoryEntry:
     domain, flags = enums.MemoryDomain(entry["domain"]), enums.MemoryFlags(entry["flags"])
     return MemoryEntry(**{**entry, "domain": domain, "flags": flags})
 
 
-def _event(entry: dict[str, Any]) -> EventEntry:
+def _event(entry: Document) -> EventEntry:
     return EventEntry(**{**entry, "type": enums.EventType(entry["type"]), "op": enums.EventOp(entry["op"])})
 
 
-def _blob(entry: dict[str, Any]) -> Blob:
+def _blob(entry: Document) -> Blob:
     version = entry["version"]
     return Blob(
         name=entry["name"],
@@ -476,7 +477,7 @@ def _blob(entry: dict[str, Any]) -> Blob:
     )
 
 
-def _tensor(entry: dict[str, Any]) -> TensorDesc:
+def _tensor(entry: Document) -> TensorDesc:
     plain = {key: value for key, value in entry.items() if not key.startswith("stride_")}
     plain["strides"] = tuple(entry[f"stride_{i}"] for i in range(8))
     plain["data_format"] = enums.DataFormat(entry["data_format"])
@@ -487,7 +488,7 @@ def _tensor(entry: dict[str, Any]) -> TensorDesc:
     return TensorDesc(**plain)
 
 
-def _reloc(entry: dict[str, Any]) -> RelocEntry:
+def _reloc(entry: Document) -> RelocEntry:
     return RelocEntry(
         address_id=entry["address_id"],
         write_id=entry["write_id"],

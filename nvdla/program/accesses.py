@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from ctypes import Structure
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nvdla.emulator.cpu.operation import computes_in_line
 from nvdla.emulator.hardware.configuration import Configuration
@@ -214,7 +215,7 @@ class AccessFinder:
             yield self._plain("wmb", "wmb_data", surface.wmb_data)
             yield self._plain("wgs", "wgs_data", surface.wgs_data)
 
-    def _image(self, surface: Any, op: Any) -> Iterator[Access | None]:
+    def _image(self, surface: Structure, op: Structure) -> Iterator[Access | None]:
         cube = surface.src_data
         pixel = PIXEL_FORMATS[op.data_format if op.data_format < len(PIXEL_FORMATS) else 0]
         for plane in range(len(pixel.planes)):
@@ -248,7 +249,7 @@ class AccessFinder:
             shape = (source_cube.channel, source_cube.height, source_cube.width)
             yield self._feature("dst", surface.dst_data, True, target, shape, written, images)
 
-    def _operand(self, name: str, stage: Any, operation: DlaOperation, elements: int) -> Access | None:
+    def _operand(self, name: str, stage: Structure, operation: DlaOperation, elements: int) -> Access | None:
         """``elements``: those of an atom at the precision that the SDP computes in."""
         src, cube = operation.surface.src_data, getattr(operation.surface, f"{name}_data")
         size = Precision(stage.precision).bytes
@@ -286,7 +287,7 @@ class AccessFinder:
             yield self._planes("src", src, False, size, shape)
             yield self._feature("dst", dst, True, size, shape)
 
-    def _planes(self, role: str, cube: Any, writes: bool, size: int, shape: Shape) -> Access | None:
+    def _planes(self, role: str, cube: Structure, writes: bool, size: int, shape: Shape) -> Access | None:
         """Planes of elements; written lines are filled up to whole bursts."""
         channels, height, width = shape
         line = align(width * size, BURST) if writes else width * size
@@ -332,7 +333,7 @@ class AccessFinder:
     def _feature(
         self,
         role: str,
-        cube: Any,
+        cube: Structure,
         writes: bool,
         size: int,
         shape: Shape | None = None,
@@ -347,14 +348,14 @@ class AccessFinder:
         footprint = _atoms(shape, surfaces, atom, cube.line_stride, cube.surf_stride, images)
         return self._cube(role, f"{role}_data", cube, writes, footprint, "feature", shape, size)
 
-    def _plain(self, role: str, part: str, cube: Any) -> Access | None:
+    def _plain(self, role: str, part: str, cube: Structure) -> Access | None:
         return self._cube(role, part, cube, False, Footprint(cube.size), "bytes")
 
     def _cube(
         self,
         role: str,
         part: str,
-        cube: Any,
+        cube: Structure,
         writes: bool,
         footprint: Footprint,
         layout: str,

@@ -43,6 +43,7 @@ import numpy as np
 
 from nvdla.errors import FormatError
 from nvdla.tensors.real import Units, pixels_of
+from nvdla.util.escaping import Document, Json
 from nvdla.util.files import is_file, parse_json, read_file
 from nvdla.util.yaml import read_yaml
 
@@ -101,7 +102,7 @@ class ModelValue:
 
     name: str
     shape: tuple[int, ...] = ()
-    order: Any = None
+    order: Json = None
     units: Units | None = None
 
     @cached_property
@@ -159,7 +160,7 @@ class ModelValue:
         return ModelValue(self.name, self.shape).value(found if self.shape else found.reshape(cubes.shape))
 
 
-def order_document(index: np.ndarray | None) -> Any:
+def order_document(index: np.ndarray | None) -> Json:
     """Return an order as plain data: None, nested loops, a list, or False for one that is too long for both."""
     if index is None:
         return None
@@ -172,7 +173,7 @@ def order_document(index: np.ndarray | None) -> Any:
     return flat.tolist() if flat.size <= MAX_LISTED else False
 
 
-def _loops(flat: np.ndarray) -> dict[str, Any] | None:
+def _loops(flat: np.ndarray) -> Document | None:
     """Nested loops, the outermost first: ``start`` and [count, stride] of each."""
     loops = []
     while len(flat) > 1:
@@ -189,7 +190,7 @@ def _loops(flat: np.ndarray) -> dict[str, Any] | None:
     return {"start": int(flat[0]), "loops": loops[::-1]}
 
 
-def order_of(document: Any, what: str) -> np.ndarray | None:
+def order_of(document: object, what: str) -> np.ndarray | None:
     """Read what :func:`order_document` writes (not False). Raises FormatError."""
     if document is None:
         return None
@@ -236,19 +237,19 @@ def value_of(document: Any, what: str) -> ModelValue | None:
     return ModelValue(name, sizes, order, units)
 
 
-def _entry(document: Any, key: str, kind: Any, what: str) -> Any:
+def _entry(document: object, key: str, kind: Any, what: str) -> Any:
     if not isinstance(document, dict) or not isinstance(document.get(key), kind):
         raise FormatError(f"{what}: {key} is wrong or missing")
     return document[key]
 
 
-def _cube(value: Any, what: str, count: int, least: int = 0) -> tuple[Any, ...]:
+def _cube(value: object, what: str, count: int, least: int = 0) -> tuple[Any, ...]:
     if not isinstance(value, list) or len(value) != count:
         raise FormatError(f"{what} must be {count} whole numbers")
     return tuple(_whole(number, what, least) for number in value)
 
 
-def _whole(value: Any, what: str, least: int = 0) -> int:
+def _whole(value: object, what: str, least: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_ELEMENTS:
         raise FormatError(f"{what}: must be a whole number from {least} to {MAX_ELEMENTS}")
     return value
@@ -274,8 +275,8 @@ class Names:
 
     layers: dict[tuple[int, int], str] = field(default_factory=dict)
     scales: dict[str, float] = field(default_factory=dict)
-    preprocessing: Any = None
-    pixels: Any = None
+    preprocessing: Document | None = None
+    pixels: Json = None
     zero_points: dict[str, int] = field(default_factory=dict)
     factors: dict[str, np.ndarray] = field(default_factory=dict)
     shapes: dict[str, Cube] = field(default_factory=dict)
@@ -420,7 +421,7 @@ def from_sidecar(loadable: str | os.PathLike[str]) -> Names:
     )
 
 
-def _listed(value: Any, where: str) -> list[Any]:
+def _listed(value: object, where: str) -> list[object]:
     if not isinstance(value, list):
         raise FormatError(f"{where}: also: must be a list")
     return value
@@ -431,7 +432,7 @@ def _is_cube(shape: Any) -> bool:
     return whole and len(shape) == 3
 
 
-def _factors(values: Any, what: str, shape: Cube | None) -> np.ndarray:
+def _factors(values: object, what: str, shape: Cube | None) -> np.ndarray:
     if not isinstance(values, list) or not all(map(is_scale, values)):
         raise FormatError(f"{what}: must be a list of positive numbers")
     if shape is not None and len(values) != shape[0]:
@@ -462,7 +463,7 @@ def from_calibration(path: str | os.PathLike[str]) -> Names:
     return Names(scales={name: _scale(entry.get("scale"), f"{path}: {name}") for name, entry in table.items()})
 
 
-def read_calibration(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
+def read_calibration(path: str | os.PathLike[str]) -> dict[str, Document]:
     """Return the entries of a calibration table, unchanged. Raises FormatError for other files."""
     name = os.fspath(path)
     try:
@@ -474,17 +475,17 @@ def read_calibration(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
     return document
 
 
-def _zero_point(value: Any, what: str) -> int:
+def _zero_point(value: object, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not -128 <= value <= 127:
         raise FormatError(f"{what}: zero point: must be a whole number -128 .. 127, got {shortened(value)}")
     return value
 
 
-def _name(key: Any) -> str:
+def _name(key: object) -> str:
     return key if isinstance(key, str) else shortened(key)
 
 
-def shortened(value: Any) -> str:
+def shortened(value: object) -> str:
     """A value from a file for a message: of lists within lists, which may share what they hold, only the outermost."""
     try:
         return _BRIEF.repr(value)
@@ -492,7 +493,7 @@ def shortened(value: Any) -> str:
         return f"a large {type(value).__name__}"
 
 
-def _mapping(value: Any, where: str) -> dict[Any, Any]:
+def _mapping(value: object, where: str) -> dict[Any, object]:
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -557,7 +558,7 @@ def path_of(loadable: str | Path) -> Path:
     return Path(str(loadable) + SUFFIX)
 
 
-def load(loadable: str | Path) -> dict[str, Any] | None:
+def load(loadable: str | Path) -> Document | None:
     """The sidecar of a loadable, None where there is none. Raises FormatError when it is not one."""
     path = path_of(loadable)
     if not is_file(path):  # the user did not name it, so do not wait for a pipe
@@ -573,15 +574,15 @@ def load(loadable: str | Path) -> dict[str, Any] | None:
     return data
 
 
-def layers(data: dict[str, Any]) -> dict[tuple[int, int], str]:
+def layers(data: Document) -> dict[tuple[int, int], str]:
     """(task, operation) -> layer, from a sidecar."""
     return {key: str(layer) for key, layer in operations(data, "layer", needed=True).items()}
 
 
-def operations(data: dict[str, Any], entry: str, needed: bool = False) -> dict[tuple[int, int], Any]:
+def operations(data: Document, entry: str, needed: bool = False) -> dict[tuple[int, int], object]:
     """(task, operation) -> what the sidecar states of it under ``entry``. Raises FormatError for what is none, and
     where an operation lacks a ``needed`` entry."""
-    found: dict[tuple[int, int], Any] = {}
+    found: dict[tuple[int, int], object] = {}
     for task in data["tasks"]:
         try:
             for operation in task["operations"]:
@@ -592,7 +593,7 @@ def operations(data: dict[str, Any], entry: str, needed: bool = False) -> dict[t
     return found
 
 
-def builders_choices(loadable: str | Path) -> dict[str, dict[str, Any]]:
+def builders_choices(loadable: str | Path) -> dict[str, Document]:
     """Return the candidates that the builder evaluated for each convolution ("TASK/OPERATION"), from the layer file:
     ``level``, ``memory``, ``forms``, ``taken`` (None where it had no choice), ``search``, ``groups`` (None, or for a
     layer of groups how many one convolution takes). Empty without a layer file. Raises FormatError for another file.
@@ -615,24 +616,24 @@ def builders_choices(loadable: str | Path) -> dict[str, dict[str, Any]]:
     return {label: each | {"groups": groups.get(label)} for label, each in found.items()}
 
 
-def _groups(found: Any) -> dict[str, Any]:
+def _groups(found: Any) -> Document:
     names = "groups", "convolutions", "cycles"
     forms = [{name: int(form[name]) for name in names} for form in found["forms"]]
     return {"groups": int(found["groups"]), "taken": int(found["taken"]), "forms": forms}
 
 
-def _memory(found: Any) -> dict[str, Any]:
+def _memory(found: Any) -> Document:
     rate = found["bytes_per_cycle"]
     rate = None if rate is None else float(rate)
     return {"latency": int(found["latency"]), "bytes_per_cycle": rate, "shared": bool(found["shared"])}
 
 
-def _search(found: Any) -> dict[str, Any]:
+def _search(found: Any) -> Document:
     numbers = {name: int(found[name]) for name in ("steps", "cycles_before", "cycles")}
     return {"complete": bool(found["complete"]), **numbers}
 
 
-def _form(found: Any) -> dict[str, Any]:
+def _form(found: Any) -> Document:
     numbers = {name: int(found[name]) for name in ("parts", "data_banks", "weight_banks", "cycles")}
     flags = {"keeps_weights": bool(found["keeps_weights"]), "compressed": bool(found.get("compressed", False))}
     return {"form": str(found["form"]), **flags, **numbers}

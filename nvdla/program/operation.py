@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from ctypes import Structure
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -23,6 +24,7 @@ from nvdla.loadable.descriptors.enums import (
     SdpType,
 )
 from nvdla.loadable.descriptors.meaning import precisions_of, reads_operands
+from nvdla.loadable.descriptors.structures import Descriptor
 from nvdla.loadable.descriptors.task import DlaOperation, DlaTask, EmuOperation, EmuTask
 from nvdla.program.accesses import STAGES, Access, AccessFinder, Shape
 from nvdla.util.escaping import table
@@ -59,7 +61,7 @@ def _sdp(operation: DlaOperation) -> str:
     return "; ".join(stage for stage in stages if stage) or "copy"
 
 
-def _sdp_stage(name: str, stage: Any) -> str:
+def _sdp_stage(name: str, stage: Structure) -> str:
     if not stage.enable:
         return ""
     words = {
@@ -211,22 +213,22 @@ class Operation(Keyed):
     # ---- descriptors
 
     @property
-    def op(self) -> Any:
+    def op(self) -> Descriptor:
         """ConvOp, SdpOp ... (:mod:`nvdla.loadable.descriptors`)."""
         return self.descriptors.op
 
     @property
-    def surface(self) -> Any:
+    def surface(self) -> Descriptor:
         """ConvSurface, SdpSurface ...; a CPU operation has none."""
         return self.descriptors.surface  # type: ignore[union-attr]
 
     @property
-    def common(self) -> Any:
+    def common(self) -> Descriptor:
         """The operation's node of the dependency graph (CommonOpDesc)."""
         return self.descriptors.common  # type: ignore[union-attr]
 
     @property
-    def lut(self) -> Any:
+    def lut(self) -> Descriptor | None:
         """Its lookup tables (LutParam), None where it has none."""
         return getattr(self.descriptors, "lut", None)
 

@@ -9,8 +9,8 @@ names: a parameter is called after its task and operation.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from ctypes import Structure
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from nvdla.program.accesses import STAGES
 from nvdla.program.operation import Operation
 from nvdla.program.program import Program
 from nvdla.tensors.parameters import Parameter
+from nvdla.util.escaping import Document, Json
 from nvdla.util.rounding import ceil_div
 
 _OPERANDS = {SdpType.ADD: ("alu",), SdpType.MUL: ("mul",), SdpType.BOTH: ("alu", "mul")}
@@ -48,7 +49,7 @@ class Slot:
     column: int = 0
     columns: int = 1
     mask: tuple[str, int, int] | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Document = field(default_factory=dict)
 
 
 class LoadableParameters:
@@ -68,7 +69,7 @@ class LoadableParameters:
 
     def _slots(self) -> list[Slot]:
         """One slot for each distinct place: tiles and batches that share one are listed in its metadata."""
-        found: dict[tuple[Any, ...], Slot] = {}
+        found: dict[tuple[object, ...], Slot] = {}
         for operation in self.program.hardware_operations:
             for slot in self._of_operation(operation) if not operation.roi else ():
                 key = (slot.blob, slot.offset, slot.layout, slot.shape, slot.column)
@@ -88,7 +89,7 @@ class LoadableParameters:
             for stage in STAGES:
                 yield from self._operands(name, operation, stage)
 
-    def _place(self, operation: Operation, cube: Any, length: int) -> tuple[str, int] | None:
+    def _place(self, operation: Operation, cube: Structure, length: int) -> tuple[str, int] | None:
         """(blob, offset in it) of ``length`` bytes of a cube; None when nothing is stored there."""
         window = operation.finder.window(cube.address)
         if cube.type == MemType.HW or window is None:
@@ -182,7 +183,7 @@ class LoadableParameters:
                 metadata=metadata,
             )
 
-    def _scales(self, operation: Operation) -> dict[str, Any]:
+    def _scales(self, operation: Operation) -> dict[str, Json]:
         """The output converter of the SDP operation that takes the convolution's sums."""
         taker = self.program.takers.get(operation.key)
         return {} if taker is None else _converter(taker.op.out_cvt)
@@ -276,6 +277,6 @@ def _decoded_size(slot: Slot) -> int:
     return int(np.prod(slot.shape)) * np.dtype(slot.dtype).itemsize
 
 
-def _converter(cvt: Any) -> dict[str, Any]:
+def _converter(cvt: Structure) -> Document:
     """The SDP's output converter: (x - offset) * scale >> truncate."""
     return {"output_offset": cvt.offset, "output_scale": cvt.scale, "output_truncate": cvt.truncate}

@@ -11,9 +11,9 @@ It runs nothing, and loads no kernel.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from ctypes import Structure
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from nvdla.emulator.hardware.configuration import (
     FEATURES,
@@ -252,7 +252,7 @@ def _features(operation: DlaOperation) -> Iterator[tuple[str, str]]:
         yield "cvsram", "has a surface in CVSRAM"
 
 
-def _cubes(surface: Any) -> Iterator[Any]:
+def _cubes(surface: Structure) -> Iterator[Structure]:
     return (getattr(surface, name) for name, *_ in surface._fields_ if name.endswith("_data"))
 
 

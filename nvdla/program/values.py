@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
+from ctypes import Structure
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -234,7 +234,7 @@ def values_of(loadable: Loadable, steps: Sequence[Sequence[Operation]]) -> list[
     return tracer.values
 
 
-def constant_bytes(loadable: Loadable, subject: Operation, cube: Any) -> np.ndarray | None:
+def constant_bytes(loadable: Loadable, subject: Operation, cube: Structure) -> np.ndarray | None:
     """The loaded bytes (uint8) of a data cube, as many as its size says; None where nothing is loaded."""
     window = subject.finder.window(cube.address)
     if window is None:

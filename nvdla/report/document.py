@@ -35,7 +35,9 @@ from nvdla.program.naming import Names
 from nvdla.program.operation import Key, Operation
 from nvdla.program.parameters import LoadableParameters, Slot
 from nvdla.program.program import Program
+from nvdla.runtime import Runtime
 from nvdla.tensors.real import Rank, Units, top
+from nvdla.util.escaping import Document
 from nvdla.util.rounding import ceil_div
 
 MAX_CHANNELS = 16
@@ -45,7 +47,7 @@ ROOM = 880 << 10
 MOST = 64 << 10
 BINS = 48
 
-Row = dict[str, Any]
+Row = Document
 
 
 class Pictures:
@@ -159,12 +161,12 @@ class FieldTable:
     """Fields of operations with every name and explanation said once: ``schemas`` by structure."""
 
     def __init__(self) -> None:
-        self.schemas: dict[str, list[list[Any]]] = {}
+        self.schemas: dict[str, list[list[object]]] = {}
 
-    def rows(self, operation: Operation) -> list[list[Any]]:
+    def rows(self, operation: Operation) -> list[list[object]]:
         """[part, schema, [value or [value, meaning], ...]] of each structure; numbers of unused transfers are left
         out."""
-        found = []
+        found: list[list[object]] = []
         for part, structure in structures(operation):
             shown = [field for field in fields(structure) if not field.reserved and not _is_unused(field, structure)]
             schema = f"{type(structure).__name__} {len(shown)}"
@@ -181,7 +183,7 @@ def _is_unused(field: FieldView, structure: Any) -> bool:
     return int(field.name[10 : field.name.index("]")]) >= structure.num_transfers
 
 
-def _value(field: FieldView) -> Any:
+def _value(field: FieldView) -> object:
     return field.value if field.meaning is None else [field.value, field.meaning]
 
 
@@ -322,7 +324,7 @@ def _sort(found: dict[Key, list[Write]], task: int, log: CsbLog) -> None:
             mine.append((address, value, times))
 
 
-def register_table(program: Program, writes: dict[Key, list[Write]]) -> list[list[Any]]:
+def register_table(program: Program, writes: dict[Key, list[Write]]) -> list[list[object]]:
     """[address, "UNIT.NAME", [[field, high bit, low bit], ...]] of every register that is written."""
     registers = register_map(program.config.register_map)
     used = sorted({address for write in writes.values() for address, _, _ in write})
@@ -352,7 +354,7 @@ class RunView:
 def examine_and_run(
     study: Study,
     names: Names,
-    inputs: Callable[[Any], list[list[bytes]]] | None,
+    inputs: Callable[[Runtime], list[list[bytes]]] | None,
     labels: list[str] | None = None,
 ) -> tuple[DoctorReport, RunView | None, LinkedLoadable | None]:
     """Return the doctor's findings, with ``inputs`` its run on the first of them, and the memory image in use.
@@ -505,7 +507,7 @@ def _lines(texts: Iterable[str]) -> str:
 
 def _operations(study: Study, number: dict[Key, int]) -> list[Row]:
     """One row an operation, in the order of the submitted tasks."""
-    waits: dict[Key, list[list[Any]]] = {}
+    waits: dict[Key, list[list[object]]] = {}
     for node in study.operations:
         for dependency in node.dependencies:
             if dependency.target in number:
@@ -612,7 +614,7 @@ def _details(
 
 
 #: makes the surfaces of each run once the network's inputs are known
-Inputs = Callable[[Any], list[list[bytes]]]
+Inputs = Callable[[Runtime], list[list[bytes]]]
 
 
 def make_side(

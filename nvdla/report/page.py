@@ -8,10 +8,11 @@ import json
 import math
 import zlib
 from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import SupportsFloat, SupportsIndex
 
 import numpy as np
 
@@ -23,10 +24,10 @@ from nvdla.program.operation import Key, Operation
 from nvdla.report.document import Side
 from nvdla.tensors.real import Units
 from nvdla.util import html
-from nvdla.util.escaping import clean, xml_attribute
+from nvdla.util.escaping import Document, Json, clean, xml_attribute
 from nvdla.util.rounding import integer
 
-Row = dict[str, Any]
+Row = Document
 
 
 def pairs(left: Side, right: Side) -> list[Row]:
@@ -61,9 +62,9 @@ def _matched(ours: list[Operation], theirs: list[Operation]) -> dict[Key, Key]:
     return _in_turn(ours, theirs, lambda node: (node.engine, node.layer))
 
 
-def _in_turn(ours: list[Operation], theirs: list[Operation], key: Any) -> dict[Key, Key]:
+def _in_turn(ours: list[Operation], theirs: list[Operation], key: Callable[[Operation], object]) -> dict[Key, Key]:
     """The first of a kind with the first of that kind, and so on."""
-    waiting: dict[Any, list[Operation]] = defaultdict(list)
+    waiting: dict[object, list[Operation]] = defaultdict(list)
     for node in reversed(theirs):
         waiting[key(node)].append(node)
     return {node.key: waiting[key(node)].pop().key for node in ours if waiting[key(node)]}
@@ -99,7 +100,7 @@ class Data:
     each side, for the server of the page.
     """
 
-    document: dict[str, Any]
+    document: Document
     elements: bytes
     whole: list[list[np.ndarray]] = field(default_factory=list, repr=False)
 
@@ -120,7 +121,7 @@ class Data:
         return cls(document, b"".join(blocks), whole)
 
     @classmethod
-    def of_index(cls, folder: str, rows: list[dict[str, Any]]) -> Data:
+    def of_index(cls, folder: str, rows: Sequence[Mapping[str, Json]]) -> Data:
         """The data of an index: one row per loadable."""
         return cls(_frame("index") | {"folder": folder, "rows": rows}, b"")
 
@@ -165,7 +166,7 @@ def _mark(whole: list[list[np.ndarray]]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _frame(kind: str) -> dict[str, Any]:
+def _frame(kind: str) -> dict[str, Json]:
     return {"format": FORMAT, "version": VERSION, "kind": kind, "made": f"nvdla {nvdla.__version__}"}
 
 
@@ -202,11 +203,11 @@ def _packed(data: bytes) -> str:
     return base64.b64encode(zlib.compress(data, 9)).decode()
 
 
-def _plain(value: Any) -> Any:
-    return int(value) if hasattr(value, "__index__") else float(value)
+def _plain(value: SupportsIndex | SupportsFloat) -> int | float:
+    return int(value) if isinstance(value, SupportsIndex) else float(value)
 
 
-def _clean(value: Any) -> Any:
+def _clean(value: object) -> object:
     """Numbers that JSON lacks become nothing; texts lose characters that no page can show."""
     if isinstance(value, float):
         return value if value - value == 0 else None

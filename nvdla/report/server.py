@@ -12,7 +12,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -25,6 +25,7 @@ from nvdla.analysis.study import Study
 from nvdla.errors import FormatError, NvdlaError, counted, printable
 from nvdla.program.naming import names_for
 from nvdla.report.page import Data, html_page, packed, policy
+from nvdla.util.escaping import Document
 from nvdla.util.files import in_package, is_zip_file, packed_files
 from nvdla.util.rounding import is_digits
 
@@ -99,7 +100,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 64
     view: ViewServer
 
-    def get_request(self) -> tuple[socket.socket, Any]:
+    def get_request(self) -> tuple[socket.socket, object]:
         """Accept a connection. Where the system has no descriptor left, the loop would try again at full speed."""
         try:
             return super().get_request()
@@ -129,7 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
         """A file that was dropped on the page."""
         self._answer(self._run)
 
-    def _answer(self, make: Any) -> None:
+    def _answer(self, make: Callable[[Mapping[str, str]], tuple[str, bytes]]) -> None:
         """Every request has an answer, also a bad one."""
         status, kind = HTTPStatus.OK, "text/plain"
         try:
@@ -216,7 +217,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Requests are not news either, and the token is not for logs."""
 
     def version_string(self) -> str:
@@ -227,7 +228,7 @@ class _Handler(BaseHTTPRequestHandler):
 ENDINGS = (".nvdla", ".loadable")
 MAX_FILES = 500
 
-Row = dict[str, Any]
+Row = Document
 
 
 def loadables_in(folder: Path) -> list[Path]:

@@ -15,7 +15,7 @@ import os
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +27,7 @@ from nvdla.errors import FormatError, shape_text
 from nvdla.tensors.files import INPUT_ENDINGS
 from nvdla.tensors.npz import map_npy, read_npz
 from nvdla.util.arguments import by_annotations
+from nvdla.util.escaping import Document
 from nvdla.util.files import named, read_file, require_file
 
 CHUNK = 1 << 20
@@ -50,7 +51,7 @@ class Sample:
     """One sample: a name for messages, a path or an array without batch axis, a class or numbers of all outputs."""
 
     id: str
-    value: Any
+    value: object
     label: Label
 
 
@@ -71,7 +72,7 @@ class SampleSource(ABC):
         return str(position)
 
     @abstractmethod
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Document:
         """Return the identity of the data as plain data: paths, labels and sizes of files, or hashes."""
 
     def payloads(self, positions: Iterable[int]) -> Iterator[tuple[int, Any]]:
@@ -111,7 +112,7 @@ class Files(SampleSource):
         require_file(self._root / path, "sample")
         return Sample(path, self._root / path, label)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Document:
         """Return the identity of the data: a hash of paths, labels and sizes."""
         return {"data": self.name, "samples": len(self), "entries": self._identity}
 
@@ -140,7 +141,7 @@ class Arrays(SampleSource):
         """Return the array at a position, with its label."""
         return Sample(str(position), self.samples[position], None if self._labels is None else self._labels[position])
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Document:
         """Return the identity of the data: a hash of samples and labels."""
         return {"data": self.name, "samples": len(self), "content": self._content}
 
@@ -160,7 +161,7 @@ class MappedArrays(Arrays):
         self._path, self._given = path, labels
         super().__init__(str(path), _mapped(path), labels)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return MappedArrays, (self._path, self._given)
 
 
@@ -181,7 +182,7 @@ class Function(SampleSource):
         """Raise FormatError: a function yields its samples in order only."""
         raise FormatError(f"{self.name}: samples of a function cannot be read by position")
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Document:
         """Return the identity of the data: a hash of the module."""
         return {"data": self.name, "data_code": code_hash(self._function)}
 
@@ -200,7 +201,7 @@ class Function(SampleSource):
         except Exception as error:  # user code
             raise FormatError(f"{self.name}: {type(error).__name__}: {error}") from error
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return _NoSamples, (self.name,)
 
 
@@ -216,7 +217,7 @@ class _NoSamples(SampleSource):
     def sample(self, position: int) -> Sample:
         raise FormatError(f"{self.name}: sample {position} did not come with its task")
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Document:
         return {"data": self.name}
 
 
@@ -324,7 +325,7 @@ def arrays_source(name: str, arrays: dict[str, np.ndarray]) -> Arrays:
     return Arrays(name, *found)
 
 
-def python_function(name: str) -> Any:
+def python_function(name: str) -> Callable[..., Any]:
     """Return the function ``module:function``; the current directory is searched, too. Raises FormatError."""
     module, _, function = name.partition(":")
     if os.getcwd() not in sys.path:
@@ -395,7 +396,7 @@ def _below(directory: Path, file: str, where: str) -> str:
     raise FormatError(f"{where}: sample {file[:200]!r} must be below {directory}. {_ROOT_HINT}")
 
 
-def _rows(path: Path, text: str) -> Iterator[tuple[int, str, Any]]:
+def _rows(path: Path, text: str) -> Iterator[tuple[int, str, object]]:
     """Yield line, file and label of each sample."""
     if path.suffix.lower() == ".csv":
         yield from _csv_rows(path, text)
@@ -412,7 +413,7 @@ def _rows(path: Path, text: str) -> Iterator[tuple[int, str, Any]]:
             ) from None
 
 
-def _csv_rows(path: Path, text: str) -> Iterator[tuple[int, str, Any]]:
+def _csv_rows(path: Path, text: str) -> Iterator[tuple[int, str, object]]:
     reader = csv.reader(io.StringIO(text))
     try:
         for number, row in enumerate(reader, 1):
@@ -426,7 +427,7 @@ def _csv_rows(path: Path, text: str) -> Iterator[tuple[int, str, Any]]:
         raise FormatError(f"{path}:{reader.line_num}: not readable as CSV: {error}") from None
 
 
-def _manifest_label(label: Any, where: str) -> int | str | list[float]:
+def _manifest_label(label: object, where: str) -> int | str | list[float]:
     """Return the label of a manifest: number or name of a class, or numbers of all outputs. Raises FormatError."""
     if isinstance(label, list):
         if not all(isinstance(value, int | float) and abs(value) <= MAX_LABEL for value in label):  # false for NaN
@@ -461,7 +462,7 @@ def _labels(labels: np.ndarray, name: str) -> list[Label]:
     raise FormatError(f"{name}: labels must be classes or numbers, got elements of type {labels.dtype}")
 
 
-def _label(label: Any, name: str) -> Label:
+def _label(label: object, name: str) -> Label:
     if label is None or isinstance(label, int | np.integer):
         return None if label is None else int(label)
     try:
@@ -480,7 +481,7 @@ def data_hash(path: str | os.PathLike[str]) -> str:
     return digest.hexdigest()
 
 
-def code_hash(function: Any) -> str | None:
+def code_hash(function: object) -> str | None:
     """Return the SHA-256 of the module that defines a function, None where the module has no file."""
     file = getattr(sys.modules.get(getattr(function, "__module__", None) or ""), "__file__", None)
     return data_hash(file) if file and os.path.isfile(file) else None

@@ -13,7 +13,6 @@ import os
 import struct
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -201,7 +200,7 @@ def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(n for n in shape if n != 1)
 
 
-def write_tensor(path: str | os.PathLike[str], tensor: np.ndarray, raw: bytes, layout: Any = None) -> None:
+def write_tensor(path: str | os.PathLike[str], tensor: np.ndarray, raw: bytes, layout: object = None) -> None:
     """Write an output tensor (N, C, H, W) by ending; ``raw`` is its bound surface (.bin writes that).
 
     ``layout``, where it is a feature layout (``.atom``, ``.line_stride``, ``.surface_stride``), only fills the header
@@ -226,7 +225,7 @@ def write_tensor(path: str | os.PathLike[str], tensor: np.ndarray, raw: bytes, l
 
 def _json_bytes(tensor: np.ndarray) -> bytes:
     """Shape, dtype and nested lists; NaN and infinities, which JSON lacks, are the strings "nan", "inf", "-inf"."""
-    values: Any = tensor
+    values: np.ndarray = tensor
     if tensor.dtype.kind == "f" and not np.isfinite(tensor).all():
         values = tensor.astype(object)
         odd = ~np.isfinite(tensor)

@@ -12,12 +12,15 @@ import re
 import sys
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nvdla.errors import FormatError, shape_text
 from nvdla.util.files import read_file
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 ORDERS = ("bgr", "rgb")
 MAX_PIXELS = 64 << 20
@@ -49,7 +52,7 @@ class PixelConversion:
 
 
 def load_image(
-    path: Any,
+    path: object,
     shape: tuple[int, int, int, int],
     dtype: np.dtype | type,
     preprocessing: PixelConversion | None = None,
@@ -109,13 +112,13 @@ def read_pixels(source: Any, shape: tuple[int, int, int, int], preprocessing: Pi
         raise _broken(name, error) from error
 
 
-def is_pil(value: Any) -> bool:
+def is_pil(value: object) -> bool:
     """Check whether it is a PIL image; PIL is not imported for it."""
     module = sys.modules.get("PIL.Image")
     return module is not None and isinstance(value, module.Image)
 
 
-def is_picture(value: Any, shape: tuple[int, ...]) -> bool:
+def is_picture(value: object, shape: tuple[int, ...]) -> bool:
     """Check whether a value is a picture for an input of ``shape`` (N, C, H, W), not its elements: a PIL image, or a
     uint8
     array (H, W) or (H, W, channels)."""
@@ -128,7 +131,7 @@ def is_picture(value: Any, shape: tuple[int, ...]) -> bool:
     return value.ndim == 3 and value.shape[-1] in CHANNELS.values() and value.shape != tuple(shape[1:])
 
 
-def _picture(value: Any) -> Any:
+def _picture(value: Any) -> Image:
     """A PIL image of a uint8 array; a PIL image unchanged."""
     from PIL import Image
 
@@ -140,7 +143,7 @@ def _picture(value: Any) -> Any:
     return Image.fromarray(np.ascontiguousarray(plane))
 
 
-def _cube(image: Any, name: str, shape: tuple[int, int, int, int], preprocessing: PixelConversion) -> np.ndarray:
+def _cube(image: Image, name: str, shape: tuple[int, int, int, int], preprocessing: PixelConversion) -> np.ndarray:
     _, channels, height, width = shape
     _check_size(name, image.size, (width, height), preprocessing.resize)
     image = _with_channels(name, image, channels)

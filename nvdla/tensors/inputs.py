@@ -18,6 +18,7 @@ from nvdla.tensors.files import IMAGE_ENDINGS, INPUT_ENDINGS, ending, fit, read_
 from nvdla.tensors.images import PixelConversion, is_picture, is_pil, load_image, read_pixels
 from nvdla.tensors.real import PixelNumbers, ScaleMissing, holding_scale, to_elements
 from nvdla.util.arguments import as_array, raw_bytes
+from nvdla.util.escaping import Document
 
 
 def holds_pixels(array: np.ndarray) -> bool:
@@ -69,7 +70,7 @@ class Preprocessing:
     layout: str = "nchw"
     resize: bool = False
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Document:
         """The settings as plain data."""
         return {key: list(each) if isinstance(each, tuple) else each for key, each in asdict(self).items()}
 
@@ -87,7 +88,7 @@ class Preprocessing:
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"preprocessing of the layer file: {error!r} is wrong or missing") from None
 
-    def image(self, path: Any, shape: tuple[int, ...]) -> np.ndarray:
+    def image(self, path: object, shape: tuple[int, ...]) -> np.ndarray:
         """An image (a file, a PIL image, a uint8 array (H, W, C)) as one input of this shape (1, C, H, W) or, in layout
         nhwc, (1, H, W, C); float32."""
         name = path if isinstance(path, (str, os.PathLike)) else "the image"
@@ -112,7 +113,7 @@ class Preprocessing:
         """Pixels (N, C, H, W) with the channels R, G, B as the model takes them."""
         return self.numbers(pixels[:, :: 1 if self.colour == "rgb" else -1].astype(np.float32))
 
-    def cube(self, path: Any, shape: tuple[int, ...]) -> np.ndarray:
+    def cube(self, path: object, shape: tuple[int, ...]) -> np.ndarray:
         """An image as a bound cube (1, C, H, W), or (1, H, W, C) where the model's input is used unchanged."""
         rows_first = self.layout == "nhwc" and shape[1] not in CHANNELS and shape[3] in CHANNELS
         one = Preprocessing(self.mean, self.scale, self.colour, "nhwc" if rows_first else "nchw", self.resize)
@@ -178,7 +179,7 @@ class InputForm:
     numbers: PixelNumbers | None = None
     zero: int = 0
 
-    def elements(self, value: Any) -> np.ndarray | bytes:
+    def elements(self, value: object) -> np.ndarray | bytes:
         """An array (N, C, H, W) of the input's elements, or the bytes of its surface. Raises FormatError.
 
         Pictures (files, PIL images, uint8 arrays of rows of pixels) are preprocessed; an array of floats holds real
@@ -201,7 +202,7 @@ class InputForm:
             return self._picture(value)
         return self._numbers(as_array(value, what), what)
 
-    def _picture(self, value: Any) -> np.ndarray:
+    def _picture(self, value: object) -> np.ndarray:
         one: Shape = (1, *self.shape[1:])
         if self.numbers is not None:
             return np.broadcast_to(self.numbers.stored(self._pixels(self.numbers, value, one)), self.shape)
@@ -211,7 +212,7 @@ class InputForm:
             image = self._quantised(self.model.cube(value, one))
         return np.broadcast_to(image, self.shape)
 
-    def _pixels(self, numbers: PixelNumbers, value: Any, shape: Shape) -> np.ndarray:
+    def _pixels(self, numbers: PixelNumbers, value: object, shape: Shape) -> np.ndarray:
         """A picture's pixels, of which files and arrays have eight bits."""
         wanted = self.pixels or PixelConversion()
         if self.model is not None:
@@ -239,7 +240,7 @@ class InputForm:
 class InputBatch:
     """The images of one run of a network that takes several at a time."""
 
-    images: tuple[Any, ...]
+    images: tuple[object, ...]
 
 
 def by_position(inputs: Any, names: Sequence[str]) -> list[Input]:
@@ -252,7 +253,7 @@ def by_position(inputs: Any, names: Sequence[str]) -> list[Input]:
             raise FormatError(f"{problem}; the network's inputs are {', '.join(names) or 'none'}")
         return [inputs[name] for name in names]
     if isinstance(inputs, (list, tuple)) and len(names) == 1 < len(inputs) and all(map(is_image, inputs)):
-        given: list[Any] = [inputs]
+        given: list[Input] = [inputs]
     elif isinstance(inputs, (list, tuple)):
         given = list(inputs)
     else:
@@ -264,7 +265,7 @@ def by_position(inputs: Any, names: Sequence[str]) -> list[Input]:
     return given
 
 
-def is_image(value: Any) -> bool:
+def is_image(value: object) -> bool:
     """Check whether a value is one image of a list of images: a file, a picture, an array."""
     if isinstance(value, np.ndarray):
         return value.ndim > 1
@@ -294,7 +295,7 @@ def _is_batch(array: np.ndarray, shape: tuple[int, ...]) -> bool:
     return is_picture(array[0], shape) if array.shape[1:] != shape[1:] else len(array) > shape[0]
 
 
-def _holds_batches(images: list[Any], shape: tuple[int, ...]) -> bool:
+def _holds_batches(images: Sequence[object], shape: tuple[int, ...]) -> bool:
     """Each of the list is for a whole run already."""
     return all(isinstance(image, np.ndarray) and image.shape == tuple(shape) for image in images) or all(
         isinstance(image, (str, os.PathLike)) and Path(image).suffix.lower() == ".bin" for image in images

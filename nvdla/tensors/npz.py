@@ -18,7 +18,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any, Literal
 
 import numpy as np
 
@@ -30,6 +30,8 @@ MAGIC = b"\x93NUMPY"
 MAX_HEADER = 1 << 14
 MAX_RANK = 32
 _NUMBER_TYPE = re.compile(r"[<>|=]?[biufc][0-9]{1,2}")
+
+Order = Literal["C", "F"]
 
 
 def parse_npy(data: bytes | memoryview, name: str) -> np.ndarray:
@@ -68,7 +70,7 @@ def _full_length(shape: tuple[int, ...], dtype: np.dtype, found: int, name: str)
     return expected
 
 
-def read_header(data: bytes | memoryview, name: str) -> tuple[int, tuple[int, ...], np.dtype, Any]:
+def read_header(data: bytes | memoryview, name: str) -> tuple[int, tuple[int, ...], np.dtype, Order]:
     """Return where the data begin, shape, element type and order ("C" or "F"), from the first bytes of a file (at most
     MAX_HEADER + 12 are looked at). FormatError as :func:`parse_npy` raises it."""
     start, header = _header(data, name)
@@ -94,7 +96,7 @@ def _header(data: bytes | memoryview, name: str) -> tuple[int, str]:
     return start, bytes(data[8 + size : start]).decode("utf-8" if major == 3 else "latin-1", "replace")
 
 
-def _meaning(header: str, name: str) -> tuple[tuple[int, ...], np.dtype, Any]:
+def _meaning(header: str, name: str) -> tuple[tuple[int, ...], np.dtype, Order]:
     """Shape, element type and order ("C" or "F") of a header."""
     try:
         fields = ast.literal_eval(header.strip())
@@ -135,7 +137,7 @@ class Member:
     where: str
     shape: tuple[int, ...]
     dtype: np.dtype
-    order: Any
+    order: Order
     packed: memoryview
     is_deflated: bool
     size: int
@@ -254,7 +256,10 @@ def arrays(found: list[Member]) -> list[np.ndarray]:
     return [shaped(member, data) for member, data in zip(found, unpack(found), strict=True)]
 
 
-def read_npz(source: Any, charge: Callable[[int], None] | None = None) -> dict[str, np.ndarray]:
+def read_npz(
+    source: Source | str | os.PathLike[str] | bytes | bytearray | memoryview,
+    charge: Callable[[int], None] | None = None,
+) -> dict[str, np.ndarray]:
     """The arrays of an .npz (a path or bytes) by name. FormatError for what is none, or unpacks to more than 4 GiB.
 
     ``charge`` is called with the unpacked size before unpacking, and may refuse."""
@@ -273,7 +278,7 @@ def shaped(member: Member, data: memoryview) -> np.ndarray:
         raise FormatError(f"{member.where}: shape {shape_text(member.shape)[:80]} is not possible: {error}") from None
 
 
-def _unpack_to(spool: Any, member: Member) -> None:
+def _unpack_to(spool: IO[bytes] | _Nowhere, member: Member) -> None:
     """Unpacks one member after the others, no further than its size."""
     machine = zlib.decompressobj(-zlib.MAX_WBITS)
     left, checksum = member.size, 0

@@ -16,6 +16,7 @@ from typing import IO, Any
 import numpy as np
 
 from nvdla.errors import FormatError, shape_text
+from nvdla.util.escaping import Json
 from nvdla.util.files import write_data
 from nvdla.util.rounding import ceil_div
 
@@ -38,7 +39,7 @@ PATTERN_LENGTHS = (1, 2, 4, 8, 16)
 #: Bytes of a splat that are written at a time; a multiple of every pattern IREE knows.
 _SPLAT_PIECE = 1 << 20
 
-_NO_METADATA: Mapping[str, Any] = MappingProxyType({})
+_NO_METADATA: Mapping[str, Json] = MappingProxyType({})
 
 
 def element_count(shape: tuple[int, ...]) -> int:
@@ -69,9 +70,9 @@ class Parameter:
     data: memoryview | None
     length: int
     pattern: bytes | None = None
-    metadata: Mapping[str, Any] = field(default_factory=lambda: _NO_METADATA)
+    metadata: Mapping[str, object] = field(default_factory=lambda: _NO_METADATA)
     #: What the container this came from holds for it, so that writing the same format again loses nothing.
-    origin: Any = field(default=None, repr=False, compare=False)
+    origin: object = field(default=None, repr=False, compare=False)
 
     @classmethod
     def from_bytes(
@@ -80,7 +81,7 @@ class Parameter:
         data: bytes | memoryview,
         dtype: str | None = None,
         shape: tuple[int, ...] | None = None,
-        metadata: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, object] | None = None,
     ) -> Parameter:
         """Return a parameter on existing bytes, without a copy.
 

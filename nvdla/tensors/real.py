@@ -219,7 +219,7 @@ class PixelNumbers:
             raise FormatError(f"pixels of the layer file: {error!r} is wrong or missing") from None
 
 
-def pixels_of(document: Any) -> Mapping[str, PixelNumbers]:
+def pixels_of(document: object) -> Mapping[str, PixelNumbers]:
     """The inputs of a layer file that take pixels, by name. Raises FormatError."""
     if not isinstance(document, Mapping):
         return {}

@@ -10,12 +10,16 @@ import os
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast
 
 from nvdla.errors import ArgumentTypeError, FormatError, described, memory_refused
 
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
-Fits = Callable[[Any], bool]
+if TYPE_CHECKING:
+    import numpy as np
+
+Decorated = TypeVar("Decorated", bound=Callable[..., object])
+Instance = TypeVar("Instance")
+Fits = Callable[[object], bool]
 #: elements of a sequence that costs its maker no memory (a range): more are refused
 MOST_ELEMENTS = 1 << 27
 
@@ -32,13 +36,13 @@ def by_annotations(function: Decorated) -> Decorated:
         return function
     order = list(inspect.signature(function).parameters.values())
     positional = [each.name for each in order if each.kind is each.POSITIONAL_OR_KEYWORD]
-    rules: dict[str, tuple[Fits, Any]] = {}
+    rules: dict[str, tuple[Fits, object]] = {}
 
     @functools.wraps(function)
-    def guarded(*args: Any, **named: Any) -> Any:
+    def guarded(*args: object, **named: object) -> object:
         if not rules:  # on first use: what the annotations name may be imported later than the function is made
             hints = _hints(function)
-            rules.update((each.name, (_rule(hint), hint)) for each in order for hint in [hints.get(each.name, Any)])
+            rules.update((each.name, (_rule(hint), hint)) for each in order for hint in [hints.get(each.name, object)])
         for name, value in (*zip(positional, args), *named.items()):  # noqa: B905  too many: Python says it below
             if name in rules and not rules[name][0](value):
                 _refuse(name, value, rules[name][1])
@@ -47,9 +51,9 @@ def by_annotations(function: Decorated) -> Decorated:
     return cast(Decorated, guarded)
 
 
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+def _hints(function: Callable[..., object]) -> dict[str, object]:
     """The kinds of arguments by name."""
-    names: dict[str, Any] = {}
+    names: dict[str, object] = {}
     while True:
         try:
             return typing.get_type_hints(function, localns=names)
@@ -65,26 +69,26 @@ class _Known(type):
         return any(each.__name__ == cls.__name__ for each in type(value).__mro__)
 
 
-def _refuse(name: str, value: Any, hint: Any) -> None:
+def _refuse(name: str, value: object, hint: object) -> None:
     if isinstance(value, numbers.Integral) and _rule(hint)(0):
         raise FormatError(f"{name}: must fit into 64 bits, got a number of {int(value).bit_length():,} bits")
     raise ArgumentTypeError(f"{name} must be {_words(hint)}, not {_short(value)}")
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     """A value for a message; of a container whose elements are of another kind, the first ones."""
-    if type(value) in (list, tuple, set, frozenset):
+    if isinstance(value, (list, tuple, set, frozenset)):
         held = ", ".join(described(each) for each in [*value][:3])
         return f"a {type(value).__name__} of {held or 'nothing'}{', ...' * (len(value) > 3)}"
     return described(value)
 
 
-def _rule(hint: Any) -> Fits:
+def _rule(hint: object) -> Fits:
     """Return True if a value matches an annotation."""
     if hint in _SIMPLE:
         return _SIMPLE[hint]
     if isinstance(hint, TypeVar):
-        return _rule(hint.__bound__ or Any)
+        return _rule(hint.__bound__ or object)
     kind, inner = typing.get_origin(hint), typing.get_args(hint)
     if kind in (typing.Union, types.UnionType):
         rules = [_rule(each) for each in inner]
@@ -94,8 +98,9 @@ def _rule(hint: Any) -> Fits:
     if kind is type:
         return lambda value: isinstance(value, type) and issubclass(value, inner[0])
     if kind is None:
-        open_kind = not isinstance(hint, type) or getattr(hint, "_is_protocol", False)
-        return (lambda value: True) if open_kind else lambda value: isinstance(value, hint)
+        if not isinstance(hint, type) or getattr(hint, "_is_protocol", False):
+            return lambda value: True
+        return lambda value: isinstance(value, hint)
     return _rule_of_many(kind, inner)
 
 
@@ -122,7 +127,7 @@ def _rule_of_many(kind: type, inner: tuple[Any, ...]) -> Fits:
     element = _rule(inner[0])
     kinds = (list, tuple) if kind in (list, tuple) else (kind,)
 
-    def fits(value: Any) -> bool:
+    def fits(value: object) -> bool:
         if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(value, kinds):
             return False
         if type(value) is range:
@@ -132,15 +137,15 @@ def _rule_of_many(kind: type, inner: tuple[Any, ...]) -> Fits:
     return fits
 
 
-def _is_whole(value: Any) -> bool:
+def _is_whole(value: object) -> bool:
     return isinstance(value, numbers.Integral) and int(value).bit_length() <= 64
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return _is_whole(value) if isinstance(value, numbers.Integral) else isinstance(value, numbers.Real)
 
 
-_SIMPLE: dict[Any, Fits] = {
+_SIMPLE: dict[object, Fits] = {
     Any: lambda value: True,
     type(None): lambda value: value is None,
     int: _is_whole,
@@ -151,9 +156,15 @@ _SIMPLE: dict[Any, Fits] = {
 }
 
 
-def _words(hint: Any) -> str:
+def _words(hint: object) -> str:
     """Describe an annotation for a message."""
-    known = {type(None): "None", int: "a whole number", float: "a number", bool: "True or False", str: "a str"}
+    known: dict[object, str] = {
+        type(None): "None",
+        int: "a whole number",
+        float: "a number",
+        bool: "True or False",
+        str: "a str",
+    }
     kind, inner = typing.get_origin(hint), typing.get_args(hint)
     if kind in (typing.Union, types.UnionType):
         with_path = any(typing.get_origin(each) is os.PathLike for each in inner)
@@ -168,16 +179,15 @@ def _words(hint: Any) -> str:
     return known.get(hint, f"a {_bare(hint)}")
 
 
-def _bare(hint: Any) -> str:
+def _bare(hint: object) -> str:
     return "..." if hint is Ellipsis else getattr(hint, "__name__", str(hint).rsplit(".", 1)[-1])
 
 
-def whole_number(value: Any, name: str, least: int) -> int:
+def whole_number(value: object, name: str, least: int) -> int:
     """``value`` as an int of at least ``least``. Raises ArgumentTypeError (no whole number), FormatError (too low)."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise ArgumentTypeError(f"{name} must be a whole number, not {described(value)}") from None
+    if not isinstance(value, SupportsIndex):
+        raise ArgumentTypeError(f"{name} must be a whole number, not {described(value)}")
+    number = operator.index(value)
     if number < least:
         raise FormatError(f"{name} is {str(number)[:40]}; it must be at least {least}")
     return number
@@ -194,7 +204,7 @@ def checked(value: Any, kind: Any, name: str) -> Any:
     return value
 
 
-def strides_by_name(value: Any) -> dict[str, tuple[int, ...]]:
+def strides_by_name(value: object) -> dict[str, tuple[int, ...]]:
     """Strides of bound tensors: (element, line, surface ...) in bytes. Raises ArgumentTypeError, FormatError."""
     if value is None:
         return {}
@@ -213,7 +223,7 @@ def strides_by_name(value: Any) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def numbers_by_name(value: Any, what: str) -> dict[str, float]:
+def numbers_by_name(value: object, what: str) -> dict[str, float]:
     """Positive numbers by name; None is none of them. Raises ArgumentTypeError, FormatError."""
     if value is None:
         return {}
@@ -230,10 +240,10 @@ def numbers_by_name(value: Any, what: str) -> dict[str, float]:
     return found
 
 
-def raw_bytes(value: Any, what: str) -> bytes | bytearray | memoryview:
+def raw_bytes(value: object, what: str) -> bytes | bytearray | memoryview:
     """The bytes of a buffer in its own order, without a copy where it is contiguous. Raises ArgumentTypeError."""
     try:
-        view = memoryview(value)
+        view = memoryview(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, BufferError):
         raise ArgumentTypeError(f"{what} must be bytes or an array, not {described(value)}") from None
     if view.format == "O" or "O" in view.format.replace("Zd", ""):
@@ -243,7 +253,7 @@ def raw_bytes(value: Any, what: str) -> bytes | bytearray | memoryview:
     return view.tobytes()
 
 
-def as_array(value: Any, what: str) -> Any:
+def as_array(value: object, what: str) -> np.ndarray:
     """``value`` as a numpy array. Raises ArgumentTypeError for lists of unequal length and what refuses to be one."""
     import numpy as np
 
@@ -253,7 +263,7 @@ def as_array(value: Any, what: str) -> Any:
         raise ArgumentTypeError(f"{what} must be an array, bytes or a file, not {described(value)}: {error}") from None
 
 
-def images_of_batch(images: Any) -> list[Any]:
+def images_of_batch(images: object) -> list[object]:
     """Return the images of a batch from any iterable. Raises ArgumentTypeError for other arguments."""
     if isinstance(images, (str, bytes, bytearray, memoryview, Mapping)) or not isinstance(images, Iterable):
         what = "run_many takes an iterable of images (lists of raw surfaces)"
@@ -261,7 +271,7 @@ def images_of_batch(images: Any) -> list[Any]:
     return list(images)
 
 
-def surfaces_of_image(surfaces: Any, names: list[str], way: str = "input") -> list[Any]:
+def surfaces_of_image(surfaces: object, names: list[str], way: str = "input") -> list[Any]:
     """The raw inputs (or outputs: ``way``) of an image, one for each of ``names``. Raises ArgumentTypeError, and
     FormatError for their count."""
     if not isinstance(surfaces, (list, tuple)):
@@ -277,7 +287,7 @@ def says_when_memory_ends(function: Decorated) -> Decorated:
     """``function``, whose MemoryError is an OutOfMemoryError."""
 
     @functools.wraps(function)
-    def guarded(*args: Any, **named: Any) -> Any:
+    def guarded(*args: object, **named: object) -> object:
         try:
             return function(*args, **named)
         except MemoryError as error:

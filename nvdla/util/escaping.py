@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
@@ -90,7 +90,7 @@ def is_c_identifier(text: str) -> bool:
     return bool(_C_NAME.fullmatch(text)) and text not in _C_WORDS
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Json:
     """Return ``value`` as JSON takes it: NaN and infinities become None, enums their names, tuples lists."""
     if isinstance(value, Mapping):
         return {str(key): plain(each) for key, each in value.items()}
@@ -103,11 +103,13 @@ def plain(value: Any) -> Any:
     return int(value) if hasattr(value, "__index__") else str(value)
 
 
+Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
+"""Value that JSON can represent."""
 Document = dict[str, Any]
-"""Object of JSON."""
+"""Object of JSON whose members have the types that its schema states (docs/json)."""
 
 
-def json_text(value: Any, indent: int | None = None, sort_keys: bool = False) -> str:
+def json_text(value: object, indent: int | None = None, sort_keys: bool = False) -> str:
     """Return ``value`` as JSON that every parser reads: ASCII, and no NaN."""
     return json.dumps(plain(value), indent=indent, sort_keys=sort_keys, allow_nan=False)
 
@@ -116,7 +118,7 @@ def json_text(value: Any, indent: int | None = None, sort_keys: bool = False) ->
 MOST_ROWS = 200
 
 
-def table(title: str, rows: Iterable[Mapping[str, Any]]) -> str:
+def table(title: str, rows: Iterable[Mapping[str, object]]) -> str:
     """A table with one column a key of its rows, which all have the same keys."""
     rows = list(rows)
     keys = list(rows[0]) if rows else []
@@ -126,7 +128,7 @@ def table(title: str, rows: Iterable[Mapping[str, Any]]) -> str:
     return f"<table><caption>{text(title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 
-def text(value: Any) -> str:
+def text(value: object) -> str:
     """A value as text of a page: no markup, no control characters."""
     if value is None:
         return ""

@@ -311,7 +311,7 @@ def _held(pipe: IO[bytes], name: str) -> memoryview:
     return mapped(spool)
 
 
-def mapped(file: Any) -> memoryview:
+def mapped(file: IO[bytes]) -> memoryview:
     """A read-only view on all of an open file that is not empty; it outlives the file object."""
     return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
@@ -337,7 +337,7 @@ def _let_go(mapping: mmap.mmap, piece: memoryview) -> None:
         mapping.madvise(mmap.MADV_DONTNEED, first, length)
 
 
-def write_data(file: Any, data: bytes | memoryview) -> None:
+def write_data(file: IO[bytes], data: bytes | memoryview) -> None:
     """Writes bytes without having them all in memory where they are mapped."""
     for piece in pieces_of(memoryview(data)):
         file.write(piece)

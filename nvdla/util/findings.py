@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import Any
+
+from nvdla.util.escaping import Document
 
 
 class Severity(str, Enum):
@@ -32,6 +33,6 @@ class AnyFinding:
 
     severity: Severity
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Document:
         """Return all fields as plain data, for JSON."""
         return {**asdict(self), "severity": str(self.severity)}

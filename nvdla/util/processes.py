@@ -38,7 +38,7 @@ def interpreter(code: str, *options: str) -> list[str]:
     return [sys.executable, *options, "-c", f"import sys; sys.path[:] = {path!r}; {code}"]
 
 
-def pool(count: int, begin: Callable[..., None], *arguments: Any) -> ProcessPoolExecutor:
+def pool(count: int, begin: Callable[..., None], *arguments: object) -> ProcessPoolExecutor:
     """Return a pool of processes: copies of this one where that is safe, new interpreters elsewhere.
 
     Args:
@@ -103,16 +103,16 @@ def _blas_threads() -> int:
 _BLOB, _TEXTS, _PAIRS = "$bytes", "$texts", "$pairs"
 
 
-def send(stream: Any, value: Any) -> None:
+def send(stream: IO[bytes], value: object) -> None:
     """Write ``value``: the length of its JSON text, the text, then its bytes and arrays."""
-    blobs: list[Any] = []
+    blobs: list[bytes | bytearray | memoryview] = []
     text = json.dumps(_lifted(value, blobs)).encode()
     for piece in (len(text).to_bytes(8, "little"), text, *blobs):
         stream.write(piece)
     stream.flush()
 
 
-def _lifted(value: Any, blobs: list[Any]) -> Any:
+def _lifted(value: object, blobs: list[bytes | bytearray | memoryview]) -> object:
     if isinstance(value, (list, tuple)):
         return [_lifted(each, blobs) for each in value]
     if isinstance(value, dict):
@@ -139,11 +139,11 @@ def _kind(dtype: np.dtype) -> str:
         return dtype.name
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-def receive(stream: Any, limit: int | None = None) -> Any:
+def receive(stream: IO[bytes], limit: int | None = None) -> Any:
     """Read what :func:`send` wrote.
 
     Args:
@@ -176,7 +176,7 @@ class _Reader:
             raise EOFError
         return data.view(dtype).reshape(shape)
 
-    def _count(self, size: Any) -> None:
+    def _count(self, size: object) -> None:
         if not isinstance(size, int) or size < 0:
             raise ValueError(f"message: size: must be a whole number from 0, got {size!r}")
         if self._left is not None:
@@ -184,7 +184,7 @@ class _Reader:
             if self._left < 0:
                 raise ValueError("message: too long")
 
-    def value(self, value: Any) -> Any:
+    def value(self, value: object) -> object:
         if isinstance(value, list):
             return [self.value(each) for each in value]
         if not isinstance(value, dict):

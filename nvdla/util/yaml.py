@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Protocol
 
 from nvdla.errors import FormatError
 from nvdla.util.files import read_file
@@ -31,15 +31,15 @@ _SPECIAL = {"inf": float("inf"), "+inf": float("inf"), "-inf": float("-inf"), "n
 _WORDS: dict[str, bool | None] = {"": None, "~": None, "null": None, "Null": None, "NULL": None}
 _WORDS |= {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _TAGS = {f"tag:yaml.org,2002:{name}": name for name in ("str", "int", "float", "bool", "null", "map", "seq")}
-_KINDS: dict[str, Any] = {"int": int, "float": (int, float), "bool": bool, "null": type(None)}
+_KINDS: dict[str, type | tuple[type, ...]] = {"int": int, "float": (int, float), "bool": bool, "null": type(None)}
 
 
-def read_yaml(path: str | os.PathLike[str], what: str = "YAML file", limit: int = MAX_FILE) -> Any:
+def read_yaml(path: str | os.PathLike[str], what: str = "YAML file", limit: int = MAX_FILE) -> object:
     """The document of a YAML file of at most ``limit`` bytes. Raises FormatError that names file, line and limit."""
     return parse_yaml(read_file(path, limit, what), os.fspath(path))
 
 
-def parse_yaml(data: bytes | str, name: str) -> Any:
+def parse_yaml(data: bytes | str, name: str) -> object:
     """The one document in ``data``: None, bool, int, float, str, lists and dictionaries with scalar keys.
 
     Raises FormatError, in time and memory linear in the data, for everything but plain YAML.
@@ -53,6 +53,20 @@ def parse_yaml(data: bytes | str, name: str) -> Any:
         raise FormatError(f"{name}: not YAML: {' '.join(str(error).split())[:300]}") from None
 
 
+class _Mark(Protocol):
+    line: int
+
+
+class _Event(Protocol):
+    """An event of the parser: the members of all kinds together."""
+
+    anchor: str | None
+    tag: str | None
+    value: str
+    style: str | None
+    start_mark: _Mark
+
+
 class _Builder:
     """Values from parser events, with an explicit stack."""
 
@@ -60,14 +74,14 @@ class _Builder:
         self._name = name
         self._nodes = 0
         self._aliases = 0
-        self._anchors: dict[str, Any] = {}
+        self._anchors: dict[str, object] = {}
 
-    def document(self, events: Iterator[Any]) -> Any:
+    def document(self, events: Iterator[_Event]) -> object:
         """The value of the only document; None where there is none."""
         import yaml
 
         result, documents = None, 0
-        stack: list[tuple[Any, Any]] = []  # open collections, with the event that began each
+        stack: list[tuple[list[object] | _Mapping, _Event]] = []  # open collections, with the event that began each
         for event in events:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
@@ -87,7 +101,7 @@ class _Builder:
                     result = value
         return result
 
-    def _value(self, event: Any, stack: list[tuple[Any, Any]]) -> Any:
+    def _value(self, event: _Event, stack: list[tuple[list[object] | _Mapping, _Event]]) -> object:
         """Return the value of a scalar, an alias or the end of a collection."""
         import yaml
 
@@ -103,7 +117,7 @@ class _Builder:
             self._anchors[event.anchor] = value  # only now that it is whole: nothing contains itself
         return value
 
-    def _put(self, target: Any, value: Any, event: Any) -> None:
+    def _put(self, target: list[object] | _Mapping, value: object, event: _Event) -> None:
         if isinstance(target, list):
             target.append(value)
         elif target.has_key:
@@ -117,27 +131,27 @@ class _Builder:
                 self._refuse(event, f"the key {str(value)[:80]!r} appears twice")
             target.begin(value)
 
-    def _alias(self, event: Any) -> Any:
+    def _alias(self, event: _Event) -> object:
         self._aliases += 1
         if self._aliases > MAX_ALIASES:
             self._refuse(event, f"more than {MAX_ALIASES} aliases (*name); write the values out")
-        if event.anchor not in self._anchors:
-            self._refuse(event, f"alias *{event.anchor[:80]} names nothing that is complete above it")
-        return self._anchors[event.anchor]
+        if str(event.anchor) not in self._anchors:
+            self._refuse(event, f"alias *{str(event.anchor)[:80]} names nothing that is complete above it")
+        return self._anchors[str(event.anchor)]
 
-    def _count(self, event: Any) -> None:
+    def _count(self, event: _Event) -> None:
         self._nodes += 1
         if self._nodes > MAX_NODES:
             self._refuse(event, f"more than {MAX_NODES} nodes (scalars, sequences and mappings)")
 
-    def _tag_of_collection(self, event: Any) -> None:
+    def _tag_of_collection(self, event: _Event) -> None:
         import yaml
 
         kind = "map" if isinstance(event, yaml.MappingStartEvent) else "seq"
-        if event.tag not in (None, "!") and _TAGS.get(event.tag) != kind:
-            self._refuse(event, f"the tag {event.tag[:80]!r} is not read; leave it out")
+        if event.tag not in (None, "!") and _TAGS.get(event.tag or "") != kind:
+            self._refuse(event, f"the tag {str(event.tag)[:80]!r} is not read; leave it out")
 
-    def _scalar(self, event: Any) -> Any:
+    def _scalar(self, event: _Event) -> object:
         tag, text = event.tag, event.value
         if tag is None:
             return self._plain(event, text) if event.style in (None, "") else text
@@ -150,9 +164,9 @@ class _Builder:
         value = self._plain(event, text)
         if not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind != "bool"):
             self._refuse(event, f"{text[:80]!r} is not a !!{kind}")
-        return float(value) if kind == "float" else value
+        return float(value) if kind == "float" and isinstance(value, (int, float)) else value
 
-    def _plain(self, event: Any, text: str) -> Any:
+    def _plain(self, event: _Event, text: str) -> object:
         """The core schema: what an unquoted word means."""
         if text in _WORDS:
             return _WORDS[text]
@@ -167,7 +181,7 @@ class _Builder:
         sign, _, word = text.partition(".")
         return _SPECIAL.get(sign + word.lower(), text) if sign in ("", "+", "-") and len(text) <= 5 else text
 
-    def _refuse(self, event: Any, problem: str) -> None:
+    def _refuse(self, event: _Event, problem: str) -> None:
         raise FormatError(f"{self._name}, line {event.start_mark.line + 1}: {problem}")
 
 
@@ -175,12 +189,12 @@ class _Mapping:
     """A mapping that is being read: a key may wait for its value."""
 
     def __init__(self) -> None:
-        self.done: dict[Any, Any] = {}
+        self.done: dict[object, object] = {}
         self.has_key = False
-        self._key: Any = None
+        self._key: object = None
 
-    def begin(self, key: Any) -> None:
+    def begin(self, key: object) -> None:
         self._key, self.has_key = key, True
 
-    def put(self, value: Any) -> None:
+    def put(self, value: object) -> None:
         self.done[self._key], self.has_key = value, False

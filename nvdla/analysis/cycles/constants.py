@@ -13,10 +13,10 @@ from __future__ import annotations
 import difflib
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import ConfigError
+from nvdla.util.escaping import Document
 from nvdla.util.rounding import ceil_div
 
 MEASURED = ("nv_small", "nv_large")
@@ -150,13 +150,13 @@ class CycleConstants:
     measured: bool
 
 
-_NARROW: dict[str, Any] = {
+_NARROW: Document = {
     "sdp": Fixed(29, 28, -10, -14),
     "pdp": Fixed(32, 31, -9, -14),
     "cdp": Fixed(53, 31, -9, -14),
     "tail": 4,
 }
-_WIDE: dict[str, Any] = {
+_WIDE: Document = {
     "sdp": Fixed(24, 26, -1, -8),
     "pdp": Fixed(26, 28, -2, -8),
     "cdp": Fixed(47, 28, -2, -8),

@@ -8,7 +8,6 @@ for it. Times are microseconds at the given clock; every event carries its cycle
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from nvdla.analysis.cycles.constants import DEFAULT_LATENCY, MEASURED
 from nvdla.analysis.cycles.schedule import Span, busy_cycles
@@ -19,14 +18,17 @@ from nvdla.analysis.views import blocks
 from nvdla.errors import shape_text
 from nvdla.loadable.descriptors.enums import ENGINE_NAMES
 from nvdla.program.operation import Key, Operation
+from nvdla.util.arguments import by_annotations
+from nvdla.util.escaping import Document, Json
 
 FORMAT, VERSION = "nvdla-cycles", 1
 
 TRAFFIC = ("read_bytes", "written_bytes", "cvsram_read_bytes", "cvsram_written_bytes")
 
-Row = dict[str, Any]
+Row = Document
 
 
+@by_annotations
 def cycles_document(study: Study, clock: float) -> Row:
     """Describe the cycles of a loadable as plain data, for JSON.
 
@@ -186,7 +188,7 @@ PROCESSES = {FIRMWARE: "firmware", HARDWARE: "NVDLA", MEMORY: "memory"}
 CPU_TRACK = 100
 COLORS = {"conv": "rail_response", "sdp": "good", "pdp": "bad", "cdp": "terrible", "cpu": "grey"}
 
-Event = dict[str, Any]
+Event = Document
 
 
 def trace_document(study: Study, clock: float, live: dict[str, list[int]] | None = None) -> Event:
@@ -270,9 +272,7 @@ def _phases(node: Operation, span: Span, clock: float) -> Iterator[Event]:
             yield _slice(node, span, clock, name, (start, end), {})
 
 
-def _slice(
-    node: Operation, span: Span, clock: float, name: str, times: tuple[int, int], about: dict[str, Any]
-) -> Event:
+def _slice(node: Operation, span: Span, clock: float, name: str, times: tuple[int, int], about: Document) -> Event:
     start, end = times
     event = {
         "ph": "X",
@@ -289,7 +289,7 @@ def _slice(
     return event
 
 
-def _about(study: Study, node: Operation) -> dict[str, Any]:
+def _about(study: Study, node: Operation) -> dict[str, Json]:
     estimate = study.estimates[node.key]
     return {
         "what": node.what,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import Structure
 from dataclasses import dataclass
-from typing import Any
 
 from nvdla.analysis.cycles.constants import (
     CdpShape,
@@ -28,6 +28,7 @@ from nvdla.loadable.descriptors.meaning import processing_precision
 from nvdla.program.accesses import STAGES, Access
 from nvdla.program.operation import Key, Operation
 from nvdla.program.program import chains
+from nvdla.util.escaping import Document
 from nvdla.util.rounding import align, ceil_div
 
 WEIGHT_ROLES = ("weights", "wmb", "wgs")
@@ -112,7 +113,7 @@ def _covered(node: Operation) -> bool:
 
 def chain_shape(chain: list[Operation], values: CycleConstants) -> ChainShape | None:
     """Operations that work together as the model takes them; None for what it does not model (CPU operations)."""
-    parts: dict[str, Any] = {}
+    parts: Document = {}
     for node in chain:
         if node.engine == "conv":
             parts["conv"] = convolution_shape(node, values)
@@ -220,7 +221,7 @@ def pdp_shape(node: Operation, values: CycleConstants) -> PdpShape:
     )
 
 
-def _columns_again(op: Any) -> int:
+def _columns_again(op: Structure) -> int:
     """Columns that a pooling with a split width takes for two of its parts."""
     return int(max(op.split_num - 1, 0) * max(op.pool_width + 1 - op.stride_x, 0))
 
@@ -234,7 +235,7 @@ def _element_bytes(node: Operation) -> int:
     return node.precisions[node.engine == "conv"].bytes  # CDMA may widen pixels
 
 
-def _surfaces(cube: Any, size: int, values: CycleConstants) -> int:
+def _surfaces(cube: Structure, size: int, values: CycleConstants) -> int:
     return ceil_div(cube.channel * size, values.atom)
 
 
@@ -387,7 +388,7 @@ class _Operation:
     gives_on_the_fly: bool
     dependencies: tuple[_Wait, ...]
     waits_for: int
-    op: Any = None
+    op: Structure | None = None
 
 
 UNITS = {"conv": "conv", "sdp": "sdp", "pdp": "pdp", "cdp": "cdp", "copy": "rubik"}
@@ -407,7 +408,7 @@ def _works(chains: list[ChainShape], waits: list[list[int]], values: CycleConsta
     queues = dict.fromkeys(UNITS, 0)
     works = []
     for place, chain in enumerate(chains):
-        nodes = []
+        nodes: list[_Operation] = []
         for at, unit in enumerate(units[place]):
             last = at == len(units[place]) - 1
             ends = [_Wait(key, "OP_COMPLETED") for key in waiting.get(place, ())] if last else []

@@ -11,9 +11,10 @@ order of the queue.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from ctypes import Structure
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 from nvdla.analysis.cycles.constants import ChainShape, CycleConstants, Memory, Software
 from nvdla.analysis.cycles.hardware import Hardware, Run
@@ -51,7 +52,7 @@ def select_accesses(engine: str) -> Accesses:
     return Accesses(0, 1 if engine == "conv" else 2 if engine in ("sdp", "pdp", "cdp") else 1)
 
 
-def program_accesses(node: Any) -> Accesses:
+def program_accesses(node: Scheduled) -> Accesses:
     """To program a register group for an operation."""
     if node.engine == "conv":
         return Accesses(71, STATUS_READS)
@@ -69,11 +70,63 @@ def program_accesses(node: Any) -> Accesses:
 GROUPS = (0, 1)
 
 
+class Awaited(Protocol):
+    """An event of an operation that another one waits for; ``on_the_fly``: the operation before it on the fly."""
+
+    @property
+    def target(self) -> Key:
+        """The operation that waits."""
+
+    @property
+    def event(self) -> str:
+        """Name of the event."""
+
+    @property
+    def on_the_fly(self) -> bool:
+        """True for the operation before it on the fly."""
+
+
+class Scheduled(Protocol):
+    """An operation, or a unit's part of a chain, as the schedule needs it."""
+
+    @property
+    def key(self) -> Key:
+        """Its place in the loadable."""
+
+    @property
+    def engine(self) -> str:
+        """The engine that it runs on."""
+
+    @property
+    def queue(self) -> int:
+        """Its position among the operations of its engine."""
+
+    @property
+    def takes_on_the_fly(self) -> bool:
+        """True if it reads the output of another unit without memory."""
+
+    @property
+    def gives_on_the_fly(self) -> bool:
+        """True if another unit reads its output without memory."""
+
+    @property
+    def waits_for(self) -> int:
+        """Number of events that it waits for."""
+
+    @property
+    def dependencies(self) -> Sequence[Awaited]:
+        """The events of it that others wait for."""
+
+    @property
+    def op(self) -> Structure | None:
+        """Its descriptor."""
+
+
 @dataclass(frozen=True)
 class ChainWork:
     """A chain on the fly: its operations, and what the units do (None: nothing that is modelled)."""
 
-    nodes: list[Any]
+    nodes: Sequence[Scheduled]
     shape: ChainShape | None
     constants: CycleConstants
     elements: int = 0
@@ -181,10 +234,10 @@ class _Engine:
     interrupts reported, by group.
     """
 
-    queue: list[Any]
+    queue: list[Scheduled]
     next: int = 0
-    groups: list[Any] = field(default_factory=lambda: [None, None])
-    running: list[Any] = field(default_factory=list)
+    groups: list[Scheduled | None] = field(default_factory=lambda: [None, None])
+    running: list[Scheduled] = field(default_factory=list)
     begun: int = 0
     places: dict[Key, int] = field(default_factory=dict)
     last_group: int = 1
@@ -303,7 +356,7 @@ class _TaskRun:
             return None
         return taken.index(False) if any(taken) else self.pointers[name]
 
-    def _may_program(self, engine: _Engine, node: Any, group: int) -> bool:
+    def _may_program(self, engine: _Engine, node: Scheduled, group: int) -> bool:
         """An engine's only lookup tables are not overwritten while the other group may use them (sdp.c, cdp.c)."""
         lut = _lut(node)
         other = engine.groups[1 - group]
@@ -311,7 +364,7 @@ class _TaskRun:
             return True
         return _lut(other) == -1 and other.key not in self.enabled
 
-    def _enable(self, node: Any) -> Process:
+    def _enable(self, node: Scheduled) -> Process:
         span = self.spans[node.key]
         if span.group is None or node.key in self.enabled:
             return
@@ -322,7 +375,7 @@ class _TaskRun:
         self._start_hardware()
         yield from self._announce(node, "OP_ENABLED")
 
-    def _announce(self, node: Any, event: str) -> Process:
+    def _announce(self, node: Scheduled, event: str) -> Process:
         """Count down the operations that wait for the event."""
         for dependency in node.dependencies:
             if dependency.event != event or dependency.target not in self.nodes:
@@ -333,7 +386,7 @@ class _TaskRun:
                 if self.counts[target] == 0:
                     yield from self._enable(self.nodes[target])
 
-    def _complete(self, node: Any) -> Process:
+    def _complete(self, node: Scheduled) -> Process:
         engine, span = self.engines[node.engine], self.spans[node.key]
         assert span.group is not None
         self._note("complete", node, span.group)
@@ -343,7 +396,7 @@ class _TaskRun:
         for _ in GROUPS:  # the one that waited for the lookup tables, and the one after it
             yield from self._submit(node.engine)
 
-    def _note(self, what: str, node: Any, group: int) -> None:
+    def _note(self, what: str, node: Scheduled, group: int) -> None:
         self.steps.append(ScheduledStep(what, self.now, node.key, node.engine, group))
 
     # ---- hardware
@@ -361,7 +414,7 @@ class _TaskRun:
                     self._start(work)
                     moved = True
 
-    def _is_ready(self, node: Any) -> bool:
+    def _is_ready(self, node: Scheduled) -> bool:
         engine = self.engines[node.engine]
         return engine.begun < len(engine.running) and engine.running[engine.begun] is node and node.key in self.enabled
 
@@ -383,7 +436,7 @@ class _TaskRun:
         yield event
         action()
 
-    def _finisher(self, node: Any, run: Run) -> Callable[[], None]:
+    def _finisher(self, node: Scheduled, run: Run) -> Callable[[], None]:
         """The engine is done: it goes on with the other group by itself."""
 
         def finish() -> None:
@@ -400,13 +453,13 @@ class _TaskRun:
 
         return finish
 
-    def _earlier(self, node: Any) -> list[Span]:
+    def _earlier(self, node: Scheduled) -> list[Span]:
         """The operation before it in its engine."""
         engine = self.engines[node.engine]
         place = engine.places[node.key]
         return [self.spans[each.key] for each in engine.running[max(place - 1, 0) : place]]
 
-    def _fetched(self, node: Any, event: str) -> None:
+    def _fetched(self, node: Scheduled, event: str) -> None:
         span = self.spans[node.key]
         if event == "CDMA_WT_DONE":
             span.weights_done = self.now
@@ -415,14 +468,14 @@ class _TaskRun:
         if any(each.event == event for each in node.dependencies):
             self._raise(node, event)
 
-    def _raise(self, node: Any, event: str) -> None:
+    def _raise(self, node: Scheduled, event: str) -> None:
         group = self.spans[node.key].group
         assert group is not None
         self.engines[node.engine].events[group].add(event)
         self.simulation.happen(self.interrupt)
 
 
-def _endless(nodes: list[Any]) -> set[Key]:
+def _endless(nodes: Sequence[Scheduled]) -> set[Key]:
     """Operations after which their engine's queue comes back to itself or to an earlier one: it never ends."""
     places = {node.key: (node.engine, node.queue) for node in nodes}
     return {
@@ -437,12 +490,12 @@ def _comes_before(target: tuple[str, int], place: tuple[str, int]) -> bool:
     return target[0] == place[0] and target[1] <= place[1]
 
 
-def _is_whole(chain: list[Any]) -> bool:
+def _is_whole(chain: Sequence[Scheduled]) -> bool:
     """Check whether something gives what the first takes on the fly, and takes what the last gives."""
     return not (chain[0].takes_on_the_fly or chain[-1].gives_on_the_fly)
 
 
-def _lut(node: Any) -> int:
+def _lut(node: Scheduled) -> int:
     return getattr(node.op, "lut_index", -1)
 
 

@@ -17,7 +17,7 @@ from nvdla.program.naming import Names, StoredPlace
 from nvdla.program.operation import Key, Keyed, Operation
 from nvdla.program.program import Program
 from nvdla.tensors.real import Units
-from nvdla.util.escaping import table
+from nvdla.util.escaping import Document, table
 
 if TYPE_CHECKING:
     from nvdla.emulator.execution.steps import OperationEvent
@@ -294,7 +294,7 @@ class Row:
     scale: float | None = None
     note: str | None = None
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Document:
         """For JSON; every key is always there."""
         difference = self.difference.as_dict() if self.difference else {}
         first = difference.get("first")
@@ -346,7 +346,7 @@ class DifferingRegion:
     expected: list[list[float]]
     actual: list[list[float]]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Document:
         """Everything as plain data, for JSON."""
         return {
             "axes": list(self.axes),
@@ -481,7 +481,7 @@ def _described(observation: Observation) -> str:
     return f"operation {observation.task}/{observation.index} ({observation.engine.upper()}{layer}{inner})"
 
 
-def _operation_row(observation: Observation) -> dict[str, Any]:
+def _operation_row(observation: Observation) -> Document:
     return {
         "kind": "operation",
         "task": observation.task,
@@ -493,7 +493,7 @@ def _operation_row(observation: Observation) -> dict[str, Any]:
 
 
 def _judge(
-    found: Comparison, limits: Tolerances, expected: Expected, array: np.ndarray, raw: bytes, who: dict[str, Any]
+    found: Comparison, limits: Tolerances, expected: Expected, array: np.ndarray, raw: bytes, who: Document
 ) -> None:
     """Add the row of one tensor."""
     what = {**who, "against": expected.name, "shape": array.shape, "dtype": str(array.dtype)}
@@ -528,7 +528,7 @@ def _close(difference: Difference, limits: Tolerances) -> bool:
     return difference.snr_db >= limits.snr_db
 
 
-def _digest_row(expected: Expected, array: np.ndarray, raw: bytes, what: dict[str, Any]) -> Row:
+def _digest_row(expected: Expected, array: np.ndarray, raw: bytes, what: Document) -> Row:
     """Padding channels do not decide where the elements alone are known."""
     whole, valid = expected.digests or (None, None)
     same_surface = sha256(raw).hexdigest() == whole

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,7 +75,7 @@ def real_inputs(runtime: Runtime, surfaces: Sequence[bytes], names: Names) -> di
     return found
 
 
-def modules(what: str) -> tuple[Any, Any]:
+def modules(what: str) -> tuple[ModuleType, ModuleType]:
     """onnx and onnxruntime. Raises FormatError that says how to install them."""
     try:
         import onnx

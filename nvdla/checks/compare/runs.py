@@ -28,6 +28,7 @@ from nvdla.program.naming import ModelValue, Names, parts
 from nvdla.program.operation import Key
 from nvdla.tensors.files import read_dimg, read_npy
 from nvdla.tensors.real import Units
+from nvdla.util.escaping import Document
 from nvdla.util.files import parse_json, read_file
 
 if TYPE_CHECKING:
@@ -443,7 +444,7 @@ def _files(path: Path) -> list[Path]:
     return [path]
 
 
-def _entries(file: Path) -> list[dict[str, Any]]:
+def _entries(file: Path) -> list[Document]:
     try:
         document = parse_json(read_file(file, MAX_FILE, "list of hashes"))
         entries = [dict(entry) for entry in document]

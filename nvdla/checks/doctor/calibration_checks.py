@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 from nvdla.checks.doctor.doctor import CheckContext, check
 from nvdla.checks.lint.linter import Said
 from nvdla.program.naming import is_scale, parts, shortened
+from nvdla.util.escaping import Document
 
 
-def _entries(context: CheckContext) -> dict[str, Any]:
+def _entries(context: CheckContext) -> Document:
     return {name: entry.get("scale") for name, entry in (context.calibration or {}).items()}
 
 

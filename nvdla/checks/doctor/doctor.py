@@ -22,6 +22,7 @@ from nvdla.program.naming import Names
 from nvdla.program.operation import Operation
 from nvdla.program.program import Program
 from nvdla.util.arguments import by_annotations
+from nvdla.util.escaping import Document, Json
 from nvdla.util.findings import Severity
 from nvdla.util.registry import modules_of
 
@@ -156,7 +157,7 @@ class TensorHealth:
         found, _ = np.histogram(values, edges, weights=counts)
         return {"edges": edges.tolist(), "counts": found.astype(int).tolist()}
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Json]:
         """Everything as plain data, for JSON."""
         low, high = self.range
         dead, constant = self.dead, self.constant
@@ -219,7 +220,7 @@ class Scale:
     real: float | None
     bits: int | None
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Json]:
         """Everything as plain data, for JSON."""
         return asdict(self)
 
@@ -275,7 +276,7 @@ class CheckContext(Context):
     without a run; ``run_error``: why the loadable could not be run; ``accumulators``: saturated sums by convolution."""
 
     names: Names = field(default_factory=Names)
-    calibration: dict[str, dict[str, Any]] | None = None
+    calibration: dict[str, dict[str, Json]] | None = None
     tensors: dict[tuple[int, int], TensorHealth] = field(default_factory=dict)
     run_error: str | None = None
     accumulators: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -315,14 +316,14 @@ class DoctorReport:
     runs: int
     run_error: str | None
     findings: tuple[Finding, ...]
-    scales: list[dict[str, Any]] = field(repr=False)
-    tensors: list[dict[str, Any]] = field(repr=False)
+    scales: list[dict[str, Json]] = field(repr=False)
+    tensors: list[Document] = field(repr=False)
 
     def count(self, severity: str) -> int:
         """Count how many findings have this severity."""
         return sum(finding.severity == severity for finding in self.findings)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Json]:
         """Everything as plain data, for JSON."""
         return {
             "loadable": self.loadable,
@@ -361,7 +362,7 @@ def examine(
     abi: str = "auto",
     *,
     names: Names | None = None,
-    calibration: dict[str, dict[str, Any]] | None = None,
+    calibration: dict[str, Document] | None = None,
     inputs: Inputs | None = None,
     threads: int | None = None,
     recording: FirstRun | None = None,

@@ -24,6 +24,7 @@ from nvdla.program.operation import Operation
 from nvdla.program.parameters import LoadableParameters
 from nvdla.program.program import Program
 from nvdla.util.arguments import by_annotations
+from nvdla.util.escaping import Document
 
 #: mean |cosine| of kernels: of the same weights, quantized and scaled a kernel, it is above 0.99; of others near 0
 SAME = 0.8
@@ -364,7 +365,7 @@ class Search:
 
 def layer_file(
     program: Program, network: str, found: Recognised, scales: Mapping[str, float], before: Mapping[str, Any] | None
-) -> dict[str, Any]:
+) -> Document:
     """A layer file's document. ``scales``: real value of one unit by tensor; ``before``: the layer file that was there,
     whose tensors and preprocessing stay."""
     known = dict(before or {})
@@ -384,7 +385,7 @@ def layer_file(
     }
 
 
-def _task(program: Program, task: int, found: Recognised) -> dict[str, Any]:
+def _task(program: Program, task: int, found: Recognised) -> Document:
     named = {
         each.index: {
             "index": each.index,

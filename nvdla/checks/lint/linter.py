@@ -91,12 +91,12 @@ class Rule:
     of_atoms: bool = False
     of_data: bool = False
 
-    def findings(self, context: Any) -> Iterator[Finding]:
+    def findings(self, context: object) -> Iterator[Finding]:
         """Return what the rule has to say of a context."""
         for said in self.check(context):
             where, evidence = (None, said) if isinstance(said, str) else said
             if isinstance(where, Operation):
-                place: tuple[Any, ...] = (where.task, where.index, where.engine, where.layer)
+                place: tuple[object, ...] = (where.task, where.index, where.engine, where.layer)
             else:
                 place = (where, None, None, None)
             yield self.finding(evidence, *place)

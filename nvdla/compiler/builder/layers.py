@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,7 +17,7 @@ Shape = tuple[int, int, int]
 Padding = int | tuple[int, int] | tuple[int, int, int, int]
 
 
-def pair(name: str, what: str, value: Any) -> tuple[int, int]:
+def pair(name: str, what: str, value: object) -> tuple[int, int]:
     """(vertical, horizontal) from a number or a pair of positive whole numbers."""
     values = tuple(value) if isinstance(value, tuple | list) else (value, value)
     if len(values) != 2 or any(int(v) != v or v < 1 for v in values):
@@ -25,7 +25,7 @@ def pair(name: str, what: str, value: Any) -> tuple[int, int]:
     return int(values[0]), int(values[1])
 
 
-def padding_of(name: str, value: Any) -> tuple[int, int, int, int]:
+def padding_of(name: str, value: object) -> tuple[int, int, int, int]:
     """(top, bottom, left, right) from one number, a pair (vertical, horizontal) or all four."""
     values = tuple(value) if isinstance(value, tuple | list) else (value,) * 4
     if len(values) == 2:

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
@@ -33,6 +32,7 @@ from nvdla.compiler.builder.quantization import LARGEST, Calibration
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import BuildError
 from nvdla.util.arguments import by_annotations
+from nvdla.util.escaping import Document, Json
 from nvdla.util.precision import Precision
 
 # Weights of one kernel beyond which a layer is rounded to the nearest: the matrix would take more than 150 MB.
@@ -124,7 +124,7 @@ def adapt(network: Network, patches: Patches, calibration: Calibration, per_chan
     """
     lowering = NetworkLowering(network, configuration("nv_small"), Precision.INT8, calibration, per_channel)
     groups = {group.layer.name: group for group in lowering.groups}
-    changes: dict[str, dict[str, Any]] = {}
+    changes: dict[str, dict[str, Json]] = {}
     scales: dict[str, np.ndarray] = {}
     for layer in patches.layers:
         moments = patches.moments(layer.name)
@@ -157,7 +157,7 @@ def fold(network: Network) -> Network:
 
     Layers keep their names; a folded one is left with factors 1 and biases 0.
     """
-    changes: dict[str, dict[str, Any]] = {}
+    changes: dict[str, Document] = {}
     for group in group_layers(network):
         settings = group.layer.settings
         if isinstance(settings, ScaleSettings):
@@ -314,9 +314,9 @@ def _matrix(layer: Layer) -> np.ndarray:
     return expand_groups(sizes[:, :, None, None], layer.inputs[0].shape[0], _groups(layer))[..., 0, 0]
 
 
-def _changes(groups: list[Group], factors: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]]:
+def _changes(groups: list[Group], factors: Mapping[str, np.ndarray]) -> dict[str, Document]:
     """New settings of the layers for factors (C,) by tensor."""
-    changes: dict[str, dict[str, Any]] = {}
+    changes: dict[str, Document] = {}
     for group in groups:
         layer, out = group.layer, factors[group.output.name]
         if isinstance(layer.settings, KernelSettings | ScaleSettings):

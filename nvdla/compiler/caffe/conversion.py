@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from nvdla.compiler.caffe.layers import IR_VERSION, LAYERS, OPSET, CaffeGraph, CaffeValue
 from nvdla.compiler.caffe.network import CaffeLayer, CaffeNetwork
 from nvdla.compiler.caffe.text import near
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 
 @dataclass
@@ -17,13 +21,13 @@ class ConvertedModel:
     names where it has several -> output, in order of the layers. ``blobs``: blob -> output written to it last.
     ``ends``: outputs that no layer takes: those of the network."""
 
-    model: Any
+    model: ModelProto
     names: dict[str, str]
     blobs: dict[str, str]
     ends: list[str]
 
 
-def convert(onnx: Any, network: CaffeNetwork, inputs: Mapping[str, tuple[int, ...]]) -> ConvertedModel:
+def convert(onnx: ModuleType, network: CaffeNetwork, inputs: Mapping[str, tuple[int, ...]]) -> ConvertedModel:
     """The ONNX model of a network whose inputs have these shapes. Raises FormatError naming line and layer."""
     taken = [name for layer in network.layers for name in (layer.name, *layer.tops)]
     graph = CaffeGraph(onnx, {*inputs, *taken})
@@ -77,8 +81,12 @@ def _bottoms(layer: CaffeLayer, blobs: Mapping[str, CaffeValue], counts: range) 
 
 
 def _model(
-    onnx: Any, network: CaffeNetwork, inputs: Mapping[str, tuple[int, ...]], graph: CaffeGraph, names: Mapping[str, str]
-) -> Any:
+    onnx: ModuleType,
+    network: CaffeNetwork,
+    inputs: Mapping[str, tuple[int, ...]],
+    graph: CaffeGraph,
+    names: Mapping[str, str],
+) -> ModelProto:
     helper, float32 = onnx.helper, onnx.TensorProto.FLOAT
     made = helper.make_graph(
         graph.nodes,

@@ -48,8 +48,8 @@ class CaffeGraph:
     onnx: Any
     names: set[str] = field(default_factory=set)
     layer: CaffeLayer | None = None
-    nodes: list[Any] = field(default_factory=list)
-    constants: list[Any] = field(default_factory=list)
+    nodes: list[object] = field(default_factory=list)
+    constants: list[object] = field(default_factory=list)
     elements: int = 0
     multiplications: int = 0
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NoReturn
 
 from nvdla.errors import FormatError
+from nvdla.util.escaping import Document
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class MessageField:
     """``kind``: int, uint, float, bool, string, enum, message or any. ``numbers``: of an enumeration's names."""
 
     kind: str
-    default: Any = None
+    default: object = None
     repeated: bool = False
     numbers: Mapping[str, int] | None = None
     schema: Schema | None = None
@@ -62,7 +63,7 @@ def _field(form: Any) -> MessageField:
     if "|" in kind:
         numbers = {name: number for number, name in enumerate(kind.split("|"))}
         return MessageField("enum", default or None, repeated, numbers)
-    convert: dict[str, Callable[[str], Any]] = {
+    convert: dict[str, Callable[[str], object]] = {
         "int": int,
         "uint": int,
         "float": float,
@@ -289,7 +290,7 @@ class TextMessage:
     def __init__(self, schema: Schema, line: int = 0) -> None:
         self.schema, self.line = schema, line
         self.open: dict[str, int] = {}
-        self._values: dict[str, Any] = {}
+        self._values: Document = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._values
@@ -302,7 +303,7 @@ class TextMessage:
             return []
         return TextMessage(field.inner, self.line) if field.kind == "message" else field.default
 
-    def put(self, name: str, value: Any) -> None:
+    def put(self, name: str, value: object) -> None:
         """Set a field, or append to one that is repeated."""
         if self.schema.fields[name].repeated:
             self._values.setdefault(name, []).append(value)
@@ -387,7 +388,7 @@ class _Parser:
         if self._kind == "mark" and self._word in ",;":
             self._next()
 
-    def _values(self, name: str, field: MessageField, colon: bool, depth: int) -> Iterator[Any]:
+    def _values(self, name: str, field: MessageField, colon: bool, depth: int) -> Iterator[object]:
         """One value, or those of a list in brackets."""
         if not (self._kind == "mark" and self._word == "["):
             yield self._value(name, field, colon, depth)
@@ -507,7 +508,7 @@ def one_line(text: str) -> str:
     return "".join(each if each.isprintable() else f"\\x{ord(each):02x}" for each in text)
 
 
-def near(word: str, known: Any) -> str:
+def near(word: str, known: Iterable[str]) -> str:
     """A hint at the known word that was perhaps meant."""
     found = difflib.get_close_matches(word[:MAX_NUMBER], islice(known, MAX_COMPARED), n=1, cutoff=0.7)
     return f"; did you mean {found[0]}?" if found else ""

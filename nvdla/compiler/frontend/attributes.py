@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nvdla.errors import FormatError, shape_text
+from nvdla.util.escaping import Document
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, ModelProto, NodeProto
@@ -57,7 +58,7 @@ _CONVOLUTIONS = ("Conv", "ConvTranspose")
 _ALONG = ("Concat", "Split", "Softmax", "LogSoftmax", "Hardmax", "Gather", "GatherElements", "ArgMax", "ArgMin", "TopK")
 
 
-def nodes_of(nodes: Sequence[NodeProto]) -> Iterator[Any]:
+def nodes_of(nodes: Sequence[NodeProto]) -> Iterator[NodeProto]:
     """Nodes, and those of their sub-graphs."""
     for node in nodes:
         yield node
@@ -162,7 +163,7 @@ def check_shapes(onnx: ModuleType, nodes: Sequence[NodeProto], shapes: Shapes, c
 class _Fitted:
     """A node with its attributes, shapes and constants."""
 
-    def __init__(self, node: NodeProto, values: dict[str, Any], shapes: Shapes, constants: Constants) -> None:
+    def __init__(self, node: NodeProto, values: Document, shapes: Shapes, constants: Constants) -> None:
         self.node, self.values, self._shapes, self._constants = node, values, shapes, constants
 
     def shape(self, index: int) -> tuple[int, ...] | None:
@@ -291,7 +292,7 @@ _CHECKS: Mapping[str, Callable[[_Fitted], str]] = {
 _POOL_OPERATORS = ("AveragePool", "LpPool", "MaxPool")
 
 
-def infer_shapes(onnx: ModuleType, proto: ModelProto, *, check_type: bool = False, strict: bool = False) -> Any:
+def infer_shapes(onnx: ModuleType, proto: ModelProto, *, check_type: bool = False, strict: bool = False) -> ModelProto:
     """Infer types and shapes.
 
     Args:
@@ -304,7 +305,7 @@ def infer_shapes(onnx: ModuleType, proto: ModelProto, *, check_type: bool = Fals
         A copy of the model with the types and shapes of all values that can be inferred.
     """
 
-    def infer(each: Any) -> Any:
+    def infer(each: ModelProto) -> ModelProto:
         return onnx.shape_inference.infer_shapes(each, check_type=check_type, strict_mode=strict, data_prop=True)
 
     if not any(_rounds_up(node) for node in nodes_of(proto.graph.node)):

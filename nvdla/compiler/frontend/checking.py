@@ -30,6 +30,7 @@ from nvdla.compiler.frontend.attributes import (
 from nvdla.compiler.frontend.isolation import one_line, packages, session
 from nvdla.compiler.frontend.loading import check_size, light_copy, parse, refuse_external
 from nvdla.errors import FormatError
+from nvdla.util.escaping import Document
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorShapeProto, ValueInfoProto
@@ -156,7 +157,7 @@ def known_shapes(values: Sequence[ValueInfoProto]) -> dict[str, tuple[int, ...]]
     return found
 
 
-def small_constants(onnx: ModuleType, graph: GraphProto) -> dict[str, Any]:
+def small_constants(onnx: ModuleType, graph: GraphProto) -> Document:
     """Constants of one number: initializers and Constant nodes."""
     tensors = {each.name: each for each in graph.initializer}
     for node in graph.node:
@@ -447,7 +448,7 @@ def _without(onnx: ModuleType, light: ModelProto, unknown: list[NodeProto], name
     return copy
 
 
-def _asked(onnx: ModuleType, light: ModelProto, names: set[str], name: str) -> dict[str, Any]:
+def _asked(onnx: ModuleType, light: ModelProto, names: set[str], name: str) -> Document:
     asked = onnx.ModelProto()
     asked.CopyFrom(light)
     del asked.graph.output[:]
@@ -488,7 +489,7 @@ _RUNTIME_TYPES = {
 }
 
 
-def _constants(onnx: ModuleType, proto: ModelProto) -> dict[str, Any]:
+def _constants(onnx: ModuleType, proto: ModelProto) -> Document:
     """Small initializers by name: shapes, scales, sizes."""
     small = [each for each in proto.graph.initializer if math.prod(each.dims) <= MAX_RANK]
     try:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -55,7 +55,7 @@ from nvdla.tensors.datasets import SampleSource
 from nvdla.tensors.inputs import Preprocessing
 from nvdla.tensors.real import PixelNumbers
 from nvdla.util.arguments import by_annotations
-from nvdla.util.escaping import Document
+from nvdla.util.escaping import Document, Json
 from nvdla.util.precision import Precision
 
 SINGLE_FAILURES = 16
@@ -80,6 +80,7 @@ CalibrationData = (
 class Compiled:
     """A compiled model; see docs/compile.md."""
 
+    @by_annotations
     def __init__(self, imported: Imported, parts: list[CompiledPart], nodes: list[NodeRow], details: Document) -> None:
         self.imported, self.parts, self.nodes, self.details = imported, parts, nodes, details
         #: configuration of a run, a name or a file: loadables do not always contain it
@@ -661,7 +662,8 @@ def _sidecar(imported: Imported, part: Part, rows: Mapping[str, NodeRow], detail
 
 def _held(imported: Imported, part: Part, layer: str, value: str) -> Document:
     """The value of the model in a layer's tensor; an order that is not known is False."""
-    order, size = False, int(np.prod(imported.model.shapes.get(value, (0,))))
+    order: Json = False
+    size = int(np.prod(imported.model.shapes.get(value, (0,))))
     if layer in imported.orders:
         index = imported.orders[layer]
         fits = index is not None or size == int(np.prod(part.layers.layer(layer).output.shape))
@@ -670,7 +672,7 @@ def _held(imported: Imported, part: Part, layer: str, value: str) -> Document:
     return _value(imported, value, order, units) | {"value": name}
 
 
-def _value(imported: Imported, value: str, order: Any, units: tuple[float, int] | None) -> Document:
+def _value(imported: Imported, value: str, order: object, units: tuple[float, int] | None) -> Document:
     """For :func:`nvdla.program.naming.value_of`."""
     document: Document = {"value": value, "shape": list(imported.model.shapes.get(value, ()))}
     if order is not None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -34,7 +34,7 @@ MAX_SAMPLES = 100_000
 class Samples:
     """Feeds for the float model, one after the other; can be gone through again. ``sha256`` of all of them."""
 
-    def __init__(self, feeds: list[Any], load: Any) -> None:
+    def __init__(self, feeds: Sequence[object], load: Callable[..., dict[str, np.ndarray]]) -> None:
         self._feeds, self._load = feeds, load
         self._digest = hashlib.sha256()
         self._hashed = False
@@ -42,7 +42,7 @@ class Samples:
     def __len__(self) -> int:
         return len(self._feeds)
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         for each in self._feeds:
             feed = self._load(each)
             if not self._hashed:
@@ -58,7 +58,7 @@ class Samples:
             return self
         places = [(feed, image) for feed in self._feeds for image in range(images)]
 
-        def load(place: tuple[Any, int]) -> dict[str, np.ndarray]:
+        def load(place: tuple[object, int]) -> dict[str, np.ndarray]:
             feed, image = place
             return {name: array[image : image + 1] for name, array in self._load(feed).items()}
 
@@ -106,7 +106,10 @@ def _only_input(model: Model) -> str:
     return model.inputs[0]
 
 
-def _known(model: Model, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+Value = TypeVar("Value")
+
+
+def _known(model: Model, arrays: Mapping[str, Value]) -> Mapping[str, Value]:
     if set(model.inputs) != set(arrays):
         raise FormatError(
             f"calibration data has {', '.join(arrays) or 'no inputs'}; the model's inputs are {', '.join(model.inputs)}"

@@ -21,6 +21,7 @@ from nvdla.compiler.frontend.model import Model
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import NvdlaError, shape_text
 from nvdla.limits import MAX_KERNEL
+from nvdla.util.escaping import Document
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -195,7 +196,7 @@ class Node:
     op: str
     inputs: list[str]
     outputs: list[str]
-    attributes: dict[str, Any]
+    attributes: Document
     model: Model
     proto: ModelProto
 
@@ -222,11 +223,11 @@ class Node:
         """The shape of the first output."""
         return self.shape_of(self.outputs[0])
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: object = None) -> Any:
         """An attribute, or ``default``."""
         return self.attributes.get(name, default)
 
-    def setting(self, name: str, index: int, default: Any = None) -> Any:
+    def setting(self, name: str, index: int, default: object = None) -> Any:
         """A number or list that is an attribute in old opsets and a constant input in newer ones."""
         if name in self.attributes:
             return self.attributes[name]

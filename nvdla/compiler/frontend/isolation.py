@@ -22,7 +22,8 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -130,11 +131,11 @@ class ModelWorker:
     def __init__(self, limits: ModelLimits | None = None) -> None:
         self.limits = limits or LIMITS
         self._lock = threading.Lock()
-        self._end: Callable[[], Any] | None = None
+        self._end: Callable[[], object] | None = None
         self._released: list[int] = []
         self._owner = os.getpid()
 
-    def call(self, what: str, function: str, *arguments: Any) -> Any:
+    def call(self, what: str, function: str, *arguments: object) -> Any:
         """Call a function in the worker.
 
         Args:
@@ -224,7 +225,7 @@ class ModelWorker:
         return f"{what}: onnx or onnxruntime crashed on it ({name}): it is malformed, or needs more than {gibibytes}"
 
 
-def _end(reader: Any, writer: Any, connection: socket.socket, status: int) -> None:
+def _end(reader: IO[bytes], writer: IO[bytes], connection: socket.socket, status: int) -> None:
     """Close a worker's connection; the server ends the process once its status pipe has no reader."""
     for each in (reader, connection, writer):
         with contextlib.suppress(OSError, ValueError):
@@ -233,7 +234,7 @@ def _end(reader: Any, writer: Any, connection: socket.socket, status: int) -> No
         os.close(status)
 
 
-def packages() -> tuple[Any, Any]:
+def packages() -> tuple[ModuleType, ModuleType]:
     """onnx and onnxruntime. Raises FormatError that says how to install them."""
     try:
         import onnx
@@ -270,7 +271,9 @@ def session(model: ModelProto | bytes, name: str, optimise: bool = True, threads
         raise FormatError(f"{name}: onnxruntime cannot run it: {one_line(error)}") from None
 
 
-def run_session(opened: Any, name: str, outputs: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
+def run_session(
+    opened: Any, name: str, outputs: Sequence[str] | None, feeds: Mapping[str, np.ndarray]
+) -> list[np.ndarray]:
     """Run a session. Raises FormatError with ``name``."""
     try:
         return list(opened.run(None if outputs is None else list(outputs), dict(feeds)))

@@ -33,7 +33,7 @@ from nvdla.util.recognition import kind_of, wrong_kind
 from nvdla.util.rounding import integer
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+    from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
 
 MAX_MODEL = 2 << 30
 MODEL_KINDS = ("onnx", "tflite", "prototxt")
@@ -172,7 +172,7 @@ def _of_node(node: NodeProto) -> list[TensorProto]:
     return found
 
 
-def _of_sparse(tensors: Iterable[Any]) -> list[Any]:
+def _of_sparse(tensors: Iterable[SparseTensorProto]) -> list[TensorProto]:
     return [part for each in tensors for part in (each.values, each.indices)]
 
 
@@ -219,7 +219,7 @@ def check_size(proto: ModelProto, name: str) -> None:
         raise FormatError(f"{name}: nodes{expanded}: must be at most {MAX_NODES:,}, got {many}")
 
 
-def _called(message: Any, name: str) -> tuple[str, ...]:
+def _called(message: ModelProto | GraphProto | NodeProto, name: str) -> tuple[str, ...]:
     """Key by which a node calls a function: domain, name and overload."""
     return message.domain, name, getattr(message, "overload", "")
 
@@ -256,7 +256,7 @@ def refuse_external(onnx: ModuleType, proto: ModelProto, name: str, advice: str 
             raise FormatError(f"{name}: tensor {tensor.name} keeps its data in another file; {advice}")
 
 
-def _load_external(onnx: ModuleType, proto: ModelProto, path: Path, digest: Any) -> None:
+def _load_external(onnx: ModuleType, proto: ModelProto, path: Path, digest: hashlib._Hash) -> None:
     """Read external data from files in the model's own folder, and from nowhere else."""
     folder = path.resolve().parent
     total = 0
@@ -304,7 +304,7 @@ MAX_FILE = 2 << 30
 
 def caffe_proto(
     onnx: ModuleType, path: Path, weights: str | os.PathLike[str] | None, shapes: Mapping[str, Sequence[int]]
-) -> tuple[str, Any, str]:
+) -> tuple[str, ModelProto, str]:
     """(name, ModelProto, sha256 of both files) of a .prototxt with its .caffemodel.
 
     The batch is 1 unless ``shapes`` says otherwise. Values carry the names of the layers that make them.

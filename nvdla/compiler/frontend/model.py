@@ -21,8 +21,9 @@ from nvdla.compiler.frontend.checking import Budget, check_model, fix_inputs, in
 from nvdla.compiler.frontend.isolation import ModelWorker, one_line, packages, run_once, session
 from nvdla.compiler.frontend.loading import SMALL, check_size, load_model, without_torch
 from nvdla.compiler.frontend.quantisation.qdq import Affine, strip
-from nvdla.errors import FormatError, shown
+from nvdla.errors import ArgumentTypeError, FormatError, described, shown
 from nvdla.util.arguments import by_annotations
+from nvdla.util.escaping import Document
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto
@@ -70,7 +71,7 @@ class Model:
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     weight_scales: dict[str, np.ndarray] = field(default_factory=dict)
     stored: dict[str, tuple[str, tuple[float, int]]] = field(default_factory=dict)
-    quantised: Any = None
+    quantised: ModelProto | None = None
     affine: dict[str, Affine] = field(default_factory=dict)
     assumed: set[str] = field(default_factory=set)
     wide: list[str] = field(default_factory=list)
@@ -100,7 +101,7 @@ class Model:
 
 @by_annotations
 def read(
-    source: Any,
+    source: object,
     shapes: Mapping[str, Sequence[int]] | None = None,
     weights: str | os.PathLike[str] | None = None,
     trusted: bool = False,
@@ -142,9 +143,11 @@ def read(
         name = "model"
     elif isinstance(source, bytes | bytearray | memoryview):
         name, source = "model", ["bytes", bytes(source)]
-    else:
+    elif isinstance(source, str | os.PathLike):
         name = os.fsdecode(source)
         source = ["path", _reachable(name)]
+    else:
+        raise ArgumentTypeError(f"source must be a path, bytes or an onnx.ModelProto, not {described(source)}")
     beside = None if weights is None else _reachable(os.fsdecode(weights))
     plain = worker.call(name, "nvdla.compiler.frontend.model:read_here", source, fixed, beside, os.getcwd())
     return _restored(onnx, _of_plain(onnx, plain), worker)
@@ -158,7 +161,7 @@ def _reachable(path: str) -> str:
     return f"/proc/{os.getpid()}/fd/0" if path == "/dev/stdin" else path
 
 
-def read_here(source: list[Any], shapes: dict[str, list[int]], weights: str | None, directory: str) -> dict[str, Any]:
+def read_here(source: list[object], shapes: dict[str, list[int]], weights: str | None, directory: str) -> Document:
     """Read a model in this process, a worker; as plain values."""
     onnx, _ = packages()
     os.chdir(directory)
@@ -168,7 +171,7 @@ def read_here(source: list[Any], shapes: dict[str, list[int]], weights: str | No
 
 
 def _read(
-    source: Any, shapes: Mapping[str, Sequence[int]], weights: str | os.PathLike[str] | None, folding: int | None
+    source: object, shapes: Mapping[str, Sequence[int]], weights: str | os.PathLike[str] | None, folding: int | None
 ) -> Model:
     """A model without its large constants in ``proto``; ``folding``: the budget of constant folding."""
     onnx, _ = packages()
@@ -197,7 +200,7 @@ _PLAIN = (
 )
 
 
-def _plain(model: Model) -> dict[str, Any]:
+def _plain(model: Model) -> Document:
     """A model as plain values, for another process."""
     graph = model.proto.graph
     used = {value for node in graph.node for value in reads(node)}
@@ -214,7 +217,7 @@ def _plain(model: Model) -> dict[str, Any]:
     }
 
 
-def _of_plain(onnx: ModuleType, plain: dict[str, Any]) -> Model:
+def _of_plain(onnx: ModuleType, plain: Document) -> Model:
     plain["proto"] = onnx.ModelProto.FromString(plain["proto"])
     plain["shapes"] = {name: tuple(shape) for name, shape in plain["shapes"].items()}
     plain["types"] = {name: np.dtype(kind) for name, kind in plain["types"].items()}

@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import traceback
-from typing import Any
+from collections.abc import Sequence
 
 from nvdla.compiler.frontend import isolation
 from nvdla.errors import NvdlaError, OutOfMemoryError
@@ -151,7 +151,7 @@ def _answer(connection: socket.socket) -> None:
             return
 
 
-def _result(function: str, arguments: list[Any], released: list[int]) -> list[Any]:
+def _result(function: str, arguments: Sequence[object], released: list[int]) -> list[object]:
     try:
         if released:
             importlib.import_module("nvdla.compiler.frontend.opening").free(released)

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from nvdla.compiler.frontend.isolation import ModelWorker, one_line, packages, r
 from nvdla.compiler.frontend.loading import load_model, parse, refuse_external
 from nvdla.compiler.frontend.model import Model, reads
 from nvdla.errors import FormatError
+from nvdla.util.escaping import Document
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, ValueInfoProto
@@ -31,10 +32,25 @@ class End:
     shape: list[int | str | None]
 
 
+class Session(Protocol):
+    """A session of onnxruntime, here or in the process of a worker."""
+
+    def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Return the values of the outputs."""
+
+    def get_inputs(self) -> Sequence[Any]:
+        """Return names, types and shapes of the inputs, as onnxruntime has them."""
+
+    def get_outputs(self) -> Sequence[Any]:
+        """Return names, types and shapes of the outputs, as onnxruntime has them."""
+
+
 class RemoteSession:
     """A session in a worker, with those methods of an ``InferenceSession`` that this package uses."""
 
-    def __init__(self, worker: ModelWorker, name: str, number: int, inputs: list[Any], outputs: list[Any]) -> None:
+    def __init__(
+        self, worker: ModelWorker, name: str, number: int, inputs: list[list[Any]], outputs: list[list[Any]]
+    ) -> None:
         self._worker, self._name, self._number = worker, name, number
         self._inputs, self._outputs = ([End(*each) for each in ends] for ends in (inputs, outputs))
         weakref.finalize(self, worker.release, number)
@@ -47,11 +63,11 @@ class RemoteSession:
         """Outputs in order."""
         return self._outputs
 
-    def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, np.ndarray]) -> list[Any]:
+    def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Outputs by name (None: all). Raises FormatError."""
         names = None if outputs is None else list(outputs)
         arrays = {name: np.asarray(each) if isinstance(each, np.generic) else each for name, each in feeds.items()}
-        found: list[Any] = self._worker.call(
+        found: list[np.ndarray] = self._worker.call(
             self._name, "nvdla.compiler.frontend.opening:run_opened", self._number, self._name, names, arrays
         )
         return found
@@ -59,7 +75,7 @@ class RemoteSession:
 
 def open_session(
     model: ModelProto, name: str, worker: ModelWorker | None, optimise: bool = True, threads: int | None = None
-) -> Any:
+) -> Session:
     """A session of a ModelProto or its bytes.
 
     Args:
@@ -163,7 +179,7 @@ def _make_ends_real(onnx: ModuleType, proto: ModelProto) -> None:
 
 # ---- in the worker
 
-_opened: dict[int, Any] = {}
+_opened: dict[int, Session] = {}
 _numbers = itertools.count()
 
 
@@ -193,7 +209,7 @@ def _kept(made: Any) -> list[Any]:
     return [number, *ends]
 
 
-def run_opened(number: int, name: str, outputs: list[str] | None, feeds: dict[str, Any]) -> list[Any]:
+def run_opened(number: int, name: str, outputs: list[str] | None, feeds: Document) -> list[Any]:
     """Run a session of this process."""
     if number not in _opened:
         raise FormatError(f"{name}: the process that ran it has ended; open it again")

@@ -17,7 +17,7 @@ import time
 import zipfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -149,7 +149,7 @@ def _manifest(text: bytes) -> Document:
     return manifest
 
 
-def _part(row: Any, where: str, members: _Members, indices: Mapping[str, np.ndarray]) -> PackedPart:
+def _part(row: object, where: str, members: _Members, indices: Mapping[str, np.ndarray]) -> PackedPart:
     if not isinstance(row, dict):
         raise FormatError(f"{where}: must be an object, not {type(row).__name__}")
     kind, file = _field(row, "kind", str, where), _field(row, "file", str, where)
@@ -172,7 +172,7 @@ def _part(row: Any, where: str, members: _Members, indices: Mapping[str, np.ndar
 
 
 def _node_rows(row: Document, where: str) -> list[Document]:
-    rows = _list(row, "rows", where) if "rows" in row else []
+    rows = cast("list[Document]", _list(row, "rows", where) if "rows" in row else [])
     for number, each in enumerate(rows):
         if not isinstance(each, dict):
             raise FormatError(f"{where}.rows[{number}]: must be an object, got {type(each).__name__}")
@@ -229,7 +229,7 @@ def _few(names: Mapping[str, int]) -> str:
     return ", ".join(f"{name[:80]!r}" for name in list(names)[:8]) or "none"
 
 
-def _unpacking_binding(each: Any, where: str, indices: Mapping[str, np.ndarray]) -> Binding:
+def _unpacking_binding(each: object, where: str, indices: Mapping[str, np.ndarray]) -> Binding:
     if not isinstance(each, dict):
         raise FormatError(f"{where}: must be an object, not {type(each).__name__}")
     shape = _unpacking_shape(each.get("shape"), f"{where}: shape")
@@ -266,20 +266,21 @@ def _field(row: Document, key: str, kind: type, where: str) -> Any:
     return value
 
 
-def _list(row: Document, key: str, where: str) -> list[Any]:
-    found: list[Any] = _field(row, key, list, where)
+def _list(row: Document, key: str, where: str) -> list[object]:
+    found: list[object] = _field(row, key, list, where)
     return found
 
 
 def _names(row: Document, key: str, where: str) -> list[str]:
     found = _list(row, key, where)
-    if not all(isinstance(each, str) for each in found):
+    names = [each for each in found if isinstance(each, str)]
+    if len(names) != len(found):
         raise FormatError(f"{where}: {key}: must be names")
-    return found
+    return names
 
 
-def _unpacking_shape(value: Any, where: str) -> tuple[int, ...]:
-    sound: Callable[[Any], bool] = lambda each: type(each) is int and 0 < each <= MAX_ELEMENTS  # noqa: E731
+def _unpacking_shape(value: object, where: str) -> tuple[int, ...]:
+    sound: Callable[[object], bool] = lambda each: type(each) is int and 0 < each <= MAX_ELEMENTS  # noqa: E731
     if not isinstance(value, list) or len(value) > MAX_RANK or not all(map(sound, value)):
         raise FormatError(f"{where}: must be a list of at most {MAX_RANK} sizes, not {str(value)[:80]}")
     if math.prod(value) > MAX_ELEMENTS:
@@ -287,13 +288,13 @@ def _unpacking_shape(value: Any, where: str) -> tuple[int, ...]:
     return tuple(value)
 
 
-def _zero_point(value: Any, where: str) -> int:
+def _zero_point(value: object, where: str) -> int:
     if type(value) is not int or abs(value) > MAX_ZERO_POINT:
         raise FormatError(f"{where}: must be a whole number up to {MAX_ZERO_POINT}, not {str(value)[:80]}")
     return int(value)
 
 
-def _positive(value: Any, where: str) -> float:
+def _positive(value: object, where: str) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
         raise FormatError(f"{where}: must be a positive number, not {str(value)[:80]}")
     return float(value)

@@ -12,10 +12,11 @@ Such a module has ``run(operation, scales, source, destination)`` and may say:
 
 from __future__ import annotations
 
+from ctypes import Structure
 from dataclasses import dataclass, replace
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -56,7 +57,7 @@ class CpuBuffer:
     surface_stride: int
 
     @classmethod
-    def from_descriptor(cls, descriptor: Any, windows: list[AddressWindow], abi: str, what: str) -> CpuBuffer:
+    def from_descriptor(cls, descriptor: Structure, windows: list[AddressWindow], abi: str, what: str) -> CpuBuffer:
         """Raises DescriptorError for an unknown address index, format or an offset outside the memory."""
         index = descriptor.address_index
         if not 0 <= index < len(windows):

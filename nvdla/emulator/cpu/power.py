@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from ctypes import Structure
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from nvdla.loadable.descriptors.enums import EmuFormat, EmuOpType
 TYPE = EmuOpType.POWER
 
 
-def run(operation: Any, scales: tuple[float, float], source: CpuBuffer, destination: CpuBuffer) -> None:
+def run(operation: Structure, scales: tuple[float, float], source: CpuBuffer, destination: CpuBuffer) -> None:
     """Every element of the source's cube, at the same place of the destination's cube.
 
     ``scales``: of the input and of the output (int8 only). Elements beyond the last channel keep what they were.

@@ -7,8 +7,9 @@ elements are normalised, and the axis is ignored.
 from __future__ import annotations
 
 import math
+from ctypes import Structure
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,7 +32,7 @@ POLYNOMIAL = (
 )
 
 
-def run(operation: Any, scales: tuple[float, float], source: CpuBuffer, destination: CpuBuffer) -> None:
+def run(operation: Structure, scales: tuple[float, float], source: CpuBuffer, destination: CpuBuffer) -> None:
     """``scales``: of the input and of the output (int8 only: real value = scale * integer).
 
     The buffers may be those of several images at once.
@@ -50,7 +51,7 @@ def run(operation: Any, scales: tuple[float, float], source: CpuBuffer, destinat
 
 
 def record(
-    operation: Any, scales: tuple[float, float], source: CpuBuffer, destination: CpuBuffer
+    operation: Structure, scales: tuple[float, float], source: CpuBuffer, destination: CpuBuffer
 ) -> RecordedCall | None:
     """Softmax of int8 with usual scales as a record of a compiled kernel; None for others."""
     count, scale = source.channels, np.float32(scales[1])

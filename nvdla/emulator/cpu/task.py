@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+from ctypes import Structure
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from nvdla.errors import DescriptorError
 from nvdla.limits import Limits, Work
 from nvdla.loadable.descriptors.abi import Abi
 from nvdla.loadable.descriptors.enums import EmuOpType
-from nvdla.loadable.descriptors.task import EmuTask
+from nvdla.loadable.descriptors.task import EmuOperation, EmuTask
 from nvdla.loadable.model import TaskEntry
 from nvdla.util.arguments import by_annotations
 
@@ -29,7 +30,7 @@ class CpuOperation:
 
     index: int
     type: EmuOpType
-    descriptor: Any
+    descriptor: Structure
     scales: tuple[float, float]
     source: CpuBuffer
     destination: CpuBuffer
@@ -109,7 +110,7 @@ class CpuTask:
         ]
         return task
 
-    def _operation(self, found: Any) -> CpuOperation:
+    def _operation(self, found: EmuOperation) -> CpuOperation:
         what = f"task {self.id} CPU operation {found.index} ({found.op_type.name})"
         if found.op_type not in operations():
             known = ", ".join(each.name for each in operations())

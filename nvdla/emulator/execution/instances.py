@@ -16,7 +16,6 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
 
 from nvdla.emulator.execution.fused_convolution import FusedConvolution
 from nvdla.emulator.execution.paths import Callers, RunPath
@@ -24,7 +23,7 @@ from nvdla.emulator.execution.plan import Plan
 from nvdla.emulator.execution.steps import Chain, OnOperation, OnStep
 from nvdla.emulator.hardware.convolution.engine import ConvolutionJob
 from nvdla.emulator.memory.address_space import Lanes, Move
-from nvdla.emulator.memory.linker import LinkedLoadable
+from nvdla.emulator.memory.linker import LinkedLoadable, Surface
 from nvdla.errors import LinkError, ScheduleError
 from nvdla.loadable.model import MemoryEntry
 
@@ -106,7 +105,7 @@ class Instance:
 
     def run(
         self,
-        inputs: Sequence[tuple[MemoryEntry, Any]],
+        inputs: Sequence[tuple[MemoryEntry, Surface]],
         path: RunPath,
         on_operation: OnOperation | None = None,
         on_step: OnStep | None = None,
@@ -119,7 +118,7 @@ class Instance:
         self.plan.run(path, on_operation, on_step)
         return [linked.data(memory).tobytes() for memory in self._outputs]
 
-    def run_lanes(self, images: Sequence[Sequence[tuple[MemoryEntry, Any]]]) -> list[list[bytes]]:
+    def run_lanes(self, images: Sequence[Sequence[tuple[MemoryEntry, Surface]]]) -> list[list[bytes]]:
         """Run on as many images as there are lanes besides lane 0, or fewer."""
         linked, count = self.linked, len(images)
         linked.clear_lanes(self.plan.cleared, count)

@@ -48,7 +48,7 @@ def reference_softmax(operation: CpuOperation) -> np.ndarray | None:
     return np.array(softmax.softmax_int8(values.tolist(), in_scale, out_scale), values.dtype)
 
 
-def _as(kind: type, thing: Any) -> Any:
+def _as(kind: type, thing: object) -> Any:
     """Return a copy of a thing as an instance of a subclass of its class."""
     made: Any = copy.copy(thing)
     made.__class__ = kind

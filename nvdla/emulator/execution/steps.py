@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from nvdla.emulator.memory.address_space import Lanes, Move
 from nvdla.errors import FormatError
 from nvdla.limits import Work
 from nvdla.tensors.inputs import RawSurface
+from nvdla.util.escaping import Json
 
 
 @dataclass(frozen=True)
@@ -210,7 +211,7 @@ class ProfileRow:
         """10^9 multiplications per second, None for a chain that does not multiply."""
         return self.multiplications / self.seconds / 1e9 if self.multiplications and self.seconds else None
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Json]:
         """Plain data, ``gmacs`` included."""
         return {**asdict(self), "gmacs": self.gmacs}
 

@@ -36,7 +36,7 @@ from nvdla.emulator.faults.network import (
 from nvdla.emulator.hardware.convolution.engine import ConvolutionJob
 from nvdla.emulator.hardware.job import Job
 from nvdla.emulator.hardware.machine import ENGINES, Completion, Machine
-from nvdla.emulator.memory.linker import LinkedLoadable
+from nvdla.emulator.memory.linker import LinkedLoadable, Surface
 from nvdla.errors import ConfigError, LinkError
 
 
@@ -73,7 +73,7 @@ class FaultReplay:
             for view, old in reversed(changed):
                 view[0] = old
 
-    def run_lanes(self, images: Sequence[Sequence[object]]) -> list[list[bytes]]:
+    def run_lanes(self, images: Sequence[Sequence[Surface]]) -> list[list[bytes]]:
         """Raw outputs of images in lanes 1, 2 ...; without faults in memory."""
         linked, count = self._network.linked, len(images)
         self._network.clear_lanes(images)
@@ -299,7 +299,7 @@ class FaultyMachine(Machine):
     def _picture(self) -> Picture:
         return tuple(self._settings_of(name) for name in self._chain)
 
-    def _settings_of(self, name: str) -> tuple[Any, ...]:
+    def _settings_of(self, name: str) -> tuple[object, ...]:
         values = []
         for unit in self._units_at_work(name) if name != "bdma" else ENGINES[name].units:
             registers = self.unit(unit)
@@ -424,14 +424,14 @@ class Injector:
         self._lanes: StruckNetwork | None = None
         self._firmware: FirmwareRuns | None = None
 
-    def network(self, inputs: Sequence[Any] | None = None) -> StruckNetwork:
+    def network(self, inputs: Sequence[Surface] | None = None) -> StruckNetwork:
         """The network; its first run, on ``inputs`` (zeros by default), shows what it is made of."""
         with self._lock:
             if self._network is None:
                 self._network = StruckNetwork.recorded(self._setup, inputs or self._zeros())
             return self._network
 
-    def golden(self, inputs: Sequence[Any]) -> Golden:
+    def golden(self, inputs: Sequence[Surface]) -> Golden:
         """The healthy run on raw inputs, for :meth:`run`. Raises NvdlaError."""
         with self._lock:
             network = self.network(inputs)
@@ -451,7 +451,7 @@ class Injector:
                 self._firmware = FirmwareRuns(self._setup)
             return self._firmware.run(golden.inputs, found)
 
-    def run_many(self, images: Sequence[Sequence[Any]], faults: Sequence[Fault]) -> list[list[bytes]]:
+    def run_many(self, images: Sequence[Sequence[Surface]], faults: Sequence[Fault]) -> list[list[bytes]]:
         """Raw outputs of images with faults: several images together where only convolutions are broken."""
         with self._lock:
             network = self.network(images[0]) if images else None

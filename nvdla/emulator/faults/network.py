@@ -50,9 +50,10 @@ from nvdla.emulator.hardware.machine import ENGINES, Machine
 from nvdla.emulator.hardware.register_file import register_map
 from nvdla.emulator.hardware.sdp.engine import SdpJob
 from nvdla.emulator.memory.address_space import LeavesRegion, Move, Space
-from nvdla.emulator.memory.linker import LinkedLoadable, bounds
+from nvdla.emulator.memory.linker import LinkedLoadable, Surface, bounds
 from nvdla.errors import ConfigError, FormatError, LinkError
 from nvdla.limits import Limits
+from nvdla.util.arguments import raw_bytes
 
 TaskList = list[FirmwareTask | CpuTask]
 
@@ -111,7 +112,7 @@ class StruckNetwork:
         self._look()
 
     @classmethod
-    def recorded(cls, setup: Setup, inputs: Sequence[Any]) -> StruckNetwork:
+    def recorded(cls, setup: Setup, inputs: Sequence[Surface]) -> StruckNetwork:
         """Run once through the firmware and keep what the hardware does. Raises NvdlaError."""
         try:
             return cls._recorded(setup, inputs, flat=False)
@@ -121,7 +122,7 @@ class StruckNetwork:
             return cls._recorded(setup, inputs, flat=True)
 
     @classmethod
-    def _recorded(cls, setup: Setup, inputs: Sequence[Any], flat: bool) -> StruckNetwork:
+    def _recorded(cls, setup: Setup, inputs: Sequence[Surface], flat: bool) -> StruckNetwork:
         linked = setup.link(flat)
         tasks = setup.decode(linked)
         bind(linked, inputs)
@@ -156,16 +157,16 @@ class StruckNetwork:
         alone = all(first == last for first, last in zip(self.first_of_group, self.last_of_group, strict=True))
         return alone and self.linked.in_lanes(self._touched) and self._touched <= self.linked.changing
 
-    def golden(self, inputs: Sequence[Any]) -> Golden:
+    def golden(self, inputs: Sequence[Surface]) -> Golden:
         """The healthy run on raw inputs."""
         self.reset(inputs)
         written = []
         for step in self.fused:
             step.run()
             written.append([view.copy() for view in step.writes])
-        return Golden(tuple(bytes(memoryview(each)) for each in inputs), self.outputs(), written)
+        return Golden(tuple(bytes(raw_bytes(each, "input")) for each in inputs), self.outputs(), written)
 
-    def reset(self, inputs: Sequence[Any]) -> None:
+    def reset(self, inputs: Sequence[Surface]) -> None:
         """Reset memory to its state before a run on raw inputs."""
         self.linked.reset(self._touched)
         bind(self.linked, inputs)
@@ -177,7 +178,7 @@ class StruckNetwork:
             for view, data in zip(self.fused[number].writes, golden.written[number], strict=True):
                 view[...] = data
 
-    def clear_lanes(self, images: Sequence[Sequence[Any]]) -> None:
+    def clear_lanes(self, images: Sequence[Sequence[Surface]]) -> None:
         """Images in lanes 1, 2 ..., and nothing else."""
         self.linked.clear_lanes(self._touched, len(images))
         for lane, image in enumerate(images, 1):
@@ -265,7 +266,7 @@ def convolution(step: Step) -> ConvolutionJob | None:
     return job if isinstance(job, ConvolutionJob) else None
 
 
-def bind(linked: LinkedLoadable, inputs: Sequence[Any], lane: int = 0) -> None:
+def bind(linked: LinkedLoadable, inputs: Sequence[Surface], lane: int = 0) -> None:
     """Raw inputs in bind order into their memories."""
     for memory, data in zip(linked.loadable.inputs, inputs, strict=True):
         linked.bind(memory, data, lane)
@@ -472,7 +473,7 @@ def _convolution(network: StruckNetwork, operation: str) -> tuple[OperationPlace
     return place, _first_convolution(network, place.step, operation, place.job)
 
 
-def _first_convolution(network: StruckNetwork, step: int, operation: str, job: Any = None) -> ConvolutionJob:
+def _first_convolution(network: StruckNetwork, step: int, operation: str, job: Job | None = None) -> ConvolutionJob:
     conv = network.steps[step].jobs[0] if job is None else job  # type: ignore[union-attr]
     if not isinstance(conv, ConvolutionJob):
         raise ConfigError(f"operation {operation} is not a convolution")

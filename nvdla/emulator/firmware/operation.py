@@ -162,7 +162,8 @@ def multiplications_of(operation: FirmwareOperation) -> int:
     return int(dst.width * dst.height * dst.channel * window * max(op.batch, 1))
 
 
-CsbLog = list[tuple[Any, ...]]
+CsbEntry = tuple[Any, ...]
+CsbLog = list[CsbEntry]
 
 
 class Csb:
@@ -208,7 +209,7 @@ class Csb:
         described = self._map.register(unit, register).fields
         return sum(described[name].mask << described[name].low for name in fields)
 
-    def note(self, *what: Any) -> None:
+    def note(self, *what: object) -> None:
         """Add a line to the log that is not a register write."""
         if self._log is not None:
             self._log.append(what)

@@ -12,10 +12,10 @@ from dataclasses import dataclass, fields
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from nvdla.errors import ConfigError, FormatError
 from nvdla.util.arguments import by_annotations
+from nvdla.util.escaping import Document, Json
 from nvdla.util.precision import Precision
 
 #: attribute of a configuration that may be missing -> what messages call it
@@ -160,11 +160,11 @@ def read_configuration(path: str) -> Configuration:
     return _made(name, values, path)
 
 
-def _fields_of(config: Configuration) -> dict[str, Any]:
+def _fields_of(config: Configuration) -> dict[str, Json]:
     return {each.name: getattr(config, each.name) for each in fields(config) if each.name != "name"}
 
 
-def _made(name: str, values: dict[str, Any], where: str) -> Configuration:
+def _made(name: str, values: Document, where: str) -> Configuration:
     """A configuration of checked values."""
     kinds = {each.name: each.type for each in fields(Configuration) if each.name != "name"}
     unknown, missing = values.keys() - kinds.keys(), kinds.keys() - values.keys()
@@ -190,7 +190,7 @@ _WORDS = {
 }
 
 
-def _fits(value: Any, kind: str) -> bool:
+def _fits(value: object, kind: str) -> bool:
     if kind == "bool":
         return isinstance(value, bool)
     if kind == "str":
@@ -227,7 +227,7 @@ def _rules(config: Configuration) -> list[tuple[bool, str]]:
     ]
 
 
-def configurations_with(**features: Any) -> list[str]:
+def configurations_with(**features: object) -> list[str]:
     """Names of the configurations whose attributes equal ``features`` (for messages: 'which have it')."""
     return [
         name

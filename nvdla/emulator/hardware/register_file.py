@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import resources
-from typing import Any
 
 from nvdla.errors import ConfigError, TraceError
+from nvdla.util.escaping import Document
 
 MASK32 = 0xFFFFFFFF
 
@@ -78,7 +78,7 @@ class RegisterMap:
         return self.by_address[address]
 
 
-def _read_register(unit: str, name: str, entry: dict[str, Any]) -> Register:
+def _read_register(unit: str, name: str, entry: Document) -> Register:
     fields = {
         field: Field(field, data["bits"][0], data["bits"][1], data.get("enum", {}))
         for field, data in entry.get("fields", {}).items()

@@ -49,6 +49,10 @@ class AddressWindow:
         return f"address {self.index} (0x{self.address:x}, {self.size} bytes of {self.region.name})"
 
 
+Surface = bytes | bytearray | memoryview | np.ndarray
+"""Raw bytes of an input."""
+
+
 class Charge:
     """Bytes taken from an account, as long as this object lives."""
 
@@ -202,7 +206,7 @@ class LinkedLoadable:
             if memory_id in self.regions:
                 self.lanes.across(self.regions[memory_id].data, count)[:] = 0
 
-    def bind(self, memory: MemoryEntry, data: bytes | bytearray | memoryview | np.ndarray, lane: int = 0) -> None:
+    def bind(self, memory: MemoryEntry, data: Surface, lane: int = 0) -> None:
         """Copy ``data`` into the bound memory (of a lane); raises LinkError when the size differs.
 
         A buffer that is not contiguous is taken in its own order (as its ``tobytes()``)."""

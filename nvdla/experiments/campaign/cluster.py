@@ -13,19 +13,23 @@ import threading
 import time
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import ModuleType
+from typing import Any, TypeVar
 
 import nvdla
 from nvdla.errors import FormatError
 from nvdla.experiments.campaign import worker
 from nvdla.experiments.campaign.journal import Record, Table
 from nvdla.experiments.campaign.pool import TRIES, Shard, Tls, WorkerDied, WorkerPool, described
+from nvdla.util.escaping import Document
 
 CONNECT_SECONDS = 10
 READY_SECONDS = 120
 """Limit for a cluster to take the table."""
 SILENT_SECONDS = 60
 """A scheduler from which nothing has come for so long is asked whether it is still there."""
+
+Answer = TypeVar("Answer")
 
 
 class ClusterPool(WorkerPool):
@@ -38,7 +42,7 @@ class ClusterPool(WorkerPool):
         self._address = address
         self._security = tls.security(distributed) if tls else distributed.Security()
         self._identity = table.identity()
-        self._shards: dict[Any, Shard] = {}
+        self._shards: dict[object, Shard] = {}
         try:
             _check_address(distributed, address)
             self._ask()  # the client itself waits indefinitely for a scheduler that accepts and says nothing
@@ -106,7 +110,7 @@ class ClusterPool(WorkerPool):
                 self._ask()
                 asked = time.monotonic()
 
-    def _answer(self, call: Callable[..., Any]) -> Any:
+    def _answer(self, call: Callable[..., Answer]) -> Answer:
         """Return what a method of a finished future returns. Raises TimeoutError if the scheduler no longer answers."""
         while True:
             try:
@@ -134,13 +138,13 @@ class ClusterPool(WorkerPool):
         """Leave the cluster."""
         self._client.close(timeout=2)
 
-    def _ready(self, distributed: Any, table: Table) -> int:
+    def _ready(self, distributed: object, table: Table) -> int:
         """Send the table, and check that the workers have this version; how many there are. A worker that dies
         meanwhile may be replaced."""
 
-        def take() -> dict[str, Any]:
+        def take() -> Document:
             self._client.wait_for_workers(1, timeout=CONNECT_SECONDS)
-            versions: dict[str, Any] = self._client.run(_version)
+            versions: Document = self._client.run(_version)
             self._client.register_plugin(_plugin(distributed, self._identity, table))
             return versions
 
@@ -163,7 +167,7 @@ class ClusterPool(WorkerPool):
         return max(1, sum(self._client.nthreads().values()))
 
 
-def _distributed() -> Any:
+def _distributed() -> ModuleType:
     try:
         import distributed
     except ImportError:
@@ -171,7 +175,7 @@ def _distributed() -> Any:
     return distributed
 
 
-def _check_address(distributed: Any, address: str) -> None:
+def _check_address(distributed: ModuleType, address: str) -> None:
     """Raise ValueError for an address without a known scheme or a port: a client of it cannot be closed."""
     scheme, location = distributed.comm.parse_address(address)
     distributed.comm.registry.get_backend(scheme)
@@ -179,9 +183,9 @@ def _check_address(distributed: Any, address: str) -> None:
         distributed.comm.addressing.parse_host_port(location)
 
 
-def _within(seconds: float, function: Callable[[], Any]) -> Any:
+def _within(seconds: float, function: Callable[[], Answer]) -> Answer:
     """Return or raise the outcome of ``function``; raise TimeoutError after ``seconds``, without ending its thread."""
-    outcome: list[Any] = []
+    outcome: list[Answer] = []
     failure: list[BaseException] = []
 
     def work() -> None:
@@ -204,7 +208,7 @@ def _version() -> str:
     return nvdla.__version__
 
 
-def _plugin(distributed: Any, identity: str, table: Table) -> Any:
+def _plugin(distributed: Any, identity: str, table: Table) -> object:
     """A worker plugin: it runs on every worker, also on those that are started later."""
 
     version = nvdla.__version__
@@ -212,7 +216,7 @@ def _plugin(distributed: Any, identity: str, table: Table) -> Any:
     class SendTable(distributed.WorkerPlugin):
         name = f"nvdla-{identity}"
 
-        def setup(self, worker: Any) -> None:
+        def setup(self, worker: object) -> None:
             from nvdla.experiments.campaign.worker import receive
 
             receive(identity, table, version)

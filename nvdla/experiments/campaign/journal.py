@@ -28,6 +28,7 @@ from weakref import WeakSet
 
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.util.arguments import by_annotations
+from nvdla.util.escaping import Document
 from nvdla.util.files import require_file, whole_file
 
 try:
@@ -93,8 +94,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_close_copies)
 
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-Record = dict[str, Any]
+Function = TypeVar("Function", bound=Callable[..., object])
+Record = Document
 """Plain data, one per task: "key", and the columns of the table; "error" where the task could not be done."""
 
 
@@ -102,7 +103,7 @@ def takes_records(function: Function) -> Function:
     """``function`` of records, which may come from a file: a FormatError where one has not the fields that it needs."""
 
     @functools.wraps(function)
-    def guarded(*args: Any, **named: Any) -> Any:
+    def guarded(*args: object, **named: object) -> object:
         try:
             return function(*args, **named)
         except NvdlaError:
@@ -122,7 +123,7 @@ class Task:
     """
 
     key: str
-    payload: Any
+    payload: object
 
 
 class Table(ABC):
@@ -484,7 +485,7 @@ def _is_head(entry: Record | None) -> bool:
     )
 
 
-def _difference(theirs: dict[str, Any], ours: dict[str, Any], settings: dict[str, Any]) -> str:
+def _difference(theirs: Document, ours: Document, settings: Document) -> str:
     """The first thing in which two campaigns differ, in words."""
     if theirs.get("campaign") != ours["campaign"]:
         return f"a campaign of {theirs.get('campaign')!r}, not of {ours['campaign']!r}"

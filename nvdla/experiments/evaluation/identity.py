@@ -7,18 +7,18 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from nvdla.program import naming
 from nvdla.tensors.datasets import framed
 from nvdla.tensors.images import PixelConversion
+from nvdla.util.escaping import Json
 from nvdla.util.files import read_file
 
 MAX_NETWORK = 4 << 30
 _LOCATION = re.compile(rb"\x0a\x08location\x12")
 
 
-def network_settings(path: str, config: str, pixels: PixelConversion, scale: float | None) -> dict[str, Any]:
+def network_settings(path: str, config: str, pixels: PixelConversion, scale: float | None) -> dict[str, Json]:
     """Return what a run of a network depends on: the content of the network, of its layer file and of a configuration
     file, and how samples become elements. Raises FormatError."""
     return {

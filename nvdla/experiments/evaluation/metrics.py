@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import NormalDist
-from typing import Any
 
 from nvdla.errors import FormatError
 from nvdla.experiments.campaign.journal import Record, takes_records
 from nvdla.tensors.real import decibels
 from nvdla.util.arguments import by_annotations
+from nvdla.util.escaping import Document, Json
 
 CONFIDENCE = 0.95
 
@@ -32,7 +32,7 @@ class Mean:
         self.mean += before / self.count
         self.squares += before * (value - self.mean)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Document:
         """``value`` and ``standard_error`` (None where there are too few samples)."""
         if not self.count:
             return {"value": None, "standard_error": None}
@@ -52,12 +52,12 @@ class Share:
         self.count += 1
         self.hits += hit
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Document:
         """The share and its interval, as :func:`proportion` returns them."""
         return proportion(self.hits, self.count)
 
 
-def proportion(hits: float, count: int, confidence: float = CONFIDENCE) -> dict[str, Any]:
+def proportion(hits: float, count: int, confidence: float = CONFIDENCE) -> dict[str, Json]:
     """Return the share of ``hits`` in ``count`` trials as ``value``, with its interval ``low`` to ``high``; without
     trials all are None."""
     if not count:
@@ -66,7 +66,7 @@ def proportion(hits: float, count: int, confidence: float = CONFIDENCE) -> dict[
     return {"value": hits / count, "low": low, "high": high}
 
 
-def percent(share: dict[str, Any]) -> str:
+def percent(share: Document) -> str:
     """A share of :func:`proportion` in percent, with its interval."""
     if share["value"] is None:
         return "-"
@@ -145,9 +145,9 @@ class Summary:
         if found["top"] != best and len(self.parted) < DAMAGED_SHOWN:
             self.parted.append(record["id"])
 
-    def document(self, classes: list[str] | None = None) -> dict[str, Any]:
+    def document(self, classes: list[str] | None = None) -> Document:
         """Plain data with stable keys."""
-        document: dict[str, Any] = {"samples": self.samples, "damaged": self.damaged, "confidence": CONFIDENCE}
+        document: Document = {"samples": self.samples, "damaged": self.damaged, "confidence": CONFIDENCE}
         for name in ("top1", "top5", "squared_error", "metric"):
             found: Share | Mean = getattr(self, name)
             if found.count:
@@ -166,7 +166,7 @@ class Summary:
             document["problems"] = self.problems
         return document
 
-    def per_class(self, names: list[str] | None) -> list[dict[str, Any]]:
+    def per_class(self, names: list[str] | None) -> list[dict[str, Json]]:
         """Precision and recall of every class that occurs, with their intervals."""
         labelled: Counter[int] = Counter()
         found: Counter[int] = Counter()
@@ -176,7 +176,7 @@ class Summary:
         rows = []
         for each in sorted({*labelled, *found}):
             right = self.confusion[each, each]
-            row: dict[str, Any] = {"class": each, "name": names[each] if names and each < len(names) else None}
+            row: Document = {"class": each, "name": names[each] if names and each < len(names) else None}
             row |= {"samples": labelled[each], "precision": proportion(right, found[each])}
             row["recall"] = proportion(right, labelled[each])
             rows.append(row)

@@ -17,7 +17,7 @@ from nvdla.errors import FormatError, shape_text
 from nvdla.program.naming import Names, names_for
 from nvdla.tensors.files import IMAGE_ENDINGS, fit
 from nvdla.tensors.images import PixelConversion, convert_pixels
-from nvdla.tensors.inputs import InputForm, holds_pixels, planes
+from nvdla.tensors.inputs import InputForm, Preprocessing, holds_pixels, planes
 from nvdla.tensors.real import ScaleMissing, Units, holding_scale, pixels_of, to_elements
 from nvdla.util.arguments import by_annotations
 from nvdla.util.files import is_zip_file, require_file
@@ -34,7 +34,7 @@ class EvaluatedNetwork(ABC):
     outputs: int
 
     @abstractmethod
-    def prepare(self, value: Any) -> np.ndarray:
+    def prepare(self, value: object) -> np.ndarray:
         """A sample (a path or an array) as the network takes it. Raises FormatError for what does not fit."""
 
     def prepare_many(self, values: Sequence[Any]) -> list[np.ndarray]:
@@ -92,7 +92,7 @@ class LoadableNetwork(EvaluatedNetwork):
         self._numbers = pixels_of(known.pixels).get(self._input.name)
         self._model_pixels = _preprocessing_of(path) if self._scale is not None else None
 
-    def prepare(self, value: Any) -> np.ndarray:
+    def prepare(self, value: object) -> np.ndarray:
         """A sample as an array (C, H, W) of the input's elements."""
         shape, dtype = self._input.shape, self._input.dtype
         if isinstance(value, str | os.PathLike):
@@ -158,7 +158,7 @@ class LoadableNetwork(EvaluatedNetwork):
         zeros = np.zeros(self._input.shape, self._input.dtype)
         self.run([zeros] * WARM_RUNS)
 
-    def surfaces(self, samples: Sequence[np.ndarray]) -> list[Any]:
+    def surfaces(self, samples: Sequence[np.ndarray]) -> list[bytes]:
         """Raw surfaces of prepared samples."""
         return _batched_pack(self._input.layout, samples)
 
@@ -194,9 +194,8 @@ class PackageNetwork(EvaluatedNetwork):
         self._preprocessing = package.manifest.get("preprocessing")
         self.outputs = 0  # known after the first run
 
-    def prepare(self, value: Any) -> np.ndarray:
+    def prepare(self, value: object) -> np.ndarray:
         """A sample as an array of the input's elements."""
-        from nvdla.tensors.inputs import Preprocessing
 
         given = Preprocessing.of(self._preprocessing) if self._preprocessing else Preprocessing()
         if isinstance(value, str | os.PathLike):
@@ -255,14 +254,13 @@ def _silent_warnings(runtime: nvdla.Runtime, strict: bool) -> list[str]:
     return silent_warnings(runtime.loadable, abi_named(runtime.abi), runtime.config, strict, runtime._linked)
 
 
-def _preprocessing_of(path: str) -> Any:
+def _preprocessing_of(path: str) -> Preprocessing | None:
     """The preprocessing that ``nvdla compile`` wrote into the layer file; None where there is none."""
     from nvdla.program import naming
 
     data = naming.load(path) or {}
     if not isinstance(data.get("preprocessing"), dict):
         return None
-    from nvdla.tensors.inputs import Preprocessing
 
     return Preprocessing.of(data["preprocessing"])
 
@@ -279,7 +277,7 @@ def read_npy_sample(path: str | os.PathLike[str], shape: tuple[int, ...]) -> np.
     return array.astype(np.float32).reshape(shape)
 
 
-def _batched_pack(layout: Any, samples: Sequence[np.ndarray]) -> list[Any]:
+def _batched_pack(layout: Any, samples: Sequence[np.ndarray]) -> list[bytes]:
     """Surfaces of many samples; together where surfaces are contiguous in a layout of the same kind."""
     stride = getattr(layout, "image_stride", None)
     if len(samples) > 1 and stride == layout.size and layout.shape[0] == 1:

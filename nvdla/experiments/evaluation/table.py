@@ -7,7 +7,6 @@ import importlib.util
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from nvdla.experiments.evaluation.networks import EvaluatedNetwork, LoadableNetw
 from nvdla.tensors.datasets import Sample, SampleSource, code_hash, python_function
 from nvdla.tensors.images import PixelConversion
 from nvdla.util import html
-from nvdla.util.escaping import xml_text
+from nvdla.util.escaping import Document, Json, xml_text
 
 TOP = 5
 KEY_DIGITS = 9
@@ -49,7 +48,7 @@ class Evaluation(Table):
     _network: EvaluatedNetwork | None = field(default=None, init=False, repr=False, compare=False)
     name = "evaluate"
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Document:
         """Return what a run depends on, as plain data: runs of other settings do not resume it."""
         return {
             **network_settings(self.network, self.config, self.pixels, self.input_scale),
@@ -87,7 +86,7 @@ class Evaluation(Table):
         threads, scale = worker.threads, self.input_scale
         return open_network(self.network, self.config, threads, self.pixels, scale, self.strict, self.trusted)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, Json]:
         """Workers that are not copies open the network themselves."""
         return {**self.__dict__, "_network": None}
 
@@ -117,7 +116,9 @@ class _Worker:
     def _sample(self, task: Task, record: Record) -> tuple[Record, Sample] | None:
         """The sample of a task, with a label that can be judged; None where its record says what is wrong."""
         try:
-            sample = task.payload or self._table.source.sample(int(task.key))
+            sample = task.payload
+            if not isinstance(sample, Sample):
+                sample = self._table.source.sample(int(task.key))
             record["id"] = sample.id
             self._check_label(sample)
         except NvdlaError as error:
@@ -164,7 +165,7 @@ class _Worker:
         if self._float is not None:
             record["float"] = self._compare(prepared, result)
 
-    def _measured(self, metric: Callable[[np.ndarray, Any], Any], sample: Sample, result: np.ndarray) -> float:
+    def _measured(self, metric: Callable[[np.ndarray, object], float], sample: Sample, result: np.ndarray) -> float:
         """The user's own metric. Raises FormatError for anything that it raises, and for what is not a number."""
         try:
             value = float(metric(result, sample.label))
@@ -183,7 +184,7 @@ class _Worker:
         real = getattr(self._network, "real_result", lambda row: row.astype(np.float64))(result)
         return float(np.mean((real - wanted) ** 2))
 
-    def _compare(self, prepared: np.ndarray, result: np.ndarray) -> dict[str, Any]:
+    def _compare(self, prepared: np.ndarray, result: np.ndarray) -> dict[str, Json]:
         """The float model's class, and the energies of its result and of the difference."""
         assert self._float is not None
         wanted = self._float(self._network.real(prepared))
@@ -197,7 +198,7 @@ class _Worker:
         }
 
 
-def _best(results: np.ndarray) -> list[list[list[Any]]]:
+def _best(results: np.ndarray) -> list[list[list[object]]]:
     """The five greatest of each row of results as [place, value]; the first of equal ones first, NaN last."""
     values = np.nan_to_num(results.astype(np.float64), nan=-np.inf)
     places = np.argsort(-values, axis=1, kind="stable")[:, :TOP]
@@ -233,7 +234,7 @@ CELL = 28
 LARGEST = 60  # classes in the picture; the matrix of more is in the JSON alone
 
 
-def page(document: dict[str, Any], title: str) -> str:
+def page(document: Document, title: str) -> str:
     """Return the results as a self-contained HTML page."""
     summary = document["summary"]
     problems = (f"{problem['id']}: {problem['error']}" for problem in summary.get("problems", ()))
@@ -246,7 +247,7 @@ def page(document: dict[str, Any], title: str) -> str:
     )
 
 
-def number(figure: dict[str, Any]) -> str:
+def number(figure: Document) -> str:
     """A mean with its standard error; without one where all values are the same: that is not a certainty."""
     if figure["value"] is None:
         return "-"
@@ -254,7 +255,7 @@ def number(figure: dict[str, Any]) -> str:
     return f"{figure['value']:.6g}{error}"
 
 
-def figures(summary: dict[str, Any]) -> list[tuple[str, str]]:
+def figures(summary: Document) -> list[tuple[str, str]]:
     """(what, figure) rows of a summary, for the page and for the terminal."""
     rows = [("samples", f"{summary['samples']:,}")]
     if summary["damaged"]:
@@ -274,7 +275,7 @@ def figures(summary: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _confusion(summary: dict[str, Any]) -> str:
+def _confusion(summary: Document) -> str:
     """The matrix as a picture: rows are labels, columns the predictions; a cell is its share of the row."""
     classes = summary.get("classes", [])
     if not classes or len(classes) > LARGEST:
@@ -303,7 +304,7 @@ def _confusion(summary: dict[str, Any]) -> str:
     return html.section("Confusion", matrix, "Rows: labels. Columns: predictions. Shade: share of the row.")
 
 
-def _classes(summary: dict[str, Any]) -> str:
+def _classes(summary: Document) -> str:
     rows = (
         (entry["name"] or entry["class"], entry["samples"], percent(entry["precision"]), percent(entry["recall"]))
         for entry in summary.get("classes", ())

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from nvdla.errors import FormatError, shape_text
 from nvdla.interop.containers.registry import Container, FileFinding, Format, Options, Severity, Source, register
 from nvdla.tensors.parameters import Parameter, element_count, packed_size
+from nvdla.util.escaping import Document
 from nvdla.util.rounding import align
 
 MAX_RANK = 8
@@ -86,7 +87,7 @@ class GgufContainer(Container):
             raise self._fail(what, f"{count} are counted, more than the rest of the file can hold (cut off?)")
         return range(count)
 
-    def _pair(self, number: int) -> tuple[str, Any]:
+    def _pair(self, number: int) -> tuple[str, object]:
         """A key and its value; its type goes to ``kinds``: ``uint32``, ``string[5]`` for an array."""
         key, what = self._string(f"key {number}"), f"value {number}"
         kind = self._scalar("<I", what)
@@ -151,7 +152,7 @@ class GgufContainer(Container):
             origin=(start, type_name, shape),
         )
 
-    def info(self) -> dict[str, Any]:
+    def info(self) -> Document:
         """Return the data of `nvdla container info`."""
         return {
             "version": self.version,
@@ -162,16 +163,16 @@ class GgufContainer(Container):
             "metadata_types": self.kinds,
         }
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Document]:
         """One row an entry, for `nvdla container list`."""
         return [
             {
                 "name": p.name,
-                "type": p.origin[1],
+                "type": _origin(p)[1],
                 "dtype": p.dtype,
-                "shape": list(p.origin[2]),
-                "start": p.origin[0],
-                "end": p.origin[0] + p.length,
+                "shape": list(_origin(p)[2]),
+                "start": _origin(p)[0],
+                "end": _origin(p)[0] + p.length,
                 "length": p.length,
             }
             for p in self.tensors
@@ -180,24 +181,24 @@ class GgufContainer(Container):
     def verify(self, strict: bool = False) -> list[FileFinding]:
         """Yield problems of the file; ``strict``: also what other readers would refuse."""
         found = []
-        ordered = sorted((p for p in self.tensors if p.length), key=lambda p: p.origin[0])
+        ordered = sorted((p for p in self.tensors if p.length), key=lambda p: _origin(p)[0])
         for before, after in itertools.pairwise(ordered):
-            if after.origin[0] < before.origin[0] + before.length:
+            if _origin(after)[0] < _origin(before)[0] + before.length:
                 found.append(
                     FileFinding(
                         Severity.ERROR,
                         f"tensor {after.name!r}",
-                        after.origin[0],
+                        _origin(after)[0],
                         f"overlaps the data of {before.name!r}",
                     )
                 )
         for p in self.tensors:
-            if p.origin[0] % self.alignment:
+            if _origin(p)[0] % self.alignment:
                 found.append(
                     FileFinding(
                         Severity.ERROR if strict else Severity.WARNING,
                         f"tensor {p.name!r}",
-                        p.origin[0],
+                        _origin(p)[0],
                         f"is not at a multiple of {self.alignment} bytes",
                     )
                 )
@@ -225,3 +226,9 @@ class GgufFormat(Format):
         """Open a file of this format. Raises FormatError for one that is broken."""
         self.check_options(options)
         return GgufContainer(self, source)
+
+
+def _origin(parameter: Parameter) -> tuple[int, str, tuple[int, ...]]:
+    """Start, type and shape of a tensor as the file has them."""
+    assert isinstance(parameter.origin, tuple)
+    return parameter.origin

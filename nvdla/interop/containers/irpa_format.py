@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, ClassVar
 
 from nvdla.errors import FormatError
 from nvdla.interop.containers.irpa import reader
@@ -15,6 +15,7 @@ from nvdla.interop.containers.irpa.verify import verify
 from nvdla.interop.containers.irpa.writer import EntrySpec, chunks
 from nvdla.interop.containers.registry import Container, FileFinding, Format, Options, Source, register
 from nvdla.tensors.parameters import Parameter
+from nvdla.util.escaping import Document, Json
 from nvdla.util.files import write_data
 from nvdla.util.rounding import integer, is_digits
 
@@ -28,7 +29,7 @@ class IrpaContainer(Container):
         self.source = archive.source
         self.external = external
 
-    def info(self) -> dict[str, Any]:
+    def info(self) -> Document:
         """Return the data of `nvdla container info`."""
         kinds = [entry.kind for entry in self.archive.entries]
         return {
@@ -40,11 +41,11 @@ class IrpaContainer(Container):
             "data_bytes": sum(e.length for e in self.archive.entries),
         }
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Document]:
         """One row an entry, for `nvdla container list`."""
         return [self._row(entry) for entry in self.archive.entries]
 
-    def _row(self, entry: IrpaItem) -> dict[str, Any]:
+    def _row(self, entry: IrpaItem) -> dict[str, Json]:
         dtype, shape, extra = reader.decode(entry.metadata, entry.length)
         # IREE lists empty data at 0, independent of its entry's offset.
         start = None if entry.kind is EntryType.SPLAT else (entry.offset if entry.length else 0)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, ClassVar
+from typing import IO, TYPE_CHECKING, ClassVar
 
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.interop.containers.registry import Container, FileFinding, Format, Options, Severity, Source, register
 from nvdla.tensors.parameters import Parameter
+from nvdla.util.escaping import Document
 from nvdla.util.files import write_data
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class LoadableContainer(Container):
         except NvdlaError as error:
             raise FormatError(f"{self.source.name}: {error}") from None
 
-    def info(self) -> dict[str, Any]:
+    def info(self) -> Document:
         """Return the data of `nvdla container info`."""
         decoded = self.decoded
         return {
@@ -52,7 +53,7 @@ class LoadableContainer(Container):
             "configuration_reason": decoded.reason,
         }
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Document]:
         """One row an entry, for `nvdla container list`."""
         return [
             {

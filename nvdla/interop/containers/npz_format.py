@@ -6,7 +6,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, ClassVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from nvdla.errors import FormatError
 from nvdla.interop.containers.registry import Container, FileFinding, Format, Options, Severity, Source, register
 from nvdla.tensors.npz import Member, check, members, shaped, unpack
 from nvdla.tensors.parameters import ELEMENT_BITS, Parameter, numpy_dtype, utf8_name
+from nvdla.util.escaping import Document, Json
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -27,11 +28,11 @@ class NpzContainer(Container):
         self.source = source
         self.members = members(source)
 
-    def info(self) -> dict[str, Any]:
+    def info(self) -> Document:
         """Return the data of `nvdla container info`."""
         return {"arrays": len(self.members), "data_bytes": sum(m.length for m in self.members)}
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Document]:
         """One row an entry, for `nvdla container list`."""
         return [
             {
@@ -111,7 +112,7 @@ class NpzFormat(Format):
                     parameter.write(stream)
 
 
-def _header(parameter: Parameter) -> dict[str, Any]:
+def _header(parameter: Parameter) -> dict[str, Json]:
     """Type in an .npy header: packed types under 8 bits and bytes of no type are a row of uint8."""
     dtype, shape = parameter.dtype, parameter.shape
     if dtype is None or shape is None or ELEMENT_BITS.get(dtype, 0) < 8:

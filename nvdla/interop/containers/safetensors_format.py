@@ -10,6 +10,7 @@ from typing import IO, Any, ClassVar, TypeGuard
 from nvdla.errors import FormatError, shape_text
 from nvdla.interop.containers.registry import Container, FileFinding, Format, Options, Severity, Source, register
 from nvdla.tensors.parameters import Parameter, packed_size
+from nvdla.util.escaping import Document, Json
 
 #: The reference implementation's limit on the JSON header, in bytes.
 MAX_HEADER = 100_000_000
@@ -34,7 +35,7 @@ class SafetensorsContainer(Container):
         self.metadata = _string_map(source, header.pop("__metadata__", {}))
         self.extra = _extra(self.metadata)
         self.tensors = [self._tensor(name, value) for name, value in header.items()]
-        self.tensors.sort(key=lambda p: p.origin)
+        self.tensors.sort(key=_origin)
 
     def _tensor(self, name: str, value: object) -> Parameter:
         where = f"{self.source.name}: tensor {name!r}"
@@ -71,7 +72,7 @@ class SafetensorsContainer(Container):
             origin=(begin, end),
         )
 
-    def info(self) -> dict[str, Any]:
+    def info(self) -> Document:
         """Return the data of `nvdla container info`."""
         return {
             "tensors": len(self.tensors),
@@ -80,7 +81,7 @@ class SafetensorsContainer(Container):
             "metadata": self.metadata,
         }
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Document]:
         """One row an entry, for `nvdla container list`."""
         return [
             {
@@ -88,8 +89,8 @@ class SafetensorsContainer(Container):
                 "dtype": p.dtype,
                 "shape": list(p.shape or ()),
                 "length": p.length,
-                "start": self.data_start + p.origin[0],
-                "end": self.data_start + p.origin[1],
+                "start": self.data_start + _origin(p)[0],
+                "end": self.data_start + _origin(p)[1],
             }
             for p in self.tensors
         ]
@@ -98,7 +99,7 @@ class SafetensorsContainer(Container):
         """Tensors must cover the data without gap or overlap."""
         found, position = [], 0
         for tensor in self.tensors:
-            begin, end = tensor.origin
+            begin, end = _origin(tensor)
             if begin != position:
                 word = "overlaps the tensor before it" if begin < position else "leaves a gap before it"
                 found.append(
@@ -123,7 +124,7 @@ class SafetensorsContainer(Container):
         return list(self.tensors)
 
 
-def _read_header(source: Source) -> tuple[dict[str, Any], int]:
+def _read_header(source: Source) -> tuple[dict[str, Json], int]:
     size = len(source.data)
     if size < 8:
         raise FormatError(f"{source.name}: a safetensors file has at least 8 bytes, this has {size} (cut off?)")
@@ -142,7 +143,7 @@ def _read_header(source: Source) -> tuple[dict[str, Any], int]:
     return header, 8 + length
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, Any]]) -> Document:
     result = dict(pairs)
     if len(result) != len(pairs):
         raise ValueError("a key appears twice")
@@ -159,7 +160,7 @@ def _string_map(source: Source, value: object) -> dict[str, str]:
     return value
 
 
-def _extra(metadata: Mapping[str, str]) -> dict[str, Any]:
+def _extra(metadata: Mapping[str, str]) -> dict[str, Json]:
     """The parameters' metadata, in a file that this project wrote."""
     try:
         extra = json.loads(metadata.get(EXTRA, "{}"))
@@ -191,7 +192,7 @@ class SafetensorsFormat(Format):
         recorded type becomes U8 of its length."""
         self.check_options(options)
         ready = sorted(map(_typed, parameters), key=lambda t: (-t[2], t[3].name.encode("utf-8", "replace")))
-        header: dict[str, Any] = {}
+        header: Document = {}
         extra = {p.name: dict(p.metadata) for p in parameters if p.metadata}
         if extra:
             header["__metadata__"] = {EXTRA: json.dumps(extra)}
@@ -218,3 +219,9 @@ def _typed(parameter: Parameter) -> tuple[str, list[int], int, Parameter]:
     if parameter.dtype not in _NAMES:
         raise FormatError(f"parameter {parameter.name!r}: safetensors has no element type {parameter.dtype}")
     return _NAMES[parameter.dtype], list(parameter.shape), packed_size(parameter.dtype, (1,)), parameter
+
+
+def _origin(parameter: Parameter) -> tuple[int, int]:
+    """First and last byte of a tensor, from the start of the data."""
+    assert isinstance(parameter.origin, tuple)
+    return parameter.origin

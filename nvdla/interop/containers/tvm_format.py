@@ -13,6 +13,7 @@ from nvdla.interop.containers.tvm import mlf, mlf_verify, params, tar
 from nvdla.interop.containers.tvm.params import CURRENT_DIALECT
 from nvdla.loadable import Loadable
 from nvdla.tensors.parameters import Parameter
+from nvdla.util.escaping import Document
 from nvdla.util.files import write_data
 
 
@@ -25,7 +26,7 @@ class LibraryContainer(Container):
         folder = source.path if source.path is not None and source.path.is_dir() else None
         self.library = mlf.read_folder(folder) if folder else mlf.read(source.data, source.name)
 
-    def info(self) -> dict[str, Any]:
+    def info(self) -> Document:
         """Return the data of `nvdla container info`."""
         library = self.library
         return {
@@ -37,7 +38,7 @@ class LibraryContainer(Container):
             "bytes": sum(member.size for member in library.files.values()),
         }  # fmt: skip
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Document]:
         """One row an entry, for `nvdla container list`."""
         return [
             {

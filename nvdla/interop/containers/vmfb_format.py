@@ -19,6 +19,7 @@ from nvdla.interop.containers.vmfb.module import (
     text_of,
 )
 from nvdla.interop.containers.vmfb.wrapping import loaders
+from nvdla.util.escaping import Document
 from nvdla.util.rounding import integer, is_digits, real
 
 #: Options of ``run``: name -> limit.
@@ -33,7 +34,7 @@ class VmfbContainer(Container):
         self.source = source
         self.module = modules.read(source, any_wrapping)
 
-    def info(self) -> dict[str, Any]:
+    def info(self) -> Document:
         """Return the data of `nvdla container info`."""
         m = self.module
         version = None if m.bytecode_version is None else f"{m.bytecode_version >> 16}.{m.bytecode_version & 0xFFFF}"
@@ -52,7 +53,7 @@ class VmfbContainer(Container):
             "locations": len(m.locations), "nested_modules": [index for index, _ in m.nested()],
         }  # fmt: skip
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Document]:
         """Imports, exports, functions, rodata and nested modules' functions, told apart by ``kind``."""
         return list(_rows(self.module, ""))
 
@@ -84,7 +85,7 @@ class VmfbContainer(Container):
             texts.append(f"// nested module in rodata[{index}]\n{disassemble(inner, None, source)}")
         return "\n".join(texts)
 
-    def call(self, function: str, inputs: Sequence[str], options: Options | None = None) -> dict[str, Any]:
+    def call(self, function: str, inputs: Sequence[str], options: Options | None = None) -> Document:
         """Runs an exported function on numbers given as text. One that needs a device goes to IREE's own runtime where
         that is installed; ``ran_on`` says so."""
         from nvdla.interop.containers.vmfb import device
@@ -124,7 +125,7 @@ def _dependency(wanted: ModuleDependency) -> str:
     return f"{wanted.name} >= {wanted.minimum_version}, {'optional' if wanted.is_optional else 'required'}"
 
 
-def _rows(module: Module, prefix: str) -> Iterable[dict[str, Any]]:
+def _rows(module: Module, prefix: str) -> Iterable[Document]:
     for imported in module.imports:
         yield _row(
             "import",
@@ -180,7 +181,7 @@ def _row(
     signature: Signature | None = None,
     attributes: Mapping[str, str] | None = None,
     **more: Any,
-) -> dict[str, Any]:
+) -> Document:
     keys = ("requirements", "blocks", "registers", "ref_registers", "optional", "external", "text")
     return {
         "kind": kind,

@@ -6,7 +6,7 @@ it. ``OLD`` is the ABI with the 28-byte cube, ``NEW`` the one with 32 bytes. The
 
 from __future__ import annotations
 
-from ctypes import c_int16, c_int64, c_uint16, c_uint32
+from ctypes import Structure, c_int16, c_int64, c_uint16, c_uint32
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from nvdla.loadable.descriptors.structures import (
     structure,
 )
 from nvdla.util.arguments import by_annotations
+from nvdla.util.escaping import Document
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def _data_cube(with_offset: bool) -> Any:
     return cube
 
 
-def _surfaces(cube: Any) -> dict[str, Any]:
+def _surfaces(cube: type[Structure]) -> Document:
     planes = (("offset_u", c_int64), ("in_line_uv_stride", c_uint32))
     members = {
         "ConvSurface": ("weight_data", "wmb_data", "wgs_data", "src_data", "dst_data"),

@@ -17,6 +17,7 @@ from typing import Any
 from nvdla.loadable.descriptors import enums
 from nvdla.loadable.descriptors.enums import OpType
 from nvdla.util.arguments import by_annotations
+from nvdla.util.escaping import Document
 from nvdla.util.precision import Precision
 from nvdla.util.registry import OpenEnum
 
@@ -335,7 +336,7 @@ def member(container: CtypesRecord, op_type: int) -> Any:
 
 
 @by_annotations
-def to_dict(structure: CtypesRecord) -> dict[str, Any]:
+def to_dict(structure: CtypesRecord) -> Document:
     """A structure as plain nested data (ints, floats, lists, dicts), without padding."""
     plain = {}
     for name, *_ in structure._fields_:
@@ -344,7 +345,7 @@ def to_dict(structure: CtypesRecord) -> dict[str, Any]:
     return plain
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, ctypes.Array):
         return [_plain(item) for item in value]
     if isinstance(value, CtypesRecord):
@@ -352,7 +353,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _walk(owner: str, field: str, kind: Any, value: Any, offset: int, name: str) -> Iterator[FieldView]:
+def _walk(owner: str, field: str, kind: Any, value: object, offset: int, name: str) -> Iterator[FieldView]:
     if isinstance(value, ctypes.Array):
         element = kind._type_
         if issubclass(element, CtypesRecord):
@@ -368,5 +369,5 @@ def _walk(owner: str, field: str, kind: Any, value: Any, offset: int, name: str)
         yield FieldView(name, offset, ctypes.sizeof(kind), _type_name(kind), value, meaning, owner)
 
 
-def _type_name(kind: Any) -> str:
+def _type_name(kind: type) -> str:
     return str(_C_NAMES.get(kind.__name__, kind.__name__))

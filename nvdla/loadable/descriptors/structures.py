@@ -16,6 +16,7 @@ from ctypes import c_float, c_int8, c_int16, c_int32, c_uint8, c_uint16, c_uint3
 from typing import Any
 
 from nvdla.loadable.descriptors.enums import OLD_EMU_FORMATS, EmuFormat
+from nvdla.util.escaping import Document
 
 NUM_OP_TYPES = 6
 MAX_BDMA_TRANSFERS = 20
@@ -41,7 +42,7 @@ class DescriptorUnion(LittleEndianUnion):  # type: ignore[misc]
     _layout_ = "ms"
 
 
-def structure(name: str, doc: str, *fields: tuple[str, Any], base: type = Descriptor) -> Any:
+def structure(name: str, doc: str, *fields: tuple[str, type], base: type = Descriptor) -> Any:
     """Declare a structure (or, with ``base=DescriptorUnion``, a union) whose fields depend on the ABI."""
     return type(name, (base,), {"__doc__": doc, "__module__": __name__, "_fields_": fields})
 
@@ -449,12 +450,12 @@ class EmuNetworkDesc(Descriptor):
     )
 
 
-def _format(buffer: Any) -> EmuFormat:
+def _format(buffer: ctypes.Structure) -> EmuFormat:
     """Element and atom of a buffer, by the new ABI's names."""
     return EmuFormat(buffer.format)
 
 
-def _old_format(buffer: Any) -> EmuFormat:
+def _old_format(buffer: ctypes.Structure) -> EmuFormat:
     """Element and atom of a buffer of the old ABI, by the new ABI's names."""
     return OLD_EMU_FORMATS[buffer.format] if buffer.format < len(OLD_EMU_FORMATS) else EmuFormat(buffer.format)
 
@@ -485,7 +486,7 @@ def _buffer(scaled: bool) -> Any:
     return buffer
 
 
-def emu_structures(scaled: bool) -> dict[str, Any]:
+def emu_structures(scaled: bool) -> Document:
     """The ABI-dependent structures by name; ``scaled`` selects the new form (scale factors and buffer offsets)."""
     # Without scale factors the common part is one byte, and nothing aligns the floats after it.
     scales = (("reserved", c_uint8 * 3), ("input_scale_factor", c_float), ("output_scale_factor", c_float))

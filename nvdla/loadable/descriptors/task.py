@@ -18,8 +18,9 @@ import ctypes
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from ctypes import Structure
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from nvdla.errors import DescriptorError, LoadableError
 from nvdla.limits import Limits
@@ -31,6 +32,11 @@ from nvdla.loadable.enums import Interface, MemoryFlags
 from nvdla.loadable.model import Loadable, MemoryEntry, TaskEntry
 from nvdla.util.arguments import by_annotations
 
+if TYPE_CHECKING:
+    from nvdla.loadable.descriptors.fields import CtypesRecord
+
+Made = TypeVar("Made", bound=Structure)
+
 
 class DescriptorSource(Protocol):
     """Bytes at the address indices of one task."""
@@ -40,7 +46,7 @@ class DescriptorSource(Protocol):
     #: entries of the task's address list
     num_addresses: int
 
-    def read(self, index: int, size: int, what: str) -> Any:
+    def read(self, index: int, size: int, what: str) -> bytes | memoryview:
         """Return the first ``size`` bytes at address index ``index`` (a buffer). DescriptorError if there are fewer."""
 
     def label(self, index: int) -> str:
@@ -65,7 +71,7 @@ class LoadableSource:
             return f"address index {index}"
         return f"blob {memory.contents[0]!r}" if memory.contents else f"memory {memory.id}"
 
-    def read(self, index: int, size: int, what: str) -> Any:
+    def read(self, index: int, size: int, what: str) -> bytes | memoryview:
         """Return ``size`` bytes at an address index. Raises DescriptorError where they are not there."""
         if not 0 <= index < self.num_addresses:
             raise DescriptorError(
@@ -84,7 +90,7 @@ class LoadableSource:
         except LoadableError as error:
             raise DescriptorError(f"{self.name}, {what}: {error}") from None
 
-    def _contents(self, memory: MemoryEntry, start: int, size: int, what: str) -> Any:
+    def _contents(self, memory: MemoryEntry, start: int, size: int, what: str) -> bytes | memoryview:
         """``size`` bytes of a memory from ``start``, put together from the blobs that cover them."""
         end = start + size
         contents = self.loadable.contents(memory) if memory.flags & MemoryFlags.SET else []
@@ -117,7 +123,7 @@ class DlaOperation:
     common: Descriptor
     op: Descriptor
     surface: Descriptor
-    lut: Any = None
+    lut: Descriptor | None = None
 
     @property
     def engine(self) -> str:
@@ -245,7 +251,7 @@ class DlaTask(DescriptorTask):
         """All operations of one ROI, in list order."""
         return [self.operation(index, roi) for index in range(self.network.num_operations)]
 
-    def where(self, list_index: str, position: int, structure: Any, name: str) -> str:
+    def where(self, list_index: str, position: int, structure: CtypesRecord, name: str) -> str:
         """Begin of a message: "task 0, blob 'task-0-op_list', SdpOp[3].lut_index "."""
         label = self.source.label(getattr(self.network, list_index))
         return f"{self.source.name}, {label}, {type(structure).__name__}[{position}].{name} "
@@ -254,7 +260,7 @@ class DlaTask(DescriptorTask):
         """Begin of a message about the network descriptor."""
         return f"{self.source.name}, {self.source.label(0)}, {type(self.network).__name__}.{name} "
 
-    def _lut(self, op: Descriptor) -> Any:
+    def _lut(self, op: Descriptor) -> Descriptor | None:
         index = getattr(op, "lut_index", -1)
         return self.luts[index] if 0 <= index < len(self.luts) else None
 
@@ -301,7 +307,7 @@ class EmuTask(DescriptorTask):
         """All operations in list order. DescriptorError for an unknown operation type."""
         return [self._operation(index) for index in range(len(self))]
 
-    def where(self, list_index: str, position: int, structure: Any, name: str) -> str:
+    def where(self, list_index: str, position: int, structure: CtypesRecord, name: str) -> str:
         """Begin of a message: "task 1, blob 'task-1-op_list', EmuSoftmaxOp[0].axis "."""
         label = self.source.label(getattr(self.network, list_index))
         return f"{self.source.name}, {label}, {type(structure).__name__}[{position}].{name} "
@@ -333,11 +339,14 @@ def decode_tasks(loadable: Loadable, abi: Abi, limits: Limits | None = None) -> 
     return decoded
 
 
-def _one(source: DescriptorSource, index: int, structure: Any) -> Any:
-    return _array(source, index, structure, 1, structure.__name__)[0]
+def _one(source: DescriptorSource, index: int, structure: type[Made]) -> Made:
+    found: Made = _array(source, index, structure, 1, structure.__name__)[0]
+    return found
 
 
-def _list(source: DescriptorSource, network: Descriptor, name: str, structure: Any, count: int) -> Sequence[Any]:
+def _list(
+    source: DescriptorSource, network: Descriptor, name: str, structure: type[Made], count: int
+) -> Sequence[Made]:
     """The list that a field of the network descriptor points at; empty lists are not looked up."""
     if count == 0:
         return ()
@@ -348,11 +357,11 @@ def _list(source: DescriptorSource, network: Descriptor, name: str, structure: A
             f"{source.name}, {source.label(0)}, {type(network).__name__}.{name} at byte {offset}: {index}, "
             f"must be 0 .. {source.num_addresses - 1} (address list)"
         )
-    found: Sequence[Any] = _array(source, index, structure, count, f"{structure.__name__}[{count}]")
+    found: Sequence[Made] = _array(source, index, structure, count, f"{structure.__name__}[{count}]")
     return found
 
 
-def _array(source: DescriptorSource, index: int, structure: Any, count: int, what: str) -> Any:
+def _array(source: DescriptorSource, index: int, structure: type[Made], count: int, what: str) -> Any:
     """Structures over the source's bytes: the bytes themselves where they may be written, else one copy.
 
     ctypes cannot use read-only bytes, such as those of a file.
@@ -412,9 +421,10 @@ def check_emu_task(task: EmuTask) -> None:
         raise DescriptorError(problem)
 
 
-def _at(structure: Any, position: int, *path: str | int) -> int:
+def _at(structure: Structure, position: int, *path: str | int) -> int:
     """Byte of a field in its list; ``path`` walks nested fields and array positions."""
-    offset, kind = position * ctypes.sizeof(structure), type(structure)
+    offset = position * ctypes.sizeof(structure)
+    kind: Any = type(structure)
     for part in path:
         if isinstance(part, int):
             kind = kind._type_
@@ -532,7 +542,7 @@ def surfaces_lie_behind_addresses(task: DlaTask) -> Iterator[str]:
                 yield f"{where}at byte {byte}: {index}, must be -1 .. {limit - 1} (address list)"
 
 
-def _surface_addresses(container: Descriptor, op_type: int) -> Iterator[tuple[Any, int, str, int]]:
+def _surface_addresses(container: Descriptor, op_type: int) -> Iterator[tuple[CtypesRecord, int, str, int]]:
     """(surface, byte in container, field name, address index) of each address in a surface container."""
     if op_type == OpType.BDMA:
         surface = container.bdma_surface

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from nvdla.registers.recording import Export, Printer
 from nvdla.registers.register_program import Await, BoundTensor, CpuCube, Flushed, Mark, Step, Write
-from nvdla.util.escaping import json_text
+from nvdla.util.escaping import Document, Json, json_text
 
 
 def write(export: Export) -> None:
@@ -31,7 +30,7 @@ def write(export: Export) -> None:
     export.save(f"{export.name}.json", _text(export, document))
 
 
-def _text(export: Export, document: dict[str, Any]) -> Iterator[str]:
+def _text(export: Export, document: Document) -> Iterator[str]:
     """Yield the document, one line per step."""
     yield json_text(document, indent=1).removesuffix("\n}") + ',\n "steps": [\n  '
     for number, step in enumerate(export.register_program.steps):
@@ -39,7 +38,7 @@ def _text(export: Export, document: dict[str, Any]) -> Iterator[str]:
     yield "\n ]\n}\n"
 
 
-def _tensor(tensor: BoundTensor) -> dict[str, Any]:
+def _tensor(tensor: BoundTensor) -> Document:
     return {
         "name": tensor.name,
         "space": tensor.space.value,
@@ -52,7 +51,7 @@ def _tensor(tensor: BoundTensor) -> dict[str, Any]:
     }
 
 
-def _step(export: Export, step: Step) -> dict[str, Any]:
+def _step(export: Export, step: Step) -> Document:
     if isinstance(step, Write):
         return _write(export, step)
     if isinstance(step, Await):
@@ -82,10 +81,10 @@ def _step(export: Export, step: Step) -> dict[str, Any]:
     }
 
 
-def _write(export: Export, step: Write) -> dict[str, Any]:
+def _write(export: Export, step: Write) -> dict[str, Json]:
     value = export.value(step)
     fields = {each.name: value >> each.low & each.mask for each in step.register.fields.values()}
-    row: dict[str, Any] = {
+    row: Document = {
         "step": "write",
         "register": str(step.register),
         "address": export.address(step.register, False),
@@ -97,7 +96,7 @@ def _write(export: Export, step: Write) -> dict[str, Any]:
     return row
 
 
-def _cube(cube: CpuCube) -> dict[str, Any]:
+def _cube(cube: CpuCube) -> dict[str, Json]:
     return {
         "space": cube.space.value,
         "offset": cube.offset,

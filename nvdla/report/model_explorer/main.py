@@ -5,8 +5,11 @@ Source: https://github.com/google-ai-edge/model-explorer/wiki (adapter extension
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+
+from nvdla.program.operation import Operation
+from nvdla.util.escaping import Document, Json
 
 try:
     from model_explorer import Adapter, AdapterMetadata, graph_builder
@@ -53,7 +56,7 @@ class NvdlaAdapter(Adapter):
         fileExts=ENDINGS,
     )
 
-    def convert(self, model_path: str, settings: dict[str, Any]) -> dict[str, Any]:
+    def convert(self, model_path: str, settings: Mapping[str, Json]) -> dict[str, Json]:
         """The graph of a file: one node an operation, and one a bound tensor."""
         return {"graphs": [graph_of(study_of(model_path))]}
 
@@ -83,7 +86,7 @@ def graph_of(study: Study) -> graph_builder.Graph:
     return graph_builder.Graph(study.title, nodes)
 
 
-def _tensor(row: dict[str, Any]) -> graph_builder.GraphNode:
+def _tensor(row: Document) -> graph_builder.GraphNode:
     made = graph_builder.GraphNode(f"tensor {row['id']}", f"{row['name']} ({row['kind']})", "")
     made.outputsMetadata = [graph_builder.MetadataItem("0", _about(row))]
     if row["producer"]:
@@ -91,20 +94,20 @@ def _tensor(row: dict[str, Any]) -> graph_builder.GraphNode:
     return made
 
 
-def _edges(tensor: dict[str, Any], role: str) -> list[graph_builder.IncomingEdge]:
+def _edges(tensor: Mapping[str, Json], role: str) -> list[graph_builder.IncomingEdge]:
     """From the operation that writes a tensor, else from the tensor's own node; weights have none."""
     if tensor["kind"] == "constant":
         return []
     return [graph_builder.IncomingEdge(tensor["producer"] or f"tensor {tensor['id']}", "0", role)]
 
 
-def _about(row: dict[str, Any]) -> list[graph_builder.KeyValue]:
+def _about(row: Document) -> list[graph_builder.KeyValue]:
     shape = shape_text(row["shape"]) if row["shape"] else ""
     about = {"__tensor_tag": row["name"], "shape": shape, "bytes": row["bytes"], "memory": row["memory"]}
     return [graph_builder.KeyValue(key, str(value)) for key, value in about.items() if value not in (None, "")]
 
 
-def _attributes(study: Study, node: Any, row: dict[str, Any]) -> list[tuple[str, str]]:
+def _attributes(study: Study, node: Operation, row: Document) -> list[tuple[str, str]]:
     estimate = study.estimates[node.key]
     about = {"operation": row["name"], "layer": row["layer"], "what": row["what"], "precision": row["precision"]}
     about |= {"cycles": estimate.own_cycles, "bound by": estimate.bound, "MACs": estimate.macs or None}
@@ -139,7 +142,7 @@ class NvdlaData(NodeDataProvider):
         return GetConfigEditorsResult(asked.get(provider_id, []))
 
     def run(
-        self, provider_id: str, model_path: str, graph_id: str, config_values: dict[str, Any], graph: Any
+        self, provider_id: str, model_path: str, graph_id: str, config_values: Document, graph: object
     ) -> NodeDataProviderResult:
         """The numbers of one provider; what goes wrong is said in the result."""
         try:
@@ -149,7 +152,7 @@ class NvdlaData(NodeDataProvider):
         except OSError as error:
             return NodeDataProviderResult(error=f"{error.filename}: {error.strerror}")
 
-    def _data(self, provider: str, path: str, values: dict[str, Any]) -> list[GraphNodeData]:
+    def _data(self, provider: str, path: str, values: Document) -> list[GraphNodeData]:
         if provider == "nvdla_cycles":
             study = study_of(path)
             return [_made("cycles", node_data.cycles(study)), _made("MAC use, %", node_data.mac_use(study), True)]
@@ -159,7 +162,7 @@ class NvdlaData(NodeDataProvider):
         return [_made("SNR, dB", node_data.snr(side, _ran(str(values.get("other", "")), values)), True)]
 
 
-def _ran(path: str, values: dict[str, Any]) -> Side:
+def _ran(path: str, values: Mapping[str, Json]) -> Side:
     """A file with a run on the input that was named."""
     given = str(Path(str(values.get("input", ""))).expanduser())
     return make_side(study_of(path), names_for(path), CLOCK, lambda runtime: [runtime.surfaces(given)])[0]

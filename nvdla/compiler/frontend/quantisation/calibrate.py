@@ -121,7 +121,7 @@ def _range(name: str, tensor: str, entry: Any) -> float:
     return max(abs(_number(name, tensor, end)) for end in ends)
 
 
-def _number(name: str, tensor: str, value: Any) -> float:
+def _number(name: str, tensor: str, value: object) -> float:
     if isinstance(value, dict):  # an array as onnxruntime writes it
         value = value.get("data")
     while isinstance(value, list) and len(value) == 1:
@@ -413,7 +413,7 @@ def _by_value(imported: Imported, table: ScaleTable) -> dict[str, float]:
     return found
 
 
-def is_table(data: Any) -> bool:
+def is_table(data: object) -> bool:
     """Return whether calibration data is the path of a calibration table."""
     return isinstance(data, str | os.PathLike) and Path(data).suffix in TABLES and Path(data).is_file()
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nvdla.errors import FormatError
+from nvdla.util.escaping import Document
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto
@@ -503,7 +504,7 @@ class _Stripper:
         for limit, value in zip(limits, (low, high), strict=True):
             self._add_constant(limit, np.float32(value))
         opset = next((each.version for each in self.proto.opset_import if each.domain in ("", "ai.onnx")), 0)
-        form: dict[str, Any] = {"min": low, "max": high} if opset < 11 else {}
+        form: Document = {"min": low, "max": high} if opset < 11 else {}
         inputs = [source] if opset < 11 else [source, *limits]
         kept.append(self.onnx.helper.make_node("Clip", inputs, [name], self.fresh(f"{name}_node"), **form))
         self._settle(name, wanted)

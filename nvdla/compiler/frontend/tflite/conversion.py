@@ -5,13 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from nvdla.compiler.frontend.tflite import detection, functions, layers, moves
 from nvdla.compiler.frontend.tflite.graph import CONVERSIONS, FlatConverter, UnsupportedError
 from nvdla.compiler.frontend.tflite.reader import FlatModel, FlatOperator, read_model
 from nvdla.errors import FormatError
 from nvdla.util.arguments import by_annotations
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 #: the modules that register conversions, in the order of the page
 FAMILIES = (layers, functions, moves, detection)
@@ -20,7 +24,9 @@ _UNUSUAL = (ValueError, TypeError, IndexError, KeyError, AttributeError, Arithme
 
 
 @by_annotations
-def tflite_proto(onnx: Any, data: bytes, name: str, shapes: Mapping[str, Sequence[int]]) -> tuple[str, Any, str]:
+def tflite_proto(
+    onnx: ModuleType, data: bytes, name: str, shapes: Mapping[str, Sequence[int]]
+) -> tuple[str, ModelProto, str]:
     """Convert a TFLite model.
 
     Args:
@@ -41,7 +47,7 @@ def tflite_proto(onnx: Any, data: bytes, name: str, shapes: Mapping[str, Sequenc
         raise FormatError(f"{name}: {error}") from None
 
 
-def _converted(onnx: Any, model: FlatModel, shapes: Mapping[str, Sequence[int]]) -> Any:
+def _converted(onnx: ModuleType, model: FlatModel, shapes: Mapping[str, Sequence[int]]) -> ModelProto:
     inputs = [model.tensors[number].name for number in model.inputs]
     for key in shapes:
         if key not in inputs:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from nvdla.compiler.frontend.tflite.graph import FILE, ONNX, TO_FILE, TO_ONNX, FlatConverter, UnsupportedError, converts
 from nvdla.compiler.frontend.tflite.layers import LIMITS, activated, limited
 from nvdla.compiler.frontend.tflite.reader import FlatOperator
+from nvdla.util.escaping import Document
 
 
 def broadcast(c: FlatConverter, numbers: Sequence[int]) -> tuple[int, ...]:
@@ -128,7 +128,7 @@ def one(c: FlatConverter, operator: FlatOperator) -> None:
     """A function of each element."""
     source, out = operator.inputs[0], operator.outputs[0]
     order = c.order(source)
-    form: dict[str, Any] = {}
+    form: Document = {}
     if operator.op == "LEAKY_RELU":
         form = {"alpha": operator.options.get("alpha", 0.0)}
     elif operator.op == "GELU":
@@ -183,7 +183,7 @@ def along_channels(c: FlatConverter, operator: FlatOperator) -> None:
     if operator.op == "SOFTMAX" and beta != 1:
         value = c.node("Mul", [value, c.constant(np.float32(beta))], f"{c.name(out)}/scaled")
     axis = 1 if order == ONNX else len(shape) - 1
-    form: dict[str, Any] = {"p": 2} if operator.op == "L2_NORMALIZATION" else {}
+    form: Document = {"p": 2} if operator.op == "L2_NORMALIZATION" else {}
     made = c.node(_ALONG[operator.op], [value], c.name(out), axis=axis, **form)
     c.write(out, activated(c, operator, made), shape, order)
 
@@ -290,5 +290,5 @@ def cumsum(c: FlatConverter, operator: FlatOperator) -> None:
     """Sums up to each element."""
     source, out = operator.inputs[0], operator.outputs[0]
     axis = c.constant(np.array(c.integers(operator.inputs[1], "axis")[0], np.int64))
-    form: dict[str, Any] = {key: int(bool(operator.options.get(key))) for key in ("exclusive", "reverse")}
+    form: Document = {key: int(bool(operator.options.get(key))) for key in ("exclusive", "reverse")}
     c.write(out, c.node("CumSum", [c.read(source), axis], c.name(out), **form), c.shape(source))

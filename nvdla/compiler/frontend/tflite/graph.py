@@ -10,12 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nvdla.compiler.frontend.tflite.reader import FlatModel, FlatOperator, FlatTensor
 from nvdla.errors import FormatError, NvdlaError
+from nvdla.util.escaping import Document
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, ValueInfoProto
 
 OPSET = 20
 IR_VERSION = 9
@@ -36,15 +41,15 @@ class UnsupportedError(NvdlaError):
 class FlatConverter:
     """Values, constants and nodes made so far. Tensors are named by their positions in the file."""
 
-    def __init__(self, onnx: Any, model: FlatModel, shapes: Mapping[str, Sequence[int]]) -> None:
+    def __init__(self, onnx: ModuleType, model: FlatModel, shapes: Mapping[str, Sequence[int]]) -> None:
         self.onnx, self.model, self.tensors = onnx, model, model.tensors
-        self.nodes: list[Any] = []
+        self.nodes: list[NodeProto] = []
         self.initializers: dict[str, np.ndarray] = {}
         self.values: dict[int, dict[str, str]] = {}
         self.shapes: dict[int, tuple[int, ...]] = {}
         self.folded: dict[int, np.ndarray] = {}
         self.names = {model.tensors[number].name for number in (*model.inputs, *model.outputs)}
-        self._kept: dict[Any, str] = {}
+        self._kept: dict[object, str] = {}
         self.host = ""  # why the nodes that are added run on the host; empty where the importer decides
         self.inputs = [self._input(number, shapes) for number in dict.fromkeys(model.inputs)]
 
@@ -151,7 +156,7 @@ class FlatConverter:
             return self.constant(self.real(number, "weights").transpose(perm), tensor.name)
         elements, found = self.elements(number, "weights").transpose(perm), tensor.quantization
         scales, points = found.scales, found.points.astype(elements.dtype)
-        form: dict[str, Any] = {}
+        form: Document = {}
         if found.whole:
             scales, points = scales.reshape(()), points.reshape(())
         else:
@@ -190,11 +195,11 @@ class FlatConverter:
         self.names.add(made)
         return made
 
-    def node(self, op: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
+    def node(self, op: str, inputs: Sequence[str], name: str, **attributes: object) -> str:
         """Add a node; returns the value that it makes."""
         return self.parts(op, inputs, [name], **attributes)[0]
 
-    def parts(self, op: str, inputs: Sequence[str], names: Sequence[str], **attributes: Any) -> list[str]:
+    def parts(self, op: str, inputs: Sequence[str], names: Sequence[str], **attributes: object) -> list[str]:
         """Add a node with several results; returns the values that it makes."""
         made = [self.fresh(name) for name in names]
         node = self.onnx.helper.make_node(op, list(inputs), made, **attributes)
@@ -256,7 +261,7 @@ class FlatConverter:
 
     # ---- the whole model
 
-    def _input(self, number: int, shapes: Mapping[str, Sequence[int]]) -> Any:
+    def _input(self, number: int, shapes: Mapping[str, Sequence[int]]) -> ValueInfoProto:
         tensor = self.tensors[number]
         shape = _fixed(tensor, shapes.get(tensor.name))
         kind = self.onnx.helper.np_dtype_to_tensor_dtype(tensor.dtype)
@@ -267,7 +272,7 @@ class FlatConverter:
             self.values[number] = {FILE: real}
         return self.onnx.helper.make_tensor_value_info(tensor.name, kind, list(shape))
 
-    def _output(self, number: int) -> Any:
+    def _output(self, number: int) -> ValueInfoProto:
         tensor = self.tensors[number]
         if number in self.folded:
             raise UnsupportedError(f"output {tensor.name} does not depend on the inputs")
@@ -280,7 +285,7 @@ class FlatConverter:
         kind = self.onnx.helper.np_dtype_to_tensor_dtype(tensor.dtype)
         return self.onnx.helper.make_tensor_value_info(tensor.name, kind, list(self.shape(number)))
 
-    def proto(self) -> Any:
+    def proto(self) -> ModelProto:
         """The ONNX model."""
         helper = self.onnx.helper
         outputs = [self._output(n) for n in dict.fromkeys(self.model.outputs) if n not in self.model.inputs]

@@ -9,6 +9,7 @@ import numpy as np
 
 from nvdla.compiler.frontend.tflite.graph import ONNX, FlatConverter, UnsupportedError, converts
 from nvdla.compiler.frontend.tflite.reader import FlatOperator
+from nvdla.util.escaping import Document
 from nvdla.util.rounding import ceil_div
 
 SAME = 0
@@ -57,9 +58,7 @@ def window_padding(size: int, kernel: int, stride: int, dilation: int, padding: 
     return out, total // 2, total - total // 2
 
 
-def _window(
-    operator: FlatOperator, sizes: tuple[int, ...], kernel: tuple[int, ...]
-) -> tuple[dict[str, Any], list[int]]:
+def _window(operator: FlatOperator, sizes: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[Document, list[int]]:
     """Attributes of a window, and the sizes of its result."""
     options = operator.options
     strides = [options["stride_h"], options["stride_w"]]
@@ -138,7 +137,7 @@ def transpose_conv(c: FlatConverter, operator: FlatOperator) -> None:
         grow.append(max(out - full + total, 0))
         if stride < 1 or grow[-1] >= stride:
             raise UnsupportedError(f"output of {out} from {size} with kernel {k} and stride {stride}")
-    window: dict[str, Any] = {
+    window: Document = {
         "kernel_shape": kernel,
         "strides": strides,
         "pads": before + after,
@@ -238,7 +237,7 @@ def resize(c: FlatConverter, operator: FlatOperator) -> None:
         return
     aligned, half = operator.options.get("align_corners"), operator.options.get("half_pixel_centers")
     mode = "align_corners" if aligned else "half_pixel" if half else "asymmetric"
-    form: dict[str, Any] = {"mode": "linear", "coordinate_transformation_mode": mode}
+    form: Document = {"mode": "linear", "coordinate_transformation_mode": mode}
     if operator.op == "RESIZE_NEAREST_NEIGHBOR":
         form |= {"mode": "nearest", "nearest_mode": "floor" if mode == "asymmetric" else "round_prefer_ceil"}
     inputs = [c.read(source, ONNX), "", "", c.shape_constant((batch, channels, *sizes))]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from nvdla.compiler.frontend.tflite.graph import (
 )
 from nvdla.compiler.frontend.tflite.layers import activated
 from nvdla.compiler.frontend.tflite.reader import MAX_RANK, FlatOperator
+from nvdla.util.escaping import Document
 
 _FAR = (1 << 31) - 1
 
@@ -453,7 +453,7 @@ def _range(c: FlatConverter, operator: FlatOperator) -> np.ndarray:
 
 
 def _reduced(c: FlatConverter, operator: FlatOperator) -> np.ndarray:
-    forms: dict[str, Any] = {"SUM": np.sum, "REDUCE_PROD": np.prod, "REDUCE_MAX": np.max, "REDUCE_MIN": np.min}
+    forms: Document = {"SUM": np.sum, "REDUCE_PROD": np.prod, "REDUCE_MAX": np.max, "REDUCE_MIN": np.min}
     array = c.elements(operator.inputs[0], "input")
     axes = tuple({_axis(axis, array.ndim) for axis in c.integers(operator.inputs[1], "axes")})
     return np.asarray(forms[operator.op](array, axis=axes, keepdims=bool(operator.options.get("keep_dims")))).astype(

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from nvdla.limits import MAX_SHARING, Limits
 from nvdla.loadable.reader import Verifier
 from nvdla.loadable.schema import STRING, FieldType, Scalar, String, TableField, TableSchema, Union, Vector
 from nvdla.util.arguments import by_annotations
+from nvdla.util.escaping import Document
 
 IDENTIFIER = b"TFL3"
 MAX_RANK = 8
@@ -181,7 +181,7 @@ class FlatOperator:
     version: int
     inputs: list[int]
     outputs: list[int]
-    options: dict[str, Any] = field(default_factory=dict)
+    options: Document = field(default_factory=dict)
     custom: bytes = b""
 
 
@@ -223,7 +223,7 @@ def read_model(data: bytes, name: str) -> FlatModel:
 
 
 class _Reading:
-    def __init__(self, buffer: memoryview, tables: Mapping[str, Any]) -> None:
+    def __init__(self, buffer: memoryview, tables: Document) -> None:
         self.buffer, self.tables = buffer, tables
         self.shared = 0
 
@@ -254,7 +254,7 @@ class _Reading:
             return self.buffer[begin : begin + size]
         return row["data"] if isinstance(row["data"], memoryview) else memoryview(b"")
 
-    def _tensor(self, number: int, row: Mapping[str, Any], names: set[str]) -> FlatTensor:
+    def _tensor(self, number: int, row: Document, names: set[str]) -> FlatTensor:
         name = row["name"] or f"tensor{number}"
         if name in names:
             name = next(f"{name}_{n}" for n in range(number, 2 * number + 2) if f"{name}_{n}" not in names)
@@ -278,7 +278,7 @@ class _Reading:
             made.quantization = _quantization(quantization, made)
         return made
 
-    def _operator(self, row: Mapping[str, Any], count: int) -> FlatOperator:
+    def _operator(self, row: Document, count: int) -> FlatOperator:
         codes = self.tables["operator_codes"]
         if row["opcode_index"] >= len(codes):
             raise FormatError(f"operator code: must be less than {len(codes)}, got {row['opcode_index']}")
@@ -295,7 +295,7 @@ class _Reading:
         return {each["name"]: self._data(each["buffer"], "metadata") for each in self.tables["metadata"]}
 
 
-def _quantization(row: Mapping[str, Any], tensor: FlatTensor) -> FlatQuantization:
+def _quantization(row: Document, tensor: FlatTensor) -> FlatQuantization:
     scales, points = np.array(row["scale"], np.float32), np.array(row["zero_point"] or (0,), np.int64)
     axis = row["quantized_dimension"]
     if not np.all(np.isfinite(scales) & (scales >= 0)):

@@ -172,7 +172,7 @@ class ConvolutionJob(Job):
         job.data = first.data
         return job
 
-    def run_apart(self, packed: Any) -> np.ndarray:
+    def run_apart(self, packed: object) -> np.ndarray:
         """:meth:`run` with packed weights and past the buffer: for a caller who knows that the lines are its own
         (:attr:`reads_own_lines`) and that no other convolution reads them from the buffer."""
         if self.plain:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import ctypes
 import json
 from collections.abc import Iterator, Mapping
-from ctypes import c_uint8, c_uint16, c_uint32, c_uint64
+from ctypes import Structure, c_uint8, c_uint16, c_uint32, c_uint64
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -27,6 +27,7 @@ from nvdla.errors import FormatError
 from nvdla.interop.containers.registry import FileFinding, Severity, Source
 from nvdla.tensors.parameters import ELEMENT_BITS, Parameter, packed_size
 from nvdla.util.arguments import by_annotations
+from nvdla.util.escaping import Document
 from nvdla.util.rounding import align
 
 MAGIC = 0x41505249  # "IRPA"
@@ -281,7 +282,7 @@ class _Parser:
     def view(self, start: int, length: int) -> memoryview:
         return self.data[start : start + length]
 
-    def structure(self, kind: type[Any], offset: int) -> Any:
+    def structure(self, kind: type[Structure], offset: int) -> Structure:
         return kind.from_buffer_copy(self.view(offset, ctypes.sizeof(kind)))
 
     def read_header(self, offset: int) -> Header:
@@ -315,7 +316,7 @@ class _Parser:
             index, offset, following, prefix.flags, raw.entry_count, spans["entry"], spans["metadata"], spans["storage"]
         )
 
-    def segment(self, where: str, base: int, name: str, span: Any) -> tuple[int, int]:
+    def segment(self, where: str, base: int, name: str, span: Structure) -> tuple[int, int]:
         start, size = base + span.offset, len(self.data)
         if start > size or span.length > size - start:
             self.fault(
@@ -362,7 +363,7 @@ class _Parser:
             here = min(end, start + align(here - start + raw.entry_size, ENTRY_ALIGNMENT))
         return here
 
-    def read_entry(self, header: Header, where: str, here: int, raw: Any) -> None:
+    def read_entry(self, header: Header, where: str, here: int, raw: Structure) -> None:
         try:
             kind = EntryType(raw.type)
         except ValueError:
@@ -399,7 +400,7 @@ class _Parser:
         if entry is not None:
             self.archive.entries.append(entry)
 
-    def read_body(self, header: Header, where: str, here: int, raw: Any, common: dict[str, Any]) -> IrpaItem | None:
+    def read_body(self, header: Header, where: str, here: int, raw: Structure, common: Document) -> IrpaItem | None:
         """The part of an entry that depends on its type."""
         if common["kind"] is EntryType.SPLAT:
             if raw.pattern_length > MAX_PATTERN:
@@ -430,7 +431,7 @@ class _Parser:
             path=bytes(path).decode("utf-8", "surrogateescape"),
         )
 
-    def reference(self, header: Header, where: str, here: int, span: Any, is_blob: bool) -> memoryview | None:
+    def reference(self, header: Header, where: str, here: int, span: Structure, is_blob: bool) -> memoryview | None:
         """A range of the metadata segment."""
         start, length = header.metadata
         if span.offset > length or span.length > length - span.offset:
@@ -475,7 +476,7 @@ _ALIASES = {
 }
 
 
-def decode(blob: memoryview | bytes, length: int) -> tuple[str | None, tuple[int, ...] | None, dict[str, Any]]:
+def decode(blob: memoryview | bytes, length: int) -> tuple[str | None, tuple[int, ...] | None, Document]:
     """(dtype, shape, extra metadata). dtype and shape are None unless the blob names both and they take ``length``
     bytes; extra holds the parsed blob's other keys, or the text of a blob that is not a tensor's."""
     raw = bytes(blob) if len(blob) <= MAX_JSON else b""
@@ -495,7 +496,7 @@ def decode(blob: memoryview | bytes, length: int) -> tuple[str | None, tuple[int
     return dtype, shape, extra
 
 
-def _text(blob: memoryview | bytes) -> dict[str, Any]:
+def _text(blob: memoryview | bytes) -> Document:
     if not 0 < len(blob) <= MAX_JSON:
         return {}
     raw = bytes(blob)
@@ -529,7 +530,7 @@ def encode(parameter: Parameter) -> bytes:
     bits = ELEMENT_BITS.get(parameter.dtype)
     if bits is None:
         raise FormatError(f"parameter {parameter.name!r}: unknown element type {parameter.dtype!r}")
-    content: dict[str, Any] = {
+    content: dict[str, object] = {
         "type": "Tensor",
         "dtype": parameter.dtype,
         "shape": list(parameter.shape),

@@ -20,7 +20,7 @@ from typing import Any
 from nvdla.errors import FormatError
 
 #: What a packed function gets: its arguments, and the module it was found in (None for a global function).
-PackedFunction = Callable[..., Any]
+PackedFunction = Callable[..., object]
 
 MAX_MODULES = 2  # TVM_CRT_MAX_REGISTERED_MODULES
 _TIME_EVALUATOR = 0x7FFF
@@ -215,7 +215,7 @@ class CrtModule:
     """A module: a registry of functions, and what to do when it is freed. ``state`` is the module's own."""
 
     registry: FuncRegistry
-    state: Any = None
+    state: object = None
     on_free: Callable[[], None] | None = None
 
 
@@ -311,7 +311,7 @@ class CrtRuntime:
         index, module = self._find(handle)
         return encode_handle(index, module.registry.lookup(name))
 
-    def call(self, handle: int, *arguments: Any) -> Any:
+    def call(self, handle: int, *arguments: object) -> object:
         """TVMFuncCall: a global function, a module's, or the time evaluator."""
         module, function = decode_handle(handle)
         if module == _TIME_EVALUATOR:
@@ -326,14 +326,14 @@ class CrtRuntime:
         """Return the registry's contents, in TVM's order."""
         return iter(list(self.globals.names))
 
-    def _system_library(self, *_: Any) -> ModuleHandle:
+    def _system_library(self, *_: object) -> ModuleHandle:
         if self._system is None:
             if self.system_library is None:
                 raise CrtError(CrtStatus.GENERIC, "this runtime has no system library")
             self._system = self.add_module(self.system_library())
         return self._system
 
-    def _module_get_function(self, *arguments: Any) -> FunctionHandle | None:
+    def _module_get_function(self, *arguments: object) -> FunctionHandle | None:
         """None, and no error, for a wrong call or an unknown name, as the C++ runtime does."""
         if len(arguments) != 3 or not isinstance(arguments[0], ModuleHandle) or not isinstance(arguments[1], str):
             return None
@@ -371,7 +371,7 @@ class CrtRuntime:
         self._evaluator = _TimeEvaluator(function, number, repeat, milliseconds / 1000)
         return FunctionHandle(encode_handle(_TIME_EVALUATOR, self._evaluations))
 
-    def _run_time_evaluator(self, function: int, arguments: Sequence[Any]) -> bytes:
+    def _run_time_evaluator(self, function: int, arguments: Sequence[object]) -> bytes:
         state = self._evaluator
         if state is None or function != self._evaluations:
             raise CrtError(CrtStatus.TIME_EVALUATOR_BAD_HANDLE, "this time evaluator was replaced by a later one")
@@ -382,7 +382,7 @@ class CrtRuntime:
         seconds = [self._measure(state, arguments, deadline) for _ in range(state.repeat)]
         return struct.pack(f"<{len(seconds)}d", *seconds)
 
-    def _measure(self, state: _TimeEvaluator, arguments: Sequence[Any], deadline: float) -> float:
+    def _measure(self, state: _TimeEvaluator, arguments: Sequence[object], deadline: float) -> float:
         """Mean seconds of a call; the number of calls grows until the shortest time is reached."""
         while True:
             start = time.perf_counter()

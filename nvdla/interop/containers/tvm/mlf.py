@@ -30,6 +30,7 @@ from nvdla.errors import FormatError
 from nvdla.interop.containers.tvm import tar
 from nvdla.interop.containers.tvm.params import parse
 from nvdla.interop.containers.tvm.tar import TarArchive, TarMember
+from nvdla.util.escaping import Json
 from nvdla.util.rounding import ceil_div
 
 _MAX_EXTENT = 1 << 40
@@ -110,7 +111,7 @@ def read_graph(data: bytes | memoryview, what: str) -> MlfGraph:
     return MlfGraph(nodes, entries, rows, arguments, heads)
 
 
-def take(mapping: Any, key: str, kind: type | tuple[type, ...], what: str, default: Any = None) -> Any:
+def take(mapping: object, key: str, kind: type | tuple[type, ...], what: str, default: object = None) -> Any:
     """A field of a JSON object that must be of a type; FormatError where it is not, ``default`` where it is absent
     (and a default is given)."""
     if not isinstance(mapping, Mapping):
@@ -126,7 +127,7 @@ def take(mapping: Any, key: str, kind: type | tuple[type, ...], what: str, defau
     return value
 
 
-def count(mapping: Any, key: str, what: str, default: int | None = None) -> int:
+def count(mapping: object, key: str, what: str, default: int | None = None) -> int:
     """A field that counts bytes: an integer from 0 to 2^63 - 1."""
     value = take(mapping, key, int, what, default)
     if not 0 <= value < 1 << 63:
@@ -134,7 +135,7 @@ def count(mapping: Any, key: str, what: str, default: int | None = None) -> int:
     return value
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     return type(value).__name__
 
 
@@ -150,7 +151,7 @@ def _integers(values: list[Any], what: str, limit: int = 1 << 62) -> tuple[int, 
     return tuple(values)
 
 
-def _entries(attributes: Mapping[str, Any], what: str) -> tuple[MlfEntry, ...]:
+def _entries(attributes: Mapping[str, Json], what: str) -> tuple[MlfEntry, ...]:
     columns = []
     for key in ("dltype", "shape", "storage_id"):
         pair = take(attributes, key, list, what)
@@ -169,7 +170,7 @@ def _entries(attributes: Mapping[str, Any], what: str) -> tuple[MlfEntry, ...]:
     return tuple(found)
 
 
-def _node(node: Any, index: int, rows: tuple[int, ...], what: str) -> MlfNode:
+def _node(node: object, index: int, rows: tuple[int, ...], what: str) -> MlfNode:
     where = f"{what}: node {index}"
     op, name = take(node, "op", str, where), take(node, "name", str, where)
     inputs = tuple(
@@ -182,7 +183,7 @@ def _node(node: Any, index: int, rows: tuple[int, ...], what: str) -> MlfNode:
     return MlfNode(op, name, function, inputs)
 
 
-def _entry_index(value: Any, rows: tuple[int, ...], what: str) -> int:
+def _entry_index(value: object, rows: tuple[int, ...], what: str) -> int:
     """A reference [node, output, version] as the number of an entry."""
     if not isinstance(value, list) or len(value) not in (2, 3):
         raise FormatError(f"{what}: a reference is [node, output, version]")
@@ -267,7 +268,7 @@ class LibraryModule:
     graph_path: str | None
     params_path: str | None
 
-    def memory_rows(self) -> list[dict[str, Any]]:
+    def memory_rows(self) -> list[dict[str, Json]]:
         """Bytes by function and device: the summary that ``info`` prints as a table."""
         rows = [_row(self.name, "main", m.device, m.workspace, m.constants, m.io) for m in self.main]
         for function in self.operators:
@@ -284,7 +285,7 @@ class LibraryModule:
 
 def _row(
     module: str, function: str, device: int, workspace: int | None, constants: int | None, io: int | None
-) -> dict[str, Any]:
+) -> dict[str, Json]:
     return {
         "module": module,
         "function": function,
@@ -303,7 +304,7 @@ class ModelLibrary:
     modules: tuple[LibraryModule, ...]
     archive: TarArchive
     files: Mapping[str, TarMember]
-    metadata: Mapping[str, Any]
+    metadata: Mapping[str, Json]
     name: str = "model library"
 
     def module(self, name: str) -> LibraryModule:
@@ -328,7 +329,7 @@ class ModelLibrary:
                 found.setdefault(stem, []).append(member)
         return found
 
-    def memory_rows(self) -> list[dict[str, Any]]:
+    def memory_rows(self) -> list[dict[str, Json]]:
         """Return the memory that each function takes."""
         return [row for module in self.modules for row in module.memory_rows()]
 
@@ -408,7 +409,7 @@ def _open(archive: TarArchive, name: str) -> ModelLibrary:
     return ModelLibrary(version, modules, archive, files, metadata, name)
 
 
-def _module(entry: Any, version: int, where: str, key: str | None) -> LibraryModule:
+def _module(entry: object, version: int, where: str, key: str | None) -> LibraryModule:
     name = take(entry, "model_name", str, where)
     style = take(entry, "style", str, where, "full-model")
     executors = take(entry, "executors" if version >= 5 else "runtimes", list, where)
@@ -431,7 +432,7 @@ def _module(entry: Any, version: int, where: str, key: str | None) -> LibraryMod
     )  # fmt: skip
 
 
-def _paths(name: str, version: int, full: bool, executors: tuple[Any, ...]) -> dict[str, str | None]:
+def _paths(name: str, version: int, full: bool, executors: tuple[object, ...]) -> dict[str, str | None]:
     """Paths of a model's files in one version."""
     if not full:
         return {"relay_path": None, "graph_path": None, "params_path": None}
@@ -455,13 +456,13 @@ def _strings(values: list[Any], where: str) -> tuple[str, ...]:
     return tuple(values)
 
 
-def _targets(entry: Any, where: str) -> tuple[str, ...]:
+def _targets(entry: object, where: str) -> tuple[str, ...]:
     """Up to version 5 an object by device type, then a list; either is taken."""
     target = take(entry, "target", (dict, list), where, {})
     return _strings(list(target.values()) if isinstance(target, dict) else target, f"{where}: target")
 
 
-def _main(item: Any, where: str) -> MainMemory:
+def _main(item: object, where: str) -> MainMemory:
     return MainMemory(
         count(item, "device", where),
         count(item, "workspace_size_bytes", where, 0),
@@ -472,7 +473,7 @@ def _main(item: Any, where: str) -> MainMemory:
     )
 
 
-def _tensors(item: Any, key: str, where: str) -> dict[str, tuple[int, str]]:
+def _tensors(item: object, key: str, where: str) -> dict[str, tuple[int, str]]:
     listed = take(item, key, dict, where, {})
     return {
         name: (
@@ -483,7 +484,7 @@ def _tensors(item: Any, key: str, where: str) -> dict[str, tuple[int, str]]:
     }
 
 
-def _operator(item: Any, where: str) -> OperatorFunction:
+def _operator(item: object, where: str) -> OperatorFunction:
     workspaces = take(item, "workspace", list, where, [])
     return OperatorFunction(
         take(item, "function_name", str, where),
@@ -491,7 +492,7 @@ def _operator(item: Any, where: str) -> OperatorFunction:
     )
 
 
-def _storage(item: Any, where: str) -> Storage:
+def _storage(item: object, where: str) -> Storage:
     binding = take(item, "input_binding", str, where, "") or None
     return Storage(count(item, "storage_id", where), count(item, "size_bytes", where), binding)
 

@@ -27,6 +27,7 @@ from nvdla.interop.containers.tvm.mlf import LibraryModule, ModelLibrary, parse_
 from nvdla.interop.containers.tvm.tar import TarMember
 from nvdla.loadable.descriptors import DlaTask
 from nvdla.loadable.descriptors.enums import Event, OpType
+from nvdla.loadable.descriptors.task import DlaOperation, EmuTask
 from nvdla.loadable.enums import MemoryDomain, MemoryFlags
 from nvdla.loadable.model import (
     AddressEntry,
@@ -42,7 +43,7 @@ from nvdla.loadable.model import (
 )
 from nvdla.program.program import Program
 from nvdla.tensors.parameters import Parameter
-from nvdla.util.escaping import c_name_part, c_string, json_text
+from nvdla.util.escaping import Document, Json, c_name_part, c_string, json_text
 from nvdla.util.rounding import integer, is_digits
 
 #: What C99 promises of a string literal (5.2.4.1); a longer one is written as an array.
@@ -354,7 +355,7 @@ def _now() -> int:
     return integer(said) if is_digits(said) else int(time.time())
 
 
-def _json(value: Any) -> bytes:
+def _json(value: object) -> bytes:
     return json_text(value, indent=2, sort_keys=True).encode() + b"\n"
 
 
@@ -410,7 +411,7 @@ def _entries(network: CodegenNetwork) -> list[tuple[str | None, int]]:
     return [*inputs, *_stored(network).items(), *outputs]
 
 
-def _graph(network: CodegenNetwork) -> dict[str, Any]:
+def _graph(network: CodegenNetwork) -> Document:
     """One call of the network on its inputs and parameters. Tensors are the bound memories, byte for byte."""
     entries = _entries(network)
     named = [name for name, _ in entries if name is not None]
@@ -434,7 +435,7 @@ def _graph(network: CodegenNetwork) -> dict[str, Any]:
     }
 
 
-def _metadata(network: CodegenNetwork, stamp: int) -> dict[str, Any]:
+def _metadata(network: CodegenNetwork, stamp: int) -> Document:
     loadable = network.loadable
     inputs, outputs = _bound(network, loadable.inputs), _bound(network, loadable.outputs)
     main = {
@@ -481,7 +482,7 @@ def _workspace(network: CodegenNetwork, entry: SubmitEntry) -> int:
     return sum(m.size for m in network.memories if m.id in reached and _is_workspace(m))
 
 
-def _schedule(network: CodegenNetwork) -> dict[str, Any]:
+def _schedule(network: CodegenNetwork) -> dict[str, Json]:
     """Return the order of operations, for a reader, and the loadable's tables, to make it again."""
     loadable = network.loadable
     program = Program.of(loadable)
@@ -503,7 +504,7 @@ def _schedule(network: CodegenNetwork) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _tensor(network: CodegenNetwork, memory: MemoryEntry) -> dict[str, Any]:
+def _tensor(network: CodegenNetwork, memory: MemoryEntry) -> Document:
     tensor = network.loadable.tensor(memory.tensor_desc_id)
     return {
         "name": tensor.name,
@@ -518,7 +519,7 @@ def _tensor(network: CodegenNetwork, memory: MemoryEntry) -> dict[str, Any]:
     }
 
 
-def _task(task: TaskEntry, decoded: Any) -> dict[str, Any]:
+def _task(task: TaskEntry, decoded: DlaTask | EmuTask) -> Document:
     if isinstance(decoded, DlaTask):
         rois = range(max(decoded.network.num_rois, 1))
         operations = [_operation(operation) for roi in rois for operation in decoded.operations(roi)]
@@ -529,7 +530,7 @@ def _task(task: TaskEntry, decoded: Any) -> dict[str, Any]:
     return {"id": task.id, "interface": task.interface.name, "operations": operations}
 
 
-def _operation(operation: Any) -> dict[str, Any]:
+def _operation(operation: DlaOperation) -> Document:
     common = operation.common
     consumers = [
         {"engine": OpType(engine).name.lower(), "index": consumer.index, "event": Event(consumer.event).name}
@@ -561,7 +562,7 @@ def _relay(network: CodegenNetwork) -> str:
     )
 
 
-def _plain(row: Any, skip: str = "") -> dict[str, Any]:
+def _plain(row: Any, skip: str = "") -> Document:
     """A table's row as JSON values."""
     return {field.name: _value(getattr(row, field.name)) for field in dataclasses.fields(row) if field.name != skip}
 
@@ -572,7 +573,7 @@ def _value(value: Any) -> Any:
     return int(value) if isinstance(value, int) else list(value) if isinstance(value, tuple) else value
 
 
-def _revive(kind: type, row: Any, where: str) -> Any:
+def _revive(kind: type, row: object, where: str) -> Any:
     """A row again. Every field must be there and of its type; FormatError otherwise."""
     hints = typing.get_type_hints(kind)
     values = {}
@@ -582,7 +583,7 @@ def _revive(kind: type, row: Any, where: str) -> Any:
     return kind(**values)
 
 
-def _typed(said: Any, hint: Any, where: str) -> Any:
+def _typed(said: object, hint: Any, where: str) -> Any:
     """A JSON value as a field's type: a number, a text, an enum, a tuple of one of these, or a version."""
     if isinstance(hint, types.UnionType):
         return None if said is None else _typed(said, typing.get_args(hint)[0], where)

@@ -76,14 +76,14 @@ class ServedNetwork:
 
     def module(self, on_free: Callable[[], None]) -> CrtModule:
         """The functions of the network as a module of the runtime."""
-        functions: dict[str, Callable[..., Any]] = {
+        functions: dict[str, Callable[..., object]] = {
             "run": self.run, "run_raw": self.run_raw, "set_input": self.set_input, "get_output": self.get_output,
             "get_num_inputs": lambda *_: len(self.info.inputs),
             "get_num_outputs": lambda *_: len(self.info.outputs), "describe": self.describe,
         }  # fmt: skip
         return CrtModule(FuncRegistry(list(functions), list(functions.values())), self, on_free)
 
-    def describe(self, *_: Any) -> str:
+    def describe(self, *_: object) -> str:
         """JSON: the configuration, name, shape, dtype and size of every input and output, and warnings of
         the runs so far (``warnings``)."""
         tensors = {
@@ -148,7 +148,7 @@ class ServedNetwork:
         arrays = [np.frombuffer(surface, np.uint8) for surface in result]
         return self._deliver(arguments, outputs, arrays)
 
-    def _split(self, arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def _split(self, arguments: tuple[Any, ...]) -> tuple[tuple[TensorView, ...], tuple[TensorView, ...]]:
         """Arguments as inputs and outputs; both may be absent."""
         ins, outs = len(self.info.inputs), len(self.info.outputs)
         if len(arguments) not in (0, ins, ins + outs) or not all(isinstance(a, TensorView) for a in arguments):
@@ -159,14 +159,14 @@ class ServedNetwork:
         return arguments[:ins], arguments[ins:]
 
     def _deliver(
-        self, arguments: tuple[Any, ...], views: tuple[Any, ...], arrays: list[np.ndarray]
+        self, arguments: tuple[object, ...], views: tuple[object, ...], arrays: list[np.ndarray]
     ) -> np.ndarray | None:
         if views:
             self._write(views, arrays)
             return None
         return arrays[0] if arguments and len(arrays) == 1 else None
 
-    def _write(self, views: tuple[Any, ...], arrays: list[np.ndarray]) -> None:
+    def _write(self, views: tuple[object, ...], arrays: list[np.ndarray]) -> None:
         for view, array in zip(views, arrays, strict=True):
             if not isinstance(view, TensorView):
                 raise FormatError("an output is written to a tensor")
@@ -179,7 +179,7 @@ class ServedNetwork:
             target[...] = array
 
 
-def _find(tensors: Sequence[Any], key: Any, what: str) -> int:
+def _find(tensors: Sequence[TensorInfo], key: object, what: str) -> int:
     """A tensor by its number or name."""
     names = [tensor.name for tensor in tensors]
     if isinstance(key, str) and key in names:
@@ -216,10 +216,10 @@ class Functions:
         }.items():  # fmt: skip
             self._runtime.register(name, function)
 
-    def _of(self, name: str) -> Callable[..., Any]:
+    def _of(self, name: str) -> Callable[..., object]:
         """A module's function as a global one that takes the module first."""
 
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: object) -> object:
             if not arguments or not isinstance(arguments[0], ModuleHandle):
                 raise FormatError(f"nvdla.{name} takes the module that nvdla.load returned as its first argument")
             state = self._runtime.module(arguments[0]).state
@@ -251,12 +251,12 @@ class Functions:
         self._memory.give_back(info.kept)
         self._worker.free(info.number)
 
-    def _free(self, *arguments: Any) -> None:
+    def _free(self, *arguments: object) -> None:
         if len(arguments) != 1 or not isinstance(arguments[0], ModuleHandle):
             raise FormatError("nvdla.free takes the module that nvdla.load returned")
         self._runtime.free_module(arguments[0])
 
-    def _file(self, name: Any) -> bytes:
+    def _file(self, name: object) -> bytes:
         """An upload, or a file in the folder that the server offers (never outside it)."""
         if not isinstance(name, str):
             raise FormatError(f"a loadable is bytes or the name of a file, not {type(name).__name__}")
@@ -280,25 +280,25 @@ class Functions:
     def _upload_size(self, name: str) -> int:
         return len(name) + len(self._files[name]) if name in self._files else 0
 
-    def _download(self, *arguments: Any) -> bytes:
+    def _download(self, *arguments: object) -> bytes:
         name = arguments[0] if arguments else None
         if not isinstance(name, str) or name not in self._files:
             raise FormatError(f"nothing named {str(name)[:200]!r} was uploaded")
         return self._files[name]
 
-    def _remove(self, *arguments: Any) -> None:
+    def _remove(self, *arguments: object) -> None:
         name = str(arguments[0]) if arguments else ""
         self._memory.give_back(self._upload_size(name))
         self._files.pop(name, None)
 
-    def _list(self, *_: Any) -> str:
+    def _list(self, *_: object) -> str:
         return ",".join(self._files)
 
-    def _name_functor(self, *_: Any) -> FunctionHandle:
+    def _name_functor(self, *_: object) -> FunctionHandle:
         """As TVM's own: a function which gives the number of names for -1, and a name for its index."""
         return FunctionHandle(self._runtime.get_global("nvdla.function_name") or 0)
 
-    def _function_name(self, *arguments: Any) -> Any:
+    def _function_name(self, *arguments: object) -> object:
         names = list(self._runtime.global_names())
         index = arguments[0] if len(arguments) == 1 else None
         if not isinstance(index, int) or not -1 <= index < len(names):

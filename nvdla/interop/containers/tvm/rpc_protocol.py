@@ -201,7 +201,7 @@ def packet(code: Code, *body: bytes | memoryview) -> bytes:
     return b"".join([_U64.pack(4 + sum(map(len, body))), _I32.pack(code), *body])
 
 
-def kind_of(value: Any) -> Kind:
+def kind_of(value: object) -> Kind:
     """The kind a Python value is sent as; FormatError for one that cannot be sent."""
     for types, kind in _KIND_OF_TYPE:
         if isinstance(value, types):
@@ -209,7 +209,7 @@ def kind_of(value: Any) -> Kind:
     raise FormatError(f"a value of type {type(value).__name__} cannot be sent over TVM's RPC")
 
 
-_KIND_OF_TYPE: tuple[tuple[Any, Kind], ...] = (
+_KIND_OF_TYPE: tuple[tuple[type | tuple[type, ...], Kind], ...] = (
     (type(None), Kind.NULL), (bool, Kind.BOOL), (int, Kind.INT), (float, Kind.FLOAT), (str, Kind.STRING),
     ((bytes, bytearray, memoryview), Kind.BYTES), (Pointer, Kind.POINTER), (TvmDataType, Kind.DATA_TYPE),
     (Device, Kind.DEVICE), (TensorView, Kind.TENSOR_VIEW), (FunctionHandle, Kind.FUNCTION),
@@ -224,7 +224,7 @@ def type_code(kind: Kind, dialect: str) -> int:
     return TYPE_CODES[dialect][kind]
 
 
-def pack_sequence(values: Sequence[Any], dialect: str) -> bytes:
+def pack_sequence(values: Sequence[object], dialect: str) -> bytes:
     """Number of arguments i32, then types and values in the dialect's order."""
     codes = [_I32.pack(type_code(kind_of(value), dialect)) for value in values]
     bodies = [_pack_value(value) for value in values]
@@ -255,7 +255,7 @@ def _pack_value(value: Any) -> bytes:
     return _U64.pack(value.value)
 
 
-def read_sequence(reader: Reader, dialect: str) -> list[Any]:
+def read_sequence(reader: Reader, dialect: str) -> list[object]:
     """The arguments of a call or system call."""
     count = reader.i32()
     if not 0 <= count <= MAX_ARGUMENTS:
@@ -266,7 +266,7 @@ def read_sequence(reader: Reader, dialect: str) -> list[Any]:
     return [_read_value(reader, reader.i32(), dialect) for _ in range(count)]
 
 
-def _read_value(reader: Reader, code: int, dialect: str) -> Any:
+def _read_value(reader: Reader, code: int, dialect: str) -> object:
     kind = _KINDS[dialect].get(code)
     if kind is None or kind in (Kind.OBJECT, Kind.TENSOR):
         return _read_object(reader, code, dialect)
@@ -300,7 +300,7 @@ _READERS = {
 }
 
 
-def _read_object(reader: Reader, code: int, dialect: str) -> Any:
+def _read_object(reader: Reader, code: int, dialect: str) -> object:
     """Values that 0.27 wraps once more (strings and remote objects); everything else is refused."""
     if dialect == "0.27" and (code >= 64 or code in (_SMALL_STR, _SMALL_BYTES)):
         inner = reader.unpack(_U32)

@@ -18,7 +18,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,7 +152,7 @@ class RpcSession:
         self.memory = memory
         self.dialect = dialect
         self._on_close = on_close
-        self._calls: dict[int, Callable[[list[Any]], Any]] = {
+        self._calls: dict[int, Callable[[list[object]], object]] = {
             Code.GET_GLOBAL: self._get_global, Code.FREE_HANDLE: self._free_handle, Code.SET_DEVICE: self._nothing,
             Code.GET_ATTRIBUTE: self._get_attribute, Code.ALLOC_DATA: self._allocate,
             Code.ALLOC_DATA_WITH_SCOPE: self._allocate_tensor, Code.FREE_DATA: self._free_data,
@@ -197,7 +197,7 @@ class RpcSession:
             raise FormatError(f"unknown RPC code {code}")
         return self._return(self._calls[code](self._sequence(reader)))
 
-    def _sequence(self, reader: Reader) -> list[Any]:
+    def _sequence(self, reader: Reader) -> list[object]:
         """Arguments, by the caller's dialect; while that is not known, by the only one that fits."""
         body = reader.rest()
         if self.dialect is not None:
@@ -223,7 +223,7 @@ class RpcSession:
     def _current(self) -> str:
         return self.dialect or DIALECTS[-1]
 
-    def _return(self, *values: Any) -> bytes:
+    def _return(self, *values: object) -> bytes:
         return packet(Code.RETURN, pack_sequence(values, self._current()))
 
     def _exception(self, text: str) -> bytes:
@@ -247,7 +247,7 @@ class RpcSession:
         arguments = self._sequence(reader)
         return self._encode_result(self.runtime.call(handle, *arguments))
 
-    def _encode_result(self, value: Any) -> bytes:
+    def _encode_result(self, value: object) -> bytes:
         """The type code first, then the value; a tensor comes with the handle that frees it."""
         dialect = self._current()
         if isinstance(value, np.ndarray):
@@ -306,17 +306,17 @@ class RpcSession:
         self._block(view, size)[:] = data
         return self._return(None)
 
-    def _copy_among(self, arguments: list[Any]) -> None:
+    def _copy_among(self, arguments: list[object]) -> None:
         source, target, _ = self._arguments(arguments, (TensorView, TensorView, object), "copy among remote")
         if source.size != target.size:
             raise FormatError(f"a tensor of {source.size} bytes cannot be copied to one of {target.size}")
         self._block(target, target.size)[:] = self._block(source, source.size)
 
-    def _get_global(self, arguments: list[Any]) -> Pointer:
+    def _get_global(self, arguments: list[object]) -> Pointer:
         (name,) = self._arguments(arguments, (str,), "get global function")
         return Pointer(self.runtime.get_global(name) or 0)
 
-    def _free_handle(self, arguments: list[Any]) -> None:
+    def _free_handle(self, arguments: list[object]) -> None:
         """0.8 says what kind of thing the handle is; 0.27 does not, but the three kinds never overlap."""
         handle = self._arguments(arguments[:1], (Pointer,), "free handle")[0].value
         if self.memory.holds(handle):
@@ -324,34 +324,34 @@ class RpcSession:
         elif handle <= 0xFFFF:
             self.runtime.free_module(handle)
 
-    def _get_attribute(self, arguments: list[Any]) -> Any:
+    def _get_attribute(self, arguments: list[object]) -> object:
         device, kind = self._arguments(arguments, (Device, int), "get device attribute")
         return int(device == Device()) if kind == _ATTRIBUTE_EXISTS else None
 
-    def _allocate(self, arguments: list[Any]) -> Pointer:
+    def _allocate(self, arguments: list[object]) -> Pointer:
         device, size, _, _ = self._arguments(arguments, (Device, int, int, TvmDataType), "allocate")
         self._check_device(device)
         return Pointer(self.memory.allocate(size))
 
-    def _allocate_tensor(self, arguments: list[Any]) -> Pointer:
+    def _allocate_tensor(self, arguments: list[object]) -> Pointer:
         view, scope = self._arguments(arguments, (TensorView, object), "allocate a tensor")
         self._check_device(view.device)
         if scope not in (None, "", "global"):
             raise FormatError(f"memory scope {str(scope)[:40]!r} does not exist here")
         return Pointer(self.memory.allocate(view.size))
 
-    def _free_data(self, arguments: list[Any]) -> None:
+    def _free_data(self, arguments: list[object]) -> None:
         _, pointer = self._arguments(arguments, (Device, Pointer), "free data")
         self.memory.free(pointer.value)
 
-    def _nothing(self, arguments: list[Any]) -> None:
+    def _nothing(self, arguments: Sequence[object]) -> None:
         """Devices need no selecting and streams no waiting: every call is done when it is answered."""
 
-    def _null_pointer(self, arguments: list[Any]) -> Pointer:
+    def _null_pointer(self, arguments: Sequence[object]) -> Pointer:
         return Pointer(0)
 
     @staticmethod
-    def _arguments(arguments: list[Any], wanted: tuple[type, ...], what: str) -> list[Any]:
+    def _arguments(arguments: list[object], wanted: tuple[type, ...], what: str) -> list[Any]:
         fits = len(arguments) == len(wanted) and all(isinstance(a, t) for a, t in zip(arguments, wanted, strict=True))
         if not fits:
             given = ", ".join(type(a).__name__ for a in arguments[:8])

@@ -23,6 +23,7 @@ from nvdla import errors
 from nvdla.errors import FormatError, NvdlaError, printable
 from nvdla.kernels.threads import interrupts_kept
 from nvdla.limits import Limits
+from nvdla.util.escaping import Document
 from nvdla.util.processes import interpreter, receive, send
 
 #: Memory of a loaded network in addition to the memory of its tasks: the file's bytes as blobs, linked, and packed
@@ -102,8 +103,9 @@ class Worker:
                     self._process.stdin.close()  # type: ignore[union-attr]
                 self._process.wait()
 
-    def _do(self, name: str, *arguments: Any) -> Any:
+    def _do(self, name: str, *arguments: object) -> Any:
         process = self._started()
+        assert process.stdin and process.stdout  # both are pipes
         try:
             send(process.stdin, [name, *arguments])
             kind, value = receive(process.stdout)
@@ -122,6 +124,7 @@ class Worker:
             if self._process is None:
                 with interrupts_kept():
                     self._process = subprocess.Popen(interpreter(_CODE), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                assert self._process.stdin  # a pipe
                 send(self._process.stdin, self._settings)
             return self._process
 
@@ -130,12 +133,12 @@ class _Networks:
     """The worker's end."""
 
     def __init__(self, threads: int | None, limits: Limits, strict: bool = False) -> None:
-        self._settings: dict[str, Any] = {"threads": threads, "limits": limits, "strict": strict}
+        self._settings: Document = {"threads": threads, "limits": limits, "strict": strict}
         self._loaded: dict[int, nvdla.Runtime] = {}
         self._told: set[int] = set()
         self._next = 0
 
-    def load(self, data: bytes, config: str, abi: str, limit: int) -> dict[str, Any]:
+    def load(self, data: bytes, config: str, abi: str, limit: int) -> Document:
         loadable = nvdla.load(data)
         kept = _COPIES_OF_THE_FILE * len(data) + sum(memory.size for memory in loadable.memories)
         _check_kept(kept, limit)

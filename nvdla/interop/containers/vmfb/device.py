@@ -10,6 +10,7 @@ import numpy as np
 from nvdla.errors import FormatError, shape_text
 from nvdla.interop.containers.values import TYPE_NAMES, element_type
 from nvdla.tensors.parameters import ELEMENT_BITS, element_count
+from nvdla.util.escaping import Document
 from nvdla.util.rounding import integer, is_digits, real
 
 _DRIVER = "local-sync"
@@ -24,7 +25,7 @@ def is_installed() -> bool:
     return find_spec("iree") is not None and find_spec("iree.runtime") is not None
 
 
-def call(data: bytes, function: str, inputs: Sequence[str]) -> dict[str, Any]:
+def call(data: bytes, function: str, inputs: Sequence[str]) -> Document:
     """Runs an exported function on IREE's CPU device. Inputs are numbers (5, 0.5), tensors as iree-run-module takes
     them (``2x2xf32=1 2 3 4``, ``4xi8=7`` for all alike) or files (``@input.npy``). FormatError where IREE refuses."""
     import importlib.metadata
@@ -83,7 +84,7 @@ def _number(text: str, kind: Any, number: int) -> Any:
         raise FormatError(f"input {number}: {text!r} is not a number") from None
 
 
-def _result(value: Any) -> dict[str, Any]:
+def _result(value: object) -> Document:
     if isinstance(value, (int, float)):
         return {"type": "i64" if isinstance(value, int) else "f64", "value": value}
     array = np.asarray(value)

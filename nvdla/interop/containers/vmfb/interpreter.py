@@ -45,7 +45,7 @@ class Frame:
     function: ModuleFunction
     decoder: Decoder
     registers: list[int]
-    refs: list[Any]
+    refs: list[object]
     pc: int = 0
     #: Where the caller wants the results.
     results: tuple[int, ...] = ()
@@ -144,7 +144,7 @@ class VirtualMachine:
         self.memory = VmMemory(self.limits.memory)
         self.memory.take(self.module.global_bytes + 8 * self.module.global_refs, "globals")
         self.globals = VmBuffer(bytearray(self.module.global_bytes))
-        self.global_refs: list[Any] = [None] * self.module.global_refs
+        self.global_refs: list[object] = [None] * self.module.global_refs
         self.rodata = [VmBuffer(segment.data, is_constant=True) for segment in self.module.rodata]
         self.executed = 0
         self.stack: list[Frame] = []
@@ -152,7 +152,7 @@ class VirtualMachine:
         self.decoded: dict[tuple[int, int], Instruction] = {}
         self.is_initialised = False
 
-    def call(self, name: str, arguments: Sequence[Any]) -> list[Any]:
+    def call(self, name: str, arguments: Sequence[object]) -> list[object]:
         """Calls an exported function, after the module's ``__init`` the first time. FormatError (VmError) when it
         cannot run to its end."""
         export = self.module.export(name)
@@ -163,7 +163,7 @@ class VirtualMachine:
                     self.invoke(self.module.functions[initialiser.ordinal], [])
         return self.invoke(self.module.functions[export.ordinal], arguments)
 
-    def invoke(self, function: ModuleFunction, arguments: Sequence[Any]) -> list[Any]:
+    def invoke(self, function: ModuleFunction, arguments: Sequence[object]) -> list[object]:
         """Call a function with Python values; returns its results. Raises VmError."""
         letters = signature_letters(function.signature, f"{self.module.source.name}: {function.name}")
         if len(arguments) != len(letters[0]):
@@ -196,9 +196,9 @@ class VirtualMachine:
         if register >= limit:
             raise frame.decoder.fail(0, "the function has too few registers for its arguments")
 
-    def run(self, result_letters: str) -> list[Any]:
+    def run(self, result_letters: str) -> list[object]:
         """Executes until the outermost frame returns."""
-        results: list[Any] = []
+        results: list[object] = []
         while self.stack:
             frame = self.stack[-1]
             instruction = self.fetch(frame)
@@ -273,7 +273,7 @@ class VirtualMachine:
             self.check_place(callee, kind, register)
             callee.write(kind, register, listed(frame, kind, source))
 
-    def leave(self, frame: Frame, sources: tuple[int, ...], outer_letters: str) -> list[Any]:
+    def leave(self, frame: Frame, sources: tuple[int, ...], outer_letters: str) -> list[object]:
         """Hands results to the caller; of the outermost frame, returns them."""
         letters = frame.function.signature.results
         has_kinds = len(letters) == len(sources) and set(letters) <= set(KINDS)
@@ -294,7 +294,9 @@ class VirtualMachine:
             caller.pc = frame.resume
         return []
 
-    def store_results(self, caller: Frame, kinds: Sequence[str], targets: Sequence[int], values: Sequence[Any]) -> None:
+    def store_results(
+        self, caller: Frame, kinds: Sequence[str], targets: Sequence[int], values: Sequence[object]
+    ) -> None:
         """Put results of a call into the caller's registers."""
         for kind, target, value in zip(kinds, targets, values, strict=False):
             if (kind == "r") != bool(target & REF_BIT):

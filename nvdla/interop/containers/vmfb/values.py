@@ -337,7 +337,7 @@ class VmList:
 
     element: str
     memory: VmMemory
-    items: list[Any] = field(default_factory=list)
+    items: list[object] = field(default_factory=list)
     capacity: int = 0
 
     def __del__(self) -> None:
@@ -362,10 +362,10 @@ class VmList:
     def get(self, index: int, kind: str | None) -> Any:
         """An element as a value type (:func:`converted`), or as a reference (``kind`` None)."""
         value = self.items[self._checked(index)]
-        is_number = isinstance(value, (int, float))
-        if is_number == (kind is None):
-            raise VmError(f"list element {index} is {'a' if is_number else 'no'} number")
-        return value if kind is None else converted(kind, value)
+        number = value if isinstance(value, (int, float)) else None
+        if (number is None) != (kind is None):
+            raise VmError(f"list element {index} is {'no' if number is None else 'a'} number")
+        return value if kind is None or number is None else converted(kind, number)
 
     def set(self, index: int, value: Any) -> None:
         """Set an element, converted to the list's kind."""
