@@ -10,7 +10,8 @@ from nvdla.cli.study import add_viewing_options, sides_of
 from nvdla.cli.working import working
 from nvdla.errors import FormatError, NvdlaError, counted
 from nvdla.util.escaping import Document
-from nvdla.util.files import is_zip_file, make_directory, write_file
+from nvdla.util.files import make_directory, write_file
+from nvdla.util.recognition import kind_of
 
 HELP = """Write a self-contained HTML page about a loadable: graph, operations, cycles, timeline, memory, findings. With
 an input the page also has the result and the output of every operation.
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     from nvdla.report.page import Data, html_page
     from nvdla.tensors.files import ending
 
-    if Path(args.loadable).is_dir() or is_zip_file(args.loadable):
+    if kind_of(args.loadable) in ("folder", "package"):
         return _folder(args)
     output = args.output or f"{Path(args.loadable).name}.html"
     ending(output, (".html", ".htm"), "a report")

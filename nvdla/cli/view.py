@@ -19,7 +19,7 @@ from nvdla.cli.study import add_viewing_options, sides_of
 from nvdla.cli.working import at_rest
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.util.escaping import Json, json_text
-from nvdla.util.files import is_zip_file
+from nvdla.util.recognition import kind_of
 
 if TYPE_CHECKING:
     from nvdla.report.page import Data
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     if not 0 <= args.port < 1 << 16:
         raise FormatError(f"--port {args.port}: must be 0 to 65535")
     with tempfile.TemporaryDirectory(prefix="nvdla-view-") as folder:
-        several = Path(args.loadable).is_dir() or is_zip_file(args.loadable)
+        several = kind_of(args.loadable) in ("folder", "package")
         source = Folder(args) if several else Single(args, Path(folder))
         server = ViewServer(source, args.port)
         try:

@@ -47,7 +47,7 @@ def test_tiles_are_counted():
 
 
 def test_an_unknown_operation_names_those_there_are(lenet_loadable):
-    with pytest.raises(DescriptorError, match=r"unknown convolution 0/1: must be one of 0/0, 0/3"):
+    with pytest.raises(DescriptorError, match=r"unknown convolution 0/1: operations are 0/0, 0/3"):
         explanations(Study.of(lenet_loadable), "0/1")
 
 

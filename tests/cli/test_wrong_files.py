@@ -89,12 +89,12 @@ FILES = [
 ]
 #: words of a command, what it reads, and the kinds that it reads
 COMMANDS = [
-    (["inspect"], "an NVDLA loadable", {"loadable"}),
-    (["cycles"], "an NVDLA loadable", {"loadable"}),
-    (["lint"], "an NVDLA loadable", {"loadable"}),
-    (["memory"], "an NVDLA loadable", {"loadable"}),
-    (["view"], "an NVDLA loadable", {"loadable"}),
-    (["run", "--random-input"], "an NVDLA loadable", {"loadable", "package"}),
+    (["inspect"], "an NVDLA loadable", {"loadable", "package", "tar"}),
+    (["cycles"], "an NVDLA loadable", {"loadable", "package", "tar"}),
+    (["lint"], "an NVDLA loadable", {"loadable", "package", "tar"}),
+    (["memory"], "an NVDLA loadable", {"loadable", "package", "tar"}),
+    (["view"], "an NVDLA loadable", {"loadable", "package", "tar"}),
+    (["run", "--random-input"], "an NVDLA loadable", {"loadable", "package", "tar"}),
     (["compile"], "a model (ONNX, TFLite or Caffe)", {"onnx", "tflite", "prototxt", "pt2"}),
     (["compile", "--check"], "a model (ONNX, TFLite or Caffe)", {"onnx", "tflite", "prototxt", "pt2"}),
     (["trace", "replay", "--config", "nv_small"], "a register trace", {"trace", "empty"}),

@@ -66,7 +66,7 @@ def changed(table: str, index: int, **values: object) -> bytes:
     return to_bytes(dataclasses.replace(model, **{table: tuple(entries)}))
 
 
-attack("empty.nvdla", "load", "file size is 0, must be at least 8 bytes")(lambda: b"")
+attack("empty.nvdla", "load", "got an empty file")(lambda: b"")
 attack("text.nvdla", "load", "root offset at byte 0")(lambda: b"This is no loadable, but a text.\n")
 attack("root_outside.nvdla", "load", "root offset at byte 0: offset is 4294967295")(
     lambda: patched(good(), 0, "<I", 0xFFFFFFFF)
@@ -160,7 +160,7 @@ attack("tensor_without_height.nvdla", "load", r"tensor_desc_list\[0\].h .*: 0, m
 attack("tensor_of_strides_zero.nvdla", "run", "in whole atoms, its memory has 256")(
     lambda: changed("tensors", 0, c=1 << 30, h=1 << 15, w=1, strides=(1, 0, 0, 0, 0, 0, 0, 0))
 )
-attack("bound_twice.nvdla", "load", "bind_id: 0, must be 1")(
+attack("bound_twice.nvdla", "load", r"bind_id .*: 0, must be 1")(
     lambda: changed("memories", 2, flags=MemoryFlags.ALLOC | MemoryFlags.INPUT)
 )
 
@@ -365,7 +365,7 @@ def npy(header: str, data: bytes = b"") -> bytes:
 attack("pickle.npy", "tensor", "not a number type|objects are never read")(
     lambda: npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", pickle.dumps(["x"], protocol=4))
 )
-attack("shape_of_exabytes.npy", "tensor", "elements of 8 bytes = .* bytes, the file holds 0")(
+attack("shape_of_exabytes.npy", "tensor", "elements of 8 bytes = .* bytes, the file contains 0")(
     lambda: npy("{'descr': '<f8', 'fortran_order': False, 'shape': (4294967295, 4294967295), }")
 )
 attack("header_calls.npy", "tensor", "broken header")(
@@ -373,10 +373,10 @@ attack("header_calls.npy", "tensor", "broken header")(
 )
 attack("header_nested.npy", "tensor", "broken header|no tuple")(lambda: npy("(" * 5000))
 attack("archive.npy", "tensor", "no .x93NUMPY at byte 0")(lambda: zipped("a.npy", npy("{}")))
-attack("cube_of_exabytes.dimg", "tensor", "the header states .* the file holds 0")(
+attack("cube_of_exabytes.dimg", "tensor", "the header states .* the file contains 0")(
     lambda: struct.pack("<4sI7I", b"DIMG", 0, 37, 1 << 31, 1 << 31, 1 << 31, 0, 0, 0)
 )
-attack("empty_and_endless.dimg", "tensor", "the header states .* = 0 bytes, the file holds 0")(
+attack("empty_and_endless.dimg", "tensor", "the header states .* = 0 bytes, the file contains 0")(
     lambda: struct.pack("<4sI7I", b"DIMG", 0, 44, 0, (1 << 32) - 1, (1 << 32) - 1, 0, 0, 0)
 )
 attack("format_unknown.dimg", "tensor", "surface format 99 cannot be read")(

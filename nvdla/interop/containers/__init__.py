@@ -42,7 +42,7 @@ def __getattr__(name: str) -> object:
 
 def _from_library(data: memoryview, name: str) -> bytes:
     """Return the loadable in a model library."""
-    from nvdla.interop.containers.tvm_mlf_format import loadable_in
+    from nvdla.interop.containers.tvm_format import loadable_in
 
     return loadable_in(data, name).to_bytes()
 
