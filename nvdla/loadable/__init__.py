@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from nvdla.limits import Limits
 from nvdla.loadable.model import (
     AddressEntry,
@@ -16,6 +18,7 @@ from nvdla.loadable.model import (
     Version,
 )
 from nvdla.loadable.reader import load
+from nvdla.util.arguments import by_annotations
 
 __all__ = [
     "AddressEntry",
@@ -35,4 +38,13 @@ __all__ = [
 ]
 
 
-save, to_bytes = Loadable.save, Loadable.to_bytes
+@by_annotations
+def to_bytes(loadable: Loadable) -> bytes:
+    """Return the loadable as a FlatBuffer (:meth:`Loadable.to_bytes`)."""
+    return loadable.to_bytes()
+
+
+@by_annotations
+def save(loadable: Loadable, path: str | Path) -> None:
+    """Write the file whole or not at all (:meth:`Loadable.save`)."""
+    loadable.save(path)

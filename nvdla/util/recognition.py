@@ -55,7 +55,10 @@ _TORCH = (
 
 KINDS = {
     "loadable": FileKind("an NVDLA loadable", "Run 'nvdla inspect {file}', or 'nvdla run {file} --input FILE'."),
-    "package": FileKind("a package of nvdla compile", "Run 'nvdla run {file} --input NAME=FILE'."),
+    "package": FileKind(
+        "a package of nvdla compile",
+        "Run 'nvdla run {file} --input NAME=FILE', or give a loadable in it, such as {file}/part0.loadable.",
+    ),
     "onnx": FileKind("an ONNX model", _COMPILE),
     "tflite": FileKind("a TFLite model", _COMPILE),
     "prototxt": FileKind("a Caffe network", "Run 'nvdla compile {file} --weights WEIGHTS.caffemodel -o net.nvdla'."),

@@ -96,7 +96,7 @@ def test_other_doors_say_a_sentence():
         parse(3)
     with pytest.raises(nvdla.FormatError, match="too long"):
         open_source("x" * 100_000)
-    with pytest.raises(nvdla.FormatError, match="there is none of them"):
+    with pytest.raises(nvdla.FormatError, match="no faults to choose from"):
         next(draw([], ["flip"], [], False, 1))
     with pytest.raises(nvdla.ArgumentTypeError, match="network must be a Network"):
         from nvdla.compiler.builder import build

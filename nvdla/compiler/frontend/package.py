@@ -432,7 +432,8 @@ def unpack(source: str | os.PathLike[str] | bytes) -> Package:
     try:
         return Package(*read_members(data))
     except (NvdlaError, *UNREADABLE_ZIP) as error:
-        if (other := wrong_kind(data, name, "a package of nvdla compile", ("package", "zip"))) is not None:
+        takes = ("package",) if isinstance(error, NvdlaError) else ("package", "zip")  # a zip that is cut off
+        if (other := wrong_kind(data, name, "a package of nvdla compile", takes)) is not None:
             raise FormatError(other) from None
         if isinstance(error, NvdlaError):
             raise type(error)(f"{name}: {error}") from None

@@ -414,6 +414,7 @@ def replay(
     return Replay(Path(path), config, tuple(player.checks), tuple(player.completions), player.memory)
 
 
+@by_annotations
 def passing_configurations(path: str | os.PathLike[str], tried: str, threads: int | None = None) -> list[str]:
     """Find the built-in configurations on which all checks of a trace pass.
 
