@@ -42,6 +42,7 @@ program lenet.loadable --format riscv-txn --input digit7.pgm -o txn
 csb txn/lenet.txn
 container list lenet.loadable
 configs
+datasheet nv_small lenet.loadable -o sheet.html
 cache info
 completion bash
 version --verbose

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from nvdla.analysis.cycles.constants import ConvolutionShape, CycleConstants, mac_cycles, stripes, taps
 from nvdla.analysis.cycles.schedule import Span
@@ -24,7 +23,7 @@ from nvdla.util.escaping import Document
 from nvdla.util.rounding import ceil_div
 
 
-def explanations(study: Study, chosen: str | None = None) -> list[dict[str, Any]]:
+def explanations(study: Study, chosen: str | None = None) -> list[Document]:
     """One document a convolution, in order; ``chosen``: "TASK/OPERATION", "OPERATION" of the first task, a layer
     or its beginning. ``advice`` is empty: :func:`nvdla.analysis.layer_forms.with_advice` asks for it.
 
@@ -247,7 +246,7 @@ def accounting_lines(found: dict[str, int]) -> Iterator[str]:
             yield f"    {cycles:>{len(f'{total:,}')},} {cycles / total:6.1%}  {use.replace('_', ' ')}: {USES[use]}"
 
 
-Row = dict[str, Any]
+Row = Document
 
 
 def chosen(study: Study, name: str) -> list[Operation]:

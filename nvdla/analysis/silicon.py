@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -17,9 +17,11 @@ from nvdla.analysis.cycles.constants import kernel_groups, mac_cycles, stripes, 
 from nvdla.analysis.study import Study
 from nvdla.emulator.hardware.configuration import Configuration, configurations
 from nvdla.errors import ConfigError, FormatError
+from nvdla.util.escaping import Document
+from nvdla.util.precision import Precision
 from nvdla.util.yaml import parse_yaml, read_yaml
 
-Row = dict[str, Any]
+Row = Document
 
 #: what is fitted, with its unit
 FITTED = {"mm2_28nm": "mm2, 28 nm", "mm2_16nm": "mm2, 16 nm", "mw_peak": "mW peak", "mw_average": "mW average"}
@@ -27,13 +29,13 @@ RESOURCES = ("lut", "ff", "bram", "dsp")
 
 
 @cache
-def facts() -> dict[str, Any]:
+def facts() -> Document:
     """Return the published facts (silicon.yaml)."""
     return _packaged("silicon.yaml")
 
 
-def _packaged(name: str) -> dict[str, Any]:
-    return cast("dict[str, Any]", parse_yaml(resources.files("nvdla.analysis").joinpath(name).read_bytes(), name))
+def _packaged(name: str) -> Document:
+    return cast("Document", parse_yaml(resources.files("nvdla.analysis").joinpath(name).read_bytes(), name))
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def silicon(config: Configuration) -> Row:
 def _refusal(config: Configuration, macs: int, kib: float, rows: list[Row]) -> str | None:
     """Return why the fit does not cover a configuration: another arithmetic, a size or a combination of sizes outside
     the rows."""
-    if config.precisions != ("int8",):
+    if config.precisions != (Precision.INT8,):
         return f"NVIDIA's table has int8 configurations only, this one has {', '.join(config.precisions)}"
     for what, value, unit in (("macs", macs, "MAC units"), ("cbuf_kib", kib, "KiB of buffer")):
         least, most = min(row[what] for row in rows), max(row[what] for row in rows)

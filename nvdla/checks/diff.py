@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from dataclasses import fields as fields_of
 from difflib import SequenceMatcher
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -50,7 +50,7 @@ class Change:
     meaning_a: str | None = None
     meaning_b: str | None = None
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Document:
         """Return all fields as plain data, for JSON."""
         return asdict(self)
 
@@ -73,7 +73,7 @@ class OperandChange:
     cosine: float | None
     first: dict[str, int] | None
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Document:
         """Return all fields as plain data, for JSON."""
         return asdict(self)
 
@@ -102,7 +102,7 @@ class Diff:
             found["operands"] = len(self.operands)
         return dict(found)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Document:
         """Return all differences as plain data, for JSON."""
         return {
             "a": self.a,

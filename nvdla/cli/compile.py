@@ -227,7 +227,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _files(args: argparse.Namespace, compiled: Compiled) -> list[dict[str, Any]]:
+def _files(args: argparse.Namespace, compiled: Compiled) -> list[Document]:
     """The written files with their sizes in bytes."""
     packed = not compiled.whole or Path(args.output).suffix == ".nvpkg"
     names = [args.output, *([] if packed else [f"{args.output}.layers.json"])]
@@ -264,12 +264,12 @@ def _options(args: argparse.Namespace) -> Document:
     return options
 
 
-def _print_nodes(document: dict[str, Any]) -> None:
+def _print_nodes(document: Document) -> None:
     rows = [{**row, "operations": ", ".join(row["operations"])} for row in document["nodes"]]
     print_table(f"{document['model']} on {document['config']}, {document['precision']}", rows, NODE_COLUMNS)
 
 
-def _print_totals(document: dict[str, Any]) -> None:
+def _print_totals(document: Document) -> None:
     share = document["accelerator_macs_share"]
     totals = {
         "nodes on the accelerator": document["accelerator_nodes"],
@@ -281,7 +281,7 @@ def _print_totals(document: dict[str, Any]) -> None:
     print_pairs("totals", {name: value for name, value in totals.items() if value is not None})
 
 
-def _print_report(document: dict[str, Any], args: argparse.Namespace) -> None:
+def _print_report(document: Document, args: argparse.Namespace) -> None:
     """One screen: the summary, the noisiest layers, files and next commands; with ``--nodes`` all nodes first."""
     from nvdla.compiler.frontend.summary import size_text, summary_lines
 
@@ -300,7 +300,7 @@ def _print_report(document: dict[str, Any], args: argparse.Namespace) -> None:
         say(line)
 
 
-def _next_commands(document: dict[str, Any], args: argparse.Namespace) -> list[str]:
+def _next_commands(document: Document, args: argparse.Namespace) -> list[str]:
     """Recommended commands, with the names of the written files."""
     output, model = shlex.quote(args.output), shlex.quote(args.model)
     commands = [f"nvdla run {output} --input FILE", f"nvdla cycles {output}"]
@@ -311,7 +311,7 @@ def _next_commands(document: dict[str, Any], args: argparse.Namespace) -> list[s
     return ["Next:", *(f"  {each}" for each in commands)]
 
 
-def _print_accuracy(document: dict[str, Any], worst: list[dict[str, Any]]) -> None:
+def _print_accuracy(document: Document, worst: list[Document]) -> None:
     """The noisiest layers, and what mixed precision chose."""
     if worst:
         shown = [

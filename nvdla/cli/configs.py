@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nvdla.cli.output import add_format_options, print_document, print_table, say
 from nvdla.emulator.hardware.configuration import configuration, configurations
+from nvdla.util.escaping import Document
 
 if TYPE_CHECKING:
     from nvdla.emulator.hardware.configuration import Configuration
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
 
     found = [configuration(name) for name in args.configuration] or list(configurations().values())
     proofs = [proof(each) for each in found]
-    document: dict[str, Any] = {"configurations": [vars(each) for each in found], "proof": proofs}
+    document: Document = {"configurations": [vars(each) for each in found], "proof": proofs}
     if args.silicon:
         document["silicon"] = _silicon(found)
     if args.fpga:
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _proof_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
+def _proof_rows(found: Document) -> list[Document]:
     """One row per feature."""
     return [
         {
@@ -77,7 +78,7 @@ def _proof_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _row(each: Configuration) -> dict[str, Any]:
+def _row(each: Configuration) -> Document:
     return {
         "name": each.name,
         "precisions": " ".join(each.precisions),
@@ -90,13 +91,13 @@ def _row(each: Configuration) -> dict[str, Any]:
     }
 
 
-def _silicon(found: list[Configuration]) -> dict[str, Any]:
+def _silicon(found: list[Configuration]) -> Document:
     from nvdla.analysis.silicon import facts, silicon, silicon_notes
 
     return {"estimates": [silicon(each) for each in found], "table": facts()["table"], "notes": silicon_notes()}
 
 
-def _print_silicon(document: dict[str, Any]) -> None:
+def _print_silicon(document: Document) -> None:
     columns = ("configuration", "macs", "cbuf_kib", "mm2_28nm", "mm2_16nm", "mw_peak", "mw_average", "basis")
     print_table("area and power, estimated", document["estimates"], columns)
     print_table("NVIDIA's table (ResNet-50, 1 GHz, int8)", document["table"]["rows"])
@@ -107,14 +108,14 @@ def _print_silicon(document: dict[str, Any]) -> None:
             say(f"Note: {each['configuration']}: no estimate: {each['refused']}.")
 
 
-def _fpga(found: list[Configuration]) -> dict[str, Any]:
+def _fpga(found: list[Configuration]) -> Document:
     from nvdla.analysis.silicon import facts, fpga_verdicts
 
     verdicts = [verdict for each in found for verdict in fpga_verdicts(each)]
     return {"verdicts": verdicts, "reports": facts()["fpga_reports"], "boards": facts()["boards"]}
 
 
-def _print_fpga(document: dict[str, Any]) -> None:
+def _print_fpga(document: Document) -> None:
     columns = ("configuration", "board", "device", "verdict", "reason", "source")
     print_table("FPGA boards", document["verdicts"], columns, ("source",))
     print_table("public reports", document["reports"])

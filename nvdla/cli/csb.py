@@ -7,7 +7,7 @@ import difflib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nvdla.cli.output import add_format_options, print_document, print_table, say, whole
 from nvdla.errors import FormatError, counted
@@ -85,7 +85,7 @@ def _show(words: list[str], args: argparse.Namespace) -> int:
 
     log = _read(words[0], args)
     if args.operations:
-        rows: list[dict[str, Any]] = [
+        rows: list[Document] = [
             {
                 "line": operation.line,
                 "unit": operation.unit,

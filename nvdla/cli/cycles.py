@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from nvdla.cli.output import add_format_options, add_row_options, chosen, print_document, print_table, say, sized
 from nvdla.cli.study import add_study_options, board_notes, requested
@@ -97,7 +96,7 @@ def _print(document: Document, caveats: list[str]) -> None:
         say(f"Note: {line}.")
 
 
-def _print_energy(rows: list[dict[str, Any]]) -> None:
+def _print_energy(rows: list[Document]) -> None:
     """The events and the sum of those with a coefficient."""
     print_table("energy (relative comparisons only)", rows, ("event", "count", "pj", "microjoules", "source"))
     missing = [row["event"] for row in rows if row["pj"] is None and row["count"]]
@@ -105,13 +104,13 @@ def _print_energy(rows: list[dict[str, Any]]) -> None:
     print(f", without {', '.join(missing)}" if missing else "")
 
 
-def _values(row: dict[str, Any]) -> dict[str, Any]:
+def _values(row: Document) -> Document:
     """Columns for --sort: numbers of the document and, by heading, of the table."""
     shown = {"MAC_use": row["mac_share"], "read": row["read_bytes"], "written": row["written_bytes"]}
     return {**row, **shown, "share": row["cycles"]}
 
 
-def _group(row: dict[str, Any]) -> dict[str, Any]:
+def _group(row: Document) -> Document:
     cells = {key: value for key, value in row.items() if key not in ("mac_share", "read_bytes", "written_bytes")}
     return cells | {
         "cycles": row["cycles"] or None,
@@ -123,7 +122,7 @@ def _group(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _row(row: dict[str, Any], total: int | None) -> dict[str, Any]:
+def _row(row: Document, total: int | None) -> Document:
     """The first operation of a fused chain has the cycles; the others have an arrow."""
     leads = row["leader"] == row["operation"]
     cells = {key: row[key] for key in ("operation", "engine", "layer")}

@@ -6,13 +6,13 @@ import argparse
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 from nvdla.cli.campaigns import add_label_options
 from nvdla.cli.output import add_format_options, print_document, print_written, real, say
 from nvdla.cli.study import DEFAULT_CLOCK, add_memory_options
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import FormatError
+from nvdla.util.escaping import Document
 from nvdla.util.files import read_file, write_file
 
 HELP = """Write a datasheet of a configuration as one HTML page: features, what is proven, area, power, FPGA boards.
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if any("error" in each or each["deadlock"] for each in points) else 0
 
 
-def _points(network: str, args: argparse.Namespace) -> list[dict[str, Any]]:
+def _points(network: str, args: argparse.Namespace) -> list[Document]:
     """The one record of a network, with its name."""
     from nvdla.experiments.evaluation import open_source
     from nvdla.experiments.exploration import Exploration, Point
@@ -87,7 +87,7 @@ def _points(network: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     return [{"network": Path(network).name, **{key: each[key] for key in each if key != "key"}} for each in records]
 
 
-def _faults(path: str) -> dict[str, Any]:
+def _faults(path: str) -> Document:
     """A document of ``nvdla faults``. Raises FormatError for any other file."""
     try:
         document = json.loads(read_file(path, MAX_FAULTS, "results of nvdla faults"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nvdla.cli.output import add_format_options, escape, print_document, print_table, print_written, terminal_width
 from nvdla.cli.study import add_study_options, study_of
@@ -125,7 +125,7 @@ def _print_accounting(spent: dict[str, int] | None) -> None:
         print(line)
 
 
-def _form_cells(form: dict[str, Any]) -> dict[str, Any]:
+def _form_cells(form: Document) -> Document:
     kept = form["keeps_weights"] if form["parts"] > 1 else None
     passes = f"{form['data_passes']:.2f}"
     what = f"{form['form']}, weights compressed" if form["compressed"] else form["form"]

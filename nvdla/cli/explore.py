@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from nvdla.cli.arguments import add_strict_option, tell_warnings
 from nvdla.cli.campaigns import add_campaign_options, add_label_options, journal_of, run_with_progress
@@ -184,7 +183,7 @@ def _tell(document: Document, args: argparse.Namespace) -> None:
             say(f"{each['config']} {each['precision']}: impossible: {each['error']}", sys.stderr)
 
 
-def _csv(rows: list[dict[str, Any]], columns: Sequence[str]) -> str:
+def _csv(rows: list[Document], columns: Sequence[str]) -> str:
     stream = io.StringIO()
     writer = csv.DictWriter(stream, columns, lineterminator="\n")
     writer.writeheader()
@@ -192,7 +191,7 @@ def _csv(rows: list[dict[str, Any]], columns: Sequence[str]) -> str:
     return stream.getvalue()
 
 
-def _print_source(estimates: list[dict[str, Any]]) -> None:
+def _print_source(estimates: list[Document]) -> None:
     """NVIDIA's table, the errors of the fit, and configurations that it does not cover."""
     from nvdla.analysis.silicon import facts, silicon_notes
 
@@ -204,7 +203,7 @@ def _print_source(estimates: list[dict[str, Any]]) -> None:
         say(line, sys.stderr)
 
 
-def _row(point: dict[str, Any]) -> dict[str, Any]:
+def _row(point: Document) -> Document:
     from nvdla.experiments.exploration import notes
 
     accuracy = point.get("accuracy")

@@ -321,10 +321,14 @@ def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int
 
 def _run(command: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
     """Run a command; on a package as :mod:`nvdla.cli.packages` does. Returns the exit code."""
-    from nvdla.util.recognition import kind_of
+    from nvdla.util.files import is_zip_file
 
     path = getattr(args, "loadable", None) or getattr(args, "network", None)
-    if not isinstance(path, str) or kind_of(path) != "package":
+    if not isinstance(path, str) or not is_zip_file(path):
+        return command(args)
+    from nvdla.util.recognition import kind_of
+
+    if kind_of(path) != "package":
         return command(args)
     from nvdla.cli import packages
 

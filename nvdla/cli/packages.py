@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from nvdla.cli import output
 from nvdla.errors import FormatError, UnknownOperationError, counted, shape_text
+from nvdla.util.escaping import Document
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,7 +76,7 @@ def part_path(package: str, number: int) -> str:
 
 
 def _run_parts(
-    command: Callable[[argparse.Namespace], int], args: argparse.Namespace, changes: Mapping[int, dict[str, Any]]
+    command: Callable[[argparse.Namespace], int], args: argparse.Namespace, changes: Mapping[int, Document]
 ) -> tuple[dict[int, int], list[Mapping[str, Any] | None]]:
     """Exit codes by part, and the document of each. A part that lacks the operation that is asked for is left out."""
     codes: dict[int, int] = {}
@@ -94,13 +95,13 @@ def _run_parts(
     return codes, documents
 
 
-def _changes(args: argparse.Namespace, package: Package, path: str, folder: Path) -> dict[int, dict[str, Any]]:
+def _changes(args: argparse.Namespace, package: Package, path: str, folder: Path) -> dict[int, Document]:
     """Arguments that differ by part: its path, configuration, inputs and written files."""
     from nvdla.emulator.hardware.configuration import configurations
 
     numbers = [number for number, part in enumerate(package.parts) if part.loadable is not None]
     config = package.manifest["config"]
-    common: dict[str, Any] = {"host_time": None}
+    common: Document = {"host_time": None}
     common |= {"config": config} if _asks_auto(args) and config in configurations() else {}
     given = list(getattr(args, "input", None) or ())
     if given:
@@ -200,7 +201,7 @@ def _fed(
     return found
 
 
-def host_rows(parts: Sequence[PackedPart], seconds: Mapping[int, float]) -> list[dict[str, Any]]:
+def host_rows(parts: Sequence[PackedPart], seconds: Mapping[int, float]) -> list[Document]:
     """Return one row per host part: its nodes, operators, share of the multiplications, measured time and reasons."""
     total = sum(part.macs for part in parts)
     return [
@@ -218,9 +219,7 @@ def host_rows(parts: Sequence[PackedPart], seconds: Mapping[int, float]) -> list
     ]
 
 
-def totals(
-    package: Package, documents: Sequence[Mapping[str, Any] | None], seconds: Mapping[int, float]
-) -> dict[str, Any]:
+def totals(package: Package, documents: Sequence[Mapping[str, Any] | None], seconds: Mapping[int, float]) -> Document:
     """Return sums over the parts. ``cycles`` is None unless every document has them; ``seconds``: of host parts."""
     cycles = [document.get("total_cycles") if document else None for document in documents]
     host = [part for part in package.parts if part.loadable is None]

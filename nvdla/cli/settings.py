@@ -104,7 +104,7 @@ def apply(parser: argparse.ArgumentParser, folder: Path | None = None) -> str:
     return name
 
 
-def taken(args: argparse.Namespace, name: str) -> tuple[dict[str, Any], UsedSettings]:
+def taken(args: argparse.Namespace, name: str) -> tuple[Document, UsedSettings]:
     """Return the arguments with the values of settings, and the settings that the command line has not replaced."""
     found = {key: each for key, each in vars(args).items() if isinstance(each, _Setting)}
     used = UsedSettings(name, {key: each.written for key, each in found.items()})

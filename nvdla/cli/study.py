@@ -13,6 +13,7 @@ import nvdla
 from nvdla.cli.arguments import add_input_options, names_of, surfaces_of_runs
 from nvdla.cli.output import say
 from nvdla.errors import ConfigError, FormatError
+from nvdla.util.escaping import Document
 
 if TYPE_CHECKING:
     from nvdla.analysis.cycles.constants import Memory, Software
@@ -183,7 +184,7 @@ def sides_of(args: argparse.Namespace) -> list[tuple[Side, DoctorReport]]:
     return made
 
 
-def _tell_apart(documents: list[dict[str, Any]], asked: list[argparse.Namespace]) -> None:
+def _tell_apart(documents: list[Document], asked: list[argparse.Namespace]) -> None:
     """Two sides of one title are called after what differs: their files, or the inputs of their runs."""
     if len(documents) < 2 or documents[0]["title"] != documents[1]["title"]:
         return

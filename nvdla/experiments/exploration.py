@@ -354,12 +354,12 @@ def plots(points: Sequence[PlotPoint]) -> str:
 
 
 #: costs of a point besides multipliers and bandwidth; None or 0: unknown
-COSTS: dict[str, Callable[[PlotPoint], Any]] = {
+COSTS: dict[str, Callable[[PlotPoint], float | None]] = {
     "area (mm2, 16 nm, estimated)": lambda point: (point.get("silicon") or {}).get("mm2_16nm"),
     "energy (microjoules per run, for comparisons)": lambda point: point.get("microjoules"),
     "top-1 error": lambda point: 1 - point["accuracy"]["value"] if (point.get("accuracy") or {}).get("value") else None,
 }
-Cost = tuple[Callable[[PlotPoint], Any], str]
+Cost = tuple[Callable[[PlotPoint], float | None], str]
 
 
 def plot(points: Sequence[PlotPoint], over: Cost | None = None) -> str:
@@ -429,7 +429,7 @@ _STYLE = """
 HEAD = ("point", "cycles", "frames/s", "note", "MAC use", "buffer use", "traffic in bytes", "top-1")
 
 
-def page(document: dict[str, Any], title: str, table: str = "") -> str:
+def page(document: Document, title: str, table: str = "") -> str:
     """Return the results as a self-contained HTML page; ``table``: the points as CSV."""
     points = [point for point in document["points"] if "error" not in point]
     rated = [point for point in points if point["frames_per_second"]]
@@ -447,7 +447,7 @@ def page(document: dict[str, Any], title: str, table: str = "") -> str:
     )
 
 
-def silicon_section(estimates: Sequence[dict[str, Any]]) -> str:
+def silicon_section(estimates: Sequence[Document]) -> str:
     """Return area and power of configurations with NVIDIA's table and the errors of the fit."""
     rows = {each["configuration"]: each for each in estimates}.values()
     if not rows:
@@ -467,7 +467,7 @@ def _or_dash(value: float | None) -> str:
     return "-" if value is None else f"{value:g}"
 
 
-def _failure(point: dict[str, Any]) -> str:
+def _failure(point: Document) -> str:
     return f"{point['config']} {point['precision']}: {point['error']}"
 
 
@@ -482,7 +482,7 @@ def _row(point: Document) -> tuple[str, ...]:
     return name_of(point), cycles, frames, ", ".join(notes(point)), use, filled, f"{traffic:,}", right
 
 
-def datasheet(config: Configuration, points: Sequence[Record], faults: Sequence[dict[str, Any]] = ()) -> str:
+def datasheet(config: Configuration, points: Sequence[Record], faults: Sequence[Document] = ()) -> str:
     """Return a page about one configuration.
 
     Args:
@@ -523,7 +523,7 @@ def cycle_notes() -> list[str]:
     ]
 
 
-def _field(value: Any) -> str:
+def _field(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(value)
     if isinstance(value, bool):
@@ -560,7 +560,7 @@ def _uses_row(point: Record) -> tuple[str, ...]:
     return point["network"], *(f"{found[use] / total:.1%}" if found else "-" for use in USES)
 
 
-def _fault_row(document: dict[str, Any]) -> tuple[str, ...]:
+def _fault_row(document: Document) -> tuple[str, ...]:
     found = document["summary"]["all"]
     silent, stopped = found["sdc1"], found["stopped"]
     interval = f"{silent['low']:.2%} to {silent['high']:.2%}"

@@ -15,7 +15,7 @@ from flatbuffers import number_types
 from nvdla.errors import LoadableError
 from nvdla.loadable import schema
 from nvdla.loadable.generated import loadable_generated as fb
-from nvdla.loadable.schema import Scalar, String, Struct, TableField, TableSchema, Vector
+from nvdla.loadable.schema import FieldType, Scalar, String, Struct, TableField, TableSchema, Union, Vector
 
 #: FlatBuffers address at most 2 GiB
 MAX_BYTES = (1 << 31) - 1
@@ -68,7 +68,7 @@ def flatbuffer(loadable: Any) -> bytes:
     return bytes(builder.Output())
 
 
-def _table(builder: flatbuffers.Builder, table: TableSchema, entry: Any) -> int:
+def _table(builder: flatbuffers.Builder, table: TableSchema, entry: object) -> int:
     """Write an entry and return its offset; what its fields refer to is written before it."""
     values = [_child(builder, field.type, _value(entry, field.name)) for field in table.fields]
     return _object(builder, table, list(zip(table.fields, values, strict=True)))
@@ -87,7 +87,7 @@ def _object(builder: flatbuffers.Builder, table: TableSchema, values: Sequence[t
     return int(getattr(fb, f"{table.name}End")(builder))
 
 
-def _child(builder: flatbuffers.Builder, kind: Any, value: Any) -> Any:
+def _child(builder: flatbuffers.Builder, kind: FieldType | Union, value: Any) -> Any:
     """Write what is stored outside its table and return its offset; return other values."""
     if isinstance(kind, String):
         return builder.CreateString(value)
@@ -124,15 +124,15 @@ def _check_ranges(name: str, table: TableSchema, entries: Iterable[object]) -> N
             _check_value(f"{name}[{index}].{field.name}", _value(entry, field.name), field.type)
 
 
-def _value(entry: Any, name: str) -> Any:
+def _value(entry: object, name: str) -> Any:
     """Return a schema field of a model entry; two of them have another name in the model."""
     if name.startswith("stride_"):
-        strides = entry.strides
+        strides: tuple[int, ...] = vars(entry)["strides"]
         return strides[int(name[7:])] if len(strides) == 8 else None
     return getattr(entry, "task_ids" if name == "task_id" else name)
 
 
-def _check_value(where: str, value: Any, kind: Any) -> None:
+def _check_value(where: str, value: Any, kind: FieldType | Union) -> None:
     if isinstance(kind, Scalar):
         signed, bits = _BITS[kind.code]
         low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
@@ -146,11 +146,11 @@ def _check_value(where: str, value: Any, kind: Any) -> None:
             value.encode()
         except (UnicodeEncodeError, AttributeError):
             raise LoadableError(f"{where}: {value!r}, must be text that UTF-8 can hold") from None
-    elif isinstance(kind.element, String) or (kind.element.__class__ is Scalar and kind.element.code != "B"):
+    elif isinstance(kind, Vector) and isinstance(kind.element, Scalar | String) and kind.element != schema.U8:
         for position, each in enumerate(value):
             _check_value(f"{where}[{position}]", each, kind.element)
 
 
-def _check_version(where: str, version: Any) -> None:
+def _check_version(where: str, version: object) -> None:
     for name in ("major", "minor", "sub_minor"):
         _check_value(f"{where}.{name}", getattr(version, name), schema.U8)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from ctypes import Structure
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import printable
@@ -237,13 +236,13 @@ class Operation(Keyed):
         """The operation in words."""
         return describe(self.descriptors)
 
-    def cubes(self) -> Iterator[tuple[str, Any]]:
+    def cubes(self) -> Iterator[tuple[str, Structure]]:
         """Yield (name, data cube) of the surface descriptor; BDMA has none."""
         for name, *_ in self.surface._fields_:
             if name.endswith("_data"):
                 yield name, getattr(self.surface, name)
 
-    def used_cubes(self) -> Iterator[tuple[str, Any]]:
+    def used_cubes(self) -> Iterator[tuple[str, Structure]]:
         """Yield (name, data cube) for the cubes that the operation reads or writes in memory."""
         for name, cube in self.cubes():
             if cube.type != MemType.HW and cube.address != -1 and self._is_used(name):
@@ -288,7 +287,7 @@ class Operation(Keyed):
         """Bytes of a memory atom."""
         return self.config.memory_atom
 
-    def surfaces(self, cube: Any, element_bytes: int) -> int:
+    def surfaces(self, cube: Structure, element_bytes: int) -> int:
         """Return the number of atoms of a data cube in the channel direction.
 
         Args:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -228,7 +228,7 @@ def is_loader(data: object) -> bool:
     return torch is not None and isinstance(data, torch.utils.data.DataLoader)
 
 
-def _loader_source(loader: Iterable[Any]) -> Arrays:
+def _loader_source(loader: Iterable[object]) -> Arrays:
     """The batches of a loader, [samples, labels] or samples alone, in memory. Raises FormatError."""
     found: list[list[np.ndarray]] = [[], []]
     total = 0
@@ -251,7 +251,9 @@ def _loader_source(loader: Iterable[Any]) -> Arrays:
     return Arrays("DataLoader", samples, labels)
 
 
-def open_source(data: Any, labels: str | None = None, root: str | None = None) -> SampleSource:
+def open_source(
+    data: str | os.PathLike[str] | Iterable[object], labels: str | None = None, root: str | None = None
+) -> SampleSource:
     """Open a data set.
 
     Args:
@@ -265,8 +267,8 @@ def open_source(data: Any, labels: str | None = None, root: str | None = None) -
         FormatError: the path does not exist, or is not a data set.
     """
     if is_loader(data):
-        return _loader_source(data)
-    text = os.fspath(named(data, "data"))
+        return _loader_source(cast("Iterable[object]", data))
+    text = os.fspath(named(cast("str", data), "data"))
     path = Path(text)
     suffix = path.suffix.lower()
     if root is not None and suffix not in MANIFESTS:

@@ -87,7 +87,7 @@ def image_shape(path: str | os.PathLike[str]) -> tuple[int, int, int, int]:
     return 1, channels, height, width
 
 
-def read_pixels(source: Any, shape: tuple[int, int, int, int], preprocessing: PixelConversion) -> np.ndarray:
+def read_pixels(source: object, shape: tuple[int, int, int, int], preprocessing: PixelConversion) -> np.ndarray:
     """The pixels of an 8-bit image as uint8 (1, C, H, W), color channels in the wanted order.
 
     ``source``: an image file, a PIL image, or a uint8 array (H, W) or (H, W, C) with the channels R, G, B (and A).

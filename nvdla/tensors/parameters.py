@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
@@ -96,7 +96,7 @@ class Parameter:
         return cls(name, dtype, shape, view, len(view), None, metadata or _NO_METADATA)
 
     @classmethod
-    def from_array(cls, name: str, array: np.ndarray, metadata: Mapping[str, Any] | None = None) -> Parameter:
+    def from_array(cls, name: str, array: np.ndarray, metadata: Mapping[str, object] | None = None) -> Parameter:
         """Return a parameter on a numpy array, copied only if it is not C-contiguous and little-endian.
 
         Args:

@@ -6,12 +6,12 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from nvdla.errors import FormatError
 from nvdla.util.arguments import by_annotations
+from nvdla.util.escaping import Document
 from nvdla.util.files import read_file
 
 
@@ -195,12 +195,12 @@ class PixelNumbers:
         mean, scale = self.channels(channels)
         return Units(1.0, mean, scale, unsigned=True)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Document:
         """Return mean, scale and bits as plain data, for JSON."""
         return {"mean": list(self.mean), "scale": list(self.scale), "bits": self.bits}
 
     @classmethod
-    def of(cls, document: Any) -> PixelNumbers:
+    def of(cls, document: Document) -> PixelNumbers:
         """Read the entry of a layer file.
 
         Args:

@@ -107,7 +107,7 @@ def _rule(hint: object) -> Fits:
 _kept_rule = functools.cache(_rule)
 
 
-def _rule_of_many(kind: type, inner: tuple[Any, ...]) -> Fits:
+def _rule_of_many(kind: type, inner: tuple[object, ...]) -> Fits:
     """Return True if a value is a container of this kind and its elements match."""
     if issubclass(kind, Mapping):
         key, held = _rule(inner[0]), _rule(inner[-1])
@@ -193,7 +193,7 @@ def whole_number(value: object, name: str, least: int) -> int:
     return number
 
 
-def checked(value: Any, kind: Any, name: str) -> Any:
+def checked(value: Any, kind: object, name: str) -> Any:
     """Return ``value``, which matches the annotation ``kind``, as :func:`by_annotations` checks it.
 
     Raises:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
 from nvdla.errors import FormatError, shape_text
 from nvdla.tensors.real import decibels
 from nvdla.util.arguments import by_annotations
-from nvdla.util.escaping import table
+from nvdla.util.escaping import Document, table
 
 AXES = "NCHW"
 
@@ -45,7 +44,7 @@ class Difference:
         """
         return self.exact or (tolerance > 0 and self.max_abs <= tolerance)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Document:
         """Return plain data for JSON: infinities and NaN become None."""
         values = asdict(self)
         odd = [key for key, value in values.items() if isinstance(value, float) and not math.isfinite(value)]

@@ -22,6 +22,7 @@ from nvdla.program.operation import Key, Operation
 from nvdla.program.program import Program, by_task
 from nvdla.program.values import OfProgram
 from nvdla.util.arguments import by_annotations
+from nvdla.util.escaping import Document
 from nvdla.util.findings import AnyFinding, Severity
 from nvdla.util.registry import modules_of
 
@@ -220,7 +221,7 @@ class Report:
         """No error."""
         return not self.count("error")
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Document:
         """Return the report as plain data, for JSON."""
         return {
             "loadable": self.loadable,
@@ -240,14 +241,21 @@ def rules() -> list[Rule]:
 
 
 @by_annotations
-def lint_file(path: str | os.PathLike[str], config: str = "auto", abi: str = "auto", **options: Any) -> Report:
+def lint_file(
+    path: str | os.PathLike[str],
+    config: str = "auto",
+    abi: str = "auto",
+    layers: dict[tuple[int, int], str] | None = None,
+    dry: bool = True,
+) -> Report:
     """Apply every rule to a file.
 
     Args:
         path: File of the loadable.
         config: Name of the configuration, or "auto".
         abi: "auto", "old" or "new".
-        **options: Further arguments of :func:`lint`.
+        layers: Layer names for the findings, by (task, operation).
+        dry: Whether to do the dry run.
 
     Returns:
         The findings, the worst first.
@@ -257,7 +265,7 @@ def lint_file(path: str | os.PathLike[str], config: str = "auto", abi: str = "au
         ConfigError: The configuration is unknown.
         DescriptorError: The descriptors fit neither ABI.
     """
-    return lint(load(path, checked=False), config, abi, **options)
+    return lint(load(path, checked=False), config, abi, layers, dry)
 
 
 @by_annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -187,7 +187,7 @@ def text(title: str, lines: dict[str, str]) -> str:
     return "\n".join([title, *(f"  {what:{width}}  {value}" for what, value in lines.items())])
 
 
-def html(title: str, lines: dict[str, Any]) -> str:
+def html(title: str, lines: Document) -> str:
     """Return the same as an HTML fragment, for notebooks."""
     from nvdla.util.escaping import xml_text
     from nvdla.util.html import table

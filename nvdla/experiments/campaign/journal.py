@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any, TypeVar, cast
+from typing import IO, TypeVar, cast
 from weakref import WeakSet
 
 from nvdla.errors import FormatError, NvdlaError
@@ -137,7 +137,7 @@ class Table(ABC):
     shard: int = 64
 
     @abstractmethod
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Document:
         """Return the plain data that identify the campaign and determine its results: options, hashes of files."""
 
     @abstractmethod

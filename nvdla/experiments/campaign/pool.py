@@ -11,7 +11,8 @@ from collections import deque
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
-from typing import Any
+from types import ModuleType
+from typing import Protocol
 
 from nvdla.errors import FormatError
 from nvdla.experiments.campaign import worker
@@ -32,6 +33,14 @@ class Shard:
     deaths: int = field(default=0)
 
 
+class Security(Protocol):
+    """Dask's object with the TLS files of a connection."""
+
+    def get_connection_args(self, role: str) -> dict[str, object]:
+        """Return the arguments of a connection."""
+        ...
+
+
 @dataclass(frozen=True)
 class Tls:
     """Files (PEM) for an encrypted connection.
@@ -46,7 +55,7 @@ class Tls:
     cert: str | None = None
     key: str | None = None
 
-    def security(self, distributed: Any) -> Any:
+    def security(self, distributed: ModuleType) -> Security:
         """Return Dask's security object for these files.
 
         Args:

@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 from nvdla.errors import FormatError
 from nvdla.experiments.campaign.journal import Journal, Record, Table
@@ -24,13 +23,6 @@ AHEAD = 2
 """Shards under way for each worker: one at work, one that waits."""
 
 OnProgress = Callable[[int, int], None]
-
-
-class Security(Protocol):
-    """Dask's settings of encrypted connections."""
-
-    def get_connection_args(self, role: str) -> dict[str, object]:
-        """Return the arguments of a connection."""
 
 
 @dataclass(frozen=True)

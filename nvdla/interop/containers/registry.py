@@ -19,12 +19,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, ClassVar, TypeVar
+from typing import IO, ClassVar, TypeVar
 
 from nvdla.errors import FormatError
 from nvdla.limits import MAX_SHARING
 from nvdla.tensors.parameters import Parameter, check_given, check_splats
 from nvdla.util.arguments import by_annotations
+from nvdla.util.escaping import Document
 from nvdla.util.files import Source, make_directory, whole_file, write_data
 from nvdla.util.findings import AnyFinding
 from nvdla.util.findings import Severity as Severity
@@ -62,12 +63,12 @@ class Container(ABC):
     format: Format
     source: Source
 
-    def info(self) -> dict[str, Any]:
+    def info(self) -> Document:
         """Return facts about the whole file (version, sizes, counts) as plain JSON values with stable keys."""
         return {}
 
     @abstractmethod
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Document]:
         """Return the rows of ``list``: one dictionary per item (entry, tensor, function, file).
 
         All rows have the same stable keys and plain JSON values.
@@ -177,7 +178,7 @@ class Container(ABC):
         """
         raise FormatError(f"{self.source.name}: a {self.format.name} file holds no program to disassemble")
 
-    def call(self, function: str, inputs: Sequence[str], options: Options | None = None) -> dict[str, Any]:
+    def call(self, function: str, inputs: Sequence[str], options: Options | None = None) -> Document:
         """Run a function of the file.
 
         Args:

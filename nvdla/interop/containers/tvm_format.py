@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, ClassVar
 
 from nvdla.errors import FormatError
 from nvdla.interop.containers.registry import Container, FileFinding, Format, Options, Source, register
@@ -179,7 +179,7 @@ class ParamsContainer(Container):
         except FormatError as error:
             raise FormatError(f"{source.name}: {error}") from None
 
-    def info(self) -> dict[str, Any]:
+    def info(self) -> Document:
         """Return the data of `nvdla container info`."""
         stored = sum(len(tensor.stored) for tensor in self.file.tensors)
         return {
@@ -189,7 +189,7 @@ class ParamsContainer(Container):
             "dialect": self.dialect,
         }
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Document]:
         """One row an entry, for `nvdla container list`."""
         return [
             {"name": t.name, "dtype": t.type_name, "shape": list(t.shape), "bytes": len(t.stored), "offset": t.offset}

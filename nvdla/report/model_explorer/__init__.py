@@ -6,34 +6,37 @@ saturation, SNR.
 
 from __future__ import annotations
 
-from typing import Any
-
 from nvdla.analysis.study import Study
 from nvdla.report.document import Side
 from nvdla.report.page import pairs
+from nvdla.util.arguments import by_annotations
+from nvdla.util.escaping import Document
 
 #: stops from the least to the greatest number
 COLOURS = {"low": "#cfe8d5", "middle": "#f2dd9c", "high": "#e58a7b"}
 #: dB above which two tensors are as good as equal
 MOST_DB = 100.0
 
-__all__: list[str] = []  # Model Explorer imports ``main``; the package promises nothing else
+__all__ = ["cycles", "document", "mac_use", "saturation", "snr"]
 
 Numbers = dict[str, float]
 
 
+@by_annotations
 def cycles(study: Study) -> Numbers:
     """Operation -> cycles of its chain; of operations on the fly their first alone has them."""
     found = ((node.label, study.estimates[node.key].own_cycles) for node in study.operations)
     return {label: float(cycles) for label, cycles in found if cycles}
 
 
+@by_annotations
 def mac_use(study: Study) -> Numbers:
     """Operation -> percent of what the MAC array could do in its time."""
     shares = ((node.label, study.estimates[node.key].mac_share) for node in study.operations)
     return {label: 100.0 * share for label, share in shares if share is not None}
 
 
+@by_annotations
 def saturation(side: Side) -> Numbers:
     """Operation -> percent of the elements it wrote at either end of their type; nothing without a run."""
     run = side.document["run"]
@@ -43,6 +46,7 @@ def saturation(side: Side) -> Numbers:
     return {labels[place]: 100.0 * side.pictures.rows[each]["saturated"] for place, each in run["wrote"].items()}
 
 
+@by_annotations
 def snr(side: Side, other: Side) -> Numbers:
     """Operation of ``side`` -> signal-to-noise ratio in dB of what it wrote, with its counterpart of ``other`` as the
     reference; equal tensors have :data:`MOST_DB`."""
@@ -54,7 +58,8 @@ def snr(side: Side, other: Side) -> Numbers:
     }
 
 
-def document(graph: str, name: str, numbers: Numbers, falling: bool = False) -> dict[str, Any]:
+@by_annotations
+def document(graph: str, name: str, numbers: Numbers, falling: bool = False) -> Document:
     """Node data of one graph as Model Explorer reads it from a file. ``falling``: great numbers are good ones."""
     colours = list(COLOURS.values())
     gradient = [

@@ -109,7 +109,7 @@ def test_old_layers_carry_the_new_types_names(read):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "0 layers, must be 1 to 16384"),
+        ("", "got an empty file"),
         (prototxt(layer("ReLU", "include { } exclude { }")), "has include and exclude rules"),
         (prototxt(layer("ReLU")) + " layers { type: RELU }", "both forms, 'layer' and 'layers'"),
         ('layer { name: "x" }', "layer 'x' has no type"),

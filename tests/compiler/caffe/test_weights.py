@@ -66,7 +66,7 @@ def layer_with(content):
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "holds no layer"),
+        (b"", "got an empty file"),
         (field(1, b"name"), "holds no layer"),
         (b"\x0a\x05ab", "1: 5 bytes, 2 are left"),
         (b"\x0a" + b"\xff" * 9 + b"\x01", "bytes, 0 are left"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from nvdla.emulator.hardware.job import MemoryCube, memory_cube, memory_space
 from nvdla.emulator.hardware.register_file import RegisterGroup
 from nvdla.emulator.memory.address_space import AddressSpace
 from nvdla.errors import ConfigError, ScheduleError
+from nvdla.util.escaping import Document
 from nvdla.util.precision import Precision
 from nvdla.util.rounding import ceil_div
 
@@ -172,7 +172,7 @@ def decode(group: RegisterGroup, config: Configuration) -> SdpSettings:
     )
 
 
-def _block(group: RegisterGroup, name: str, operand: str) -> dict[str, Any]:
+def _block(group: RegisterGroup, name: str, operand: str) -> Document:
     """Decode the fields that all blocks have. ``operand``: suffix of the registers with an operand."""
     flags, alu, mul = f"D_DP_{name}_CFG.{name}", f"D_DP_{name}_ALU", f"D_DP_{name}_MUL"
     return {

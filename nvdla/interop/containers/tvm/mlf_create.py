@@ -308,7 +308,7 @@ def pack(loadables: Sequence[tuple[str, Loadable]], count_bytes: int = 2, when: 
         raise FormatError("a model library needs at least one loadable")
     stamp = _now() if when is None else when
     files: dict[str, bytes] = dict(support_files())
-    modules: dict[str, Any] = {}
+    modules: Document = {}
     networks: list[CodegenNetwork] = []
     for given, loadable in loadables:
         name = identifier(given)
