@@ -46,6 +46,7 @@ COMMAND_LINES: dict[str, tuple[str, ...]] = {
     "serve": ("serve --registers --config nv_small --socket 127.0.0.1:0",),
     "samples": ("samples digit -o digits",),
     "configs": ("configs",),
+    "datasheet": ("datasheet nv_small lenet.loadable -o sheet.html",),
     "cache": ("cache info",),
     "completion": ("completion bash",),
     "version": ("version --verbose",),

@@ -59,7 +59,7 @@ BEYOND_HARDWARE = {
         lambda n, x: n.convolution("c", x, W, padding=3),
         (4, 8, 8),
     ),
-    "layer p: average pooling of 37x37 with stride .* use a smaller window": (
+    "layer p: average pooling of 37x37 with stride .* Use a smaller window": (
         lambda n, x: n.average_pool("p", x, 37),
         (1, 37, 37),
     ),

@@ -218,7 +218,7 @@ def test_the_command_prints_the_worst_layers_and_writes_qdq(tmp_path, capsys):
     words += ["-o", str(tmp_path / "f.loadable"), "--export-qdq", str(tmp_path / "q.onnx")]
     assert main(words) == 0
     printed = capsys.readouterr().out
-    assert "worst" in printed
+    assert "noisiest" in printed
     assert "dB" in printed
     onnx.checker.check_model(onnx.load(tmp_path / "q.onnx"))
     assert main([*words[:-2], "--precision", "auto", "--max-drop", "50%"]) == 0

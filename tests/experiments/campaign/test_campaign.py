@@ -36,7 +36,7 @@ def test_a_run_that_was_interrupted_goes_on_and_counts_nothing_twice(tmp_path, r
     shuffled = [lines[0], *random.Random(1).sample(lines[1:], 40)]
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"".join(shuffled) + lines[5][:7])  # the last line was cut off
-    with pytest.raises(FormatError, match="holds 40 results"):
+    with pytest.raises(FormatError, match="contains 40 results"):
         Journal(path, Squares(100))
     assert finished(path, Squares(100), resume=True) == reference
     assert finished(path, Squares(100), resume=True) == reference  # nothing is left to do

@@ -85,7 +85,7 @@ def test_a_task_that_kills_workers_of_a_cluster_is_named_and_its_neighbours_are_
 def test_a_scheduler_that_does_not_answer_is_an_error_that_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setattr("nvdla.experiments.campaign.cluster.CONNECT_SECONDS", 1)
     table = Squares(4)
-    with pytest.raises(FormatError, match="'dask scheduler' starts one"):
+    with pytest.raises(FormatError, match="start one with 'dask scheduler'"):
         run(table, Journal(tmp_path / "a.jsonl", table), Workers(scheduler="tcp://127.0.0.1:9"))
 
 
