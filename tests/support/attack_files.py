@@ -67,7 +67,7 @@ def changed(table: str, index: int, **values: object) -> bytes:
 
 
 attack("empty.nvdla", "load", "got an empty file")(lambda: b"")
-attack("text.nvdla", "load", "root offset at byte 0")(lambda: b"This is no loadable, but a text.\n")
+attack("text.nvdla", "load", "got a text file")(lambda: b"This is no loadable, but a text.\n")
 attack("root_outside.nvdla", "load", "root offset at byte 0: offset is 4294967295")(
     lambda: patched(good(), 0, "<I", 0xFFFFFFFF)
 )
