@@ -289,10 +289,16 @@ class HostPart:
 
     def run(self, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Compute the part on the host: tensors by name in and out."""
-        feeds = {}
-        for each in self.session.get_inputs():
-            feeds[each.name] = np.asarray(value_of(values, each.name), dtype=_DTYPES.get(each.type), order="C")
+        feeds = feeds_of(self.session, values)
         return dict(zip(self.outputs, run_session(self.session, self.name, self.outputs, feeds), strict=True))
+
+
+def feeds_of(session: Session, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the inputs of a session, in its floating-point types. Raises FormatError for a missing value."""
+    return {
+        each.name: np.asarray(value_of(values, each.name), dtype=_DTYPES.get(each.type), order="C")
+        for each in session.get_inputs()
+    }
 
 
 def value_of(values: Mapping[str, np.ndarray], name: str) -> np.ndarray:

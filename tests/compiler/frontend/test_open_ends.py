@@ -85,3 +85,13 @@ def test_nodes_come_in_any_order():
     nodes[0].input[0] = "y"
     with pytest.raises(FormatError, match="is made later or in a circle"):
         nvdla.compile(convolution(nodes=nodes), "nv_full", "fp16")
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_a_float16_model_is_calibrated_with_samples_of_any_float_type(dtype):
+    """onnxruntime takes the inputs of a float16 model in float16 only."""
+    compiled = nvdla.compile(convolution(dtype=np.float16), "nv_small", "int8", [{"x": image(dtype)}])
+    assert compiled.whole
+    exact = nvdla.compile(convolution(), "nv_full", "fp16").run(image())["y"]
+    found = compiled.run(image())["y"]
+    assert 10 * np.log10((exact**2).sum() / ((exact - found.astype(np.float32)) ** 2).sum()) > 25

@@ -26,7 +26,7 @@ from nvdla.compiler.builder.quantization import LARGEST, Calibration
 from nvdla.compiler.frontend.importer import ACCELERATOR, HOST, Imported, Part
 from nvdla.compiler.frontend.isolation import run_session
 from nvdla.compiler.frontend.model import Model, reads
-from nvdla.compiler.frontend.opening import open_session
+from nvdla.compiler.frontend.opening import feeds_of, open_session
 from nvdla.errors import FormatError, shape_text
 from nvdla.tensors.real import Units
 from nvdla.util.precision import Precision
@@ -64,7 +64,9 @@ class FloatModel:
         found = dict(feed)
         wanted = self.values if values is None else [name for name in dict.fromkeys(values) if name not in found]
         if self.session is not None and wanted:
-            found.update(zip(wanted, run_session(self.session, self.name, wanted, feed), strict=True))
+            found.update(
+                zip(wanted, run_session(self.session, self.name, wanted, feeds_of(self.session, feed)), strict=True)
+            )
         return found
 
 
