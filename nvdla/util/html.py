@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from urllib.parse import quote
 
@@ -17,6 +18,7 @@ p { margin: .3rem 0 .6rem; color: var(--soft); }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 td, th { padding: .25rem .8rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
 th { color: var(--soft); font-weight: 600; } tr > :first-child { text-align: left; padding-left: 0; }
+.text { text-align: left; white-space: normal; overflow-wrap: normal; max-width: 30rem; }
 svg { display: block; } svg text { fill: currentColor; font-size: 12px; }
 """
 
@@ -43,13 +45,22 @@ def section(heading: str, content: str, note: str = "") -> str:
     return f"<h2>{xml_text(heading)}</h2>{explained}{content}" if content else ""
 
 
+_NUMBER = re.compile(r"[-+<~]?[\d.].*|-?|nan|-?inf", re.DOTALL)
+"""A cell that may be in a column of numbers: a number with or without a unit, or none."""
+
+
 def table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
     """Return a table that scrolls on a narrow screen, empty without rows; without a heading row for an empty
-    ``head``."""
-    lines = ["".join(f"<td>{xml_text(cell)}</td>" for cell in row) for row in rows]
-    first = "".join(f"<th>{xml_text(cell)}</th>" for cell in head)
-    body = "".join(f"<tr>{line}</tr>" for line in ([first] if first else []) + lines)
-    return f'<div class="wide"><table>{body}</table></div>' if lines else ""
+    ``head``. Columns of texts are left-aligned, columns of numbers right-aligned."""
+    lines = [[str(cell) for cell in row] for row in rows]
+    numeric = [all(_NUMBER.fullmatch(cell) for cell in column) for column in zip(*lines, strict=True)]
+    marks = ["" if is_number else ' class="text"' for is_number in numeric]
+    first = "".join(f"<th{mark}>{xml_text(cell)}</th>" for cell, mark in zip(head, marks, strict=False))
+    body = [
+        "".join(f"<td{mark}>{xml_text(cell)}</td>" for cell, mark in zip(line, marks, strict=True)) for line in lines
+    ]
+    content = "".join(f"<tr>{line}</tr>" for line in ([first] if first else []) + body)
+    return f'<div class="wide"><table>{content}</table></div>' if lines else ""
 
 
 def items(texts: Iterable[object]) -> str:
