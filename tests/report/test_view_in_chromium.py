@@ -149,7 +149,7 @@ def test_the_graph_is_moved_and_zoomed_by_wheel_keys_and_dragging(window, page):
     )
     for act in acts:
         act()
-        shown.page.wait_for_function(f"JSON.stringify({state}) !== '{shown.value(f'JSON.stringify({seen[-1]})')}'")
+        shown.wait(f"JSON.stringify({state}) !== '{shown.value(f'JSON.stringify({seen[-1]})')}'")
         seen.append(shown.value(state))
     assert seen[2][2] > seen[1][2]
     assert seen[3][2] > seen[2][2]
@@ -350,7 +350,7 @@ def test_back_and_forward_go_through_the_views_and_the_address_can_be_edited(win
         open_view(shown.page, name)
     shown.value("view.choose(0, 'op', 3)")
     shown.page.go_back()
-    shown.page.wait_for_function("document.getElementById('panel').hidden")
+    shown.wait("document.getElementById('panel').hidden")
     shown.page.go_back()
     shown.page.wait_for_selector("#memory", state="visible")
     shown.page.go_forward()

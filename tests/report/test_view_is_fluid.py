@@ -135,7 +135,7 @@ def test_rows_are_made_as_they_come_into_sight(window, large):
     assert shown.value(f"{table}.tBodies[0].rows.length") < operations
     before = shown.value(f"{table}.tBodies[0].rows.length")
     shown.value("document.querySelector('#operations').scrollTop = 1e6")
-    shown.page.wait_for_function(f"{table}.tBodies[0].rows.length > {before}")
+    shown.wait(f"{table}.tBodies[0].rows.length > {before}")
     shown.page.focus("#operations-0 tbody tr >> nth=0")
     shown.page.keyboard.press("End")
     assert shown.value(f"{table}.tBodies[0].rows.length") == operations

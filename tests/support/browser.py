@@ -1,6 +1,7 @@
 """Chromium, driven by playwright: pages are opened, keys pressed, and errors and requests collected."""
 
 import shutil
+import time
 
 import pytest
 
@@ -47,6 +48,15 @@ class Window:
     def value(self, expression):
         """What an expression in the page gives. (The debugger is not bound by the page's policy.)"""
         return self.page.evaluate(expression)
+
+    def wait(self, condition, seconds=30.0):
+        """Wait until a condition of the page is true.
+
+        Playwright's own wait evaluates text inside the page, which the page's policy forbids."""
+        end = time.monotonic() + seconds
+        while not self.value(condition):
+            assert time.monotonic() < end, condition
+            time.sleep(0.01)
 
     def foreign(self, own=("file:", "data:", "about:", "blob:")):
         """Requests to anywhere but the page itself."""
