@@ -40,5 +40,5 @@ def test_networks_compile_nothing_after_the_warm_up(tmp_path):
     def output(words):
         return subprocess.run(words, env=environment, check=True, capture_output=True, text=True).stdout
 
-    assert json.loads(output([*command, "cache", "warm-up", "--json"]))["kernels"] > 50
+    assert json.loads(output([*command, "cache", "warm-up", "--json"]))["kernels"] > 20
     assert output([sys.executable, "-c", RUN, str(SUPPORT)]) == "[]\n"

@@ -13,6 +13,7 @@ from nvdla.util.precision import Precision
 
 # Largest element: the range is symmetric, -128 and -32768 are left out.
 LARGEST: dict[str, int] = {Precision.INT8: 127, Precision.INT16: 32767}
+LARGEST_HALF = 65504.0
 
 
 @by_annotations

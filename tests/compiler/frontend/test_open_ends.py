@@ -1,4 +1,4 @@
-"""Open sizes, float16 ends, and nodes in any order."""
+"""Open sizes, float16 ends, nodes in any order, and attributes of late opsets."""
 
 from __future__ import annotations
 
@@ -95,3 +95,42 @@ def test_a_float16_model_is_calibrated_with_samples_of_any_float_type(dtype):
     exact = nvdla.compile(convolution(), "nv_full", "fp16").run(image())["y"]
     found = compiled.run(image())["y"]
     assert 10 * np.log10((exact**2).sum() / ((exact - found.astype(np.float32)) ** 2).sum()) > 25
+
+
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_space_to_depth_has_the_order_of_its_mode(mode, batch):
+    """The attribute is new in opset 28."""
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    if onnx.defs.get_schema("SpaceToDepth").since_version < 28:
+        pytest.skip("this onnx knows no mode of SpaceToDepth")
+    graph = helper.make_graph(
+        [
+            helper.make_node("SpaceToDepth", ["x"], ["a"], blocksize=2, mode=mode),
+            helper.make_node("Relu", ["a"], ["y"]),
+        ],
+        "blocks",
+        [helper.make_tensor_value_info("x", kind, (batch, 3, 4, 6))],
+        [helper.make_tensor_value_info("y", kind, (batch, 12, 2, 3))],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 28)])
+    given = np.arange(batch * 72, dtype=np.float32).reshape(batch, 3, 4, 6)
+    blocks = given.reshape(batch, 3, 2, 2, 3, 2)
+    right = blocks.transpose((0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)).reshape(batch, 12, 2, 3)
+    compiled = nvdla.compile(model, "nv_full", "fp16")
+    assert compiled.loadable is not None
+    assert np.array_equal(compiled.run({"x": given})["y"], right)
+
+
+def test_values_above_the_largest_half_are_computed_on_the_host():
+    """A convolution of halves would saturate; the calibration data show it."""
+    nodes = [
+        onnx.helper.make_node("Conv", ["x", "w"], ["a"], pads=[1] * 4),
+        onnx.helper.make_node("Relu", ["a"], ["y"]),
+    ]
+    large = image() * np.float32(1e5)
+    compiled = nvdla.compile(convolution(nodes=nodes), "nv_full", "fp16", [{"x": large}])
+    (row,) = [row for row in compiled.nodes if row.op == "Conv"]
+    assert row.placement == "host" and "the largest half" in row.reason
+    small = nvdla.compile(convolution(nodes=nodes), "nv_full", "fp16", [{"x": image()}])
+    assert all(row.placement != "host" for row in small.nodes)

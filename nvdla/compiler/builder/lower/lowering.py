@@ -31,6 +31,7 @@ from nvdla.compiler.builder.lower import concat, elementwise
 from nvdla.compiler.builder.network import Network
 from nvdla.compiler.builder.quantization import (
     LARGEST,
+    LARGEST_HALF,
     Calibration,
 )
 from nvdla.emulator.hardware.configuration import Configuration, configurations
@@ -291,6 +292,7 @@ class NetworkLowering(Lowering):
                 continue
             self.precision = self.precisions[group.output.name]
             with in_layer(group.name):
+                self._check_halves(group)
                 layer_type(group.layer.kind).lower(self, group)
             weights = self._check_budget(group.name, done, weights)
             done = len(self.operations)
@@ -306,6 +308,22 @@ class NetworkLowering(Lowering):
             self.quantised,
             self.grouped,
         )
+
+    def _check_halves(self, group: Group) -> None:
+        """Check that a convolution of halves reads and writes no value above the largest half on the calibration data.
+
+        Sums, extremes and limits may: a mask of -1e9 keeps its meaning when it saturates."""
+        if self.precision != Precision.FP16 or group.layer.kind not in ("convolution", "deconvolution"):
+            return
+        known = self.calibration.magnitudes if self.calibration else {}
+        for tensor in (*group.layer.inputs, group.output):
+            largest = known.get(tensor.name, 0.0)
+            if largest > LARGEST_HALF:
+                raise BuildError(
+                    f"{tensor.name}: must be at most {LARGEST_HALF:g}, the largest half, got {largest:.3g} on the "
+                    "calibration data. Rescale the model, or compile for int8.",
+                    layer=group.name,
+                )
 
     def _check_budget(self, layer: str, done: int, weights: int) -> int:
         """Hold operations and weights of the layers up to this one against the limits; return the bytes of weights.

@@ -24,7 +24,7 @@ from nvdla.compiler.builder.layers import (
     column,
     numbers_of,
 )
-from nvdla.compiler.builder.quantization import LARGEST, common_fixed_point, halves
+from nvdla.compiler.builder.quantization import LARGEST, LARGEST_HALF, common_fixed_point, halves
 from nvdla.errors import BuildError
 from nvdla.util.precision import Precision
 
@@ -178,7 +178,6 @@ def _elements(limits: list[np.ndarray], source: Surface, target: Surface) -> lis
 DEFAULT_RANGE = 8.0
 # How far a table of halves may be off: a share of its largest value.
 WORST = 1 / 64
-LARGEST_HALF = 65504.0
 # Where a table of halves is compared with its function if its input may be larger, in multiples of the range of LO: LE
 # has four times that range, and ends in straight lines.
 _BEYOND = 2.0 ** np.linspace(0.25, 6, 24)

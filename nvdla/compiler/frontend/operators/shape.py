@@ -85,12 +85,14 @@ def space_to_depth(graph: Graph, node: Node) -> GraphValue:
     value = graph.source(node)
     block = int(node.get("blocksize"))
     batch, channels, height, width = value.shape
+    block_first = node.get("mode", "DCR") == "DCR"  # an attribute since opset 28
     if batch != 1 or block > 8 or channels**2 * block**4 > 1 << 20:
         order = order_of(value).reshape(batch, channels, height // block, block, width // block, block)
-        return graph.alias(node, value, order.transpose(0, 3, 5, 1, 2, 4))
+        return graph.alias(node, value, order.transpose((0, 3, 5, 1, 2, 4) if block_first else (0, 1, 3, 5, 2, 4)))
     weights = np.zeros((channels * block * block, channels, block, block))
     for y, x, c in np.ndindex(block, block, channels):
-        weights[(y * block + x) * channels + c, c, y, x] = 1.0
+        out = (y * block + x) * channels + c if block_first else (c * block + y) * block + x
+        weights[out, c, y, x] = 1.0
     cube = graph.cube(value)
     made = graph.network.convolution(graph.label(node), cube, weights, stride=block)
     return graph.result(node, graph.tie(made, cube))
