@@ -227,9 +227,9 @@ class ModelWorker:
 
 def _end(reader: IO[bytes], writer: IO[bytes], connection: socket.socket, status: int) -> None:
     """Close a worker's connection; the server ends the process once its status pipe has no reader."""
-    for each in (reader, connection, writer):
+    for stream in (reader, connection, writer):
         with contextlib.suppress(OSError, ValueError):
-            each.close()
+            stream.close()
     with contextlib.suppress(OSError):
         os.close(status)
 

@@ -52,7 +52,7 @@ class RemoteSession:
         self, worker: ModelWorker, name: str, number: int, inputs: list[list[Any]], outputs: list[list[Any]]
     ) -> None:
         self._worker, self._name, self._number = worker, name, number
-        self._inputs, self._outputs = ([End(*each) for each in ends] for ends in (inputs, outputs))
+        self._inputs, self._outputs = ([End(*end) for end in ends] for ends in (inputs, outputs))
         weakref.finalize(self, worker.release, number)
 
     def get_inputs(self) -> list[End]:
@@ -66,11 +66,11 @@ class RemoteSession:
     def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Outputs by name (None: all). Raises FormatError."""
         names = None if outputs is None else list(outputs)
-        arrays = {name: np.asarray(each) if isinstance(each, np.generic) else each for name, each in feeds.items()}
-        found: list[np.ndarray] = self._worker.call(
+        arrays = {name: np.asarray(array) if isinstance(array, np.generic) else array for name, array in feeds.items()}
+        results: list[np.ndarray] = self._worker.call(
             self._name, "nvdla.compiler.frontend.opening:run_opened", self._number, self._name, names, arrays
         )
-        return found
+        return results
 
 
 def open_session(
@@ -144,7 +144,7 @@ def _open_file(
         _make_ends_real(onnx, proto)
     nodes = [(node.name, list(node.output)) for node in proto.graph.node]
     if everything:
-        known = {each.name for each in proto.graph.output}
+        known = {output.name for output in proto.graph.output}
         values = dict.fromkeys(value for _, outputs in nodes for value in outputs if value and value not in known)
         proto.graph.output.extend(onnx.ValueInfoProto(name=value) for value in values)
     return session(proto, path, optimise, threads), nodes
@@ -158,23 +158,23 @@ def _make_ends_real(onnx: ModuleType, proto: ModelProto) -> None:
     def fresh(name: str) -> str:
         return name if name not in used else fresh(f"{name}_")
 
-    for each in graph.input:
-        readers = [(place, node) for place, node in enumerate(graph.node) if each.name in node.input]
-        if readers and all(node.op_type == "DequantizeLinear" and node.input[0] == each.name for _, node in readers):
-            elements = fresh(f"{each.name}/elements")
+    for value in graph.input:
+        readers = [(place, node) for place, node in enumerate(graph.node) if value.name in node.input]
+        if readers and all(node.op_type == "DequantizeLinear" and node.input[0] == value.name for _, node in readers):
+            elements = fresh(f"{value.name}/elements")
             for _, node in readers:
                 node.input[0] = elements
             place, first = readers[0]
-            graph.node.insert(place, make("QuantizeLinear", [each.name, *first.input[1:]], [elements]))
-            each.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+            graph.node.insert(place, make("QuantizeLinear", [value.name, *first.input[1:]], [elements]))
+            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
     makers = {name: node for node in graph.node for name in node.output}
-    for each in graph.output:
-        maker = makers.get(each.name)
+    for value in graph.output:
+        maker = makers.get(value.name)
         if maker is not None and maker.op_type == "QuantizeLinear":
-            name = fresh(f"{each.name}/real")
-            graph.node.append(make("DequantizeLinear", [each.name, *maker.input[1:]], [name]))
-            each.name = name
-            each.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+            name = fresh(f"{value.name}/real")
+            graph.node.append(make("DequantizeLinear", [value.name, *maker.input[1:]], [name]))
+            value.name = name
+            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
 
 
 # ---- in the worker
@@ -194,17 +194,17 @@ def open_file_here(
 ) -> list[Any]:
     """Open a session of a file in this process: its number, inputs and outputs; its nodes."""
     os.chdir(directory)
-    made, nodes = _open_file(path, optimise, threads, everything, real)
-    return [_kept(made), nodes]
+    opened, nodes = _open_file(path, optimise, threads, everything, real)
+    return [_kept(opened), nodes]
 
 
-def _kept(made: Any) -> list[Any]:
+def _kept(opened: Any) -> list[Any]:
     """Number a session, so that the other process can name it."""
     number = next(_numbers)
-    _opened[number] = made
+    _opened[number] = opened
     ends = [
-        [[each.name, each.type, each.shape if isinstance(each.shape, list) else []] for each in found]
-        for found in (made.get_inputs(), made.get_outputs())
+        [[end.name, end.type, end.shape if isinstance(end.shape, list) else []] for end in side]
+        for side in (opened.get_inputs(), opened.get_outputs())
     ]
     return [number, *ends]
 
@@ -231,8 +231,8 @@ def submodel(
 
     helper = onnx.helper
     nodes, rounding = _rounded(model, nodes, onnx)
-    made = {name for node in nodes for name in node.output if name}
-    wanted = list(dict.fromkeys(name for node in nodes for name in reads(node) if name not in made))
+    computed = {name for node in nodes for name in node.output if name}
+    wanted = list(dict.fromkeys(name for node in nodes for name in reads(node) if name not in computed))
     constants = [onnx.numpy_helper.from_array(model.constants[n], n) for n in wanted if n in model.constants]
     constants += [onnx.numpy_helper.from_array(array, name) for name, array in rounding.items()]
     wanted = [name for name in wanted if name not in rounding]
@@ -250,9 +250,9 @@ def _rounded(
 ) -> tuple[list[NodeProto], dict[str, np.ndarray]]:
     """Return the nodes, with QuantizeLinear and DequantizeLinear after each value that the model quantises, and the
     constants of these. Values of the accelerator are quantised already."""
-    made = {name for node in nodes for name in node.output if name}
-    entered = {name for node in nodes for name in node.input if name in model.inputs} - made
-    affine = {name: each for name, each in model.affine.items() if model.types.get(name) == np.float32}
+    computed = {name for node in nodes for name in node.output if name}
+    entered = {name for node in nodes for name in node.input if name in model.inputs} - computed
+    affine = {name: affine_scale for name, affine_scale in model.affine.items() if model.types.get(name) == np.float32}
     names = {name: f"{name}/quantized" for name in entered & set(affine)}
     result: list[NodeProto] = []
     constants: dict[str, np.ndarray] = {}
@@ -285,7 +285,7 @@ class HostPart:
             onnx, _ = packages()
             refuse_external(onnx, parse(onnx, model, name), name, "a package holds all that it needs")
         self.session = open_session(model, name, worker, optimise=False)
-        self.outputs = [each.name for each in self.session.get_outputs()]
+        self.outputs = [output.name for output in self.session.get_outputs()]
 
     def run(self, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Compute the part on the host: tensors by name in and out."""
@@ -296,8 +296,8 @@ class HostPart:
 def feeds_of(session: Session, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the inputs of a session, in its floating-point types. Raises FormatError for a missing value."""
     return {
-        each.name: np.asarray(value_of(values, each.name), dtype=_DTYPES.get(each.type), order="C")
-        for each in session.get_inputs()
+        end.name: np.asarray(value_of(values, end.name), dtype=_DTYPES.get(end.type), order="C")
+        for end in session.get_inputs()
     }
 
 
