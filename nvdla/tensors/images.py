@@ -202,13 +202,13 @@ def _broken(name: str, error: Exception) -> FormatError:
     return FormatError(f"{name}: the image cannot be read: {str(error) or type(error).__name__}{hint}")
 
 
-def _check_size(name: str, found: tuple[int, int], wanted: tuple[int, int], resize: bool) -> None:
+def _check_size(name: str, image_size: tuple[int, int], wanted: tuple[int, int], resize: bool) -> None:
     """Before any pixel is decoded, so that a huge image costs nothing."""
-    if found[0] * found[1] > MAX_PIXELS:
-        raise FormatError(f"{name}: {found[0]} x {found[1]} pixels are more than the limit of {MAX_PIXELS}")
-    if found != wanted and not resize:
+    if image_size[0] * image_size[1] > MAX_PIXELS:
+        raise FormatError(f"{name}: {image_size[0]} x {image_size[1]} pixels are more than the limit of {MAX_PIXELS}")
+    if image_size != wanted and not resize:
         raise FormatError(
-            f"{name}: the image is {found[0]} x {found[1]} (width x height), the network's input is "
+            f"{name}: the image is {image_size[0]} x {image_size[1]} (width x height), the network's input is "
             f"{wanted[0]} x {wanted[1]}; scale the image, or ask for --resize"
         )
 

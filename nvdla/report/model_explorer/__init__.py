@@ -25,8 +25,8 @@ Numbers = dict[str, float]
 @by_annotations
 def cycles(study: Study) -> Numbers:
     """Operation -> cycles of its chain; of operations on the fly their first alone has them."""
-    found = ((node.label, study.estimates[node.key].own_cycles) for node in study.operations)
-    return {label: float(cycles) for label, cycles in found if cycles}
+    totals = ((node.label, study.estimates[node.key].own_cycles) for node in study.operations)
+    return {label: float(cycles) for label, cycles in totals if cycles}
 
 
 @by_annotations
@@ -43,7 +43,7 @@ def saturation(side: Side) -> Numbers:
     if run is None or run["error"]:
         return {}
     labels = [row["label"] for row in side.document["operations"]]
-    return {labels[place]: 100.0 * side.pictures.rows[each]["saturated"] for place, each in run["wrote"].items()}
+    return {labels[place]: 100.0 * side.pictures.rows[row]["saturated"] for place, row in run["wrote"].items()}
 
 
 @by_annotations
