@@ -318,9 +318,9 @@ class _Graph:
             rows[box.row].append(box)
         ordered = [rows[number] for number in sorted(rows)]
         for sweep in range(SWEEPS):
-            neighbours = before if sweep % 2 == 0 else after
+            neighbors = before if sweep % 2 == 0 else after
             for row in ordered if sweep % 2 == 0 else reversed(ordered):
-                self._order(row, neighbours)
+                self._order(row, neighbors)
         return ordered
 
     def _rank(self, after: dict[str, list[str]], waiting: dict[str, int]) -> None:
@@ -339,11 +339,11 @@ class _Graph:
                     if not waiting[target]:
                         ready.append(target)
 
-    def _order(self, row: list[_Box], neighbours: dict[str, list[str]]) -> None:
+    def _order(self, row: list[_Box], neighbors: dict[str, list[str]]) -> None:
         """By the middle of what each box is connected with in the rows before."""
         middle = {}
         for box in row:
-            columns = [self.boxes[name].column for name in neighbours[box.name]]
+            columns = [self.boxes[name].column for name in neighbors[box.name]]
             middle[box.name] = sum(columns) / len(columns) if columns else box.column
         row.sort(key=lambda box: middle[box.name])
         for number, box in enumerate(row):

@@ -307,7 +307,7 @@ def _evaluated(network: str, built: _Made, config: str, source: SampleSource, li
     import tempfile
     from pathlib import Path
 
-    from nvdla.experiments.evaluation import Evaluation, summarise
+    from nvdla.experiments.evaluation import Evaluation, summarize
 
     with tempfile.TemporaryDirectory(prefix="nvdla-") as folder:
         if built.compiled is not None:
@@ -316,7 +316,7 @@ def _evaluated(network: str, built: _Made, config: str, source: SampleSource, li
         table = Evaluation(network, source, config, limit=limit)
         do, tasks = table.open(), list(table.tasks())
         records = [record for at in range(0, len(tasks), table.shard) for record in do(tasks[at : at + table.shard])]
-    return summarise(records).top1.document()
+    return summarize(records).top1.document()
 
 
 @by_annotations
@@ -333,7 +333,7 @@ def pareto(records: Sequence[Record], cost: str, value: str) -> list[Record]:
 
 WIDTH, HEIGHT = 900, 420
 LEFT, RIGHT, TOP, BOTTOM = 90, WIDTH - 30, 20, HEIGHT - 70
-COLOURS = ("#4f86f7", "#d1495b", "#9d7fd1", "#e08e0b", "#2a9d5c", "#7d8da0")
+COLORS = ("#4f86f7", "#d1495b", "#9d7fd1", "#e08e0b", "#2a9d5c", "#7d8da0")
 
 PlotPoint = Document
 Scale = Callable[[float], float]
@@ -371,15 +371,15 @@ def plot(points: Sequence[PlotPoint], over: Cost | None = None) -> str:
     across = log_ticks(min(point["cost"] for point in placed), max(point["cost"] for point in placed))
     up = log_ticks(min(point["speed"] for point in placed), max(point["speed"] for point in placed))
     x, y = _scale(across, LEFT, RIGHT), _scale(up, BOTTOM, TOP)
-    colours = dict(zip(sorted({point["config"] for point in points}), COLOURS * len(points), strict=False))
+    colors = dict(zip(sorted({point["config"] for point in points}), COLORS * len(points), strict=False))
     front = " ".join(f"{x(point['cost']):.1f},{y(point['speed']):.1f}" for point in pareto(placed, "cost", "speed"))
     marks = [
-        f'<circle cx="{x(point["cost"]):.1f}" cy="{y(point["speed"]):.1f}" r="5" fill="{colours[point["config"]]}">'
+        f'<circle cx="{x(point["cost"]):.1f}" cy="{y(point["speed"]):.1f}" r="5" fill="{colors[point["config"]]}">'
         f"<title>{xml_text(name_of(point))}: {point['speed']:,.1f} frames/s, {point['cost']:g} {axis}</title></circle>"
         for point in placed
     ]
     line = f'<polyline class="front" points="{front}"/>'
-    content = f"{_axes(across, up, x, y, axis)}{line}{''.join(marks)}{_legend(colours)}"
+    content = f"{_axes(across, up, x, y, axis)}{line}{''.join(marks)}{_legend(colors)}"
     return html.drawing(WIDTH, HEIGHT, content, f"frames per second over {axis}")
 
 
@@ -398,19 +398,19 @@ def _axes(across: Sequence[float], up: Sequence[float], x: Scale, y: Scale, axis
     for tick in up:
         parts.append(f'<path class="grid" d="M{LEFT} {y(tick):.1f}H{RIGHT}"/>')
         parts.append(f'<text x="{LEFT - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{_number(tick)}</text>')
-    middle, centre = (LEFT + RIGHT) / 2, (TOP + BOTTOM) / 2
+    middle, center = (LEFT + RIGHT) / 2, (TOP + BOTTOM) / 2
     parts.append(f'<text x="{middle}" y="{HEIGHT - 18}" text-anchor="middle">{axis}, logarithmic</text>')
     parts.append(
-        f'<text transform="translate(18,{centre}) rotate(-90)" text-anchor="middle">frames/s, logarithmic</text>'
+        f'<text transform="translate(18,{center}) rotate(-90)" text-anchor="middle">frames/s, logarithmic</text>'
     )
     return "".join(parts)
 
 
-def _legend(colours: dict[str, str]) -> str:
+def _legend(colors: dict[str, str]) -> str:
     return "".join(
-        f'<rect x="{LEFT + 14}" y="{TOP + 11 + 18 * number}" width="10" height="10" rx="5" fill="{colour}"/>'
+        f'<rect x="{LEFT + 14}" y="{TOP + 11 + 18 * number}" width="10" height="10" rx="5" fill="{color}"/>'
         f'<text x="{LEFT + 30}" y="{TOP + 20 + 18 * number}">{xml_text(name)}</text>'
-        for number, (name, colour) in enumerate(colours.items())
+        for number, (name, color) in enumerate(colors.items())
     )
 
 

@@ -379,16 +379,16 @@ def _manifest(path: Path, root: str | None) -> SampleSource:
         (_below(directory, file, f"{path}:{number}"), _manifest_label(label, f"{path}:{number}: sample {file[:200]!r}"))
         for number, file, label in _rows(path, text)
     ]
-    labelled: list[tuple[str, Label]]
+    labeled: list[tuple[str, Label]]
     if not any(isinstance(label, str) for _, label in entries):
-        labelled = [(file, label) for file, label in entries if not isinstance(label, str)]
-        return Files(str(path), labelled, directory, None, confined=True)
+        labeled = [(file, label) for file, label in entries if not isinstance(label, str)]
+        return Files(str(path), labeled, directory, None, confined=True)
     if any(isinstance(label, list) for _, label in entries):
         raise FormatError(f"{path}: labels must be of one kind, got names and numbers of all outputs")
     # labels that are names: classes in alphabetical order
     classes = {name: number for number, name in enumerate(sorted({str(label) for _, label in entries}))}
-    labelled = [(file, classes[str(label)]) for file, label in entries]
-    return Files(str(path), labelled, directory, list(classes), confined=True)
+    labeled = [(file, classes[str(label)]) for file, label in entries]
+    return Files(str(path), labeled, directory, list(classes), confined=True)
 
 
 def _below(directory: Path, file: str, where: str) -> str:

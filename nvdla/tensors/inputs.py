@@ -61,12 +61,12 @@ CHANNELS = (1, 3, 4)
 @dataclass(frozen=True)
 class Preprocessing:
     """Conversion of the pixels 0..255 of an image to the numbers that a model takes: ``(pixel - mean) * scale``, a
-    number each or one per channel, channels in the order ``colour``; ``layout`` of the input; ``resize`` images of
+    number each or one per channel, channels in the order ``color``; ``layout`` of the input; ``resize`` images of
     another size."""
 
     mean: tuple[float, ...] = (0.0,)
     scale: tuple[float, ...] = (1.0,)
-    colour: str = "rgb"
+    color: str = "rgb"
     layout: str = "nchw"
     resize: bool = False
 
@@ -81,7 +81,7 @@ class Preprocessing:
             return cls(
                 tuple(float(number) for number in document["mean"]),
                 tuple(float(number) for number in document["scale"]),
-                str(document["colour"]),
+                str(document["color"]),
                 str(document["layout"]),
                 bool(document["resize"]),
             )
@@ -95,7 +95,7 @@ class Preprocessing:
         if len(shape) not in (3, 4):
             raise FormatError(f"{name}: the input of shape {shape_text(shape)} takes no image")
         channels, height, width = shape[-3:] if self.layout == "nchw" else (shape[-1], *shape[-3:-1])
-        cube = read_pixels(path, (1, channels, height, width), PixelConversion(order=self.colour, resize=self.resize))
+        cube = read_pixels(path, (1, channels, height, width), PixelConversion(order=self.color, resize=self.resize))
         return _as_input(self.numbers(cube.astype(np.float32), name), shape)
 
     def array(self, pixels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -111,12 +111,12 @@ class Preprocessing:
 
     def numbers_of_rgb(self, pixels: np.ndarray) -> np.ndarray:
         """Pixels (N, C, H, W) with the channels R, G, B as the model takes them."""
-        return self.numbers(pixels[:, :: 1 if self.colour == "rgb" else -1].astype(np.float32))
+        return self.numbers(pixels[:, :: 1 if self.color == "rgb" else -1].astype(np.float32))
 
     def cube(self, path: object, shape: tuple[int, ...]) -> np.ndarray:
         """An image as a bound cube (1, C, H, W), or (1, H, W, C) where the model's input is used unchanged."""
         rows_first = self.layout == "nhwc" and shape[1] not in CHANNELS and shape[3] in CHANNELS
-        ordered = Preprocessing(self.mean, self.scale, self.colour, "nhwc" if rows_first else "nchw", self.resize)
+        ordered = Preprocessing(self.mean, self.scale, self.color, "nhwc" if rows_first else "nchw", self.resize)
         return ordered.image(path, shape)
 
     def numbers(self, pixels: np.ndarray, what: object = "pixels") -> np.ndarray:
@@ -209,14 +209,14 @@ class InputForm:
         if self.model is None:
             image = load_image(value, single_shape, self.dtype, self.pixels)
         else:
-            image = self._quantised(self.model.cube(value, single_shape))
+            image = self._quantized(self.model.cube(value, single_shape))
         return np.broadcast_to(image, self.shape)
 
     def _pixels(self, numbers: PixelNumbers, value: object, shape: Shape) -> np.ndarray:
         """A picture's pixels, of which files and arrays have eight bits."""
         wanted = self.pixels or PixelConversion()
         if self.model is not None:
-            wanted = PixelConversion(order=self.model.colour, resize=self.model.resize)
+            wanted = PixelConversion(order=self.model.color, resize=self.model.resize)
         pixels = read_pixels(value, shape, wanted).astype(np.uint16)
         return pixels << (numbers.bits - 8)
 
@@ -225,9 +225,9 @@ class InputForm:
             if self.numbers is not None and array.dtype.kind == "u":
                 return self.numbers.stored(fit(array, self.shape, array.dtype, what))
             return fit(array, self.shape, self.dtype, what)
-        return self._quantised(fit(array, self.shape, array.dtype, what))
+        return self._quantized(fit(array, self.shape, array.dtype, what))
 
-    def _quantised(self, values: np.ndarray) -> np.ndarray:
+    def _quantized(self, values: np.ndarray) -> np.ndarray:
         if self.numbers is not None:
             return self.numbers.elements(values)
         scale = 1.0 if self.scale is None and self.dtype.kind == "f" else self.scale

@@ -36,14 +36,14 @@ def onnx_tensors(
     """
     modules("an ONNX model")
     name = os.fspath(path)
-    session, nodes = open_file(name, worker_of(trusted), optimise=False, everything=True)
+    session, nodes = open_file(name, worker_of(trusted), optimize=False, everything=True)
     return _by_every_name(nodes, _run(session, inputs, name))
 
 
 def run_model(model: Any, inputs: Mapping[str, np.ndarray], name: str, trusted: bool = False) -> dict[str, np.ndarray]:
     """All inputs and outputs of an ONNX ModelProto by name. Raises FormatError, with ``name``, when onnxruntime cannot
     run it."""
-    return _run(open_session(model, name, worker_of(trusted), optimise=False), inputs, name)
+    return _run(open_session(model, name, worker_of(trusted), optimize=False), inputs, name)
 
 
 def _run(session: Any, inputs: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:

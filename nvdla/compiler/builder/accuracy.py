@@ -306,7 +306,7 @@ def _advice(built: Built, group: Group, surface: Surface, sums: _Sums, saturated
         )
     if group.name in convolved and group.weights is not None:
         sizes = np.abs(group.weights).reshape(len(group.weights), -1).max(axis=1)
-        scales = built.program.quantised.get(group.layer.name)
+        scales = built.program.quantized.get(group.layer.name)
         uneven = sizes.max() > _WIDE_KERNELS * max(float(np.median(sizes)), 1e-30)
         if uneven and scales is not None and np.ptp(scales.scales) == 0:
             return "kernels differ much in size: try one scale per kernel (without --per-layer) or equalisation (-O 1)"

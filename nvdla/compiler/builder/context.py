@@ -14,7 +14,7 @@ from nvdla.compiler.builder.ir import (
     Operation,
     PixelConverter,
     Process,
-    Quantised,
+    Quantized,
     Root,
     Stage,
     Surface,
@@ -118,7 +118,7 @@ class Lowering:
         self.places: dict[str, Surface] = {}
         self.converters: dict[str, PixelConverter] = {}
         self.claimed: dict[str, Group] = {}
-        self.quantised: dict[str, Quantised] = {}
+        self.quantized: dict[str, Quantized] = {}
         self.grouped: list[GroupsChoice] = []
         self.cost_model = CostModel(config, level, memory)
         self._converted: dict[tuple[str, str], Surface] = {}
@@ -168,7 +168,7 @@ class Lowering:
             if source.name in self.converters:
                 means = means / np.array(self.converters[source.name].factors)
             bias = bias - mean_error(group, weights, scales, self.precision, means, groups)
-        self.quantised[group.layer.name] = Quantised(scales, bias)
+        self.quantized[group.layer.name] = Quantized(scales, bias)
         return scales, bias
 
     def scale_of(self, tensor: NetworkTensor) -> float:

@@ -116,7 +116,7 @@ def fit_halves(function: Function, low: float, high: float) -> Lut:
     return lut
 
 
-def fit_normalisation_halves(size: int, alpha: float, beta: float, k: float) -> Lut:
+def fit_normalization_halves(size: int, alpha: float, beta: float, k: float) -> Lut:
     """fp16 tables of (k + alpha / size * s) ** -beta: LO linear up to 16 times the knee, LE exponential beyond."""
     knee = k * size / alpha if alpha else 1.0
     select = int(np.ceil(np.log2(16 * knee / LO_SEGMENTS)))
@@ -500,7 +500,7 @@ Operation = Convolve | Process | Pool | Normalize | Contract | Softmax
 
 
 @dataclass(frozen=True)
-class Quantised:
+class Quantized:
     """Quantized form of a convolution: scales (K,) of its integer weights, and the real bias (K,) it adds."""
 
     scales: np.ndarray
@@ -532,7 +532,7 @@ class LoweredProgram:
     """A lowered network: operations in an order that respects the data, and the roots that the application binds.
 
     ``tensors`` maps the name of each layer to the surface with its result, for those that an operation writes.
-    ``quantised``: integer convolutions by layer name. ``grouped``: the evaluated candidates for grouped convolutions.
+    ``quantized``: integer convolutions by layer name. ``grouped``: the evaluated candidates for grouped convolutions.
     ``images``: those of a batch, one after the other in every bound tensor.
     """
 
@@ -542,7 +542,7 @@ class LoweredProgram:
     inputs: list[Root]
     outputs: list[Root]
     tensors: dict[str, Surface]
-    quantised: dict[str, Quantised] = field(default_factory=dict)
+    quantized: dict[str, Quantized] = field(default_factory=dict)
     grouped: list[GroupsChoice] = field(default_factory=list)
     images: int = 1
 

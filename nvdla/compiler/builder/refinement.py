@@ -120,7 +120,7 @@ class Rounded:
 def adapt(network: Network, patches: Patches, calibration: Calibration, per_channel: bool) -> Rounded:
     """Adaptive rounding of all convolutions whose inputs were gathered, with the scales that building takes.
 
-    ``network`` must be folded (equalise.fold).
+    ``network`` must be folded (:func:`fold`).
     """
     lowering = NetworkLowering(network, configuration("nv_small"), Precision.INT8, calibration, per_channel)
     groups = {group.layer.name: group for group in lowering.groups}
@@ -242,7 +242,7 @@ def _result(channels: _Channels, layer: Layer, sources: list[np.ndarray]) -> np.
     return result
 
 
-def equalise(
+def equalize(
     network: Network, peaks: Mapping[str, np.ndarray], per_channel: bool, held: Set[str] = frozenset()
 ) -> tuple[Network, dict[str, np.ndarray]]:
     """Return an equivalent network with equalized channels, and the divisors (C,) of each tensor's channels.
@@ -353,7 +353,7 @@ Batches = Callable[[], Iterable[Mapping[str, np.ndarray]]]
 class Recipe:
     """Changes of a network before an integer build.
 
-    ``method``: where tensors saturate ("max", "percentile", "entropy", "mse"). ``equalise``: channels of one tensor are
+    ``method``: where tensors saturate ("max", "percentile", "entropy", "mse"). ``equalize``: channels of one tensor are
     scaled to similar magnitudes. ``bias_correction`` and ``adaptive_rounding``: int8 weights are chosen for the results
     that they give. ``per_channel``: one weight scale per kernel; pass the same to :func:`nvdla.compiler.builder.build`.
     ``zero_points``: int8 tensors that are never far below 0 use all 256 elements. ``headroom``: ranges are enlarged for
@@ -363,7 +363,7 @@ class Recipe:
 
     method: str = "mse"
     percentile: float = 99.99
-    equalise: bool = True
+    equalize: bool = True
     bias_correction: bool = True
     adaptive_rounding: bool = False
     per_channel: bool = True
@@ -414,9 +414,9 @@ def refine(
     folded = fold(network)
     factors: Mapping[str, np.ndarray] = {}
     peaks = Statistics(histograms=False)
-    if recipe.equalise:
+    if recipe.equalize:
         gather(islice(batches(), PEAK_SAMPLES), peaks)
-        folded, factors = equalise(network, peaks.peaks, recipe.per_channel, held)
+        folded, factors = equalize(network, peaks.peaks, recipe.per_channel, held)
     patches = Patches(folded) if int8 and recipe.adaptive_rounding else None
     statistics = Statistics(histograms=recipe.method != "max")
     gather(divided(batches(), factors), statistics, *([patches] if patches else []))

@@ -403,18 +403,18 @@ def _check(onnx: ModuleType, light: ModelProto, name: str) -> None:
         raise FormatError(f"{name}: not a valid ONNX model: {one_line(error)}") from None
 
 
-def infer_strictly(onnx: ModuleType, light: ModelProto, name: str, quantised: bool = False) -> ModelProto:
+def infer_strictly(onnx: ModuleType, light: ModelProto, name: str, quantized: bool = False) -> ModelProto:
     """Infer all types and shapes. Raises FormatError for the error of any node.
 
-    ``quantised``: the quantisation was taken out, so that types are no longer those of the file; they are not checked.
+    ``quantized``: the quantisation was taken out, so that types are no longer those of the file; they are not checked.
     """
     unknown = [node for node in light.graph.node if node.domain not in _STANDARD or node.op_type in _EXPERIMENTAL]
     if unknown:  # with such a node, onnx lets all errors pass
         light = _without(onnx, light, unknown, name)
     try:
-        return infer_shapes(onnx, light, check_type=not quantised, strict=True)
+        return infer_shapes(onnx, light, check_type=not quantized, strict=True)
     except Exception as error:
-        if quantised and "type" in str(error).partition("ShapeInferenceError")[2].replace("op_type", ""):
+        if quantized and "type" in str(error).partition("ShapeInferenceError")[2].replace("op_type", ""):
             return light
         raise FormatError(f"{name}: not a valid ONNX model: {_reason(error, light)}") from None
 
@@ -455,7 +455,7 @@ def _asked(onnx: ModuleType, light: ModelProto, names: set[str], name: str) -> D
     asked.CopyFrom(light)
     del asked.graph.output[:]
     asked.graph.output.extend(onnx.ValueInfoProto(name=value_name) for value_name in sorted(names))
-    return {value.name: value for value in runtime_types(onnx, session(asked, name, optimise=False))}
+    return {value.name: value for value in runtime_types(onnx, session(asked, name, optimize=False))}
 
 
 def runtime_types(onnx: ModuleType, opened: Any) -> list[Any]:

@@ -34,8 +34,8 @@ from nvdla.compiler.frontend.importer import (
 from nvdla.compiler.frontend.model import Model, read, reads
 from nvdla.compiler.frontend.opening import HostPart
 from nvdla.compiler.frontend.package import CompiledPart, HostMachine, halves_of, pack, run_config
-from nvdla.compiler.frontend.quantisation.activations import FloatModel, shared_scales, weak_channels
-from nvdla.compiler.frontend.quantisation.calibrate import (
+from nvdla.compiler.frontend.quantization.activations import FloatModel, shared_scales, weak_channels
+from nvdla.compiler.frontend.quantization.calibrate import (
     Calibrated,
     NoScaleError,
     Progress,
@@ -44,7 +44,7 @@ from nvdla.compiler.frontend.quantisation.calibrate import (
     recipe_of,
     table_or,
 )
-from nvdla.compiler.frontend.quantisation.mixed import JUDGED_SAMPLES, choose, drop
+from nvdla.compiler.frontend.quantization.mixed import JUDGED_SAMPLES, choose, drop
 from nvdla.compiler.frontend.summary import html, report, summarize, summary_lines, text
 from nvdla.emulator.hardware.configuration import configurations
 from nvdla.errors import BuildError, FormatError
@@ -149,7 +149,7 @@ class Compiled:
         Raises:
             BuildError: A part runs on the host, or the precision is not int8.
         """
-        from nvdla.compiler.frontend.quantisation.export import qdq_model
+        from nvdla.compiler.frontend.quantization.export import qdq_model
         from nvdla.util.files import write_file
 
         if not self.whole:

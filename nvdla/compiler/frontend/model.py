@@ -20,7 +20,7 @@ from nvdla.compiler.frontend.attributes import DOMAINS, check_shapes, infer_shap
 from nvdla.compiler.frontend.checking import Budget, check_model, fix_inputs, infer_strictly, runtime_types
 from nvdla.compiler.frontend.isolation import ModelWorker, one_line, packages, run_once, session
 from nvdla.compiler.frontend.loading import SMALL, check_size, load_model, without_torch
-from nvdla.compiler.frontend.quantisation.qdq import Affine, strip
+from nvdla.compiler.frontend.quantization.qdq import Affine, strip
 from nvdla.errors import ArgumentTypeError, FormatError, described, shown
 from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document
@@ -54,8 +54,8 @@ class Model:
     types as numpy dtypes). ``folded``: rows for the nodes that are gone. ``sha256`` of the file, ``notes`` for people.
     ``magnitudes`` and ``ranges`` by value and ``weight_scales`` by the value that a node makes: what a quantised model
     brings. ``stored``: value -> its name in the file, scale and zero point, where the file has integers of it;
-    ``quantised``: the model as stored in the file, None for one without integers. ``affine``, ``assumed`` and ``wide``
-    as in :class:`nvdla.compiler.frontend.quantisation.qdq.Stripped`.
+    ``quantized``: the model as stored in the file, None for one without integers. ``affine``, ``assumed`` and ``wide``
+    as in :class:`nvdla.compiler.frontend.quantization.qdq.Stripped`.
     """
 
     proto: ModelProto
@@ -71,7 +71,7 @@ class Model:
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     weight_scales: dict[str, np.ndarray] = field(default_factory=dict)
     stored: dict[str, tuple[str, tuple[float, int]]] = field(default_factory=dict)
-    quantised: ModelProto | None = None
+    quantized: ModelProto | None = None
     affine: dict[str, Affine] = field(default_factory=dict)
     assumed: set[str] = field(default_factory=set)
     wide: list[str] = field(default_factory=list)
@@ -181,11 +181,11 @@ def _read(
         notes = fix_inputs(proto, shapes, name)
         proto = check_model(onnx, proto, name)
         stripped = strip(proto)
-        model = _Normaliser(onnx, name, stripped.proto, digest, folding, stripped.proto is not proto).run()
+        model = _Normalizer(onnx, name, stripped.proto, digest, folding, stripped.proto is not proto).run()
         model.magnitudes, model.weight_scales = stripped.magnitudes, stripped.weight_scales
         model.ranges, model.stored, model.affine = stripped.ranges, stripped.stored, stripped.affine
         model.assumed, model.wide = stripped.assumed, stripped.wide
-        model.quantised = proto if stripped.stored else None
+        model.quantized = proto if stripped.stored else None
         model.notes += [*notes, *stripped.notes]
         return model
     except (FormatError, MemoryError):
@@ -213,7 +213,7 @@ def _plain(model: Model) -> Document:
         "folded": [asdict(row) for row in model.folded],
         "affine": {name: asdict(affine) for name, affine in model.affine.items()},
         "assumed": sorted(model.assumed),
-        "quantised": None if model.quantised is None else model.quantised.SerializeToString(),
+        "quantized": None if model.quantized is None else model.quantized.SerializeToString(),
     }
 
 
@@ -226,8 +226,8 @@ def _of_plain(onnx: ModuleType, plain: Document) -> Model:
     plain["stored"] = {name: (stored, tuple(units)) for name, (stored, units) in plain["stored"].items()}
     plain["affine"] = {name: Affine(**row) for name, row in plain["affine"].items()}
     plain["assumed"] = set(plain["assumed"])
-    if plain["quantised"] is not None:
-        plain["quantised"] = onnx.ModelProto.FromString(plain["quantised"])
+    if plain["quantized"] is not None:
+        plain["quantized"] = onnx.ModelProto.FromString(plain["quantized"])
     return Model(**plain)
 
 
@@ -263,12 +263,12 @@ def reads(proto: ModelProto) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-class _Normaliser:
+class _Normalizer:
     def __init__(
-        self, onnx: ModuleType, name: str, proto: ModelProto, digest: str, folding: int | None, quantised: bool = False
+        self, onnx: ModuleType, name: str, proto: ModelProto, digest: str, folding: int | None, quantized: bool = False
     ) -> None:
         self.onnx, self.name, self.proto, self.digest = onnx, name, proto, digest
-        self.quantised = quantised
+        self.quantized = quantized
         self.constants: dict[str, np.ndarray] = {}
         self.folded: list[Folded] = []
         self.made = 0
@@ -284,7 +284,7 @@ class _Normaliser:
             if not self._fold(opset):
                 break
         self._prune()
-        infer_strictly(self.onnx, self.proto, self.name, self.quantised)  # with what folding has made known
+        infer_strictly(self.onnx, self.proto, self.name, self.quantized)  # with what folding has made known
         self._ask_runtime()
         known, types = self._shapes()
         check_shapes(self.onnx, self.proto.graph.node, known, self.constants, self.name)
@@ -385,7 +385,7 @@ class _Normaliser:
         asked.CopyFrom(self.proto)
         del asked.graph.output[:]
         asked.graph.output.extend(self.onnx.ValueInfoProto(name=name) for name in missing)
-        graph.value_info.extend(runtime_types(self.onnx, session(asked, self.name, optimise=False)))
+        graph.value_info.extend(runtime_types(self.onnx, session(asked, self.name, optimize=False)))
         self._infer()  # what follows from them
 
     def _shapes(self) -> tuple[dict[str, tuple[int, ...]], dict[str, np.dtype]]:

@@ -74,7 +74,7 @@ class RemoteSession:
 
 
 def open_session(
-    model: ModelProto, name: str, worker: ModelWorker | None, optimise: bool = True, threads: int | None = None
+    model: ModelProto, name: str, worker: ModelWorker | None, optimize: bool = True, threads: int | None = None
 ) -> Session:
     """A session of a ModelProto or its bytes.
 
@@ -82,7 +82,7 @@ def open_session(
         model: the model; its data is in it, none in other files.
         name: of the model or part, for messages.
         worker: the process that runs it; None: this one.
-        optimise: let onnxruntime rewrite the graph.
+        optimize: let onnxruntime rewrite the graph.
         threads: of one operator; None: as many as onnxruntime chooses.
 
     Returns:
@@ -92,19 +92,19 @@ def open_session(
         FormatError: onnxruntime refuses it, or it passes a limit of the worker.
     """
     if worker is None:
-        return session(model, name, optimise, threads)
+        return session(model, name, optimize, threads)
     try:
         data = model if isinstance(model, bytes) else model.SerializeToString()
     except Exception as error:  # protobuf's own kinds: a model of more than 2 GiB
         raise FormatError(f"{name}: onnxruntime cannot run it: {one_line(error)}") from None
-    opened = worker.call(name, "nvdla.compiler.frontend.opening:open_here", data, name, optimise, threads)
+    opened = worker.call(name, "nvdla.compiler.frontend.opening:open_here", data, name, optimize, threads)
     return RemoteSession(worker, name, *opened)
 
 
 def open_file(
     path: str,
     worker: ModelWorker | None,
-    optimise: bool = True,
+    optimize: bool = True,
     threads: int | None = None,
     everything: bool = False,
     real: bool = False,
@@ -114,7 +114,7 @@ def open_file(
     Args:
         path: the file.
         worker: the process that reads and runs it; None: this one.
-        optimise: let onnxruntime rewrite the graph.
+        optimize: let onnxruntime rewrite the graph.
         threads: of one operator; None: as many as onnxruntime chooses.
         everything: make every value of the graph an output.
         real: take and return real numbers where the model has quantized inputs and outputs.
@@ -126,16 +126,16 @@ def open_file(
         FormatError: the file cannot be read, or onnxruntime refuses it.
     """
     if worker is None:
-        return _open_file(path, optimise, threads, everything, real)
+        return _open_file(path, optimize, threads, everything, real)
     here = os.getcwd()
     opened, nodes = worker.call(
-        path, "nvdla.compiler.frontend.opening:open_file_here", path, here, optimise, threads, everything, real
+        path, "nvdla.compiler.frontend.opening:open_file_here", path, here, optimize, threads, everything, real
     )
     return RemoteSession(worker, path, *opened), [(name, list(outputs)) for name, outputs in nodes]
 
 
 def _open_file(
-    path: str, optimise: bool, threads: int | None, everything: bool, real: bool
+    path: str, optimize: bool, threads: int | None, everything: bool, real: bool
 ) -> tuple[Any, list[tuple[str, list[str]]]]:
     onnx, _ = packages()
     _, proto, _ = load_model(onnx, path, None, {})
@@ -147,7 +147,7 @@ def _open_file(
         known = {output.name for output in proto.graph.output}
         values = dict.fromkeys(value for _, outputs in nodes for value in outputs if value and value not in known)
         proto.graph.output.extend(onnx.ValueInfoProto(name=value) for value in values)
-    return session(proto, path, optimise, threads), nodes
+    return session(proto, path, optimize, threads), nodes
 
 
 def _make_ends_real(onnx: ModuleType, proto: ModelProto) -> None:
@@ -183,18 +183,18 @@ _opened: dict[int, Session] = {}
 _numbers = itertools.count()
 
 
-def open_here(data: bytes, name: str, optimise: bool, threads: int | None) -> list[Any]:
+def open_here(data: bytes, name: str, optimize: bool, threads: int | None) -> list[Any]:
     """Open a session in this process: its number, inputs and outputs."""
     check_work(data, name)
-    return _kept(session(data, name, optimise, threads))
+    return _kept(session(data, name, optimize, threads))
 
 
 def open_file_here(
-    path: str, directory: str, optimise: bool, threads: int | None, everything: bool, real: bool
+    path: str, directory: str, optimize: bool, threads: int | None, everything: bool, real: bool
 ) -> list[Any]:
     """Open a session of a file in this process: its number, inputs and outputs; its nodes."""
     os.chdir(directory)
-    opened, nodes = _open_file(path, optimise, threads, everything, real)
+    opened, nodes = _open_file(path, optimize, threads, everything, real)
     return [_kept(opened), nodes]
 
 
@@ -284,7 +284,7 @@ class HostPart:
         if worker is None and isinstance(model, bytes):  # of a package
             onnx, _ = packages()
             refuse_external(onnx, parse(onnx, model, name), name, "a package holds all that it needs")
-        self.session = open_session(model, name, worker, optimise=False)
+        self.session = open_session(model, name, worker, optimize=False)
         self.outputs = [output.name for output in self.session.get_outputs()]
 
     def run(self, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -168,27 +168,27 @@ class Summary:
 
     def per_class(self, names: list[str] | None) -> list[dict[str, Json]]:
         """Precision and recall of every class that occurs, with their intervals."""
-        labelled: Counter[int] = Counter()
+        labeled: Counter[int] = Counter()
         predicted: Counter[int] = Counter()
         for (label, best), count in self.confusion.items():
-            labelled[label] += count
+            labeled[label] += count
             predicted[best] += count
         rows = []
-        for class_index in sorted({*labelled, *predicted}):
+        for class_index in sorted({*labeled, *predicted}):
             right = self.confusion[class_index, class_index]
             row: Document = {
                 "class": class_index,
                 "name": names[class_index] if names and class_index < len(names) else None,
             }
-            row |= {"samples": labelled[class_index], "precision": proportion(right, predicted[class_index])}
-            row["recall"] = proportion(right, labelled[class_index])
+            row |= {"samples": labeled[class_index], "precision": proportion(right, predicted[class_index])}
+            row["recall"] = proportion(right, labeled[class_index])
             rows.append(row)
         return rows
 
 
 @by_annotations
 @takes_records
-def summarise(records: Iterable[Record]) -> Summary:
+def summarize(records: Iterable[Record]) -> Summary:
     """The summary of all records."""
     summary = Summary()
     for record in records:

@@ -97,7 +97,7 @@ class LoadableNetwork(EvaluatedNetwork):
         shape, dtype = self._input.shape, self._input.dtype
         if isinstance(value, str | os.PathLike):
             if self._model_pixels is not None and Path(value).suffix.lower() in IMAGE_ENDINGS:
-                return self._quantised(self._model_pixels.image(value, shape))
+                return self._quantized(self._model_pixels.image(value, shape))
             form = InputForm(
                 self._input.name,
                 shape,
@@ -117,7 +117,7 @@ class LoadableNetwork(EvaluatedNetwork):
         if array.dtype.kind == "f" and dtype.kind == "i":
             if self._scale is None:
                 raise ScaleMissing(self._input.name, dtype, "input", holding_scale(array, dtype))
-            array = self._quantised(fit(array, shape, array.dtype, "sample"))
+            array = self._quantized(fit(array, shape, array.dtype, "sample"))
         return fit(array, shape, dtype, "sample")
 
     def prepare_many(self, values: Sequence[Any]) -> list[np.ndarray]:
@@ -135,9 +135,9 @@ class LoadableNetwork(EvaluatedNetwork):
             return self._numbers.stored(pixels)
         if self._model_pixels is None:
             return convert_pixels(pixels, self._input.dtype, self._pixels)
-        return self._quantised(self._model_pixels.numbers_of_rgb(pixels))
+        return self._quantized(self._model_pixels.numbers_of_rgb(pixels))
 
-    def _quantised(self, values: np.ndarray) -> np.ndarray:
+    def _quantized(self, values: np.ndarray) -> np.ndarray:
         """Real numbers as elements of the input."""
         dtype = self._input.dtype
         if dtype.kind == "f":

@@ -291,10 +291,10 @@ def _confusion(summary: Document) -> str:
     for row in summary["confusion"]:
         x, y = margin + CELL * place[row["found"]], margin + CELL * place[row["label"]]
         part = row["count"] / totals[row["label"]]
-        colour = "#2a9d5c" if row["label"] == row["found"] else "#d1495b"
+        color = "#2a9d5c" if row["label"] == row["found"] else "#d1495b"
         title = f"label {names[place[row['label']]]}, found {names[place[row['found']]]}: {row['count']}"
         cells.append(
-            f'<rect x="{x}" y="{y}" width="{CELL - 1}" height="{CELL - 1}" fill="{colour}" '
+            f'<rect x="{x}" y="{y}" width="{CELL - 1}" height="{CELL - 1}" fill="{color}" '
             f'fill-opacity="{0.25 + 0.75 * part:.3f}"><title>{xml_text(title)}</title></rect>'
             f'<text x="{x + CELL / 2}" y="{y + CELL / 2 + 4}" text-anchor="middle">{row["count"]}</text>'
         )

@@ -13,7 +13,7 @@ from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document
 
 #: stops from the least to the greatest number
-COLOURS = {"low": "#cfe8d5", "middle": "#f2dd9c", "high": "#e58a7b"}
+COLORS = {"low": "#cfe8d5", "middle": "#f2dd9c", "high": "#e58a7b"}
 #: dB above which two tensors are as good as equal
 MOST_DB = 100.0
 
@@ -61,10 +61,10 @@ def snr(side: Side, other: Side) -> Numbers:
 @by_annotations
 def document(graph: str, name: str, numbers: Numbers, falling: bool = False) -> Document:
     """Node data of one graph as Model Explorer reads it from a file. ``falling``: great numbers are good ones."""
-    colours = list(COLOURS.values())
+    colors = list(COLORS.values())
     gradient = [
-        {"stop": stop, "bgColor": colour, "textColor": "#1b1f24"}
-        for stop, colour in zip((0, 0.5, 1), reversed(colours) if falling else colours, strict=True)
+        {"stop": stop, "bgColor": color, "textColor": "#1b1f24"}
+        for stop, color in zip((0, 0.5, 1), reversed(colors) if falling else colors, strict=True)
     ]
     results = {label: {"value": value} for label, value in numbers.items()}
     return {graph: {"name": name, "results": results, "gradient": gradient}}

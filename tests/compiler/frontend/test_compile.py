@@ -382,10 +382,10 @@ def test_a_model_that_is_cut_off_says_so(samples, tmp_path):
 
 def test_a_value_of_unknown_rank_is_no_scalar(rng):
     """onnxruntime gives both an empty shape."""
-    normalise = node("GroupNormalization", "x s s", "t", num_groups=1)
+    normalize = node("GroupNormalization", "x s s", "t", num_groups=1)
     one = helper.make_node("Constant", [], ["e"], value=onnx.numpy_helper.from_array(np.ones(1, np.float32)))
     branches = {
-        "then_branch": helper.make_graph([normalise], "then", [], [onnx.ValueInfoProto(name="t")]),
+        "then_branch": helper.make_graph([normalize], "then", [], [onnx.ValueInfoProto(name="t")]),
         "else_branch": helper.make_graph([one], "else", [], [onnx.ValueInfoProto(name="e")]),
     }
     nodes = [helper.make_node("If", ["c"], ["i"], **branches), node("Sigmoid", "i", "y")]

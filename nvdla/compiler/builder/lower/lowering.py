@@ -307,7 +307,7 @@ class NetworkLowering(Lowering):
             [self.places[tensor.name].root for tensor in self.network.inputs],
             outputs,
             dict(self.places),
-            self.quantised,
+            self.quantized,
             self.grouped,
         )
 

@@ -498,16 +498,16 @@ class LrnLayer(LayerType):
         lrn = LrnSettings.of(group.layer)
         source, destination = lowering.source(group.layer.inputs[0]), lowering.target(group.output)
         if not lowering.integer:
-            table = tables.fit_normalisation_halves(lrn.size, lrn.alpha, lrn.beta, lrn.k)
+            table = tables.fit_normalization_halves(lrn.size, lrn.alpha, lrn.beta, lrn.k)
             lowering.operations.append(Normalize(group.name, source, destination, lrn.size, table, Convert()))
             return
         bits = 14 - int(np.ceil(np.log2(lrn.k**-lrn.beta)))
         factor = lrn.alpha / lrn.size * source.scale**2
 
-        def normalise(total: np.ndarray) -> np.ndarray:
+        def normalize(total: np.ndarray) -> np.ndarray:
             return (lrn.k + factor * np.maximum(total, 0)) ** -lrn.beta * 2.0**bits
 
         most = lrn.size * (LARGEST[lowering.precision] + 1) ** 2
-        table = tables.fit_integers(normalise, 0, most)
+        table = tables.fit_integers(normalize, 0, most)
         convert = Convert(*fixed_point(source.scale * 2.0**-bits / destination.scale))
         lowering.operations.append(Normalize(group.name, source, destination, lrn.size, table, convert))

@@ -57,7 +57,7 @@ def responses(node: Node, value: GraphValue, axis: int) -> np.ndarray:
     ramp_model = onnx.helper.make_model(
         graph, opset_imports=list(model.proto.opset_import), ir_version=model.proto.ir_version
     )
-    run = open_session(ramp_model, node.name, model.worker, optimise=False)
+    run = open_session(ramp_model, node.name, model.worker, optimize=False)
     zero = run.run(None, {node.inputs[0]: np.zeros(value.shape, np.float32)})[0]
     if np.any(zero):
         raise Cut("its filter has a constant part (extrapolation)")

@@ -121,7 +121,7 @@ class Rewriter:
         self.nodes.append(new_node)
         return name
 
-    def quantised(self, value: str, scale: str, zero: str, output: str) -> None:
+    def quantized(self, value: str, scale: str, zero: str, output: str) -> None:
         """Add the quantisation of a value."""
         self._node("QuantizeLinear", [value, scale, zero], output)
 
@@ -159,14 +159,14 @@ def _conv(rewriter: Rewriter, node: NodeProto) -> None:
     x, w = _operand(node, 0), _operand(node, 3)
     axis = 0 if np.size(rewriter.constants[w[1]]) > 1 else None
     inputs = [rewriter.real(*x), rewriter.real(*w, axis=axis), *_bias(rewriter, _optional(node, 8), x[1], w[1])]
-    rewriter.quantised(rewriter.float_node(node, "Conv", inputs), node.input[6], node.input[7], node.output[0])
+    rewriter.quantized(rewriter.float_node(node, "Conv", inputs), node.input[6], node.input[7], node.output[0])
 
 
 def _matmul(rewriter: Rewriter, node: NodeProto) -> None:
     a, b = _operand(node, 0), _operand(node, 3)
     axis = -1 if np.size(rewriter.constants[b[1]]) > 1 else None
     inputs = [rewriter.real(*a), rewriter.real(*b, axis=axis)]
-    rewriter.quantised(rewriter.float_node(node, "MatMul", inputs), node.input[6], node.input[7], node.output[0])
+    rewriter.quantized(rewriter.float_node(node, "MatMul", inputs), node.input[6], node.input[7], node.output[0])
 
 
 def _gemm(rewriter: Rewriter, node: NodeProto) -> None:
@@ -184,7 +184,7 @@ def _gemm(rewriter: Rewriter, node: NodeProto) -> None:
     result = rewriter.float_node(node, "Gemm", [rewriter.real(*a), rewriter.real(*b, axis=axis), *bias])
     scale, zero = _optional(node, 7), _optional(node, 8)
     if scale:
-        rewriter.quantised(result, scale, zero, node.output[0])
+        rewriter.quantized(result, scale, zero, node.output[0])
     else:
         rewriter.nodes[-1].output[0] = node.output[0]
 
@@ -193,7 +193,7 @@ def _two(kind: str) -> Callable[[Rewriter, NodeProto], None]:
     def rewrite(rewriter: Rewriter, node: NodeProto) -> None:
         inputs = [rewriter.real(*_operand(node, first)) for first in (0, 3)]
         result = rewriter.float_node(node, kind, inputs)
-        rewriter.quantised(result, node.input[6], _optional(node, 7), node.output[0])
+        rewriter.quantized(result, node.input[6], _optional(node, 7), node.output[0])
 
     return rewrite
 
@@ -201,14 +201,14 @@ def _two(kind: str) -> Callable[[Rewriter, NodeProto], None]:
 def _one(kind: str, without: tuple[str, ...] = ()) -> Callable[[Rewriter, NodeProto], None]:
     def rewrite(rewriter: Rewriter, node: NodeProto) -> None:
         result = rewriter.float_node(node, kind, [rewriter.real(*_operand(node, 0))], without)
-        rewriter.quantised(result, node.input[3], _optional(node, 4), node.output[0])
+        rewriter.quantized(result, node.input[3], _optional(node, 4), node.output[0])
 
     return rewrite
 
 
 def _concat(rewriter: Rewriter, node: NodeProto) -> None:
     inputs = [rewriter.real(*_operand(node, first)) for first in range(2, len(node.input), 3)]
-    rewriter.quantised(rewriter.float_node(node, "Concat", inputs), node.input[0], node.input[1], node.output[0])
+    rewriter.quantized(rewriter.float_node(node, "Concat", inputs), node.input[0], node.input[1], node.output[0])
 
 
 # (domain, operator) -> its rewriting, and the positions of scales that must be constants.
@@ -264,15 +264,15 @@ class Stripped:
     wide: list[str] = field(default_factory=list)
 
     @property
-    def quantised(self) -> bool:
+    def quantized(self) -> bool:
         """Return whether the model brought scales along."""
         return bool(self.magnitudes or self.weight_scales)
 
 
 def strip(proto: ModelProto) -> Stripped:
     """Remove the quantisation from an ``onnx.ModelProto``; one without any is unchanged. Raises FormatError."""
-    quantised = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "QGemm"}
-    if not any(node.op_type in quantised for node in proto.graph.node):
+    quantized = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "QGemm"}
+    if not any(node.op_type in quantized for node in proto.graph.node):
         return Stripped(proto)
     return _Stripper(proto).run()
 
@@ -418,7 +418,7 @@ class _Stripper:
                 if source not in self.result.magnitudes:
                     self._note_range(source, self.held[source])
             else:
-                result = self._requantised(source, wanted, kept)
+                result = self._requantized(source, wanted, kept)
             self.made[source, wanted] = result
         self.alias[node.output[0]] = self.made[source, wanted]
         self.elements[node.output[0]] = wanted
@@ -450,7 +450,7 @@ class _Stripper:
         if source not in self.result.magnitudes:
             self._note_union(source, [way for way in ways if way is not None])
             self.result.assumed.add(source)
-        return self._requantised(source, wanted, kept)
+        return self._requantized(source, wanted, kept)
 
     def _note_argument(self, source: str, held: Affine, kept: list[NodeProto]) -> None:
         """Give the argument of a quantized activation function the range beyond which the quantized result is constant.
@@ -501,7 +501,7 @@ class _Stripper:
             lows, highs = zip(*(way.ends for way in ways), strict=True)
             self.result.ranges[source] = min(lows), max(highs)
 
-    def _requantised(self, source: str, wanted: Affine, kept: list[NodeProto]) -> str:
+    def _requantized(self, source: str, wanted: Affine, kept: list[NodeProto]) -> str:
         """Append a Clip to another range, with a separate scale."""
         name = self.fresh(f"{source}_requantized")
         low, high = wanted.ends

@@ -142,10 +142,10 @@ class Exporter:
     def weights(self, group: Group, kernel_axis: int) -> list[str]:
         """Weights and bias of a convolution: integers with their scales, or floats."""
         name, layer = group.output.name, group.layer
-        if self.built is None or layer.name not in self.built.program.quantised:
+        if self.built is None or layer.name not in self.built.program.quantized:
             weights = self.constant(f"{name}/weights", group.kernels.astype(np.float32))
             return [weights, self.constant(f"{name}/bias", group.biases.astype(np.float32))]
-        weights_of_layer = self.built.program.quantised[layer.name]
+        weights_of_layer = self.built.program.quantized[layer.name]
         shape = [1] * 4
         shape[kernel_axis] = -1
         grouped = np.array_equal(

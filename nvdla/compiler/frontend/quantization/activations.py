@@ -70,7 +70,7 @@ class FloatModel:
         return results
 
 
-class QuantisedModel:
+class QuantizedModel:
     """A quantised model as stored in its file, in onnxruntime; gives the real numbers of values of the float model.
 
     Values that the file has no tensor of are left out.
@@ -82,7 +82,7 @@ class QuantisedModel:
         model = imported.model
         self.name, self._stored = model.name, model.stored
         proto = onnx.ModelProto()
-        proto.CopyFrom(model.quantised)
+        proto.CopyFrom(model.quantized)
         computed = {name for node in proto.graph.node for name in node.output}
         names = {value: self._stored.get(value, (value, None))[0] for value in values}
         self._names = {value: name for value, name in names.items() if name in computed}
@@ -90,7 +90,7 @@ class QuantisedModel:
         proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in dict.fromkeys(self._names.values()))
         self._types = {value.name: value.type.tensor_type.elem_type for value in proto.graph.input}
         self._as_array = onnx.helper.tensor_dtype_to_np_dtype
-        self.session = open_session(proto, self.name, model.worker, optimise=False)
+        self.session = open_session(proto, self.name, model.worker, optimize=False)
 
     def run(self, feed: Mapping[str, np.ndarray], values: Iterable[str] | None = None) -> dict[str, np.ndarray]:
         """Return the inputs and all available values; ``values`` is ignored."""
@@ -115,11 +115,11 @@ class QuantisedModel:
 
 class Activations:
     """Values (1, C, H, W) of the tensors of one accelerator part, by name: of its inputs and of the last layer of every
-    group that the hardware computes at once. ``quantised``: those of a quantised model as stored in its file, as far as
+    group that the hardware computes at once. ``quantized``: those of a quantised model as stored in its file, as far as
     that has them."""
 
     def __init__(
-        self, imported: Imported, part: Part, quantised: bool = False, model: FloatModel | None = None
+        self, imported: Imported, part: Part, quantized: bool = False, model: FloatModel | None = None
     ) -> None:
         """``model``: one that gives the values of this part among others (None: one for this part alone)."""
         self.imported, self.part = imported, part
@@ -133,14 +133,14 @@ class Activations:
             *(binding.value for binding in part.inputs),
             *(imported.tensors[name] for name in sorted(needed)),
         ]
-        self._quantised = quantised
-        self._model: FloatModel | QuantisedModel | None = model
+        self._quantized = quantized
+        self._model: FloatModel | QuantizedModel | None = model
 
     @property
-    def _chosen(self) -> FloatModel | QuantisedModel:
+    def _chosen(self) -> FloatModel | QuantizedModel:
         """The model, made when its values are asked for."""
         if self._model is None:
-            model_type = QuantisedModel if self._quantised else FloatModel
+            model_type = QuantizedModel if self._quantized else FloatModel
             self._model = model_type(self.imported, self.needed)
         return self._model
 

@@ -28,7 +28,7 @@ from nvdla.compiler.builder.layers import Group, ScaleSettings
 from nvdla.compiler.builder.refinement import divided
 from nvdla.compiler.frontend.data import Samples
 from nvdla.compiler.frontend.importer import Imported, Part
-from nvdla.compiler.frontend.quantisation.activations import Activations, FloatModel, channel_labels, closing_values
+from nvdla.compiler.frontend.quantization.activations import Activations, FloatModel, channel_labels, closing_values
 from nvdla.errors import BuildError, FormatError
 from nvdla.program.naming import shortened
 from nvdla.util.escaping import Document
@@ -210,7 +210,7 @@ def calibrate(
     brought = bool(model.magnitudes)
     if brought:
         # The model's own integers are what is wanted; nothing is to move them.
-        recipe = replace(recipe, equalise=False, bias_correction=False, adaptive_rounding=False)
+        recipe = replace(recipe, equalize=False, bias_correction=False, adaptive_rounding=False)
     known = dict(model.magnitudes)
     source: Document = {"method": "model"} if brought else {}
     if isinstance(data, ScaleTable):
@@ -284,12 +284,12 @@ def _from_samples(
                 progress(number + 1, len(data))
 
     if imported.precision == Precision.FP16:  # magnitudes are the ranges of tables, nothing more
-        plain = Recipe("max", equalise=False, bias_correction=False, headroom=False)
+        plain = Recipe("max", equalize=False, bias_correction=False, headroom=False)
         refined = replace(refine(part.layers, batches, plain, Precision.INT16), network=part.layers)
     else:
         refined = refine(part.layers, batches, recipe, imported.precision, held)
-    if imported.model.quantised is not None:
-        activations = Activations(imported, part, quantised=True)
+    if imported.model.quantized is not None:
+        activations = Activations(imported, part, quantized=True)
     return refined, Measured(activations, list(islice(data, KEPT_SAMPLES)), refined.factors)
 
 
