@@ -374,11 +374,11 @@ def _image_input(study: Study, layer: LoweredLayer) -> Iterator[Tried]:
 
 
 Row = Document
-TERMS = ("until_first_mac", "multiplying", "array", "behind_last_mac")
+TERMS = ("until_first_mac", "multiplying", "array", "after_last_mac")
 SAME = ("parts", "data_banks", "weight_banks", "keeps_weights", "compressed")
 
 
-def weighed(study: Study, layer: LoweredLayer) -> Row:
+def evaluate_layer(study: Study, layer: LoweredLayer) -> Row:
     """Return what was evaluated for a layer, and what would help, as plain data (cycles alone, in its own queue)."""
     cycles = layer.cycles(study)
     forms = [_form(layer, form, False) for form in other_forms(layer, study)]
@@ -434,18 +434,18 @@ def _terms(study: Study, layer: LoweredLayer) -> Row:
             terms["until_first_mac"] += time.first_mac
             terms["multiplying"] += time.last_mac - time.first_mac
             terms["array"] += mac_cycles(shape.conv, estimate.constants)
-            terms["behind_last_mac"] += time.total - time.last_mac
+            terms["after_last_mac"] += time.total - time.last_mac
     return terms
 
 
-def weighed_lines(row: Row) -> Iterator[str]:
+def evaluation_lines(row: Row) -> Iterator[str]:
     """Yield the lines below the table of a layer's forms."""
     terms = row["terms"]
     alone = ", each part alone" if len(row["operations"]) > 1 else ", alone"
     array = f"the array needs {terms['array']:,}"
     yield (
         f"{terms['until_first_mac']:,} cycles until the first multiplication, {terms['multiplying']:,} to the last "
-        f"({array}), {terms['behind_last_mac']:,} after it{alone}"
+        f"({array}), {terms['after_last_mac']:,} after it{alone}"
     )
     if row["why_no_parts"]:
         yield f"row splits were not evaluated: {row['why_no_parts']}"

@@ -598,7 +598,7 @@ def builders_choices(loadable: str | Path) -> dict[str, Document]:
     ``level``, ``memory``, ``forms``, ``taken`` (None where it had no choice), ``search``, ``groups`` (None, or for a
     layer of groups how many one convolution takes). Empty without a layer file. Raises FormatError for another file.
     """
-    kept = (load(loadable) or {}).get("weighed")
+    kept = (load(loadable) or {}).get("evaluated")
     if kept is None:
         return {}
     try:

@@ -21,6 +21,7 @@ from nvdla.analysis.cycles.constants import Memory
 from nvdla.compiler.builder import reference
 from nvdla.compiler.builder.addresses import SurfacePlan
 from nvdla.compiler.builder.cbuf import entries_per_slice, kernel_bytes, kernel_group
+from nvdla.compiler.builder.cost_model import GAIN, CostModel
 from nvdla.compiler.builder.emit import emit
 from nvdla.compiler.builder.ir import (
     BYTES,
@@ -44,9 +45,8 @@ from nvdla.compiler.builder.network import Network
 from nvdla.compiler.builder.packing import PackedWeights
 from nvdla.compiler.builder.quantization import Calibration, quantize
 from nvdla.compiler.builder.schedule import HardwareOperation, ScheduledDlaTask, Task, of_channels
-from nvdla.compiler.builder.search import Evaluator, SearchLimits, habits_of
+from nvdla.compiler.builder.search import Evaluator, SearchLimits, policy_of
 from nvdla.compiler.builder.search import search as look_further
-from nvdla.compiler.builder.weigh import GAIN, CostModel
 from nvdla.emulator.hardware.configuration import Configuration, configuration
 from nvdla.errors import BuildError
 from nvdla.loadable.descriptors.enums import OpType
@@ -177,14 +177,14 @@ def describe(
             for name, surface in program.tensors.items()
         },
         "tasks": [_task(number, task, places) for number, task in enumerate(tasks)],
-        "weighed": {**_weighed(tasks, cost_model, search), "groups": _groups(program, tasks)},
+        "evaluated": {**_evaluated(tasks, cost_model, search), "groups": _groups(program, tasks)},
         "pixels": {
             root.name: root.converter.numbers.document() for root in program.inputs if root.converter is not None
         },
     }
 
 
-def _weighed(tasks: list[Task], cost_model: CostModel, search: Document | None) -> Document:
+def _evaluated(tasks: list[Task], cost_model: CostModel, search: Document | None) -> Document:
     """For which memory, and of each convolution that had a choice its operations and the forms, with the cycles of each
     alone in a queue."""
     memory = cost_model.memory or Memory()
@@ -521,7 +521,7 @@ def _evaluator(
         every = batched(form, images)
         evaluator = Evaluator(every, config, memory, cvsram, min(level, 1), packed=PackedWeights(every, config))
         if level:
-            evaluator = replace(evaluator, policy=habits_of(evaluator, level > 1))
+            evaluator = replace(evaluator, policy=policy_of(evaluator, level > 1))
         cycles = evaluator.as_it_is().cycles if len(forms) > 1 else 0
         if best is None or cycles < GAIN * fewest:
             best, fewest = evaluator, cycles

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nvdla.analysis.cycles.constants import Memory
+from nvdla.compiler.builder.cost_model import CostModel
 from nvdla.compiler.builder.ir import (
     BYTES,
     Convert,
@@ -28,7 +29,6 @@ from nvdla.compiler.builder.quantization import (
     quantize,
     weight_scales,
 )
-from nvdla.compiler.builder.weigh import CostModel
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import BuildError
 from nvdla.util.precision import Precision

@@ -45,11 +45,11 @@ from nvdla.compiler.builder.addresses import (
     SurfacePlan,
     plan,
 )
+from nvdla.compiler.builder.cost_model import CostModel
 from nvdla.compiler.builder.describe import Describer, lut_param
 from nvdla.compiler.builder.ir import BYTES, LoweredProgram, Root, reads
 from nvdla.compiler.builder.packing import PackedWeights
 from nvdla.compiler.builder.schedule import HardwareOperation, ScheduledCpuTask, ScheduledDlaTask, Task, schedule
-from nvdla.compiler.builder.weigh import CostModel
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.emulator.memory.surfaces import FEATURE_ATOMS
 from nvdla.limits import PAGE

@@ -20,6 +20,7 @@ from nvdla import limits
 from nvdla.analysis.cycles.constants import ChainShape, Memory
 from nvdla.analysis.cycles.estimate import convolution, queue_cycles
 from nvdla.compiler.builder.cbuf import Fit, fit, rounded, stored_kernel_bytes
+from nvdla.compiler.builder.cost_model import CostModel, stored_weights
 from nvdla.compiler.builder.ir import (
     BYTES,
     Contract,
@@ -35,7 +36,6 @@ from nvdla.compiler.builder.ir import (
     reads,
     writes,
 )
-from nvdla.compiler.builder.weigh import CostModel, stored_weights
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import BuildError
 from nvdla.limits import MAX_CUBE_SIDE

@@ -25,11 +25,11 @@ from typing import Any
 from nvdla import limits
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.study import Study
+from nvdla.compiler.builder.cost_model import GAIN, USUAL_POLICY, CostModel, Policy
 from nvdla.compiler.builder.emit import emit
 from nvdla.compiler.builder.ir import LoweredProgram, Operation, Pool, Softmax, Surface, reads, writes
 from nvdla.compiler.builder.packing import PackedWeights
 from nvdla.compiler.builder.schedule import ScheduledDlaTask, Task, schedule
-from nvdla.compiler.builder.weigh import GAIN, USUAL_POLICY, CostModel, Policy
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import BuildError
 from nvdla.kernels.threads import end_with_parent, interrupts_kept
@@ -306,7 +306,7 @@ class Found:
     record: Document
 
 
-def habits_of(usual: Evaluator, thorough: bool) -> Policy:
+def policy_of(usual: Evaluator, thorough: bool) -> Policy:
     """Return the policy with the lowest cycles of the whole network.
 
     Pools of a batch may read their data from memory: one image's pool then runs in parallel with the next image's

@@ -18,12 +18,12 @@ import numpy as np
 
 from nvdla.compiler.builder import Calibration, Network
 from nvdla.compiler.builder.cbuf import fit
+from nvdla.compiler.builder.cost_model import USUAL_POLICY, CostModel
 from nvdla.compiler.builder.ir import Convolve, Process, Root
 from nvdla.compiler.builder.layers import ConvSettings, Layer, NetworkTensor
 from nvdla.compiler.builder.lower import lower
 from nvdla.compiler.builder.lower.convolution import Window, check_window
 from nvdla.compiler.builder.schedule import schedule
-from nvdla.compiler.builder.weigh import USUAL_POLICY, CostModel
 from nvdla.compiler.frontend.attributes import DOMAINS
 from nvdla.compiler.frontend.checking import multiplications
 from nvdla.compiler.frontend.graph import FLOATS, Binding, Cut, Graph, GraphValue, Node, canonical

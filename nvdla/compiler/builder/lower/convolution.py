@@ -16,6 +16,7 @@ from nvdla.analysis.cycles.estimate import queue_cycles
 from nvdla.compiler.builder import floating
 from nvdla.compiler.builder.cbuf import fit
 from nvdla.compiler.builder.context import Lowering
+from nvdla.compiler.builder.cost_model import GAIN
 from nvdla.compiler.builder.ir import (
     BYTES,
     Contract,
@@ -51,7 +52,6 @@ from nvdla.compiler.builder.lower.concat import gather
 from nvdla.compiler.builder.lower.pointwise import ALU, bias_operand, number_or_channels, prelu_stage
 from nvdla.compiler.builder.packing import BLOCK, transformed
 from nvdla.compiler.builder.quantization import common_fixed_point, fixed_point, halves, quantize
-from nvdla.compiler.builder.weigh import GAIN
 from nvdla.errors import BuildError, shape_text
 from nvdla.limits import MAX_CUBE_SIDE, MAX_KERNEL
 from nvdla.util.precision import Precision
@@ -71,7 +71,7 @@ def groups_together(lowering: Lowering, group: Group) -> int:
     if not lowering.level:
         return usual
     sizes = {min(least, settings.groups), min(usual, settings.groups), min(2 * usual, settings.groups)}
-    forms = [form for size in sorted(sizes) if (form := _weighed(lowering, group, size)) is not None]
+    forms = [form for size in sorted(sizes) if (form := _evaluated(lowering, group, size)) is not None]
     if not forms:
         return usual
     taken = min(range(len(forms)), key=lambda at: forms[at].cycles * (GAIN if forms[at].groups == usual else 1))
@@ -86,7 +86,7 @@ def _aligned(lowering: Lowering, ins: int, outs: int) -> tuple[int, int]:
     return least, least * max(1, lowering.config.mac_atomic_c // (least * ins))
 
 
-def _weighed(lowering: Lowering, group: Group, size: int) -> GroupsForm | None:
+def _evaluated(lowering: Lowering, group: Group, size: int) -> GroupsForm | None:
     """Return the form of a layer, alone in a queue, with that many groups together; None if it exceeds the buffer."""
     geometry, config = _geometry(group, size, lowering.precision), lowering.config
     memory = lowering.cost_model.memory

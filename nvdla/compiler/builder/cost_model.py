@@ -38,7 +38,7 @@ def stored_weights(operation: Convolve, config: Configuration) -> StoredWeights 
 GAIN = 0.995
 """A form in more parts, or with compressed weights, must take less than this share of the cycles of the plain one: the
 model is that exact."""
-WORTH_WEIGHING = 0.01
+WORTH_EVALUATING = 0.01
 """Threshold for evaluating parts or compressed weights.
 
 For parts: cycles of fetching the input, as a share of the multiplying. For compressed weights: share of zeros."""
@@ -89,7 +89,7 @@ class CostModel:
         whole_lines = all(tile.out_columns[1] == operation.process.destination.width for tile in plain.tiles)
         if not self.level or operation.source.root.pixels is not None or not whole_lines:
             return plain
-        forms = self._weighed(self._geometry(operation), len(plain.tiles))
+        forms = self._evaluated(self._geometry(operation), len(plain.tiles))
         if not forms:
             return plain
         taken = self.wanted.get(position, self._fastest(forms, len(plain.tiles)))
@@ -136,12 +136,12 @@ class CostModel:
             self.known[geometry] = forms
         return self.known[geometry]
 
-    def _weighed(self, geometry: Geometry, fewest: int) -> list[Alternative]:
+    def _evaluated(self, geometry: Geometry, fewest: int) -> list[Alternative]:
         if geometry not in self.known:
             numbers = {*(MORE_PARTS if self.level > 1 else PARTS), fewest, 2 * fewest}
             thorough = self.level > 1
             share = geometry.fetch_share(self.config, self.memory)
-            worth = thorough or geometry.sparse is not None or share >= WORTH_WEIGHING
+            worth = thorough or geometry.sparse is not None or share >= WORTH_EVALUATING
             self.known[geometry] = alternatives(geometry, self.config, self.memory, numbers, thorough) if worth else []
         return self.known[geometry]
 
@@ -149,7 +149,7 @@ class CostModel:
         """A direct convolution with its weights compressed as well, where they have zeros enough."""
         plain = geometry_of(operation)
         sparse = replace(plain, sparse=stored_weights(operation, self.config))
-        return sparse if sparse.zeros_share(self.config, self.memory) >= WORTH_WEIGHING else plain
+        return sparse if sparse.zeros_share(self.config, self.memory) >= WORTH_EVALUATING else plain
 
 
 def geometry_of(operation: Convolve) -> Geometry:
