@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "samples"))
 Arrays = dict[str, np.ndarray]
 PLAIN = {
     "method": "max",
-    "equalise": False,
+    "equalize": False,
     "bias_correction": False,
     "per_channel": False,
     "zero_points": False,
@@ -344,8 +344,8 @@ def lenet(config: str = "nv_small", epochs: int = 5, **options: Any) -> dict[str
 RECIPES: dict[str, dict[str, Any]] = {
     "max, one scale a layer": PLAIN,
     "max, one scale a kernel": {**PLAIN, "per_channel": True},
-    "max, equalisation": {**PLAIN, "equalise": True},
-    "max, a scale a kernel and equalisation": {**PLAIN, "per_channel": True, "equalise": True},
+    "max, equalisation": {**PLAIN, "equalize": True},
+    "max, a scale a kernel and equalisation": {**PLAIN, "per_channel": True, "equalize": True},
     "the default: mse, a scale a kernel, equalisation, bias correction": {},
     "the default and adaptive rounding": {"adaptive_rounding": True},
 }

@@ -87,7 +87,7 @@ def _evaluated(path: Path, network: Path, images: np.ndarray, labels: np.ndarray
     """Images per second. The network is loaded before; its processes, the records and the summary count."""
     from nvdla.experiments.campaign import Journal, Workers, run
     from nvdla.experiments.campaign.journal import read
-    from nvdla.experiments.evaluation import Evaluation, summarise
+    from nvdla.experiments.evaluation import Evaluation, summarize
     from nvdla.tensors.datasets import Arrays
 
     began = [0.0]
@@ -99,7 +99,7 @@ def _evaluated(path: Path, network: Path, images: np.ndarray, labels: np.ndarray
 
     table = Timed(str(network), Arrays("pictures", images, labels))
     run(table, Journal(path, table), Workers())
-    assert summarise(read(path)).samples == len(images)
+    assert summarize(read(path)).samples == len(images)
     return len(images) / (time.perf_counter() - began[0])
 
 

@@ -134,7 +134,7 @@ def _convert_out(x: int, converter: CdpConverter, counters: np.ndarray) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _normalise_column(
+def _normalize_column(
     column: np.ndarray,
     squares: np.ndarray,
     results: np.ndarray,
@@ -164,7 +164,7 @@ def _normalise_column(
 
 
 @njit(cache=True, nogil=True)
-def normalise(
+def normalize(
     source: np.ndarray,
     out: np.ndarray,
     channels: int,
@@ -193,7 +193,7 @@ def normalise(
                 x = convert(x, icvt.offset, icvt.scale, icvt.shift, icvt.bits)
                 column[channel + HALO] = x
                 squares[channel + HALO] = x * x
-            _normalise_column(
+            _normalize_column(
                 column, squares, results, function, le, lo, le_entries, lo_entries, priority, ocvt, counters
             )
             for channel in range(results.size):
@@ -278,18 +278,18 @@ def look_up_fp16(x: int, entries: np.ndarray, table: CdpTable) -> tuple[int, int
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _sum_of_squares(squares: np.ndarray, centre: int, reach: int) -> int:
+def _sum_of_squares(squares: np.ndarray, center: int, reach: int) -> int:
     """Add the adjacent squares pairwise, the nearest first (:560)."""
-    total = fp_add(squares[centre - 1], squares[centre + 1], FP32)
-    total = fp_add(total, squares[centre], FP32)
+    total = fp_add(squares[center - 1], squares[center + 1], FP32)
+    total = fp_add(total, squares[center], FP32)
     for distance in range(2, reach + 1):
-        pair = fp_add(squares[centre - distance], squares[centre + distance], FP32)
+        pair = fp_add(squares[center - distance], squares[center + distance], FP32)
         total = fp_add(total, pair, FP32)
     return total
 
 
 @njit(cache=True, nogil=True)
-def _normalise_column_fp16(
+def _normalize_column_fp16(
     column: np.ndarray,
     squares: np.ndarray,
     results: np.ndarray,
@@ -335,7 +335,7 @@ def _line(
     counters: np.ndarray,
     nans: np.ndarray,
 ) -> None:
-    """Line ``h`` of :func:`normalise_fp16`."""
+    """Line ``h`` of :func:`normalize_fp16`."""
     surfaces, _, width, atom = source.shape
     column = np.zeros(surfaces * atom + 2 * HALO, np.int64)
     squares = np.zeros(surfaces * atom + 2 * HALO, np.int64)
@@ -350,7 +350,7 @@ def _line(
             wide = _fp17_to_single(x)
             column[channel + HALO] = x
             squares[channel + HALO] = fp_mul(wide, wide, FP32)
-        nan_count += _normalise_column_fp16(
+        nan_count += _normalize_column_fp16(
             column, squares, results, function, le, lo, le_entries, lo_entries, priority, counters[h]
         )
         for channel in range(results.size):
@@ -358,7 +358,7 @@ def _line(
     nans[h] = nan_count
 
 
-def normalise_fp16(
+def normalize_fp16(
     source: np.ndarray,
     out: np.ndarray,
     channels: int,

@@ -216,7 +216,7 @@ def _total(products: np.ndarray, blocks: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def normalise(mantissa: int, width: int) -> int:
+def normalize(mantissa: int, width: int) -> int:
     """Return the left shift after which the two top bits of a ``mantissa`` of ``width`` bits differ."""
     magnitude = mantissa ^ (mantissa >> 63)
     return width - 2 - int_log2(magnitude) if magnitude else width - 1
@@ -234,7 +234,7 @@ def fp48_add(exponent: int, mantissa: int, mac_exponent: int, mac_mantissa: int)
         return exponent, mantissa
     if mac_exponent == 63:
         return np.int64(NAN_EXPONENT), np.int64(mac_mantissa >> 27 << 29)
-    left = normalise(mac_mantissa, 38)
+    left = normalize(mac_mantissa, 38)
     small, small_exponent = mac_mantissa << left + 2, mac_exponent - left + 49
     large, large_exponent = mantissa, exponent if mantissa else np.int64(0)
     if small_exponent > large_exponent:
@@ -253,7 +253,7 @@ def fp48_add(exponent: int, mantissa: int, mac_exponent: int, mac_mantissa: int)
         total >>= 1
         result_exponent = large_exponent + 1
     else:
-        left = normalise(total, 40)
+        left = normalize(total, 40)
         total = total << left | lost >> (40 - left)
         lost = lost << left & ((1 << 40) - 1)
         guard, sticky = lost >> 39, (lost & ((1 << 39) - 1)) != 0

@@ -130,7 +130,7 @@ def clamp(x: float, low: float, high: float) -> float:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def requantise(x: float, low: float, high: float) -> int:
+def requantize(x: float, low: float, high: float) -> int:
     """A float64 clamped, then rounded half away from zero; int32. Limits are whole numbers, so that the order of both
     does not matter."""
     y = clamp(x, low, high)
@@ -161,8 +161,8 @@ def all_nearest(values: np.ndarray) -> np.ndarray:
     return (values + np.copysign(0.5, values)).astype(np.int64)
 
 
-def all_requantised(values: np.ndarray, low: float, high: float) -> np.ndarray:
-    """:func:`requantise` of every element of a float64 array, in place and still float64."""
+def all_requantized(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    """:func:`requantize` of every element of a float64 array, in place and still float64."""
     np.clip(values, low, high, out=values)
     values += np.copysign(0.5, values)
     return np.trunc(values, out=values)

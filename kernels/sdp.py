@@ -20,12 +20,12 @@ import numpy as np
 
 from nvdla.kernels.integers import (
     all_clamped,
-    all_requantised,
+    all_requantized,
     clamp,
     convert,
     int_shift_right,
     pieces,
-    requantise,
+    requantize,
     saturate,
 )
 from nvdla.kernels.jit.compilation import njit
@@ -124,7 +124,7 @@ def _multiply(line: np.ndarray, operand: np.ndarray, size: int, stage: StageValu
     if stage.multiply == PRELU:
         for i in range(size):
             x = line[i]
-            y = np.float64(requantise(x * operand[i] * stage.result_scale, INT32_LOW, INT32_HIGH))
+            y = np.float64(requantize(x * operand[i] * stage.result_scale, INT32_LOW, INT32_HIGH))
             passed = x - 4294967296.0 if x > INT32_HIGH else x
             line[i] = passed if x >= 0.0 else y
         return
@@ -136,7 +136,7 @@ def _multiply(line: np.ndarray, operand: np.ndarray, size: int, stage: StageValu
             line[i] = clamp(line[i], INT32_LOW, INT32_HIGH)
         return
     for i in range(size):
-        line[i] = np.float64(requantise(line[i] * stage.result_scale, INT32_LOW, INT32_HIGH))
+        line[i] = np.float64(requantize(line[i] * stage.result_scale, INT32_LOW, INT32_HIGH))
 
 
 @njit(cache=True, nogil=True)
@@ -170,7 +170,7 @@ def _convert(line: np.ndarray, size: int, converter: Converter, out: np.ndarray)
     for i in range(size):
         y = _converted(line[i], converter)
         saturated += _is_saturated(y)
-        out[i] = requantise(y, converter.low, converter.high)
+        out[i] = requantize(y, converter.low, converter.high)
     return saturated
 
 
@@ -236,7 +236,7 @@ def _lines_fallback(
         y: Any = _converted.py_func(x, converter)
         if y.max() >= SATURATED_HIGH or y.min() < SATURATED_LOW:
             saturated += int(np.count_nonzero(_is_saturated.py_func(y)))
-        out[row, part] = all_requantised(y, converter.low, converter.high)
+        out[row, part] = all_requantized(y, converter.low, converter.high)
     return saturated
 
 
@@ -254,7 +254,7 @@ def _x_block_fallback(x: np.ndarray, alu: np.ndarray, mul: np.ndarray, stage: St
     if stage.result_scale == 1.0:
         y = all_clamped(y, INT32_LOW, INT32_HIGH)
     else:
-        y = all_requantised(y * stage.result_scale, INT32_LOW, INT32_HIGH)
+        y = all_requantized(y * stage.result_scale, INT32_LOW, INT32_HIGH)
     if stage.multiply == PRELU:
         y = np.where(x >= 0.0, np.where(x > INT32_HIGH, x - 2.0**32, x), y)
     return np.maximum(y, 0.0, out=y) if stage.relu else y
@@ -282,7 +282,7 @@ def _bias_lines(
             for i in range(x.size):
                 y = _converted(clamp(x[i] + repeated[i], floor, INT32_HIGH), converter)
                 saturated += _is_saturated(y)
-                z[i] = requantise(y, converter.low, converter.high)
+                z[i] = requantize(y, converter.low, converter.high)
     return saturated
 
 

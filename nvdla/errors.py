@@ -58,9 +58,11 @@ class NvdlaError(Exception):
     Attributes:
         place: The file and line, the operation or the field that has the problem and with which the message begins;
             empty if the message begins with none.
+        options: Names of the options whose values cause the problem, as in ``nvdla.toml``; empty if they are unknown.
     """
 
     place: str = ""
+    options: tuple[str, ...] = ()
 
     def __init__(self, message: object = "") -> None:
         super().__init__(on_one_line(str(message)))
@@ -74,8 +76,13 @@ class NvdlaError(Exception):
         if self.place:
             return self
         placed = type(self)(f"{place}: {self}")
-        placed.place = place
+        placed.place, placed.options = place, self.options
         return placed
+
+    def about(self, *options: str) -> NvdlaError:
+        """Return this error with the names of the options that cause it."""
+        self.options = options
+        return self
 
 
 class LoadableError(NvdlaError):
@@ -96,6 +103,8 @@ class UnknownOperationError(DescriptorError):
 
 class ConfigError(NvdlaError):
     """The chosen hardware configuration does not exist, or lacks what the operation needs."""
+
+    options = ("config",)
 
 
 class ScheduleError(NvdlaError):

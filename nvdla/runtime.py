@@ -288,8 +288,10 @@ class Runtime:
         ]
         counts = {len(values) for values in given}
         if len(counts) > 1:
-            each = ", ".join(f"{tensor.name} {len(values)}" for tensor, values in zip(self.inputs, given, strict=True))
-            raise FormatError(f"inputs: must have the same number of images each, got {each}")
+            numbers_of_images = ", ".join(
+                f"{tensor.name} {len(values)}" for tensor, values in zip(self.inputs, given, strict=True)
+            )
+            raise FormatError(f"inputs: must have the same number of images each, got {numbers_of_images}")
         runs = zip(*given, strict=True) if given else [()]
         return [
             [self._surface(tensor, value, preprocessing) for tensor, value in zip(self.inputs, run, strict=True)]
@@ -386,8 +388,8 @@ class Runtime:
             last = None if faults else len(results) + MOST_LANES
             results += self._run_next(surfaces[len(results) : last], faults=faults)
         unpacked: list[Any] = [
-            result if surface is each else self.unpack(result, real=real)
-            for each, surface, result in zip(given, surfaces, results, strict=True)
+            result if surface is image else self.unpack(result, real=real)
+            for image, surface, result in zip(given, surfaces, results, strict=True)
         ]
         return unpacked
 
@@ -581,11 +583,11 @@ class Runtime:
         for entry in self.loadable.submit_order:
             for task in (self.loadable.task(number) for number in entry.task_ids):
                 if task.interface == Interface.DLA1:
-                    made = FirmwareTask(linked, task, abi, self.config, limits)
-                    total += len(made.decoded)
+                    firmware_task = FirmwareTask(linked, task, abi, self.config, limits)
+                    total += len(firmware_task.decoded)
                     limits.check_total(task.id, total)
-                    made.check()
-                    tasks.append(made)
+                    firmware_task.check()
+                    tasks.append(firmware_task)
                 elif task.interface == Interface.EMU1:
                     tasks.append(cpu := CpuTask(linked, task, abi, limits))
                     total += len(cpu.operations)
@@ -669,11 +671,11 @@ class Runtime:
 
     def _surface(self, tensor: Tensor, value: Input, preprocessing: PixelConversion | None) -> bytes:
         """The raw surface of an input."""
-        found = self._input_form(tensor, value, preprocessing).elements(value)
-        if isinstance(found, bytes):
-            return found
+        elements = self._input_form(tensor, value, preprocessing).elements(value)
+        if isinstance(elements, bytes):
+            return elements
         surface = bytearray(tensor.size)
-        tensor.layout.pack(found, np.frombuffer(surface, np.uint8))
+        tensor.layout.pack(elements, np.frombuffer(surface, np.uint8))
         return bytes(surface)
 
     def _input_form(self, tensor: Tensor, value: Input, preprocessing: PixelConversion | None) -> InputForm:

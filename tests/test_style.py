@@ -34,6 +34,12 @@ PATTERNS = {
 MATCHERS = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in PATTERNS.items()}
 #: words that are used as names of variables although they do not name the thing
 VAGUE_NAMES = frozenset({"each", "found", "made", "one", "said"})
+#: identifiers and file names are American, as those of the libraries that the project uses
+BRITISH = re.compile(
+    r"(colour|centre|behaviour|neighbour|favour|honour|analys(e|ing)|labell|modell(ed|ing)|"
+    r"(equal|normal|recogn|initial|optim|quant|summar|serial|organ|minim|maxim|synchron|visual|general|special)is(e|ing|ation))",
+    re.IGNORECASE,
+)
 START = re.compile(r"(What|Who|Whom|Whether|Of|How|Where|When)\b")
 
 
@@ -57,6 +63,15 @@ def stored_name(node: ast.Name | ast.arg) -> str | None:
     return node.id if isinstance(node.ctx, ast.Store) else None
 
 
+def defined_name(node: ast.AST) -> str:
+    """Return the name that a node defines: of a variable, an argument, an attribute, a function or a class."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return node.name
+    if isinstance(node, ast.Attribute):
+        return node.attr if isinstance(node.ctx, ast.Store) else ""
+    return (stored_name(node) or "") if isinstance(node, ast.Name | ast.arg) else ""
+
+
 def counted() -> dict[str, dict[str, int]]:
     """Hits by package and pattern."""
     found: dict[str, Counter[str]] = {}
@@ -65,7 +80,9 @@ def counted() -> dict[str, dict[str, int]]:
         if "generated" in parts or parts[:2] == ("nvdla", "kernels"):
             continue
         hits = found.setdefault(".".join(parts[:2] if parts[0] == "nvdla" and len(parts) > 2 else parts[:1]), Counter())
+        hits["British names"] += BRITISH.search(path.relative_to(ROOT).as_posix()) is not None
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            hits["British names"] += BRITISH.search(defined_name(node)) is not None
             hits["vague names"] += isinstance(node, ast.Name | ast.arg) and stored_name(node) in VAGUE_NAMES
         for text, is_docstring in texts(path):
             hits.update({name: len(matcher.findall(text)) for name, matcher in MATCHERS.items()})
@@ -91,3 +108,10 @@ def test_vague_names_are_counted_where_they_are_defined():
     tree = ast.parse("def f(found): return [each + made for each in found]")
     names = [stored_name(node) for node in ast.walk(tree) if isinstance(node, ast.Name | ast.arg)]
     assert sorted(VAGUE_NAMES.intersection(names)) == ["each", "found"]
+
+
+def test_british_names_are_counted_where_they_are_defined():
+    tree = ast.parse("class Normaliser:\n def quantise(self, colour): self.centre = np.CENTRE = colour.grey\n")
+    names = [name for node in ast.walk(tree) if BRITISH.search(name := defined_name(node))]
+    assert sorted(names) == ["CENTRE", "Normaliser", "centre", "colour", "quantise"]
+    assert not BRITISH.search("raised_precision") and not BRITISH.search("advised_ModelLayer")

@@ -45,7 +45,7 @@ MEANT = {
         }
         | {"analysis", "program/values.py", "report/document.py", "cli/memory.py"}
         | {"registers", "cli/program.py", "compiler/builder/search.py", "cli/compile.py"}
-        | {"compiler/frontend/operators", "compiler/frontend/quantisation/export.py"},
+        | {"compiler/frontend/operators", "compiler/frontend/quantization/export.py"},
         set(),
     ),
 }

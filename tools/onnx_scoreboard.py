@@ -116,7 +116,7 @@ def _real(array: Any) -> bool:
 
 
 def reference(model: Any, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    run = session(model, "case", optimise=False)
+    run = session(model, "case", optimize=False)
     names = [each.name for each in run.get_outputs()]
     return dict(zip(names, run.run(names, feed), strict=True))
 
@@ -124,7 +124,7 @@ def reference(model: Any, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 def passes(model: Any, arrays: list[Any], expected: list[Any]) -> bool:
     """Return whether onnxruntime itself gives the suite's result."""
     try:
-        run = session(model, "case", optimise=False)
+        run = session(model, "case", optimize=False)
         feed = dict(zip([each.name for each in run.get_inputs()], arrays, strict=False))
         found = run.run(None, feed)
     except Exception:

@@ -26,8 +26,8 @@ from nvdla.kernels.jit.variants import in_pieces
 from nvdla.util.rounding import ceil_div
 
 FAST_PATH = FastPath(
-    "cdp_int8.normalise_int8",
-    ("cdp.normalise",),
+    "cdp_int8.normalize_int8",
+    ("cdp.normalize",),
     "int8; totals of at most nine squares, of which the tables are asked beforehand",
     "tests/kernels/test_cdp_kernels.py",
 )
@@ -275,10 +275,10 @@ def _piece(
     _pixels(source, out, number * job, last, channels, settings, low, values, edges, counted[number])
 
 
-def normalise_int8(
+def normalize_int8(
     source: np.ndarray, out: np.ndarray, channels: int, settings: Settings, table: Answers
 ) -> np.ndarray:
-    """Compute :func:`nvdla.kernels.cdp.normalise` of int8. ``out`` is ``source`` or does not overlap it."""
+    """Compute :func:`nvdla.kernels.cdp.normalize` of int8. ``out`` is ``source`` or does not overlap it."""
     surfaces, height, width, atom = source.shape
     words = (surfaces, height * width, atom // WORD)
     job = max(1, JOB // (surfaces * atom))

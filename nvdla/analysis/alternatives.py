@@ -158,8 +158,8 @@ class Geometry:
     def weight_forms(self, config: Configuration) -> Iterator[StoredWeights]:
         """The ways in which the weights may be in memory."""
         group = max(config.mac_atomic_k // self.element_bytes, 1)
-        whole, one = (self.weight_bytes(kernels, config) for kernels in (self.result[0], group))
-        yield StoredWeights(whole, one, whole)
+        whole, group_bytes = (self.weight_bytes(kernels, config) for kernels in (self.result[0], group))
+        yield StoredWeights(whole, group_bytes, whole)
         if self.sparse is not None:
             yield self.sparse
 
@@ -250,14 +250,14 @@ def alternatives(
 
     Empty where nothing fits. ``thorough``: data banks for one part alone, too, where it fits for two.
     """
-    found = [
-        replace(each, cycles=cycles_of(each, geometry, config, memory))
+    fitting = [
+        replace(form, cycles=cycles_of(form, geometry, config, memory))
         for parts in sorted(numbers)
         if parts <= geometry.result[1] and (parts == 1 or geometry.divisible)
         for weights in geometry.weight_forms(config)
-        for each in itertools.islice(_forms(geometry, config, parts, weights), None if thorough else 1)
+        for form in itertools.islice(_forms(geometry, config, parts, weights), None if thorough else 1)
     ]
-    return sorted(found, key=lambda each: (each.cycles, each.compressed, len(each.parts), each.data_banks))
+    return sorted(fitting, key=lambda form: (form.cycles, form.compressed, len(form.parts), form.data_banks))
 
 
 def _forms(geometry: Geometry, config: Configuration, count: int, weights: StoredWeights) -> Iterator[Alternative]:
@@ -266,15 +266,15 @@ def _forms(geometry: Geometry, config: Configuration, count: int, weights: Store
     height, width = geometry.result[1:]
     rows = align(ceil_div(height, count), geometry.grain)
     parts = tuple((top, min(rows, height - top)) for top in range(0, height, rows))
-    if len(parts) != count or (count > 1 and min(each[1] for each in parts) * width == 1):
+    if len(parts) != count or (count > 1 and min(part[1] for part in parts) * width == 1):
         return
     entries = [geometry.entries(part, config) for part in parts]
-    whole, one = (ceil_div(size, config.cbuf_bank_bytes) for size in (weights.whole, weights.group))
+    whole, group = (ceil_div(size, config.cbuf_bank_bytes) for size in (weights.whole, weights.group))
     together = max((a + b for a, b in itertools.pairwise(entries)), default=0)
     banks = {ceil_div(max(entries), config.cbuf_bank_entries), ceil_div(together, config.cbuf_bank_entries)}
     for data in sorted(banks, reverse=True):
         rest = weights.banks(config) - data
-        if data == 0 or rest < one or data * config.cbuf_bank_entries < max(entries):
+        if data == 0 or rest < group or data * config.cbuf_bank_entries < max(entries):
             continue
         fits = weights.may_stay(rest, config)
         yield Alternative(parts, data, min(whole, rest), fits and count > 1, compressed=weights.compressed)

@@ -29,11 +29,11 @@ def explanations(study: Study, chosen: str | None = None) -> list[Document]:
 
     Raises DescriptorError where no convolution is called so.
     """
-    found = [node for node in study.operations if node.type == OpType.CONV]
-    wanted = found if chosen is None else _meant(found, chosen)
+    convolutions = [node for node in study.operations if node.type == OpType.CONV]
+    wanted = convolutions if chosen is None else _meant(convolutions, chosen)
     if chosen is not None and not wanted:
-        raise UnknownOperationError(f"unknown convolution {chosen}: {_known(found)}")
-    return [_explain(study, node, found) for node in wanted]
+        raise UnknownOperationError(f"unknown convolution {chosen}: {_known(convolutions)}")
+    return [_explain(study, node, convolutions) for node in wanted]
 
 
 def _meant(nodes: Sequence[Operation], name: str) -> list[Operation]:
@@ -47,14 +47,14 @@ def _known(nodes: Sequence[Operation]) -> str:
     """Describe what can be named, for an error."""
     labels = [node.label for node in nodes]
     layers = list(dict.fromkeys(short_layer(node.layer) for node in nodes if node.layer))
-    texts = [", ".join(each[:8]) + (" ..." if len(each) > 8 else "") for each in (labels, layers)]
+    texts = [", ".join(names[:8]) + (" ..." if len(names) > 8 else "") for names in (labels, layers)]
     return f"operations are {texts[0] or 'none'}" + (f"; layers are {texts[1]}" if layers else "")
 
 
 def _explain(study: Study, node: Operation, all_of_them: list[Operation]) -> Document:
     op, surface, config = node.descriptors.op, node.surface, study.config
     estimate = study.estimates[node.key]
-    tiles = [each for each in all_of_them if node.layer and each.layer == node.layer and each.task == node.task]
+    tiles = [tile for tile in all_of_them if node.layer and tile.layer == node.layer and tile.task == node.task]
     kernels, element = surface.dst_data.channel, 2 if op.out_precision else 1
     group = config.mac_atomic_k // element
     positions = surface.dst_data.width * surface.dst_data.height
@@ -156,12 +156,12 @@ def accounting(study: Study) -> dict[str, int] | None:
                 array[use] += cycles
         else:
             claims += _stream_claims(spans[-1], study.memory.latency)
-    found = _counted(claims, total) | {"idle": 0}
-    busy = found.pop("array", 0)
+    uses = _counted(claims, total) | {"idle": 0}
+    busy = uses.pop("array", 0)
     if (spread := sum(array.values())) != busy:  # rounding of the ends of multiplications
         array["mac"] += busy - spread
-    found = {use: found.get(use, 0) + array.get(use, 0) for use in USES}
-    return found | {"idle": total - sum(found.values())}
+    uses = {use: uses.get(use, 0) + array.get(use, 0) for use in USES}
+    return uses | {"idle": total - sum(uses.values())}
 
 
 Claim = tuple[str, int, int]
@@ -199,11 +199,11 @@ def _array_cycles(shape: ConvolutionShape, span: Span, constants: CycleConstants
         "weight_loading": max(stripe * lines * taps(shape, constants) * groups - least, 0),
         "memory": span.held,
     }
-    found = {}
+    spent = {}
     for use, cycles in wanted.items():
-        found[use] = min(cycles, left)
-        left -= found[use]
-    return found | {"units": left}
+        spent[use] = min(cycles, left)
+        left -= spent[use]
+    return spent | {"units": left}
 
 
 def _stream_claims(span: Span, latency: int) -> list[Claim]:
@@ -227,21 +227,21 @@ def _counted(claims: list[Claim], total: int) -> dict[str, int]:
         if end > begin
         for at, change in ((begin, 1), (end, -1))
     )
-    active, found, reached = [0] * len(ORDER), dict.fromkeys(ORDER, 0), 0
+    active, counts, reached = [0] * len(ORDER), dict.fromkeys(ORDER, 0), 0
     for at, change, place in events:
         use = next((name for name, count in zip(ORDER, active, strict=True) if count), None)
         if use:
-            found[use] += at - reached
+            counts[use] += at - reached
         reached = at
         active[place] += change
-    return found
+    return counts
 
 
-def accounting_lines(found: dict[str, int]) -> Iterator[str]:
+def accounting_lines(uses: dict[str, int]) -> Iterator[str]:
     """The accounting in words, one use per line."""
-    total = sum(found.values())
+    total = sum(uses.values())
     yield f"{total:,} cycles of a run:"
-    for use, cycles in found.items():
+    for use, cycles in uses.items():
         if cycles:
             yield f"    {cycles:>{len(f'{total:,}')},} {cycles / total:6.1%}  {use.replace('_', ' ')}: {USES[use]}"
 
@@ -255,10 +255,10 @@ def chosen(study: Study, name: str) -> list[Operation]:
     Raises:
         UnknownOperationError: there is none.
     """
-    found = _meant(study.operations, name)
-    if not found:
+    operations = _meant(study.operations, name)
+    if not operations:
         raise UnknownOperationError(f"unknown operation or layer {name}: {_known(study.operations)}")
-    return found
+    return operations
 
 
 def operation_document(study: Study, node: Operation) -> Row:
@@ -266,7 +266,7 @@ def operation_document(study: Study, node: Operation) -> Row:
     estimate, span = study.estimates[node.key], study.schedule.spans[node.key]
     cycles, total = estimate.own_cycles, study.schedule.total
     chain = next(chain for chain in study.chains if node in chain)
-    before = [each for each in study.operations if any(to.target == node.key for to in each.dependencies)]
+    before = [other for other in study.operations if any(to.target == node.key for to in other.dependencies)]
     return {
         "operation": node.label,
         "engine": node.engine.upper(),
@@ -275,9 +275,13 @@ def operation_document(study: Study, node: Operation) -> Row:
         "input": list(node.input) if node.input else None,
         "output": list(node.output) if node.output else None,
         "precision": node.precision,
-        "on_the_fly_with": [each.label for each in chain if each is not node],
-        "waits_for": [each.label for each in before],
-        "lets_go_on": [study.by_key[each.target].label for each in node.dependencies if each.target in study.by_key],
+        "on_the_fly_with": [member.label for member in chain if member is not node],
+        "waits_for": [other.label for other in before],
+        "lets_go_on": [
+            study.by_key[dependency.target].label
+            for dependency in node.dependencies
+            if dependency.target in study.by_key
+        ],
         "leader": study.by_key[estimate.leader].label,
         "cycles": cycles,
         "share": cycles / total if cycles and total else None,
@@ -312,10 +316,15 @@ def _values(study: Study, node: Operation) -> Iterator[Row]:
 
 def _fields(node: Operation) -> Iterator[Row]:
     structures = [node.op] if node.type is None else [node.op, node.surface]
-    for each in (each for structure in structures for each in fields(structure)):
-        plain = each.value in (0, -1) or (isinstance(each.value, list) and not any(each.value))
-        if not each.reserved and not plain:
-            yield {"field": each.name, "value": each.value, "meaning": each.meaning, "explanation": each.explanation}
+    for field in (field for structure in structures for field in fields(structure)):
+        plain = field.value in (0, -1) or (isinstance(field.value, list) and not any(field.value))
+        if not field.reserved and not plain:
+            yield {
+                "field": field.name,
+                "value": field.value,
+                "meaning": field.meaning,
+                "explanation": field.explanation,
+            }
 
 
 def lines(row: Row, width: int) -> Iterator[str]:
@@ -344,7 +353,7 @@ def lines(row: Row, width: int) -> Iterator[str]:
         dimensions = f" {'x'.join(map(str, value['shape']))}," if value["shape"] else ""
         place = f"memory {value['memory']}+{value['offset']}"
         yield f"    {value['role']}: {value['name']},{dimensions} {value['bytes']:,} bytes at {place}"
-    cells = [f"{each['field']} {each['meaning'] or _short(each['value'])}" for each in row["fields"]]
+    cells = [f"{field['field']} {field['meaning'] or _short(field['value'])}" for field in row["fields"]]
     wide = max(map(len, cells), default=0) + 3
     columns = max((width - 4) // max(wide, 1), 1)
     for at in range(0, len(cells), columns):
@@ -431,7 +440,7 @@ class _Ring:
 
 def stays(study: Study) -> list[Stay]:
     """Return what is in the buffer when, convolution by convolution in the order in which they run."""
-    found: list[Stay] = []
+    stays: list[Stay] = []
     data, weights = _Ring("data"), _Ring("weights")
     fetched = 0.0
     entries, size = study.config.cbuf_bank_entries, study.config.cbuf_bank_bytes
@@ -442,13 +451,13 @@ def stays(study: Study) -> list[Stay]:
         data_in, weights_in = float(span.data_done or 0), float(span.weights_done or 0)
         count = node.op.input_height_csc * shape.entries_per_slice * shape.batch if shape.data_bytes else 0
         where = 0, shape.data_banks, shape.data_banks * entries
-        found += data.take(
+        stays += data.take(
             node, where, (shape.data_banks, 0), max(count, int(shape.data_bytes > 0)), (begin, data_in, end)
         )
         where = shape.data_banks, shape.weight_banks, shape.weight_banks * size
-        found += weights.take(node, where, banks, shape.weight_bytes, (begin, min(weights_in, end), end))
+        stays += weights.take(node, where, banks, shape.weight_bytes, (begin, min(weights_in, end), end))
         fetched = max(data_in, weights_in)
-    return found
+    return stays
 
 
 def _convolutions(study: Study) -> Iterator[tuple[Operation, ConvolutionShape, Span]]:
@@ -464,17 +473,17 @@ def buffer_svg(study: Study, style: str = STYLE) -> str:
     the
     bottom, and said to be."""
     drawing = Drawing()
-    found = stays(study)
-    convolutions = {stay.node.key for stay in found}
+    buffer_stays = stays(study)
+    convolutions = {stay.node.key for stay in buffer_stays}
     plot = min(max(LEAST_WIDTH, OF_A_CONVOLUTION * len(convolutions)), MOST_WIDTH)
-    total = max(max((stay.end for stay in found), default=0), 1)
+    total = max(max((stay.end for stay in buffer_stays), default=0), 1)
     title = f"Convolution buffer of {short(study.title, 60)}: {study.config.cbuf_banks} banks of "
     title += f"{study.config.cbuf_bank_bytes // 1024} KiB, {len(convolutions)} convolutions"
     drawing.text(8, 18, title, "title")
     scale = plot / total
-    rows, missing = _bank_names(drawing, found, scale, plot)
+    rows, missing = _bank_names(drawing, buffer_stays, scale, plot)
     top = 30 + rows * NAME_HEIGHT + 22
-    used = max((stay.first + stay.banks for stay in found), default=1)
+    used = max((stay.first + stay.banks for stay in buffer_stays), default=1)
     high = min(max(BANKS_HIGH / used, BANK_LEAST), BANK_MOST)
     bottom = top + used * high
     for tick in round_ticks(total, TICKS):
@@ -485,7 +494,7 @@ def buffer_svg(study: Study, style: str = STYLE) -> str:
         drawing.line(LEFT, top + bank * high, LEFT + plot, top + bank * high)
         if bank < used and (high >= NAME_HEIGHT or bank % 2 == 0):
             drawing.text(LEFT - 8, top + (bank + 0.5) * high + 4, f"bank {bank}", "soft", "end")
-    for stay in found:
+    for stay in buffer_stays:
         _draw(drawing, stay, scale, top, high)
     notes = [f"{study.config.cbuf_banks - used} banks are never used"] if used < study.config.cbuf_banks else []
     notes += [f"{missing} names are omitted"] if missing else []
@@ -507,13 +516,13 @@ def _draw(drawing: Drawing, stay: Stay, scale: float, top: float, high: float) -
         drawing.rect(LEFT + there * scale, y, width, height, color, what)
 
 
-def _bank_names(drawing: Drawing, found: list[Stay], scale: float, plot: float) -> tuple[int, int]:
+def _bank_names(drawing: Drawing, buffer_stays: list[Stay], scale: float, plot: float) -> tuple[int, int]:
     """Names above the moments in which the data are all there, where it fits: rows of them, and how many have
     none."""
     ends = [0.0] * NAME_ROWS
     seen: set[object] = set()
     missing = 0
-    for stay in found:
+    for stay in buffer_stays:
         name = stay.node.layer or stay.node.label
         if (stay.node.task, name) in seen:
             continue

@@ -114,10 +114,15 @@ def tensor_name(study: Study, value: Value) -> str:
 def _dependencies(study: Study) -> list[Row]:
     known = study.by_key
     return [
-        {"from": node.label, "to": known[each.target].label, "event": each.event, "fused_parent": each.on_the_fly}
+        {
+            "from": node.label,
+            "to": known[dependency.target].label,
+            "event": dependency.event,
+            "fused_parent": dependency.on_the_fly,
+        }
         for node in study.operations
-        for each in node.dependencies
-        if each.target in known
+        for dependency in node.dependencies
+        if dependency.target in known
     ]
 
 
@@ -220,11 +225,11 @@ def _on_the_fly(study: Study) -> list[str]:
 
 def _events(study: Study) -> list[str]:
     return [
-        f"  {_id(node)} -> {key_id(each.target)} [style=dashed, constraint=false, "
-        f'fontcolor="#6e7781", label={dot_string(each.event.removeprefix("OP_").lower())}];'
+        f"  {_id(node)} -> {key_id(dependency.target)} [style=dashed, constraint=false, "
+        f'fontcolor="#6e7781", label={dot_string(dependency.event.removeprefix("OP_").lower())}];'
         for node in study.operations
-        for each in node.dependencies
-        if each.target in study.by_key and study.step_of[each.target] != study.step_of[node.key]
+        for dependency in node.dependencies
+        if dependency.target in study.by_key and study.step_of[dependency.target] != study.step_of[node.key]
     ]
 
 
@@ -313,9 +318,9 @@ class _Graph:
             rows[box.row].append(box)
         ordered = [rows[number] for number in sorted(rows)]
         for sweep in range(SWEEPS):
-            neighbours = before if sweep % 2 == 0 else after
+            neighbors = before if sweep % 2 == 0 else after
             for row in ordered if sweep % 2 == 0 else reversed(ordered):
-                self._order(row, neighbours)
+                self._order(row, neighbors)
         return ordered
 
     def _rank(self, after: dict[str, list[str]], waiting: dict[str, int]) -> None:
@@ -334,11 +339,11 @@ class _Graph:
                     if not waiting[target]:
                         ready.append(target)
 
-    def _order(self, row: list[_Box], neighbours: dict[str, list[str]]) -> None:
+    def _order(self, row: list[_Box], neighbors: dict[str, list[str]]) -> None:
         """By the middle of what each box is connected with in the rows before."""
         middle = {}
         for box in row:
-            columns = [self.boxes[name].column for name in neighbours[box.name]]
+            columns = [self.boxes[name].column for name in neighbors[box.name]]
             middle[box.name] = sum(columns) / len(columns) if columns else box.column
         row.sort(key=lambda box: middle[box.name])
         for number, box in enumerate(row):
@@ -389,10 +394,10 @@ def _graph(study: Study, constants: bool, events: bool) -> _Graph:
             for key, role in dict.fromkeys(value.readers):
                 graph.edges.append((f"t{value.id}", key_id(key), "" if role == "src" else role))
     for node in study.operations if events else ():
-        for each in node.dependencies:
-            if each.target in study.by_key and study.step_of[each.target] != study.step_of[node.key]:
-                word = each.event.removeprefix("OP_").lower()
-                graph.events.append((key_id(node.key), key_id(each.target), word))
+        for dependency in node.dependencies:
+            if dependency.target in study.by_key and study.step_of[dependency.target] != study.step_of[node.key]:
+                word = dependency.event.removeprefix("OP_").lower()
+                graph.events.append((key_id(node.key), key_id(dependency.target), word))
     return graph
 
 
@@ -522,10 +527,10 @@ class _Names:
             return int(TensorProto.UINT8)
         key = value.writer or (value.readers[0][0] if value.readers else None)
         node = self._study.by_key[key] if key else None
-        found = _type_of(node, int(bool(value.writer))) if node else int(TensorProto.UINT8)
+        tensor_type = _type_of(node, int(bool(value.writer))) if node else int(TensorProto.UINT8)
         sizes = {int(TensorProto.INT8): 1, int(TensorProto.INT16): 2, int(TensorProto.FLOAT16): 2}
-        if sizes.get(found) == value.element_bytes:
-            return found
+        if sizes.get(tensor_type) == value.element_bytes:
+            return tensor_type
         return int({1: TensorProto.INT8, 2: TensorProto.INT16}.get(value.element_bytes, TensorProto.UINT8))
 
 
@@ -545,18 +550,18 @@ def _node(study: Study, names: _Names, node: Operation) -> NodeProto:
 
     estimate, span = study.estimates[node.key], study.schedule.spans[node.key]
     title = f"{node.label} {node.layer or ''}".strip()
-    made = helper.make_node(
+    proto = helper.make_node(
         node.engine.upper(), names.used.get(node.key, []), names.made.get(node.key, []), title, node.what, DOMAIN
     )
-    if not made.input and not made.output:
-        made.output.append(f"{node.label} nothing")  # ONNX knows no node without a tensor
+    if not proto.input and not proto.output:
+        proto.output.append(f"{node.label} nothing")  # ONNX knows no node without a tensor
     about: dict[str, Json] = {"what": node.what, "layer": node.layer, "precision": node.precision}
     about |= {"cycles": estimate.own_cycles, "bound_by": estimate.bound, "macs": estimate.macs or None}
     about |= {"start_cycle": span.start, "end_cycle": span.end}
     for structure in (node.op, None if node.type is None else node.surface):
-        about |= {each.name: _attribute(each) for each in fields(structure) if _is_told(each)} if structure else {}
-    made.attribute.extend(helper.make_attribute(key, value) for key, value in about.items() if value is not None)
-    return made
+        about |= {field.name: _attribute(field) for field in fields(structure) if _is_told(field)} if structure else {}
+    proto.attribute.extend(helper.make_attribute(key, value) for key, value in about.items() if value is not None)
+    return proto
 
 
 def _is_told(field: FieldView) -> bool:

@@ -128,13 +128,13 @@ def layers_of(study: Study) -> list[LoweredLayer]:
             groups.setdefault(_same_layer(node), []).append(node)
     inputs = {key for value in study.values if value.kind == "input" for key, _ in value.readers}
     behind = {chain[0].key: study.estimates[chain[0].key].shape for chain in study.chains}
-    found = [layer for group in groups.values() for layer in _layers(group, behind, inputs)]
+    layers = [layer for group in groups.values() for layer in _layers(group, behind, inputs)]
     places = {node.key: place for place, node in enumerate(study.operations)}
-    return sorted(found, key=lambda layer: places[layer.nodes[0].key])
+    return sorted(layers, key=lambda layer: places[layer.nodes[0].key])
 
 
 def _access(node: Operation, role: str) -> Access | None:
-    return next((each for each in node.reads if each.role == role), None)
+    return next((access for access in node.reads if access.role == role), None)
 
 
 def _same_layer(node: Operation) -> tuple[object, ...]:
@@ -220,7 +220,7 @@ def _layer(nodes: list[Operation], chains: list[ChainShape], reads_input: bool) 
     sdps = [chain.sdp for chain in chains if chain.sdp]
     sdp = sdps[0] if sdps else None
     if sdp and len(sdps) > 1:
-        sums = {name: sum(getattr(each, name) for each in sdps) for name in SUMMED}
+        sums = {name: sum(getattr(sdp, name) for sdp in sdps) for name in SUMMED}
         sdp = replace(sdp, **sums)
     geometry = _geometry(nodes, replace(first, conv=conv, sdp=sdp), bands)
     tops = [sum(node.surface.dst_data.height for node in nodes[:number]) for number in range(len(nodes))]
@@ -252,13 +252,15 @@ def _sparse(layer: LoweredLayer, study: Study, config: Configuration) -> StoredW
     if not plain or not config.weight_compression or not Precision(op.out_precision).known:
         return None
     size, kernels = Precision(op.out_precision).bytes, surface.dst_data.channel
-    each, group = op.bytes_per_kernel // size, max(config.mac_atomic_k // size, 1)
+    kernel_elements, group = op.bytes_per_kernel // size, max(config.mac_atomic_k // size, 1)
     data = constant_bytes(study.program.loadable, node, surface.weight_data)
-    if data is None or not 0 < kernels * each * size <= data.size:
+    if data is None or not 0 < kernels * kernel_elements * size <= data.size:
         return None
-    elements = data[: kernels * each * size].view(Precision(op.out_precision).dtype)
-    starts = np.arange(0, kernels, group) * each
-    return compressed(np.add.reduceat(elements != 0, starts), elements.size, min(group, kernels) * each, size, config)
+    elements = data[: kernels * kernel_elements * size].view(Precision(op.out_precision).dtype)
+    starts = np.arange(0, kernels, group) * kernel_elements
+    return compressed(
+        np.add.reduceat(elements != 0, starts), elements.size, min(group, kernels) * kernel_elements, size, config
+    )
 
 
 def takes_images(layer: LoweredLayer) -> bool:
@@ -276,12 +278,12 @@ IMAGES = 4
 def changes(study: Study, layer: LoweredLayer, cycles: int) -> list[Document]:
     """Changes that save at least :data:`WORTH` of ``cycles``, those that save most first."""
     plain = [*_hardware(study, layer), *_forms(study, layer), *_image_input(study, layer)]
-    tried = [(what, each, cycles, False) for what, each in plain]
-    tried += [(what, each, before, True) for what, each, before in _images(study, layer)]
+    tried = [(what, changed, cycles, False) for what, changed in plain]
+    tried += [(what, changed, before, True) for what, changed, before in _images(study, layer)]
     rows = [
-        {"change": what, "cycles": each, "before": before, "saves": 1 - each / before, "per_image": per_image}
-        for what, each, before, per_image in tried
-        if each < before * (1 - WORTH)
+        {"change": what, "cycles": changed, "before": before, "saves": 1 - changed / before, "per_image": per_image}
+        for what, changed, before, per_image in tried
+        if changed < before * (1 - WORTH)
     ]
     return sorted(rows, key=lambda row: -row["saves"])
 
@@ -340,8 +342,8 @@ def _images(study: Study, layer: LoweredLayer) -> Iterator[tuple[str, int, int]]
     kept = replace(whole, conv=replace(shape, weight_bytes=0))
     size = layer.geometry.element_bytes
     fetched, once = (
-        ceil_div(queue_cycles([whole, *[each] * (IMAGES - 1)], study.config, study.memory, element_bytes=size), IMAGES)
-        for each in (whole, kept)
+        ceil_div(queue_cycles([whole, *[image] * (IMAGES - 1)], study.config, study.memory, element_bytes=size), IMAGES)
+        for image in (whole, kept)
     )
     yield f"weights kept for {IMAGES} consecutive images", once, fetched
 
@@ -366,20 +368,20 @@ def _image_input(study: Study, layer: LoweredLayer) -> Iterator[Tried]:
         entries_per_slice=ceil_div(line, config.cbuf_entry_bytes),
     )
     image = replace(geometry, whole=replace(geometry.whole, conv=conv), line=conv.entries_per_slice)
-    found = alternatives(image, config, study.memory)
-    if found:
-        yield f"an image as the input ({found[0].words})", found[0].cycles
+    image_forms = alternatives(image, config, study.memory)
+    if image_forms:
+        yield f"an image as the input ({image_forms[0].words})", image_forms[0].cycles
 
 
 Row = Document
-TERMS = ("until_first_mac", "multiplying", "array", "behind_last_mac")
+TERMS = ("until_first_mac", "multiplying", "array", "after_last_mac")
 SAME = ("parts", "data_banks", "weight_banks", "keeps_weights", "compressed")
 
 
-def weighed(study: Study, layer: LoweredLayer) -> Row:
+def evaluate_layer(study: Study, layer: LoweredLayer) -> Row:
     """Return what was evaluated for a layer, and what would help, as plain data (cycles alone, in its own queue)."""
     cycles = layer.cycles(study)
-    forms = [_form(layer, each, False) for each in other_forms(layer, study)]
+    forms = [_form(layer, form, False) for form in other_forms(layer, study)]
     built = _form(layer, replace(layer.built, cycles=cycles), True)
     same = [form for form in forms if all(form[key] == built[key] for key in SAME)]
     forms = [built if form in same[:1] else form for form in forms]
@@ -424,26 +426,26 @@ def _why_no_parts(layer: LoweredLayer) -> str | None:
 
 def _terms(study: Study, layer: LoweredLayer) -> Row:
     """Return where the cycles of the operations go, each alone; ``array``: what the MAC array itself needs."""
-    found = dict.fromkeys(TERMS, 0)
+    terms = dict.fromkeys(TERMS, 0)
     for node in layer.nodes:
         estimate = study.estimates[node.key]
         time, shape = estimate.time, estimate.shape
         if time and shape and shape.conv:
-            found["until_first_mac"] += time.first_mac
-            found["multiplying"] += time.last_mac - time.first_mac
-            found["array"] += mac_cycles(shape.conv, estimate.constants)
-            found["behind_last_mac"] += time.total - time.last_mac
-    return found
+            terms["until_first_mac"] += time.first_mac
+            terms["multiplying"] += time.last_mac - time.first_mac
+            terms["array"] += mac_cycles(shape.conv, estimate.constants)
+            terms["after_last_mac"] += time.total - time.last_mac
+    return terms
 
 
-def weighed_lines(row: Row) -> Iterator[str]:
+def evaluation_lines(row: Row) -> Iterator[str]:
     """Yield the lines below the table of a layer's forms."""
     terms = row["terms"]
-    each = ", each part alone" if len(row["operations"]) > 1 else ", alone"
+    alone = ", each part alone" if len(row["operations"]) > 1 else ", alone"
     array = f"the array needs {terms['array']:,}"
     yield (
         f"{terms['until_first_mac']:,} cycles until the first multiplication, {terms['multiplying']:,} to the last "
-        f"({array}), {terms['behind_last_mac']:,} after it{each}"
+        f"({array}), {terms['after_last_mac']:,} after it{alone}"
     )
     if row["why_no_parts"]:
         yield f"row splits were not evaluated: {row['why_no_parts']}"
@@ -506,7 +508,7 @@ def with_advice(study: Study, rows: list[Document]) -> list[Document]:
     """The rows of :func:`nvdla.analysis.explain.explanations` with ``advice``: what would help the layer of each."""
     labels = {row["operation"] for row in rows}
     known: dict[object, str] = {}
-    found: dict[str, str] = {}
+    advice: dict[str, str] = {}
     for layer in layers_of(study):
         mine = [node.label for node in layer.nodes if node.label in labels]
         if not mine:
@@ -514,8 +516,8 @@ def with_advice(study: Study, rows: list[Document]) -> list[Document]:
         key = layer.chains, layer.geometry, takes_images(layer)
         if key not in known:
             known[key] = _said(changes(study, layer, layer.cycles(study)))
-        found.update(dict.fromkeys(mine, known[key]))
-    return [row | {"advice": found.get(row["operation"], "")} for row in rows]
+        advice.update(dict.fromkeys(mine, known[key]))
+    return [row | {"advice": advice.get(row["operation"], "")} for row in rows]
 
 
 def _said(tried: Sequence[Mapping[str, Json]]) -> str:

@@ -35,8 +35,8 @@ class MemoryMap:
     def of(cls, study: Study, base: int = DRAM_BASE, cvsram_base: int = CVSRAM_BASE) -> MemoryMap:
         """The map of a study at a base address. Raises LinkError for addresses that cannot be."""
         placed = place(study.loadable, base, cvsram_base)
-        allocations = sorted(placed, key=lambda each: (SPACES.index(each.space), each.address))
-        spaces = {each.memory.id: each.space for each in allocations}
+        allocations = sorted(placed, key=lambda allocation: (SPACES.index(allocation.space), allocation.address))
+        spaces = {allocation.memory.id: allocation.space for allocation in allocations}
         usage = {
             space: _live_bytes(
                 (value for value in study.values if spaces.get(value.memory) == space and value.kind != "constant"),
@@ -69,12 +69,12 @@ class MemoryMap:
         """DRAM, and CVSRAM where it is used: extent, what is in it, the peak of what lives at the same time."""
         rows = []
         for space in SPACES:
-            mine = [each for each in self.allocations if each.space == space]
+            mine = [allocation for allocation in self.allocations if allocation.space == space]
             if not mine:
                 continue
             sizes: dict[str, int] = defaultdict(int)
-            for each in mine:
-                sizes[_use(each.memory)] += each.memory.size
+            for allocation in mine:
+                sizes[_use(allocation.memory)] += allocation.memory.size
             live = self.usage[space]
             peak = max(live, default=0)
             rows.append(
@@ -83,7 +83,7 @@ class MemoryMap:
                     "base": mine[0].address,
                     "end": mine[-1].end,
                     "carve_out": mine[-1].end - mine[0].address,
-                    "allocated": sum(each.memory.size for each in mine),
+                    "allocated": sum(allocation.memory.size for allocation in mine),
                     "constant": sizes["constant"],
                     "bound": sizes["input"] + sizes["output"],
                     "intermediate": sizes["intermediate"],
@@ -110,17 +110,17 @@ class MemoryMap:
         values = defaultdict(list)
         for value in self.study.values:
             values[value.memory].append(value)
-        return [self._allocation_row(each, values[each.memory.id]) for each in self.allocations]
+        return [self._allocation_row(allocation, values[allocation.memory.id]) for allocation in self.allocations]
 
-    def _allocation_row(self, each: Allocation, values: list[Value]) -> Row:
-        memory = each.memory
+    def _allocation_row(self, allocation: Allocation, values: list[Value]) -> Row:
+        memory = allocation.memory
         return {
             "memory": memory.id,
-            "space": each.space,
-            "address": each.address,
-            "end": each.address + memory.size,
+            "space": allocation.space,
+            "address": allocation.address,
+            "end": allocation.address + memory.size,
             "size": memory.size,
-            "reserved": each.reserved,
+            "reserved": allocation.reserved,
             "alignment": memory.alignment,
             "flags": flag_names(memory.flags),
             "use": _use(memory),
@@ -137,7 +137,7 @@ class MemoryMap:
 
     def buffer_rows(self) -> list[Row]:
         """One row per value: what is where, from which operation to which."""
-        addresses = {each.memory.id: each.address for each in self.allocations}
+        addresses = {allocation.memory.id: allocation.address for allocation in self.allocations}
         return [
             {
                 "buffer": value.id,
@@ -188,7 +188,7 @@ class MemoryMap:
             for step, amount in earlier.covered:
                 taken[step] += amount
             for step, amount in taken.items():
-                later = next((each for each in makers[step] if each.memory == earlier.memory), None)
+                later = next((value for value in makers[step] if value.memory == earlier.memory), None)
                 if later is None or later.writer is None or count >= MAX_PAIRS:
                     continue
                 count += 1
@@ -211,18 +211,20 @@ class MemoryMap:
         counts: dict[int, int] = defaultdict(int)
         for value in self.study.values:
             counts[value.memory] += 1
-        for each in self.allocations:
-            number = counts[each.memory.id]
-            if each.memory.is_input or each.memory.is_output:
-                why = f"bound as a whole ({_use(each.memory)})"
-                batch = self.study.loadable.tensor(each.memory.tensor_desc_id).n
+        for allocation in self.allocations:
+            number = counts[allocation.memory.id]
+            if allocation.memory.is_input or allocation.memory.is_output:
+                why = f"bound as a whole ({_use(allocation.memory)})"
+                batch = self.study.loadable.tensor(allocation.memory.tensor_desc_id).n
                 why += f", with {batch} consecutive images" if batch > 1 else ""
-            elif each.memory.contents:
-                blobs = len(each.memory.contents)
+            elif allocation.memory.contents:
+                blobs = len(allocation.memory.contents)
                 why = "loaded from the file" + (f" ({blobs} blobs at fixed offsets)" if blobs > 1 else "")
             else:
                 why = f"{number} buffers at fixed offsets in it" if number > 1 else "one buffer"
-            rows.append({"memory": each.memory.id, "space": each.space, "bytes": each.memory.size, "why": why})
+            rows.append(
+                {"memory": allocation.memory.id, "space": allocation.space, "bytes": allocation.memory.size, "why": why}
+            )
         return rows
 
     def _label(self, key: Key) -> str:

@@ -62,7 +62,7 @@ def fits() -> dict[str, SiliconFit]:
     """Return the fits of NVIDIA's rows, by the keys of FITTED (least squares of relative errors)."""
     rows = facts()["table"]["rows"]
     terms = np.array([(1, row["macs"], row["cbuf_kib"]) for row in rows], float)
-    found = {}
+    fitted = {}
     for key in FITTED:
         values = np.array([row[key] for row in rows], float)
         a, b, c = map(float, (factors := _solved(terms, values)))
@@ -71,8 +71,8 @@ def fits() -> dict[str, SiliconFit]:
             abs(terms[at] @ _solved(np.delete(terms, at, 0), np.delete(values, at)) / values[at] - 1)
             for at in range(len(rows))
         ]
-        found[key] = SiliconFit(a, b, c, float(errors.max()), float(errors.mean()), float(max(others)))
-    return found
+        fitted[key] = SiliconFit(a, b, c, float(errors.max()), float(errors.mean()), float(max(others)))
+    return fitted
 
 
 def _solved(terms: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -88,7 +88,7 @@ def silicon(config: Configuration) -> Row:
     macs, kib = config.mac_atomic_c * config.mac_atomic_k, config.cbuf_banks * config.cbuf_bank_bytes / 1024
     rows = facts()["table"]["rows"]
     reason = _refusal(config, macs, kib, rows)
-    row = next((each for each in rows if (each["macs"], each["cbuf_kib"]) == (macs, kib)), None)
+    row = next((row for row in rows if (row["macs"], row["cbuf_kib"]) == (macs, kib)), None)
     values = {key: None if reason else float(f"{fit.at(macs, kib):.3g}") for key, fit in fits().items()}
     return {
         "configuration": config.name,
@@ -111,7 +111,7 @@ def _refusal(config: Configuration, macs: int, kib: float, rows: list[Row]) -> s
             return f"{value:g} {unit} are outside the fitted range {least} to {most}"
     terms = np.array([(1, row["macs"], row["cbuf_kib"]) for row in rows], float)
     spread = np.linalg.inv(terms.T @ terms)
-    leverages = [float(each @ spread @ each) for each in (np.array((1, macs, kib)), *terms)]
+    leverages = [float(term @ spread @ term) for term in (np.array((1, macs, kib)), *terms)]
     if leverages[0] > max(leverages[1:]):
         return f"{macs} MAC units with {kib:g} KiB of buffer: no row is near this combination"
     return None
@@ -138,7 +138,7 @@ def fpga_verdicts(config: Configuration) -> list[Row]:
     """Return for each known board whether a configuration fits: "fits", "does not fit" or "unknown", with the reason
     and the sources. Only reports of the same built-in configuration count."""
     same = configurations().get(config.name) == config
-    reports = [each for each in facts()["fpga_reports"] if same and each["configuration"] == config.name]
+    reports = [report for report in facts()["fpga_reports"] if same and report["configuration"] == config.name]
     return [
         {"configuration": config.name, "board": board["board"], "device": board["device"], **_verdict(reports, board)}
         for board in facts()["boards"]
@@ -146,20 +146,20 @@ def fpga_verdicts(config: Configuration) -> list[Row]:
 
 
 def _verdict(reports: list[Row], board: Row) -> Row:
-    for each in reports:
-        if each["device"] == board["device"] and each["fits"] is not None:
-            return _answer("fits" if each["fits"] else "does not fit", "reported", each["source"])
-    measured = [each for each in reports if any(each[name] is not None for name in RESOURCES)]
+    for report in reports:
+        if report["device"] == board["device"] and report["fits"] is not None:
+            return _answer("fits" if report["fits"] else "does not fit", "reported", report["source"])
+    measured = [report for report in reports if any(report[name] is not None for name in RESOURCES)]
     if not measured:
         return _answer("unknown", "no public report of this configuration", None)
-    whole = [each for each in measured if all(each[name] is not None for name in RESOURCES)]
-    measured.sort(key=lambda each: each["device"] != board["device"])
-    lacking = {name: [each for each in measured if _exceeds(each, board, name)] for name in RESOURCES}
-    for name, found in lacking.items():
-        stated = [each for each in measured if each[name] is not None]
-        if found and len(found) == len(stated):
-            reason = f"needs {found[0][name]:,} {name.upper()}, has {board[name]:,}"
-            return _answer("does not fit", reason, f"{found[0]['source']}; {board['source']}")
+    whole = [report for report in measured if all(report[name] is not None for name in RESOURCES)]
+    measured.sort(key=lambda report: report["device"] != board["device"])
+    lacking = {name: [report for report in measured if _exceeds(report, board, name)] for name in RESOURCES}
+    for name, exceeding in lacking.items():
+        stated = [report for report in measured if report[name] is not None]
+        if exceeding and len(exceeding) == len(stated):
+            reason = f"needs {exceeding[0][name]:,} {name.upper()}, has {board[name]:,}"
+            return _answer("does not fit", reason, f"{exceeding[0]['source']}; {board['source']}")
     if whole and all(board[name] is not None for name in RESOURCES):
         return _answer("fits", "all four resources suffice", f"{whole[0]['source']}; {board['source']}")
     missing = [name.upper() for name in RESOURCES if board[name] is None or not any(e[name] for e in measured)]
@@ -196,8 +196,10 @@ def proof(config: Configuration) -> Row:
     same = configurations().get(config.name) == config
     known = facts()["proof"].get(config.name, {}) if same else {}
     features = [*config.precisions, *(word for key, word in _FEATURES.items() if getattr(config, key))]
-    found: Row = {kind: {each: known.get(kind, {}).get(each) for each in features} for kind in ("results", "cycles")}
-    return {"configuration": config.name, **found}
+    proofs: Row = {
+        kind: {feature: known.get(kind, {}).get(feature) for feature in features} for kind in ("results", "cycles")
+    }
+    return {"configuration": config.name, **proofs}
 
 
 def proof_lines(config: Configuration, kinds: tuple[str, ...] = ("results", "cycles")) -> list[str]:
@@ -241,28 +243,28 @@ def event_counts(study: Study) -> dict[str, int]:
         raise ConfigError(f"{study.loadable.name}: energy: must be of a run that ends, got a deadlock")
     estimates = study.estimates.values()
     kib = study.config.cbuf_banks * study.config.cbuf_bank_bytes / 1024
-    found = dict.fromkeys(EVENTS, 0)
-    found |= {
-        "macs": sum(each.macs for each in estimates),
+    counts = dict.fromkeys(EVENTS, 0)
+    counts |= {
+        "macs": sum(estimate.macs for estimate in estimates),
         "cycles": study.schedule.total,
         "cbuf_kib_cycles": round(kib * study.schedule.total),
-        "dram_read_bytes": sum(each.read_bytes - each.cvsram_read_bytes for each in estimates),
-        "dram_write_bytes": sum(each.written_bytes - each.cvsram_written_bytes for each in estimates),
-        "cvsram_read_bytes": sum(each.cvsram_read_bytes for each in estimates),
-        "cvsram_write_bytes": sum(each.cvsram_written_bytes for each in estimates),
+        "dram_read_bytes": sum(estimate.read_bytes - estimate.cvsram_read_bytes for estimate in estimates),
+        "dram_write_bytes": sum(estimate.written_bytes - estimate.cvsram_written_bytes for estimate in estimates),
+        "cvsram_read_bytes": sum(estimate.cvsram_read_bytes for estimate in estimates),
+        "cvsram_write_bytes": sum(estimate.cvsram_written_bytes for estimate in estimates),
     }
     for node in study.operations:
         if node.engine in ("sdp", "pdp", "cdp"):
-            found[f"{node.engine}_elements"] += int(np.prod(node.input or (0,), dtype=np.int64))
+            counts[f"{node.engine}_elements"] += int(np.prod(node.input or (0,), dtype=np.int64))
         shape = study.estimates[node.key].shape
         if node.engine == "conv" and shape and shape.conv:
             conv, values = shape.conv, study.estimates[node.key].constants
-            found["cbuf_write_bytes"] += conv.data_bytes + conv.weight_bytes
+            counts["cbuf_write_bytes"] += conv.data_bytes + conv.weight_bytes
             lines = (conv.out_height if conv.by_line else 1) * conv.batch
             loads = sum(count for _, count in stripes(conv, values)) * lines * taps(conv, values)
             weights = loads * sum(kernel_groups(conv.kernels, values.kernels))
-            found["cbuf_read_bytes"] += (mac_cycles(conv, values) + weights) * values.channels * conv.element_bytes
-    return found
+            counts["cbuf_read_bytes"] += (mac_cycles(conv, values) + weights) * values.channels * conv.element_bytes
+    return counts
 
 
 def energy(study: Study, path: str | None = None) -> list[Row]:

@@ -94,15 +94,15 @@ def compiler_profile(program: Program) -> tuple[str | None, str]:
     pooled = any(len(names) > 1 for names in constants)
     if len(constants) > 1 and not pooled:
         return "basic", f"each of {len(constants)} constants has its own memory"
-    stages = [each for each in _operations(program) if each.type == OpType.SDP]
+    stages = [operation for operation in _operations(program) if operation.type == OpType.SDP]
     evidence = ["constants share a memory"] if pooled else []
     evidence += ["Winograd convolutions, which no named profile enables"] if _has_winograd(program) else []
-    merged = next((each for each in stages if _is_merged(each)), None)
+    merged = next((stage for stage in stages if _is_merged(stage)), None)
     if merged is not None:
         return "fast-math", "; ".join([*evidence, f"operation {merged.label} merges several layers"])
     apart = _unmerged(stages) if pooled else None
     if apart is not None:
-        first_label, second_label = (each.label for each in apart)
+        first_label, second_label = (stage.label for stage in apart)
         evidence.append(f"fast-math would merge operations {first_label} and {second_label}")
         return "default or performance", "; ".join(evidence)
     names = "default, performance or fast-math" if pooled else "basic, default, performance or fast-math"
@@ -114,7 +114,7 @@ def _is_constant(blob: str) -> bool:
 
 
 def _has_winograd(program: Program) -> bool:
-    modes = (each.descriptors.op.conv_mode for each in _operations(program) if each.type == OpType.CONV)
+    modes = (operation.descriptors.op.conv_mode for operation in _operations(program) if operation.type == OpType.CONV)
     return any(mode == ConvMode.WINOGRAD for mode in modes)
 
 
@@ -126,7 +126,7 @@ def _stages(operation: Operation) -> list[Any]:
 def _is_merged(operation: Operation) -> bool:
     """Check whether an SDP operation computes more than one layer."""
     stages = _stages(operation)
-    return len(stages) > 1 or any(each.act != Activation.NONE and each.type != SdpType.NONE for each in stages)
+    return len(stages) > 1 or any(stage.act != Activation.NONE and stage.type != SdpType.NONE for stage in stages)
 
 
 def _unmerged(operations: list[Operation]) -> tuple[Operation, Operation] | None:
@@ -135,10 +135,10 @@ def _unmerged(operations: list[Operation]) -> tuple[Operation, Operation] | None
     for operation in operations:
         source, destination = _ends(operation)
         before = written.get((operation.task, source.address, source.offset))
-        kinds = [(each.type, each.mode, each.act) for each in _stages(operation)]
+        kinds = [(stage.type, stage.mode, stage.act) for stage in _stages(operation)]
         if before is not None and not operation.takes_on_the_fly and before.output == operation.input:
             plain = all(mode != SdpMode.PER_POINT and act != Activation.LUT for _, mode, act in kinds)
-            ends = any(each.act != Activation.NONE for each in _stages(before))
+            ends = any(stage.act != Activation.NONE for stage in _stages(before))
             if len(kinds) == 1 and plain and not ends:
                 return before, operation
         written[operation.task, destination.address, destination.offset] = operation
@@ -288,8 +288,8 @@ def relocation_rows(loadable: Loadable) -> list[Row]:
 def event_rows(loadable: Loadable) -> list[Row]:
     """Return every entry of the event list, in file order."""
     return [
-        {"event": each.id, "type": each.type.name, "target": each.target, "val": each.val, "op": each.op.name}
-        for each in loadable.events
+        {"event": event.id, "type": event.type.name, "target": event.target, "val": event.val, "op": event.op.name}
+        for event in loadable.events
     ]
 
 
@@ -335,14 +335,17 @@ def operation_rows(program: Program) -> list[Row]:
 
 def _operations(program: Program) -> list[Operation]:
     places = {task: place for place, task in enumerate(program.tasks)}
-    return sorted((each for each in program.operations if each.roi == 0), key=lambda each: places[each.task])
+    return sorted(
+        (operation for operation in program.operations if operation.roi == 0),
+        key=lambda operation: places[operation.task],
+    )
 
 
 def _row(operation: Operation) -> Row:
     decoded = operation.descriptors
     if isinstance(decoded, EmuOperation):
         title, what = decoded.op_type.name, decoded.op_type.name.lower()
-        places = [f"address {each.address_index}" for each in (decoded.src, decoded.dst)]
+        places = [f"address {surface.address_index}" for surface in (decoded.src, decoded.dst)]
     else:
         title, what = decoded.op_type.name, operation.what
         places = [] if operation.type == OpType.BDMA else [place_of(cube) for cube in _ends(operation)]
@@ -357,7 +360,9 @@ def _row(operation: Operation) -> Row:
         "destination": places[1] if places else None,
         "what": what,
         "waits_for": operation.waits_for,
-        "consumers": [f"{each.type.name} {each.target[2]} on {_event(each)}" for each in operation.dependencies],
+        "consumers": [
+            f"{consumer.type.name} {consumer.target[2]} on {_event(consumer)}" for consumer in operation.dependencies
+        ],
     }
 
 
@@ -393,12 +398,12 @@ def graph_rows(program: Program) -> list[Row]:
             "task": operation.task,
             "from": operation.index,
             "from_type": operation.engine.upper(),
-            "event": _event(each),
-            "to": each.target[2],
-            "to_type": each.type.name,
+            "event": _event(consumer),
+            "to": consumer.target[2],
+            "to_type": consumer.type.name,
         }
         for operation in _operations(program)
-        for each in operation.dependencies
+        for consumer in operation.dependencies
     ]
 
 
@@ -431,16 +436,16 @@ def annotated_rows(loadable: Loadable, tasks: Tasks, blob: Blob) -> list[Row]:
     """Field by field: offset, bytes, name, type, value, meaning. Empty when no structure is on the blob."""
     return [
         {
-            "offset": f"0x{each.offset:04x}",
-            "bytes": _shorten(bytes(blob.data[each.offset : each.offset + each.size]).hex(" ")),
-            "field": each.name,
-            "type": each.type,
-            "value": _value(each.value),
-            "meaning": each.meaning,
+            "offset": f"0x{field.offset:04x}",
+            "bytes": _shorten(bytes(blob.data[field.offset : field.offset + field.size]).hex(" ")),
+            "field": field.name,
+            "type": field.type,
+            "value": _value(field.value),
+            "meaning": field.meaning,
         }
         for prefix, base, structure in _structures(loadable, tasks, blob)
-        for each in fields(structure, base, prefix)
-        if not each.reserved
+        for field in fields(structure, base, prefix)
+        if not field.reserved
     ]
 
 
@@ -451,7 +456,7 @@ def _shorten(text: str, limit: int = 8 * 3) -> str:
 def _value(value: object) -> object:
     if not isinstance(value, list):
         return value
-    numbers = ", ".join(str(each) for each in value[:8])
+    numbers = ", ".join(str(number) for number in value[:8])
     return f"[{numbers}{', ...' if len(value) > 8 else ''}]"
 
 
@@ -514,25 +519,25 @@ def blocks(layers: Sequence[str | None]) -> list[str | None]:
     """
     firsts = [layer.split("+")[0] if layer else None for layer in layers]
     words = [_PARTS.split(first.lstrip("/._:")) if first else [] for first in firsts]
-    named = [each for each in words if each]
+    named = [name for name in words if name]
     if not named:
         return [None] * len(layers)
     common = _common(named)
-    heads = ["/".join(each[: common + 1]) if len(each) > common else None for each in words]
+    heads = ["/".join(name[: common + 1]) if len(name) > common else None for name in words]
     sizes = Counter(head for head, first in {(head, first) for head, first in zip(heads, firsts, strict=True)} if head)
     tiles = Counter(first for first in firsts if first)
-    found: list[str | None] = []
+    heads_of_blocks: list[str | None] = []
     for head, first in zip(heads, firsts, strict=True):
         if head and 2 <= sizes[head] < len(set(firsts)):
-            found.append(head)
+            heads_of_blocks.append(head)
         else:
-            found.append(first if first and tiles[first] > 3 else None)
-    return found
+            heads_of_blocks.append(first if first and tiles[first] > 3 else None)
+    return heads_of_blocks
 
 
 def _common(named: Sequence[Sequence[str]]) -> int:
     """Count how many words all names begin with; those of a single layer have none in common with others."""
-    if len({tuple(each) for each in named}) < 2:
+    if len({tuple(name) for name in named}) < 2:
         return 0
     shortest = min(map(len, named))
-    return next((at for at in range(shortest) if len({each[at] for each in named}) > 1), shortest)
+    return next((at for at in range(shortest) if len({name[at] for name in named}) > 1), shortest)

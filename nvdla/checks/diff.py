@@ -97,10 +97,10 @@ class Diff:
 
     def counts(self) -> dict[str, int]:
         """Return the number of differences by area, in order."""
-        found = Counter(change.area for change in self.changes)
+        counts = Counter(change.area for change in self.changes)
         if self.operands:
-            found["operands"] = len(self.operands)
-        return dict(found)
+            counts["operands"] = len(self.operands)
+        return dict(counts)
 
     def as_dict(self) -> Document:
         """Return all differences as plain data, for JSON."""
@@ -112,8 +112,8 @@ class Diff:
             "identical": self.identical,
             "counts": self.counts(),
             "matched_by": self.matched_by,
-            "changes": [each.as_dict() for each in self.changes],
-            "operands": [each.as_dict() for each in self.operands],
+            "changes": [change.as_dict() for change in self.changes],
+            "operands": [operand.as_dict() for operand in self.operands],
         }
 
 
@@ -142,16 +142,18 @@ def _pair_up(
     ours: list[Operation], theirs: list[Operation]
 ) -> tuple[str, list[tuple[Operation | None, Operation | None]]]:
     """By index where both have the same types of operations, else by the longest common runs of types and shapes."""
-    if [_kind(each) for each in ours] == [_kind(each) for each in theirs]:
+    if [_kind(operation) for operation in ours] == [_kind(operation) for operation in theirs]:
         return "index", list(zip(ours, theirs, strict=True))
-    matcher = SequenceMatcher(None, [_signature(each) for each in ours], [_signature(each) for each in theirs], False)
+    matcher = SequenceMatcher(
+        None, [_signature(operation) for operation in ours], [_signature(operation) for operation in theirs], False
+    )
     pairs: list[tuple[Operation | None, Operation | None]] = []
     for tag, start, end, other_start, other_end in matcher.get_opcodes():
         if tag == "equal":
             pairs += zip(ours[start:end], theirs[other_start:other_end], strict=True)
         else:
-            pairs += [(each, None) for each in ours[start:end]]
-            pairs += [(None, each) for each in theirs[other_start:other_end]]
+            pairs += [(operation, None) for operation in ours[start:end]]
+            pairs += [(None, operation) for operation in theirs[other_start:other_end]]
     return "shape", pairs
 
 
@@ -204,12 +206,12 @@ def _dla_changes(ours: Operation, theirs: Operation) -> Iterator[Change]:
 
 def _structures(area: str, where: str, left: CtypesRecord, right: CtypesRecord, prefix: str = "") -> Iterator[Change]:
     """Fields of two structures of one kind. What only one ABI has counts as 0 in the other."""
-    ours = {each.name: each for each in fields(left) if not each.reserved}
-    theirs = {each.name: each for each in fields(right) if not each.reserved}
+    ours = {field.name: field for field in fields(left) if not field.reserved}
+    theirs = {field.name: field for field in fields(right) if not field.reserved}
     for name in [*ours, *(name for name in theirs if name not in ours)]:
-        one, other = ours.get(name), theirs.get(name)
-        if not _equal(one, other):
-            yield _change(area, where, prefix + _readable(area, name), one, other)
+        mine, other = ours.get(name), theirs.get(name)
+        if not _equal(mine, other):
+            yield _change(area, where, prefix + _readable(area, name), mine, other)
 
 
 def _readable(area: str, name: str) -> str:
@@ -220,19 +222,19 @@ def _readable(area: str, name: str) -> str:
     return name
 
 
-def _equal(one: FieldView | None, other: FieldView | None) -> bool:
-    values = [0 if each is None else each.value for each in (one, other)]
+def _equal(mine: FieldView | None, other: FieldView | None) -> bool:
+    values = [0 if field is None else field.value for field in (mine, other)]
     return values[0] == values[1]
 
 
-def _change(area: str, where: str, name: str, one: FieldView | None, other: FieldView | None) -> Change:
-    left, right = (None if each is None else each.value for each in (one, other))
+def _change(area: str, where: str, name: str, mine: FieldView | None, other: FieldView | None) -> Change:
+    left, right = (None if field is None else field.value for field in (mine, other))
     if isinstance(left, list) and isinstance(right, list):
         different = [at for at, pair in enumerate(zip(left, right, strict=True)) if pair[0] != pair[1]]
         first = different[0]
         name = f"{name}[{first}]" if len(different) == 1 else f"{name}[{first}] and {len(different) - 1} more"
         left, right = left[first], right[first]
-    meanings = (None if each is None else each.meaning for each in (one, other))
+    meanings = (None if field is None else field.meaning for field in (mine, other))
     return Change(area, where, name, "changed", left, right, *meanings)
 
 
@@ -348,7 +350,7 @@ TABLES = {
 def table_changes(a: Loadable, b: Loadable) -> Iterator[Change]:
     """Every difference of the tables; of blobs also that their bytes differ, which descriptors and operands explain."""
     for name in ("version", "identifier"):
-        values = [_plain(getattr(each, name)) for each in (a, b)]
+        values = [_plain(getattr(loadable, name)) for loadable in (a, b)]
         if values[0] != values[1]:
             yield Change("loadable", "loadable", name, "changed", values[0], values[1])
     for table, (attribute, key) in TABLES.items():
@@ -360,8 +362,8 @@ def table_changes(a: Loadable, b: Loadable) -> Iterator[Change]:
 def _entries(
     table: str, key: str, ours: Iterable[DataclassInstance], theirs: Iterable[DataclassInstance]
 ) -> Iterator[Change]:
-    left = {getattr(each, key): each for each in ours}
-    right = {getattr(each, key): each for each in theirs}
+    left = {getattr(entry, key): entry for entry in ours}
+    right = {getattr(entry, key): entry for entry in theirs}
     for name, entry in left.items():
         where = f"{table} {key} {name}"
         if name not in right:
@@ -385,12 +387,12 @@ def _positions(table: str, ours: Sequence[DataclassInstance], theirs: Sequence[D
 
 
 def _fields(table: str, where: str, left: DataclassInstance, right: DataclassInstance) -> Iterator[Change]:
-    for each in fields_of(left):
-        if each.name == "data":
+    for column in fields_of(left):
+        if column.name == "data":
             continue
-        values = _plain(getattr(left, each.name)), _plain(getattr(right, each.name))
+        values = _plain(getattr(left, column.name)), _plain(getattr(right, column.name))
         if values[0] != values[1]:
-            yield Change(table, where, each.name, "changed", values[0], values[1])
+            yield Change(table, where, column.name, "changed", values[0], values[1])
 
 
 def _contents(a: Loadable, b: Loadable) -> Iterator[Change]:
@@ -407,14 +409,14 @@ def _contents(a: Loadable, b: Loadable) -> Iterator[Change]:
 
 
 def _summary(entry: DataclassInstance) -> Document:
-    return {each.name: _plain(getattr(entry, each.name)) for each in fields_of(entry) if each.name != "data"}
+    return {field.name: _plain(getattr(entry, field.name)) for field in fields_of(entry) if field.name != "data"}
 
 
 def _plain(value: object) -> object:
     if isinstance(value, Enum):
         return value.name if value.name else value.value
     if isinstance(value, tuple):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     if value is None or isinstance(value, (int, float, str, bool)):
         return value
     return str(value)
@@ -437,10 +439,10 @@ def diff(a: Loadable, b: Loadable, abi: str | Abi = "auto") -> Diff:
     """
     ours, theirs = Program.of(a, abi=abi), Program.of(b, abi=abi)
     pairs = task_pairs(ours, theirs)
-    matched = {each.id: each.matched_by for each in pairs}
-    found = Diff(a.name, b.name, ours.abi.name, theirs.abi.name, matched_by=matched)
-    found.changes.extend(table_changes(a, b))
+    matched = {pair.id: pair.matched_by for pair in pairs}
+    difference = Diff(a.name, b.name, ours.abi.name, theirs.abi.name, matched_by=matched)
+    difference.changes.extend(table_changes(a, b))
     for pair in pairs:
-        found.changes.extend(descriptor_changes(pair))
-    found.operands.extend(operand_changes(a, b, pairs))
-    return found
+        difference.changes.extend(descriptor_changes(pair))
+    difference.operands.extend(operand_changes(a, b, pairs))
+    return difference

@@ -260,7 +260,7 @@ def _options(args: argparse.Namespace) -> Document:
         "memory": memory_of(args),
         "cvsram": args.cvsram_size,
     }
-    options |= {"equalise": args.effort > 0, "bias_correction": args.effort > 0, "adaptive_rounding": args.effort > 1}
+    options |= {"equalize": args.effort > 0, "bias_correction": args.effort > 0, "adaptive_rounding": args.effort > 1}
     return options
 
 

@@ -54,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """0, also with damaged samples (they are counted apart); 2 where nothing could be judged."""
     from nvdla.experiments.campaign.journal import read
-    from nvdla.experiments.evaluation import Evaluation, open_network, open_source, summarise
+    from nvdla.experiments.evaluation import Evaluation, open_network, open_source, summarize
     from nvdla.tensors.images import PixelConversion
 
     if args.limit is not None and args.limit < 1:
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     total = None if count == sys.maxsize else min(count, args.limit or count)
     with journal_of(table, args) as journal:
         run_with_progress(table, journal, args, total)
-        summary = summarise(read(journal.path)).document(source.classes)
+        summary = summarize(read(journal.path)).document(source.classes)
     if not summary["samples"]:
         first = summary.get("problems", [{"id": "-", "error": "no samples in the data"}])[0]
         raise FormatError(f"no sample could be judged; the first: {first['id']}: {first['error']}")

@@ -52,17 +52,18 @@ def run(args: argparse.Namespace) -> int:
     rows = explanations(study, args.operation) if convolutions else []
     rows = with_advice(study, rows) if not (args.alternatives or args.svg) else rows
     screens = [operation_document(study, node) for node in nodes]
-    weighed = _weighed(study, {row["operation"] for row in rows}) if args.operation or args.alternatives else []
+    candidates = _evaluated(study, {row["operation"] for row in rows}) if args.operation or args.alternatives else []
     if args.svg:
         _draw(study, args)
     document = {"loadable": study.loadable.name, "configuration": study.config.name, "convolutions": rows}
     spent = accounting(study)
-    if print_document(document | {"operations": screens, "weighed": weighed, "accounting": spent}, args):
+    if print_document(document | {"operations": screens, "evaluated": candidates, "accounting": spent}, args):
         return 0
     if args.operation:
-        _print_operations(screens, rows, weighed)
+        _print_operations(screens, rows, candidates)
     elif args.alternatives:
-        print_table(f"{study.loadable.name} on {study.config.name}", map(_layer_cells, weighed), LAYER_COLUMNS, LEAST)
+        title = f"{study.loadable.name} on {study.config.name}"
+        print_table(title, map(_layer_cells, candidates), LAYER_COLUMNS, LEAST)
         print(
             "Cycles of a layer alone in a queue; all forms and changes: --json, or 'nvdla explain LOADABLE OPERATION'"
         )
@@ -72,14 +73,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _weighed(study: Study, labels: set[str]) -> list[Document]:
+def _evaluated(study: Study, labels: set[str]) -> list[Document]:
     """Candidates evaluated for the layers of these operations."""
-    from nvdla.analysis.layer_forms import layers_of, weighed
+    from nvdla.analysis.layer_forms import evaluate_layer, layers_of
     from nvdla.program.naming import builders_choices
 
     layers = [layer for layer in layers_of(study) if labels & {node.label for node in layer.nodes}]
     kept = builders_choices(study.loadable.name)
-    rows = [weighed(study, layer) for layer in layers]
+    rows = [evaluate_layer(study, layer) for layer in layers]
     return [row | {"by_the_builder": kept.get(row["operations"][0])} for row in rows]
 
 
@@ -91,20 +92,20 @@ def _draw(study: Study, args: argparse.Namespace) -> None:
     print_written(args.svg, len(data), args)
 
 
-def _print_operations(screens: list[Document], rows: list[Document], weighed: list[Document]) -> None:
+def _print_operations(screens: list[Document], rows: list[Document], candidates: list[Document]) -> None:
     from nvdla.analysis.explain import lines
-    from nvdla.analysis.layer_forms import builder_lines, weighed_lines
+    from nvdla.analysis.layer_forms import builder_lines, evaluation_lines
 
     for screen in screens:
         for line in lines(screen, terminal_width()):
             print(escape(line))
     _print_rows([row | {"advice": ""} for row in rows])  # the evaluated candidates state it
-    for candidate in weighed:
+    for candidate in candidates:
         print()
         names = ", ".join(candidate["operations"])
         forms = [_form_cells(form) for form in candidate["forms"]]
         print_table(f"What {names} could be, alone in a queue", forms, FORM_COLUMNS)
-        for line in [*weighed_lines(candidate), *builder_lines(candidate)]:
+        for line in [*evaluation_lines(candidate), *builder_lines(candidate)]:
             print(escape(line))
 
 

@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     from nvdla.experiments.campaign.journal import read
     from nvdla.experiments.evaluation import open_network, open_source
     from nvdla.experiments.evaluation.metrics import normal_quantile
-    from nvdla.experiments.vulnerability import FaultCampaign, summarise
+    from nvdla.experiments.vulnerability import FaultCampaign, summarize
     from nvdla.experiments.vulnerability.table import loadable_of
     from nvdla.tensors.images import PixelConversion
 
@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
         run_with_progress(table, journal, args, len(faults))
         if args.table:
             _write_table(args.table, read(journal.path))
-        summary = summarise(read(journal.path), args.confidence)
+        summary = summarize(read(journal.path), args.confidence)
     document = {
         "format": "nvdla-faults",
         "version": 1,

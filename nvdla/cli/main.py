@@ -294,9 +294,7 @@ def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int
         except NvdlaError as error:
             if heard:
                 return say(prog)
-            return _fail(
-                prog, used.explained(str(error)), words, type(error).__name__, used, getattr(error, "layer", "")
-            )
+            return _fail(prog, used.explained(error), words, type(error).__name__, used, getattr(error, "layer", ""))
         except BrokenPipeError:
             _silence_output()  # the reader of our output has gone: nothing more to say
             return 0

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nvdla.errors import ConfigError
+from nvdla.errors import ConfigError, NvdlaError
 from nvdla.util.escaping import Document
 from nvdla.util.files import read_file, require_file
 
@@ -64,15 +64,10 @@ class UsedSettings:
         """File and values, for JSON."""
         return {"file": self.file, "values": self.values}
 
-    def explained(self, message: str) -> str:
-        """An error's message, with the settings that it is about: it contains their names or values."""
-        words = set(re.findall(r"[\w.]+", message))
-        about = [
-            _said(key, value)
-            for key, value in self.values.items()
-            if key in words or (isinstance(value, str) and value in message)
-        ]
-        return f"{message} ({', '.join(about)} is a setting of {self.file})" if about else message
+    def explained(self, error: NvdlaError) -> str:
+        """Return an error's message with the settings that cause it (:attr:`NvdlaError.options`)."""
+        causes = [_said(key, value) for key, value in self.values.items() if key in error.options]
+        return f"{error} ({', '.join(causes)} is a setting of {self.file})" if causes else str(error)
 
 
 def _said(key: str, value: Any) -> str:

@@ -79,10 +79,10 @@ class _Made:
 
     def on_host(self) -> Document:
         """Count how many nodes of the model run on the host, and the share of the multiplications there."""
-        found = self.compiled.report if self.compiled else {"host_nodes": 0, "accelerator_macs_share": 1.0}
-        share = found["accelerator_macs_share"]
+        report = self.compiled.report if self.compiled else {"host_nodes": 0, "accelerator_macs_share": 1.0}
+        share = report["accelerator_macs_share"]
         return {
-            "host_nodes": found["host_nodes"],
+            "host_nodes": report["host_nodes"],
             "host_macs_percent": None if share is None else round(100 * (1 - share), 2),
         }
 
@@ -132,7 +132,9 @@ class Exploration(Table):
             "network": model_hash(self.network) if self.compiles else content_hash(self.network),
             "layers": None if self.compiles else layer_file_hash(self.network),
             "points": [str(point) for point in self.points],
-            "configurations": [configuration_settings(name) for name in sorted({each.config for each in self.points})],
+            "configurations": [
+                configuration_settings(name) for name in sorted({point.config for point in self.points})
+            ],
             "calibration": data_hash(self.calibration) if self.calibration else None,
             "weights": content_hash(self.weights) if self.weights else None,
             "data": None if self.source is None else self.source.settings(),
@@ -146,27 +148,27 @@ class Exploration(Table):
 
     def open(self) -> Callable[[Sequence[Task]], list[Record]]:
         """A worker's function from tasks to records."""
-        made: dict[tuple[str, str], _Made] = {}
+        networks: dict[tuple[str, str], _Made] = {}
 
         def network(point: Point) -> _Made:
             key = (point.config, point.precision)
-            if key not in made:
-                made[key] = self._made(point)
-            return made[key]
+            if key not in networks:
+                networks[key] = self._made(point)
+            return networks[key]
 
         return lambda tasks: [self._record(task, network) for task in tasks]
 
     def _made(self, point: Point) -> _Made:
-        made = self._compiled(point) if self.compiles else self._loaded(point.config)
-        for each in made.loadables:
-            study = Study.of(each, point.config)
+        network = self._compiled(point) if self.compiles else self._loaded(point.config)
+        for loadable in network.loadables:
+            study = Study.of(loadable, point.config)
             stuck = [study.by_key[key].label for key in study.schedule.stuck]
-            made.deadlock = deadlock(each, study.abi, study.config) or (
+            network.deadlock = deadlock(loadable, study.abi, study.config) or (
                 f"operations {', '.join(stuck[:8])} wait indefinitely" if stuck else None
             )
-            if made.deadlock:
+            if network.deadlock:
                 break
-        return made
+        return network
 
     def _loaded(self, config: str) -> _Made:
         """The loadable. Raises ConfigError where the configuration refuses it: numbers would describe nothing."""
@@ -190,41 +192,41 @@ class Exploration(Table):
         assert isinstance(point, Point)
         record: Record = {"key": task.key, **asdict(point)}
         try:
-            made = network(point)
-            record |= _metrics(made, point, self.clock)
-            if self.source is not None and made.deadlock is None:
-                record["accuracy"] = self._accuracy(point, made)
+            built = network(point)
+            record |= _metrics(built, point, self.clock)
+            if self.source is not None and built.deadlock is None:
+                record["accuracy"] = self._accuracy(point, built)
         except NvdlaError as error:
             record["error"] = str(error)
         return record
 
-    def _accuracy(self, point: Point, made: _Made) -> Document:
+    def _accuracy(self, point: Point, built: _Made) -> Document:
         """top-1 with its interval; the external memory does not change it, so once per configuration."""
         assert self.source is not None
         key = (point.config, point.precision)
         if key not in self._accuracies:
-            self._accuracies[key] = _evaluated(self.network, made, point.config, self.source, self.limit)
+            self._accuracies[key] = _evaluated(self.network, built, point.config, self.source, self.limit)
         return self._accuracies[key]
 
 
-def _metrics(made: _Made, point: Point, clock: float) -> Record:
+def _metrics(built: _Made, point: Point, clock: float) -> Record:
     """The numbers of all accelerator parts together. Frames per second are of a whole network that ends."""
     memory = Memory(point.latency, point.bandwidth, point.shared)
-    studies = [Study.of(each, point.config, memory=memory) for each in made.loadables]
+    studies = [Study.of(loadable, point.config, memory=memory) for loadable in built.loadables]
     documents = [cycles_document(study, clock) for study in studies]
-    config, host = studies[0].config, made.on_host()
-    cycles = None if made.deadlock else sum(each["total_cycles"] for each in documents)
-    macs, mac_units = sum(each["macs"] for each in documents), config.mac_atomic_c * config.mac_atomic_k
-    estimates = [each for study in studies for each in study.estimates.values()]
+    config, host = studies[0].config, built.on_host()
+    cycles = None if built.deadlock else sum(document["total_cycles"] for document in documents)
+    macs, mac_units = sum(document["macs"] for document in documents), config.mac_atomic_c * config.mac_atomic_k
+    estimates = [estimate for study in studies for estimate in study.estimates.values()]
     return {
         "config": config.name,
         "cycles": cycles,
         "frames_per_second": clock * 1e6 / cycles if cycles and not host["host_nodes"] else None,
         "macs": macs,
         "mac_use": macs / (mac_units * cycles) if cycles else None,
-        "read_bytes": sum(each["read_bytes"] for each in documents),
-        "written_bytes": sum(each["written_bytes"] for each in documents),
-        "memory_bytes": sum(each.size for network in made.loadables for each in network.memories),
+        "read_bytes": sum(document["read_bytes"] for document in documents),
+        "written_bytes": sum(document["written_bytes"] for document in documents),
+        "memory_bytes": sum(entry.size for network in built.loadables for entry in network.memories),
         "buffer_use": max((use for study in studies if (use := _buffer_use(study)) is not None), default=None),
         "buffer_bytes": config.cbuf_banks * config.cbuf_bank_bytes,
         "mac_units": mac_units,
@@ -234,16 +236,16 @@ def _metrics(made: _Made, point: Point, clock: float) -> Record:
         "extrapolated": proof_lines(config, ("results",)),
         "accounting": _accounting(studies) if cycles else None,
         **host,
-        "deadlock": made.deadlock,
+        "deadlock": built.deadlock,
         "operations": len(estimates),
-        "unproven_operations": sum(each.cycles is not None and not each.measured for each in estimates),
+        "unproven_operations": sum(estimate.cycles is not None and not estimate.measured for estimate in estimates),
     }
 
 
 def _accounting(studies: list[Study]) -> dict[str, int]:
     """Return the cycles of all parts by use."""
-    found = [accounting(study) or {} for study in studies]
-    return {use: sum(each.get(use, 0) for each in found) for use in USES}
+    accountings = [accounting(study) or {} for study in studies]
+    return {use: sum(cycles.get(use, 0) for cycles in accountings) for use in USES}
 
 
 def _microjoules(studies: list[Study]) -> float:
@@ -256,23 +258,23 @@ def _microjoules(studies: list[Study]) -> float:
 def notes(record: Record) -> dict[str, str]:
     """Return what the numbers of a point leave out, in words, by the mark of each in tables: "host", "deadlock",
     "unproven" or "extrapolated"."""
-    found = {}
+    notes_by_mark = {}
     if record["deadlock"]:
-        found["deadlock"] = f"deadlock: {record['deadlock']}"
+        notes_by_mark["deadlock"] = f"deadlock: {record['deadlock']}"
     if record["host_nodes"]:
         share = "" if record["host_macs_percent"] is None else f" ({record['host_macs_percent']:g}% of multiplications)"
-        found["host"] = (
+        notes_by_mark["host"] = (
             f"{record['host_nodes']} nodes{share} run on the host: cycles and traffic are those of the accelerator's "
             "part"
         )
     if record["unproven_operations"]:
-        found["unproven"] = (
+        notes_by_mark["unproven"] = (
             f"{record['unproven_operations']} of {record['operations']} operations are estimates without proof: the "
             f"cycle model was calibrated on {' and '.join(MEASURED)} in int8"
         )
     if record.get("extrapolated"):
-        found["extrapolated"] = "; ".join(record["extrapolated"])
-    return found
+        notes_by_mark["extrapolated"] = "; ".join(record["extrapolated"])
+    return notes_by_mark
 
 
 @by_annotations
@@ -280,10 +282,10 @@ def notes(record: Record) -> dict[str, str]:
 def remarks(records: Sequence[Record]) -> list[str]:
     """Return the notes of all points that are possible, each once, with configuration and precision."""
     lines = [
-        f"{each['config']} {each['precision']}: {text}"
-        for each in records
-        if "error" not in each
-        for text in notes(each).values()
+        f"{record['config']} {record['precision']}: {text}"
+        for record in records
+        if "error" not in record
+        for text in notes(record).values()
     ]
     return list(dict.fromkeys(lines))
 
@@ -300,38 +302,38 @@ def _buffer_use(study: Study) -> float | None:
     return max(shares, default=None)
 
 
-def _evaluated(network: str, made: _Made, config: str, source: SampleSource, limit: int | None) -> Document:
+def _evaluated(network: str, built: _Made, config: str, source: SampleSource, limit: int | None) -> Document:
     """The accuracy of the loadable, or of all of the compiled model, its host parts too."""
     import tempfile
     from pathlib import Path
 
-    from nvdla.experiments.evaluation import Evaluation, summarise
+    from nvdla.experiments.evaluation import Evaluation, summarize
 
     with tempfile.TemporaryDirectory(prefix="nvdla-") as folder:
-        if made.compiled is not None:
+        if built.compiled is not None:
             network = str(Path(folder) / "network.loadable")
-            made.compiled.save(network)
+            built.compiled.save(network)
         table = Evaluation(network, source, config, limit=limit)
         do, tasks = table.open(), list(table.tasks())
         records = [record for at in range(0, len(tasks), table.shard) for record in do(tasks[at : at + table.shard])]
-    return summarise(records).top1.document()
+    return summarize(records).top1.document()
 
 
 @by_annotations
 @takes_records
 def pareto(records: Sequence[Record], cost: str, value: str) -> list[Record]:
     """The points that no other one beats: less ``cost`` and at least as much ``value``."""
-    whole = [each for each in records if each.get(cost) is not None and each.get(value) is not None]
+    whole = [record for record in records if record.get(cost) is not None and record.get(value) is not None]
     best: list[Record] = []
-    for each in sorted(whole, key=lambda record: (record[cost], -record[value])):
-        if not best or each[value] > best[-1][value]:
-            best.append(each)
+    for record in sorted(whole, key=lambda record: (record[cost], -record[value])):
+        if not best or record[value] > best[-1][value]:
+            best.append(record)
     return best
 
 
 WIDTH, HEIGHT = 900, 420
 LEFT, RIGHT, TOP, BOTTOM = 90, WIDTH - 30, 20, HEIGHT - 70
-COLOURS = ("#4f86f7", "#d1495b", "#9d7fd1", "#e08e0b", "#2a9d5c", "#7d8da0")
+COLORS = ("#4f86f7", "#d1495b", "#9d7fd1", "#e08e0b", "#2a9d5c", "#7d8da0")
 
 PlotPoint = Document
 Scale = Callable[[float], float]
@@ -347,8 +349,8 @@ def plots(points: Sequence[PlotPoint]) -> str:
     """Return a plot of frames per second over each cost that at least two points have."""
     drawn = []
     for axis, cost in COSTS.items():
-        rated = [each for each in points if each["frames_per_second"] and cost(each)]
-        if len({cost(each) for each in rated}) > 1:
+        rated = [point for point in points if point["frames_per_second"] and cost(point)]
+        if len({cost(point) for point in rated}) > 1:
             drawn.append(plot(rated, (cost, axis)))
     return "".join(drawn)
 
@@ -365,25 +367,25 @@ Cost = tuple[Callable[[PlotPoint], float | None], str]
 def plot(points: Sequence[PlotPoint], over: Cost | None = None) -> str:
     """An SVG element. A line joins the points that no other beats; each point says what it is."""
     cost, axis = over or _cost(points)
-    placed = [{**each, "cost": cost(each), "speed": each["frames_per_second"]} for each in points]
-    across = log_ticks(min(each["cost"] for each in placed), max(each["cost"] for each in placed))
-    up = log_ticks(min(each["speed"] for each in placed), max(each["speed"] for each in placed))
+    placed = [{**point, "cost": cost(point), "speed": point["frames_per_second"]} for point in points]
+    across = log_ticks(min(point["cost"] for point in placed), max(point["cost"] for point in placed))
+    up = log_ticks(min(point["speed"] for point in placed), max(point["speed"] for point in placed))
     x, y = _scale(across, LEFT, RIGHT), _scale(up, BOTTOM, TOP)
-    colours = dict(zip(sorted({each["config"] for each in points}), COLOURS * len(points), strict=False))
-    front = " ".join(f"{x(each['cost']):.1f},{y(each['speed']):.1f}" for each in pareto(placed, "cost", "speed"))
+    colors = dict(zip(sorted({point["config"] for point in points}), COLORS * len(points), strict=False))
+    front = " ".join(f"{x(point['cost']):.1f},{y(point['speed']):.1f}" for point in pareto(placed, "cost", "speed"))
     marks = [
-        f'<circle cx="{x(each["cost"]):.1f}" cy="{y(each["speed"]):.1f}" r="5" fill="{colours[each["config"]]}">'
-        f"<title>{xml_text(name_of(each))}: {each['speed']:,.1f} frames/s, {each['cost']:g} {axis}</title></circle>"
-        for each in placed
+        f'<circle cx="{x(point["cost"]):.1f}" cy="{y(point["speed"]):.1f}" r="5" fill="{colors[point["config"]]}">'
+        f"<title>{xml_text(name_of(point))}: {point['speed']:,.1f} frames/s, {point['cost']:g} {axis}</title></circle>"
+        for point in placed
     ]
     line = f'<polyline class="front" points="{front}"/>'
-    content = f"{_axes(across, up, x, y, axis)}{line}{''.join(marks)}{_legend(colours)}"
+    content = f"{_axes(across, up, x, y, axis)}{line}{''.join(marks)}{_legend(colors)}"
     return html.drawing(WIDTH, HEIGHT, content, f"frames per second over {axis}")
 
 
 def _cost(points: Sequence[PlotPoint]) -> tuple[Callable[[PlotPoint], float], str]:
     """Return what the plot is over: the size of the MAC array where configurations differ in it, else the bandwidth."""
-    if len({each["mac_units"] for each in points}) > 1:
+    if len({point["mac_units"] for point in points}) > 1:
         return (lambda point: point["mac_units"]), "multipliers"
     return (lambda point: point["bandwidth"] or point["bus_bytes"]), "offered bandwidth (bytes per cycle)"
 
@@ -396,19 +398,19 @@ def _axes(across: Sequence[float], up: Sequence[float], x: Scale, y: Scale, axis
     for tick in up:
         parts.append(f'<path class="grid" d="M{LEFT} {y(tick):.1f}H{RIGHT}"/>')
         parts.append(f'<text x="{LEFT - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{_number(tick)}</text>')
-    middle, centre = (LEFT + RIGHT) / 2, (TOP + BOTTOM) / 2
+    middle, center = (LEFT + RIGHT) / 2, (TOP + BOTTOM) / 2
     parts.append(f'<text x="{middle}" y="{HEIGHT - 18}" text-anchor="middle">{axis}, logarithmic</text>')
     parts.append(
-        f'<text transform="translate(18,{centre}) rotate(-90)" text-anchor="middle">frames/s, logarithmic</text>'
+        f'<text transform="translate(18,{center}) rotate(-90)" text-anchor="middle">frames/s, logarithmic</text>'
     )
     return "".join(parts)
 
 
-def _legend(colours: dict[str, str]) -> str:
+def _legend(colors: dict[str, str]) -> str:
     return "".join(
-        f'<rect x="{LEFT + 14}" y="{TOP + 11 + 18 * number}" width="10" height="10" rx="5" fill="{colour}"/>'
+        f'<rect x="{LEFT + 14}" y="{TOP + 11 + 18 * number}" width="10" height="10" rx="5" fill="{color}"/>'
         f'<text x="{LEFT + 30}" y="{TOP + 20 + 18 * number}">{xml_text(name)}</text>'
-        for number, (name, colour) in enumerate(colours.items())
+        for number, (name, color) in enumerate(colors.items())
     )
 
 
@@ -442,19 +444,24 @@ def page(document: Document, title: str, table: str = "") -> str:
         html.table(HEAD, map(_row, points)),
         html.section("Notes", html.items(remarks(points))),
         html.section("Impossible", html.items(failures)),
-        silicon_section([each["silicon"] for each in points if each.get("silicon")]),
+        silicon_section([point["silicon"] for point in points if point.get("silicon")]),
         style=_STYLE,
     )
 
 
 def silicon_section(estimates: Sequence[Document]) -> str:
     """Return area and power of configurations with NVIDIA's table and the errors of the fit."""
-    rows = {each["configuration"]: each for each in estimates}.values()
+    rows = {estimate["configuration"]: estimate for estimate in estimates}.values()
     if not rows:
         return ""
     source = facts()["table"]["rows"]
-    values = [[each["configuration"], *(_or_dash(each[key]) for key in FITTED), each["basis"] or "-"] for each in rows]
-    refused = [f"{each['configuration']}: no estimate: {each['refused']}" for each in rows if each["refused"]]
+    values = [
+        [estimate["configuration"], *(_or_dash(estimate[key]) for key in FITTED), estimate["basis"] or "-"]
+        for estimate in rows
+    ]
+    refused = [
+        f"{estimate['configuration']}: no estimate: {estimate['refused']}" for estimate in rows if estimate["refused"]
+    ]
     return html.section(
         "Area and power",
         html.table(("configuration", *FITTED.values(), "basis"), values)
@@ -494,9 +501,9 @@ def datasheet(config: Configuration, points: Sequence[Record], faults: Sequence[
         A self-contained HTML page. Every published number has its source, and what no model was compared with is
         marked as extrapolated.
     """
-    done = [each for each in points if "error" not in each]
-    notes = [f"{each['network']}: {line}" for each in done for line in remarks([each])]
-    failures = (f"{each['network']}: {each['error']}" for each in points if "error" in each)
+    done = [point for point in points if "error" not in point]
+    notes = [f"{point['network']}: {line}" for point in done for line in remarks([point])]
+    failures = (f"{point['network']}: {point['error']}" for point in points if "error" in point)
     fields = [(name.replace("_", " "), _field(value)) for name, value in asdict(config).items()]
     return html.page(
         f"{config.name}: datasheet",
@@ -536,10 +543,10 @@ def _words(names: Iterable[str]) -> list[str]:
 
 
 def _proof_section(config: Configuration) -> str:
-    found = proof(config)
+    proofs = proof(config)
     rows = [
-        (feature, basis or "extrapolated", found["cycles"][feature] or "extrapolated")
-        for feature, basis in found["results"].items()
+        (feature, basis or "extrapolated", proofs["cycles"][feature] or "extrapolated")
+        for feature, basis in proofs["results"].items()
     ]
     table = html.table(("feature", "results compared with", "cycles compared with"), rows)
     return html.section("What is proven", table + html.items(proof_lines(config)))
@@ -547,7 +554,7 @@ def _proof_section(config: Configuration) -> str:
 
 def _verdict_table(config: Configuration) -> str:
     head = ("board", "device", "verdict", "reason", "source")
-    return html.table(head, [[each[key] or "-" for key in head] for each in fpga_verdicts(config)])
+    return html.table(head, [[verdict[key] or "-" for key in head] for verdict in fpga_verdicts(config)])
 
 
 def _network_row(point: Record) -> tuple[str, ...]:
@@ -556,18 +563,18 @@ def _network_row(point: Record) -> tuple[str, ...]:
 
 
 def _uses_row(point: Record) -> tuple[str, ...]:
-    found, total = point["accounting"] or {}, point["cycles"] or 1
-    return point["network"], *(f"{found[use] / total:.1%}" if found else "-" for use in USES)
+    cycles, total = point["accounting"] or {}, point["cycles"] or 1
+    return point["network"], *(f"{cycles[use] / total:.1%}" if cycles else "-" for use in USES)
 
 
 def _fault_row(document: Document) -> tuple[str, ...]:
-    found = document["summary"]["all"]
-    silent, stopped = found["sdc1"], found["stopped"]
+    summary = document["summary"]["all"]
+    silent, stopped = summary["sdc1"], summary["stopped"]
     interval = f"{silent['low']:.2%} to {silent['high']:.2%}"
     return (
         document["network"],
-        f"{found['faults']:,}",
-        f"{found['samples']:,}",
+        f"{summary['faults']:,}",
+        f"{summary['samples']:,}",
         f"{silent['value']:.2%}",
         f"{interval} ({document['summary']['confidence']:.0%})",
         f"{stopped['value']:.2%}",

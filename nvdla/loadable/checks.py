@@ -36,7 +36,7 @@ def problems(loadable: Loadable) -> Iterator[str]:
 
 def check(loadable: Loadable) -> None:
     """Raise LoadableError for the first rule that the loadable breaks."""
-    for path, text in itertools.chain.from_iterable(each(loadable) for each in CHECKS):
+    for path, text in itertools.chain.from_iterable(rule(loadable) for rule in CHECKS):
         error = LoadableError(f"{path}{text}")
         error.place = path
         raise error
@@ -212,9 +212,9 @@ def tasks_refer_to_what_exists(loadable: Loadable) -> Iterator[Problem]:
 
 
 def _missing(where: str, ids: Iterable[int], known: set[int], kind: str) -> Iterator[Problem]:
-    for position, each in enumerate(ids):
-        if each not in known:
-            yield f"{where}[{position}]", f": {each}, no {kind} has this id"
+    for position, id_ in enumerate(ids):
+        if id_ not in known:
+            yield f"{where}[{position}]", f": {id_}, no {kind} has this id"
 
 
 @rule

@@ -453,8 +453,8 @@ class Loadable:
         return table(f"{self.name}: {_counted(self._counts())}", rows)
 
     def _counts(self) -> dict[str, int]:
-        found = {"task": len(self.tasks), "memory": len(self.memories), "blob": len(self.blobs)}
-        return found | {"byte": sum(blob.length for blob in self.blobs)}
+        counts = {"task": len(self.tasks), "memory": len(self.memories), "blob": len(self.blobs)}
+        return counts | {"byte": sum(blob.length for blob in self.blobs)}
 
     def __getstate__(self) -> dict[str, Json]:
         """For pickle: the fields, without what was looked up."""
@@ -534,10 +534,10 @@ def _counted(counts: dict[str, int]) -> str:
 
 def _index(entries: Iterable[Entry], key: str) -> dict[Any, Entry]:
     """Entries by id or name; the first of several wins (the checks refuse several)."""
-    found: dict[Any, Entry] = {}
+    index: dict[Any, Entry] = {}
     for entry in entries:
-        found.setdefault(getattr(entry, key), entry)
-    return found
+        index.setdefault(getattr(entry, key), entry)
+    return index
 
 
 Entry = TypeVar("Entry")

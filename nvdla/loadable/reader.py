@@ -234,20 +234,20 @@ def position_of(buffer: memoryview, path: str) -> int | None:
     ``buffer``: a loadable that :class:`nvdla.loadable.reader.Verifier` has passed. For a field that is absent, so
     that its default counts, the position of its table. None where ``path`` names no field of a loadable.
     """
-    found = _PATH.fullmatch(path)
-    if found is None:
+    match = _PATH.fullmatch(path)
+    if match is None:
         return None
     root = _offset(buffer, 0)
-    if found["list"] == LOADABLE.name:
-        return _inside(buffer, root, LOADABLE, found["field"], None)
-    entries = _field(LOADABLE, found["list"])
-    if entries is None or found["index"] is None:
+    if match["list"] == LOADABLE.name:
+        return _inside(buffer, root, LOADABLE, match["field"], None)
+    entries = _field(LOADABLE, match["list"])
+    if entries is None or match["index"] is None:
         return None
-    at = _inside(buffer, root, LOADABLE, entries.name, found["index"])
+    at = _inside(buffer, root, LOADABLE, entries.name, match["index"])
     kind = entries.type.element if isinstance(entries.type, Vector) else None
     if not isinstance(kind, TableSchema) or at == _inside(buffer, root, LOADABLE, entries.name, None):
         return None  # no table, or no such entry
-    return _inside(buffer, _offset(buffer, at), kind, found["field"], found["element"])
+    return _inside(buffer, _offset(buffer, at), kind, match["field"], match["element"])
 
 
 def _inside(buffer: memoryview, position: int, table: TableSchema, name: str | None, element: str | None) -> int:

@@ -97,11 +97,11 @@ def _child(builder: flatbuffers.Builder, kind: FieldType | Union, value: Any) ->
         if kind.element.code == "B":
             return builder.CreateByteVector(bytes(value))
         number = _NUMBERS[kind.element.code]
-        return _vector(builder, value, number.bytewidth, lambda each: builder.Prepend(number, each))
+        return _vector(builder, value, number.bytewidth, lambda item: builder.Prepend(number, item))
     if isinstance(kind.element, String):
-        offsets = [builder.CreateString(each) for each in value]
+        offsets = [builder.CreateString(text) for text in value]
     else:
-        offsets = [_table(builder, kind.element, each) for each in value]
+        offsets = [_table(builder, kind.element, child) for child in value]
     return _vector(builder, offsets, 4, builder.PrependUOffsetTRelative)
 
 
@@ -147,8 +147,8 @@ def _check_value(where: str, value: Any, kind: FieldType | Union) -> None:
         except (UnicodeEncodeError, AttributeError):
             raise LoadableError(f"{where}: {value!r}, must be text that UTF-8 can hold") from None
     elif isinstance(kind, Vector) and isinstance(kind.element, Scalar | String) and kind.element != schema.U8:
-        for position, each in enumerate(value):
-            _check_value(f"{where}[{position}]", each, kind.element)
+        for position, item in enumerate(value):
+            _check_value(f"{where}[{position}]", item, kind.element)
 
 
 def _check_version(where: str, version: object) -> None:

@@ -67,38 +67,38 @@ class Footprint:
 
     def pieces(self, start: int) -> list[tuple[int, int]]:
         """Contiguous pieces (first byte, byte after the last) in ascending order, merged where they touch."""
-        found = [(start, start + self.length)]
+        pieces = [(start, start + self.length)]
         for count, stride in self.loops:
-            low, high = found[0][0], found[-1][1]
-            if len(found) == 1 and (count == 1 or stride <= high - low):
-                found = [(low, high + (count - 1) * stride)]
-            elif len(found) * count > MAX_PIECES:
+            low, high = pieces[0][0], pieces[-1][1]
+            if len(pieces) == 1 and (count == 1 or stride <= high - low):
+                pieces = [(low, high + (count - 1) * stride)]
+            elif len(pieces) * count > MAX_PIECES:
                 return [(start, start + self.extent)]
             else:
                 offsets = range(0, count * stride, stride) if stride else [0]
-                found = merged(sorted((a + offset, b + offset) for offset in offsets for a, b in found))
-        return found
+                pieces = merged(sorted((a + offset, b + offset) for offset in offsets for a, b in pieces))
+        return pieces
 
 
 def merged(pieces: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Sorted pieces, those that touch or overlap put together."""
-    found: list[tuple[int, int]] = []
+    joined: list[tuple[int, int]] = []
     for start, end in pieces:
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
         else:
-            found.append((start, end))
-    return found
+            joined.append((start, end))
+    return joined
 
 
 def share_bytes(some: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> bool:
     """Return whether two lists of pieces in ascending order have a byte in common."""
-    one = other = 0
-    while one < len(some) and other < len(others):
-        if some[one][0] < others[other][1] and others[other][0] < some[one][1]:
+    place = other = 0
+    while place < len(some) and other < len(others):
+        if some[place][0] < others[other][1] and others[other][0] < some[place][1]:
             return True
-        if some[one][1] <= others[other][1]:
-            one += 1
+        if some[place][1] <= others[other][1]:
+            place += 1
         else:
             other += 1
     return False
@@ -143,9 +143,9 @@ class Access:
     @cached_property
     def pieces(self) -> tuple[tuple[int, int], ...]:
         """(first byte, byte after the last) in the memory, in order, without overlap; nothing beyond its end."""
-        found = self.footprint.pieces(self.start)
+        pieces = self.footprint.pieces(self.start)
         limit = self.limit
-        return tuple((max(low, 0), min(high, limit)) for low, high in found if low < limit and high > 0)
+        return tuple((max(low, 0), min(high, limit)) for low, high in pieces if low < limit and high > 0)
 
     @property
     def beyond(self) -> int:
@@ -195,10 +195,10 @@ class AccessFinder:
     def of(self, task: DlaTask | EmuTask, operation: DlaOperation | EmuOperation) -> tuple[Access, ...]:
         """The accesses of one operation; surfaces that are on the fly or have no address are left out."""
         if isinstance(operation, EmuOperation):
-            found = self._cpu(operation)
+            accesses = self._cpu(operation)
         else:
-            found = _FINDERS[operation.op_type](self, operation)
-        return tuple(access for access in found if access is not None)
+            accesses = _FINDERS[operation.op_type](self, operation)
+        return tuple(access for access in accesses if access is not None)
 
     # ---- one engine each
 
@@ -384,10 +384,10 @@ class AccessFinder:
         strides: tuple[int, int] = (0, 0),
     ) -> Access | None:
         """The access at an address index; None without one, or where nothing is touched."""
-        found = self.window(address)
-        if found is None or footprint.traffic <= 0:
+        window = self.window(address)
+        if window is None or footprint.traffic <= 0:
             return None
-        entry, limit = found
+        entry, limit = window
         start = entry.offset + offset
         return Access(
             role,

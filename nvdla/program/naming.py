@@ -78,18 +78,18 @@ class StoredPlace:
         if self.tensor is None or not math.prod(written):
             return None
         if self.atoms:
-            found = self.first[0] + np.arange(written[0])[:, None] + written[0] * np.arange(written[1])
-            found = np.where(found < self.shape[0], found, -1)
+            positions = self.first[0] + np.arange(written[0])[:, None] + written[0] * np.arange(written[1])
+            positions = np.where(positions < self.shape[0], positions, -1)
         else:
             size = self.size or self.shape
             if math.prod(size) != math.prod(written):
                 return None
             axes = zip(self.first, size, (1, *self.stride), strict=True)
             places = [start + stride * np.arange(count) for start, count, stride in axes]
-            if any(each[-1] >= end for each, end in zip(places, self.shape, strict=True)):
+            if any(axis_places[-1] >= end for axis_places, end in zip(places, self.shape, strict=True)):
                 return None
-            found = (places[0][:, None, None] * self.shape[1] + places[1][:, None]) * self.shape[2] + places[2]
-        return found.reshape(written) if found.size == math.prod(written) else None
+            positions = (places[0][:, None, None] * self.shape[1] + places[1][:, None]) * self.shape[2] + places[2]
+        return positions.reshape(written) if positions.size == math.prod(written) else None
 
 
 @dataclass(frozen=True)
@@ -127,20 +127,20 @@ class ModelValue:
         places = self.index
         if places.max() >= math.prod(shape):
             return None
-        found = np.zeros((len(images), math.prod(shape)), images.dtype)
-        found[:, places] = images
+        filled = np.zeros((len(images), math.prod(shape)), images.dtype)
+        filled[:, places] = images
         known = np.zeros(math.prod(shape), bool)
         known[places] = True
-        return found.reshape(-1, *shape), None if known.all() else known.reshape(shape)
+        return filled.reshape(-1, *shape), None if known.all() else known.reshape(shape)
 
     def value(self, cubes: np.ndarray) -> np.ndarray:
         """Return tensors (images, C, H, W) as the model's value, images concatenated along its first axis."""
         flat = cubes.reshape(len(cubes), -1)
         shape = self.shape or (1, *cubes.shape[1:])
-        found = flat if self.index is None else flat[:, self.index]
+        elements = flat if self.index is None else flat[:, self.index]
         if len(cubes) > 1:
-            return found.reshape(-1, *shape[1:])
-        return found.reshape(shape)
+            return elements.reshape(-1, *shape[1:])
+        return elements.reshape(shape)
 
     def fed(self, cubes: np.ndarray, before: np.ndarray | None = None) -> np.ndarray:
         """Return the value that a bound input (images, C, H, W) is taken from: element ``i`` of a tensor is element
@@ -155,9 +155,9 @@ class ModelValue:
             raise FormatError(
                 f"layer file: inputs: index of {self.name} does not fit a tensor of {flat.shape[1]} elements"
             )
-        found = np.zeros((len(cubes), size), cubes.dtype) if before is None else before.reshape(len(cubes), size)
-        found[:, index] = flat
-        return ModelValue(self.name, self.shape).value(found if self.shape else found.reshape(cubes.shape))
+        value = np.zeros((len(cubes), size), cubes.dtype) if before is None else before.reshape(len(cubes), size)
+        value[:, index] = flat
+        return ModelValue(self.name, self.shape).value(value if self.shape else value.reshape(cubes.shape))
 
 
 def order_document(index: np.ndarray | None) -> Json:
@@ -167,9 +167,9 @@ def order_document(index: np.ndarray | None) -> Json:
     flat = index.ravel()
     if np.array_equal(flat, np.arange(flat.size)):
         return None
-    found = _loops(flat)
-    if found is not None:
-        return found
+    loops = _loops(flat)
+    if loops is not None:
+        return loops
     return flat.tolist() if flat.size <= MAX_LISTED else False
 
 
@@ -195,19 +195,19 @@ def order_of(document: object, what: str) -> np.ndarray | None:
     if document is None:
         return None
     if isinstance(document, list):
-        found = np.array([_whole(number, what) for number in document], np.int64)
+        order = np.array([_whole(number, what) for number in document], np.int64)
     else:
-        found = np.array([_whole(_entry(document, "start", int, what), what)])
+        order = np.array([_whole(_entry(document, "start", int, what), what)])
         for loop in _entry(document, "loops", list, what):
             if not isinstance(loop, list) or len(loop) != 2:
                 raise FormatError(f"{what}: a loop must be [count, stride]")
             count, stride = _whole(loop[0], what), _whole(loop[1], what, -MAX_ELEMENTS)
-            if count * found.size > MAX_ELEMENTS:
+            if count * order.size > MAX_ELEMENTS:
                 raise FormatError(f"{what}: order of too many elements: must be at most {MAX_ELEMENTS}")
-            found = (found[:, None] + np.arange(count) * stride).ravel()
-    if not found.size or found.min() < 0 or found.max() >= MAX_ELEMENTS:
+            order = (order[:, None] + np.arange(count) * stride).ravel()
+    if not order.size or order.min() < 0 or order.max() >= MAX_ELEMENTS:
         raise FormatError(f"{what}: order must have positions from 0 to {MAX_ELEMENTS - 1}")
-    return found
+    return order
 
 
 def place_of(document: Any, shapes: Mapping[str, Cube], what: str) -> StoredPlace:
@@ -298,7 +298,7 @@ class Names:
             self.factors | other.factors,
             self.shapes | other.shapes,
             kept | other.places,
-            {key: each for key, each in self.shared.items() if key not in renamed} | other.shared,
+            {key: names for key, names in self.shared.items() if key not in renamed} | other.shared,
             self.values | other.values,
             self.inputs | other.inputs,
         )
@@ -355,12 +355,12 @@ def names_for(
     calibration: str | os.PathLike[str] | None = None,
 ) -> Names:
     """All that is known: the loadable's layer file, then the calibration table, then the YAML file. FormatError."""
-    found = from_sidecar(loadable)
+    names = from_sidecar(loadable)
     if calibration:
-        found |= from_calibration(calibration)
+        names |= from_calibration(calibration)
     if layers:
-        found |= from_yaml(layers)
-    return found
+        names |= from_yaml(layers)
+    return names
 
 
 def from_sidecar(loadable: str | os.PathLike[str]) -> Names:
@@ -369,40 +369,40 @@ def from_sidecar(loadable: str | os.PathLike[str]) -> Names:
     data = load(os.fspath(loadable))
     if data is None:
         return Names()
-    found = data.get("tensors")
-    tensors = found if isinstance(found, dict) else {}
+    tensor_rows = data.get("tensors")
+    tensors = tensor_rows if isinstance(tensor_rows, dict) else {}
     scales = {
-        str(name): _scale(each.get("scale"), f"layer file of {loadable}, tensor {name}")
-        for name, each in tensors.items()
-        if isinstance(each, dict) and each.get("scale") is not None
+        str(name): _scale(row.get("scale"), f"layer file of {loadable}, tensor {name}")
+        for name, row in tensors.items()
+        if isinstance(row, dict) and row.get("scale") is not None
     }
     points = {
-        str(name): _zero_point(each["zero_point"], f"layer file of {loadable}, tensor {name}")
-        for name, each in tensors.items()
-        if isinstance(each, dict) and each.get("zero_point")
+        str(name): _zero_point(row["zero_point"], f"layer file of {loadable}, tensor {name}")
+        for name, row in tensors.items()
+        if isinstance(row, dict) and row.get("zero_point")
     }
     where = f"layer file of {loadable}"
     shapes = {
-        str(name): tuple(each["shape"])
-        for name, each in tensors.items()
-        if isinstance(each, dict) and _is_cube(each.get("shape"))
+        str(name): tuple(row["shape"])
+        for name, row in tensors.items()
+        if isinstance(row, dict) and _is_cube(row.get("shape"))
     }
     factors = {
-        str(name): _factors(each, f"{where}: factors of {name}", shapes.get(name))
-        for name, each in _mapping(data.get("factors"), f"{where}: factors").items()
+        str(name): _factors(row, f"{where}: factors of {name}", shapes.get(name))
+        for name, row in _mapping(data.get("factors"), f"{where}: factors").items()
     }
     places = {
-        key: place_of(each, shapes, f"{where}, operation {key[0]}/{key[1]}")
-        for key, each in operations(data, "writes").items()
+        key: place_of(row, shapes, f"{where}, operation {key[0]}/{key[1]}")
+        for key, row in operations(data, "writes").items()
     }
     shared = {
-        key: [place_of(place, shapes, f"{where}, operation {key[0]}/{key[1]}") for place in _listed(found, where)]
-        for key, found in operations(data, "also").items()
+        key: [place_of(place, shapes, f"{where}, operation {key[0]}/{key[1]}") for place in _listed(rows, where)]
+        for key, rows in operations(data, "also").items()
     }
     values = {
         key: {
-            str(name): value_of(each, f"{where}: {key}: {name}")
-            for name, each in _mapping(data.get(key), f"{where}: {key}").items()
+            str(name): value_of(row, f"{where}: {key}: {name}")
+            for name, row in _mapping(data.get(key), f"{where}: {key}").items()
         }
         for key in ("model", "inputs")
     }
@@ -417,7 +417,7 @@ def from_sidecar(loadable: str | os.PathLike[str]) -> Names:
         places,
         shared,
         values["model"],
-        {name: each for name, each in values["inputs"].items() if each is not None},
+        {name: value for name, value in values["inputs"].items() if value is not None},
     )
 
 
@@ -531,7 +531,7 @@ def layers_meant(layers: Iterable[str | None], name: str) -> set[str]:
     return {
         layer
         for layer in known
-        if any(each.startswith(name) for part in layer.split("+") for each in (part, short_layer(part)))
+        if any(word.startswith(name) for part in layer.split("+") for word in (part, short_layer(part)))
     }
 
 
@@ -582,15 +582,15 @@ def layers(data: Document) -> dict[tuple[int, int], str]:
 def operations(data: Document, entry: str, needed: bool = False) -> dict[tuple[int, int], object]:
     """(task, operation) -> what the sidecar states of it under ``entry``. Raises FormatError for what is none, and
     where an operation lacks a ``needed`` entry."""
-    found: dict[tuple[int, int], object] = {}
+    rows: dict[tuple[int, int], object] = {}
     for task in data["tasks"]:
         try:
             for operation in task["operations"]:
                 if needed or entry in operation:
-                    found[int(task["task"]), int(operation["index"])] = operation[entry]
+                    rows[int(task["task"]), int(operation["index"])] = operation[entry]
         except (KeyError, TypeError, ValueError, OverflowError):
             raise FormatError("layer file: a task needs its number and operations with index and layer") from None
-    return found
+    return rows
 
 
 def builders_choices(loadable: str | Path) -> dict[str, Document]:
@@ -598,7 +598,7 @@ def builders_choices(loadable: str | Path) -> dict[str, Document]:
     ``level``, ``memory``, ``forms``, ``taken`` (None where it had no choice), ``search``, ``groups`` (None, or for a
     layer of groups how many one convolution takes). Empty without a layer file. Raises FormatError for another file.
     """
-    kept = (load(loadable) or {}).get("weighed")
+    kept = (load(loadable) or {}).get("evaluated")
     if kept is None:
         return {}
     try:
@@ -611,29 +611,29 @@ def builders_choices(loadable: str | Path) -> dict[str, Document]:
         groups = {label: _groups(layer) for layer in kept.get("groups", ()) for label in map(str, layer["operations"])}
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise FormatError(f"{path_of(loadable)}: evaluated candidates: {error!r} is wrong or missing") from None
-    found = dict.fromkeys(groups, common | {"taken": None, "forms": []})
-    found |= {label: common | {"taken": taken, "forms": forms} for labels, taken, forms in rows for label in labels}
-    return {label: each | {"groups": groups.get(label)} for label, each in found.items()}
+    choices = dict.fromkeys(groups, common | {"taken": None, "forms": []})
+    choices |= {label: common | {"taken": taken, "forms": forms} for labels, taken, forms in rows for label in labels}
+    return {label: choice | {"groups": groups.get(label)} for label, choice in choices.items()}
 
 
-def _groups(found: Any) -> Document:
+def _groups(row: Any) -> Document:
     names = "groups", "convolutions", "cycles"
-    forms = [{name: int(form[name]) for name in names} for form in found["forms"]]
-    return {"groups": int(found["groups"]), "taken": int(found["taken"]), "forms": forms}
+    forms = [{name: int(form[name]) for name in names} for form in row["forms"]]
+    return {"groups": int(row["groups"]), "taken": int(row["taken"]), "forms": forms}
 
 
-def _memory(found: Any) -> Document:
-    rate = found["bytes_per_cycle"]
+def _memory(row: Any) -> Document:
+    rate = row["bytes_per_cycle"]
     rate = None if rate is None else float(rate)
-    return {"latency": int(found["latency"]), "bytes_per_cycle": rate, "shared": bool(found["shared"])}
+    return {"latency": int(row["latency"]), "bytes_per_cycle": rate, "shared": bool(row["shared"])}
 
 
-def _search(found: Any) -> Document:
-    numbers = {name: int(found[name]) for name in ("steps", "cycles_before", "cycles")}
-    return {"complete": bool(found["complete"]), **numbers}
+def _search(row: Any) -> Document:
+    numbers = {name: int(row[name]) for name in ("steps", "cycles_before", "cycles")}
+    return {"complete": bool(row["complete"]), **numbers}
 
 
-def _form(found: Any) -> Document:
-    numbers = {name: int(found[name]) for name in ("parts", "data_banks", "weight_banks", "cycles")}
-    flags = {"keeps_weights": bool(found["keeps_weights"]), "compressed": bool(found.get("compressed", False))}
-    return {"form": str(found["form"]), **flags, **numbers}
+def _form(row: Any) -> Document:
+    numbers = {name: int(row[name]) for name in ("parts", "data_banks", "weight_banks", "cycles")}
+    flags = {"keeps_weights": bool(row["keeps_weights"]), "compressed": bool(row.get("compressed", False))}
+    return {"form": str(row["form"]), **flags, **numbers}

@@ -314,11 +314,11 @@ class Operation(Keyed):
         return self._shape("dst")
 
     def _shape(self, side: str) -> Shape | None:
-        found = self.descriptors
-        if isinstance(found, EmuOperation):
-            cube = getattr(found, side)
+        descriptors = self.descriptors
+        if isinstance(descriptors, EmuOperation):
+            cube = getattr(descriptors, side)
         else:
-            cube = getattr(found.surface, f"{side}_data", None)
+            cube = getattr(descriptors.surface, f"{side}_data", None)
         return None if cube is None else (cube.channel, cube.height, cube.width)
 
     @property

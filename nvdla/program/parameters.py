@@ -69,15 +69,15 @@ class LoadableParameters:
 
     def _slots(self) -> list[Slot]:
         """One slot for each distinct place: tiles and batches that share one are listed in its metadata."""
-        found: dict[tuple[object, ...], Slot] = {}
+        slots: dict[tuple[object, ...], Slot] = {}
         for operation in self.program.hardware_operations:
             for slot in self._of_operation(operation) if not operation.roi else ():
                 key = (slot.blob, slot.offset, slot.layout, slot.shape, slot.column)
-                if key in found:
-                    found[key].metadata["shared_with"].append(slot.name)
+                if key in slots:
+                    slots[key].metadata["shared_with"].append(slot.name)
                 else:
-                    found[key] = slot
-        return list(found.values())
+                    slots[key] = slot
+        return list(slots.values())
 
     def _of_operation(self, operation: Operation) -> Iterator[Slot]:
         name = f"task{operation.task}.{operation.engine}{operation.index}"

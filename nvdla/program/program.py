@@ -66,10 +66,10 @@ def queue_places(task: DlaTask) -> dict[tuple[int, int], int]:
 
 def by_task(operations: Sequence[Operation]) -> dict[int, list[Operation]]:
     """The operations of each task, in the order given."""
-    found: dict[int, list[Operation]] = {}
+    tasks: dict[int, list[Operation]] = {}
     for operation in operations:
-        found.setdefault(operation.task, []).append(operation)
-    return found
+        tasks.setdefault(operation.task, []).append(operation)
+    return tasks
 
 
 def takers(operations: Sequence[Operation]) -> dict[Key, Operation]:
@@ -78,14 +78,14 @@ def takers(operations: Sequence[Operation]) -> dict[Key, Operation]:
     The hardware pairs what comes next in the queues: the first SDP that takes its input on the fly works for the first
     convolution, and so on; likewise PDP and SDP.
     """
-    found: dict[Key, Operation] = {}
+    takers_by_key: dict[Key, Operation] = {}
     for task in by_task(operations).values():
-        mine = sorted((operation for operation in task if operation.queue >= 0), key=lambda each: each.queue)
+        mine = sorted((operation for operation in task if operation.queue >= 0), key=lambda operation: operation.queue)
         for first, second in BEHIND.items():
             giving = [operation for operation in mine if operation.type == first and operation.gives_on_the_fly]
             taking = [operation for operation in mine if operation.type == second and operation.takes_on_the_fly]
-            found |= {giver.key: taker for giver, taker in zip(giving, taking, strict=False)}
-    return found
+            takers_by_key |= {giver.key: taker for giver, taker in zip(giving, taking, strict=False)}
+    return takers_by_key
 
 
 def chains(operations: Sequence[Operation]) -> list[list[Operation]]:
@@ -93,15 +93,15 @@ def chains(operations: Sequence[Operation]) -> list[list[Operation]]:
     that works alone is a chain of one."""
     behind = takers(operations)
     led = {follower.key for follower in behind.values()}
-    found = []
+    result = []
     for operation in operations:
         if operation.key in led:
             continue
         chain = [operation]
         while chain[-1].key in behind:
             chain.append(behind[chain[-1].key])
-        found.append(chain)
-    return found
+        result.append(chain)
+    return result
 
 
 # NVIDIA's compiler knows these; the others must fit a file in ways that these do not to be chosen.
@@ -156,11 +156,13 @@ def choose_configuration(loadable: Loadable, tasks: Mapping[int, DlaTask | EmuTa
     known = list(configurations().values())
     fitting = [candidate for candidate in known if not _missing(candidate, needs)]
     if not fitting:
-        nearest = min(known, key=lambda each: (needs.atom not in (None, each.memory_atom), _preference(each)))
+        nearest = min(
+            known, key=lambda candidate: (needs.atom not in (None, candidate.memory_atom), _preference(candidate))
+        )
         return nearest, f"{_describe(needs)}; no configuration has all of this"
-    fitting.sort(key=lambda each: (-_entry_matches(each, needs), _preference(each)))
+    fitting.sort(key=lambda candidate: (-_entry_matches(candidate, needs), _preference(candidate)))
     chosen = fitting[0]
-    meant = max(known, key=lambda each: (_entry_matches(each, needs), -_preference(each)))
+    meant = max(known, key=lambda candidate: (_entry_matches(candidate, needs), -_preference(candidate)))
     if _entry_matches(meant, needs) > _entry_matches(chosen, needs) and meant.memory_atom == chosen.memory_atom:
         lacks = ", ".join(FEATURES[feature] for feature in needs.features if not meant.has(feature))
         if lacks:
@@ -272,7 +274,7 @@ def _describe(needs: Needs) -> str:
     if needs.precisions:
         parts.append(" and ".join(sorted(needs.precisions)))
     parts += needs.features.values()
-    strict = max(configurations().values(), key=lambda each: each.weight_alignment)
+    strict = max(configurations().values(), key=lambda candidate: candidate.weight_alignment)
     odd = [text for size, text in needs.weights.items() if size % strict.weight_alignment]
     if odd and needs.atom != FEATURE_ATOMS[PixelFormat.FEATURE_X8]:  # of 8 bytes: not nv_full anyway
         parts.append(f"{odd[0]}, not a multiple of {strict.weight_alignment} as {strict.name} wants")
@@ -350,10 +352,10 @@ class Program:
         else:
             tasks, broken = _as_far_as_it_goes(loadable, chosen)
         if isinstance(known, Configuration):
-            found, reason = known, CHOSEN
+            chosen_config, reason = known, CHOSEN
         else:
-            found, reason = _choose(loadable, chosen, tasks, checked)
-        return cls(loadable, chosen, abi_reason, found, reason, tasks, broken, layers or {})
+            chosen_config, reason = _choose(loadable, chosen, tasks, checked)
+        return cls(loadable, chosen, abi_reason, chosen_config, reason, tasks, broken, layers or {})
 
     @cached_property
     def operations(self) -> list[Operation]:
@@ -375,9 +377,9 @@ class Program:
         if not isinstance(task, EmuTask):
             return
         finder = AccessFinder(self.loadable, task.task, self.config)
-        for found in task.operations():
-            layer, key = self.layers.get((task_id, found.index)), (task_id, 0, found.index)
-            yield Operation(key, None, layer, found.index, self.config, task, found, finder)
+        for entry in task.operations():
+            layer, key = self.layers.get((task_id, entry.index)), (task_id, 0, entry.index)
+            yield Operation(key, None, layer, entry.index, self.config, task, entry, finder)
 
     def _of_hardware(self, task_id: int, task: DlaTask) -> Iterator[Operation]:
         finder = AccessFinder(self.loadable, task.task, self.config)

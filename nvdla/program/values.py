@@ -91,12 +91,12 @@ class _Ledger:
 
     def gaps(self, start: int, end: int) -> list[tuple[int, int]]:
         """Return the parts of a range that no operation has written."""
-        found, reached = [], start
+        gaps, reached = [], start
         for low, high, _ in self.at(start, end):
             if low > reached:
-                found.append((reached, low))
+                gaps.append((reached, low))
             reached = max(reached, high)
-        return [*found, (reached, end)] if reached < end else found
+        return [*gaps, (reached, end)] if reached < end else gaps
 
     def write(self, start: int, end: int, value: Value) -> None:
         touched = self.at(start, end)
@@ -131,15 +131,15 @@ class _Tracer:
 
     def read(self, access: Access, node: Operation, step: int) -> None:
         ledger = self.ledgers[access.memory]
-        found: dict[int, Value] = {}
+        values: dict[int, Value] = {}
         for start, end in access.pieces:
             gaps = ledger.gaps(start, end)
             if gaps:
                 self._appear(access, gaps)
             segments = ledger.at(start, end)
             self.spend(len(segments) + 1)
-            found |= {value.id: value for _, _, value in segments}
-        for value in found.values():
+            values |= {value.id: value for _, _, value in segments}
+        for value in values.values():
             value.readers.append((node.key, access.role))
             value.last = max(value.last, step)
 

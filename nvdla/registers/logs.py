@@ -71,7 +71,7 @@ class AccessLog:
     @property
     def accesses(self) -> list[LoggedAccess]:
         """Reads and writes of registers, without other events."""
-        return [each for each in self.events if isinstance(each, LoggedAccess)]
+        return [event for event in self.events if isinstance(event, LoggedAccess)]
 
 
 _OWN = re.compile(r"W\s+(0x[0-9a-fA-F]{1,8})\s+(0x[0-9a-fA-F]{1,8})\s*$")
@@ -131,8 +131,8 @@ def read_log(path: str | os.PathLike[str], map_name: str | None = None, base: in
         raise TraceError(f"{path.name}:{number}: the log ends inside {line.strip()[:60]!r}: cut off?")
     events = _based(events, base)
     chosen = register_map(map_name) if map_name else _known_best(events, reader)
-    events = [reader.named(each, chosen) for each in events]
-    if not any(isinstance(each, LoggedAccess) for each in events):
+    events = [reader.named(event, chosen) for event in events]
+    if not any(isinstance(event, LoggedAccess) for event in events):
         raise TraceError(f"{path.name}: contains no register access")
     return AccessLog(path, log_format, chosen, tuple(events), tuple(skipped))
 
@@ -230,8 +230,8 @@ class _Reader:
         name = match[1].replace(".", "_") if match else ""
         if not match or "_" not in name:
             return None
-        for each in MAPS:
-            for unit, registers in register_map(each).units.items():
+        for map_name in MAPS:
+            for unit, registers in register_map(map_name).units.items():
                 if name.startswith(f"{unit}_") and name[len(unit) + 1 :] in registers:
                     self.names[number] = (unit, name[len(unit) + 1 :])
                     return LoggedAccess(number, "write", 0, _number(match[2].rstrip("uUlL")))
@@ -254,17 +254,19 @@ def _number(word: str) -> int:
 
 def _based(events: list[LoggedAccess | LoggedTransfer], base: int | None) -> list[LoggedAccess | LoggedTransfer]:
     """Register addresses from the start of the CSB."""
-    accesses = [each for each in events if isinstance(each, LoggedAccess)]
+    accesses = [event for event in events if isinstance(event, LoggedAccess)]
     if base is None:
-        lowest = min((each.address for each in accesses), default=0)
+        lowest = min((access.address for access in accesses), default=0)
         base = lowest // CSB_SPAN * CSB_SPAN
-    for each in accesses:
-        if not base <= each.address < base + CSB_SPAN:
+    for access in accesses:
+        if not base <= access.address < base + CSB_SPAN:
             raise TraceError(
-                f"line {each.line}: register address 0x{each.address:x} is not within 0x{CSB_SPAN:x} bytes of "
+                f"line {access.line}: register address 0x{access.address:x} is not within 0x{CSB_SPAN:x} bytes of "
                 f"0x{base:x}; set the address of the first register with --csb-base"
             )
-    return [replace(each, address=each.address - base) if isinstance(each, LoggedAccess) else each for each in events]
+    return [
+        replace(event, address=event.address - base) if isinstance(event, LoggedAccess) else event for event in events
+    ]
 
 
 def _known_best(events: list[LoggedAccess | LoggedTransfer], reader: _Reader) -> RegisterMap:
@@ -272,15 +274,15 @@ def _known_best(events: list[LoggedAccess | LoggedTransfer], reader: _Reader) ->
 
     def score(registers: RegisterMap) -> tuple[int, int]:
         known = enables = 0
-        for each in events:
-            if not isinstance(each, LoggedAccess):
+        for event in events:
+            if not isinstance(event, LoggedAccess):
                 continue
-            if each.line in reader.names:
-                unit, name = reader.names[each.line]
+            if event.line in reader.names:
+                unit, name = reader.names[event.line]
                 known += name in registers.units.get(unit, {})
-            elif each.address in registers.by_address:
+            elif event.address in registers.by_address:
                 known += 1
-                enables += registers.by_address[each.address].name == "D_OP_ENABLE" and each.value == 1
+                enables += registers.by_address[event.address].name == "D_OP_ENABLE" and event.value == 1
         return enables, known
 
     return max((register_map(name) for name in MAPS), key=score)
@@ -331,8 +333,8 @@ def _operations(log: AccessLog) -> Iterator[EnabledUnit]:
         registers.write_register(register, access.value)
         unit = registers.units[register.unit]
         if register.name.startswith("S_LUT_ACCESS"):
-            said = f"{register.name}={access.value:x}".encode()
-            tables[unit.name] = zlib.crc32(said, tables.get(unit.name, 0))
+            written = f"{register.name}={access.value:x}".encode()
+            tables[unit.name] = zlib.crc32(written, tables.get(unit.name, 0))
         launched = register.name.startswith("CFG_LAUNCH")
         if not launched and (register.name != "D_OP_ENABLE" or not access.value & 1):
             continue
@@ -348,28 +350,34 @@ def _operations(log: AccessLog) -> Iterator[EnabledUnit]:
 def differences(first: AccessLog, second: AccessLog, mask_addresses: bool = False) -> list[LogDifference]:
     """The first difference of every operation, by unit and number: the order of independent writes does not matter,
     nor which group an operation was in. ``mask_addresses``: addresses of memory may differ."""
-    ours, theirs = ({(each.unit, each.number): each for each in operations(log)} for log in (first, second))
-    found = []
+    ours, theirs = (
+        {(operation.unit, operation.number): operation for operation in operations(log)} for log in (first, second)
+    )
+    results = []
     for key in sorted({*ours, *theirs}):
         a, b = ours.get(key), theirs.get(key)
         if a is None or b is None:
-            found.append(LogDifference(*key, "(the operation)", int(a is not None) or None, int(b is not None) or None))
+            results.append(
+                LogDifference(*key, "(the operation)", int(a is not None) or None, int(b is not None) or None)
+            )
             continue
         difference = _first(a, b, first.map, mask_addresses)
         if difference:
-            found.append(difference)
-    return found
+            results.append(difference)
+    return results
 
 
 def _first(a: EnabledUnit, b: EnabledUnit, registers: RegisterMap, mask_addresses: bool) -> LogDifference | None:
     for name in sorted({*a.values, *b.values}):
-        one, other = a.values.get(name, 0), b.values.get(name, 0)
-        if one == other or (mask_addresses and _ADDRESS.match(name)):
+        value, other = a.values.get(name, 0), b.values.get(name, 0)
+        if value == other or (mask_addresses and _ADDRESS.match(name)):
             continue
         fields: tuple[tuple[str, int, int], ...] = ()
         if name in registers.units.get(a.unit, {}):
             described = registers.register(a.unit, name).fields.values()
-            pairs = [(each.name, one >> each.low & each.mask, other >> each.low & each.mask) for each in described]
+            pairs = [
+                (field.name, value >> field.low & field.mask, other >> field.low & field.mask) for field in described
+            ]
             fields = tuple(pair for pair in pairs if pair[1] != pair[2])
-        return LogDifference(a.unit, a.number, name, one, other, fields)
+        return LogDifference(a.unit, a.number, name, value, other, fields)
     return None

@@ -66,15 +66,15 @@ class MemoryState:
 
     def read(self, space: Space, start: int, end: int) -> np.ndarray:
         """A copy of the bytes from ``start`` up to ``end``."""
-        found = np.zeros(end - start, np.uint8)
-        for each in self.loaded:
-            if each.space is space:
-                _lay(found, start, each.offset, each.data)
+        content = np.zeros(end - start, np.uint8)
+        for segment in self.loaded:
+            if segment.space is space:
+                _lay(content, start, segment.offset, segment.data)
         changed = self.changed.get(space, {})
         for page in range(start // PAGE, ceil_div(end, PAGE)) if changed else ():
             if page in changed:
-                _lay(found, start, page * PAGE, changed[page])
-        return found
+                _lay(content, start, page * PAGE, changed[page])
+        return content
 
     def pieces(self, space: Space, start: int = 0, end: int | None = None) -> Iterator[np.ndarray]:
         """The bytes from ``start`` to ``end`` (the memory's) in pieces of PIECE bytes."""
@@ -125,14 +125,14 @@ class MemoryState:
 
 def stretches(pages: list[int], size: int) -> list[tuple[int, int]]:
     """Return (start, end) in bytes of ascending page numbers, adjacent ones joined; the last ends with the memory."""
-    found: list[list[int]] = []
+    joined: list[list[int]] = []
     for page in pages:
         start, end = page * PAGE, min((page + 1) * PAGE, size)
-        if found and found[-1][1] == start:
-            found[-1][1] = end
+        if joined and joined[-1][1] == start:
+            joined[-1][1] = end
         else:
-            found.append([start, end])
-    return [(start, end) for start, end in found]
+            joined.append([start, end])
+    return [(start, end) for start, end in joined]
 
 
 def _lay(target: np.ndarray, start: int, offset: int, data: np.ndarray) -> None:
@@ -196,7 +196,9 @@ def record(
                 f"task {task.id} reads its regions of interest when it runs (dynamic_roi): its register writes depend "
                 "on data, which a register program cannot express"
             )
-    given = [bytes(each.size) for each in runtime.inputs] if inputs is None else [bytes(each) for each in inputs]
+    given = (
+        [bytes(tensor.size) for tensor in runtime.inputs] if inputs is None else [bytes(surface) for surface in inputs]
+    )
     try:
         return _Recorder(runtime, given, parts).recording(serial, name, scales)
     except LeavesRegion as error:
@@ -224,7 +226,7 @@ class _Recorder:
         """The program and its run."""
         runtime, layout = self._runtime, self._layout
         logs = self._serial() if serial else self._run(self._parallel())
-        outputs = tuple(runtime._linked.data(each.memory).tobytes() for each in runtime.outputs)
+        outputs = tuple(runtime._linked.data(tensor.memory).tobytes() for tensor in runtime.outputs)
         registers = register_map(runtime.config.register_map)
         steps: list[Step] = [Flushed(registers.register("CDMA", "S_CBUF_FLUSH_STATUS"))]
         for task, log in logs:
@@ -234,8 +236,8 @@ class _Recorder:
             runtime.config,
             tuple(steps),
             self._segments,
-            tuple(layout.tensor(runtime, each, scales) for each in runtime.inputs),
-            tuple(layout.tensor(runtime, each, scales) for each in runtime.outputs),
+            tuple(layout.tensor(runtime, tensor, scales) for tensor in runtime.inputs),
+            tuple(layout.tensor(runtime, tensor, scales) for tensor in runtime.outputs),
             layout.bases,
             layout.sizes,
             serial,
@@ -302,7 +304,7 @@ class _Recorder:
                     if chains is not None:
                         chains.tasks[task.id] = chains.take()
                 logs += taken
-                writes = any(each[0] == "W" and each[1] != status.address for _, log in taken for each in log)
+                writes = any(access[0] == "W" and access[1] != status.address for _, log in taken for access in log)
                 if before is not None and self._states is not None and writes:
                     self._states.append((before, before.now(self._layout.live)))
         finally:
@@ -341,7 +343,7 @@ class _Chains:
     def take(self) -> list[list[GraphNode]]:
         """The chains of the task that has just ended, each in data order."""
         done, self._ran = self._ran, []
-        return [[each for each in chain if isinstance(each, GraphNode)] for chain in done]
+        return [[node for node in chain if isinstance(node, GraphNode)] for chain in done]
 
 
 def _one_chain(machine: Machine, csb: Csb, processors: dict[OpType, Processor], chain: list[GraphNode]) -> None:
@@ -378,14 +380,14 @@ class _Layout:
     def __init__(self, runtime: Runtime) -> None:
         self._linked = runtime._linked
         self._space = runtime._linked.space
-        used = {each: self._space.regions(each) for each in Space}
-        self.bases = {each: regions[0].base // PAGE * PAGE for each, regions in used.items() if regions}
-        self.sizes = {each: used[each][-1].end - base for each, base in self.bases.items()}
+        used = {space: self._space.regions(space) for space in Space}
+        self.bases = {space: regions[0].base // PAGE * PAGE for space, regions in used.items() if regions}
+        self.sizes = {space: used[space][-1].end - base for space, base in self.bases.items()}
         # Memories keep apart in NVIDIA's runtime as well as here, so an address tells which one it is in.
-        self._ranges = [(region.base, region.end, each) for each, regions in used.items() for region in regions]
+        self._ranges = [(region.base, region.end, space) for space, regions in used.items() for region in regions]
         firmware = [task for task in runtime.tasks if isinstance(task, FirmwareTask)]
         views = (view for task in firmware for view in (*task.descriptors, *task.written))
-        hidden = {id(self._linked.regions[each].data) for each in self._linked.memories_of(views)}
+        hidden = {id(self._linked.regions[memory_id].data) for memory_id in self._linked.memories_of(views)}
         self._seen = [region for region in self._space.regions() if id(region.data) not in hidden]
         self.loaded = [
             memory
@@ -397,12 +399,12 @@ class _Layout:
 
     def live(self, space: Space, start: int, end: int) -> np.ndarray:
         """Return a copy of memory without the descriptors that only the firmware reads."""
-        found, base = np.zeros(end - start, np.uint8), self.bases[space]
+        content, base = np.zeros(end - start, np.uint8), self.bases[space]
         for region in self._seen:
             low, high = max(base + start, region.base), min(base + end, region.end)
             if region.space is space and low < high:
-                found[low - base - start : high - base - start] = region.data[low - region.base : high - region.base]
-        return found
+                content[low - base - start : high - base - start] = region.data[low - region.base : high - region.base]
+        return content
 
     def steps(self, log: CsbLog, registers: RegisterMap, task: int) -> list[Step]:
         """The firmware's log as steps: clearing interrupts is part of waiting for them."""
@@ -431,14 +433,22 @@ class _Layout:
     def cpu(self, task: CpuTask) -> list[Step]:
         """The operations of a CPU task."""
         steps: list[Step] = []
-        for each in task.operations:
+        for operation in task.operations:
             numbers = {}
-            if each.type is EmuOpType.POWER:
-                descriptor = each.descriptor
+            if operation.type is EmuOpType.POWER:
+                descriptor = operation.descriptor
                 numbers = {"shift": descriptor.shift, "scale": descriptor.scale, "power": descriptor.power}
-            source, destination = self._cube(each.source), self._cube(each.destination)
+            source, destination = self._cube(operation.source), self._cube(operation.destination)
             steps.append(
-                CpuCall(task.id, each.index, each.type.name.lower(), source, destination, *each.scales, **numbers)
+                CpuCall(
+                    task.id,
+                    operation.index,
+                    operation.type.name.lower(),
+                    source,
+                    destination,
+                    *operation.scales,
+                    **numbers,
+                )
             )
         return steps
 
@@ -493,7 +503,7 @@ def _address_pairs(entries: CsbLog, registers: RegisterMap) -> dict[int, tuple[i
 
     The firmware writes both halves, one right after the other, in either order.
     """
-    found: dict[int, tuple[int, bool]] = {}
+    pairs: dict[int, tuple[int, bool]] = {}
     open_halves: dict[tuple[str, str], tuple[int, str, int]] = {}
     for position, entry in enumerate(entries):
         if entry[0] != "W":
@@ -509,9 +519,9 @@ def _address_pairs(entries: CsbLog, registers: RegisterMap) -> dict[int, tuple[i
             continue
         high, low = (entry[2], other[2]) if half == "HIGH" else (other[2], entry[2])
         address = high << 32 | low
-        found[position] = (address, half == "HIGH")
-        found[other[0]] = (address, other[1] == "HIGH")
-    return found
+        pairs[position] = (address, half == "HIGH")
+        pairs[other[0]] = (address, other[1] == "HIGH")
+    return pairs
 
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -169,7 +169,7 @@ class RegisterProgram:
             if step is not None and not isinstance(step, CpuCall):
                 part.append(step)
                 continue
-            if any(isinstance(each, Write) for each in part):
+            if any(isinstance(program_step, Write) for program_step in part):
                 yield part
             part = []
 

@@ -164,17 +164,17 @@ class _Bytes:
 
     def stretches(self) -> list[Stretch]:
         """Bytes as stretches without a gap."""
-        found: list[tuple[Space, int, bytearray]] = []
+        joined: list[tuple[Space, int, bytearray]] = []
         for (space, number), (data, there) in sorted(
-            self.pages.items(), key=lambda each: (each[0][0].value, each[0][1])
+            self.pages.items(), key=lambda item: (item[0][0].value, item[0][1])
         ):
             edges = np.flatnonzero(np.diff(there, prepend=False, append=False)).tolist()
             for start, end in zip(edges[::2], edges[1::2], strict=True):
                 address = number * PAGE + start
-                if not (found and found[-1][0] is space and found[-1][1] + len(found[-1][2]) == address):
-                    found.append((space, address, bytearray()))
-                found[-1][2].extend(data[start:end].tobytes())
-        return [(space, address, bytes(data)) for space, address, data in found]
+                if not (joined and joined[-1][0] is space and joined[-1][1] + len(joined[-1][2]) == address):
+                    joined.append((space, address, bytearray()))
+                joined[-1][2].extend(data[start:end].tobytes())
+        return [(space, address, bytes(data)) for space, address, data in joined]
 
 
 def _memory_of(log: AccessLog) -> tuple[list[Stretch], list[Stretch]]:

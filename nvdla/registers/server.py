@@ -101,9 +101,9 @@ class Clients:
     def someone_waits(self) -> bool:
         """Accept who has come, and return whether anyone in the queue still waits."""
         self._accept()
-        for each in [each for each in self._waiting if not _is_open(each)]:
-            self._waiting.remove(each)
-            each.close()
+        for client in [client for client in self._waiting if not _is_open(client)]:
+            self._waiting.remove(client)
+            client.close()
         return bool(self._waiting)
 
     def wait(self, connection: socket.socket | None, seconds: float, event: int = _READ) -> None:
@@ -152,8 +152,8 @@ def _wait_for(watched: Sequence[tuple[socket.socket, int]], seconds: float) -> N
     """poll() where the system has it: it needs no descriptor, and notices one that another thread closes."""
     with getattr(selectors, "PollSelector", selectors.DefaultSelector)() as selector:
         try:
-            for each, event in watched:
-                selector.register(each, event)
+            for connection, event in watched:
+                selector.register(connection, event)
         except ValueError:  # a socket that was closed meanwhile
             return
         selector.select(max(seconds, 0.0))
@@ -332,12 +332,12 @@ class RegisterServer:
         self.space = AddressSpace()
         self.clients = Clients(deadlines)
         self._files: list[_SharedFile] = []
-        for each in memories:
-            if each.size <= 0:
-                raise LinkError(f"the {each.space.value} has {each.size} bytes, must be at least 1")
-            if each.space is Space.CVSRAM:
+        for memory in memories:
+            if memory.size <= 0:
+                raise LinkError(f"the {memory.space.value} has {memory.size} bytes, must be at least 1")
+            if memory.space is Space.CVSRAM:
                 config.require("cvsram")
-            self.space.map(each.space.value, each.space, each.base, each.size, self._bytes(each))
+            self.space.map(memory.space.value, memory.space, memory.base, memory.size, self._bytes(memory))
         self._threads, self._limits = threads, limits or Limits()
 
     def _bytes(self, plan: MemoryPlan) -> np.ndarray:
@@ -370,8 +370,8 @@ class RegisterServer:
 
     def check_files(self) -> None:
         """Raise LinkError where a memory's file has been cut."""
-        for each in self._files:
-            each.check()
+        for file in self._files:
+            file.check()
 
     def machine(self) -> Machine:
         """A new machine on the server's memory."""

@@ -150,9 +150,9 @@ MAX_ELEMENTS = 1 << 22
 
 def structures(operation: Operation) -> list[tuple[str, Any]]:
     """(name, structure) of all descriptors of an operation, itself first."""
-    found = operation.descriptors
-    if isinstance(found, EmuOperation):
-        return [("operation", found.op), ("source", found.src), ("destination", found.dst)]
+    descriptors = operation.descriptors
+    if isinstance(descriptors, EmuOperation):
+        return [("operation", descriptors.op), ("source", descriptors.src), ("destination", descriptors.dst)]
     parts = [("operation", operation.op), ("surface", operation.surface), ("dependencies", operation.common)]
     return [*parts, ("lookup table", operation.lut)] if operation.lut is not None else parts
 
@@ -166,14 +166,14 @@ class FieldTable:
     def rows(self, operation: Operation) -> list[list[object]]:
         """[part, schema, [value or [value, meaning], ...]] of each structure; numbers of unused transfers are left
         out."""
-        found: list[list[object]] = []
+        rows: list[list[object]] = []
         for part, structure in structures(operation):
             shown = [field for field in fields(structure) if not field.reserved and not _is_unused(field, structure)]
             schema = f"{type(structure).__name__} {len(shown)}"
             if schema not in self.schemas:
                 self.schemas[schema] = [[field.name, field.type, field.explanation or ""] for field in shown]
-            found.append([part, schema, [_value(field) for field in shown]])
-        return found
+            rows.append([part, schema, [_value(field) for field in shown]])
+        return rows
 
 
 def _is_unused(field: FieldView, structure: Any) -> bool:
@@ -271,10 +271,10 @@ def hazards(study: Study, memory: MemoryMap) -> list[Row]:
     return rows
 
 
-def _is_ordered(study: Study, orders: dict[int, Order], one: Key, other: Key) -> bool:
-    if one[0] != other[0] or one[0] not in orders or one[1] or other[1]:
+def _is_ordered(study: Study, orders: dict[int, Order], key: Key, other: Key) -> bool:
+    if key[0] != other[0] or key[0] not in orders or key[1] or other[1]:
         return True  # tasks, and regions of interest, come one after the other
-    return orders[one[0]].is_ordered(one[2], other[2]) or study.step_of[one] == study.step_of[other]
+    return orders[key[0]].is_ordered(key[2], other[2]) or study.step_of[key] == study.step_of[other]
 
 
 #: address of a register, value, how often in a row it was written
@@ -289,7 +289,7 @@ def register_writes(
     Of several regions of interest the writes of all are together. Writes of one register in a row (lookup tables)
     are one entry with the last value.
     """
-    found: dict[Key, list[Write]] = {}
+    writes: dict[Key, list[Write]] = {}
     loadable, problem = program.loadable, None
     logs: list[tuple[int, CsbLog]] = []
     try:
@@ -306,16 +306,16 @@ def register_writes(
     except NvdlaError as error:
         problem = str(error)
     for number, log in logs:
-        _sort(found, number, log)
-    return found, problem
+        _sort(writes, number, log)
+    return writes, problem
 
 
-def _sort(found: dict[Key, list[Write]], task: int, log: CsbLog) -> None:
+def _sort(writes: dict[Key, list[Write]], task: int, log: CsbLog) -> None:
     """Writes belong to the operation that was last programmed or enabled."""
     mine: list[Write] | None = None
     for what, *rest in log:
         if what in ("program", "enable"):
-            mine = found.setdefault((task, 0, rest[0]), [])
+            mine = writes.setdefault((task, 0, rest[0]), [])
         elif what != "W":
             mine = None
         elif mine is not None:
@@ -365,15 +365,15 @@ def examine_and_run(
     if inputs is None:
         with contextlib.suppress(NvdlaError):  # the dry run reports it
             linked = LinkedLoadable(study.loadable)
-    found = examine(study.program, names=names, inputs=inputs, recording=recording, linked=linked)
+    report = examine(study.program, names=names, inputs=inputs, recording=recording, linked=linked)
     if inputs is None:
-        return found, None, linked
-    if found.run_error is not None or recording.runtime is None:
-        return found, RunView(error=found.run_error or "no input was given"), None
+        return report, None, linked
+    if report.run_error is not None or recording.runtime is None:
+        return report, RunView(error=report.run_error or "no input was given"), None
     view, linked = _view(recording, labels), recording.runtime._linked
     linked.reload()
     linked.reset()  # the firmware counts dependencies down in the descriptors
-    return found, view, linked
+    return report, view, linked
 
 
 def _view(recording: FirstRun, labels: list[str] | None) -> RunView:
@@ -432,7 +432,7 @@ class Side:
 def side_of(
     study: Study,
     names: Names,
-    found: DoctorReport,
+    report: DoctorReport,
     view: RunView | None,
     clock: float,
     limit: int,
@@ -447,7 +447,7 @@ def side_of(
         "configuration": study.config.name,
         "clock": clock,
         "inputs": [study.loadable.tensor(memory.tensor_desc_id).name for memory in study.loadable.inputs],
-        **_overview(study, clock, found, memory),
+        **_overview(study, clock, report, memory),
         "operations": _operations(study, number),
         "chains": [[number[node.key] for node in chain] for chain in study.steps],
         "values": _values(study, memory, number),
@@ -457,14 +457,14 @@ def side_of(
         "hazards": [
             row | {"earlier": number[row["earlier"]], "later": number[row["later"]]} for row in hazards(study, memory)
         ],
-        "findings": _findings(found, number),
+        "findings": _findings(report, number),
         "tables": {name: rows(study.program)[:MAX_ROWS] for name, rows in TABLES.items()},
         "roof": _roof(study),
         "cycles": study.schedule.cycles,
         "total": study.schedule.total,
     }
     document |= _details(study, number, pictures, document["operations"], linked)
-    document["run"] = None if view is None else run_rows(view, found, names, number, pictures)
+    document["run"] = None if view is None else run_rows(view, report, names, number, pictures)
     document["tensors"] = pictures.rows
     return Side(study, names, document, pictures, view)
 
@@ -638,5 +638,5 @@ def make_side(
     Raises:
         FormatError: The inputs do not fit.
     """
-    found, view, linked = examine_and_run(study, names, inputs, list(labels) if labels else None)
-    return side_of(study, names, found, view, clock, ROOM // sides, linked), found
+    report, view, linked = examine_and_run(study, names, inputs, list(labels) if labels else None)
+    return side_of(study, names, report, view, clock, ROOM // sides, linked), report

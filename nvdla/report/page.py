@@ -35,11 +35,11 @@ def pairs(left: Side, right: Side) -> list[Row]:
     (``snr`` in dB, None where nothing does; ``max`` in real numbers where both scales are known; ``equal``: the share
     of equal elements)."""
     theirs = {node.key: place for place, node in enumerate(right.study.operations)}
-    found = _matched(left.study.operations, right.study.operations)
+    partners = _matched(left.study.operations, right.study.operations)
     seen = [_observed(side) for side in (left, right)]
     rows = []
     for place, node in enumerate(left.study.operations):
-        other = found.get(node.key)
+        other = partners.get(node.key)
         if other is None:
             continue
         row = {"left": place, "right": theirs[other]}
@@ -56,7 +56,7 @@ def _observed(side: Side) -> dict[Key, Observation]:
 def _matched(ours: list[Operation], theirs: list[Operation]) -> dict[Key, Key]:
     """By position where both have the same engines in the same order, else by layer and engine."""
     if [(node.engine, node.output) for node in ours] == [(node.engine, node.output) for node in theirs]:
-        return {one.key: other.key for one, other in zip(ours, theirs, strict=True)}
+        return {mine.key: other.key for mine, other in zip(ours, theirs, strict=True)}
     if not any(node.layer for node in ours) or not any(node.layer for node in theirs):
         return _in_turn(ours, theirs, lambda node: (node.engine, node.output))
     return _in_turn(ours, theirs, lambda node: (node.engine, node.layer))
@@ -70,21 +70,23 @@ def _in_turn(ours: list[Operation], theirs: list[Operation], key: Callable[[Oper
     return {node.key: waiting[key(node)].pop().key for node in ours if waiting[key(node)]}
 
 
-def _difference(left: Side, right: Side, one: Observation | None, other: Observation | None) -> Row:
-    if one is None or other is None or one.tensor.shape != other.tensor.shape:
+def _difference(left: Side, right: Side, observation: Observation | None, other: Observation | None) -> Row:
+    if observation is None or other is None or observation.tensor.shape != other.tensor.shape:
         return {}
-    units = [seen.units(side.names) for side, seen in ((left, one), (right, other))]
+    units = [seen.units(side.names) for side, seen in ((left, observation), (right, other))]
     if None in units:
-        if one.dtype != other.dtype:
+        if observation.dtype != other.dtype:
             return {}
         units = [Units(), Units()]
-    first, second = (each.real(seen.tensor) for seen, each in zip((one, other), units, strict=True) if each is not None)
+    first, second = (
+        unit.real(seen.tensor) for seen, unit in zip((observation, other), units, strict=True) if unit is not None
+    )
     if np.array_equal(first, second, equal_nan=True):
         return {"snr": None, "max": 0.0, "equal": 1.0}
-    found = compare(first, second)
-    snr = found.snr_db if math.isfinite(found.snr_db) else None
-    largest = found.max_abs if math.isfinite(found.max_abs) else None
-    return {"snr": snr, "max": largest, "equal": 1 - found.count / max(found.elements, 1)}
+    comparison = compare(first, second)
+    snr = comparison.snr_db if math.isfinite(comparison.snr_db) else None
+    largest = comparison.max_abs if math.isfinite(comparison.max_abs) else None
+    return {"snr": snr, "max": largest, "equal": 1 - comparison.count / max(comparison.elements, 1)}
 
 
 FORMAT, VERSION = "nvdla-view", 1
@@ -151,11 +153,11 @@ class Data:
         """The views that the page has."""
         if self.document["kind"] == "index":
             return ["Index"]
-        found = ["Graph", "Overview", "Operations", "Cycles", "Timeline", "Memory", "Findings"]
+        sections = ["Graph", "Overview", "Operations", "Cycles", "Timeline", "Memory", "Findings"]
         if any(side["run"] and not side["run"]["error"] for side in self.document["sides"]):
-            found.append("Values")
-        found.append("File")
-        return [*found, "Compare"] if len(self.document["sides"]) > 1 else found
+            sections.append("Values")
+        sections.append("File")
+        return [*sections, "Compare"] if len(self.document["sides"]) > 1 else sections
 
 
 def _mark(whole: list[list[np.ndarray]]) -> str:
@@ -214,7 +216,7 @@ def _clean(value: object) -> object:
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):
-        return {str(key): _clean(each) for key, each in value.items()}
+        return {str(key): _clean(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_clean(item) for item in value]
     return value

@@ -161,7 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
         except ValueError:
             what = f"the address must be one of this server, with at most {MOST_FIELDS} fields"
             raise _Refused(HTTPStatus.BAD_REQUEST, what) from None
-        words = {key: each[0] for key, each in fields.items()}
+        words = {key: values[0] for key, values in fields.items()}
         if not hmac.compare_digest(words.get("token", "").encode(), view.token.encode()):
             raise _Refused(HTTPStatus.FORBIDDEN, "the address lacks its token: open the one that 'nvdla view' printed")
         return words
@@ -184,8 +184,8 @@ class _Handler(BaseHTTPRequestHandler):
         """All elements of a tensor, of which the page holds every so many."""
         with self.server.view.lock:
             data = self.server.view.source.page(words.get("net", ""))
-        found = data.tensor(words.get("side", ""), words.get("tensor", ""), words.get("mark", ""))
-        return "application/octet-stream", found
+        elements = data.tensor(words.get("side", ""), words.get("tensor", ""), words.get("mark", ""))
+        return "application/octet-stream", elements
 
     def _run(self, words: Mapping[str, str]) -> tuple[str, bytes]:
         if urlsplit(self.path).path != "/run":
@@ -198,10 +198,10 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, what)
         data = self.rfile.read(int(length))
         with self.server.view.lock:
-            found = self.server.view.source.run(
+            run_result = self.server.view.source.run(
                 words.get("net", ""), words.get("name", ""), words.get("input", ""), data
             )
-        document, elements = packed(found)
+        document, elements = packed(run_result)
         return "application/json", json.dumps({"document": document, "elements": elements}).encode()
 
     def _send(self, status: HTTPStatus, kind: str, data: bytes) -> None:
@@ -239,12 +239,12 @@ def loadables_in(folder: Path) -> list[Path]:
     """
     if is_zip_file(folder):
         return sorted(folder / name for name in packed_files(folder, ".loadable"))
-    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
-    if not found:
+    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
+    if not paths:
         raise FormatError(f"{folder}: no loadables in this directory (files that end in {' or '.join(ENDINGS)})")
-    if len(found) > MAX_FILES:
-        raise FormatError(f"{folder}: {len(found)} loadables: an index has at most {MAX_FILES}")
-    return found
+    if len(paths) > MAX_FILES:
+        raise FormatError(f"{folder}: {len(paths)} loadables: an index has at most {MAX_FILES}")
+    return paths
 
 
 def index_row(path: Path, folder: Path, page: str | None) -> Row:

@@ -230,13 +230,13 @@ def is_loader(data: object) -> bool:
 
 def _loader_source(loader: Iterable[object]) -> Arrays:
     """The batches of a loader, [samples, labels] or samples alone, in memory. Raises FormatError."""
-    found: list[list[np.ndarray]] = [[], []]
+    pieces: list[list[np.ndarray]] = [[], []]
     total = 0
     for batch in loader:
         parts = batch if isinstance(batch, list | tuple) else [batch]
         if not parts or not all(hasattr(part, "detach") for part in parts[:2]):
             raise FormatError(f"DataLoader: batches must be tensors, or [samples, labels], got {type(batch).__name__}")
-        for kept, part in zip(found, parts, strict=False):
+        for kept, part in zip(pieces, parts, strict=False):
             kept.append(part.detach().cpu().numpy())
             total += kept[-1].nbytes
         if total > MAX_LOADED:
@@ -244,7 +244,7 @@ def _loader_source(loader: Iterable[object]) -> Arrays:
     if not total:
         raise FormatError("DataLoader: must have at least one sample, got none")
     try:
-        samples, labels = (np.concatenate(kept) if kept else None for kept in found)
+        samples, labels = (np.concatenate(kept) if kept else None for kept in pieces)
     except ValueError as error:
         raise FormatError(f"DataLoader: samples must have one shape: {error}") from None
     assert samples is not None, "the first element of a batch is its samples"
@@ -310,21 +310,21 @@ def samples_and_labels(arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np
     samples = next((by_name[name] for name in SAMPLES if name in by_name), None)
     if samples is not None:
         return samples, next((by_name[name] for name in LABELS if name in by_name), None)
-    numbers = [name for name, each in arrays.items() if each.ndim == 1 and each.dtype.kind in "iu"]
+    numbers = [name for name, array in arrays.items() if array.ndim == 1 and array.dtype.kind in "iu"]
     if len(arrays) == 2 and len(numbers) == 1:
-        return next(each for name, each in arrays.items() if name != numbers[0]), arrays[numbers[0]]
+        return next(array for name, array in arrays.items() if name != numbers[0]), arrays[numbers[0]]
     return None
 
 
 def arrays_source(name: str, arrays: dict[str, np.ndarray]) -> Arrays:
     """Return the data set in the arrays of a .npz. Raises FormatError where no array is known to hold samples."""
-    found = samples_and_labels(arrays)
-    if found is None:
+    split = samples_and_labels(arrays)
+    if split is None:
         raise FormatError(
             f"{name}: no samples: must hold one array, or samples called one of {', '.join(SAMPLES)} (labels: one of "
             f"{', '.join(LABELS)}), got {', '.join(arrays) or 'nothing'}"
         )
-    return Arrays(name, *found)
+    return Arrays(name, *split)
 
 
 def python_function(name: str) -> Callable[..., Any]:
@@ -333,12 +333,12 @@ def python_function(name: str) -> Callable[..., Any]:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        found = getattr(importlib.import_module(module), function)
+        target = getattr(importlib.import_module(module), function)
     except Exception as error:  # user code may raise anything
         raise FormatError(f"{name}: cannot be imported: {type(error).__name__}: {error}") from error
-    if not callable(found):
-        raise FormatError(f"{name}: must be a function, got {type(found).__name__}")
-    return found
+    if not callable(target):
+        raise FormatError(f"{name}: must be a function, got {type(target).__name__}")
+    return target
 
 
 def _directory(path: Path) -> SampleSource:
@@ -365,8 +365,8 @@ def _size(path: Path) -> int | None:
 
 def _files(directory: Path, deep: bool = False) -> list[str]:
     """Return the names of samples. A pipe or a dangling link with the right ending counts as a damaged sample."""
-    found = directory.rglob("*") if deep else directory.iterdir()
-    samples = (item for item in found if item.suffix.lower() in SAMPLE_ENDINGS and not item.is_dir())
+    entries = directory.rglob("*") if deep else directory.iterdir()
+    samples = (item for item in entries if item.suffix.lower() in SAMPLE_ENDINGS and not item.is_dir())
     return sorted(item.relative_to(directory).as_posix() for item in samples)
 
 
@@ -379,16 +379,16 @@ def _manifest(path: Path, root: str | None) -> SampleSource:
         (_below(directory, file, f"{path}:{number}"), _manifest_label(label, f"{path}:{number}: sample {file[:200]!r}"))
         for number, file, label in _rows(path, text)
     ]
-    labelled: list[tuple[str, Label]]
+    labeled: list[tuple[str, Label]]
     if not any(isinstance(label, str) for _, label in entries):
-        labelled = [(file, label) for file, label in entries if not isinstance(label, str)]
-        return Files(str(path), labelled, directory, None, confined=True)
+        labeled = [(file, label) for file, label in entries if not isinstance(label, str)]
+        return Files(str(path), labeled, directory, None, confined=True)
     if any(isinstance(label, list) for _, label in entries):
         raise FormatError(f"{path}: labels must be of one kind, got names and numbers of all outputs")
     # labels that are names: classes in alphabetical order
     classes = {name: number for number, name in enumerate(sorted({str(label) for _, label in entries}))}
-    labelled = [(file, classes[str(label)]) for file, label in entries]
-    return Files(str(path), labelled, directory, list(classes), confined=True)
+    labeled = [(file, classes[str(label)]) for file, label in entries]
+    return Files(str(path), labeled, directory, list(classes), confined=True)
 
 
 def _below(directory: Path, file: str, where: str) -> str:

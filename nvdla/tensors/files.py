@@ -86,14 +86,14 @@ def read_dimg(path: str | os.PathLike[str]) -> np.ndarray:
         raise FormatError(f"{name}: .dimg surface format {code} cannot be read; known are {known}")
     dtype = np.dtype(_DTYPES[SurfaceFormat(code)]).newbyteorder("<")
     expected = width * height * channels * dtype.itemsize
-    found = len(data) - HEADER.size
-    if code == SurfaceFormat.F8_X8_I and found == 2 * expected:
+    size = len(data) - HEADER.size
+    if code == SurfaceFormat.F8_X8_I and size == 2 * expected:
         # Files of 2018 (NVIDIA's regression): the list of formats lacked F8_X8_I, so 41 was F16_X16_I.
-        dtype, expected = np.dtype("<i2"), found
-    if expected != found or not expected:
+        dtype, expected = np.dtype("<i2"), size
+    if expected != size or not expected:
         raise FormatError(
             f"{name}: the header states {channels} x {height} x {width} elements of {dtype.itemsize} bytes = "
-            f"{expected} bytes, the file contains {found}{' (cut off?)' if found < expected else ''}"
+            f"{expected} bytes, the file contains {size}{' (cut off?)' if size < expected else ''}"
         )
     return np.frombuffer(data, dtype, offset=HEADER.size).reshape(1, channels, height, width)
 

@@ -202,15 +202,15 @@ def _broken(name: str, error: Exception) -> FormatError:
     return FormatError(f"{name}: the image cannot be read: {str(error) or type(error).__name__}{hint}")
 
 
-def _check_size(name: str, found: tuple[int, int], wanted: tuple[int, int], resize: bool) -> None:
+def _check_size(name: str, image_size: tuple[int, int], wanted: tuple[int, int], resize: bool) -> None:
     """Before any pixel is decoded, so that a huge image costs nothing."""
-    if found[0] * found[1] > MAX_PIXELS:
-        raise FormatError(f"{name}: {found[0]} x {found[1]} pixels are more than the limit of {MAX_PIXELS}")
-    if found != wanted and not resize:
+    if image_size[0] * image_size[1] > MAX_PIXELS:
+        raise FormatError(f"{name}: {image_size[0]} x {image_size[1]} pixels are more than the limit of {MAX_PIXELS}")
+    if image_size != wanted and not resize:
         raise FormatError(
-            f"{name}: the image is {found[0]} x {found[1]} (width x height), the network's input is "
+            f"{name}: the image is {image_size[0]} x {image_size[1]} (width x height), the network's input is "
             f"{wanted[0]} x {wanted[1]}; scale the image, or ask for --resize"
-        )
+        ).about("resize")
 
 
 def _with_channels(name: str, image, channels: int):  # type: ignore[no-untyped-def]  # PIL is imported late
@@ -240,13 +240,15 @@ def convert_pixels(pixels: np.ndarray, dtype: np.dtype, preprocessing: PixelConv
             raise FormatError(
                 "mean and normalize have no effect on an int8 input: its pixels become floor(p * 127 / 255 + 0.5), "
                 "the scale is part of the network's calibration; leave them out, or give a .npy tensor"
-            )
+            ).about("mean", "normalize")
         return INT8_OF_PIXEL[pixels]
     if not np.isfinite(normalize) or normalize == 0 or not np.isfinite(mean).all():
-        raise FormatError(f"normalize {normalize} and mean {mean} must be finite, and normalize not 0")
+        raise FormatError(f"normalize {normalize} and mean {mean} must be finite, and normalize not 0").about(
+            "mean", "normalize"
+        )
     channels = pixels.shape[1]
     if len(mean) not in (0, 1, channels):
-        raise FormatError(f"{len(mean)} mean values for {channels} channels; give one, or one a channel")
+        raise FormatError(f"{len(mean)} mean values for {channels} channels; give one, or one a channel").about("mean")
     offsets = np.broadcast_to(np.array(mean or (0.0,), np.float32), (channels,)).reshape(1, -1, 1, 1)
     with np.errstate(over="ignore"):
         values = (pixels.astype(np.float32) - offsets) / np.float32(normalize)

@@ -61,18 +61,18 @@ CHANNELS = (1, 3, 4)
 @dataclass(frozen=True)
 class Preprocessing:
     """Conversion of the pixels 0..255 of an image to the numbers that a model takes: ``(pixel - mean) * scale``, a
-    number each or one per channel, channels in the order ``colour``; ``layout`` of the input; ``resize`` images of
+    number each or one per channel, channels in the order ``color``; ``layout`` of the input; ``resize`` images of
     another size."""
 
     mean: tuple[float, ...] = (0.0,)
     scale: tuple[float, ...] = (1.0,)
-    colour: str = "rgb"
+    color: str = "rgb"
     layout: str = "nchw"
     resize: bool = False
 
     def document(self) -> Document:
         """The settings as plain data."""
-        return {key: list(each) if isinstance(each, tuple) else each for key, each in asdict(self).items()}
+        return {key: list(setting) if isinstance(setting, tuple) else setting for key, setting in asdict(self).items()}
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Preprocessing:
@@ -81,7 +81,7 @@ class Preprocessing:
             return cls(
                 tuple(float(number) for number in document["mean"]),
                 tuple(float(number) for number in document["scale"]),
-                str(document["colour"]),
+                str(document["color"]),
                 str(document["layout"]),
                 bool(document["resize"]),
             )
@@ -95,7 +95,7 @@ class Preprocessing:
         if len(shape) not in (3, 4):
             raise FormatError(f"{name}: the input of shape {shape_text(shape)} takes no image")
         channels, height, width = shape[-3:] if self.layout == "nchw" else (shape[-1], *shape[-3:-1])
-        cube = read_pixels(path, (1, channels, height, width), PixelConversion(order=self.colour, resize=self.resize))
+        cube = read_pixels(path, (1, channels, height, width), PixelConversion(order=self.color, resize=self.resize))
         return _as_input(self.numbers(cube.astype(np.float32), name), shape)
 
     def array(self, pixels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -111,19 +111,19 @@ class Preprocessing:
 
     def numbers_of_rgb(self, pixels: np.ndarray) -> np.ndarray:
         """Pixels (N, C, H, W) with the channels R, G, B as the model takes them."""
-        return self.numbers(pixels[:, :: 1 if self.colour == "rgb" else -1].astype(np.float32))
+        return self.numbers(pixels[:, :: 1 if self.color == "rgb" else -1].astype(np.float32))
 
     def cube(self, path: object, shape: tuple[int, ...]) -> np.ndarray:
         """An image as a bound cube (1, C, H, W), or (1, H, W, C) where the model's input is used unchanged."""
         rows_first = self.layout == "nhwc" and shape[1] not in CHANNELS and shape[3] in CHANNELS
-        one = Preprocessing(self.mean, self.scale, self.colour, "nhwc" if rows_first else "nchw", self.resize)
-        return one.image(path, shape)
+        ordered = Preprocessing(self.mean, self.scale, self.color, "nhwc" if rows_first else "nchw", self.resize)
+        return ordered.image(path, shape)
 
     def numbers(self, pixels: np.ndarray, what: object = "pixels") -> np.ndarray:
         """Pixels (1, C, H, W) as the model takes them."""
-        for name, each in (("mean", self.mean), ("scale", self.scale)):
-            if len(each) not in (1, pixels.shape[1]):
-                raise FormatError(f"{what}: {len(each)} numbers of {name} for {pixels.shape[1]} channels")
+        for name, numbers in (("mean", self.mean), ("scale", self.scale)):
+            if len(numbers) not in (1, pixels.shape[1]):
+                raise FormatError(f"{what}: {len(numbers)} numbers of {name} for {pixels.shape[1]} channels")
         mean, scale = (np.asarray(numbers, np.float32).reshape(1, -1, 1, 1) for numbers in (self.mean, self.scale))
         values = (pixels - mean) * scale
         return values if self.layout == "nchw" else values.transpose(0, 2, 3, 1)
@@ -186,8 +186,8 @@ class InputForm:
         numbers; one of integers holds elements; a list holds the images of a batch.
         """
         if isinstance(value, InputBatch):
-            one = replace(self, shape=(1, *self.shape[1:]))
-            return np.concatenate([np.asarray(one.elements(image)) for image in value.images])
+            single_form = replace(self, shape=(1, *self.shape[1:]))
+            return np.concatenate([np.asarray(single_form.elements(image)) for image in value.images])
         what = f"input {self.name}"
         if isinstance(value, (str, os.PathLike)):
             suffix, what = ending(value, INPUT_ENDINGS, "an input"), os.fspath(value)
@@ -203,31 +203,31 @@ class InputForm:
         return self._numbers(as_array(value, what), what)
 
     def _picture(self, value: object) -> np.ndarray:
-        one: Shape = (1, *self.shape[1:])
+        single_shape: Shape = (1, *self.shape[1:])
         if self.numbers is not None:
-            return np.broadcast_to(self.numbers.stored(self._pixels(self.numbers, value, one)), self.shape)
+            return np.broadcast_to(self.numbers.stored(self._pixels(self.numbers, value, single_shape)), self.shape)
         if self.model is None:
-            image = load_image(value, one, self.dtype, self.pixels)
+            image = load_image(value, single_shape, self.dtype, self.pixels)
         else:
-            image = self._quantised(self.model.cube(value, one))
+            image = self._quantized(self.model.cube(value, single_shape))
         return np.broadcast_to(image, self.shape)
 
     def _pixels(self, numbers: PixelNumbers, value: object, shape: Shape) -> np.ndarray:
         """A picture's pixels, of which files and arrays have eight bits."""
         wanted = self.pixels or PixelConversion()
         if self.model is not None:
-            wanted = PixelConversion(order=self.model.colour, resize=self.model.resize)
-        found = read_pixels(value, shape, wanted).astype(np.uint16)
-        return found << (numbers.bits - 8)
+            wanted = PixelConversion(order=self.model.color, resize=self.model.resize)
+        pixels = read_pixels(value, shape, wanted).astype(np.uint16)
+        return pixels << (numbers.bits - 8)
 
     def _numbers(self, array: np.ndarray, what: str) -> np.ndarray:
         if array.dtype.kind != "f" or array.dtype == self.dtype:
             if self.numbers is not None and array.dtype.kind == "u":
                 return self.numbers.stored(fit(array, self.shape, array.dtype, what))
             return fit(array, self.shape, self.dtype, what)
-        return self._quantised(fit(array, self.shape, array.dtype, what))
+        return self._quantized(fit(array, self.shape, array.dtype, what))
 
-    def _quantised(self, values: np.ndarray) -> np.ndarray:
+    def _quantized(self, values: np.ndarray) -> np.ndarray:
         if self.numbers is not None:
             return self.numbers.elements(values)
         scale = 1.0 if self.scale is None and self.dtype.kind == "f" else self.scale

@@ -58,14 +58,14 @@ def map_npy(path: str | os.PathLike[str]) -> np.ndarray:
         return np.memmap(stream, dtype, "r", start, shape, order)
 
 
-def _full_length(shape: tuple[int, ...], dtype: np.dtype, found: int, name: str) -> int:
+def _full_length(shape: tuple[int, ...], dtype: np.dtype, size: int, name: str) -> int:
     """Bytes of the data, which the file must hold."""
     expected = math.prod(shape) * dtype.itemsize
-    if expected != found:
+    if expected != size:
         text = " x ".join(map(str, shape)) or "one"
         raise FormatError(
             f"{name}: the header states {text[:80]} elements of {dtype.itemsize} bytes = {expected} bytes, "
-            f"the file contains {found}{' (cut off?)' if found < expected else ''}"
+            f"the file contains {size}{' (cut off?)' if size < expected else ''}"
         )
     return expected
 
@@ -164,11 +164,11 @@ def members(source: Source) -> list[Member]:
         raise FormatError(f"{source.name}: {len(infos)} members, the limit is {MAX_MEMBERS}")
     if sum(info.compress_size for info in infos) > len(source.data):
         raise FormatError(f"{source.name}: members overlap: together they are longer than the file")
-    found = [_member(source, info) for info in infos]
-    total = sum(member.size for member in found if member.is_deflated)
+    archive_members = [_member(source, info) for info in infos]
+    total = sum(member.size for member in archive_members if member.is_deflated)
     if total > MAX_UNPACKED:
         raise FormatError(f"{source.name}: unpacks to {total} bytes, the limit is {MAX_UNPACKED}")
-    return found
+    return archive_members
 
 
 def _member(source: Source, info: zipfile.ZipInfo) -> Member:
@@ -226,13 +226,13 @@ def _inflate(packed: memoryview, where: str, limit: int) -> bytes:
         raise FormatError(f"{where}: cannot be unpacked: {error}") from None
 
 
-def unpack(found: list[Member]) -> list[memoryview]:
+def unpack(archive_members: list[Member]) -> list[memoryview]:
     """The arrays' bytes in the member's order and byte order, their checksums checked: views where they are stored;
     what is deflated is unpacked into memory, or where that is much into a file that has no name."""
-    deflated = [member for member in found if member.is_deflated]
+    deflated = [member for member in archive_members if member.is_deflated]
     with tempfile.SpooledTemporaryFile(MAP_FROM) as spool:
-        for each in deflated:
-            _unpack_to(spool, each)
+        for member in deflated:
+            _unpack_to(spool, member)
         spool.seek(0)
         unpacked = memoryview(b"")
         if (total := sum(member.size for member in deflated)) > MAP_FROM:
@@ -241,19 +241,19 @@ def unpack(found: list[Member]) -> list[memoryview]:
         elif total:
             unpacked = memoryview(spool.read())
     pieces, at = [], 0
-    for each in found:
-        data = each.packed
-        if each.is_deflated:
-            data, at = unpacked[at : at + each.size], at + each.size
+    for member in archive_members:
+        data = member.packed
+        if member.is_deflated:
+            data, at = unpacked[at : at + member.size], at + member.size
         else:
-            _check(each, data)
-        pieces.append(data[each.start :])
+            _check(member, data)
+        pieces.append(data[member.start :])
     return pieces
 
 
-def arrays(found: list[Member]) -> list[np.ndarray]:
+def arrays(archive_members: list[Member]) -> list[np.ndarray]:
     """The arrays, read only."""
-    return [shaped(member, data) for member, data in zip(found, unpack(found), strict=True)]
+    return [shaped(member, data) for member, data in zip(archive_members, unpack(archive_members), strict=True)]
 
 
 def read_npz(
@@ -263,10 +263,10 @@ def read_npz(
     """The arrays of an .npz (a path or bytes) by name. FormatError for what is none, or unpacks to more than 4 GiB.
 
     ``charge`` is called with the unpacked size before unpacking, and may refuse."""
-    found = members(Source.of(source))
+    archive_members = members(Source.of(source))
     if charge is not None:
-        charge(sum(member.size for member in found))
-    return {member.name: array for member, array in zip(found, arrays(found), strict=True)}
+        charge(sum(member.size for member in archive_members))
+    return {member.name: array for member, array in zip(archive_members, arrays(archive_members), strict=True)}
 
 
 def shaped(member: Member, data: memoryview) -> np.ndarray:

@@ -74,14 +74,14 @@ class Units:
         """Return the real numbers (float64) of elements; per-channel units need the shape (..., C, H, W)."""
         if self.unsigned:
             elements = elements.view(f"u{elements.itemsize}")
-        found = (elements.astype(np.float64) - _column(self.zero)) * self.scale
-        return found if self.factors is None else found * _column(self.factors)
+        values = (elements.astype(np.float64) - _column(self.zero)) * self.scale
+        return values if self.factors is None else values * _column(self.factors)
 
     def within_one_unit(self, some: np.ndarray, others: np.ndarray) -> bool:
         """Check whether real numbers (..., C, H, W) nowhere differ by more than one unit: the last place of the
         integers."""
-        one = self.scale if self.factors is None else self.scale * _column(self.factors)
-        return bool(np.all(np.abs(some.astype(np.float64) - others) <= one * (1 + 1e-6)))
+        unit = self.scale if self.factors is None else self.scale * _column(self.factors)
+        return bool(np.all(np.abs(some.astype(np.float64) - others) <= unit * (1 + 1e-6)))
 
     def is_same(self, other: Units) -> bool:
         """Check whether equal elements stand for equal numbers in both."""
@@ -148,9 +148,9 @@ class PixelNumbers:
         Raises:
             FormatError: There are several numbers, but not one per channel.
         """
-        for name, each in (("mean", self.mean), ("scale", self.scale)):
-            if len(each) not in (1, count):
-                raise FormatError(f"pixels: {len(each)} numbers of {name} for {count} channels")
+        for name, numbers in (("mean", self.mean), ("scale", self.scale)):
+            if len(numbers) not in (1, count):
+                raise FormatError(f"pixels: {len(numbers)} numbers of {name} for {count} channels")
         return np.resize(np.array(self.mean), count), np.resize(np.array(self.scale), count)
 
     def elements(self, values: np.ndarray) -> np.ndarray:
@@ -223,7 +223,7 @@ def pixels_of(document: object) -> Mapping[str, PixelNumbers]:
     """The inputs of a layer file that take pixels, by name. Raises FormatError."""
     if not isinstance(document, Mapping):
         return {}
-    return {str(name): PixelNumbers.of(each) for name, each in document.items()}
+    return {str(name): PixelNumbers.of(entry) for name, entry in document.items()}
 
 
 MAX_LABELS_FILE = 16 << 20

@@ -35,14 +35,18 @@ def by_annotations(function: Decorated) -> Decorated:
         function.__init__ = by_annotations(function.__init__)  # type: ignore[misc]
         return function
     order = list(inspect.signature(function).parameters.values())
-    positional = [each.name for each in order if each.kind is each.POSITIONAL_OR_KEYWORD]
+    positional = [parameter.name for parameter in order if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
     rules: dict[str, tuple[Fits, object]] = {}
 
     @functools.wraps(function)
     def guarded(*args: object, **named: object) -> object:
         if not rules:  # on first use: what the annotations name may be imported later than the function is made
             hints = _hints(function)
-            rules.update((each.name, (_rule(hint), hint)) for each in order for hint in [hints.get(each.name, object)])
+            rules.update(
+                (parameter.name, (_rule(hint), hint))
+                for parameter in order
+                for hint in [hints.get(parameter.name, object)]
+            )
         for name, value in (*zip(positional, args), *named.items()):  # noqa: B905  too many: Python says it below
             if name in rules and not rules[name][0](value):
                 _refuse(name, value, rules[name][1])
@@ -66,7 +70,7 @@ class _Known(type):
     """A class of which only the name is known here."""
 
     def __instancecheck__(cls, value: object) -> bool:
-        return any(each.__name__ == cls.__name__ for each in type(value).__mro__)
+        return any(base.__name__ == cls.__name__ for base in type(value).__mro__)
 
 
 def _refuse(name: str, value: object, hint: object) -> None:
@@ -78,7 +82,7 @@ def _refuse(name: str, value: object, hint: object) -> None:
 def _short(value: object) -> str:
     """A value for a message; of a container whose elements are of another kind, the first ones."""
     if isinstance(value, (list, tuple, set, frozenset)):
-        held = ", ".join(described(each) for each in [*value][:3])
+        held = ", ".join(described(item) for item in [*value][:3])
         return f"a {type(value).__name__} of {held or 'nothing'}{', ...' * (len(value) > 3)}"
     return described(value)
 
@@ -91,7 +95,7 @@ def _rule(hint: object) -> Fits:
         return _rule(hint.__bound__ or object)
     kind, inner = typing.get_origin(hint), typing.get_args(hint)
     if kind in (typing.Union, types.UnionType):
-        rules = [_rule(each) for each in inner]
+        rules = [_rule(hint) for hint in inner]
         return lambda value: any(rule(value) for rule in rules)
     if kind is Callable:
         return callable
@@ -113,14 +117,14 @@ def _rule_of_many(kind: type, inner: tuple[object, ...]) -> Fits:
         key, held = _rule(inner[0]), _rule(inner[-1])
         return lambda value: (
             isinstance(value, kind)
-            and (type(value) is not dict or all(key(one) and held(each) for one, each in value.items()))
+            and (type(value) is not dict or all(key(item_key) and held(item) for item_key, item in value.items()))
         )
     if kind is tuple and Ellipsis not in inner:
-        rules = [_rule(each) for each in inner]
+        rules = [_rule(hint) for hint in inner]
         return lambda value: (
             isinstance(value, (list, tuple))
             and len(value) == len(rules)
-            and all(rule(each) for rule, each in zip(rules, value, strict=True))
+            and all(rule(item) for rule, item in zip(rules, value, strict=True))
         )
     if not issubclass(kind, (Iterable, Sequence, Set)):
         return lambda value: isinstance(value, kind)
@@ -167,15 +171,15 @@ def _words(hint: object) -> str:
     }
     kind, inner = typing.get_origin(hint), typing.get_args(hint)
     if kind in (typing.Union, types.UnionType):
-        with_path = any(typing.get_origin(each) is os.PathLike for each in inner)
+        with_path = any(typing.get_origin(alternative) is os.PathLike for alternative in inner)
         skipped = (type(None), str) if with_path else (type(None),)
-        return " or ".join(_words(each) for each in inner if each not in skipped)
+        return " or ".join(_words(alternative) for alternative in inner if alternative not in skipped)
     if kind is os.PathLike:
         return "a path"
     if kind is Callable:
         return "a function"
     if kind is not None:
-        return f"a {kind.__name__.lower()} of {' and '.join(_bare(each) for each in inner)}"
+        return f"a {kind.__name__.lower()} of {' and '.join(_bare(kind_of_item) for kind_of_item in inner)}"
     return known.get(hint, f"a {_bare(hint)}")
 
 
@@ -210,17 +214,19 @@ def strides_by_name(value: object) -> dict[str, tuple[int, ...]]:
         return {}
     if not isinstance(value, Mapping):
         raise ArgumentTypeError(f"strides must be a mapping of tensor names to strides, not {described(value)}")
-    found = {}
-    for name, each in value.items():
+    strides = {}
+    for name, lengths in value.items():
         what = f"strides of {described(name) if not isinstance(name, str) else name}"
-        if isinstance(each, (str, bytes, Mapping)) or not isinstance(each, Iterable):
+        if isinstance(lengths, (str, bytes, Mapping)) or not isinstance(lengths, Iterable):
             raise ArgumentTypeError(
-                f"{what} must be whole numbers (element, line, surface) in bytes, not {described(each)}"
+                f"{what} must be whole numbers (element, line, surface) in bytes, not {described(lengths)}"
             )
-        found[checked(name, str, "a tensor's name in strides")] = tuple(whole_number(one, what, 0) for one in each)
-        if not 3 <= len(found[name]) <= 8:
-            raise FormatError(f"{what} are {len(found[name])} numbers; give (element, line, surface) in bytes")
-    return found
+        strides[checked(name, str, "a tensor's name in strides")] = tuple(
+            whole_number(number, what, 0) for number in lengths
+        )
+        if not 3 <= len(strides[name]) <= 8:
+            raise FormatError(f"{what} are {len(strides[name])} numbers; give (element, line, surface) in bytes")
+    return strides
 
 
 def numbers_by_name(value: object, what: str) -> dict[str, float]:
@@ -229,15 +235,15 @@ def numbers_by_name(value: object, what: str) -> dict[str, float]:
         return {}
     if not isinstance(value, Mapping):
         raise ArgumentTypeError(f"{what} must be a mapping of tensor names to numbers, not {described(value)}")
-    found = {}
-    for name, each in value.items():
+    by_name = {}
+    for name, text in value.items():
         try:
-            found[checked(name, str, f"a tensor's name in {what}")] = number = float(each)
+            by_name[checked(name, str, f"a tensor's name in {what}")] = number = float(text)
         except (TypeError, ValueError, OverflowError):
-            raise ArgumentTypeError(f"{what} of {name} must be a number, not {described(each)}") from None
+            raise ArgumentTypeError(f"{what} of {name} must be a number, not {described(text)}") from None
         if not 0 < number < float("inf"):
             raise FormatError(f"{what} of {name} is {number:g}; it must be a positive number: the value of one unit")
-    return found
+    return by_name
 
 
 def raw_bytes(value: object, what: str) -> bytes | bytearray | memoryview:

@@ -71,7 +71,7 @@ def c_comment(text: str) -> str:
 
     ``*``, ``/`` and ``\\`` become ``_``: nothing ends the comment, opens another or continues the line.
     """
-    return "".join(each if " " <= each <= "~" and each not in "*/\\" else "_" for each in text)
+    return "".join(character if " " <= character <= "~" and character not in "*/\\" else "_" for character in text)
 
 
 def c_identifier(text: str) -> str:
@@ -93,9 +93,9 @@ def is_c_identifier(text: str) -> bool:
 def plain(value: object) -> Json:
     """Return ``value`` as JSON takes it: NaN and infinities become None, enums their names, tuples lists."""
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
+        return [plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, (str, bool, float)) or value is None:

@@ -193,7 +193,7 @@ def packed_files(package: str | os.PathLike[str], suffix: str = "") -> dict[str,
     """Return the files of a package with this suffix and their sizes in bytes. Raises FormatError."""
     try:
         with zipfile.ZipFile(package) as archive:
-            return {each.filename: each.file_size for each in archive.infolist() if each.filename.endswith(suffix)}
+            return {entry.filename: entry.file_size for entry in archive.infolist() if entry.filename.endswith(suffix)}
     except UNREADABLE_ZIP as error:
         raise FormatError(f"{os.fspath(package)}: not a zip file, or a damaged one (cut off?): {error}") from None
 
@@ -330,7 +330,7 @@ def _let_go(mapping: mmap.mmap, piece: memoryview) -> None:
     """Whole pages of the piece need not stay in memory; who looks again gets them from the file."""
     import numpy as np  # readers of files do without it
 
-    base, at = (np.frombuffer(each, np.uint8).__array_interface__["data"][0] for each in (mapping, piece))
+    base, at = (np.frombuffer(buffer, np.uint8).__array_interface__["data"][0] for buffer in (mapping, piece))
     first = align(at - base, mmap.PAGESIZE)
     length = (at - base + len(piece) - first) // mmap.PAGESIZE * mmap.PAGESIZE
     if length > 0:

@@ -33,7 +33,7 @@ class Precision(str, Enum):
     @classmethod
     def _missing_(cls, value: object) -> Precision | None:
         if isinstance(value, str):
-            return next((each for each in cls if str(each) == value), None)
+            return next((member for member in cls if str(member) == value), None)
         if not isinstance(value, int):
             return None
         member = str.__new__(cls, f"UNKNOWN_{value}")

@@ -34,7 +34,7 @@ HARMLESS = ("nvdla-kernels", "nvdla-interrupts", "nvdla-working")
 def interpreter(code: str, *options: str) -> list[str]:
     """Command of a new interpreter that runs ``code`` with this process's path of modules, the toolkit's included, and
     without the current directory: ``sys``, which is built in, is all that is imported before."""
-    path = [*(each for each in sys.path if each), str(Path(__file__).resolve().parents[2])]
+    path = [*(path for path in sys.path if path), str(Path(__file__).resolve().parents[2])]
     return [sys.executable, *options, "-c", f"import sys; sys.path[:] = {path!r}; {code}"]
 
 
@@ -83,7 +83,7 @@ def may_fork() -> bool:
         return False
     if threading.current_thread() is not threading.main_thread():
         return False
-    others = [each.name for each in threading.enumerate() if each is not threading.main_thread()]
+    others = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     known = 1 + len(others) + _blas_threads()
     return all(name in HARMLESS for name in others) and len(os.listdir("/proc/self/task")) <= known
 
@@ -93,9 +93,9 @@ def _blas_threads() -> int:
     from threadpoolctl import threadpool_info
 
     return sum(
-        each["num_threads"] - 1
-        for each in threadpool_info()
-        if each["internal_api"] == "openblas" and each.get("threading_layer") == "pthreads"
+        library["num_threads"] - 1
+        for library in threadpool_info()
+        if library["internal_api"] == "openblas" and library.get("threading_layer") == "pthreads"
     )
 
 
@@ -114,14 +114,14 @@ def send(stream: IO[bytes], value: object) -> None:
 
 def _lifted(value: object, blobs: list[bytes | bytearray | memoryview]) -> object:
     if isinstance(value, (list, tuple)):
-        return [_lifted(each, blobs) for each in value]
+        return [_lifted(item, blobs) for item in value]
     if isinstance(value, dict):
         if all(isinstance(key, str) for key in value):
-            return {key: _lifted(each, blobs) for key, each in value.items()}
-        return {_PAIRS: [[_lifted(key, blobs), _lifted(each, blobs)] for key, each in value.items()]}
+            return {key: _lifted(item, blobs) for key, item in value.items()}
+        return {_PAIRS: [[_lifted(key, blobs), _lifted(item, blobs)] for key, item in value.items()]}
     if isinstance(value, np.ndarray):
         if value.dtype.kind in "OSU":
-            return {_TEXTS: [_text(each) for each in value.ravel()], "shape": list(value.shape)}
+            return {_TEXTS: [_text(text) for text in value.ravel()], "shape": list(value.shape)}
         plain = np.ascontiguousarray(value)
         blobs.append(plain.reshape(-1).view(np.uint8).data if plain.nbytes else b"")
         return {_BLOB: plain.nbytes, "dtype": _kind(plain.dtype), "shape": list(value.shape)}
@@ -186,15 +186,15 @@ class _Reader:
 
     def value(self, value: object) -> object:
         if isinstance(value, list):
-            return [self.value(each) for each in value]
+            return [self.value(item) for item in value]
         if not isinstance(value, dict):
             return value
         if _TEXTS in value:
             return np.array(value[_TEXTS], object).reshape(value["shape"])
         if _PAIRS in value:
-            return {self.value(key): self.value(each) for key, each in value[_PAIRS]}
+            return {self.value(key): self.value(item) for key, item in value[_PAIRS]}
         if _BLOB not in value:
-            return {key: self.value(each) for key, each in value.items()}
+            return {key: self.value(item) for key, item in value.items()}
         if "dtype" in value:
             return self._array(value[_BLOB], value["dtype"], value["shape"])
         return self.take(value[_BLOB])

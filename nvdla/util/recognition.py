@@ -247,18 +247,18 @@ def _protobuf_kind(file: IO[bytes]) -> str:
 def _fields(file: IO[bytes]) -> Iterator[tuple[int, int]]:
     """Numbers and wire types of the first protobuf fields; none if the content is not protobuf."""
     size, at = file.seek(0, os.SEEK_END), 0
-    found: list[tuple[int, int]] = []
-    while at < size and len(found) < _FIELDS:
+    fields: list[tuple[int, int]] = []
+    while at < size and len(fields) < _FIELDS:
         file.seek(at)
         head = file.read(20)
         key, length = _varint(head, 0)
         value, used = _varint(head, length)
         if not length or key >> 3 == 0 or key & 7 not in (0, 2) or not used:
             return
-        found.append((key >> 3, key & 7))
+        fields.append((key >> 3, key & 7))
         at += length + used + (value if key & 7 == 2 else 0)
     if at <= size:
-        yield from found
+        yield from fields
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from types import ModuleType
 def modules_of(package: str, ending: str = "") -> list[ModuleType]:
     """The modules of a package whose names end so, imported, in the order of their names."""
     folders = importlib.import_module(package).__path__
-    names = [each.name for each in pkgutil.iter_modules(folders) if each.name.endswith(ending)]
+    names = [module.name for module in pkgutil.iter_modules(folders) if module.name.endswith(ending)]
     return [importlib.import_module(f"{package}.{name}") for name in sorted(names)]
 
 

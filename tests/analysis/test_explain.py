@@ -11,7 +11,7 @@ import nvdla
 from nvdla.analysis.alternatives import cycles_of
 from nvdla.analysis.cycles.constants import Memory, Software, mac_cycles
 from nvdla.analysis.explain import USES, accounting, buffer_svg, explanations, stays
-from nvdla.analysis.layer_forms import layers_of, weighed, with_advice
+from nvdla.analysis.layer_forms import evaluate_layer, layers_of, with_advice
 from nvdla.analysis.study import Study
 from nvdla.compiler.builder import Network, build, calibrate
 from nvdla.errors import DescriptorError
@@ -30,7 +30,7 @@ def test_what_would_help_is_computed_for_every_convolution(lenet_loadable):
         study = Study.of(lenet_loadable, memory=Memory(bytes_per_cycle=bytes_per_cycle))
         rows = with_advice(study, explanations(study))
         for row, layer in zip(rows, layers_of(study), strict=True):
-            best = weighed(study, layer)["changes"][0]
+            best = evaluate_layer(study, layer)["changes"][0]
             assert row["advice"].startswith(f"{best['change']}: {best['cycles']:,} instead of {best['before']:,}")
     assert rows[2]["advice"].startswith("weights kept for 4 consecutive images")
 
@@ -87,7 +87,7 @@ def test_a_layer_weighed_as_it_is_takes_what_its_operations_take(lenet_loadable)
     study = Study.of(lenet_loadable)
     for layer in layers_of(study):
         assert cycles_of(layer.built, layer.geometry, study.config, study.memory) == layer.cycles(study)
-        row = weighed(study, layer)
+        row = evaluate_layer(study, layer)
         assert [form["cycles"] for form in row["forms"] if form["chosen"]] == [row["cycles"]]
         assert all(change["cycles"] < 0.99 * change["before"] for change in row["changes"])
         assert row["terms"]["array"] > 0
@@ -107,21 +107,21 @@ def test_an_alternative_costs_what_it_takes_when_it_is_built():
     plain, parts = (Study.of(convolution_of(level).loadable, "nv_large") for level in (0, 1))
     (one,), (other,) = layers_of(plain), layers_of(parts)
     assert (len(one.nodes), len(other.nodes) > 1) == (1, True)
-    foretold = [form for form in weighed(plain, one)["forms"] if form["parts"] == len(other.nodes)]
+    foretold = [form for form in evaluate_layer(plain, one)["forms"] if form["parts"] == len(other.nodes)]
     found = [form for form in foretold if form["data_banks"] == other.built.data_banks]
     assert found[0]["cycles"] == pytest.approx(other.cycles(parts), rel=0.01)
     assert found[0]["weight_passes"] == 1
-    assert found[0]["cycles"] < weighed(plain, one)["cycles"]
+    assert found[0]["cycles"] < evaluate_layer(plain, one)["cycles"]
 
 
 def test_what_bounds_a_layer_is_what_helps_it(lenet_loadable):
     """With a slow memory twice the bandwidth saves most; with a fast one the first layer wants an image."""
     slow = Study.of(lenet_loadable, memory=Memory(bytes_per_cycle=0.25))
-    last = next(change for change in weighed(slow, layers_of(slow)[2])["changes"] if not change["per_image"])
+    last = next(change for change in evaluate_layer(slow, layers_of(slow)[2])["changes"] if not change["per_image"])
     assert last["change"] == "twice the bandwidth (0.5 bytes per cycle)"
     assert last["saves"] > 0.4
     fast = Study.of(lenet_loadable)
-    first = weighed(fast, layers_of(fast)[0])
+    first = evaluate_layer(fast, layers_of(fast)[0])
     assert first["changes"][0]["change"].startswith("an image as the input")
     assert "pooling on the fly" in first["why_no_parts"]
 
@@ -147,7 +147,7 @@ def test_every_convolution_of_every_loadable_can_be_weighed(cases):
         nodes = [node.key for layer in layers for node in layer.nodes]
         assert sorted(nodes) == sorted(node.key for node in study.operations if node.engine == "conv")
         for layer in layers[:3]:
-            row = weighed(study, layer)
+            row = evaluate_layer(study, layer)
             assert all(form["data_banks"] + form["weight_banks"] <= study.config.cbuf_banks for form in row["forms"])
 
 
@@ -159,8 +159,8 @@ def test_the_command_prints_what_was_weighed(nvdla_command, samples, as_document
     code, out, _ = nvdla_command("explain", samples / "lenet.loadable", "--alternatives", "--json")
     document = json.loads(out)
     as_documented(document)
-    assert [row["operations"] for row in document["weighed"]] == [["0/0"], ["0/3"], ["0/6"], ["0/8"], ["0/10"]]
-    assert json.loads(nvdla_command("explain", samples / "lenet.loadable", "--json")[1])["weighed"] == []
+    assert [row["operations"] for row in document["evaluated"]] == [["0/0"], ["0/3"], ["0/6"], ["0/8"], ["0/10"]]
+    assert json.loads(nvdla_command("explain", samples / "lenet.loadable", "--json")[1])["evaluated"] == []
 
 
 def test_the_buffer_holds_what_the_descriptors_say(lenet_loadable):
@@ -212,14 +212,14 @@ def test_the_screen_says_what_the_builder_weighed(nvdla_command, tmp_path, as_do
     code, out, err = nvdla_command("explain", path, "c", "--config", "nv_large")
     assert (code, err) == (0, "")
     assert "evaluated at level 2, for 100 cycles of latency, the width of the bus:" in out
-    (layer,) = built.sidecar["weighed"]["layers"]
+    (layer,) = built.sidecar["evaluated"]["layers"]
     taken = layer["forms"][layer["taken"]]
     assert re.search(rf"{taken['form']}, .*: {taken['cycles']:,} cycles \(taken\)", out)
     assert "then the whole network was searched" in out
     document = json.loads(nvdla_command("explain", path, "--config", "nv_large", "--alternatives", "--json")[1])
     as_documented(document)
-    assert document["weighed"][0]["by_the_builder"]["forms"] == layer["forms"]
-    broken = built.sidecar | {"weighed": {"layers": 3}}
+    assert document["evaluated"][0]["by_the_builder"]["forms"] == layer["forms"]
+    broken = built.sidecar | {"evaluated": {"layers": 3}}
     (tmp_path / "net.loadable.layers.json").write_text(json.dumps(broken))
     code, out, err = nvdla_command("explain", path, "c", "--config", "nv_large")
     assert (code, out, err.count("\n")) == (2, "", 1)

@@ -15,7 +15,7 @@ import nvdla
 from nvdla import limits
 from nvdla.compiler.builder import schedule
 from nvdla.compiler.frontend import compiler
-from nvdla.compiler.frontend.quantisation import activations, calibrate
+from nvdla.compiler.frontend.quantization import activations, calibrate
 from nvdla.limits import PlanLimits
 
 ROOT = str(Path(nvdla.__file__).parent)
@@ -28,7 +28,7 @@ SIZES = {
     "cuts": 30,
     "convolution": 120,
     "pooled": 80,
-    "quantised": 100,
+    "quantized": 100,
     "residual": 40,
     "swishes": 60,
 }
@@ -69,12 +69,12 @@ def steps(model, target: str, level: int) -> int:
     return counted[0]
 
 
-CASES = [(name, target, 1) for name in FAMILIES for target in ("fp16", "samples") if name not in ("quantised",)]
+CASES = [(name, target, 1) for name in FAMILIES for target in ("fp16", "samples") if name not in ("quantized",)]
 CASES.remove(("doubling", "samples", 1))  # its numbers are infinite
 #: the search of level 2 ends at its budget; before, its steps are operations times trials
 SEARCHED, SMALLEST = 300, {"residual": 6, "pooled": 12, "branches": 12, "relu": 60}
 CASES += [(name, "fp16", 2) for name in SMALLEST]
-CASES += [(name, "fp16", 0) for name in ("relu", "residual", "inputs")] + [("quantised", "model", 1)]
+CASES += [(name, "fp16", 0) for name in ("relu", "residual", "inputs")] + [("quantized", "model", 1)]
 
 
 @pytest.mark.parametrize(("name", "target", "level"), CASES)

@@ -183,7 +183,7 @@ def test_surfaces_of_a_plan_are_limited(monkeypatch):
 
 
 def test_the_search_ends_at_its_budget(monkeypatch):
-    whole = planned(level=2).sidecar["weighed"]["search"]
+    whole = planned(level=2).sidecar["evaluated"]["search"]
     monkeypatch.setattr(all_limits, "PLAN", PlanLimits(searched=1))
-    cut = planned(level=2).sidecar["weighed"]["search"]
+    cut = planned(level=2).sidecar["evaluated"]["search"]
     assert whole["complete"] and not cut["complete"] and cut["trials"] < whole["trials"]

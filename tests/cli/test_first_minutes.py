@@ -16,6 +16,8 @@ import pytest
 import nvdla
 from nvdla.cli import samples
 from nvdla.cli.main import COMMANDS, main, usage
+from nvdla.cli.settings import UsedSettings
+from nvdla.errors import FormatError
 from nvdla.kernels.fast.dot_tile import instructions
 from nvdla.kernels.jit.thread_pool import threading_description
 
@@ -186,6 +188,15 @@ def test_an_error_that_a_setting_causes_names_it(
     document = json.loads(out)
     as_documented(document)
     assert said in document["message"]
+
+
+def test_an_error_names_the_settings_that_cause_it_and_no_others():
+    """Data decides, not the words of the message: it names a latency here, but the mean causes the error."""
+    settings = UsedSettings("nvdla.toml", {"latency": 60, "config": "nv_small", "mean": (1.0, 2.0)})
+    error = FormatError("2 mean values, config nv_small, latency 60").about("mean")
+    assert settings.explained(error).endswith("(mean = [1, 2] is a setting of nvdla.toml)")
+    assert settings.explained(error.at("net.nvdla")).endswith("(mean = [1, 2] is a setting of nvdla.toml)")
+    assert settings.explained(FormatError("config nv_small, latency 60")) == "config nv_small, latency 60"
 
 
 def test_settings_are_what_the_options_text_would_be(nvdla_command, lenet, tmp_path, monkeypatch):

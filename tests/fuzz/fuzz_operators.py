@@ -169,7 +169,7 @@ def _compared(compiled: Any, proto: Any, made: Made, worker: ModelWorker, feeds:
     """Compare with onnxruntime, where it runs the model as it is in the file: shapes, and fp16 where it means a lot."""
     outputs = list(compiled.imported.model.outputs)
     try:
-        wanted = open_session(proto, "reference", worker, optimise=False).run(outputs, feeds)
+        wanted = open_session(proto, "reference", worker, optimize=False).run(outputs, feeds)
     except NvdlaError:
         compiled.run(feeds)
         return "run"

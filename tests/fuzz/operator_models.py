@@ -263,10 +263,10 @@ def _framed(draft: _Draft, name: str, number: int) -> str:
     if rng.randrange(8) == 0:
         op, attributes = rng.choice(NEIGHBOURS)
         return draft.add(op, [name], **attributes)[0]
-    return _quantised(draft, name) if rng.randrange(8) == 0 and draft.opset >= 10 else name
+    return _quantized(draft, name) if rng.randrange(8) == 0 and draft.opset >= 10 else name
 
 
-def _quantised(draft: _Draft, name: str) -> str:
+def _quantized(draft: _Draft, name: str) -> str:
     """QuantizeLinear and DequantizeLinear behind a value."""
     rng = draft.rng
     scale = np.asarray(rng.choice((0.05, 0.05, 0.02, 1.0, *(FLOATS if rng.randrange(16) == 0 else ()))), np.float32)
@@ -313,7 +313,7 @@ def _finished(draft: _Draft, outputs: list[str], frame: str, floats: bool, fault
     if frame == "before" and draft.inputs and floats:
         draft.nodes.append(helper.make_node("Relu", [draft.inputs[0].name], ["unused"]))
     if frame == "qdq" and opset >= 10 and (faults or floats):
-        outputs = [_quantised(draft, outputs[0])]
+        outputs = [_quantized(draft, outputs[0])]
     graph_nodes, held = draft.nodes, draft.constants
     if frame in ("if", "loop"):
         graph_nodes, held, outputs = _nested(draft, outputs, frame)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nvdla.kernels import cdp
-from nvdla.kernels.cdp import CdpConverter, CdpFunction, CdpTable, Priority, normalise, normalise_fp16
+from nvdla.kernels.cdp import CdpConverter, CdpFunction, CdpTable, Priority, normalize, normalize_fp16
 from nvdla.kernels.fast import cdp_int8
 from nvdla.kernels.reference import cdp as reference
 from nvdla.kernels.reference.floats import FP16, is_nan
@@ -63,7 +63,7 @@ def test_integer_normalisation_follows_its_definition(dtype, widths, data):
     garbage[:channels] = column
     source = garbage.astype(dtype).reshape(surfaces, 1, 1, atom)
     out = np.zeros_like(source)
-    counters = normalise(source, out, channels, function, icvt, ocvt, le, lo, LE, LO, priority)
+    counters = normalize(source, out, channels, function, icvt, ocvt, le, lo, LE, LO, priority)
     expected, counted = normalised(column, surfaces * atom, function, icvt, ocvt, le, lo, priority)
     assert out.ravel().tolist() == expected
     assert counters.tolist() == counted
@@ -102,9 +102,9 @@ def test_one_table_over_all_totals_gives_what_the_two_tables_give(chosen, shape,
     source = np.random.default_rng(seed).integers(-128, 128, shape, np.int8)
     answers = cdp_int8.answers(cdp_int8.totals(function, icvt), le, lo, LE, LO, priority)
     out = np.zeros_like(source)
-    counters = cdp_int8.normalise_int8(source, out, channels, cdp_int8.loop_settings(function, icvt, ocvt), answers)
+    counters = cdp_int8.normalize_int8(source, out, channels, cdp_int8.loop_settings(function, icvt, ocvt), answers)
     expected = np.zeros_like(source)
-    counted = normalise(source, expected, channels, function, icvt, ocvt, le, lo, LE, LO, priority)
+    counted = normalize(source, expected, channels, function, icvt, ocvt, le, lo, LE, LO, priority)
     assert np.array_equal(out, expected)
     assert counters.tolist() == counted.tolist()
     column = source[:, 0, 0].reshape(-1)[:channels].tolist()
@@ -122,8 +122,8 @@ def test_large_cubes_are_shared_out_and_may_be_normalised_in_place():
     )
     answers = cdp_int8.answers(cdp_int8.totals(function, icvt), le, lo, LE, LO, priority)
     expected = np.zeros_like(source)
-    counted = normalise(source, expected, 50, function, icvt, ocvt, le, lo, LE, LO, priority)
-    counters = cdp_int8.normalise_int8(source, source, 50, cdp_int8.loop_settings(function, icvt, ocvt), answers)
+    counted = normalize(source, expected, 50, function, icvt, ocvt, le, lo, LE, LO, priority)
+    counters = cdp_int8.normalize_int8(source, source, 50, cdp_int8.loop_settings(function, icvt, ocvt), answers)
     assert source.size > 8 * cdp_int8.JOB
     assert np.array_equal(source, expected)
     assert counters.tolist() == counted.tolist()
@@ -149,8 +149,8 @@ def test_an_index_that_leaves_64_bits_is_counted_too(start, selects):
     source = RANDOM.integers(-128, 128, (2, 5, 7, 8), np.int8)
     out, expected = np.zeros_like(source), np.zeros_like(source)
     answers = cdp_int8.answers(cdp_int8.totals(function, icvt), le, lo, LE, LO, priority)
-    counters = cdp_int8.normalise_int8(source, out, 16, cdp_int8.loop_settings(function, icvt, ocvt), answers)
-    counted = normalise(source, expected, 16, function, icvt, ocvt, le, lo, LE, LO, priority)
+    counters = cdp_int8.normalize_int8(source, out, 16, cdp_int8.loop_settings(function, icvt, ocvt), answers)
+    counted = normalize(source, expected, 16, function, icvt, ocvt, le, lo, LE, LO, priority)
     assert np.array_equal(out, expected)
     assert counters.tolist() == counted.tolist()
 
@@ -188,7 +188,7 @@ def test_fp16_normalisation_rounds_where_the_hardware_does(data):
     source[:channels] = column
     source = source.reshape(surfaces, 1, 1, atom)
     out = np.zeros_like(source)
-    counters, nans = normalise_fp16(source, out, channels, function, flush, le, lo, le_entries, lo_entries, priority)
+    counters, nans = normalize_fp16(source, out, channels, function, flush, le, lo, le_entries, lo_entries, priority)
     args = (surfaces * atom, function, flush, le, lo, le_entries, lo_entries, priority)
     expected, counted = fp_column(column, *args)
     assert out.ravel().tolist() == expected

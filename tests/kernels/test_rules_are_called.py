@@ -17,8 +17,8 @@ KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 RULES = {
     "integers.py": {
         *("saturate", "clamp", "all_saturated", "all_clamped", "wrap"),
-        *("round_half_away", "rounding", "nearest", "all_nearest", "all_converted", "all_requantised"),
-        *("convert", "requantise", "int_shift_left", "int_signed_shift_right_truncate"),
+        *("round_half_away", "rounding", "nearest", "all_nearest", "all_converted", "all_requantized"),
+        *("convert", "requantize", "int_shift_left", "int_signed_shift_right_truncate"),
     },
     # the converter before it is rounded, whose status bit looks at that
     "sdp.py": {"_converted"},
@@ -69,7 +69,7 @@ def _is_conversion(node: ast.AST) -> bool:
 
 
 def _is_rounded(node: ast.AST) -> bool:
-    """``y + rounding(y)``, whose rules are ``nearest`` and ``requantise``."""
+    """``y + rounding(y)``, whose rules are ``nearest`` and ``requantize``."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "rounding"
 
 
@@ -126,7 +126,7 @@ def test_rules_that_are_named_are_there():
     {
         "conv.py": {"convert", "int_shift_right"},  # CDMA, CACC's delivery
         "winograd.py": {"int_shift_right"},  # the truncation of the data transform
-        "sdp.py": {"requantise", "convert", "int_shift_right"},  # X1, X2, output converter; Y's operands, products
+        "sdp.py": {"requantize", "convert", "int_shift_right"},  # X1, X2, output converter; Y's operands, products
         "sdp_lut.py": {"int_shift_right"},
         "pdp.py": {"nearest"},  # averages
         "cdp.py": {"convert"},  # both converters
@@ -156,6 +156,6 @@ def test_the_rule_on_floats_and_on_arrays_is_that_on_integers(shift):
     assert [integers.nearest(x) for x in scaled] == expected
     assert integers.all_nearest(scaled).tolist() == expected
     narrow = [integers.saturate(x, 16) for x in expected]
-    assert [integers.requantise(x, -32768.0, 32767.0) for x in scaled] == narrow
+    assert [integers.requantize(x, -32768.0, 32767.0) for x in scaled] == narrow
     assert integers.all_saturated(np.array(expected), 16).tolist() == narrow
     assert [integers.convert(int(x) + 5, 5, 1, shift, 16) for x in values] == narrow

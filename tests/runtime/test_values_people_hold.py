@@ -47,15 +47,15 @@ def test_a_picture_in_memory_gives_the_bytes_of_its_file(runtime, form):
 
 
 def test_colours_of_a_picture_in_memory_are_ordered_like_those_of_its_file():
-    colours = nvdla.Runtime(SAMPLES / "colour_digits.loadable")
+    colors = nvdla.Runtime(SAMPLES / "colour_digits.loadable")
     path = SAMPLES / "colour_digit4.ppm"
     for given in (Image.open(path), pixels(str(path))):
-        assert colours.surfaces(given) == colours.surfaces(path)
+        assert colors.surfaces(given) == colors.surfaces(path)
 
 
 def test_the_model_s_preprocessing_takes_files_and_pictures_alike(nameless):
     document = json.loads(Path(f"{LENET}.layers.json").read_text())
-    document["preprocessing"] = {"mean": [10.0], "scale": [2.0], "colour": "rgb", "layout": "nchw", "resize": False}
+    document["preprocessing"] = {"mean": [10.0], "scale": [2.0], "color": "rgb", "layout": "nchw", "resize": False}
     Path(f"{nameless}.layers.json").write_text(json.dumps(document))
     runtime = nvdla.Runtime(nameless)
     scale = document["tensors"]["data"]["scale"]

@@ -135,7 +135,7 @@ def swishes(count: int) -> Any:
     return _model(nodes, {"t0": SHAPE}, [f"t{count}"])
 
 
-def quantised(count: int) -> Any:
+def quantized(count: int) -> Any:
     """Convolutions between QuantizeLinear and DequantizeLinear."""
     whole = np.clip(np.round(POINT / 0.01), -127, 127).astype("i1")
     constants = {"s": np.float32(0.05), "z": np.int8(0), "u": np.float32(0.01), "q": whole}
@@ -171,5 +171,5 @@ FAMILIES: dict[str, Callable[[int], Any]] = {
     "outputs": outputs,
     "split": split,
     "swishes": swishes,
-    "quantised": quantised,
+    "quantized": quantized,
 }

@@ -16,8 +16,8 @@ def grey(tmp_path):
 
 
 @pytest.fixture
-def colour(tmp_path):
-    path = tmp_path / "colour.png"
+def color(tmp_path):
+    path = tmp_path / "color.png"
     pixels = np.zeros((2, 3, 3), np.uint8)
     pixels[..., 0], pixels[..., 1], pixels[..., 2] = 10, 20, 30
     Image.fromarray(pixels).save(path)
@@ -36,9 +36,9 @@ def test_fp16_pixels_have_mean_and_normalize_applied(grey):
     assert np.array_equal(tensor.reshape(-1), expected)
 
 
-def test_colour_is_blue_green_red_unless_asked_otherwise(colour):
-    bgr = load_image(colour, (1, 3, 2, 3), np.float16)
-    rgb = load_image(colour, (1, 3, 2, 3), np.float16, PixelConversion(order="rgb"))
+def test_colour_is_blue_green_red_unless_asked_otherwise(color):
+    bgr = load_image(color, (1, 3, 2, 3), np.float16)
+    rgb = load_image(color, (1, 3, 2, 3), np.float16, PixelConversion(order="rgb"))
     assert bgr[0, :, 0, 0].tolist() == [30, 20, 10]
     assert rgb[0, :, 0, 0].tolist() == [10, 20, 30]
 

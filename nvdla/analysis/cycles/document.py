@@ -58,14 +58,14 @@ def cycles_document(study: Study, clock: float) -> Row:
         "csb_cycles": study.software.write,
         "cpu_element_cycles": study.software.element,
         "clock_mhz": clock,
-        "measured": all(each.measured for each in study.estimates.values() if each.cycles is not None),
+        "measured": all(estimate.measured for estimate in study.estimates.values() if estimate.cycles is not None),
         "total_cycles": total,
         "overlap_cycles": None if total is None else total - sum(row["cycles"] or 0 for row in rows),
         "total_ms": None if total is None else total / clock / 1000,
         "runs_per_second": clock * 1e6 / total if total else None,
         "macs": macs,
         "mac_use": macs / (peak * total) if total else None,
-        **{name: sum(getattr(each, name) for each in study.estimates.values()) for name in TRAFFIC},
+        **{name: sum(getattr(estimate, name) for estimate in study.estimates.values()) for name in TRAFFIC},
         "busy": {engine: busy for engine in _engines(study) if (busy := _busy(study, engine))},
         "stuck": [study.by_key[key].label for key in study.schedule.stuck],
         "operations": rows,
@@ -122,11 +122,11 @@ def grouped(study: Study, rows: Iterable[Row], by: str) -> list[Row]:
     for row in rows:
         name = {"layer": row["layer"], "block": of_block[row["operation"]], "type": row["engine"]}[by]
         groups.setdefault(name or f"({row['engine'].upper()}, no layer name)", []).append(row)
-    found = []
+    sums = []
     for name, members in groups.items():
         cycles = sum(row["cycles"] or 0 for row in members)
         macs = sum(row["macs"] for row in members)
-        found.append(
+        sums.append(
             {
                 by: name,
                 "operations": len(members),
@@ -138,7 +138,7 @@ def grouped(study: Study, rows: Iterable[Row], by: str) -> list[Row]:
                 "written_bytes": sum(row["written_bytes"] for row in members),
             }
         )
-    return sorted(found, key=lambda row: -row["cycles"])
+    return sorted(sums, key=lambda row: -row["cycles"])
 
 
 def _blocks(study: Study) -> list[str | None]:
@@ -156,23 +156,25 @@ def total_text(total: int | None, clock: float) -> str:
 
 def caveats(study: Study) -> list[str]:
     """Return what a reader of the numbers must know."""
-    found = []
-    unproven = [each for each in study.estimates.values() if each.cycles is not None and not each.measured]
+    caveats = []
+    unproven = [
+        estimate for estimate in study.estimates.values() if estimate.cycles is not None and not estimate.measured
+    ]
     if unproven:
         where = f"the model was calibrated on {' and '.join(MEASURED)} in int8"
-        found.append(f"{len(unproven)} of {len(study.estimates)} operations are estimates without proof: {where}")
-    found += proof_lines(study.config, ("results",))
+        caveats.append(f"{len(unproven)} of {len(study.estimates)} operations are estimates without proof: {where}")
+    caveats += proof_lines(study.config, ("results",))
     if any(node.engine == "cpu" for node in study.operations):
         figure = f"{study.software.element:g} cycles for an element of their output"
-        found.append(f"CPU operations take {figure}, an assumption (--cpu-cycles)")
+        caveats.append(f"CPU operations take {figure}, an assumption (--cpu-cycles)")
     if study.memory.latency == DEFAULT_LATENCY and study.memory.bytes_per_cycle is None:
-        found.append(
+        caveats.append(
             f"memory: {DEFAULT_LATENCY} cycles latency, the width of the bus (--latency, --bandwidth, --shared)"
         )
     if study.schedule.stuck:
         names = ", ".join(study.by_key[key].label for key in study.schedule.stuck[:8])
-        found.append(f"{len(study.schedule.stuck)} operations deadlock: {names}")
-    return found
+        caveats.append(f"{len(study.schedule.stuck)} operations deadlock: {names}")
+    return caveats
 
 
 def _engines(study: Study) -> list[str]:
@@ -226,7 +228,7 @@ def _names(study: Study) -> Iterator[Event]:
         yield {"ph": "M", "pid": process, "tid": 0, "name": "process_sort_index", "args": {"sort_index": process}}
     yield {"ph": "M", "pid": FIRMWARE, "tid": 1, "name": "thread_name", "args": {"name": "steps"}}
     used = {(node.engine, study.schedule.spans[node.key].group) for node in study.operations}
-    for engine, group in sorted(used, key=lambda each: _track(*each)):
+    for engine, group in sorted(used, key=lambda track: _track(*track)):
         if engine != "cpu" and group is None:
             continue
         track = _track(engine, group)
@@ -308,13 +310,13 @@ def _flows(study: Study, clock: float) -> Iterator[Event]:
     number = 0
     for node in study.operations:
         span = study.schedule.spans[node.key]
-        for each in node.dependencies:
-            target = study.schedule.spans.get(each.target)
-            if each.event != "OP_COMPLETED" or target is None or target.start is None or span.end is None:
+        for dependency in node.dependencies:
+            target = study.schedule.spans.get(dependency.target)
+            if dependency.event != "OP_COMPLETED" or target is None or target.start is None or span.end is None:
                 continue
             number += 1
             yield _flow("s", number, node.engine, span, max(span.end - 1, span.start or 0) / clock)
-            yield _flow("f", number, study.by_key[each.target].engine, target, target.start / clock) | {"bp": "e"}
+            yield _flow("f", number, study.by_key[dependency.target].engine, target, target.start / clock) | {"bp": "e"}
 
 
 def _flow(phase: str, number: int, engine: str, span: Span, time: float) -> Event:

@@ -69,7 +69,7 @@ class Estimate:
 
 def estimates(nodes: list[Operation], config: Configuration, memory: Memory) -> dict[Key, Estimate]:
     """The estimate of every operation."""
-    found: dict[Key, Estimate] = {}
+    by_key: dict[Key, Estimate] = {}
     times: dict[tuple[ChainShape, CycleConstants], Time] = {}
     for chain in chains(nodes):
         values = constants(config, _element_bytes(chain[0]))
@@ -82,7 +82,7 @@ def estimates(nodes: list[Operation], config: Configuration, memory: Memory) -> 
             share = None
             if macs and time and time.total:
                 share = macs / (time.total * values.channels * values.kernels)
-            found[node.key] = Estimate(
+            by_key[node.key] = Estimate(
                 key=node.key,
                 leader=chain[0].key,
                 cycles=time.total if time else None,
@@ -91,14 +91,14 @@ def estimates(nodes: list[Operation], config: Configuration, memory: Memory) -> 
                 mac_share=share,
                 read_bytes=_ported(node, node.reads),
                 written_bytes=_ported(node, node.writes),
-                cvsram_read_bytes=_ported(node, [each for each in node.reads if _by_cvsram(node, each)]),
-                cvsram_written_bytes=_ported(node, [each for each in node.writes if _by_cvsram(node, each)]),
+                cvsram_read_bytes=_ported(node, [access for access in node.reads if _by_cvsram(node, access)]),
+                cvsram_written_bytes=_ported(node, [access for access in node.writes if _by_cvsram(node, access)]),
                 measured=values.measured and _covered(node),
                 time=time,
                 shape=shape,
                 constants=values,
             )
-    return found
+    return by_key
 
 
 def _covered(node: Operation) -> bool:
@@ -132,21 +132,21 @@ def chain_shape(chain: list[Operation], values: CycleConstants) -> ChainShape | 
 
 def _in_cvsram(chain: list[Operation]) -> frozenset[str]:
     """Return what of a chain is in CVSRAM, by what it is for."""
-    found = set()
+    roles = set()
     for node in chain:
         if node.engine not in ("conv", "sdp", "pdp", "cdp"):
             continue
         surface = node.surface
         if surface.src_data.type == MemType.CV:
-            found.add("data" if node.engine == "conv" else "read")
+            roles.add("data" if node.engine == "conv" else "read")
         if surface.dst_data.type == MemType.CV:
-            found.add("write")
+            roles.add("write")
         if node.engine == "conv" and surface.weight_data.type == MemType.CV:
-            found.add("weights")
+            roles.add("weights")
         points = _points(node) if node.engine == "sdp" else []
         if points and all(getattr(surface, f"{name}_data").type == MemType.CV for name in points):
-            found.add("operand")
-    return frozenset(found)
+            roles.add("operand")
+    return frozenset(roles)
 
 
 def convolution_shape(node: Operation, values: CycleConstants) -> ConvolutionShape:
@@ -362,7 +362,7 @@ def queue_cycles(
         raise ConfigError(f"{len(chains)} chains in a queue: must be at most {MAX_CHAINS}")
     waits = after or [()] * len(chains)
     for place, mine in enumerate(waits):
-        wrong = [each for each in mine if not 0 <= each < place]
+        wrong = [other for other in mine if not 0 <= other < place]
         if wrong:
             raise ConfigError(f"chain {place} waits for {wrong[0]}: must be one before it")
     values = constants(config, element_bytes)
@@ -403,8 +403,8 @@ def _works(chains: list[ChainShape], waits: list[list[int]], values: CycleConsta
         number += len(mine)
     waiting: dict[int, list[Key]] = {}
     for place, earlier in enumerate(waits):
-        for each in earlier:
-            waiting.setdefault(each, []).append(keys[place][-1])
+        for producer in earlier:
+            waiting.setdefault(producer, []).append(keys[place][-1])
     queues = dict.fromkeys(UNITS, 0)
     works = []
     for place, chain in enumerate(chains):
@@ -414,10 +414,10 @@ def _works(chains: list[ChainShape], waits: list[list[int]], values: CycleConsta
             ends = [_Wait(key, "OP_COMPLETED") for key in waiting.get(place, ())] if last else []
             starts = [_Wait(keys[place][at - 1], "OP_ENABLED", True)] if at else []
             behind = len(waits[place]) if last else 1
-            made = _Operation(
+            scheduled = _Operation(
                 keys[place][at], UNITS[unit], queues[unit], at > 0, not last, tuple(ends + starts), behind
             )
-            nodes.append(made)
+            nodes.append(scheduled)
             queues[unit] += 1
         works.append(ChainWork(nodes, chain, values))
     return works

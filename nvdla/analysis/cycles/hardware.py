@@ -94,7 +94,7 @@ class Delivery:
     @property
     def state(self) -> tuple[float, ...]:
         """Return what decides of the time of the stripes to come."""
-        return (round(self.end, 6), self._credits, *(round(part, 6) for each in self._segments for part in each))
+        return (round(self.end, 6), self._credits, *(round(part, 6) for segment in self._segments for part in segment))
 
 
 def group_time(pieces: list[tuple[int, int]], lines: int, taps: int, loading: int, delivery: Delivery) -> float:
@@ -119,11 +119,11 @@ def group_time(pieces: list[tuple[int, int]], lines: int, taps: int, loading: in
 
 def _equal_stripes(clock: float, length: int, count: int, taps: int, loading: int, delivery: Delivery) -> float:
     """The clock after ``count`` stripes of one length. ``delivery`` counts from the line's beginning."""
-    each = max(length, loading)
+    stripe = max(length, loading)
     number, last = 0, -1.0
     while number < count:
-        sent = delivery.send(clock + (taps - 1) * each, length)
-        gone = sent + each - clock
+        sent = delivery.send(clock + (taps - 1) * stripe, length)
+        gone = sent + stripe - clock
         clock += gone
         number += 1
         if gone == last and number < count:  # steady

@@ -221,10 +221,10 @@ def schedule(works: list[ChainWork], memory: Memory, software: Software | None =
 
 
 def _by_task(works: list[ChainWork]) -> list[list[ChainWork]]:
-    found: dict[int, list[ChainWork]] = {}
+    tasks: dict[int, list[ChainWork]] = {}
     for work in works:
-        found.setdefault(work.nodes[0].key[0], []).append(work)
-    return list(found.values())
+        tasks.setdefault(work.nodes[0].key[0], []).append(work)
+    return list(tasks.values())
 
 
 @dataclass
@@ -442,7 +442,7 @@ class _TaskRun:
         def finish() -> None:
             span = self.spans[node.key]
             assert span.group is not None and span.enabled is not None
-            before = [each.end for each in self._earlier(node) if each.end is not None]
+            before = [span.end for span in self._earlier(node) if span.end is not None]
             span.start = max([span.enabled, round(run.started), *before])
             span.end = max(self.now, span.start)
             if node.engine == "conv":
@@ -457,7 +457,7 @@ class _TaskRun:
         """The operation before it in its engine."""
         engine = self.engines[node.engine]
         place = engine.places[node.key]
-        return [self.spans[each.key] for each in engine.running[max(place - 1, 0) : place]]
+        return [self.spans[other.key] for other in engine.running[max(place - 1, 0) : place]]
 
     def _fetched(self, node: Scheduled, event: str) -> None:
         span = self.spans[node.key]
@@ -465,7 +465,7 @@ class _TaskRun:
             span.weights_done = self.now
         else:
             span.data_done = self.now
-        if any(each.event == event for each in node.dependencies):
+        if any(dependency.event == event for dependency in node.dependencies):
             self._raise(node, event)
 
     def _raise(self, node: Scheduled, event: str) -> None:
@@ -481,8 +481,10 @@ def _endless(nodes: Sequence[Scheduled]) -> set[Key]:
     return {
         node.key
         for node in nodes
-        for each in node.dependencies
-        if not each.on_the_fly and each.target in places and _comes_before(places[each.target], places[node.key])
+        for dependency in node.dependencies
+        if not dependency.on_the_fly
+        and dependency.target in places
+        and _comes_before(places[dependency.target], places[node.key])
     }
 
 

@@ -115,8 +115,8 @@ class Port:
             self.flight.progress(self.since, now)
         self.since = now
         if past > 0:
-            for each in self.active:
-                each.left -= each.speed * past / each.duration
+            for activity in self.active:
+                activity.left -= activity.speed * past / activity.duration
 
     def plan(self) -> float | None:
         """Set the speeds; the cycles until they change or the next activity ends, or None where there is none."""
@@ -124,25 +124,28 @@ class Port:
         if self.active:
             self._share(min(flight.allowed(self.since), self.rate) if flight else self.rate)
         if flight:
-            flight.request(self.since, sum(each.read * each.speed for each in self.active))
+            flight.request(self.since, sum(activity.read * activity.speed for activity in self.active))
         if not self.active:
             return None
-        cycles = min(each.left * each.duration / each.speed if each.speed else math.inf for each in self.active)
+        cycles = min(
+            activity.left * activity.duration / activity.speed if activity.speed else math.inf
+            for activity in self.active
+        )
         return max(min(cycles, flight.change(self.since)) if flight else cycles, 0.0)
 
     def _share(self, most: float) -> None:
         """Set the speeds, with ``most`` bytes per cycle of reads. Shared: half of the rate for writes, less where they
         need less or wait for reads, more where reads do not use theirs."""
-        reads = sum(each.read for each in self.active)
-        writes = sum(each.write for each in self.active)
+        reads = sum(activity.read for activity in self.active)
+        writes = sum(activity.write for activity in self.active)
         if (reads + writes if self.shared else max(reads, writes)) <= self.rate and reads <= most:
-            for each in self.active:
-                each.speed = 1.0
+            for activity in self.active:
+                activity.speed = 1.0
             return
         if not self.shared:
             self._grant(most, self.rate)
             return
-        if not any(each.read and each.write for each in self.active):
+        if not any(activity.read and activity.write for activity in self.active):
             half = self.rate / 2
             self._grant(min(max(half, self.rate - writes), most), max(half, self.rate - min(reads, most)))
             return
@@ -158,17 +161,19 @@ class Port:
 
         What an activity's reads hold back its writes leave to others, and the other way round.
         """
-        weights, ones = [each.weight for each in self.active], [1.0] * len(self.active)
+        weights, ones = [activity.weight for activity in self.active], [1.0] * len(self.active)
         read_speeds, write_speeds = ones, ones
         for _ in range(2):
-            demands = [each.read * speed for each, speed in zip(self.active, write_speeds, strict=True)]
+            demands = [activity.read * speed for activity, speed in zip(self.active, write_speeds, strict=True)]
             share = _fair(demands, weights, read_rate)
-            read_speeds = [min(1.0, share * each.weight / each.read) if each.read else 1.0 for each in self.active]
-            demands = [each.write * speed for each, speed in zip(self.active, read_speeds, strict=True)]
+            read_speeds = [
+                min(1.0, share * activity.weight / activity.read) if activity.read else 1.0 for activity in self.active
+            ]
+            demands = [activity.write * speed for activity, speed in zip(self.active, read_speeds, strict=True)]
             share = _fair(demands, ones, write_rate)
-            write_speeds = [min(1.0, share / each.write) if each.write else 1.0 for each in self.active]
-        for each, read, write in zip(self.active, read_speeds, write_speeds, strict=True):
-            each.speed = min(read, write)
+            write_speeds = [min(1.0, share / activity.write) if activity.write else 1.0 for activity in self.active]
+        for activity, read, write in zip(self.active, read_speeds, write_speeds, strict=True):
+            activity.speed = min(read, write)
         speeds = list(zip(read_speeds, write_speeds, strict=True))
         return any(read < write for read, write in speeds), any(write < read for read, write in speeds)
 
@@ -178,7 +183,7 @@ def _fair(demands: list[float], weights: list[float], capacity: float) -> float:
     if sum(demands) <= capacity:
         return math.inf
     left, total = capacity, sum(weights)
-    for demand, weight in sorted(zip(demands, weights, strict=True), key=lambda each: each[0] / each[1]):
+    for demand, weight in sorted(zip(demands, weights, strict=True), key=lambda pair: pair[0] / pair[1]):
         if demand * total >= left * weight:
             return left / total
         left -= demand
@@ -256,9 +261,9 @@ class Simulation:
         if number != self._plan:
             return
         self.port.progress(self.now, cycles)
-        done = [each for each in self.port.active if each.left * each.duration <= SMALLEST]
-        self.port.active = [each for each in self.port.active if each.left * each.duration > SMALLEST]
-        for each in done:
-            assert each.process is not None
-            self._push(self.now, each.process)
+        done = [activity for activity in self.port.active if activity.left * activity.duration <= SMALLEST]
+        self.port.active = [activity for activity in self.port.active if activity.left * activity.duration > SMALLEST]
+        for activity in done:
+            assert activity.process is not None
+            self._push(self.now, activity.process)
         self._replan()

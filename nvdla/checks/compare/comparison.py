@@ -59,9 +59,9 @@ class Observation(Keyed):
         of it."""
         if self.place is None or self._covers is None:
             return self.dense
-        found = np.zeros(self.place.shape, self.dtype)
-        self.put(found)
-        return found[None]
+        elements = np.zeros(self.place.shape, self.dtype)
+        self.put(elements)
+        return elements[None]
 
     @property
     def tensor(self) -> np.ndarray:
@@ -111,10 +111,10 @@ class Observation(Keyed):
         positions, channels = self.positions if of_part else None, None
         if positions is not None and self.place is not None:
             channels = positions[:, 0, 0] // math.prod(self.place.shape[1:])
-        found = names.units(self.layer if self.place is None else self.place.tensor, self.dtype, channels)
+        units = names.units(self.layer if self.place is None else self.place.tensor, self.dtype, channels)
         count = (self.part if of_part else self.tensor).shape[1]
-        fits = found is None or found.factors is None or len(found.factors) == count
-        return found if fits else None
+        fits = units is None or units.factors is None or len(units.factors) == count
+        return units if fits else None
 
     def zero(self, names: Names) -> int:
         """The element that stands for 0."""
@@ -162,7 +162,7 @@ class Observer:
         self._operations = program.by_key
         self._then = then
         self._taken_from = {
-            operation.key: tuple(each.index for each in chain[:place])
+            operation.key: tuple(member.index for member in chain[:place])
             for chain in program.chains
             for place, operation in enumerate(chain)
         }
@@ -425,14 +425,14 @@ def compare_run(
 ) -> Comparison:
     """Run and compare. With ``fail_fast`` the run ends at the first tensor that does not pass. Raises NvdlaError."""
     limits, names = limits or Tolerances(), names or Names()
-    found = Comparison()
+    comparison = Comparison()
     parts: dict[tuple[str | None, int], list[tuple[Expected, Observation]]] = {}
 
     def look(observation: Observation) -> None:
         expected = reference.operation(observation) if observation.surface is not None else None
         if expected is None:
             if observation.surface is not None:
-                found.skipped.append(_described(observation))
+                comparison.skipped.append(_described(observation))
             return
         if reference.sees == "tensors" and observation.place is not None:
             tensor = observation.place.tensor, observation.place.image
@@ -446,8 +446,8 @@ def compare_run(
 
     def judge(expected: Expected, observation: Observation) -> None:
         array = observation.dense if reference.sees == "memory" else observation.tensor
-        _judge(found, limits, expected, array, observation.written.tobytes(), _operation_row(observation))
-        if fail_fast and not found.rows[-1].passed:
+        _judge(comparison, limits, expected, array, observation.written.tobytes(), _operation_row(observation))
+        if fail_fast and not comparison.rows[-1].passed:
             raise _Diverged
 
     observer = Observer(runtime.program(names.layers), look, names)
@@ -456,22 +456,22 @@ def compare_run(
         for incomplete in parts.values():
             whole = observer.completed(incomplete[-1][1])
             expected = None if whole.is_part else reference.operation(whole)
-            for each in incomplete if expected is None else [(expected, whole)]:
-                judge(*each)
+            for pair in incomplete if expected is None else [(expected, whole)]:
+                judge(*pair)
     except _Diverged:
-        return found
+        return comparison
     arrays = runtime.unpack(outputs)
     for index, tensor in enumerate(runtime.outputs):
         array, raw = arrays[tensor.name], outputs[index]
         expected = reference.output(index, tensor, array, raw)
         if expected is None:
-            found.skipped.append(f"output {tensor.name}")
+            comparison.skipped.append(f"output {tensor.name}")
             continue
         row = {"kind": "output", "task": None, "operation": None, "engine": None, "name": tensor.name}
-        _judge(found, limits, expected, array, raw, row)
-        if fail_fast and not found.rows[-1].passed:
+        _judge(comparison, limits, expected, array, raw, row)
+        if fail_fast and not comparison.rows[-1].passed:
             break
-    return found
+    return comparison
 
 
 def _described(observation: Observation) -> str:
@@ -493,12 +493,12 @@ def _operation_row(observation: Observation) -> Document:
 
 
 def _judge(
-    found: Comparison, limits: Tolerances, expected: Expected, array: np.ndarray, raw: bytes, who: Document
+    comparison: Comparison, limits: Tolerances, expected: Expected, array: np.ndarray, raw: bytes, who: Document
 ) -> None:
     """Add the row of one tensor."""
     what = {**who, "against": expected.name, "shape": array.shape, "dtype": str(array.dtype)}
     if expected.tensor is None:
-        found.add(_digest_row(expected, array, raw, what), None, None)
+        comparison.add(_digest_row(expected, array, raw, what), None, None)
         return
     golden = _shaped(expected.tensor, array.shape, expected.name)
     ours = array
@@ -508,7 +508,7 @@ def _judge(
         if expected.known is not None:
             known = np.broadcast_to(expected.known, ours.shape)
             note = ", ".join(filter(None, (note, f"{int(known.sum())} of {known.size} elements are in the model")))
-            ours, golden = (np.where(known, each, np.float32(0)) for each in (ours, golden))
+            ours, golden = (np.where(known, array, np.float32(0)) for array in (ours, golden))
     difference = compare(golden, ours)
     if units is None:
         passed = difference.within(limits.tolerance)
@@ -516,7 +516,7 @@ def _judge(
         passed = _close(difference, limits) or (array.dtype.kind in "iu" and units.within_one_unit(ours, golden))
     scale = None if units is None else units.scale
     row = Row(**what, passed=passed, exact=difference.exact, difference=difference, scale=scale, note=note)
-    found.add(row, golden, ours)
+    comparison.add(row, golden, ours)
 
 
 def _close(difference: Difference, limits: Tolerances) -> bool:

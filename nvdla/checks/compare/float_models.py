@@ -36,14 +36,14 @@ def onnx_tensors(
     """
     modules("an ONNX model")
     name = os.fspath(path)
-    session, nodes = open_file(name, worker_of(trusted), optimise=False, everything=True)
+    session, nodes = open_file(name, worker_of(trusted), optimize=False, everything=True)
     return _by_every_name(nodes, _run(session, inputs, name))
 
 
 def run_model(model: Any, inputs: Mapping[str, np.ndarray], name: str, trusted: bool = False) -> dict[str, np.ndarray]:
     """All inputs and outputs of an ONNX ModelProto by name. Raises FormatError, with ``name``, when onnxruntime cannot
     run it."""
-    return _run(open_session(model, name, worker_of(trusted), optimise=False), inputs, name)
+    return _run(open_session(model, name, worker_of(trusted), optimize=False), inputs, name)
 
 
 def _run(session: Any, inputs: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
@@ -51,14 +51,14 @@ def _run(session: Any, inputs: Mapping[str, np.ndarray], name: str) -> dict[str,
         feeds = _feeds(session, inputs, name)
     except ValueError as error:  # numpy's, of shapes that do not fit
         raise FormatError(f"{name}: onnxruntime cannot run it: {one_line(error)}") from None
-    wanted = [each.name for each in session.get_outputs()]
+    wanted = [output.name for output in session.get_outputs()]
     return feeds | dict(zip(wanted, run_session(session, name, wanted, feeds), strict=True))
 
 
 def real_inputs(runtime: Runtime, surfaces: Sequence[bytes], names: Names) -> dict[str, np.ndarray]:
     """Return what the bound inputs stand for, float32 arrays by the model's input and in its shape, where the layer
     file states those. Raises FormatError for an integer input without a scale."""
-    found: dict[str, np.ndarray] = {}
+    arrays_by_input: dict[str, np.ndarray] = {}
     for tensor, surface in zip(runtime.inputs, surfaces, strict=True):
         array = tensor.layout.unpack(np.frombuffer(surface, np.uint8))
         units = names.units(tensor.name, array.dtype)
@@ -66,13 +66,13 @@ def real_inputs(runtime: Runtime, surfaces: Sequence[bytes], names: Names) -> di
             raise ScaleMissing(tensor.name, array.dtype, "input")
         real, value = units.real(array).astype(np.float32), names.inputs.get(tensor.name)
         if value is None:
-            found[tensor.name] = real
+            arrays_by_input[tensor.name] = real
             continue
-        found[value.name] = value.fed(real, found.get(value.name))
+        arrays_by_input[value.name] = value.fed(real, arrays_by_input.get(value.name))
     for value in names.inputs.values():
-        if value.units is not None and value.name in found:
-            found[value.name] = np.rint(found[value.name] / value.units.scale) + value.units.zero
-    return found
+        if value.units is not None and value.name in arrays_by_input:
+            arrays_by_input[value.name] = np.rint(arrays_by_input[value.name] / value.units.scale) + value.units.zero
+    return arrays_by_input
 
 
 def modules(what: str) -> tuple[ModuleType, ModuleType]:
@@ -88,17 +88,21 @@ def modules(what: str) -> tuple[ModuleType, ModuleType]:
 def _feeds(session: Any, inputs: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
     wanted = session.get_inputs()
     if len(wanted) != len(inputs):
-        names = ", ".join(each.name for each in wanted)
+        names = ", ".join(model_input.name for model_input in wanted)
         raise FormatError(f"{name}: the model has {len(wanted)} inputs ({names}), the network {len(inputs)}")
     by_order = list(inputs.values())
     feeds = {}
-    for position, each in enumerate(wanted):
-        array = inputs.get(each.name, by_order[position])
-        if isinstance(each.shape, list) and len(each.shape) == 4 and isinstance(each.shape[1], int):
-            array = without_spare_channels(array, each.shape[1])
-        if isinstance(each.shape, list) and len(each.shape) != array.ndim:
-            array = array.reshape([size if isinstance(size, int) else array.shape[0] for size in each.shape])
-        feeds[each.name] = _as_type(array, each.type)
+    for position, model_input in enumerate(wanted):
+        array = inputs.get(model_input.name, by_order[position])
+        if (
+            isinstance(model_input.shape, list)
+            and len(model_input.shape) == 4
+            and isinstance(model_input.shape[1], int)
+        ):
+            array = without_spare_channels(array, model_input.shape[1])
+        if isinstance(model_input.shape, list) and len(model_input.shape) != array.ndim:
+            array = array.reshape([size if isinstance(size, int) else array.shape[0] for size in model_input.shape])
+        feeds[model_input.name] = _as_type(array, model_input.type)
     return feeds
 
 
@@ -109,10 +113,10 @@ def _as_type(array: np.ndarray, kind: str) -> np.ndarray:
     dtype = known.get(kind)
     if dtype is None:
         return array
-    found: Any = np.dtype(dtype)
-    if found.kind in "iu":
-        array = np.clip(array, np.iinfo(found).min, np.iinfo(found).max)
-    return array.astype(found)
+    wanted: Any = np.dtype(dtype)
+    if wanted.kind in "iu":
+        array = np.clip(array, np.iinfo(wanted).min, np.iinfo(wanted).max)
+    return array.astype(wanted)
 
 
 def without_spare_channels(array: np.ndarray, channels: int) -> np.ndarray:
@@ -121,17 +125,17 @@ def without_spare_channels(array: np.ndarray, channels: int) -> np.ndarray:
     return np.ascontiguousarray(array[:, :channels]) if spare else array
 
 
-def _by_every_name(nodes: Sequence[tuple[str, list[str]]], found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _by_every_name(nodes: Sequence[tuple[str, list[str]]], computed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Inputs, values by name in node order, and a node's first value by the node's name too."""
-    made = {value for _, outputs in nodes for value in outputs}
-    tensors = {name: array for name, array in found.items() if name not in made}
+    node_outputs = {value for _, outputs in nodes for value in outputs}
+    tensors = {name: array for name, array in computed.items() if name not in node_outputs}
     for _, outputs in nodes:
         for value in outputs:
-            if value in found:
-                tensors[value] = found[value]
+            if value in computed:
+                tensors[value] = computed[value]
     for name, outputs in nodes:
-        if name and outputs and outputs[0] in found:
-            tensors.setdefault(name, found[outputs[0]])
+        if name and outputs and outputs[0] in computed:
+            tensors.setdefault(name, computed[outputs[0]])
     return tensors
 
 
@@ -154,9 +158,9 @@ def caffe_tensors(
     feeds = _caffe_feeds(network, inputs)
     with np.errstate(all="ignore"):  # weights of a broken file may be infinite
         converted = convert(onnx, network, {name: array.shape for name, array in feeds.items()})
-    found = run_model(converted.model, feeds, os.fspath(prototxt), trusted)
-    blobs = {name: found[value] for name, value in converted.blobs.items()}
-    tensors = feeds | {name: found[value] for name, value in converted.names.items()}
+    results = run_model(converted.model, feeds, os.fspath(prototxt), trusted)
+    blobs = {name: results[value] for name, value in converted.blobs.items()}
+    tensors = feeds | {name: results[value] for name, value in converted.names.items()}
     return tensors | {name: array for name, array in blobs.items() if name not in tensors}, blobs
 
 
@@ -175,7 +179,7 @@ def _caffe_feeds(network: CaffeNetwork, inputs: Mapping[str, np.ndarray]) -> dic
         if shape is None or shape[1:] == array.shape[1:]:
             feeds[name] = array
         elif any(size <= 0 for size in shape) or math.prod(shape[1:]) != math.prod(array.shape[1:]):
-            theirs, ours = (shape_text(each) for each in (shape, array.shape))
+            theirs, ours = (shape_text(shape) for shape in (shape, array.shape))
             raise FormatError(f"{network.file}: input {text_one_line(name)} is {theirs}, that of the loadable {ours}")
         else:
             feeds[name] = array.reshape(array.shape[0], *shape[1:])

@@ -42,8 +42,8 @@ def align(ours: Sequence[Observation], theirs: Sequence[Observation]) -> tuple[d
     runs of tensors of equal engine and shape. Only operations that write memory take part.
     """
     ours, theirs = _written(ours), _written(theirs)
-    by_key = {each.key: each for each in theirs}
-    if len(ours) == len(theirs) and all(_alike(each, by_key.get(each.key)) for each in ours):
+    by_key = {observation.key: observation for observation in theirs}
+    if len(ours) == len(theirs) and all(_alike(observation, by_key.get(observation.key)) for observation in ours):
         return by_key, "position"
     if _named(ours) and _named(theirs):
         return _by_layer(ours, theirs), "layer"
@@ -51,7 +51,7 @@ def align(ours: Sequence[Observation], theirs: Sequence[Observation]) -> tuple[d
 
 
 def _written(observations: Sequence[Observation]) -> list[Observation]:
-    return [each for each in observations if each.surface is not None]
+    return [observation for observation in observations if observation.surface is not None]
 
 
 def _signature(observation: Observation) -> tuple[Any, ...]:
@@ -63,41 +63,41 @@ def _alike(ours: Observation, theirs: Observation | None) -> bool:
 
 
 def _named(observations: Sequence[Observation]) -> bool:
-    return bool(observations) and all(each.layer for each in observations)
+    return bool(observations) and all(observation.layer for observation in observations)
 
 
 def _by_layer(ours: Sequence[Observation], theirs: Sequence[Observation]) -> dict[Key, Observation]:
     """Operations of a layer one by one where both have as many, else the last one of each."""
     groups: dict[str, list[Observation]] = defaultdict(list)
-    for each in theirs:
-        groups[str(each.layer)].append(each)
+    for observation in theirs:
+        groups[str(observation.layer)].append(observation)
     mine: dict[str, list[Observation]] = defaultdict(list)
-    for each in ours:
-        mine[str(each.layer)].append(each)
-    found = {}
+    for observation in ours:
+        mine[str(observation.layer)].append(observation)
+    matches = {}
     for layer, members in mine.items():
         others = groups.get(layer, [])
         if len(others) != len(members):
             members, others = members[-1:], others[-1:]
         for member, other in zip(members, others, strict=False):
             if member.tensor.shape == other.tensor.shape:
-                found[member.key] = other
-    return found
+                matches[member.key] = other
+    return matches
 
 
 def _by_shape(ours: Sequence[Observation], theirs: Sequence[Observation]) -> dict[Key, Observation]:
-    signatures = [_signature(each) for each in theirs]
-    matcher = SequenceMatcher(None, [_signature(each) for each in ours], signatures, False)
+    signatures = [_signature(observation) for observation in theirs]
+    matcher = SequenceMatcher(None, [_signature(observation) for observation in ours], signatures, False)
     pairs = [
         (block.a + offset, block.b + offset) for block in matcher.get_matching_blocks() for offset in range(block.size)
     ]
-    found, free = {}, len(theirs)
+    matches, free = {}, len(theirs)
     for mine, other in reversed(pairs):
         # Of several operations on one tensor (bias, then ReLU) the last is what one that does all of them writes.
         while other + 1 < free and signatures[other + 1] == signatures[other]:
             other += 1
-        found[ours[mine].key], free = theirs[other], other
-    return found
+        matches[ours[mine].key], free = theirs[other], other
+    return matches
 
 
 #: cosine from which on a tensor is treated as the right one
@@ -124,7 +124,7 @@ class FloatReference:
         outputs: Mapping[str, np.ndarray] | None = None,
         inputs: Collection[str] = (),
     ) -> None:
-        self.tensors = {name: np.asarray(each) for name, each in tensors.items() if each.dtype.kind in "iuf"}
+        self.tensors = {name: np.asarray(array) for name, array in tensors.items() if array.dtype.kind in "iuf"}
         self._outputs = outputs or {}
         self._order = list(self.tensors)
         self._names = names
@@ -148,10 +148,10 @@ class FloatReference:
         if units is None and place is None:
             units = self._names.units(name, ours.dtype)
         value, cube = self._value(tensor, name), ours.shape[1:] if place is None else place.shape
-        found = value.cubes(self.tensors[name], cube)
-        if found is None:
+        stacked = value.cubes(self.tensors[name], cube)
+        if stacked is None:
             return None
-        images, known = found
+        images, known = stacked
         number = place.image if place is not None and place.image else self._seen.get(name, 0)
         positions = observation.positions if observation.is_part else None
         if positions is None:
@@ -167,11 +167,11 @@ class FloatReference:
         """The real numbers expected of a bound output."""
         name = self._name(tensor.name, tensor.name) or tensor.name
         golden = self._outputs.get(tensor.name, self.tensors.get(name))
-        found = None if golden is None else self._value(tensor.name, name).cubes(golden, array.shape[1:])
-        if found is None or len(found[0]) != len(array):
+        stacked = None if golden is None else self._value(tensor.name, name).cubes(golden, array.shape[1:])
+        if stacked is None or len(stacked[0]) != len(array):
             return None
         units = self._names.units(tensor.name, array.dtype)
-        return self._expected(name, found[0], array, units, None, found[1])
+        return self._expected(name, stacked[0], array, units, None, stacked[1])
 
     def _name(self, tensor: str | None, layer: str | None) -> str | None:
         """The model's tensor: as the layer file states it, else by name."""
@@ -215,8 +215,12 @@ class FloatReference:
             for place, golden in enumerate(self.tensors.values())
             if golden.size == ours.size and _sizes(golden) == _sizes(ours)
         ]
-        near = [each for each in likely if each[0] >= NEAR]
-        later = [each for each in likely if -each[1] >= self._last and self._order[-each[1]] not in self._settled]
+        near = [candidate for candidate in likely if candidate[0] >= NEAR]
+        later = [
+            candidate
+            for candidate in likely
+            if -candidate[1] >= self._last and self._order[-candidate[1]] not in self._settled
+        ]
         if not (near or later):
             return None
         place = -max(near or later)[1]
@@ -239,9 +243,9 @@ def _sizes(array: np.ndarray) -> list[int]:
 
 
 def _cosine(golden: np.ndarray, ours: np.ndarray) -> float:
-    one, other = golden.astype(np.float64).reshape(-1), ours.astype(np.float64).reshape(-1)
-    norm = float(np.linalg.norm(one) * np.linalg.norm(other))
-    return float(one @ other) / norm if norm and np.isfinite(norm) else 0.0
+    first, other = golden.astype(np.float64).reshape(-1), ours.astype(np.float64).reshape(-1)
+    norm = float(np.linalg.norm(first) * np.linalg.norm(other))
+    return float(first @ other) / norm if norm and np.isfinite(norm) else 0.0
 
 
 class RunReference:
@@ -269,7 +273,9 @@ class RunReference:
     ) -> tuple[dict[Key, Observation], str]:
         """Match with what our run will do. Our own run is only made here when the loadables differ."""
         if ours.loadable == self.runtime.loadable:
-            return {each.key: each for each in theirs if each.surface is not None}, "position"
+            return {
+                observation.key: observation for observation in theirs if observation.surface is not None
+            }, "position"
         return align(observe(ours, surfaces, names)[0], theirs)
 
     def operation(self, observation: Observation) -> Expected | None:
@@ -435,10 +441,10 @@ def _tensor(path: Path) -> np.ndarray:
 
 def _files(path: Path) -> list[Path]:
     if path.is_dir():
-        found = sorted(each for each in path.iterdir() if each.is_file())
-        if len(found) > MAX_FILES:
-            raise FormatError(f"{path}: {len(found)} files: must be at most {MAX_FILES}")
-        return found
+        files = sorted(entry for entry in path.iterdir() if entry.is_file())
+        if len(files) > MAX_FILES:
+            raise FormatError(f"{path}: {len(files)} files: must be at most {MAX_FILES}")
+        return files
     if not path.is_file():
         raise FormatError(f"{path}: no such golden file or directory")
     return [path]

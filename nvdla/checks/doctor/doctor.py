@@ -93,10 +93,10 @@ class TensorHealth:
         """(values that occur, how often), in ascending order; NaN and infinities of fp16 are left out."""
         counts = np.empty(0, np.int64) if self.counts is None else self.counts
         bits = np.flatnonzero(counts)
-        found = bits.astype(f"u{self.dtype.itemsize}").view(self.dtype).astype(np.float64)
-        finite = np.isfinite(found)
-        order = np.argsort(found[finite], kind="stable")
-        return found[finite][order], counts[bits[finite][order]]
+        values = bits.astype(f"u{self.dtype.itemsize}").view(self.dtype).astype(np.float64)
+        finite = np.isfinite(values)
+        order = np.argsort(values[finite], kind="stable")
+        return values[finite][order], counts[bits[finite][order]]
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -138,14 +138,15 @@ class TensorHealth:
     def dead(self) -> list[int]:
         """Channels that were zero everywhere."""
         return [
-            int(each) for each in np.flatnonzero((self.channel_low == self.zero) & (self.channel_high == self.zero))
+            int(channel)
+            for channel in np.flatnonzero((self.channel_low == self.zero) & (self.channel_high == self.zero))
         ]
 
     @property
     def constant(self) -> list[int]:
         """Channels with one value everywhere that is not zero."""
         same = (self.channel_low == self.channel_high) & (self.channel_low != self.zero)
-        return [int(each) for each in np.flatnonzero(same)]
+        return [int(channel) for channel in np.flatnonzero(same)]
 
     def histogram(self) -> dict[str, list[float]]:
         """Equally wide bins over the range of the type (integers) or of what occurs (fp16): edges and counts."""
@@ -154,8 +155,8 @@ class TensorHealth:
         edges = np.linspace(low, high + (self.dtype.kind in "iu"), HISTOGRAM_BINS + 1)
         if not values.size or low == high:
             return {"edges": [low, high], "counts": [int(counts.sum())]}
-        found, _ = np.histogram(values, edges, weights=counts)
-        return {"edges": edges.tolist(), "counts": found.astype(int).tolist()}
+        bin_counts, _ = np.histogram(values, edges, weights=counts)
+        return {"edges": edges.tolist(), "counts": bin_counts.astype(int).tolist()}
 
     def as_dict(self) -> dict[str, Json]:
         """Everything as plain data, for JSON."""
@@ -289,7 +290,7 @@ class CheckContext(Context):
     @cached_property
     def by_place(self) -> dict[tuple[int, int], Operation]:
         """Operations of ROI 0 by task and index."""
-        return {(each.task, each.index): each for each in self.subjects if each.roi == 0}
+        return {(subject.task, subject.index): subject for subject in self.subjects if subject.roi == 0}
 
     def measured(self) -> Iterator[tuple[Operation, TensorHealth]]:
         """Every operation with what it was seen to write."""
@@ -341,7 +342,7 @@ class DoctorReport:
 def checks() -> list[Rule]:
     """The doctor's own checks in the order of their documentation: every module ``*_checks.py`` of this package."""
     modules_of("nvdla.checks.doctor", "_checks")
-    return sorted(CHECKS, key=lambda each: each.chapter)
+    return sorted(CHECKS, key=lambda rule: rule.chapter)
 
 
 @dataclass
@@ -392,7 +393,7 @@ def examine(
     )
     findings = [
         *report.findings,
-        *(each for rule in checks() if not (random and rule.of_data) for each in _findings(rule, context)),
+        *(finding for rule in checks() if not (random and rule.of_data) for finding in _findings(rule, context)),
     ]
     return DoctorReport(
         report.loadable,
@@ -401,8 +402,8 @@ def examine(
         runs,
         run_error,
         tuple(sorted(findings, key=sort_key)),
-        [each.as_dict() for each in context.scales],
-        [each.as_dict() for each in statistics.tensors.values()],
+        [scale.as_dict() for scale in context.scales],
+        [tensor.as_dict() for tensor in statistics.tensors.values()],
     )
 
 

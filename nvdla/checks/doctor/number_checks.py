@@ -98,7 +98,7 @@ def biases_fit_16_bits(context: CheckContext) -> Iterator[Said]:
                 continue
             at_end = np.flatnonzero((biases == 32767) | (biases == -32768))
             if at_end.size:
-                places = some([int(each) for each in at_end])
+                places = some([int(channel) for channel in at_end])
                 yield subject, f"{name}: {at_end.size} of {biases.size} biases are 32767 or -32768 (channels {places})"
 
 
@@ -107,10 +107,10 @@ def _biases(context: CheckContext, subject: Operation, name: str) -> np.ndarray 
     stage = getattr(subject.op, f"{name}_op")
     if not reads_operands(stage):
         return np.array([stage.alu_operand], np.int32).astype(np.int16) if abs(stage.alu_operand) < 1 << 15 else None
-    found = context.operand(subject, f"{name}_data")
-    if found is None:
+    biases = context.operand(subject, f"{name}_data")
+    if biases is None:
         return None
-    return found[::2] if stage.type == SdpType.BOTH else found
+    return biases[::2] if stage.type == SdpType.BOTH else biases
 
 
 @check("note", "Prune these kernels, or find out why training made them zero.", headline="dead kernels")
@@ -119,7 +119,7 @@ def kernels_are_alive(context: CheckContext) -> Iterator[Said]:
     for subject in context.of_type(OpType.CONV):
         peaks = kernel_peaks(context, subject)
         if peaks is not None:
-            dead = [int(each) for each in np.flatnonzero(peaks == 0)]
+            dead = [int(kernel) for kernel in np.flatnonzero(peaks == 0)]
             if dead:
                 yield subject, f"{len(dead)} of {peaks.size} kernels are zero: {some(dead)}"
 
@@ -165,7 +165,7 @@ def kernel_magnitudes_are_similar(context: CheckContext) -> Iterator[Said]:
         peaks = kernel_peaks(context, subject)
         if peaks is None or subject.op.out_precision != Precision.INT8:
             continue
-        small = [int(each) for each in np.flatnonzero((peaks > 0) & (peaks < 8))]
+        small = [int(kernel) for kernel in np.flatnonzero((peaks > 0) & (peaks < 8))]
         if small and peaks.max() >= 64:
             yield subject, f"{len(small)} of {peaks.size} kernels use less than 8 of 127 units: {some(small)}"
 

@@ -44,14 +44,14 @@ class Features:
 @dataclass(frozen=True)
 class Unit:
     """``operations``, the first of which gives the ``kind``; ``source``: values that it reads, by address; ``others``:
-    values of each further operand that is data; ``made``: values that it writes; ``of``: who takes them and how:
+    values of each further operand that is data; ``written``: values that it writes; ``of``: who takes them and how:
     (kind of unit, "src" or "operand"), or ("output", "")."""
 
     operations: tuple[Operation, ...]
     kind: str
     source: tuple[int, ...]
     others: tuple[tuple[int, ...], ...]
-    made: tuple[int, ...]
+    written: tuple[int, ...]
     features: Features
 
     @property
@@ -107,7 +107,7 @@ def flow_of(program: Program) -> Flow:
     for unit in units:
         for number in unit.source:
             takers[number].append((unit.kind, "src"))
-        for number in (each for other in unit.others for each in other):
+        for number in (value for other in unit.others for value in other):
             takers[number].append((unit.kind, "operand"))
     for value in values:
         if value.kind == "output":
@@ -128,10 +128,10 @@ def _units(
     units = []
     for place, group in enumerate(groups):
         source = (flying - place + 1,) if place else _source(group[0], read)
-        made = tuple(written[group[-1].key]) if place == len(groups) - 1 else (flying - place,)
+        outputs = tuple(written[group[-1].key]) if place == len(groups) - 1 else (flying - place,)
         sdp = group[-1] if group[-1].engine == "sdp" else None
         others = _data_operands(sdp, read) if sdp else ()
-        units.append(Unit(tuple(group), group[0].engine, source, others, made, _features(sdp, read)))
+        units.append(Unit(tuple(group), group[0].engine, source, others, outputs, _features(sdp, read)))
     return units
 
 
@@ -140,19 +140,19 @@ def _source(operation: Operation, read: dict[tuple[Key, str], list[Value]]) -> t
     roles = {access.role for access in operation.reads}
     if operation.engine in ("conv", "sdp", "pdp", "cdp", "rubik", "cpu"):
         roles = {role for role in roles if role.startswith("src")}
-    found = [value for role in sorted(roles) for value in read[operation.key, role]]
-    found.sort(key=lambda value: (value.memory, value.offset))
-    return tuple(dict.fromkeys(value.id for value in found))
+    values = [value for role in sorted(roles) for value in read[operation.key, role]]
+    values.sort(key=lambda value: (value.memory, value.offset))
+    return tuple(dict.fromkeys(value.id for value in values))
 
 
 def _data_operands(sdp: Operation, read: dict[tuple[Key, str], list[Value]]) -> tuple[tuple[int, ...], ...]:
     """Operands that are results, not constants of the file."""
-    found = []
+    operands = []
     for stage in STAGES:
         values = [value for value in read[sdp.key, stage] if value.kind != "constant"]
         if values and getattr(sdp.op, f"{stage}_op").mode == SdpMode.PER_POINT:
-            found.append(tuple(value.id for value in sorted(values, key=lambda each: (each.memory, each.offset))))
-    return tuple(found)
+            operands.append(tuple(value.id for value in sorted(values, key=lambda value: (value.memory, value.offset))))
+    return tuple(operands)
 
 
 def _features(sdp: Operation | None, read: dict[tuple[Key, str], list[Value]]) -> Features:
@@ -165,7 +165,7 @@ def _features(sdp: Operation | None, read: dict[tuple[Key, str], list[Value]]) -
             continue
         relu |= stage.act in (Activation.RELU, Activation.PRELU)
         lut |= stage.act == Activation.LUT
-        data = stage.mode == SdpMode.PER_POINT and any(each.kind != "constant" for each in read[sdp.key, name])
+        data = stage.mode == SdpMode.PER_POINT and any(value.kind != "constant" for value in read[sdp.key, name])
         if data:
             continue
         layer |= stage.mode == SdpMode.PER_LAYER and stage.type != SdpType.NONE
@@ -215,9 +215,9 @@ def choices_of(unit: Unit, graph: ModelGraph, labels: Labels) -> Iterator[LayerC
 
 def sources(values: Sequence[int], graph: ModelGraph, labels: Labels) -> list[Label]:
     """Return what the values that a unit reads may be together."""
-    found = [labels.get(value) for value in values]
-    known = [each for each in found if each is not None]
-    if not known or len(known) < len(found):
+    value_labels = [labels.get(value) for value in values]
+    known = [value_label for value_label in value_labels if value_label is not None]
+    if not known or len(known) < len(value_labels):
         return []
     parts = [label for place, label in enumerate(known) if not place or label != known[place - 1]]
     if len(set(parts)) == 1:
@@ -230,7 +230,7 @@ def sources(values: Sequence[int], graph: ModelGraph, labels: Labels) -> list[La
 def _convolution(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[LayerChoice]:
     if label.inside is not None:
         return
-    layers = [each for each in graph.takers(label.point, ("conv", "deconv", "pool")) if _fits(unit, each, graph)]
+    layers = [layer for layer in graph.takers(label.point, ("conv", "deconv", "pool")) if _fits(unit, layer, graph)]
     for layer in layers:
         whole = layer.shape is not None and _makes_all(unit, layer.shape)
         if layer.kind == "deconv" and not whole:
@@ -239,7 +239,7 @@ def _convolution(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) ->
             continue
         choices = list(_elementwise(unit, graph, labels, layer.output, first=layer))
         if _holds_factors(unit):
-            choices.sort(key=lambda choice: not any(each.kind == "affine" for each in choice.layers[1:2]))
+            choices.sort(key=lambda choice: not any(layer.kind == "affine" for layer in choice.layers[1:2]))
         for choice in choices:
             yield LayerChoice(choice.layers, choice.label, covers=whole)
 
@@ -253,14 +253,14 @@ def _holds_factors(unit: Unit) -> bool:
 
 def _fits(unit: Unit, layer: ModelLayer, graph: ModelGraph) -> bool:
     """Check whether a convolution can be (a part of) a layer, by shapes, kernels and strides."""
-    op, source, made = unit.first.op, unit.first.input, unit.last.output
-    if layer.shape is None or source is None or made is None:
+    op, source, output = unit.first.op, unit.first.input, unit.last.output
+    if layer.shape is None or source is None or output is None:
         return layer.shape is None
     if layer.kind == "pool":
-        return _averages(unit, layer, made)
+        return _averages(unit, layer, output)
     if layer.kind == "deconv":
-        return made[0] <= layer.shape[0] and source[0] == _channels(graph, layer, source)
-    if not _within(made, _room(unit, layer.shape)) and not (layer.skewed and _within(made, _turned(layer.shape))):
+        return output[0] <= layer.shape[0] and source[0] == _channels(graph, layer, source)
+    if not _within(output, _room(unit, layer.shape)) and not (layer.skewed and _within(output, _turned(layer.shape))):
         return False
     if not unit.plain:
         return True
@@ -274,8 +274,8 @@ def _fits(unit: Unit, layer: ModelLayer, graph: ModelGraph) -> bool:
     )
 
 
-def _within(made: Shape, shape: Shape) -> bool:
-    return all(size <= most for size, most in zip(made, shape, strict=True))
+def _within(output: Shape, shape: Shape) -> bool:
+    return all(size <= most for size, most in zip(output, shape, strict=True))
 
 
 def _turned(shape: Shape) -> Shape:
@@ -290,15 +290,15 @@ def _room(unit: Unit, shape: Shape) -> Shape:
 
 
 def _makes_all(unit: Unit, shape: Shape) -> bool:
-    made = unit.last.output
-    return made is not None and all(size >= least for size, least in zip(made, shape, strict=True))
+    output = unit.last.output
+    return output is not None and all(size >= least for size, least in zip(output, shape, strict=True))
 
 
-def _averages(unit: Unit, layer: ModelLayer, made: Shape) -> bool:
+def _averages(unit: Unit, layer: ModelLayer, output: Shape) -> bool:
     """An average over the whole image may be a convolution."""
     op = unit.first.op
     kernel = (op.kernel_height_csc, op.kernel_width_csc)
-    return unit.plain and layer.shape is not None and made[1:] == layer.shape[1:] == (1, 1) and kernel == layer.window
+    return unit.plain and layer.shape is not None and output[1:] == layer.shape[1:] == (1, 1) and kernel == layer.window
 
 
 def _channels(graph: ModelGraph, layer: ModelLayer, source: Shape) -> int:
@@ -339,8 +339,8 @@ def _used(
     if layer.kind == "lut":
         return (relu, False, operands) if lut else None
     for place, other in enumerate(operands):
-        here = [each for each in layer.inputs if each in graph.same(at)]
-        there = [each for each in layer.inputs if each in graph.same(other.point)]
+        here = [point for point in layer.inputs if point in graph.same(at)]
+        there = [point for point in layer.inputs if point in graph.same(other.point)]
         if here and there and other.inside is None and (set(here) != set(there) or layer.inputs.count(here[0]) > 1):
             return relu, lut, operands[:place] + operands[place + 1 :]
     return None
@@ -380,13 +380,13 @@ def _continued(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> I
 
 
 def _pooling(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[LayerChoice]:
-    op, made = unit.first.op, unit.first.output
+    op, output = unit.first.op, unit.first.output
     for layer in graph.takers(label.point, ("pool",)):
         kernel, stride = (op.pool_height + 1, op.pool_width + 1), (op.stride_y, op.stride_x)
         before = graph.shapes.get(layer.inputs[0])
-        channels = before is None or made is None or made[0] <= before[0]
+        channels = before is None or output is None or output[0] <= before[0]
         if kernel == layer.window and channels and (stride == layer.stride or layer.shape is None or _single(layer)):
-            yield LayerChoice((layer,), Label(layer.output), covers=made == layer.shape)
+            yield LayerChoice((layer,), Label(layer.output), covers=output == layer.shape)
 
 
 def _single(layer: ModelLayer) -> bool:
@@ -401,7 +401,7 @@ def _norm(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterat
 
 def _rubik(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[LayerChoice]:
     """It puts the parts of a deconvolution together; else it only moves data."""
-    layer = next((each for each in graph.layers if each.name == label.inside), None)
+    layer = next((candidate for candidate in graph.layers if candidate.name == label.inside), None)
     if layer is not None:
         yield LayerChoice((layer,), Label(label.point))
     else:

@@ -80,11 +80,11 @@ class ModelGraph:
     @cached_property
     def consumers(self) -> dict[int, list[ModelLayer]]:
         """Layers that take a point."""
-        found: dict[int, list[ModelLayer]] = {}
+        consumers: dict[int, list[ModelLayer]] = {}
         for layer in self.layers:
             for point in dict.fromkeys(layer.inputs):
-                found.setdefault(point, []).append(layer)
-        return found
+                consumers.setdefault(point, []).append(layer)
+        return consumers
 
     @cached_property
     def producer(self) -> dict[int, ModelLayer]:
@@ -114,12 +114,12 @@ class ModelGraph:
         return self._behind(point, SILENT)
 
     def _behind(self, point: int, kinds: tuple[str, ...]) -> list[int]:
-        found = [point]
-        for each in found:
-            for layer in self.consumers.get(each, ()):
+        reached = [point]
+        for passed in reached:
+            for layer in self.consumers.get(passed, ()):
                 if layer.kind in kinds:
-                    found += [output for output in layer.outputs if output not in found]
-        return found
+                    reached += [output for output in layer.outputs if output not in reached]
+        return reached
 
     def takers(self, point: int, kinds: Sequence[str]) -> Iterator[ModelLayer]:
         """Find the layers that consume a point, or a point with the same bytes (:meth:`same`).
@@ -131,8 +131,8 @@ class ModelGraph:
         Returns:
             The layers of these kinds.
         """
-        for each in self.same(point):
-            for layer in self.consumers.get(each, ()):
+        for alias in self.same(point):
+            for layer in self.consumers.get(alias, ()):
                 if layer.kind in kinds:
                     yield layer
 
@@ -147,8 +147,8 @@ class ModelGraph:
             model.
         """
         points = self.further(point)
-        kinds = {layer.kind for each in points for layer in self.consumers.get(each, ())}
-        kinds |= {"cpu" for each in points for layer in self.consumers.get(each, ()) if layer.cpu}
+        kinds = {layer.kind for point_behind in points for layer in self.consumers.get(point_behind, ())}
+        kinds |= {"cpu" for point_behind in points for layer in self.consumers.get(point_behind, ()) if layer.cpu}
         return kinds | ({"output"} if set(points) & set(self.outputs.values()) else set())
 
     def joined(self, parts: Sequence[int]) -> list[int]:
@@ -174,8 +174,8 @@ class ModelGraph:
         layer = self.producer.get(point)
         if layer is None or layer.kind not in ("concat", "pass"):
             return -1
-        for each in layer.inputs:
-            place = self._taken(each, parts, place)
+        for input_point in layer.inputs:
+            place = self._taken(input_point, parts, place)
             if place < 0:
                 return -1
         return place
@@ -236,8 +236,8 @@ def onnx_graph(path: str | os.PathLike[str]) -> ModelGraph:
         data = [name for name in node.input if name and name not in model.constants]
         if data:
             given = tuple(point(name) for name in data)
-            made = tuple(point(name) for name in node.output if name)
-            layers.append(_layer(model, node, given, made, shapes))
+            results = tuple(point(name) for name in node.output if name)
+            layers.append(_layer(model, node, given, results, shapes))
     outputs = {name: points[name] for name in model.outputs if name in points}
     return ModelGraph(model.name, layers, inputs, outputs, shapes)
 
@@ -251,7 +251,7 @@ def _cube(shape: tuple[int, ...] | None) -> Shape | None:
 
 
 def _layer(
-    model: Model, node: Any, given: tuple[int, ...], made: tuple[int, ...], shapes: Mapping[int, Shape | None]
+    model: Model, node: Any, given: tuple[int, ...], outputs: tuple[int, ...], shapes: Mapping[int, Shape | None]
 ) -> ModelLayer:
     kind = _KINDS.get(node.op_type, "pass")
     if node.op_type in _TWO:
@@ -261,8 +261,8 @@ def _layer(
     whole = node.op_type in ("Gemm", "MatMul")
     if whole and len(given) > 1:
         kind = "pass"  # a product of two results: the accelerator has none
-    settings = {each.name: each for each in node.attribute}
-    source, shape = shapes[given[0]], shapes[made[0]]
+    settings = {attribute.name: attribute for attribute in node.attribute}
+    source, shape = shapes[given[0]], shapes[outputs[0]]
     window, stride = _ints(settings, "kernel_shape", (1, 1)), _ints(settings, "strides", (1, 1))
     if kind == "pool" and "kernel_shape" not in settings and source:
         window = source[1:]
@@ -271,7 +271,7 @@ def _layer(
         window = weights.shape[2], weights.shape[3]
     dilation = _ints(settings, "dilations", (1, 1))
     return ModelLayer(
-        node.output[0] or node.name, kind, given, made, shape, window, stride, weights, whole=whole,
+        node.output[0] or node.name, kind, given, outputs, shape, window, stride, weights, whole=whole,
         skewed=dilation[0] != dilation[1], cpu=kind == "softmax",
     )  # fmt: skip
 
@@ -284,15 +284,15 @@ def _ints(settings: Mapping[str, Any], name: str, default: tuple[int, int]) -> t
 
 def _weights(model: Model, node: Any, settings: Mapping[str, Any]) -> np.ndarray | None:
     """(K, C, R, S), of a product with a matrix (K, elements, 1, 1)."""
-    found = model.constants.get(node.input[1]) if len(node.input) > 1 else None
-    if found is None:
+    weights = model.constants.get(node.input[1]) if len(node.input) > 1 else None
+    if weights is None:
         return None
     if node.op_type == "Conv":
-        return found if found.ndim == 4 else found[:, :, None, :] if found.ndim == 3 else None
-    if found.ndim != 2 or not math.prod(found.shape):
+        return weights if weights.ndim == 4 else weights[:, :, None, :] if weights.ndim == 3 else None
+    if weights.ndim != 2 or not math.prod(weights.shape):
         return None
     turned = node.op_type == "Gemm" and "transB" in settings and settings["transB"].i
-    return (found if turned else found.T)[:, :, None, None]
+    return (weights if turned else weights.T)[:, :, None, None]
 
 
 _CAFFE_KINDS = {
@@ -344,10 +344,10 @@ def caffe_graph(prototxt: str | os.PathLike[str], caffemodel: str | os.PathLike[
     inputs, layers = dict(latest), []
     for layer in network.layers:
         given = tuple(latest[blob] for blob in layer.bottoms)
-        made = _caffe_layer(layer, given, [shapes[point] for point in given], len(shapes))
-        for top, point, shape in zip(layer.tops, made.outputs, _shapes(layer, made, shapes), strict=True):
+        converted = _caffe_layer(layer, given, [shapes[point] for point in given], len(shapes))
+        for top, point, shape in zip(layer.tops, converted.outputs, _shapes(layer, converted, shapes), strict=True):
             latest[top], shapes[point] = point, shape
-        layers.append(made)
+        layers.append(converted)
     taken = {point for layer in layers for point in layer.inputs}
     outputs = {name: point for name, point in latest.items() if point not in taken}
     return ModelGraph(network.name, layers, inputs, outputs, shapes)
@@ -374,7 +374,7 @@ def _caffe_layer(layer: CaffeLayer, given: tuple[int, ...], shapes: list[Shape |
     elif kind == "pool":
         shape, window, stride = _pooled(layer, source)
     elif kind == "concat":
-        shape = None if None in shapes else _concatenated(layer, [each for each in shapes if each is not None])
+        shape = None if None in shapes else _concatenated(layer, [shape for shape in shapes if shape is not None])
     elif layer.type in ("Flatten", "Reshape"):
         shape = None if source is None else (math.prod(source), 1, 1)
     outputs = tuple(range(first, first + len(layer.tops)))
@@ -385,12 +385,12 @@ def _caffe_layer(layer: CaffeLayer, given: tuple[int, ...], shapes: list[Shape |
     )  # fmt: skip
 
 
-def _shapes(layer: CaffeLayer, made: ModelLayer, shapes: dict[int, Shape | None]) -> list[Shape | None]:
+def _shapes(layer: CaffeLayer, converted: ModelLayer, shapes: dict[int, Shape | None]) -> list[Shape | None]:
     """Return the shape of each output; a slice is cut in equal parts or at slice_point."""
-    if made.kind != "slice" or made.shape is None:
-        return [made.shape] * len(made.outputs)
-    channels, height, width = made.shape
-    settings, count = layer.message["slice_param"], len(made.outputs)
+    if converted.kind != "slice" or converted.shape is None:
+        return [converted.shape] * len(converted.outputs)
+    channels, height, width = converted.shape
+    settings, count = layer.message["slice_param"], len(converted.outputs)
     if settings["axis"] != 1:
         return [None] * count
     points = [0, *settings["slice_point"], channels]
@@ -414,7 +414,7 @@ def _pair(settings: TextMessage, name: str, parts: tuple[str, str], default: int
         return settings[parts[0]] or default, settings[parts[1]] or default
     values = settings[name]
     values = values if isinstance(values, list) else [values]
-    values = [each for each in values if each is not None] or [default]
+    values = [value for value in values if value is not None] or [default]
     return values[0], values[-1]
 
 

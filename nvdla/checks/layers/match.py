@@ -65,11 +65,11 @@ class Weights:
 
     @cached_property
     def _slots(self) -> dict[str, int]:
-        found = {}
+        places = {}
         for place, slot in enumerate(self._parameters.slots if self._parameters else ()):
             for name in (slot.name, *slot.metadata.get("shared_with", ())):
-                found[name] = place
-        return found
+                places[name] = place
+        return places
 
     @cached_property
     def _parameters(self) -> LoadableParameters | None:
@@ -124,10 +124,10 @@ def _likeness(ours: np.ndarray, theirs: np.ndarray) -> float:
     if len(ours) != len(theirs):
         return 0.0
     chosen = np.unique(np.linspace(0, len(ours) - 1, min(len(ours), MOST_KERNELS)).astype(int))
-    one, other = (array[chosen].astype(np.float64).reshape(len(chosen), -1) for array in (ours, theirs))
-    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+    mine, other = (array[chosen].astype(np.float64).reshape(len(chosen), -1) for array in (ours, theirs))
+    lengths = np.linalg.norm(mine, axis=1) * np.linalg.norm(other, axis=1)
     some = np.isfinite(lengths) & (lengths > 0)
-    return float(np.abs((one[some] * other[some]).sum(axis=1) / lengths[some]).mean()) if some.any() else 0.0
+    return float(np.abs((mine[some] * other[some]).sum(axis=1) / lengths[some]).mean()) if some.any() else 0.0
 
 
 #: choices that a search may try, and how many units may stay without a name before it gives up
@@ -187,11 +187,11 @@ def recognise(loadable: Loadable, graph: ModelGraph, config: str = "auto", abi: 
     program = Program.of(loadable, config, abi)
     flow = flow_of(program)
     search = Search(graph, flow, Weights(program), _input_points(loadable, graph, flow))
-    found = search.best()
-    doubtful = search.doubtful(found) if found else set()
+    solution = search.best()
+    doubtful = search.doubtful(solution) if solution else set()
     layers: dict[tuple[int, int], str] = {}
     confidence: dict[tuple[int, int], str] = {}
-    for number, choice in found.items():
+    for number, choice in solution.items():
         if not choice.layers:
             continue
         unit = flow.units[number]
@@ -200,9 +200,9 @@ def recognise(loadable: Loadable, graph: ModelGraph, config: str = "auto", abi: 
             key = (operation.task, operation.index)
             layers[key] = "+".join(layer.name for layer in choice.layers)
             confidence[key] = how
-    used = {layer.name for choice in found.values() for layer in choice.layers}
-    unused = [each.name for each in graph.layers if each.kind not in SILENT and each.name not in used]
-    count = len({(each.task, each.index) for each in program.operations})
+    used = {layer.name for choice in solution.values() for layer in choice.layers}
+    unused = [layer.name for layer in graph.layers if layer.kind not in SILENT and layer.name not in used]
+    count = len({(operation.task, operation.index) for operation in program.operations})
     return Recognised(layers, confidence, count, unused)
 
 
@@ -234,9 +234,9 @@ class Search:
         unknown: set[int] = set()
         for complete in (True, False):
             for _ in range(MOST_UNKNOWN if not complete else 1):
-                found = self.solve(unknown, complete=complete)
-                if found is not None:
-                    return found
+                solution = self.solve(unknown, complete=complete)
+                if solution is not None:
+                    return solution
                 if not complete:
                     unknown.add(self.deepest)
         return {}
@@ -273,18 +273,18 @@ class Search:
                 self._undo(chosen.pop(), units[len(pending) - 1], labels, taken)
         return {} if not units else None
 
-    def doubtful(self, found: dict[int, LayerChoice]) -> set[int]:
+    def doubtful(self, solution: dict[int, LayerChoice]) -> set[int]:
         """Units whose layers might be others: where a choice can be made otherwise, and all still fits."""
         doubtful: set[int] = set()
         asked = 0
-        for number, choice in found.items():
+        for number, choice in solution.items():
             rivals = number in self._contested and not choice.checked and bool(choice.layers)
             if not rivals or asked >= MOST_QUESTIONS:
                 continue
             asked += 1
             other = self.solve(set(), (number, choice.layers), complete=True)
-            for place, each in (other or {}).items():
-                if [layer.name for layer in each.layers] != [layer.name for layer in found[place].layers]:
+            for place, alternative in (other or {}).items():
+                if [layer.name for layer in alternative.layers] != [layer.name for layer in solution[place].layers]:
                     doubtful.add(place)
         return doubtful
 
@@ -301,7 +301,7 @@ class Search:
         if number in unknown:
             yield LayerChoice((), None)
             return
-        found = [
+        choices = [
             choice
             for choice in choices_of(unit, self.graph, labels)
             if self._fits_takers(unit, choice)
@@ -309,7 +309,7 @@ class Search:
             and (not choice.covers or (choice.layers[0].name, unit.source) not in taken)
         ]
         checked = []
-        for choice in found:
+        for choice in choices:
             match = self.weights.agree(unit, choice.layers[0]) if choice.layers and unit.kind == "conv" else None
             if match is None or match:
                 checked.append(replace(choice, checked=bool(match)))
@@ -324,7 +324,7 @@ class Search:
         if label is None:
             return True
         kinds = self.graph.kinds_behind(label.point)
-        for value in unit.made:
+        for value in unit.written:
             for kind, role in self.flow.takers.get(value, ()):
                 if label.inside is not None:
                     if kind not in ("sdp", "rubik", "bdma"):
@@ -342,13 +342,13 @@ class Search:
 
     def _all_found(self, chosen: Sequence[LayerChoice]) -> bool:
         used = {layer.name for choice in chosen for layer in choice.layers}
-        return all(each.kind in SILENT or each.name in used for each in self.graph.layers)
+        return all(layer.kind in SILENT or layer.name in used for layer in self.graph.layers)
 
     @staticmethod
     def _do(
         choice: LayerChoice, unit: Unit, labels: dict[int, Label | None], taken: dict[tuple[str, tuple[int, ...]], int]
     ) -> None:
-        for value in unit.made:
+        for value in unit.written:
             labels[value] = choice.label
         if choice.covers:
             taken[choice.layers[0].name, unit.source] = 1
@@ -357,14 +357,18 @@ class Search:
     def _undo(
         choice: LayerChoice, unit: Unit, labels: dict[int, Label | None], taken: dict[tuple[str, tuple[int, ...]], int]
     ) -> None:
-        for value in unit.made:
+        for value in unit.written:
             labels.pop(value, None)
         if choice.covers:
             taken.pop((choice.layers[0].name, unit.source), None)
 
 
 def layer_file(
-    program: Program, network: str, found: Recognised, scales: Mapping[str, float], before: Mapping[str, Any] | None
+    program: Program,
+    network: str,
+    recognized: Recognised,
+    scales: Mapping[str, float],
+    before: Mapping[str, Any] | None,
 ) -> Document:
     """A layer file's document. ``scales``: real value of one unit by tensor; ``before``: the layer file that was there,
     whose tensors and preprocessing stay."""
@@ -372,7 +376,7 @@ def layer_file(
     tensors = dict(known.get("tensors") or {})
     for name, scale in scales.items():
         tensors[name] = {**tensors.get(name, {}), "scale": scale}
-    precision = next((each.precision for each in program.operations if each.precision), None)
+    precision = next((operation.precision for operation in program.operations if operation.precision), None)
     return {
         **known,
         "format": FORMAT,
@@ -381,21 +385,21 @@ def layer_file(
         "config": program.config.name,
         "precision": (precision or "").partition(" ")[0].lower(),
         "tensors": tensors,
-        "tasks": [_task(program, task, found) for task in program.submitted],
+        "tasks": [_task(program, task, recognized) for task in program.submitted],
     }
 
 
-def _task(program: Program, task: int, found: Recognised) -> Document:
+def _task(program: Program, task: int, recognized: Recognised) -> Document:
     named = {
-        each.index: {
-            "index": each.index,
-            "engine": each.engine,
-            "layer": found.layers[task, each.index],
+        operation.index: {
+            "index": operation.index,
+            "engine": operation.engine,
+            "layer": recognized.layers[task, operation.index],
             "part": "",
-            "confidence": found.confidence[task, each.index],
+            "confidence": recognized.confidence[task, operation.index],
         }
-        for each in program.operations
-        if each.task == task and (task, each.index) in found.layers
+        for operation in program.operations
+        if operation.task == task and (task, operation.index) in recognized.layers
     }
     kind = "cpu" if task in program.cpu_tasks else "dla"
     return {"task": task, "kind": kind, "operations": list(named.values())}

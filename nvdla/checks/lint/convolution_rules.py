@@ -184,7 +184,7 @@ def features_keep_their_width(context: Context) -> Iterator[Said]:
     precision stop the pipeline."""
     for subject in context.of_type(OpType.CONV):
         op = subject.op
-        widths = [Precision(each).bytes for each in (op.in_precision, op.out_precision)]
+        widths = [Precision(precision).bytes for precision in (op.in_precision, op.out_precision)]
         if not subject.is_image and widths[0] != widths[1]:
             names = Precision(op.in_precision).name, Precision(op.out_precision).name
             yield subject, f"feature data in {names[0]}, processed in {names[1]}"
@@ -280,11 +280,13 @@ def other_banks_wait_for_the_previous_convolution(context: Context) -> Iterator[
     """
     for task_id, task in context.tasks.items():
         order = Order(task, context.program.takers, overlap_of=OpType.CONV)
-        convolutions = {each.index: each for each in context.operations_of(task_id) if each.type == OpType.CONV}
+        convolutions = {
+            operation.index: operation for operation in context.operations_of(task_id) if operation.type == OpType.CONV
+        }
         for first in convolutions.values():
             second = convolutions.get(first.common.consumers[OpType.CONV].index)
             if second is None:
                 continue
-            banks = [f"{each.op.data_bank} + {each.op.weight_bank}" for each in (first, second)]
+            banks = [f"{convolution.op.data_bank} + {convolution.op.weight_bank}" for convolution in (first, second)]
             if banks[0] != banks[1] and not order.is_ordered(first.index, second.index):
                 yield second, f"{banks[1]} banks after {banks[0]} of operation {first.label}"

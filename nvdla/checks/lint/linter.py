@@ -94,8 +94,8 @@ class Rule:
 
     def findings(self, context: object) -> Iterator[Finding]:
         """Return what the rule has to say of a context."""
-        for said in self.check(context):
-            where, evidence = (None, said) if isinstance(said, str) else said
+        for statement in self.check(context):
+            where, evidence = (None, statement) if isinstance(statement, str) else statement
             if isinstance(where, Operation):
                 place: tuple[object, ...] = (where.task, where.index, where.engine, where.layer)
             else:
@@ -182,8 +182,8 @@ class Context(OfProgram):
 
     def address(self, subject: Operation, index: int) -> AddressEntry | None:
         """The entry of an address index of an operation's task; None where it leads nowhere."""
-        found = subject.finder.window(index)
-        return None if found is None else found[0]
+        window = subject.finder.window(index)
+        return None if window is None else window[0]
 
 
 #: findings of one rule: a broken file should not fill the screen
@@ -237,7 +237,7 @@ class Report:
 def rules() -> list[Rule]:
     """Return all rules of the modules ``*_rules.py`` in the order of their documentation, the dry run last."""
     modules_of("nvdla.checks.lint", "_rules")
-    return sorted(RULES, key=lambda each: (each.chapter == LAST, each.chapter))
+    return sorted(RULES, key=lambda rule: (rule.chapter == LAST, rule.chapter))
 
 
 @by_annotations
@@ -298,13 +298,13 @@ def lint(
     context = Context(program, linked=linked)
     findings: list[Finding] = []
     left_out = 0
-    for each in rules():
+    for rule in rules():
         errors = {finding.rule for finding in findings if finding.severity == "error"}
-        if (each.name == DRY_RUN and (errors or not dry)) or (each.of_atoms and OTHER_ATOMS in errors):
+        if (rule.name == DRY_RUN and (errors or not dry)) or (rule.of_atoms and OTHER_ATOMS in errors):
             continue  # the dry run stops at the first problem, which is known already
-        found = list(_limited(each, context))
-        left_out += max(len(found) - MOST_OF_A_RULE, 0)
-        findings += found[:MOST_OF_A_RULE]
+        rule_findings = list(_limited(rule, context))
+        left_out += max(len(rule_findings) - MOST_OF_A_RULE, 0)
+        findings += rule_findings[:MOST_OF_A_RULE]
     ordered = tuple(sorted(findings, key=sort_key))
     return Report(program.loadable.name, program.config, program.config_reason, program.abi.name, ordered, left_out)
 
@@ -325,12 +325,12 @@ def refusal(program: Program) -> str | None:
     return f"{errors[0].place}: {errors[0].evidence}{more}"
 
 
-def _limited(each: Rule, context: Context) -> list[Finding]:
+def _limited(rule: Rule, context: Context) -> list[Finding]:
     """A rule's findings. One that stumbles over a broken file has found what others name."""
     try:
-        return list(each.findings(context))
+        return list(rule.findings(context))
     except NvdlaError as error:
-        return [each.finding(f"the rule failed: {error}", failed=True)]
+        return [rule.finding(f"the rule failed: {error}", failed=True)]
 
 
 #: operations that are looked at in all to find orders in one task
@@ -358,22 +358,22 @@ class Order:
         self._known: dict[int, set[int]] = {}
         self._work = 0
 
-    def is_ordered(self, one: int, other: int) -> bool:
+    def is_ordered(self, index: int, other: int) -> bool:
         """Check whether one of two operations is certainly finished before the other begins. Graphs that no compiler
         makes
         can take longer to follow than is looked; then it is treated as true."""
-        return other in self._after(one) or one in self._after(other) or self._work > MOST_LOOKS
+        return other in self._after(index) or index in self._after(other) or self._work > MOST_LOOKS
 
     def _after(self, index: int) -> set[int]:
         """All operations that certainly begin after one is finished."""
         if index not in self._known:
             todo, seen = self._followers(index), set[int]()
             while todo and self._work <= MOST_LOOKS:
-                each = todo.pop()
-                if each not in seen:
-                    seen.add(each)
+                current = todo.pop()
+                if current not in seen:
+                    seen.add(current)
                     self._work += 1
-                    todo += self._followers(each) + self._takers.get(each, [])
+                    todo += self._followers(current) + self._takers.get(current, [])
             self._known[index] = seen
         return self._known[index]
 
@@ -383,14 +383,14 @@ class Order:
         common = self._task.dependencies[index]
         count = self._task.network.num_operations
         queue = None if common.op_type == self._overlap_of else common.op_type
-        found = [
+        followers = [
             consumer.index
             for kind, consumer in enumerate(common.consumers)
             if 0 <= consumer.index < count and (consumer.event == Event.OP_COMPLETED or kind == queue)
         ]
         for taker in self._takers.get(index, []):
-            found += self._followers(taker)
-        return found
+            followers += self._followers(taker)
+        return followers
 
 
 # field of the descriptor ("src_data." ... are cubes of the surface) -> unit, register, field, what is subtracted

@@ -33,12 +33,13 @@ def surfaces_are_in_their_windows(context: Context) -> Iterator[Said]:
     The hardware checks no bounds. Memories are allocated in whole pages, so the end of the last page is the limit.
     """
     for subject in context.subjects:
-        for each in subject.accesses:
-            if each.stop > align(each.limit, PAGE):
+        for access in subject.accesses:
+            if access.stop > align(access.limit, PAGE):
                 yield (
                     subject,
-                    f"{each.field} ends at byte {each.stop} of memory {each.memory}, which has {each.limit} "
-                    f"(address index {each.address}, bytes {each.start - each.window} to {each.stop - each.window})",
+                    f"{access.field} ends at byte {access.stop} of memory {access.memory}, which has {access.limit} "
+                    f"(address index {access.address}, bytes {access.start - access.window} "
+                    f"to {access.stop - access.window})",
                 )
 
 
@@ -102,15 +103,15 @@ def constants_are_not_overwritten(context: Context) -> Iterator[Said]:
     data."""
     held: dict[int, _Contents] = {}
     for subject in context.subjects:
-        for each in subject.writes:
-            memory = context.loadable.memory(each.memory)
+        for access in subject.writes:
+            memory = context.loadable.memory(access.memory)
             if not memory.flags & MemoryFlags.SET:
                 continue
             if memory.id not in held:
                 held[memory.id] = _Contents(context.loadable.contents(memory))
-            blob = held[memory.id].touched(each.start, each.stop)
+            blob = held[memory.id].touched(access.start, access.stop)
             if blob is not None:
-                yield subject, f"{each.field} writes over blob {blob.name} in memory {memory.id}"
+                yield subject, f"{access.field} writes over blob {blob.name} in memory {memory.id}"
 
 
 class _Contents:
@@ -164,13 +165,13 @@ def _overlaps(subjects: Sequence[Operation]) -> Iterator[tuple[Operation, Operat
     """Pairs of operations one of which writes bytes that the other touches; each pair once."""
     spans: dict[int, list[Span]] = defaultdict(list)
     for subject in subjects:
-        for each in subject.accesses:
-            spans[each.memory].append((each.start, each.stop, subject, each))
+        for access in subject.accesses:
+            spans[access.memory].append((access.start, access.stop, subject, access))
     seen: set[tuple[int, int]] = set()
     compared = 0
     for memory in spans.values():
         active: list[Span] = []
-        for span in sorted(memory, key=lambda each: each[:2]):
+        for span in sorted(memory, key=lambda span_key: span_key[:2]):
             active = [other for other in active if other[1] > span[0]]
             compared += len(active)
             if compared > MOST_COMPARED:
@@ -223,10 +224,10 @@ def relocations_point_at_strides(context: Context) -> Iterator[Said]:
         at = reloc.offset - offset
         if blob is None or at > blob.length - 4:
             continue
-        found = int.from_bytes(blob.data[at : at + 4], "little")
-        if found != expected:
+        stored = int.from_bytes(blob.data[at : at + 4], "little")
+        if stored != expected:
             yield (
-                f"reloc_list[{index}]: byte {at} of blob {blob.name} holds {found}, the tensor's "
+                f"reloc_list[{index}]: byte {at} of blob {blob.name} holds {stored}, the tensor's "
                 f"{reloc.reloc_type.name.lower()} stride is {expected}"
             )
 
@@ -245,5 +246,5 @@ def surfaces_name_their_memory(context: Context) -> Iterator[Said]:
                 continue
             sram = context.loadable.memory(entry.mem_id).domain == MemoryDomain.SRAM
             if sram != (cube.type == MemType.CV):
-                said, real = ("CVSRAM", "DRAM") if cube.type == MemType.CV else ("DRAM", "CVSRAM")
-                yield subject, f"{name} is marked {said}, but memory {entry.mem_id} is in {real}"
+                marked, real = ("CVSRAM", "DRAM") if cube.type == MemType.CV else ("DRAM", "CVSRAM")
+                yield subject, f"{name} is marked {marked}, but memory {entry.mem_id} is in {real}"

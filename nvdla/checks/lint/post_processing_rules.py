@@ -39,7 +39,7 @@ def on_the_fly_sizes_agree(context: Context) -> Iterator[Said]:
     Engines are paired in the order of their queues: the first SDP operation with input on the fly belongs to the first
     convolution, and so on.
     """
-    givers = {each.key: each for each in context.subjects}
+    givers = {subject.key: subject for subject in context.subjects}
     for key, taker in context.program.takers.items():
         giver = givers[key]
         given, taken = _size(giver.surface.dst_data), _size(taker.surface.src_data)
@@ -162,7 +162,7 @@ def read_too_early(
     may
     begin before that one is completed. ``takers``: :attr:`nvdla.program.Program.takers`."""
     order = Order(task, takers, overlap_of=OpType.SDP)
-    mine = {each.index: each for each in operations if each.type == OpType.SDP}
+    mine = {operation.index: operation for operation in operations if operation.type == OpType.SDP}
     for first in mine.values():
         second = mine.get(first.common.consumers[OpType.SDP].index)
         if second is None or second is first or order.is_ordered(first.index, second.index):
@@ -171,9 +171,9 @@ def read_too_early(
             yield first, second
 
 
-def _meet(one: Access, other: Access) -> bool:
-    together = one.start < other.stop and other.start < one.stop
-    return one.memory == other.memory and together and share_bytes(one.pieces, other.pieces)
+def _meet(first: Access, other: Access) -> bool:
+    together = first.start < other.stop and other.start < first.stop
+    return first.memory == other.memory and together and share_bytes(first.pieces, other.pieces)
 
 
 @rule("error", "Set the padding values to 0.", headline="fp16 pooling with padding other than 0")

@@ -82,9 +82,9 @@ class ChannelSums:
         self._of, self._ranges = ranges, ranges.largest
         self._signal, self._noise = np.zeros_like(self._ranges), np.zeros_like(self._ranges)
 
-    def add(self, exact: np.ndarray, found: np.ndarray) -> None:
+    def add(self, exact: np.ndarray, result: np.ndarray) -> None:
         """Take in one sample: the float values and those that the integers stand for, both of the tensor's shape."""
-        real, other = self._of.rows(exact), self._of.rows(found)
+        real, other = self._of.rows(exact), self._of.rows(result)
         count = len(self._ranges)
         self._signal += np.bincount(self._of.labels, np.sum(real**2, axis=1), count)
         self._noise += np.bincount(self._of.labels, np.sum((other - real) ** 2, axis=1), count)
@@ -92,13 +92,13 @@ class ChannelSums:
     def groups(self, unit: float | None) -> list[ChannelGroup]:
         """The groups, those of the largest ranges first. ``unit``: the real number of one unit; None in fp16."""
         order = np.argsort(-self._ranges, kind="stable")
-        found, first = [], 0
+        groups, first = [], 0
         while first < len(order):
             largest = self._ranges[order[first]]
             size = int(np.count_nonzero(self._ranges[order[first:]] * LIKE >= largest)) if largest else len(order)
-            found.append(self._group(np.sort(order[first : first + size]), float(largest), unit))
+            groups.append(self._group(np.sort(order[first : first + size]), float(largest), unit))
             first += size
-        return found
+        return groups
 
     def _group(self, channels: np.ndarray, largest: float, unit: float | None) -> ChannelGroup:
         ranges = self._ranges[channels]
@@ -118,11 +118,11 @@ class ChannelSums:
 def numbers(ordered: Iterable[int]) -> str:
     """Numbers in ascending order in few words: "0-3, 7"."""
     runs: list[list[int]] = []
-    for each in ordered:
-        if runs and each == runs[-1][-1] + 1:
-            runs[-1] = [runs[-1][0], each]
+    for number in ordered:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1] = [runs[-1][0], number]
         else:
-            runs.append([each])
+            runs.append([number])
     words = ["-".join(map(str, run)) for run in runs]
     return ", ".join(words[:_NAMED]) + (" ..." if len(words) > _NAMED else "")
 
@@ -190,7 +190,7 @@ def accuracy(
         for group in groups:
             if group.output.name in values:
                 _add(sums[group.output.name], program, group, values, factors.get(group.output.name), chain, alone)
-    convolved = {each.layer for each in program.operations if isinstance(each, Convolve)}
+    convolved = {operation.layer for operation in program.operations if isinstance(operation, Convolve)}
     return [_row(built, group, sums[group.output.name], convolved) for group in groups if sums[group.output.name].count]
 
 
@@ -220,8 +220,8 @@ def _unit(group: Group, makers: Mapping[str, Group], program: LoweredProgram) ->
         if tensor.name not in program.tensors
     ]
     main = taken[0] if taken else group
-    members = [name for each in (*taken, group) for name in each.members]
-    sources = [*kept, *(tensor for each in taken for tensor in each.sources)]
+    members = [name for group_taken in (*taken, group) for name in group_taken.members]
+    sources = [*kept, *(tensor for group_taken in taken for tensor in group_taken.sources)]
     return _Unit(main.layer, group.output, members, group.activation, main.weights, main.bias, sources=sources)
 
 
@@ -263,11 +263,11 @@ def _add(
     exact = np.asarray(values[group.output.name][0], np.float64)
     real = Units(factors=factors).real(exact)
     together, single = chain.load(surface), alone.run(group, values, chain)
-    found = units.real(together)
+    computed = units.real(together)
     sums.signal += float(np.sum(real**2))
-    sums.chain += float(np.sum((found - real) ** 2))
+    sums.chain += float(np.sum((computed - real) ** 2))
     if sums.channels is not None:
-        sums.channels.add(real, found)
+        sums.channels.add(real, computed)
     sums.alone += float(np.sum((units.real(single) - real) ** 2))
     sums.square += float(np.sum(exact**2))
     sums.peak = max(sums.peak, float(np.abs(exact).max()))
@@ -306,7 +306,7 @@ def _advice(built: Built, group: Group, surface: Surface, sums: _Sums, saturated
         )
     if group.name in convolved and group.weights is not None:
         sizes = np.abs(group.weights).reshape(len(group.weights), -1).max(axis=1)
-        scales = built.program.quantised.get(group.layer.name)
+        scales = built.program.quantized.get(group.layer.name)
         uneven = sizes.max() > _WIDE_KERNELS * max(float(np.median(sizes)), 1e-30)
         if uneven and scales is not None and np.ptp(scales.scales) == 0:
             return "kernels differ much in size: try one scale per kernel (without --per-layer) or equalisation (-O 1)"

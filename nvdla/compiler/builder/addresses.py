@@ -78,16 +78,16 @@ def lives(operations: list[Operation], together: Mapping[int, int] | None = None
 
     ``together``: operations (positions) that run at the same time as an earlier one, which feeds them on the fly.
     """
-    found: dict[int, tuple[Root, Life]] = {}
+    known: dict[int, tuple[Root, Life]] = {}
     for number, operation in enumerate(operations):
         position = (together or {}).get(number, number)
         touched: list[Surface | None] = [*reads(operation), writes(operation)]
         for surface in touched:
             if surface is not None:
                 root = surface.root
-                first = found[id(root)][1].first if id(root) in found else position
-                found[id(root)] = (root, Life(first, position))
-    return found
+                first = known[id(root)][1].first if id(root) in known else position
+                known[id(root)] = (root, Life(first, position))
+    return known
 
 
 def plan(
@@ -103,19 +103,19 @@ def plan(
     ``together`` as for :func:`lives`; ``cvsram``: bytes of available CVSRAM (:func:`_in_cvsram`). ``idle``: number
     of operations for which bytes stay unused after their last use, so that the next surface there need not wait.
     """
-    found = lives(program.operations)
-    starts = _chain_starts(len(program.operations), [found[root][1] for root in kept if root in found])
+    lives_by_root = lives(program.operations)
+    starts = _chain_starts(len(program.operations), [lives_by_root[root][1] for root in kept if root in lives_by_root])
     inner = [
         (root, Life(starts[life.first], life.last), layout_of(root, config).size)
-        for root, life in found.values()
+        for root, life in lives_by_root.values()
         if root.role == "inner" and id(root) not in kept
     ]
     fast, most = _in_cvsram(program.operations, inner, cvsram)
-    inner = [each for each in inner if id(each[0]) not in fast]
+    inner = [entry for entry in inner if id(entry[0]) not in fast]
     least = _least([(life, size) for _, life, size in inner])
     inner = [(root, Life(life.first, life.last + idle), size) for root, life, size in inner]
     pool, offsets = _Pool(len(inner)), {}
-    for root, life, size in sorted(inner, key=lambda each: (-each[2], each[1].first)):
+    for root, life, size in sorted(inner, key=lambda entry: (-entry[2], entry[1].first)):
         offsets[id(root)] = pool.take(pool.fit(life, size), life, size)
         limits.PLAN.check_memory(root.name, "surfaces between operations", pool.end)
     return SurfacePlan(offsets, _aligned(pool.end), least, fast, _aligned(most))
@@ -134,7 +134,7 @@ def _in_cvsram(
             if isinstance(operation, Softmax):
                 barred.add(id(surface.root))
     pool, offsets = _Pool(len(inner)), {}
-    for root, life, size in sorted(inner, key=lambda each: (-touched[id(each[0])], each[2], each[1].first)):
+    for root, life, size in sorted(inner, key=lambda entry: (-touched[id(entry[0])], entry[2], entry[1].first)):
         offset = pool.fit(life, size)
         if id(root) not in barred and offset + size <= capacity:
             offsets[id(root)] = pool.take(offset, life, size)
@@ -158,7 +158,7 @@ def _chain_starts(count: int, flying: list[Life]) -> list[int]:
     """The first operation of the chain on the fly that each operation belongs to. All of a chain runs at once, so the
     chain's result must not overlap the memory that its first operation still reads."""
     starts = list(range(count))
-    for life in sorted(flying, key=lambda each: each.first):
+    for life in sorted(flying, key=lambda life: life.first):
         starts[life.last] = starts[life.first]
     return starts
 
@@ -235,8 +235,8 @@ class ExtentTable:
     def __init__(self, extents: Iterable[Extent] = ()) -> None:
         self._memories: dict[str, int] = {}
         self._rows = GrowingColumns(5)
-        for each in extents:
-            self.add(each)
+        for extent in extents:
+            self.add(extent)
 
     def add(self, extent: Extent) -> int:
         """Append an extent; returns its place."""

@@ -235,9 +235,9 @@ class Statistics:
         if self._batches < 2 or largest == 0:
             return 1.0
         beyond = np.minimum(first / np.maximum(second, 1e-30), _MOST_HEADROOM) * first / largest
-        found = [np.percentile(np.where(holder == batch, beyond, 1.0), 99) for batch in np.unique(holder)]
+        factors = [np.percentile(np.where(holder == batch, beyond, 1.0), 99) for batch in np.unique(holder)]
         # Batches that have no channel's largest magnitude stay within the range of the others.
-        return float(np.sum(np.maximum(found, 1.0)) + self._batches - len(found)) / self._batches
+        return float(np.sum(np.maximum(factors, 1.0)) + self._batches - len(factors)) / self._batches
 
     def magnitudes(self, method: str, percentile: float, largest: int) -> dict[str, float]:
         """The largest magnitude that each tensor is meant to hold. A tensor that is zero in all samples tells nothing
@@ -249,7 +249,7 @@ class Statistics:
             "entropy": lambda histogram: entropy_limit(histogram, largest),
             "mse": lambda histogram: mse_limit(histogram, largest),
         }[method]
-        return {name: pick(each) if each.peak > 0 else 1.0 for name, each in self.histograms.items()}
+        return {name: pick(histogram) if histogram.peak > 0 else 1.0 for name, histogram in self.histograms.items()}
 
 
 def gather(batches: Iterable[Mapping[str, np.ndarray]], *takers: Any) -> None:

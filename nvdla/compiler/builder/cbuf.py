@@ -122,8 +122,8 @@ def converter(numbers: PixelNumbers, form: PixelFormat, channels: int, precision
         limit = LARGEST[precision]
         factor, shift = (1, 0) if farthest <= limit + 1 else fixed_point(limit / farthest)
     unit = float(np.max(scale)) * 2.0**shift / (factor << lift)
-    factors = tuple(float(each) for each in scale / np.max(scale))
-    return PixelConverter(numbers, tuple(int(each) for each in means), factor, shift, lift, factors), unit
+    factors = tuple(float(factor) for factor in scale / np.max(scale))
+    return PixelConverter(numbers, tuple(int(mean) for mean in means), factor, shift, lift, factors), unit
 
 
 def components(pixels: PixelFormat) -> int:
@@ -291,8 +291,8 @@ def fit(operation: Convolve, config: Configuration) -> Fit:
 def _weight_choices(operation: Convolve, config: Configuration, buffer: Buffer) -> list[int]:
     """Banks for all weights, for two kernel groups (loading overlaps computing), for one."""
     kernels, group = len(operation.weights), kernel_group(config, operation.source.precision)
-    each = kernel_bytes(operation)
-    sizes = [rounded(min(count, kernels) * each, config) for count in (kernels, 2 * group, group)]
+    kernel_size = kernel_bytes(operation)
+    sizes = [rounded(min(count, kernels) * kernel_size, config) for count in (kernels, 2 * group, group)]
     banks = [ceil_div(size, buffer.bank_bytes) for size in sizes]
     return sorted(set(banks), reverse=True)
 

@@ -21,6 +21,7 @@ from nvdla.analysis.cycles.constants import Memory
 from nvdla.compiler.builder import reference
 from nvdla.compiler.builder.addresses import SurfacePlan
 from nvdla.compiler.builder.cbuf import entries_per_slice, kernel_bytes, kernel_group
+from nvdla.compiler.builder.cost_model import GAIN, CostModel
 from nvdla.compiler.builder.emit import emit
 from nvdla.compiler.builder.ir import (
     BYTES,
@@ -44,9 +45,8 @@ from nvdla.compiler.builder.network import Network
 from nvdla.compiler.builder.packing import PackedWeights
 from nvdla.compiler.builder.quantization import Calibration, quantize
 from nvdla.compiler.builder.schedule import HardwareOperation, ScheduledDlaTask, Task, of_channels
-from nvdla.compiler.builder.search import Evaluator, SearchLimits, habits_of
+from nvdla.compiler.builder.search import Evaluator, SearchLimits, policy_of
 from nvdla.compiler.builder.search import search as look_further
-from nvdla.compiler.builder.weigh import GAIN, CostModel
 from nvdla.emulator.hardware.configuration import Configuration, configuration
 from nvdla.errors import BuildError
 from nvdla.loadable.descriptors.enums import OpType
@@ -70,7 +70,7 @@ def batched(program: LoweredProgram, images: int) -> LoweredProgram:
         operation
         for unit in _units(program.operations)
         for copy in copies
-        for operation in (unit if not copy.image else [copy.of(each) for each in unit])
+        for operation in (unit if not copy.image else [copy.of(image) for image in unit])
     ]
     return replace(program, operations=operations, images=images)
 
@@ -81,7 +81,7 @@ def _units(operations: list[Operation]) -> list[list[Operation]]:
     for operation in operations:
         before = units[-1][-1] if units else None
         follows = isinstance(before, Convolve | Process) and isinstance(operation, Pool)
-        if follows and before is not None and writes(before).root in [each.root for each in reads(operation)]:
+        if follows and before is not None and writes(before).root in [surface.root for surface in reads(operation)]:
             units[-1].append(operation)
         else:
             units.append([operation])
@@ -118,16 +118,16 @@ SHARES = (1, 2)
 def programs_in_parts(program: LoweredProgram, config: Configuration, images: int) -> Iterator[LoweredProgram]:
     """The program with such layers in parts of kernels, for each of SHARES; nothing where there are none."""
     for share in SHARES:
-        operations = [part for each in _alone(program) for part in _parts(*each, config, images, share)]
+        operations = [part for pair in _alone(program) for part in _parts(*pair, config, images, share)]
         if len(operations) > len(program.operations):
             yield replace(program, operations=operations)
 
 
 def _alone(program: LoweredProgram) -> Iterator[tuple[Operation, bool]]:
     """Yield each operation and whether it is separate, so that no pool can consume its result on the fly."""
-    for position, each in enumerate(program.operations):
+    for position, operation in enumerate(program.operations):
         after = program.operations[position + 1] if position + 1 < len(program.operations) else None
-        yield each, not (isinstance(after, Pool) and reads(after)[0].root is writes(each).root)
+        yield operation, not (isinstance(after, Pool) and reads(after)[0].root is writes(operation).root)
 
 
 def _parts(operation: Operation, alone: bool, config: Configuration, images: int, share: int) -> list[Operation]:
@@ -177,22 +177,22 @@ def describe(
             for name, surface in program.tensors.items()
         },
         "tasks": [_task(number, task, places) for number, task in enumerate(tasks)],
-        "weighed": {**_weighed(tasks, cost_model, search), "groups": _groups(program, tasks)},
+        "evaluated": {**_evaluated(tasks, cost_model, search), "groups": _groups(program, tasks)},
         "pixels": {
             root.name: root.converter.numbers.document() for root in program.inputs if root.converter is not None
         },
     }
 
 
-def _weighed(tasks: list[Task], cost_model: CostModel, search: Document | None) -> Document:
+def _evaluated(tasks: list[Task], cost_model: CostModel, search: Document | None) -> Document:
     """For which memory, and of each convolution that had a choice its operations and the forms, with the cycles of each
     alone in a queue."""
     memory = cost_model.memory or Memory()
     operations: dict[int, list[str]] = {}
     for number, task in enumerate(tasks):
-        for each in task.operations if isinstance(task, ScheduledDlaTask) else ():
-            if each.type == OpType.CONV:
-                operations.setdefault(each.position, []).append(f"{number}/{each.index}")
+        for hardware in task.operations if isinstance(task, ScheduledDlaTask) else ():
+            if hardware.type == OpType.CONV:
+                operations.setdefault(hardware.position, []).append(f"{number}/{hardware.index}")
     layers = [
         {
             "layer": choice.layer,
@@ -212,9 +212,9 @@ def _groups(program: LoweredProgram, tasks: list[Task]) -> list[Document]:
     """
     operations: dict[str, list[str]] = {}
     for number, task in enumerate(tasks):
-        for each in task.operations if isinstance(task, ScheduledDlaTask) else ():
-            if each.type == OpType.CONV:
-                operations.setdefault(each.layer, []).append(f"{number}/{each.index}")
+        for hardware in task.operations if isinstance(task, ScheduledDlaTask) else ():
+            if hardware.type == OpType.CONV:
+                operations.setdefault(hardware.layer, []).append(f"{number}/{hardware.index}")
     return [
         {
             "layer": choice.layer,
@@ -234,14 +234,14 @@ def _task(number: int, task: Task, places: _Places) -> Document:
         return {"task": number, "kind": "cpu", "operations": [operation]}
     operations = [
         {
-            "index": each.index,
-            "engine": OpType(each.type).name.lower(),
-            "layer": each.layer,
-            "part": each.part,
-            **places.writes[each],
-            **places.also(each),
+            "index": hardware.index,
+            "engine": OpType(hardware.type).name.lower(),
+            "layer": hardware.layer,
+            "part": hardware.part,
+            **places.writes[hardware],
+            **places.also(hardware),
         }
-        for each in task.operations
+        for hardware in task.operations
     ]
     return {"task": number, "kind": "dla", "operations": operations}
 
@@ -258,12 +258,12 @@ class _Places:
         self._on: dict[RootKey, list[str]] = {}
         for name, surface in program.tensors.items():
             self._on.setdefault(_root_of(surface), []).append(name)
-        operations = [each for task in tasks if isinstance(task, ScheduledDlaTask) for each in task.operations]
-        self.writes = {each: self._writes(each) for each in operations}
+        operations = [hardware for task in tasks if isinstance(task, ScheduledDlaTask) for hardware in task.operations]
+        self.writes = {hardware: self._writes(hardware) for hardware in operations}
         # Tensors that their own layer writes in part only: operations of other layers write into them, too.
         self._parted: dict[RootKey, dict[str, None]] = {}
-        for found in self.writes.values():
-            place = found.get("writes")
+        for document in self.writes.values():
+            place = document.get("writes")
             if place is not None and place["tensor"] is not None and "size" in place:
                 name = place["tensor"]
                 self._parted.setdefault(_root_of(self.tensors[name]), {})[name] = None
@@ -274,13 +274,13 @@ class _Places:
             return {}
         own = next((part for part in parts(hardware.layer) if part in self.tensors), None)
         for name in [own] if own is not None else []:
-            found = _part(written, self.tensors[name])
-            if found is not None:
-                return {"writes": {"tensor": name, **found}} if found else {}
+            position = _part(written, self.tensors[name])
+            if position is not None:
+                return {"writes": {"tensor": name, **position}} if position else {}
         for name in self._on.get(_root_of(written), ()):
-            found = _part(written, self.tensors[name])
-            if found is not None:
-                return {"writes": {"tensor": name, **found}}
+            position = _part(written, self.tensors[name])
+            if position is not None:
+                return {"writes": {"tensor": name, **position}}
         return {"writes": {"tensor": None}}
 
     def also(self, hardware: HardwareOperation) -> Document:
@@ -292,10 +292,10 @@ class _Places:
         own = self.writes[hardware].get("writes", {"tensor": next(iter(layers), None)})["tensor"]
         names = self._parted.get(_root_of(written), ())
         others = [name for name in names if name != own and name not in layers]
-        found = [
+        also_written = [
             {"tensor": name, **part} for name in others if (part := _part(written, self.tensors[name])) is not None
         ]
-        return {"also": found} if found else {}
+        return {"also": also_written} if also_written else {}
 
 
 RootKey = tuple[str, str, str]
@@ -322,7 +322,7 @@ def _part(written: Surface, tensor: Surface) -> Document | None:
     first = [written.first_channel - tensor.first_channel, down, right]
     size = [written.channels, written.height, written.width]
     stride = [written.row_stride // tensor.row_stride, written.column_stride // tensor.column_stride]
-    last = [start + (count - 1) * each for start, count, each in zip(first, size, [1, *stride], strict=True)]
+    last = [start + (count - 1) * distance for start, count, distance in zip(first, size, [1, *stride], strict=True)]
     if lines or columns or min(first) < 0 or any(e >= n for e, n in zip(last, tensor.shape, strict=True)):
         return None
     whole = size == list(tensor.shape)
@@ -386,7 +386,7 @@ class Built:
             name: Name of the input.
             values: Real numbers before quantization.
         """
-        root = next(each for each in self.program.inputs if each.name == name)
+        root = next(candidate for candidate in self.program.inputs if candidate.name == name)
         elements = _elements(root, np.asarray(values))
         numbers = None if root.converter is None else root.converter.numbers
         return (Units(root.scale, root.zero) if numbers is None else numbers.units(root.channels)).real(elements)
@@ -400,11 +400,11 @@ class Built:
         shapes = {root.name: (-1, root.channels, root.height, root.width) for root in self.program.inputs}
         stacks = {name: np.asarray(inputs[name]).reshape(shape) for name, shape in shapes.items() if name in inputs}
         count = len(next(iter(stacks.values()), ()))
-        found = [
-            reference.evaluate(self.program, {name: each[image] for name, each in stacks.items()})
+        memories = [
+            reference.evaluate(self.program, {name: array[image] for name, array in stacks.items()})
             for image in range(count)
         ]
-        return {root.name: np.stack([memory.array(root) for memory in found]) for root in self.program.outputs}
+        return {root.name: np.stack([memory.array(root) for memory in memories]) for root in self.program.outputs}
 
     def tensors(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the real values (C, H, W) of every tensor that an operation writes, by name.
@@ -494,8 +494,8 @@ def build(
     cost_model, record = evaluator.cost_model(), None
     if level > 1:
         evaluator = replace(evaluator, level=level, known={}, packed=None)
-        found = look_further(evaluator, search or SearchLimits())
-        all_images, cost_model, record = found.program, evaluator.cost_model(found.wanted), found.record
+        outcome = look_further(evaluator, search or SearchLimits())
+        all_images, cost_model, record = outcome.program, evaluator.cost_model(outcome.wanted), outcome.record
     loadable, tasks, layout = emit(all_images, chosen, cost_model, packed, cvsram)
     layers = describe(program, chosen.name, tasks, cost_model, record)
     return Built(loadable, all_images if images == 1 else program, layers, layout)
@@ -515,18 +515,18 @@ def _evaluator(
     program: LoweredProgram, config: Configuration, memory: Memory, cvsram: int, level: int, images: int
 ) -> Evaluator:
     """Level 1 (0 where that is wanted) of all images, settled on what makes the whole of them fastest."""
-    found, fewest = None, 0
+    best, fewest = None, 0
     forms = [program, *(programs_in_parts(program, config, images) if level and images > 1 else ())]
     for form in forms:
         every = batched(form, images)
-        made = Evaluator(every, config, memory, cvsram, min(level, 1), packed=PackedWeights(every, config))
+        evaluator = Evaluator(every, config, memory, cvsram, min(level, 1), packed=PackedWeights(every, config))
         if level:
-            made = replace(made, policy=habits_of(made, level > 1))
-        cycles = made.as_it_is().cycles if len(forms) > 1 else 0
-        if found is None or cycles < GAIN * fewest:
-            found, fewest = made, cycles
-    assert found is not None
-    return found
+            evaluator = replace(evaluator, policy=policy_of(evaluator, level > 1))
+        cycles = evaluator.as_it_is().cycles if len(forms) > 1 else 0
+        if best is None or cycles < GAIN * fewest:
+            best, fewest = evaluator, cycles
+    assert best is not None
+    return best
 
 
 @by_annotations
@@ -552,8 +552,8 @@ def layer_errors(
     inputs = {name: np.asarray(array).reshape(-1, *network_shape(network, name)) for name, array in inputs.items()}
     sums: dict[str, list[np.ndarray]] = {}
     for index in range(len(inputs[first])):
-        one = {name: array[index] for name, array in inputs.items()}
-        for name, values in built.tensors(built.quantize_inputs(one)).items():
+        sample = {name: array[index] for name, array in inputs.items()}
+        for name, values in built.tensors(built.quantize_inputs(sample)).items():
             sums.setdefault(name, []).append(values - exact[name][index])
     report = {}
     for name, differences in sums.items():

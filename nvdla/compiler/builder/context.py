@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nvdla.analysis.cycles.constants import Memory
+from nvdla.compiler.builder.cost_model import CostModel
 from nvdla.compiler.builder.ir import (
     BYTES,
     Convert,
@@ -14,7 +15,7 @@ from nvdla.compiler.builder.ir import (
     Operation,
     PixelConverter,
     Process,
-    Quantised,
+    Quantized,
     Root,
     Stage,
     Surface,
@@ -28,7 +29,6 @@ from nvdla.compiler.builder.quantization import (
     quantize,
     weight_scales,
 )
-from nvdla.compiler.builder.weigh import CostModel
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import BuildError
 from nvdla.util.precision import Precision
@@ -118,7 +118,7 @@ class Lowering:
         self.places: dict[str, Surface] = {}
         self.converters: dict[str, PixelConverter] = {}
         self.claimed: dict[str, Group] = {}
-        self.quantised: dict[str, Quantised] = {}
+        self.quantized: dict[str, Quantized] = {}
         self.grouped: list[GroupsChoice] = []
         self.cost_model = CostModel(config, level, memory)
         self._converted: dict[tuple[str, str], Surface] = {}
@@ -168,7 +168,7 @@ class Lowering:
             if source.name in self.converters:
                 means = means / np.array(self.converters[source.name].factors)
             bias = bias - mean_error(group, weights, scales, self.precision, means, groups)
-        self.quantised[group.layer.name] = Quantised(scales, bias)
+        self.quantized[group.layer.name] = Quantized(scales, bias)
         return scales, bias
 
     def scale_of(self, tensor: NetworkTensor) -> float:

@@ -48,7 +48,7 @@ from nvdla.loadable.descriptors.enums import (
 from nvdla.loadable.enums import PIXEL_FORMATS, PixelFormat
 from nvdla.util.rounding import align, ceil_div
 
-_PRECISION = {str(each): each for each in Precision}
+_PRECISION = {str(precision): precision for precision in Precision}
 _ALU = {"add": SdpAlu.SUM, "max": SdpAlu.MAX, "min": SdpAlu.MIN}
 _POOL = {"average": PoolMode.AVG, "max": PoolMode.MAX, "min": PoolMode.MIN}
 
@@ -171,9 +171,9 @@ class Describer:
     def _weights(self, operation: Convolve, compressed: bool, surface: Structure) -> None:
         _, channels, rows, columns = operation.weights.shape
         if compressed:
-            found = self.packed.compressed(operation)
-            pieces = [(surface.weight_data, found.stored), (surface.wmb_data, found.mask)]
-            pieces.append((surface.wgs_data, found.sizes))
+            compressed_weights = self.packed.compressed(operation)
+            pieces = [(surface.weight_data, compressed_weights.stored), (surface.wmb_data, compressed_weights.mask)]
+            pieces.append((surface.wgs_data, compressed_weights.sizes))
         else:
             pieces = [(surface.weight_data, self.packed.of(operation))]
             self._none(surface.wmb_data, surface.wgs_data)
@@ -218,12 +218,14 @@ class Describer:
         field.shift_value, field.truncate = stage.alu_shift, stage.truncate
         field.precision = Precision.FP16 if half else Precision.INT16
         field.mul_operand = 1
-        operands = [each for each in (stage.alu_operand, stage.multiplier) if not isinstance(each, Surface | None)]
+        operands = [
+            operand for operand in (stage.alu_operand, stage.multiplier) if not isinstance(operand, Surface | None)
+        ]
         if stage.surfaces:
             field.mode = SdpMode.PER_POINT
             field.precision = _PRECISION[stage.surfaces[0].precision]
             self._surface(cube, stage.surfaces[0])
-        elif any(np.ndim(each) for each in operands):
+        elif any(np.ndim(operand) for operand in operands):
             field.mode = SdpMode.PER_KERNEL
             self._per_kernel(cube, operands, process, half)
         else:

@@ -61,13 +61,13 @@ def replace_weights(loadable: Loadable, task: int, operation: int, weights: np.n
     Raises:
         BuildError: The operation is not a direct convolution on features, or the weights do not fit.
     """
-    decoded, found = _operation(loadable, task, operation, OpType.CONV)
+    decoded, descriptor = _operation(loadable, task, operation, OpType.CONV)
     chosen = configuration(config)
-    op = found.op
+    op = descriptor.op
     where = f"operation {task}/{operation}"
     if op.data_format != DataFormat.FEATURE or op.conv_mode:
         raise BuildError(f"{where}: only weights of direct convolutions on feature data can be replaced")
-    shape = (found.surface.dst_data.channel, op.kernel_channel_csc, op.kernel_height_csc, op.kernel_width_csc)
+    shape = (descriptor.surface.dst_data.channel, op.kernel_channel_csc, op.kernel_height_csc, op.kernel_width_csc)
     dtype = Precision(op.out_precision).dtype
     weights = np.asarray(weights)
     if weights.shape != shape or weights.dtype != dtype:
@@ -76,13 +76,13 @@ def replace_weights(loadable: Loadable, task: int, operation: int, weights: np.n
         )
     data = _packed(weights, chosen)
     if op.weight_format == WeightFormat.COMPRESSED:
-        mask = _content(loadable, decoded, found.surface.wmb_data, ceil_div(weights.size, 8), where)
-        room, elements = found.surface.weight_data.size, np.frombuffer(data, weights.dtype)
+        mask = _content(loadable, decoded, descriptor.surface.wmb_data, ceil_div(weights.size, 8), where)
+        room, elements = descriptor.surface.weight_data.size, np.frombuffer(data, weights.dtype)
         try:
             data = compress_as(elements, np.frombuffer(mask, np.uint8), room, where)
         except FormatError as error:
             raise BuildError(str(error)) from None
-    return _overwrite(loadable, decoded, found.surface.weight_data, data, where)
+    return _overwrite(loadable, decoded, descriptor.surface.weight_data, data, where)
 
 
 def _packed(weights: np.ndarray, config: Configuration) -> bytes:
@@ -116,13 +116,13 @@ def replace_operands(
     where = f"operation {task}/{operation}, stage {stage}"
     if stage not in _STAGES:
         raise BuildError(f"{where}: stages are {', '.join(_STAGES)}")
-    decoded, found = _operation(loadable, task, operation, OpType.SDP)
-    settings, cube = getattr(found.op, f"{stage}_op"), getattr(found.surface, f"{stage}_data")
+    decoded, descriptor = _operation(loadable, task, operation, OpType.SDP)
+    settings, cube = getattr(descriptor.op, f"{stage}_op"), getattr(descriptor.surface, f"{stage}_data")
     wanted = {SdpType.ADD: (alu,), SdpType.MUL: (multiplier,), SdpType.BOTH: (alu, multiplier)}.get(settings.type, ())
     if not settings.enable or settings.mode != SdpMode.PER_KERNEL or not wanted:
         raise BuildError(f"{where}: has no operands a channel in memory")
-    given = sum(each is not None for each in (alu, multiplier))
-    if any(each is None for each in wanted) or given != len(wanted):
+    given = sum(values is not None for values in (alu, multiplier))
+    if any(values is None for values in wanted) or given != len(wanted):
         names = {SdpType.ADD: "alu", SdpType.MUL: "multiplier", SdpType.BOTH: "alu and multiplier"}
         raise BuildError(f"{where}: takes {names[SdpType(settings.type)]}")
     dtype = Precision(settings.precision).dtype
@@ -154,7 +154,7 @@ def rename(loadable: Loadable, names: Mapping[str, str]) -> Loadable:
     for name in names:
         if name not in known:
             raise BuildError(f"no tensor is called {name!r}; there are {', '.join(known)}")
-    tensors = tuple(replace(each, name=names.get(each.name, each.name)) for each in loadable.tensors)
+    tensors = tuple(replace(tensor, name=names.get(tensor.name, tensor.name)) for tensor in loadable.tensors)
     final = [tensor.name for tensor in tensors]
     if len(set(final)) < len(final):
         raise BuildError(f"two tensors would be called the same: {', '.join(sorted(final))}")
@@ -183,7 +183,7 @@ def rebind(loadable: Loadable, inputs: Sequence[str] = (), outputs: Sequence[str
         if sorted(wanted) != sorted(names):
             raise BuildError(f"{what}s {', '.join(wanted)} must be all of {', '.join(names)}, each once")
         order |= {names[name]: position for position, name in enumerate(wanted)}
-    memories = tuple(replace(each, bind_id=order.get(each.id, each.bind_id)) for each in loadable.memories)
+    memories = tuple(replace(memory, bind_id=order.get(memory.id, memory.bind_id)) for memory in loadable.memories)
     return replace(loadable, memories=memories)
 
 
@@ -200,24 +200,24 @@ def strip(loadable: Loadable) -> Loadable:
         A new loadable.
     """
     tasks = {number for entry in loadable.submits for number in entry.task_ids}
-    kept_tasks = [each for each in loadable.tasks if each.id in tasks]
+    kept_tasks = [task for task in loadable.tasks if task.id in tasks]
     reached = {address for task in kept_tasks for address in task.address_list}
-    addresses = [each for each in loadable.addresses if each.id in reached]
-    used = {each.mem_id for each in addresses}
-    memories = [each for each in loadable.memories if each.id in used or each.is_input or each.is_output]
+    addresses = [address for address in loadable.addresses if address.id in reached]
+    used = {address.mem_id for address in addresses}
+    memories = [memory for memory in loadable.memories if memory.id in used or memory.is_input or memory.is_output]
     bound = {memory.tensor_desc_id for memory in memories if memory.is_input or memory.is_output}
     names = {name for memory in memories for name in memory.contents}
     events = {event for task in kept_tasks for event in (*task.pre_actions, *task.post_actions)}
-    relocs = tuple(each for each in loadable.relocs if each.address_id in reached and each.write_id in used)
+    relocs = tuple(reloc for reloc in loadable.relocs if reloc.address_id in reached and reloc.write_id in used)
     return _numbered(
         replace(
             loadable,
             tasks=tuple(kept_tasks),
             addresses=tuple(addresses),
             memories=tuple(memories),
-            blobs=tuple(each for each in loadable.blobs if each.name in names),
-            tensors=tuple(each for each in loadable.tensors if each.id in bound),
-            events=tuple(each for each in loadable.events if each.id in events),
+            blobs=tuple(blob for blob in loadable.blobs if blob.name in names),
+            tensors=tuple(tensor for tensor in loadable.tensors if tensor.id in bound),
+            events=tuple(event for event in loadable.events if event.id in events),
             relocs=relocs,
         )
     )
@@ -226,41 +226,41 @@ def strip(loadable: Loadable) -> Loadable:
 def _numbered(loadable: Loadable) -> Loadable:
     """Every table's ids as positions in it, and all references to them."""
     tables = ("tasks", "memories", "addresses", "events", "tensors")
-    new = {table: {each.id: number for number, each in enumerate(getattr(loadable, table))} for table in tables}
+    new = {table: {entry.id: number for number, entry in enumerate(getattr(loadable, table))} for table in tables}
 
     def numbers(table: str, ids: Iterable[int]) -> tuple[int, ...]:
-        return tuple(new[table][each] for each in ids)
+        return tuple(new[table][id_] for id_ in ids)
 
     return replace(
         loadable,
         tasks=tuple(
             replace(
-                each,
-                id=new["tasks"][each.id],
-                address_list=numbers("addresses", each.address_list),
-                pre_actions=numbers("events", each.pre_actions),
-                post_actions=numbers("events", each.post_actions),
+                task,
+                id=new["tasks"][task.id],
+                address_list=numbers("addresses", task.address_list),
+                pre_actions=numbers("events", task.pre_actions),
+                post_actions=numbers("events", task.post_actions),
             )
-            for each in loadable.tasks
+            for task in loadable.tasks
         ),
         memories=tuple(
-            replace(each, id=number, tensor_desc_id=new["tensors"].get(each.tensor_desc_id, 0))
-            for number, each in enumerate(loadable.memories)
+            replace(memory, id=number, tensor_desc_id=new["tensors"].get(memory.tensor_desc_id, 0))
+            for number, memory in enumerate(loadable.memories)
         ),
         addresses=tuple(
-            replace(each, id=number, mem_id=new["memories"][each.mem_id])
-            for number, each in enumerate(loadable.addresses)
+            replace(address, id=number, mem_id=new["memories"][address.mem_id])
+            for number, address in enumerate(loadable.addresses)
         ),
-        events=tuple(replace(each, id=number) for number, each in enumerate(loadable.events)),
+        events=tuple(replace(event, id=number) for number, event in enumerate(loadable.events)),
         tensors=tuple(
-            replace(each, id=number, mem_id=new["memories"].get(each.mem_id, each.mem_id))
-            for number, each in enumerate(loadable.tensors)
+            replace(tensor, id=number, mem_id=new["memories"].get(tensor.mem_id, tensor.mem_id))
+            for number, tensor in enumerate(loadable.tensors)
         ),
         relocs=tuple(
-            replace(each, address_id=new["addresses"][each.address_id], write_id=new["memories"][each.write_id])
-            for each in loadable.relocs
+            replace(reloc, address_id=new["addresses"][reloc.address_id], write_id=new["memories"][reloc.write_id])
+            for reloc in loadable.relocs
         ),
-        submits=tuple(replace(each, task_ids=numbers("tasks", each.task_ids)) for each in loadable.submits),
+        submits=tuple(replace(submit, task_ids=numbers("tasks", submit.task_ids)) for submit in loadable.submits),
     )
 
 
@@ -275,10 +275,10 @@ def _operation(loadable: Loadable, task: int, operation: int, kind: OpType) -> t
     if task in program.broken:
         raise DescriptorError(program.broken[task])
     decoded = program.dla_tasks[task]
-    found = decoded.operation(operation)
-    if found.op_type != kind:
-        raise BuildError(f"operation {task}/{operation} is {found.op_type.name}, not {kind.name}")
-    return decoded, found
+    descriptor = decoded.operation(operation)
+    if descriptor.op_type != kind:
+        raise BuildError(f"operation {task}/{operation} is {descriptor.op_type.name}, not {kind.name}")
+    return decoded, descriptor
 
 
 def _overwrite(loadable: Loadable, task: DlaTask, cube: Structure, data: bytes, where: str) -> Loadable:
@@ -289,7 +289,7 @@ def _overwrite(loadable: Loadable, task: DlaTask, cube: Structure, data: bytes, 
     content = bytearray(blob.data)
     content[offset : offset + len(data)] = data
     changed = replace(blob, data=memoryview(bytes(content)))
-    return replace(loadable, blobs=tuple(changed if each is blob else each for each in loadable.blobs))
+    return replace(loadable, blobs=tuple(changed if original is blob else original for original in loadable.blobs))
 
 
 def _content(loadable: Loadable, task: DlaTask, cube: Structure, size: int, where: str) -> memoryview:
@@ -334,7 +334,7 @@ def merge(first: Loadable, second: Loadable) -> Loadable:
         for table in ("memories", "addresses", "tasks", "events", "tensors", "submits")
     }
     for table, start in shift.items():
-        highest = start + max((each.id for each in getattr(second, table)), default=0)
+        highest = start + max((entry.id for entry in getattr(second, table)), default=0)
         if highest > MAX_ID:
             raise BuildError(f"merged {table} would have id {highest}, at most {MAX_ID}")
     return _joined(first, second, shift)
@@ -344,88 +344,93 @@ def _joined(first: Loadable, second: Loadable, shift: Mapping[str, int]) -> Load
     """All tables of the first, then those of the second with its ids shifted."""
     names = _new_names(first.blobs, second.blobs)
     tensors = _new_names(first.tensors, second.tensors)
-    binds = len(first.inputs), len(first.outputs)
+    binds, memories = (len(first.inputs), len(first.outputs)), shift["memories"]
     targets = max((event.target for event in first.events), default=-1) + 1
 
-    def memory(each: MemoryEntry) -> MemoryEntry:
-        bound = each.is_input or each.is_output
+    def memory(entry: MemoryEntry) -> MemoryEntry:
+        bound = entry.is_input or entry.is_output
         return replace(
-            each,
-            id=each.id + shift["memories"],
-            contents=tuple(names.get(name, name) for name in each.contents),
-            bind_id=each.bind_id + (binds[0] if each.is_input else binds[1] if each.is_output else 0),
-            tensor_desc_id=each.tensor_desc_id + (shift["tensors"] if bound else 0),
+            entry,
+            id=entry.id + memories,
+            contents=tuple(names.get(name, name) for name in entry.contents),
+            bind_id=entry.bind_id + (binds[0] if entry.is_input else binds[1] if entry.is_output else 0),
+            tensor_desc_id=entry.tensor_desc_id + (shift["tensors"] if bound else 0),
         )
 
-    def task(each: TaskEntry) -> TaskEntry:
+    def task(old_task: TaskEntry) -> TaskEntry:
         return replace(
-            each,
-            id=each.id + shift["tasks"],
-            address_list=tuple(entry + shift["addresses"] for entry in each.address_list),
-            pre_actions=tuple(entry + shift["events"] for entry in each.pre_actions),
-            post_actions=tuple(entry + shift["events"] for entry in each.post_actions),
+            old_task,
+            id=old_task.id + shift["tasks"],
+            address_list=tuple(entry + shift["addresses"] for entry in old_task.address_list),
+            pre_actions=tuple(entry + shift["events"] for entry in old_task.pre_actions),
+            post_actions=tuple(entry + shift["events"] for entry in old_task.post_actions),
         )
 
     return replace(
         first,
-        tasks=first.tasks + tuple(task(each) for each in second.tasks),
-        memories=first.memories + tuple(memory(each) for each in second.memories),
+        tasks=first.tasks + tuple(task(second_task) for second_task in second.tasks),
+        memories=first.memories + tuple(memory(second_memory) for second_memory in second.memories),
         addresses=first.addresses
         + tuple(
-            replace(each, id=each.id + shift["addresses"], mem_id=each.mem_id + shift["memories"])
-            for each in second.addresses
+            replace(address, id=address.id + shift["addresses"], mem_id=address.mem_id + memories)
+            for address in second.addresses
         ),
         events=first.events
-        + tuple(replace(each, id=each.id + shift["events"], target=each.target + targets) for each in second.events),
-        blobs=first.blobs + tuple(replace(each, name=names[each.name]) for each in second.blobs),
+        + tuple(
+            replace(event, id=event.id + shift["events"], target=event.target + targets) for event in second.events
+        ),
+        blobs=first.blobs + tuple(replace(blob, name=names[blob.name]) for blob in second.blobs),
         tensors=first.tensors
         + tuple(
-            replace(
-                each, id=each.id + shift["tensors"], mem_id=each.mem_id + shift["memories"], name=tensors[each.name]
-            )
-            for each in second.tensors
+            replace(tensor, id=tensor.id + shift["tensors"], mem_id=tensor.mem_id + memories, name=tensors[tensor.name])
+            for tensor in second.tensors
         ),
         relocs=first.relocs
         + tuple(
-            replace(each, address_id=each.address_id + shift["addresses"], write_id=each.write_id + shift["memories"])
-            for each in second.relocs
+            replace(reloc, address_id=reloc.address_id + shift["addresses"], write_id=reloc.write_id + memories)
+            for reloc in second.relocs
         ),
         submits=first.submits
         + tuple(
             replace(
-                each, id=each.id + shift["submits"], task_ids=tuple(number + shift["tasks"] for number in each.task_ids)
+                submit,
+                id=submit.id + shift["submits"],
+                task_ids=tuple(number + shift["tasks"] for number in submit.task_ids),
             )
-            for each in second.submits
+            for submit in second.submits
         ),
     )
 
 
 def _check_alike(first: Loadable, second: Loadable) -> None:
-    abis = [Program.of(each, checked=False).abi.name for each in (first, second)]
+    abis = [Program.of(loadable, checked=False).abi.name for loadable in (first, second)]
     if abis[0] != abis[1]:
         raise BuildError(
             f"descriptor ABIs {abis[0]} and {abis[1]} differ; convert one (nvdla.compiler.builder.edit) before merging"
         )
-    kinds = [{tensor.pixel_format for tensor in each.tensors if tensor.pixel_format >= 36} for each in (first, second)]
+    kinds = [
+        {tensor.pixel_format for tensor in loadable.tensors if tensor.pixel_format >= 36}
+        for loadable in (first, second)
+    ]
     if kinds[0] and kinds[1] and kinds[0] != kinds[1]:
-        found = [", ".join(kind.name for kind in each) for each in kinds]
-        raise BuildError(f"surfaces of {found[0]} and {found[1]}: the loadables are for different configurations")
+        formats = [", ".join(kind.name for kind in kind_set) for kind_set in kinds]
+        raise BuildError(f"surfaces of {formats[0]} and {formats[1]}: the loadables are for different configurations")
 
 
 def _next(table: Iterable[Any]) -> int:
-    return max((each.id for each in table), default=-1) + 1
+    return max((entry.id for entry in table), default=-1) + 1
 
 
 def _new_names(first: Iterable[Any], second: Iterable[Any]) -> dict[str, str]:
     """New names for the second's entries such that none appears twice."""
-    taken = {each.name for each in first}
-    taken_later = {each.name for each in second}
+    taken = {entry.name for entry in first}
+    taken_later = {entry.name for entry in second}
     names: dict[str, str] = {}
-    for each in second:
-        name, number = each.name, 2
-        while name in taken or (name != each.name and name in taken_later):
-            name, number = f"{each.name}-{number}", number + 1
-        names[each.name] = name
+    for entry in second:
+        name, number = entry.name, 2
+        while name in taken or (name != entry.name and name in taken_later):
+            name, number = f"{entry.name}-{number}", number + 1
+        names[entry.name] = name
         taken.add(name)
     return names
 
@@ -474,16 +479,18 @@ def convert_abi(loadable: Loadable, abi: str) -> Loadable:
         memories.append(replace(memory, size=memory.size + sum(grown)))
     grown_by = {new.id: new.size - old.size for new, old in zip(memories, loadable.memories, strict=True)}
     addresses = tuple(
-        replace(each, size=each.size + grown_by[each.mem_id]) if each.size and grown_by[each.mem_id] else each
-        for each in edit.addresses
+        replace(address, size=address.size + grown_by[address.mem_id])
+        if address.size and grown_by[address.mem_id]
+        else address
+        for address in edit.addresses
     )
     return replace(
         loadable,
         tasks=tasks,
         memories=tuple(memories),
         addresses=addresses,
-        blobs=tuple(_blob(each, edit) for each in loadable.blobs),
-        relocs=tuple(_moved(edit, each) for each in loadable.relocs),
+        blobs=tuple(_blob(blob, edit) for blob in loadable.blobs),
+        relocs=tuple(_moved(edit, reloc) for reloc in loadable.relocs),
     )
 
 
@@ -522,7 +529,7 @@ class _AddressList:
             return index
         if (index, offset) not in self._made:
             base = self.edit.loadable.address(self.entries[index])
-            new = max(each.id for each in self.edit.addresses) + 1
+            new = max(address.id for address in self.edit.addresses) + 1
             if new > MAX_ID:
                 raise BuildError(f"more than {MAX_ID} addresses are needed in the old ABI; it has no offsets in cubes")
             size = self.edit.loadable.address_bytes(base) - offset
@@ -652,7 +659,7 @@ def _fields(old: Structure, new: Structure, but: tuple[str, ...]) -> None:
 
 
 def _has_field(structure: Structure, name: str) -> bool:
-    return any(name == each for each, *_ in structure._fields_)
+    return any(name == field_name for field_name, *_ in structure._fields_)
 
 
 def _list_blob(loadable: Loadable, task: TaskEntry, index: int) -> tuple[str, int]:

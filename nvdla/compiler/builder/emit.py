@@ -45,11 +45,11 @@ from nvdla.compiler.builder.addresses import (
     SurfacePlan,
     plan,
 )
+from nvdla.compiler.builder.cost_model import CostModel
 from nvdla.compiler.builder.describe import Describer, lut_param
 from nvdla.compiler.builder.ir import BYTES, LoweredProgram, Root, reads
 from nvdla.compiler.builder.packing import PackedWeights
 from nvdla.compiler.builder.schedule import HardwareOperation, ScheduledCpuTask, ScheduledDlaTask, Task, schedule
-from nvdla.compiler.builder.weigh import CostModel
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.emulator.memory.surfaces import FEATURE_ATOMS
 from nvdla.limits import PAGE
@@ -171,13 +171,13 @@ def _needs(operations: list[HardwareOperation], extents: Extents) -> list[dict[O
     wrote the memory that the chain writes.
     """
     memories: defaultdict[str, _Touched] = defaultdict(_Touched)
-    found = []
+    all_needs = []
     for operation in operations:
         chain = operation.chain[0]
         needed: dict[OpType, int] = {}
         asked = [(extent, True) for extent in extents[operation.index][0]]
         if operation is chain:
-            asked += [(extent, False) for each in operation.chain for extent in extents[each.index][1]]
+            asked += [(extent, False) for hardware in operation.chain for extent in extents[hardware.index][1]]
         for extent, written in asked:
             if extent.memory in memories:
                 for kind, last in memories[extent.memory].meeting(extent, written, chain.index):
@@ -187,8 +187,8 @@ def _needs(operations: list[HardwareOperation], extents: Extents) -> list[dict[O
                 memories[extent.memory].add(extent, False, operation)
         for extent in extents[operation.index][1]:
             memories[extent.memory].add(extent, True, operation)
-        found.append(needed)
-    return found
+        all_needs.append(needed)
+    return all_needs
 
 
 def _queues(operations: list[HardwareOperation], links: list[Links], needs: list[dict[OpType, int]]) -> None:
@@ -292,18 +292,18 @@ class _Emitter:
         lists: list[tuple[int, list[Blob]]] = []
         for number, task in enumerate(self.tasks):
             if isinstance(task, ScheduledDlaTask):
-                interface, made = Interface.DLA1, self._dla_lists(number, task, ids)
+                interface, blobs = Interface.DLA1, self._dla_lists(number, task, ids)
             else:
-                interface, made = Interface.EMU1, self._cpu_lists(number, task, ids)
+                interface, blobs = Interface.EMU1, self._cpu_lists(number, task, ids)
             first = next_id
-            lists.append((first, made))
-            next_id += len(made)
+            lists.append((first, blobs))
+            next_id += len(blobs)
             # Address index 0 is the network descriptor, then the shared memories, then the other lists.
             address_list = (first, *range(len(shared)), *range(first + 1, next_id))
             entries.append(TaskEntry(number, interface, address_list, -1, *self._events(number, events)))
         self._add_shared(shared)
-        for first, made in lists:
-            for offset, blob in enumerate(made):
+        for first, blobs in lists:
+            for offset, blob in enumerate(blobs):
                 self._memory(first + offset, blob.size, MemoryFlags.ALLOC | MemoryFlags.SET, (blob.name,), (0,))
                 self.blobs.append(blob)
         for name, _, data in self.constants.blobs:
@@ -372,7 +372,9 @@ class _Emitter:
         layout = self.addresses.layout(root)
         pixel = root.pixels
         if pixel is None:
-            pixel = next(each for each, atom in FEATURE_ATOMS.items() if atom == self.config.memory_atom)
+            pixel = next(
+                pixel_format for pixel_format, atom in FEATURE_ATOMS.items() if atom == self.config.memory_atom
+            )
         strides = (BYTES[root.stored], layout.line_stride, layout.surface_stride, 0, 0, 0, 0, 0)
         return TensorDesc(
             root.name,
@@ -394,10 +396,10 @@ class _Emitter:
 
     def _dla_lists(self, number: int, task: ScheduledDlaTask, ids: dict[str, int]) -> list[Blob]:
         """Blobs of network descriptor, dependency graph, operations, surfaces and tables."""
-        indices = {name: 1 + each for name, each in ids.items()}
+        indices = {name: 1 + id_ for name, id_ in ids.items()}
         describer = Describer(self.addresses, self.constants, indices, self.packed)
         described = [describer.describe(hardware) for hardware in task.operations]
-        links = link(task.operations, {each.index: self._extents(each) for each in task.operations})
+        links = link(task.operations, {operation.index: self._extents(operation) for operation in task.operations})
         graph = b"".join(bytes(_common(hardware, links[hardware.index])) for hardware in task.operations)
         lists = [("dep_graph", SubInterface.DEPS, graph)]
         lists.append(("op_list", SubInterface.OPS, b"".join(bytes(operation) for operation, _ in described)))
@@ -447,7 +449,7 @@ class _Emitter:
     # ---- CPU tasks
 
     def _cpu_lists(self, number: int, task: ScheduledCpuTask, ids: dict[str, int]) -> list[Blob]:
-        indices = {name: 1 + each for name, each in ids.items()}
+        indices = {name: 1 + id_ for name, id_ in ids.items()}
         network = NEW.EmuNetworkDesc()
         network.operation_desc_index, network.operation_buffer_desc_index = 1 + len(ids), 2 + len(ids)
         network.num_operations = 1
@@ -484,7 +486,7 @@ class _Emitter:
 
     def _relocs(self, ids: dict[str, int], lists: list[tuple[int, list[Blob]]]) -> list[RelocEntry]:
         """Strides of bound tensors within surface and buffer lists, for applications that bind other strides."""
-        found = []
+        entries = []
         bound = {1 + ids[f"{root.role} {root.name}"]: root for root in self.addresses.bound}
         for task, (first, blobs) in zip(self.tasks, lists, strict=True):
             position = next(i for i, blob in enumerate(blobs) if blob.sub_interface == SubInterface.SURFS)
@@ -493,8 +495,8 @@ class _Emitter:
             for address in sorted(fields):
                 for offset, kind in _relocated(fields[address], self.addresses.layout(bound[address]), bound[address]):
                     entry = RelocEntry(address - 1, first + position, offset, interface, SubInterface.SURFS, kind)
-                    found.append(entry)
-        return found
+                    entries.append(entry)
+        return entries
 
 
 def _common(hardware: HardwareOperation, links: Links) -> Structure:
@@ -530,18 +532,20 @@ class _StrideField:
 
 def _stride_fields(task: Task, blob: Blob, bound: Mapping[int, Root]) -> dict[int, list[_StrideField]]:
     """The strides in a surface list that belong to bound tensors, by their address."""
-    found: dict[int, list[_StrideField]] = {}
+    stride_fields: dict[int, list[_StrideField]] = {}
 
     def look(target: Any, kind: Any, base: int, address: int) -> None:
         if address in bound:
-            found.setdefault(address, []).append(_StrideField(base, kind, target.line_stride, target.surf_stride))
+            stride_fields.setdefault(address, []).append(
+                _StrideField(base, kind, target.line_stride, target.surf_stride)
+            )
 
     if isinstance(task, ScheduledCpuTask):
         buffers = NEW.EmuBuffers.from_buffer_copy(blob.data)
         for name in ("src_data", "dst_data"):
             target = getattr(buffers, name)
             look(target, NEW.EmuBuffer, getattr(NEW.EmuBuffers, name).offset, target.address_index)
-        return found
+        return stride_fields
     size = ctypes.sizeof(NEW.SurfaceContainer)
     for hardware in task.operations:
         member, names = _MEMBERS[hardware.type]
@@ -550,15 +554,15 @@ def _stride_fields(task: Task, blob: Blob, bound: Mapping[int, Root]) -> dict[in
         for name in names:
             target, base = getattr(structure, name), hardware.index * size + getattr(type(structure), name).offset
             look(target, NEW.DataCube, base, target.address)
-    return found
+    return stride_fields
 
 
 def _relocated(fields: list[_StrideField], layout: MemoryLayout, root: Root) -> Iterator[tuple[int, RelocType]]:
     """Byte offsets of the strides that are those of the bound tensor."""
     if root.pixels is not None and len(PIXEL_FORMATS[root.pixels].planes) > 1:
         return  # the second plane's stride and place have no kind of relocation
-    for each in fields:
-        if each.line_stride == layout.line_stride:
-            yield each.base + each.kind.line_stride.offset, RelocType.LINE
-        if root.pixels is None and each.surf_stride == layout.surface_stride:
-            yield each.base + each.kind.surf_stride.offset, RelocType.SURFACE
+    for stride in fields:
+        if stride.line_stride == layout.line_stride:
+            yield stride.base + stride.kind.line_stride.offset, RelocType.LINE
+        if root.pixels is None and stride.surf_stride == layout.surface_stride:
+            yield stride.base + stride.kind.surf_stride.offset, RelocType.SURFACE

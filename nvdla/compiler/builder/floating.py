@@ -19,8 +19,8 @@ def run(network: Network, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict
     count = max((len(array) for array in values.values()), default=1)
     for layer in network.layers:
         if layer.kind != "input":
-            made = evaluate(layer, *(values[tensor.name] for tensor in layer.inputs))
-            values[layer.name] = made if layer.inputs else np.broadcast_to(made, (count, *made.shape[1:]))
+            result = evaluate(layer, *(values[tensor.name] for tensor in layer.inputs))
+            values[layer.name] = result if layer.inputs else np.broadcast_to(result, (count, *result.shape[1:]))
     return values
 
 

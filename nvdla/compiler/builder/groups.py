@@ -100,14 +100,14 @@ def merged(groups: list[Group], network: Network, calibration: Calibration | Non
         branches = [makers.get(tensor.name) for tensor in group.layer.inputs]
         if not is_sum(group.layer) or None in branches:
             continue
-        found = [each for each in branches if each is not None]
-        if len({id(each) for each in found}) == len(found) and all(
-            _is_free(each, network, ends, given) for each in found
+        convolutions = [branch for branch in branches if branch is not None]
+        if len({id(branch) for branch in convolutions}) == len(convolutions) and all(
+            _is_free(branch, network, ends, given) for branch in convolutions
         ):
-            one = _one(found, group)
-            if one is not None:
-                makers[group.output.name] = one
-                gone.update(each.output.name for each in found)
+            combined = _one(convolutions, group)
+            if combined is not None:
+                makers[group.output.name] = combined
+                gone.update(branch.output.name for branch in convolutions)
     return [makers[group.output.name] for group in groups if group.output.name not in gone]
 
 
@@ -124,13 +124,13 @@ def _is_free(branch: Group, network: Network, ends: set[NetworkTensor], given: s
 
 def _one(branches: list[Group], total: Group) -> Group | None:
     """The convolution that does what all of them do; None where they differ in more than their kernels."""
-    layers, all_settings = [each.layer for each in branches], [ConvSettings.of(each.layer) for each in branches]
+    layers, all_settings = [branch.layer for branch in branches], [ConvSettings.of(branch.layer) for branch in branches]
     first, stride = layers[0], all_settings[0].stride
-    if any(each.inputs[0] is not first.inputs[0] for each in layers) or any(s.stride != stride for s in all_settings):
+    if any(layer.inputs[0] is not first.inputs[0] for layer in layers) or any(s.stride != stride for s in all_settings):
         return None
-    paddings = [each.padding for each in all_settings]
-    top, left = (max(each[axis] for each in paddings) for axis in (0, 2))
-    shapes = [each.kernels.shape for each in branches]
+    paddings = [settings.padding for settings in all_settings]
+    top, left = (max(padding[axis] for padding in paddings) for axis in (0, 2))
+    shapes = [branch.kernels.shape for branch in branches]
     rows = max(top - pads[0] + shape[2] for pads, shape in zip(paddings, shapes, strict=True))
     columns = max(left - pads[2] + shape[3] for pads, shape in zip(paddings, shapes, strict=True))
     weights = np.zeros((*shapes[0][:2], rows, columns))
@@ -143,10 +143,10 @@ def _one(branches: list[Group], total: Group) -> Group | None:
     right = (out_width - 1) * stride[1] + columns - width - left
     if not (top < rows and left < columns and below < rows and right < columns):
         return None
-    bias = np.sum([each.biases for each in branches], axis=0)
+    bias = np.sum([branch.biases for branch in branches], axis=0)
     padding = (top, max(below, 0), left, max(right, 0))
     settings = replace(all_settings[0], weights=weights, bias=bias, padding=padding)
-    members = [name for each in branches for name in each.members]
+    members = [name for branch in branches for name in branch.members]
     layer = Layer("+".join(members), "convolution", first.inputs, settings)
     layer.made = NetworkTensor(layer.name, total.output.shape, layer)
     return replace(

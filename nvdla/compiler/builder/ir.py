@@ -116,7 +116,7 @@ def fit_halves(function: Function, low: float, high: float) -> Lut:
     return lut
 
 
-def fit_normalisation_halves(size: int, alpha: float, beta: float, k: float) -> Lut:
+def fit_normalization_halves(size: int, alpha: float, beta: float, k: float) -> Lut:
     """fp16 tables of (k + alpha / size * s) ** -beta: LO linear up to 16 times the knee, LE exponential beyond."""
     knee = k * size / alpha if alpha else 1.0
     select = int(np.ceil(np.log2(16 * knee / LO_SEGMENTS)))
@@ -178,8 +178,8 @@ def _finite(function: Function, x: np.ndarray) -> np.ndarray:
     return values
 
 
-BYTES = {str(each): each.bytes for each in Precision}
-DTYPES = {str(each): each.dtype.type for each in Precision}
+BYTES = {str(precision): precision.bytes for precision in Precision}
+DTYPES = {str(precision): precision.dtype.type for precision in Precision}
 
 
 @dataclass(frozen=True)
@@ -288,7 +288,7 @@ class Surface:
 
     def is_same(self, other: Surface) -> bool:
         """Return whether the other one means the same elements of the same root."""
-        mine, others = ((each.root, *_numbers(each)) for each in (self, other))
+        mine, others = ((surface.root, *_numbers(surface)) for surface in (self, other))
         return type(self) is type(other) and mine == others
 
     def put(self, array: np.ndarray, values: np.ndarray) -> None:
@@ -330,7 +330,7 @@ class Surface:
 
 def _numbers(surface: Surface) -> tuple[int, ...]:
     """Position of a surface in its root."""
-    return tuple(getattr(surface, each.name) for each in fields(surface) if each.name != "root")
+    return tuple(getattr(surface, field.name) for field in fields(surface) if field.name != "root")
 
 
 @dataclass(frozen=True, eq=False)
@@ -384,7 +384,7 @@ class Stage:
     @property
     def surfaces(self) -> list[Surface]:
         """The operands that are surfaces in memory."""
-        return [each for each in (self.alu_operand, self.multiplier) if isinstance(each, Surface)]
+        return [operand for operand in (self.alu_operand, self.multiplier) if isinstance(operand, Surface)]
 
 
 @dataclass
@@ -500,7 +500,7 @@ Operation = Convolve | Process | Pool | Normalize | Contract | Softmax
 
 
 @dataclass(frozen=True)
-class Quantised:
+class Quantized:
     """Quantized form of a convolution: scales (K,) of its integer weights, and the real bias (K,) it adds."""
 
     scales: np.ndarray
@@ -532,7 +532,7 @@ class LoweredProgram:
     """A lowered network: operations in an order that respects the data, and the roots that the application binds.
 
     ``tensors`` maps the name of each layer to the surface with its result, for those that an operation writes.
-    ``quantised``: integer convolutions by layer name. ``grouped``: the evaluated candidates for grouped convolutions.
+    ``quantized``: integer convolutions by layer name. ``grouped``: the evaluated candidates for grouped convolutions.
     ``images``: those of a batch, one after the other in every bound tensor.
     """
 
@@ -542,7 +542,7 @@ class LoweredProgram:
     inputs: list[Root]
     outputs: list[Root]
     tensors: dict[str, Surface]
-    quantised: dict[str, Quantised] = field(default_factory=dict)
+    quantized: dict[str, Quantized] = field(default_factory=dict)
     grouped: list[GroupsChoice] = field(default_factory=list)
     images: int = 1
 
@@ -552,8 +552,8 @@ def reads(operation: Operation) -> list[Surface]:
     if isinstance(operation, Convolve):
         return [operation.source, *reads(operation.process)]
     if isinstance(operation, Process):
-        found = [operation.source] if operation.source is not None else []
-        return found + [surface for stage in operation.stages for surface in stage.surfaces]
+        surfaces = [operation.source] if operation.source is not None else []
+        return surfaces + [surface for stage in operation.stages for surface in stage.surfaces]
     return [operation.source]
 
 

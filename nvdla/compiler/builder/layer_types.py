@@ -89,12 +89,12 @@ class LayerType(ABC):
 @cache
 def layer_types() -> dict[str, LayerType]:
     """All of them by kind."""
-    found = {}
+    types = {}
     for module in modules_of(PACKAGE):
-        for each in vars(module).values():
-            if isinstance(each, type) and issubclass(each, LayerType) and each is not LayerType:
-                found[each.kind] = each()
-    return found
+        for member in vars(module).values():
+            if isinstance(member, type) and issubclass(member, LayerType) and member is not LayerType:
+                types[member.kind] = member()
+    return types
 
 
 def layer_type(kind: str) -> LayerType:
@@ -109,20 +109,20 @@ def bounds_of(layer: Layer, largest: float, known: dict[int, tuple[float, float]
     so far for the same ``largest``, by layer (identity)."""
     waiting = [layer]
     while waiting:
-        each = waiting[-1]
-        sources = [tensor.producer for tensor in each.inputs] if _passes(each) else []
+        current = waiting[-1]
+        sources = [tensor.producer for tensor in current.inputs] if _passes(current) else []
         missing = [source for source in sources if id(source) not in known]
         if missing:
             waiting += missing
             continue
         if sources:
-            border = each.settings.value if isinstance(each.settings, PadSettings) else 0.0
+            border = current.settings.value if isinstance(current.settings, PadSettings) else 0.0
             ends = [(border, border), *(known[id(source)] for source in sources)]
-            known[id(each)] = min(low for low, _ in ends), max(high for _, high in ends)
-        elif each.kind == "input" or _passes(each) or not _has_bounds(each):
-            known[id(each)] = -np.inf, np.inf
+            known[id(current)] = min(low for low, _ in ends), max(high for _, high in ends)
+        elif current.kind == "input" or _passes(current) or not _has_bounds(current):
+            known[id(current)] = -np.inf, np.inf
         else:
-            known[id(each)] = layer_type(each.kind).bounds(each, largest)
+            known[id(current)] = layer_type(current.kind).bounds(current, largest)
         waiting.pop()
     return known[id(layer)]
 

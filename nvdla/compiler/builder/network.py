@@ -580,7 +580,7 @@ class Network:
             parsed = chosen.parse(name, shapes, settings)
         except KeyError as missing:
             raise BuildError(f"a {kind} needs the setting {missing}", layer=name) from None
-        if unknown := settings.keys() - {each.name for each in fields(parsed)}:
+        if unknown := settings.keys() - {field.name for field in fields(parsed)}:
             raise BuildError(f"a {kind} has no setting {sorted(unknown)[0]!r}", layer=name)
         layer = Layer(name, kind, list(sources), parsed)
         return self._add(layer, chosen.shape(layer))
@@ -616,14 +616,14 @@ class Network:
             settings: New settings by name of the layer.
         """
         result = Network(self.name)
-        made: dict[str, NetworkTensor] = {}
+        tensors: dict[str, NetworkTensor] = {}
         for old in self.layers:
-            inputs = [made[tensor.name] for tensor in old.inputs]
+            inputs = [tensors[tensor.name] for tensor in old.inputs]
             layer = Layer(old.name, old.kind, inputs, replace(old.settings, **settings.get(old.name, {})))
-            made[old.name] = layer.made = NetworkTensor(old.name, old.output.shape, layer)
+            tensors[old.name] = layer.made = NetworkTensor(old.name, old.output.shape, layer)
             result._layers[old.name] = layer
-        result.inputs = [made[tensor.name] for tensor in self.inputs]
-        result.outputs = [made[tensor.name] for tensor in self.outputs]
+        result.inputs = [tensors[tensor.name] for tensor in self.inputs]
+        result.outputs = [tensors[tensor.name] for tensor in self.outputs]
         return result
 
     def consumers(self, tensor: NetworkTensor) -> list[Layer]:

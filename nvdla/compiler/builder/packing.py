@@ -78,7 +78,7 @@ class PackedWeights:
     def __init__(self, program: LoweredProgram, config: Configuration) -> None:
         self.config = config
         # The program keeps these arrays, so what they are called (by identity) stays theirs.
-        self._lasting = {id(each.weights) for each in program.operations if isinstance(each, Convolve)}
+        self._lasting = {id(operation.weights) for operation in program.operations if isinstance(operation, Convolve)}
         self._known: dict[int, bytes] = {}
         self._sparse: dict[int, CompressedWeights] = {}
 
@@ -103,10 +103,12 @@ class PackedWeights:
     def _compressed(self, operation: Convolve) -> CompressedWeights:
         kernels, group = len(operation.weights), kernel_group(self.config, operation.source.precision)
         elements = np.frombuffer(self._elements(operation), operation.weights.dtype)
-        each = elements.size // kernels
-        found = compress(elements, [min(group, kernels - first) * each for first in range(0, kernels, group)])
-        stored = found.stored.ljust(rounded(len(found.stored), self.config), b"\0")
-        return replace(found, stored=stored, mask=found.mask.ljust(align(len(found.mask), MASK_ALIGNMENT), b"\0"))
+        kernel_elements = elements.size // kernels
+        packed = compress(
+            elements, [min(group, kernels - first) * kernel_elements for first in range(0, kernels, group)]
+        )
+        stored = packed.stored.ljust(rounded(len(packed.stored), self.config), b"\0")
+        return replace(packed, stored=stored, mask=packed.mask.ljust(align(len(packed.mask), MASK_ALIGNMENT), b"\0"))
 
     def _packed(self, operation: Convolve) -> bytes:
         data = self._elements(operation)

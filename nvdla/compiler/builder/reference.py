@@ -270,10 +270,10 @@ def _contract(operation: Contract, memory: ReferenceMemory) -> None:
     """No arithmetic (rubik/NV_NVDLA_rbk.cpp:302)."""
     sy, sx = operation.stride
     x, result = memory.load(operation.source), operation.destination
-    each = len(x) // (sy * sx)
+    per_phase = len(x) // (sy * sx)
     for group in range(sy * sx):
         part = result.every(group // sx, sy, x.shape[1], group % sx, sx, x.shape[2])
-        memory.store(part, x[group * each : group * each + result.channels])
+        memory.store(part, x[group * per_phase : group * per_phase + result.channels])
 
 
 def half_away(x: np.ndarray) -> np.ndarray:

@@ -47,9 +47,9 @@ class Patches:
     each sample."""
 
     def __init__(self, network: Network, seed: int = 0) -> None:
-        groups = ((each.layer, each.layer.settings) for each in group_layers(network))
-        found = ((layer, settings) for layer, settings in groups if isinstance(settings, ConvSettings))
-        self.layers = [layer for layer, its in found if np.prod(its.weights.shape[1:]) <= LARGEST_KERNEL]
+        groups = ((group.layer, group.layer.settings) for group in group_layers(network))
+        convolutions = ((layer, settings) for layer, settings in groups if isinstance(settings, ConvSettings))
+        self.layers = [layer for layer, its in convolutions if np.prod(its.weights.shape[1:]) <= LARGEST_KERNEL]
         self._rng = np.random.default_rng(seed)
         self._sums: dict[str, np.ndarray] = {}
         self._counts: dict[str, int] = {}
@@ -78,10 +78,10 @@ class Patches:
         """
         if name not in self._sums:
             return None
-        found, count, size = self._sums[name], self._counts[name], self._sums[name].shape[-1]
+        products, count, size = self._sums[name], self._counts[name], self._sums[name].shape[-1]
         trust = count / (count + size)
-        level = np.trace(found, axis1=1, axis2=2)[:, None, None] / count / size
-        return trust * found / count + ((1 - trust) * level * np.eye(size)).astype(found.dtype)
+        level = np.trace(products, axis1=1, axis2=2)[:, None, None] / count / size
+        return trust * products / count + ((1 - trust) * level * np.eye(size)).astype(products.dtype)
 
 
 def round_adaptively(weights: np.ndarray, scales: np.ndarray, moments: np.ndarray, largest: int = 127) -> np.ndarray:
@@ -120,7 +120,7 @@ class Rounded:
 def adapt(network: Network, patches: Patches, calibration: Calibration, per_channel: bool) -> Rounded:
     """Adaptive rounding of all convolutions whose inputs were gathered, with the scales that building takes.
 
-    ``network`` must be folded (equalise.fold).
+    ``network`` must be folded (:func:`fold`).
     """
     lowering = NetworkLowering(network, configuration("nv_small"), Precision.INT8, calibration, per_channel)
     groups = {group.layer.name: group for group in lowering.groups}
@@ -194,8 +194,8 @@ class _Channels:
         return number
 
     def tie(self, some: np.ndarray, others: np.ndarray) -> None:
-        for one, other in zip(some.tolist(), others.tolist(), strict=True):
-            self.leader[self.find(other)] = self.find(one)
+        for first, other in zip(some.tolist(), others.tolist(), strict=True):
+            self.leader[self.find(other)] = self.find(first)
 
     def hold(self, numbers: np.ndarray) -> None:
         """These channels keep their size."""
@@ -219,8 +219,8 @@ def _trace(network: Network, groups: list[Group], held: Set[str]) -> tuple[dict[
         layer = group.layer
         sources = [channels.of[tensor.name] for tensor in layer.inputs]
         channels.of[group.output.name] = result = _result(channels, layer, sources)
-        limits = [each.settings for each in (layer, group.activation) if each is not None]
-        if any(isinstance(each, ClipSettings) and each.low != 0 for each in limits):
+        limits = [limiting.settings for limiting in (layer, group.activation) if limiting is not None]
+        if any(isinstance(settings, ClipSettings) and settings.low != 0 for settings in limits):
             channels.hold(result)
     for name in {tensor.name for tensor in network.outputs} | (held & set(channels.of)):
         channels.hold(channels.of[name])
@@ -235,14 +235,14 @@ def _result(channels: _Channels, layer: Layer, sources: list[np.ndarray]) -> np.
         channels.tie(same[0], other)
     if same:
         return same[0]
-    for each in sources:
-        channels.hold(each)
+    for channel_ids in sources:
+        channels.hold(channel_ids)
     result = channels.new(layer.output.shape[0])
     channels.hold(result)
     return result
 
 
-def equalise(
+def equalize(
     network: Network, peaks: Mapping[str, np.ndarray], per_channel: bool, held: Set[str] = frozenset()
 ) -> tuple[Network, dict[str, np.ndarray]]:
     """Return an equivalent network with equalized channels, and the divisors (C,) of each tensor's channels.
@@ -324,9 +324,9 @@ def _changes(groups: list[Group], factors: Mapping[str, np.ndarray]) -> dict[str
                 "bias": layer.settings.bias / out,
                 **_scaled(layer, factors[layer.inputs[0].name], out),
             }
-        for each in (layer, group.activation):
-            if each is not None and isinstance(each.settings, ClipSettings) and np.any(out != 1):
-                changes[each.name] = {"high": np.broadcast_to(each.settings.high, out.shape) / out}
+        for member in (layer, group.activation):
+            if member is not None and isinstance(member.settings, ClipSettings) and np.any(out != 1):
+                changes[member.name] = {"high": np.broadcast_to(member.settings.high, out.shape) / out}
     return changes
 
 
@@ -353,7 +353,7 @@ Batches = Callable[[], Iterable[Mapping[str, np.ndarray]]]
 class Recipe:
     """Changes of a network before an integer build.
 
-    ``method``: where tensors saturate ("max", "percentile", "entropy", "mse"). ``equalise``: channels of one tensor are
+    ``method``: where tensors saturate ("max", "percentile", "entropy", "mse"). ``equalize``: channels of one tensor are
     scaled to similar magnitudes. ``bias_correction`` and ``adaptive_rounding``: int8 weights are chosen for the results
     that they give. ``per_channel``: one weight scale per kernel; pass the same to :func:`nvdla.compiler.builder.build`.
     ``zero_points``: int8 tensors that are never far below 0 use all 256 elements. ``headroom``: ranges are enlarged for
@@ -363,7 +363,7 @@ class Recipe:
 
     method: str = "mse"
     percentile: float = 99.99
-    equalise: bool = True
+    equalize: bool = True
     bias_correction: bool = True
     adaptive_rounding: bool = False
     per_channel: bool = True
@@ -414,9 +414,9 @@ def refine(
     folded = fold(network)
     factors: Mapping[str, np.ndarray] = {}
     peaks = Statistics(histograms=False)
-    if recipe.equalise:
+    if recipe.equalize:
         gather(islice(batches(), PEAK_SAMPLES), peaks)
-        folded, factors = equalise(network, peaks.peaks, recipe.per_channel, held)
+        folded, factors = equalize(network, peaks.peaks, recipe.per_channel, held)
     patches = Patches(folded) if int8 and recipe.adaptive_rounding else None
     statistics = Statistics(histograms=recipe.method != "max")
     gather(divided(batches(), factors), statistics, *([patches] if patches else []))
@@ -444,10 +444,10 @@ def _of_outputs(network: Network, statistics: Statistics, room: Mapping[str, flo
     The results of a sigmoid and similar functions are known, independent of the samples. An output that is an
     input is a copy of it, with its scale.
     """
-    found = {}
+    ends_by_name = {}
     inputs, seen = set(network.inputs), dict[int, tuple[float, float]]()
-    made = [each for each in network.outputs if each not in inputs]
-    for tensor in (each for each in made if each.name in statistics):
+    computed = [output for output in network.outputs if output not in inputs]
+    for tensor in (output for output in computed if output.name in statistics):
         bounds = bounds_of(tensor.producer, np.inf, seen)
         known = np.all(np.isfinite(bounds))
         (low, high), ends = bounds, statistics.ends[tensor.name]
@@ -455,8 +455,8 @@ def _of_outputs(network: Network, statistics: Statistics, room: Mapping[str, flo
             low, high = min(low, ends[0]), max(high, ends[1])
         else:
             low, high = np.clip(np.multiply(ends, room[tensor.name]), *bounds)
-        found[tensor.name] = min(float(low), 0.0), max(float(high), 0.0)
-    return found
+        ends_by_name[tensor.name] = min(float(low), 0.0), max(float(high), 0.0)
+    return ends_by_name
 
 
 def divided(

@@ -20,6 +20,7 @@ from nvdla import limits
 from nvdla.analysis.cycles.constants import ChainShape, Memory
 from nvdla.analysis.cycles.estimate import convolution, queue_cycles
 from nvdla.compiler.builder.cbuf import Fit, fit, rounded, stored_kernel_bytes
+from nvdla.compiler.builder.cost_model import CostModel, stored_weights
 from nvdla.compiler.builder.ir import (
     BYTES,
     Contract,
@@ -35,7 +36,6 @@ from nvdla.compiler.builder.ir import (
     reads,
     writes,
 )
-from nvdla.compiler.builder.weigh import CostModel, stored_weights
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import BuildError
 from nvdla.limits import MAX_CUBE_SIDE
@@ -68,11 +68,11 @@ def share_data(operations: Sequence[Queued], config: Configuration, memory: Memo
     """Let convolutions use the data again that the one before has fetched, if that is not slower, up to
     ``PlanLimits.shared``."""
     counted = 0
-    for row in _rows([each for each in operations if each.type == OpType.CONV]):
+    for row in _rows([entry for entry in operations if entry.type == OpType.CONV]):
         counted += len(row) ** 2
         if counted > limits.PLAN.shared:
             return
-        chains = [_chain(each, config) for each in row]
+        chains = [_chain(entry, config) for entry in row]
         fewest = _cycles(row, chains, config, memory)
         for place, (before, after) in enumerate(itertools.pairwise(row), 1):
             before.keeps_data = after.reuses_data = True
@@ -88,12 +88,12 @@ def _rows(queue: list[Queued]) -> Iterator[list[Queued]]:
     """Two or more convolutions, one after the other, of which each could use the data of the one before; not more than
     LONGEST, as the model looks at all of a row for each of its pairs."""
     row: list[Queued] = []
-    for each in queue:
-        if row and (len(row) == LONGEST or not _may(row[-1], each)):
+    for queued in queue:
+        if row and (len(row) == LONGEST or not _may(row[-1], queued)):
             if len(row) > 1:
                 yield row
             row = []
-        row.append(each)
+        row.append(queued)
     if len(row) > 1:
         yield row
 
@@ -107,23 +107,23 @@ def _may(before: Queued, after: Queued) -> bool:
     return plain and first.source.is_same(then.source)
 
 
-def _chain(each: Queued, config: Configuration) -> ChainShape:
+def _chain(queued: Queued, config: Configuration) -> ChainShape:
     """A convolution as the cycle model takes it, with a post-processor after it."""
-    operation = each.operation
+    operation = queued.operation
     assert isinstance(operation, Convolve)
     chain = convolution(
         config,
         operation.source.shape,
         operation.process.destination.shape,
         (operation.weights.shape[2], operation.weights.shape[3]),
-        data_banks=each.data_banks,
-        weight_banks=each.weight_banks,
-        reads_data=not each.reuses_data,
-        reads_weights=not each.reuses_weights,
+        data_banks=queued.data_banks,
+        weight_banks=queued.weight_banks,
+        reads_data=not queued.reuses_data,
+        reads_weights=not queued.reuses_weights,
         sums=any(stage.surfaces for stage in operation.process.stages),
         element_bytes=BYTES[operation.source.precision],
     )
-    stored = stored_weights(operation, config) if each.compressed and not each.reuses_weights else None
+    stored = stored_weights(operation, config) if queued.compressed and not queued.reuses_weights else None
     if stored is not None and chain.conv is not None:
         chain = replace(chain, conv=replace(chain.conv, weight_bytes=stored.traffic))
     return chain
@@ -184,10 +184,10 @@ class HardwareOperation:
     @property
     def inputs(self) -> list[Surface]:
         """Surfaces that this engine reads from memory."""
-        found = list(reads(self.operation))
+        surfaces = list(reads(self.operation))
         if self.type == OpType.CONV:
-            return found[:1]
-        return [] if self.source_flies and self.type == OpType.PDP else found
+            return surfaces[:1]
+        return [] if self.source_flies and self.type == OpType.PDP else surfaces
 
     @property
     def output(self) -> Surface | None:
@@ -253,27 +253,27 @@ def _share_banks(operations: list[HardwareOperation], config: Configuration) -> 
     row: list[HardwareOperation] = []
     data = weights = 0
     masked = False
-    for each in (each for each in operations if each.type == OpType.CONV):
-        room = config.cbuf_banks - (masked or each.compressed)
-        if max(data, each.data_banks) + max(weights, each.weight_banks) > room:
+    for hardware in (hardware for hardware in operations if hardware.type == OpType.CONV):
+        room = config.cbuf_banks - (masked or hardware.compressed)
+        if max(data, hardware.data_banks) + max(weights, hardware.weight_banks) > room:
             _divide(row, data, weights)
             row, data, weights, masked = [], 0, 0, False
-        row.append(each)
-        data, weights = max(data, each.data_banks), max(weights, each.weight_banks)
-        masked |= each.compressed
+        row.append(hardware)
+        data, weights = max(data, hardware.data_banks), max(weights, hardware.weight_banks)
+        masked |= hardware.compressed
     _divide(row, data, weights)
 
 
 def _divide(row: list[HardwareOperation], data: int, weights: int) -> None:
     """Give all of them banks of these numbers."""
-    for each in row:
-        each.data_banks, each.weight_banks = data, weights
+    for hardware in row:
+        hardware.data_banks, hardware.weight_banks = data, weights
 
 
 def _share_weights(operations: list[HardwareOperation], config: Configuration) -> None:
     """Convolutions in a row with the same weights, all of them in banks of one number, fetch them once: images of a
     batch (what may be kept and used again is said in :mod:`nvdla.analysis.alternatives`)."""
-    queue = [each for each in operations if each.type == OpType.CONV]
+    queue = [hardware for hardware in operations if hardware.type == OpType.CONV]
     for before, after in itertools.pairwise(queue):
         first, then = before.operation, after.operation
         if not isinstance(first, Convolve) or not isinstance(then, Convolve) or first.weights is not then.weights:
@@ -300,31 +300,33 @@ class _Chains:
         self.program, self.config, self.cost_model = program, config, cost_model
         #: by root (identity), the last position that reads it
         self.last_reader = {
-            id(surface.root): position for position, each in enumerate(program.operations) for surface in reads(each)
+            id(surface.root): position
+            for position, reader in enumerate(program.operations)
+            for surface in reads(reader)
         }
 
     def make(self, operation: EngineOperation, position: int) -> tuple[list[HardwareOperation], int]:
         """Hardware operations of the operation at a position, and how many operations they cover."""
         if isinstance(operation, Convolve):
-            made = self._convolution(operation, position, self._chosen(operation, position))
+            chains = self._convolution(operation, position, self._chosen(operation, position))
         elif isinstance(operation, Process):
-            made = [[HardwareOperation(OpType.SDP, part, position)] for part in legal_copies(operation, self.config)]
+            chains = [[HardwareOperation(OpType.SDP, part, position)] for part in legal_copies(operation, self.config)]
         elif isinstance(operation, Pool):
-            made = [[HardwareOperation(OpType.PDP, part, position)] for part in self._pools(operation)]
+            chains = [[HardwareOperation(OpType.PDP, part, position)] for part in self._pools(operation)]
         else:
             engine = OpType.RUBIK if isinstance(operation, Contract) else OpType.CDP
-            made = [[HardwareOperation(engine, operation, position)]]
+            chains = [[HardwareOperation(engine, operation, position)]]
         used = 1
-        pool = self._pool_that_follows(operation, position) if len(made) == 1 else None
+        pool = self._pool_that_follows(operation, position) if len(chains) == 1 else None
         if pool is not None:
-            made[0][-1].destination_flies = True
-            made[0].append(HardwareOperation(OpType.PDP, pool, position + 1, source_flies=True))
+            chains[0][-1].destination_flies = True
+            chains[0].append(HardwareOperation(OpType.PDP, pool, position + 1, source_flies=True))
             used = 2
-        for number, chain in enumerate(made):
+        for number, chain in enumerate(chains):
             for hardware in chain:
                 hardware.chain = chain
-                hardware.part = f"{number + 1}/{len(made)}" if len(made) > 1 else ""
-        return [hardware for chain in made for hardware in chain], used
+                hardware.part = f"{number + 1}/{len(chains)}" if len(chains) > 1 else ""
+        return [hardware for chain in chains for hardware in chain], used
 
     def _chosen(self, operation: Convolve, position: int) -> Fit:
         if operation.winograd:

@@ -25,11 +25,11 @@ from typing import Any
 from nvdla import limits
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.study import Study
+from nvdla.compiler.builder.cost_model import GAIN, USUAL_POLICY, CostModel, Policy
 from nvdla.compiler.builder.emit import emit
 from nvdla.compiler.builder.ir import LoweredProgram, Operation, Pool, Softmax, Surface, reads, writes
 from nvdla.compiler.builder.packing import PackedWeights
 from nvdla.compiler.builder.schedule import ScheduledDlaTask, Task, schedule
-from nvdla.compiler.builder.weigh import GAIN, USUAL_POLICY, CostModel, Policy
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import BuildError
 from nvdla.kernels.threads import end_with_parent, interrupts_kept
@@ -64,7 +64,7 @@ def units_of(program: LoweredProgram, tasks: list[Task]) -> list[Movable]:
             groups.append([position])
     needs = _needs(program.operations)
     return [
-        Movable(tuple(group), frozenset(need for each in group for need in needs[each]) - set(group))
+        Movable(tuple(group), frozenset(need for member in group for need in needs[member]) - set(group))
         for group in groups
     ]
 
@@ -97,18 +97,18 @@ def _needs(operations: Sequence[Operation]) -> list[set[int]]:
     return needs
 
 
-def _may_meet(one: Surface, other: Surface) -> bool:
+def _may_meet(surface: Surface, other: Surface) -> bool:
     """Return whether two surfaces of a root may have an element in common: channels tell parts of a concatenation
     apart."""
-    if type(one) is not Surface or type(other) is not Surface:
+    if type(surface) is not Surface or type(other) is not Surface:
         return True
-    first, second = (range(each.first_channel, each.first_channel + each.channels) for each in (one, other))
+    first, second = (range(side.first_channel, side.first_channel + side.channels) for side in (surface, other))
     return first.start < second.stop and second.start < first.stop
 
 
 def moves(unit: Movable, units: Sequence[Movable], order: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     """Other orders, with the unit at its earliest and latest possible position, and one position earlier or later."""
-    by_position = {position: each for each in units for position in each.positions}
+    by_position = {position: movable for movable in units for position in movable.positions}
     sequence = list(dict.fromkeys(by_position[position] for position in order))
     place = sequence.index(unit)
     rest = sequence[:place] + sequence[place + 1 :]
@@ -116,13 +116,13 @@ def moves(unit: Movable, units: Sequence[Movable], order: tuple[int, ...]) -> It
     for wanted in dict.fromkeys((first, last, max(place - 1, first), min(place + 1, last))):
         if wanted != place:
             moved = [*rest[:wanted], unit, *rest[wanted:]]
-            yield tuple(position for each in moved for position in each.positions)
+            yield tuple(position for movable in moved for position in movable.positions)
 
 
 def _range(unit: Movable, rest: list[Movable]) -> tuple[int, int]:
     """The first and the last place among the rest."""
-    before = [place for place, each in enumerate(rest) if unit.after & set(each.positions)]
-    behind = [place for place, each in enumerate(rest) if each.after & set(unit.positions)]
+    before = [place for place, movable in enumerate(rest) if unit.after & set(movable.positions)]
+    behind = [place for place, movable in enumerate(rest) if movable.after & set(unit.positions)]
     return max(before, default=-1) + 1, min(behind, default=len(rest))
 
 
@@ -246,7 +246,7 @@ class CodePlan:
 
     def program(self, program: LoweredProgram) -> LoweredProgram:
         """The program in this order."""
-        return replace(program, operations=[program.operations[each] for each in self.order])
+        return replace(program, operations=[program.operations[position] for position in self.order])
 
     def wanted(self) -> dict[int, int]:
         """The forms by position in that program."""
@@ -306,7 +306,7 @@ class Found:
     record: Document
 
 
-def habits_of(usual: Evaluator, thorough: bool) -> Policy:
+def policy_of(usual: Evaluator, thorough: bool) -> Policy:
     """Return the policy with the lowest cycles of the whole network.
 
     Pools of a batch may read their data from memory: one image's pool then runs in parallel with the next image's
@@ -321,21 +321,21 @@ def habits_of(usual: Evaluator, thorough: bool) -> Policy:
             known[policy] = replace(usual, policy=policy).as_it_is().cycles
         return known[policy]
 
-    found = usual.policy
-    if program.images > 1 and any(isinstance(each, Pool) for each in program.operations):
-        alone = replace(found, pools_alone=True)
-        found = alone if cycles(alone) < GAIN * cycles(found) else found
-    if (thorough or len(program.operations) <= SMALL) and _shares(replace(usual, policy=found)):
-        again = replace(found, shares_data=False)
-        found = again if cycles(again) < cycles(found) else found
-    return found
+    policy = usual.policy
+    if program.images > 1 and any(isinstance(operation, Pool) for operation in program.operations):
+        alone = replace(policy, pools_alone=True)
+        policy = alone if cycles(alone) < GAIN * cycles(policy) else policy
+    if (thorough or len(program.operations) <= SMALL) and _shares(replace(usual, policy=policy)):
+        again = replace(policy, shares_data=False)
+        policy = again if cycles(again) < cycles(policy) else policy
+    return policy
 
 
 def _shares(evaluator: Evaluator) -> bool:
     """Return whether any convolution uses data again."""
     tasks = schedule(evaluator.program, evaluator.config, evaluator.cost_model())
     dla = (task for task in tasks if isinstance(task, ScheduledDlaTask))
-    return any(each.reuses_data for task in dla for each in task.operations)
+    return any(hardware.reuses_data for task in dla for hardware in task.operations)
 
 
 def search(evaluator: Evaluator, settings: SearchLimits) -> Found:

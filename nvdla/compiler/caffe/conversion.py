@@ -39,13 +39,13 @@ def convert(onnx: ModuleType, network: CaffeNetwork, inputs: Mapping[str, tuple[
             raise layer.fail(f"this type is not known{near(layer.type, LAYERS)}; known are {', '.join(sorted(LAYERS))}")
         convert_layer = LAYERS[layer.type]
         _check_parameters(layer, convert_layer.parameters)
-        made = convert_layer.function(graph, layer, *_bottoms(layer, blobs, convert_layer.bottoms))
-        if len(made) != len(layer.tops):
-            raise layer.fail(f"{len(layer.tops)} tops, must be {len(made)}")
-        made = [graph.node("Identity", [each], each.shape) for each in made]
-        for blob, value in zip(layer.tops, made, strict=True):
+        values = convert_layer.function(graph, layer, *_bottoms(layer, blobs, convert_layer.bottoms))
+        if len(values) != len(layer.tops):
+            raise layer.fail(f"{len(layer.tops)} tops, must be {len(values)}")
+        values = [graph.node("Identity", [value], value.shape) for value in values]
+        for blob, value in zip(layer.tops, values, strict=True):
             blobs[blob] = value
-            names[layer.name if len(made) == 1 else blob] = value.name
+            names[layer.name if len(values) == 1 else blob] = value.name
     written = {blob: value.name for blob, value in blobs.items() if blob not in inputs}
     ends = [written[blob] for blob in _ends(network)]
     return ConvertedModel(_model(onnx, network, inputs, graph, names), names, written, ends)
@@ -88,11 +88,11 @@ def _model(
     names: Mapping[str, str],
 ) -> ModelProto:
     helper, float32 = onnx.helper, onnx.TensorProto.FLOAT
-    made = helper.make_graph(
+    onnx_graph = helper.make_graph(
         graph.nodes,
         network.name or "caffe",
         [helper.make_tensor_value_info(name, float32, shape) for name, shape in inputs.items()],
         [onnx.ValueInfoProto(name=value) for value in dict.fromkeys(names.values())],
         graph.constants,
     )
-    return helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+    return helper.make_model(onnx_graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)

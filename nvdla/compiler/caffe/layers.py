@@ -70,11 +70,11 @@ class CaffeGraph:
         self, kind: str, inputs: Sequence[CaffeValue | str], shape: Sequence[int], work: int = 0, **attributes: Any
     ) -> CaffeValue:
         """Add an operator with one result of ``shape``. ``work``: multiplications of an element of the result."""
-        made = CaffeValue(self._name(kind), tuple(shape))
-        self._charge(made, work)
-        words = [each if isinstance(each, str) else each.name for each in inputs]
-        self.nodes.append(self.onnx.helper.make_node(kind, words, [made.name], **attributes))
-        return made
+        value = CaffeValue(self._name(kind), tuple(shape))
+        self._charge(value, work)
+        words = [operand if isinstance(operand, str) else operand.name for operand in inputs]
+        self.nodes.append(self.onnx.helper.make_node(kind, words, [value.name], **attributes))
+        return value
 
     def _name(self, kind: str) -> str:
         """An unused name for a result: "ip1/Reshape", or "ip1/Reshape.7" where that exists."""
@@ -320,7 +320,7 @@ def _pooling(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[Ca
     if settings["pool"] == "STOCHASTIC":
         raise layer.fail("stochastic pooling is not known; known are MAX and AVE")
     whole = settings["global_pooling"]
-    if whole and any(each in settings for each in ("kernel_size", "kernel_h", "kernel_w")):
+    if whole and any(key in settings for key in ("kernel_size", "kernel_h", "kernel_w")):
         raise layer.fail("global_pooling takes no kernel size")
     window = _window(layer, settings, (height, width) if whole else None)
     if whole and (window.pad != (0, 0) or window.stride != (1, 1)):
@@ -458,7 +458,7 @@ def _batch_norm(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list
     factor = float(_blob(layer, 2, 3, (1,), "factor")[0])
     factor = 1 / factor if factor else 0.0
     zeros, ones = np.zeros(channels, np.float32), np.ones(channels, np.float32)
-    operands = [graph.constant(each) for each in (ones, zeros, mean * factor, variance * factor)]
+    operands = [graph.constant(array) for array in (ones, zeros, mean * factor, variance * factor)]
     return [_operator(graph, "BatchNormalization", value, *operands, epsilon=settings["eps"])]
 
 
@@ -548,15 +548,15 @@ def _softmax(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[Ca
 def _eltwise(graph: CaffeGraph, layer: CaffeLayer, *values: CaffeValue) -> list[CaffeValue]:
     settings = layer.message["eltwise_param"]
     operation, factors = settings["operation"], settings["coeff"]
-    for each in values[1:]:
-        if each.shape != values[0].shape:
+    for operand in values[1:]:
+        if operand.shape != values[0].shape:
             raise layer.fail(
-                f"its bottoms are {shape_text(values[0].shape)} and {shape_text(each.shape)}, must be alike"
+                f"its bottoms are {shape_text(values[0].shape)} and {shape_text(operand.shape)}, must be alike"
             )
     if factors and (operation != "SUM" or len(factors) != len(values)):
         raise layer.fail(f"{len(factors)} coefficients of {operation}; SUM takes one for each of {len(values)} bottoms")
     factors = factors or [1.0] * len(values)
-    terms = [_linear(graph, each, factor, 0.0) for each, factor in zip(values, factors, strict=True)]
+    terms = [_linear(graph, operand, factor, 0.0) for operand, factor in zip(values, factors, strict=True)]
     result = terms[0]
     for term in terms[1:]:
         result = _operator(graph, {"SUM": "Add", "PROD": "Mul", "MAX": "Max"}[operation], result, term)
@@ -567,14 +567,15 @@ def _eltwise(graph: CaffeGraph, layer: CaffeLayer, *values: CaffeValue) -> list[
 def _concat(graph: CaffeGraph, layer: CaffeLayer, *values: CaffeValue) -> list[CaffeValue]:
     first = values[0].shape
     axis = _axis(layer, _named_axis(layer, layer.message["concat_param"], "concat_dim"), len(first))
-    for each in values[1:]:
-        if len(each.shape) != len(first) or any(
-            a != b for place, (a, b) in enumerate(zip(each.shape, first, strict=True)) if place != axis
+    for operand in values[1:]:
+        if len(operand.shape) != len(first) or any(
+            a != b for place, (a, b) in enumerate(zip(operand.shape, first, strict=True)) if place != axis
         ):
             raise layer.fail(
-                f"its bottoms are {shape_text(first)} and {shape_text(each.shape)}, must be alike except on axis {axis}"
+                f"its bottoms are {shape_text(first)} and {shape_text(operand.shape)}, "
+                f"must be alike except on axis {axis}"
             )
-    size = sum(each.shape[axis] for each in values)
+    size = sum(operand.shape[axis] for operand in values)
     return [graph.node("Concat", values, (*first[:axis], size, *first[axis + 1 :]), axis=axis)]
 
 
@@ -604,7 +605,7 @@ def _cut(graph: CaffeGraph, value: CaffeValue, ranges: dict[int, tuple[int, int]
     """The part of a value between begin and end on some axes."""
     shape = tuple(ranges[a][1] - ranges[a][0] if a in ranges else size for a, size in enumerate(value.shape))
     columns = ([b for b, _ in ranges.values()], [e for _, e in ranges.values()], list(ranges))
-    return graph.node("Slice", [value, *(graph.constant(np.array(each, np.int64)) for each in columns)], shape)
+    return graph.node("Slice", [value, *(graph.constant(np.array(column, np.int64)) for column in columns)], shape)
 
 
 @_layer("Split", None)
@@ -651,9 +652,9 @@ def _reshape(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[Ca
     rest = math.prod(shape[:begin]) * math.prod(shape[begin + count :]) * math.prod(size for size in dims if size != -1)
     if dims.count(-1) == 1 and rest > 0 and value.size % rest == 0:
         dims[dims.index(-1)] = value.size // rest
-    made = (*shape[:begin], *dims, *shape[begin + count :])
-    if any(size <= 0 for size in made) or math.prod(made) != value.size:
+    new_shape = (*shape[:begin], *dims, *shape[begin + count :])
+    if any(size <= 0 for size in new_shape) or math.prod(new_shape) != value.size:
         raise layer.fail(
             f"{shape_text(shape)} cannot become {shape_text(settings['shape']['dim'])}: not as many elements"
         )
-    return [_reshaped(graph, value, made)]
+    return [_reshaped(graph, value, new_shape)]

@@ -55,8 +55,8 @@ class CaffeLayer:
 
     def fail(self, why: str) -> FormatError:
         """An error that names file, line and layer."""
-        said = one_line(f"layer {self.name} ({self.type}): {why}")
-        return FormatError(f"{self.file}: line {self.message.line}: {said}")
+        text = one_line(f"layer {self.name} ({self.type}): {why}")
+        return FormatError(f"{self.file}: line {self.message.line}: {text}")
 
 
 @dataclass(frozen=True)
@@ -92,17 +92,17 @@ def read_network(
         raise FormatError(f"{name}: layers are given in both forms, 'layer' and 'layers'")
     if not 0 < len(messages) <= MAX_LAYERS:
         raise FormatError(f"{name}: {len(messages)} layers, must be 1 to {MAX_LAYERS}")
-    tops = sum(len(each["top"]) for each in messages)
+    tops = sum(len(message["top"]) for message in messages)
     if tops > MAX_TOPS:
         raise FormatError(f"{name}: the layers have {tops} tops, must be at most {MAX_TOPS}")
     state = _State(net["state"]["level"], frozenset(net["state"]["stage"]))
-    kept = [_layer(each, name, weights) for each in messages if _included(each, state, name)]
-    layers = [each for each in kept if each.type not in DATA_LAYERS + JUDGING_LAYERS]
+    kept = [_layer(message, name, weights) for message in messages if _included(message, state, name)]
+    layers = [layer for layer in kept if layer.type not in DATA_LAYERS + JUDGING_LAYERS]
     taken = {blob for layer in layers for blob in layer.bottoms}
     offered = _declared(net, name)
-    for each in kept:
-        if each.type in DATA_LAYERS:
-            offered |= _offered(each)
+    for layer in kept:
+        if layer.type in DATA_LAYERS:
+            offered |= _offered(layer)
     inputs = {blob: shape for blob, shape in offered.items() if blob in taken}
     _check_bottoms(layers, offered)
     return CaffeNetwork(net["name"] or "", name, inputs, layers)
@@ -182,7 +182,7 @@ def _offered(layer: CaffeLayer) -> dict[str, tuple[int, ...] | None]:
         shapes = [tuple(shape["dim"]) for shape in layer.message["input_param"]["shape"]]
     elif layer.type == "MemoryData":
         sizes = layer.message["memory_data_param"]
-        shape = tuple(sizes[each] for each in ("batch_size", "channels", "height", "width"))
+        shape = tuple(sizes[size_name] for size_name in ("batch_size", "channels", "height", "width"))
         shapes = [shape] if None not in shape else []
     if len(shapes) == 1:
         shapes *= len(layer.tops)
@@ -266,11 +266,11 @@ class WirePart:
         if self.kind == VARINT:
             return [self.signed()]
         self.of(BYTES)
-        found, at = [], self.start
+        integers, at = [], self.start
         while at < self.stop:
             value, at = self._varint(at)
-            found.append(value - (1 << 64) if value >= 1 << 63 else value)
-        return found
+            integers.append(value - (1 << 64) if value >= 1 << 63 else value)
+        return integers
 
     def numbers(self, dtype: str) -> np.ndarray:
         """Repeated floats or doubles ("<f4", "<f8"): packed, or one. A view of the file."""
@@ -315,18 +315,18 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, list[np.ndarray]]:
         raise FormatError(other)
     data = read_file(path, MAX_FILE, "Caffe weights")
     whole = WirePart(os.fspath(path), memoryview(data), 0, len(data), "")
-    found: dict[str, list[np.ndarray]] = {}
+    blobs_by_layer: dict[str, list[np.ndarray]] = {}
     count = 0
     for number, part in whole.fields():
         if number in (_NET_LAYER, _NET_OLD_LAYER):
             kind = "layer" if number == _NET_LAYER else "layers"
             name, blobs = _stored_layer(part.called(f"{kind}[{count}]"), _LAYER if number == _NET_LAYER else _OLD_LAYER)
             count += 1
-            if blobs or name not in found:
-                found[name] = blobs
+            if blobs or name not in blobs_by_layer:
+                blobs_by_layer[name] = blobs
     if not count:
         raise FormatError(f"{os.fspath(path)}: holds no layer, so it is no .caffemodel")
-    return found
+    return blobs_by_layer
 
 
 def _stored_layer(layer: WirePart, numbers: dict[str, int]) -> tuple[str, list[np.ndarray]]:
@@ -364,9 +364,9 @@ def _blob(blob: WirePart) -> np.ndarray:
 
 def _shape(part: WirePart) -> tuple[int, ...]:
     dims: list[int] = []
-    for number, each in part.fields():
+    for number, piece in part.fields():
         if number == 1:
-            dims += _few(each.called(f"{part.name}.dim"), MAX_AXES - len(dims))
+            dims += _few(piece.called(f"{part.name}.dim"), MAX_AXES - len(dims))
     return tuple(dims)
 
 

@@ -331,13 +331,13 @@ class _Parser:
     def _scan(self) -> Iterator[tuple[str, str, int]]:
         place, text = 0, self._text
         while place < len(text):
-            found = _TOKEN.match(text, place)
-            if found is None:
+            token = _TOKEN.match(text, place)
+            if token is None:
                 self._at = place
                 self._fail(f"{text[place]!r} does not belong here")
-            if found.lastgroup is not None and found.lastgroup != "space":
-                yield found.lastgroup, found[0], place
-            place = found.end()
+            if token.lastgroup is not None and token.lastgroup != "space":
+                yield token.lastgroup, token[0], place
+            place = token.end()
         while True:
             yield "end", "", len(text)
 
@@ -477,9 +477,9 @@ class _Parser:
         known = field.numbers or {}
         if kind == "name" and shown in known:
             return shown
-        for each, number in known.items():
+        for word, number in known.items():
             if kind == "number" and shown == str(number):
-                return each
+                return word
         return self._fail(f"{name} is {shown}, must be one of {', '.join(known)}{near(shown, known)}")
 
     def _integer(self, name: str, field: MessageField, shown: str) -> int:
@@ -505,17 +505,17 @@ class _Parser:
 
 def one_line(text: str) -> str:
     """Text from a file for a message: without line ends and what else would steer a terminal."""
-    return "".join(each if each.isprintable() else f"\\x{ord(each):02x}" for each in text)
+    return "".join(character if character.isprintable() else f"\\x{ord(character):02x}" for character in text)
 
 
 def near(word: str, known: Iterable[str]) -> str:
     """A hint at the known word that was perhaps meant."""
-    found = difflib.get_close_matches(word[:MAX_NUMBER], islice(known, MAX_COMPARED), n=1, cutoff=0.7)
-    return f"; did you mean {found[0]}?" if found else ""
+    matches = difflib.get_close_matches(word[:MAX_NUMBER], islice(known, MAX_COMPARED), n=1, cutoff=0.7)
+    return f"; did you mean {matches[0]}?" if matches else ""
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    code = found[1]
+def _unescaped(match: re.Match[str]) -> str:
+    code = match[1]
     if code[0] == "x" and len(code) > 1:
         return chr(int(code[1:], 16))
     if code[0] in "01234567":

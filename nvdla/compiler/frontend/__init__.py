@@ -14,7 +14,7 @@ The stages, each a function whose result the next one takes:
     ``.ties``: builder tensor -> builder tensor whose elements it holds; it has no ONNX value and takes the magnitude of
     the other. Tensors in neither are inner steps of one node. ``.orders``: builder tensor -> positions
     of the elements of its ONNX value in the cube (None: in order).
-* ``frontend.quantisation.calibrate.calibrate(imported, data, recipe) -> Calibrated``: for every accelerator part a
+* ``frontend.quantization.calibrate.calibrate(imported, data, recipe) -> Calibrated``: for every accelerator part a
   network that means the same and its calibration.
 * ``frontend.compiler.compile(model, config, precision, calibration, **options) -> Compiled``: all of it. ``.loadable``,
   ``.parts``, ``.nodes``, ``.report``, ``.package``, ``.save(path)``, ``.run(inputs)``.

@@ -88,15 +88,20 @@ def check_ranges(onnx: ModuleType, nodes: Sequence[NodeProto], name: str) -> Non
     for node in nodes_of(nodes):
         if node.domain not in DOMAINS:
             continue
-        for each in node.attribute:
-            where = f"{name}: {described_node(node)}: attribute {each.name}"
-            if each.type in (kinds.FLOAT, kinds.FLOATS):
-                numbers = [each.f] if each.type == kinds.FLOAT else each.floats
-                _check_finite(node.op_type, each.name, numbers, where)
-            elif each.type in (kinds.INT, kinds.INTS):
-                _check_integers(node.op_type, each, [each.i] if each.type == kinds.INT else list(each.ints), where)
-            elif each.type == kinds.STRING:
-                _check_word(node.op_type, each.name, each.s.decode("utf-8", "replace"), where)
+        for attribute in node.attribute:
+            where = f"{name}: {described_node(node)}: attribute {attribute.name}"
+            if attribute.type in (kinds.FLOAT, kinds.FLOATS):
+                numbers = [attribute.f] if attribute.type == kinds.FLOAT else attribute.floats
+                _check_finite(node.op_type, attribute.name, numbers, where)
+            elif attribute.type in (kinds.INT, kinds.INTS):
+                _check_integers(
+                    node.op_type,
+                    attribute,
+                    [attribute.i] if attribute.type == kinds.INT else list(attribute.ints),
+                    where,
+                )
+            elif attribute.type == kinds.STRING:
+                _check_word(node.op_type, attribute.name, attribute.s.decode("utf-8", "replace"), where)
 
 
 def _check_finite(op: str, attribute: str, numbers: Sequence[float], where: str) -> None:
@@ -154,7 +159,7 @@ def check_shapes(onnx: ModuleType, nodes: Sequence[NodeProto], shapes: Shapes, c
         check = _CHECKS.get(node.op_type)
         if check is None or node.domain not in DOMAINS:
             continue
-        values = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+        values = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
         problem = check(_Fitted(node, values, shapes, constants))
         if problem:
             raise FormatError(f"{name}: {described_node(node)}: {problem}")
@@ -180,25 +185,25 @@ class _Fitted:
         return self._shapes.get(self.node.output[0]) if self.node.output else None
 
 
-def _lengths(each: _Fitted, spatial: int) -> str:
+def _lengths(fitted: _Fitted, spatial: int) -> str:
     for attribute, times in (("kernel_shape", 1), ("strides", 1), ("dilations", 1), ("pads", 2), ("output_padding", 1)):
-        values = each.values.get(attribute)
+        values = fitted.values.get(attribute)
         if values is not None and len(values) != times * spatial:
             return f"attribute {attribute}: must hold {times * spatial} numbers, got {len(values)}"
     return ""
 
 
-def _convolution(each: _Fitted) -> str:
-    given, weights, bias = each.shape(0), each.shape(1), each.shape(2)
+def _convolution(fitted: _Fitted) -> str:
+    given, weights, bias = fitted.shape(0), fitted.shape(1), fitted.shape(2)
     if weights is None:
         return ""
     if len(weights) < 3 or (given is not None and len(given) != len(weights)):
         return f"weights: must have the dimensions of the input, got {shape_text(weights)}"
-    problem = _lengths(each, len(weights) - 2)
-    kernel = tuple(each.values.get("kernel_shape", weights[2:]))
+    problem = _lengths(fitted, len(weights) - 2)
+    kernel = tuple(fitted.values.get("kernel_shape", weights[2:]))
     if problem or kernel != weights[2:]:
         return problem or f"attribute kernel_shape: must be {list(weights[2:])} (weights), got {list(kernel)}"
-    group, transposed = each.values.get("group", 1), each.node.op_type == "ConvTranspose"
+    group, transposed = fitted.values.get("group", 1), fitted.node.op_type == "ConvTranspose"
     channels, kernels = (weights[0], weights[1] * group) if transposed else (weights[1] * group, weights[0])
     if given is not None and given[1] != channels:
         return f"weights {shape_text(weights)} in {group} groups: must take {given[1]} channels, got {channels}"
@@ -207,71 +212,71 @@ def _convolution(each: _Fitted) -> str:
     return f"bias: must be {kernels}, got {shape_text(bias)}" if bias is not None and bias != (kernels,) else ""
 
 
-def _pool(each: _Fitted) -> str:
-    given = each.shape(0)
+def _pool(fitted: _Fitted) -> str:
+    given = fitted.shape(0)
     if given is None:
         return ""
     if len(given) < 3:
         return f"input: must have at least 3 dimensions, got {shape_text(given)}"
-    problem = _lengths(each, len(given) - 2)
+    problem = _lengths(fitted, len(given) - 2)
     if problem:
         return problem
-    kernel, pads = each.values.get("kernel_shape", ()), each.values.get("pads", ())
+    kernel, pads = fitted.values.get("kernel_shape", ()), fitted.values.get("pads", ())
     half = len(pads) // 2
     for axis, (size, before, after) in enumerate(zip(kernel, pads[:half], pads[half:], strict=False)):
-        if max(before, after) >= size * each.values.get("dilations", [1] * len(kernel))[axis]:
+        if max(before, after) >= size * fitted.values.get("dilations", [1] * len(kernel))[axis]:
             return f"attribute pads: must be less than the window ({size}), got {max(before, after)}"
     return ""
 
 
-def _along(each: _Fitted) -> str:
-    given, axis = each.shape(0), each.values.get("axis")
+def _along(fitted: _Fitted) -> str:
+    given, axis = fitted.shape(0), fitted.values.get("axis")
     if given is None or axis is None:
         return ""
     rank = max(len(given), 1)
     return "" if -rank <= axis < rank else f"attribute axis: must be {-rank} to {rank - 1}, got {axis}"
 
 
-def _reshape(each: _Fitted) -> str:
-    given, made = each.shape(0), each.out
-    target = each.constant(1)
+def _reshape(fitted: _Fitted) -> str:
+    given, result = fitted.shape(0), fitted.out
+    target = fitted.constant(1)
     if target is not None and (target < -1).any():
         return f"shape: must hold sizes, 0 or -1, got {target.ravel().tolist()[:8]}"
-    if given is None or made is None or math.prod(given) == math.prod(made):
+    if given is None or result is None or math.prod(given) == math.prod(result):
         return ""
-    return f"shape: must have {math.prod(given)} elements, got {shape_text(made)}"
+    return f"shape: must have {math.prod(given)} elements, got {shape_text(result)}"
 
 
-def _resize(each: _Fitted) -> str:
-    given = each.shape(0)
-    place = 2 if len(each.node.input) > 2 else 1
-    scales: Any = each.values.get("scales") if "scales" in each.values else each.constant(place)
-    for what, numbers in (("scales", scales), ("sizes", each.constant(3))):
+def _resize(fitted: _Fitted) -> str:
+    given = fitted.shape(0)
+    place = 2 if len(fitted.node.input) > 2 else 1
+    scales: Any = fitted.values.get("scales") if "scales" in fitted.values else fitted.constant(place)
+    for what, numbers in (("scales", scales), ("sizes", fitted.constant(3))):
         if numbers is None or not np.size(numbers):
             continue
         values = np.asarray(numbers, np.float64).ravel()
         if not np.all(np.isfinite(values) & (values > 0)):
             return f"{what}: must be positive finite numbers, got {values.tolist()[:8]}"
-        axes = each.values.get("axes")
+        axes = fitted.values.get("axes")
         expected = len(axes) if axes else len(given) if given is not None else values.size
         if values.size != expected:
             return f"{what}: must be {expected} numbers, got {values.size}"
     return ""
 
 
-def _transpose(each: _Fitted) -> str:
-    given, perm = each.shape(0), each.values.get("perm")
+def _transpose(fitted: _Fitted) -> str:
+    given, perm = fitted.shape(0), fitted.values.get("perm")
     if given is None or perm is None or len(perm) == len(given):
         return ""
     return f"attribute perm: must hold {len(given)} numbers, got {len(perm)}"
 
 
-def _normalization(each: _Fitted) -> str:
-    given = each.shape(0)
+def _normalization(fitted: _Fitted) -> str:
+    given = fitted.shape(0)
     if given is None or len(given) < 2:
         return ""
     for index in range(1, 5):
-        shape = each.shape(index)
+        shape = fitted.shape(index)
         if shape is not None and math.prod(shape) != given[1]:
             return f"input {index}: must have {given[1]} numbers, got {shape_text(shape)}"
     return ""
@@ -305,8 +310,8 @@ def infer_shapes(onnx: ModuleType, proto: ModelProto, *, check_type: bool = Fals
         A copy of the model with the types and shapes of all values that can be inferred.
     """
 
-    def infer(each: ModelProto) -> ModelProto:
-        return onnx.shape_inference.infer_shapes(each, check_type=check_type, strict_mode=strict, data_prop=True)
+    def infer(model: ModelProto) -> ModelProto:
+        return onnx.shape_inference.infer_shapes(model, check_type=check_type, strict_mode=strict, data_prop=True)
 
     if not any(_rounds_up(node) for node in nodes_of(proto.graph.node)):
         return infer(proto)
@@ -315,12 +320,12 @@ def infer_shapes(onnx: ModuleType, proto: ModelProto, *, check_type: bool = Fals
     for node in nodes_of(changed.graph.node):
         if _rounds_up(node):
             _round_down(onnx, node)
-    made = infer(changed)
-    for node, given in zip(list(nodes_of(made.graph.node)), list(nodes_of(proto.graph.node)), strict=True):
+    inferred = infer(changed)
+    for node, given in zip(list(nodes_of(inferred.graph.node)), list(nodes_of(proto.graph.node)), strict=True):
         if _rounds_up(given):
             del node.attribute[:]
             node.attribute.extend(given.attribute)
-    return made
+    return inferred
 
 
 def states_sizes_of_onnx(onnx: ModuleType, proto: ModelProto) -> bool:
@@ -340,15 +345,15 @@ def states_sizes_of_onnx(onnx: ModuleType, proto: ModelProto) -> bool:
 def forget_shapes(proto: ModelProto) -> None:
     """Drop what a file states of the shapes of inner values and outputs."""
     del proto.graph.value_info[:]
-    for each in proto.graph.output:
-        if each.type.HasField("tensor_type"):
-            each.type.tensor_type.ClearField("shape")
+    for output in proto.graph.output:
+        if output.type.HasField("tensor_type"):
+            output.type.tensor_type.ClearField("shape")
 
 
 def _rounds_up(node: NodeProto) -> bool:
     if node.op_type not in _POOL_OPERATORS or node.domain not in DOMAINS:
         return False
-    return any(each.name == "ceil_mode" and each.i for each in node.attribute)
+    return any(attribute.name == "ceil_mode" and attribute.i for attribute in node.attribute)
 
 
 def _round_down(onnx: ModuleType, node: NodeProto) -> None:
@@ -359,7 +364,7 @@ def _round_down(onnx: ModuleType, node: NodeProto) -> None:
     before the padding at the end. The lesser of both is
     floor((size + p + min(q + s, k) - 1 - k) / s) + 1.
     """
-    values = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+    values = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
     kernel = values.get("kernel_shape", [])
     count = len(kernel)
     strides, dilations = (values.get(name, [1] * count) for name in ("strides", "dilations"))

@@ -75,7 +75,7 @@ def multiplications(
 
 def _work(node: NodeProto, attributes: Attributes, shapes: Shapes) -> int:
     """At least one: a node without known shapes counts, too."""
-    found = multiplications(node.op_type, node.input, node.output, attributes, shapes)
+    macs = multiplications(node.op_type, node.input, node.output, attributes, shapes)
     elements = sum(math.prod(shapes[name]) for name in (*node.input, *node.output) if name in shapes)
     if node.op_type in _WINDOWS and node.output and node.output[0] in shapes:
         elements = math.prod(shapes[node.output[0]]) * math.prod(attributes.get("kernel_shape", (1,)))
@@ -87,7 +87,7 @@ def _work(node: NodeProto, attributes: Attributes, shapes: Shapes) -> int:
         turns = math.prod(shapes[node.input[0]][:2])
         held = [math.prod(shapes[name]) for name in node.input[1:3] if name in shapes]
         elements = max(elements, turns * sum(held))
-    return max(1, found, elements)
+    return max(1, macs, elements)
 
 
 def _einsum(node: NodeProto, attributes: Attributes, shapes: Shapes) -> int:
@@ -109,7 +109,7 @@ class Budget:
 
     def charge(self, node: NodeProto, shapes: Shapes, constants: Constants, times: int = 1) -> None:
         """Count a node and its sub-graphs, ``times`` times."""
-        values = {each.name: self.onnx.helper.get_attribute_value(each) for each in node.attribute}
+        values = {attribute.name: self.onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
         self.spent += times * _work(node, values, shapes)
         if self.spent > self.limit:
             raise FormatError(
@@ -124,8 +124,8 @@ class Budget:
                     continue
                 inner = {**shapes, **known_shapes([*graph.input, *graph.value_info, *graph.output])}
                 held = {**constants, **small_constants(self.onnx, graph)}
-                for each in graph.node:
-                    self.charge(each, inner, held, times * turns)
+                for inner_node in graph.node:
+                    self.charge(inner_node, inner, held, times * turns)
 
 
 def _turns(loop: NodeProto, values: Constants, constants: Constants) -> int:
@@ -141,32 +141,32 @@ def _turns(loop: NodeProto, values: Constants, constants: Constants) -> int:
         going_on = makers[going_on].input[0]
     unchanged = going_on == body.input[1].name
     always = going_on in makers and makers[going_on].op_type == "Constant"
-    kept = any(each.name == going_on for each in body.initializer)
+    kept = any(constant.name == going_on for constant in body.initializer)
     return max(1, int(count.ravel()[0])) if unchanged or always or kept else 1
 
 
 def known_shapes(values: Sequence[ValueInfoProto]) -> dict[str, tuple[int, ...]]:
     """Static shapes of ValueInfoProtos."""
-    found = {}
-    for each in values:
-        tensor = each.type.tensor_type
+    shapes = {}
+    for value in values:
+        tensor = value.type.tensor_type
         if tensor.HasField("shape") and all(
             dim.HasField("dim_value") and dim.dim_value >= 0 for dim in tensor.shape.dim
         ):
-            found[each.name] = tuple(dim.dim_value for dim in tensor.shape.dim)
-    return found
+            shapes[value.name] = tuple(dim.dim_value for dim in tensor.shape.dim)
+    return shapes
 
 
 def small_constants(onnx: ModuleType, graph: GraphProto) -> Document:
     """Constants of one number: initializers and Constant nodes."""
-    tensors = {each.name: each for each in graph.initializer}
+    tensors = {constant.name: constant for constant in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant":
-            tensors.update((node.output[0], each.t) for each in node.attribute if each.name == "value")
+            tensors.update((node.output[0], attribute.t) for attribute in node.attribute if attribute.name == "value")
     return {
-        name: onnx.numpy_helper.to_array(each)
-        for name, each in tensors.items()
-        if math.prod(each.dims) == 1 and each.data_location != onnx.TensorProto.EXTERNAL
+        name: onnx.numpy_helper.to_array(constant)
+        for name, constant in tensors.items()
+        if math.prod(constant.dims) == 1 and constant.data_location != onnx.TensorProto.EXTERNAL
     }
 
 
@@ -216,20 +216,20 @@ def fix_inputs(proto: ModelProto, shapes: Mapping[str, Sequence[int]], name: str
     Raises:
         FormatError: a shape stays open.
     """
-    held = {each.name for each in proto.graph.initializer}
-    inputs = {each.name: each for each in proto.graph.input if each.name not in held}
+    held = {constant.name for constant in proto.graph.initializer}
+    inputs = {value.name: value for value in proto.graph.input if value.name not in held}
     for key in shapes:
         if key not in inputs:
             raise FormatError(f"{name}: shape for {key}: the model's inputs are {', '.join(inputs) or 'none'}")
     notes = []
-    for key, each in inputs.items():
-        shape = each.type.tensor_type.shape
+    for key, value in inputs.items():
+        shape = value.type.tensor_type.shape
         is_open = [_is_open(dim) for dim in shape.dim]
         if key not in shapes and len(is_open) > 1 and is_open[0] and not any(is_open[1:]):
             shape.dim[0].dim_value = 1
             words = ",".join(["N", *(str(dim.dim_value) for dim in shape.dim[1:])])
             notes.append(f"input {key}: its batch is open, so it is 1. For another add --shape {key}={words}.")
-        _fix(each, shapes.get(key), name)
+        _fix(value, shapes.get(key), name)
     if shapes or notes:  # shapes of inner values in the file refer to the open shape
         forget_shapes(proto)
     return notes
@@ -239,20 +239,22 @@ def _is_open(dim: TensorShapeProto.Dimension) -> bool:
     return not dim.HasField("dim_value") or dim.dim_value < 0
 
 
-def _fix(each: ValueInfoProto, chosen: Sequence[int] | None, name: str) -> None:
-    if each.type.WhichOneof("value") != "tensor_type":
-        kind = each.type.WhichOneof("value") or "value without a type"
-        raise FormatError(f"{name}: input {each.name} is a {kind}, only tensors can be bound")
-    tensor = each.type.tensor_type
+def _fix(value: ValueInfoProto, chosen: Sequence[int] | None, name: str) -> None:
+    if value.type.WhichOneof("value") != "tensor_type":
+        kind = value.type.WhichOneof("value") or "value without a type"
+        raise FormatError(f"{name}: input {value.name} is a {kind}, only tensors can be bound")
+    tensor = value.type.tensor_type
     shape = tensor.shape
     if chosen is not None:
         sizes = [int(size) for size in chosen]
         if tensor.HasField("shape") and len(shape.dim) != len(sizes):
-            raise FormatError(f"{name}: shape {sizes} for input {each.name}: the model has {len(shape.dim)} dimensions")
+            raise FormatError(
+                f"{name}: shape {sizes} for input {value.name}: the model has {len(shape.dim)} dimensions"
+            )
         for dim, size in zip(shape.dim, sizes, strict=False):
             if dim.dim_value > 0 and dim.dim_value != size:  # some tools write -1 for an open one
                 raise FormatError(
-                    f"{name}: shape {sizes} for input {each.name}: the model fixes a dimension to {dim.dim_value}"
+                    f"{name}: shape {sizes} for input {value.name}: the model fixes a dimension to {dim.dim_value}"
                 )
         tensor.ClearField("shape")
         tensor.shape.SetInParent()
@@ -265,8 +267,8 @@ def _fix(each: ValueInfoProto, chosen: Sequence[int] | None, name: str) -> None:
         batch = ["1" if words[:1] == ["?"] and len(words) > 1 else word for word in words[:1]]
         shown = [dim.dim_param or word for dim, word in zip(shape.dim, words, strict=True)]
         raise FormatError(
-            f"{name}: input {each.name} has the dynamic shape [{', '.join(shown)}]; fix it with --shape "
-            f"{each.name}={','.join([*batch, *words[1:]]) or 'N,C,H,W'}, a number for each ?"
+            f"{name}: input {value.name} has the dynamic shape [{', '.join(shown)}]; fix it with --shape "
+            f"{value.name}={','.join([*batch, *words[1:]]) or 'N,C,H,W'}, a number for each ?"
         )
 
 
@@ -337,8 +339,8 @@ def sort_nodes(graph: GraphProto) -> None:
         return
     readers: list[list[int]] = [[] for _ in needs]
     for place, places in enumerate(needs):
-        for each in places:
-            readers[each].append(place)
+        for place_of_maker in places:
+            readers[place_of_maker].append(place)
     missing = [len(places) for places in needs]
     ready = [place for place, count in enumerate(missing) if not count]
     order = []
@@ -356,18 +358,18 @@ def sort_nodes(graph: GraphProto) -> None:
 
 def check_order(graph: GraphProto, name: str) -> None:
     """Every value is made once, before it is used: no circles, nothing from nowhere."""
-    known = {each.name for each in graph.input} | {each.name for each in graph.initializer}
-    known |= {each.values.name for each in graph.sparse_initializer}
-    made = {value for node in graph.node for value in node.output}
+    known = {value.name for value in graph.input} | {constant.name for constant in graph.initializer}
+    known |= {constant.values.name for constant in graph.sparse_initializer}
+    computed = {value for node in graph.node for value in node.output}
     for number, node in enumerate(graph.node):
         for value in node.input:
             if value and value not in known:
-                why = "is made later or in a circle" if value in made else "is made nowhere"
+                why = "is made later or in a circle" if value in computed else "is made nowhere"
                 raise FormatError(f"{name}: node {node.name or number} ({node.op_type}): its input {value} {why}")
         known.update(node.output)
-    for each in graph.output:
-        if each.name not in known:
-            raise FormatError(f"{name}: output {each.name} is made by no node")
+    for output in graph.output:
+        if output.name not in known:
+            raise FormatError(f"{name}: output {output.name} is made by no node")
 
 
 def _inlined(onnx: ModuleType, proto: ModelProto, name: str) -> ModelProto:
@@ -383,15 +385,15 @@ def _checkable(light: ModelProto) -> ModelProto:
     """A copy without the outputs whose type or shape the file leaves to inference: the checker asks for both."""
     copy = type(light)()
     copy.CopyFrom(light)
-    stated = [each for each in light.graph.output if _is_stated(each)]
+    stated = [output for output in light.graph.output if _is_stated(output)]
     del copy.graph.output[:]
     copy.graph.output.extend(stated)
     return copy
 
 
-def _is_stated(each: ValueInfoProto) -> bool:
-    kind = each.type.WhichOneof("value")
-    return kind is not None and (kind != "tensor_type" or each.type.tensor_type.HasField("shape"))
+def _is_stated(value: ValueInfoProto) -> bool:
+    kind = value.type.WhichOneof("value")
+    return kind is not None and (kind != "tensor_type" or value.type.tensor_type.HasField("shape"))
 
 
 def _check(onnx: ModuleType, light: ModelProto, name: str) -> None:
@@ -401,18 +403,18 @@ def _check(onnx: ModuleType, light: ModelProto, name: str) -> None:
         raise FormatError(f"{name}: not a valid ONNX model: {one_line(error)}") from None
 
 
-def infer_strictly(onnx: ModuleType, light: ModelProto, name: str, quantised: bool = False) -> ModelProto:
+def infer_strictly(onnx: ModuleType, light: ModelProto, name: str, quantized: bool = False) -> ModelProto:
     """Infer all types and shapes. Raises FormatError for the error of any node.
 
-    ``quantised``: the quantisation was taken out, so that types are no longer those of the file; they are not checked.
+    ``quantized``: the quantisation was taken out, so that types are no longer those of the file; they are not checked.
     """
-    unknown = [each for each in light.graph.node if each.domain not in _STANDARD or each.op_type in _EXPERIMENTAL]
+    unknown = [node for node in light.graph.node if node.domain not in _STANDARD or node.op_type in _EXPERIMENTAL]
     if unknown:  # with such a node, onnx lets all errors pass
         light = _without(onnx, light, unknown, name)
     try:
-        return infer_shapes(onnx, light, check_type=not quantised, strict=True)
+        return infer_shapes(onnx, light, check_type=not quantized, strict=True)
     except Exception as error:
-        if quantised and "type" in str(error).partition("ShapeInferenceError")[2].replace("op_type", ""):
+        if quantized and "type" in str(error).partition("ShapeInferenceError")[2].replace("op_type", ""):
             return light
         raise FormatError(f"{name}: not a valid ONNX model: {_reason(error, light)}") from None
 
@@ -433,8 +435,8 @@ def _without(onnx: ModuleType, light: ModelProto, unknown: list[NodeProto], name
     copy.CopyFrom(light)
     graph = copy.graph
     gone = {value for node in unknown for value in node.output if value}
-    typed = {each.name: each for each in [*light.graph.value_info, *light.graph.output] if each.name in gone}
-    typed = {key: each for key, each in typed.items() if each.type.WhichOneof("value")}
+    typed = {value.name: value for value in [*light.graph.value_info, *light.graph.output] if value.name in gone}
+    typed = {key: value for key, value in typed.items() if value.type.WhichOneof("value")}
     if gone - typed.keys():
         typed.update(_asked(onnx, light, gone - typed.keys(), name))
     kept = [node for node in light.graph.node if not gone & set(node.output)]
@@ -442,7 +444,7 @@ def _without(onnx: ModuleType, light: ModelProto, unknown: list[NodeProto], name
     graph.node.extend(kept)
     graph.input.extend(typed.values())
     for field in ("value_info", "output"):
-        rest = [each for each in getattr(light.graph, field) if each.name not in gone]
+        rest = [value for value in getattr(light.graph, field) if value.name not in gone]
         del getattr(graph, field)[:]
         getattr(graph, field).extend(rest)
     return copy
@@ -452,8 +454,8 @@ def _asked(onnx: ModuleType, light: ModelProto, names: set[str], name: str) -> D
     asked = onnx.ModelProto()
     asked.CopyFrom(light)
     del asked.graph.output[:]
-    asked.graph.output.extend(onnx.ValueInfoProto(name=each) for each in sorted(names))
-    return {each.name: each for each in runtime_types(onnx, session(asked, name, optimise=False))}
+    asked.graph.output.extend(onnx.ValueInfoProto(name=value_name) for value_name in sorted(names))
+    return {value.name: value for value in runtime_types(onnx, session(asked, name, optimize=False))}
 
 
 def runtime_types(onnx: ModuleType, opened: Any) -> list[Any]:
@@ -461,13 +463,13 @@ def runtime_types(onnx: ModuleType, opened: Any) -> list[Any]:
 
     onnxruntime gives an empty shape for a scalar and for a value of unknown rank: both stay open.
     """
-    found = []
-    for each in opened.get_outputs():
-        kind = _RUNTIME_TYPES.get(each.type)
+    infos = []
+    for output in opened.get_outputs():
+        kind = _RUNTIME_TYPES.get(output.type)
         if kind is not None:
-            shape = each.shape if each.shape and all(isinstance(size, int) for size in each.shape) else None
-            found.append(onnx.helper.make_tensor_value_info(each.name, kind, shape))
-    return found
+            shape = output.shape if output.shape and all(isinstance(size, int) for size in output.shape) else None
+            infos.append(onnx.helper.make_tensor_value_info(output.name, kind, shape))
+    return infos
 
 
 #: TensorProto.DataType by onnxruntime's names
@@ -491,8 +493,8 @@ _RUNTIME_TYPES = {
 
 def _constants(onnx: ModuleType, proto: ModelProto) -> Document:
     """Small initializers by name: shapes, scales, sizes."""
-    small = [each for each in proto.graph.initializer if math.prod(each.dims) <= MAX_RANK]
+    small = [constant for constant in proto.graph.initializer if math.prod(constant.dims) <= MAX_RANK]
     try:
-        return {each.name: onnx.numpy_helper.to_array(each) for each in small}
+        return {constant.name: onnx.numpy_helper.to_array(constant) for constant in small}
     except Exception as error:  # onnx raises various exception types for broken tensors
         raise FormatError(f"not a valid ONNX model: tensor: {one_line(error)}") from None

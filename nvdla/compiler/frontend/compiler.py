@@ -34,8 +34,8 @@ from nvdla.compiler.frontend.importer import (
 from nvdla.compiler.frontend.model import Model, read, reads
 from nvdla.compiler.frontend.opening import HostPart
 from nvdla.compiler.frontend.package import CompiledPart, HostMachine, halves_of, pack, run_config
-from nvdla.compiler.frontend.quantisation.activations import FloatModel, shared_scales, weak_channels
-from nvdla.compiler.frontend.quantisation.calibrate import (
+from nvdla.compiler.frontend.quantization.activations import FloatModel, shared_scales, weak_channels
+from nvdla.compiler.frontend.quantization.calibrate import (
     Calibrated,
     NoScaleError,
     Progress,
@@ -44,7 +44,7 @@ from nvdla.compiler.frontend.quantisation.calibrate import (
     recipe_of,
     table_or,
 )
-from nvdla.compiler.frontend.quantisation.mixed import JUDGED_SAMPLES, choose, drop
+from nvdla.compiler.frontend.quantization.mixed import JUDGED_SAMPLES, choose, drop
 from nvdla.compiler.frontend.summary import html, report, summarize, summary_lines, text
 from nvdla.emulator.hardware.configuration import configurations
 from nvdla.errors import BuildError, FormatError
@@ -149,7 +149,7 @@ class Compiled:
         Raises:
             BuildError: A part runs on the host, or the precision is not int8.
         """
-        from nvdla.compiler.frontend.quantisation.export import qdq_model
+        from nvdla.compiler.frontend.quantization.export import qdq_model
         from nvdla.util.files import write_file
 
         if not self.whole:
@@ -177,8 +177,8 @@ class Compiled:
     def constants(self) -> dict[str, np.ndarray]:
         """Outputs of the model that are constants; numbers that numpy does not have (bfloat16) as float32."""
         model = self.imported.model
-        found = {name: model.constants[name] for name in model.outputs if name in model.constants}
-        return {name: each.astype(np.float32) if each.dtype.kind == "V" else each for name, each in found.items()}
+        outputs = {name: model.constants[name] for name in model.outputs if name in model.constants}
+        return {name: array.astype(np.float32) if array.dtype.kind == "V" else array for name, array in outputs.items()}
 
 
 @by_annotations
@@ -353,8 +353,8 @@ def _imported(
     elements) can be done image by image on the accelerator (``alone``), one part of one image; else all images in
     one."""
     if alone is not None:
-        one, images = alone
-        imported = import_graph(one, config, precision, kept, ranged)
+        single, images = alone
+        imported = import_graph(single, config, precision, kept, ranged)
         after = [name for part in imported.parts[1:] for name in part.nodes]
         if imported.parts and imported.parts[0].network is not None and set(after) <= set(joins or ()):
             rows = [replace(row, macs=row.macs * images) for row in imported.nodes]
@@ -417,7 +417,7 @@ def _data(model: Model, data: object, preprocessing: Preprocessing | None) -> Ca
     """Calibration data, looked at once: an iterable cannot be gone through again."""
     if data is None or isinstance(data, Calibration):
         return data
-    return table_or(data, lambda each: samples(model, each, preprocessing))
+    return table_or(data, lambda source: samples(model, source, preprocessing))
 
 
 def _calibration(
@@ -449,14 +449,14 @@ def _keep_scales_apart(
         f"Concat {name} runs on the host: it {reason}" for name, reason in joins.items() if reason.startswith("joins")
     ]
     before = len(joins)
-    for each in shared_scales(imported, [part.calibration for part in calibrated.parts.values()]):
+    for shared in shared_scales(imported, [part.calibration for part in calibrated.parts.values()]):
         if host:
-            joins |= {name: f"moves what {each.node} joins" for name in each.nodes if name not in joins}
-        if host and each.nodes:
-            joins[each.node] = each.reason
+            joins |= {name: f"moves what {shared.node} joins" for name in shared.nodes if name not in joins}
+        if host and shared.nodes:
+            joins[shared.node] = shared.reason
         else:
-            advice = "; on the host (without --no-host) each would keep its own scale" if each.nodes else ""
-            notes.append(f"Concat {each.node} {each.reason}{advice}")
+            advice = "; on the host (without --no-host) each would keep its own scale" if shared.nodes else ""
+            notes.append(f"Concat {shared.node} {shared.reason}{advice}")
     details["notes"] += notes
     return len(joins) > before
 
@@ -496,7 +496,10 @@ def _mixed(
 def _pixel_numbers(of_image: Preprocessing, bits: int) -> PixelNumbers:
     """Conversion of pixels of more bits than a picture's; mean and scale of ``of_image`` are those of pixels 0..255."""
     larger = 1 << (bits - PICTURE_BITS)
-    mean, scale = tuple(each * larger for each in of_image.mean), tuple(each / larger for each in of_image.scale)
+    mean, scale = (
+        tuple(mean_value * larger for mean_value in of_image.mean),
+        tuple(scale_value / larger for scale_value in of_image.scale),
+    )
     return PixelNumbers(mean, scale, bits)
 
 
@@ -584,7 +587,7 @@ def _coarser(imported: Imported, built: Built) -> list[str]:
 
 def _factors(refined: Refined) -> dict[str, list[float]]:
     """By what the channels of equalised tensors were divided."""
-    return {name: each.tolist() for name, each in refined.factors.items() if np.any(each != 1)}
+    return {name: factors.tolist() for name, factors in refined.factors.items() if np.any(factors != 1)}
 
 
 def _culprit(rows: list[NodeRow], layer: str, error: BuildError) -> str:
@@ -652,10 +655,10 @@ def _sidecar(imported: Imported, part: Part, rows: Mapping[str, NodeRow], detail
     }
     held = {layer: _held(imported, part, layer, value) for layer, value in values.items()}
     inputs = {}
-    for each in part.inputs:
-        name, units = imported.model.stored.get(each.value, (each.value, None))
-        inputs[each.tensor] = _value(
-            imported, each.value, order_document(each.index), units if name == each.value else None
+    for binding in part.inputs:
+        name, units = imported.model.stored.get(binding.value, (binding.value, None))
+        inputs[binding.tensor] = _value(
+            imported, binding.value, order_document(binding.index), units if name == binding.value else None
         )
     return {"nodes": nodes, "values": values, "model": held, "inputs": inputs, **details}
 

@@ -43,8 +43,8 @@ class Samples:
         return len(self._feeds)
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
-        for each in self._feeds:
-            feed = self._load(each)
+        for feed_source in self._feeds:
+            feed = self._load(feed_source)
             if not self._hashed:
                 for name in sorted(feed):
                     self._digest.update(name.encode())
@@ -90,11 +90,11 @@ def samples(model: Model, data: Any, preprocessing: Preprocessing | None = None,
             f"calibration data of type {type(data).__name__}: give an array, a mapping, samples or a data set"
         )
     feeds = []
-    for number, each in enumerate(data):
+    for number, sample in enumerate(data):
         if number >= min(limit or MAX_SAMPLES, MAX_SAMPLES):
             break
-        one = {_only_input(model): each} if not isinstance(each, Mapping) else each
-        feeds.append({name: _sample(model, name, np.asarray(array)) for name, array in _known(model, one).items()})
+        named = {_only_input(model): sample} if not isinstance(sample, Mapping) else sample
+        feeds.append({name: _sample(model, name, np.asarray(array)) for name, array in _known(model, named).items()})
     if not feeds:
         raise FormatError("calibration data is empty; give at least one sample")
     return Samples(feeds, lambda feed: feed)
@@ -127,10 +127,10 @@ def _sample(model: Model, name: str, array: np.ndarray) -> np.ndarray:
     if array.dtype.kind not in "fiub":
         raise FormatError(f"calibration data for input {name}: must be real numbers, got {array.dtype}")
     with np.errstate(over="ignore"):  # numbers that become infinite are refused below
-        made = np.ascontiguousarray(array, dtype=model.types[name]).reshape(shape)
-    if made.dtype.kind == "f" and not np.all(np.isfinite(made)):
+        sample = np.ascontiguousarray(array, dtype=model.types[name]).reshape(shape)
+    if sample.dtype.kind == "f" and not np.all(np.isfinite(sample)):
         raise FormatError(f"calibration data for input {name} holds NaN or infinity")
-    return made
+    return sample
 
 
 def _from_arrays(model: Model, arrays: Mapping[str, np.ndarray], limit: int | None) -> Samples:
@@ -266,19 +266,19 @@ def _narrowed(model: Model, images: int) -> Any:
     copy = type(model.proto)()
     copy.CopyFrom(model.proto)
     asked = _asked_shapes(model)
-    for each in copy.graph.initializer:
-        if each.name in asked and model.constants[each.name].ravel()[:1] == images:
-            shape = model.constants[each.name].copy()
+    for constant in copy.graph.initializer:
+        if constant.name in asked and model.constants[constant.name].ravel()[:1] == images:
+            shape = model.constants[constant.name].copy()
             shape[0] = 1
-            each.ClearField("int64_data")
-            each.raw_data = shape.astype("<i8").tobytes()
-    constants = {each.name for each in copy.graph.initializer}
-    for each in copy.graph.input:
-        if each.name not in constants:
-            each.type.tensor_type.shape.dim[0].dim_value = 1
+            constant.ClearField("int64_data")
+            constant.raw_data = shape.astype("<i8").tobytes()
+    constants = {constant.name for constant in copy.graph.initializer}
+    for value in copy.graph.input:
+        if value.name not in constants:
+            value.type.tensor_type.shape.dim[0].dim_value = 1
     del copy.graph.value_info[:]
-    for each in copy.graph.output:
-        each.type.tensor_type.ClearField("shape")
+    for output in copy.graph.output:
+        output.type.tensor_type.ClearField("shape")
     return copy
 
 
@@ -295,7 +295,7 @@ def _asked_shapes(model: Model) -> set[str]:
 
 def _is_alone(node: NodeProto, model: Model) -> bool:
     """Return whether a node does the same to each image, from what its operator does along which axis."""
-    attributes = {each.name: each for each in node.attribute}
+    attributes = {attribute.name: attribute for attribute in node.attribute}
     if node.op_type not in EACH_IMAGE_ALONE or node.domain not in ("", "ai.onnx"):
         return False
     if node.op_type in ("Concat", "Softmax", "Flatten"):
@@ -333,8 +333,8 @@ def _corresponds(model: Model, alone: Model, images: int) -> bool:
     if shared or not all(_same(model, alone, name) for name in model.constants if name not in asked):
         return False
     for name in computed:
-        one, all_of_them = alone.shapes.get(name, ()), model.shapes.get(name, ())
-        if not one or one[0] != 1 or all_of_them != (images, *one[1:]):
+        single_shape, all_of_them = alone.shapes.get(name, ()), model.shapes.get(name, ())
+        if not single_shape or single_shape[0] != 1 or all_of_them != (images, *single_shape[1:]):
             return False
     return True
 

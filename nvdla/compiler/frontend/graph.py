@@ -42,10 +42,10 @@ def arrange(graph: Graph, source: NetworkTensor, positions: np.ndarray) -> Netwo
     if key in graph.arranged:
         return graph.arranged[key]
     for way in (_padded, _separable, _dense):
-        made = way(graph, source, positions)
-        if made is not None:
-            graph.arranged[key] = made
-            return made
+        arranged = way(graph, source, positions)
+        if arranged is not None:
+            graph.arranged[key] = arranged
+            return arranged
     return None
 
 
@@ -454,14 +454,14 @@ class Graph:
             if source.shape == cube:
                 return source
             positions = np.arange(math.prod(cube))
-        made = arrange(self, source, positions.reshape(cube))
-        if made is None:
+        tensor = arrange(self, source, positions.reshape(cube))
+        if tensor is None:
             target = "another order" if source.shape == cube else shape_text(cube)
             raise Cut(
                 f"it needs a transpose ({shape_text(source.shape)} to {target}), which NVDLA cannot do",
                 "reorder the model so that channels stay channels",
             )
-        return made
+        return tensor
 
     def _bind_once(self, value: GraphValue, positions: np.ndarray | None, cube: Cube) -> NetworkTensor:
         bound = self.bound.get(_order(value, positions, cube))
@@ -486,16 +486,16 @@ class Graph:
             Cut: No engine can move the elements.
         """
         spread = [np.broadcast_to(np.asarray(array, np.float64), value.shape) for array in arrays]
-        if value.index is not None and not all(_one_each(value.index, each) for each in spread):
+        if value.index is not None and not all(_one_each(value.index, array) for array in spread):
             cube = self.arrange(value, None, canonical(value.shape))
             value = GraphValue(value.name, value.shape, cube, boundary=value.boundary)
         tensor = self.flat(value)
         cubes = []
-        for each in spread:
-            flat = each.ravel()
+        for array in spread:
+            flat = array.ravel()
             if value.index is not None:
                 flat = np.zeros(math.prod(tensor.shape))
-                flat[value.index.ravel()] = each.ravel()
+                flat[value.index.ravel()] = array.ravel()
             cubes.append(flat.reshape(tensor.shape))
         return value, cubes
 
@@ -514,8 +514,8 @@ def _order(value: GraphValue, positions: np.ndarray | None, cube: Cube) -> tuple
 
 def _through(order: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Positions ``wanted`` of a value whose elements are at ``order``; -1 stays -1."""
-    found = order[np.maximum(wanted, 0)]
-    return np.where(wanted < 0, -1, found)
+    positions = order[np.maximum(wanted, 0)]
+    return np.where(wanted < 0, -1, positions)
 
 
 def factor_of(values: np.ndarray) -> float | np.ndarray | None:

@@ -18,12 +18,12 @@ import numpy as np
 
 from nvdla.compiler.builder import Calibration, Network
 from nvdla.compiler.builder.cbuf import fit
+from nvdla.compiler.builder.cost_model import USUAL_POLICY, CostModel
 from nvdla.compiler.builder.ir import Convolve, Process, Root
 from nvdla.compiler.builder.layers import ConvSettings, Layer, NetworkTensor
 from nvdla.compiler.builder.lower import lower
 from nvdla.compiler.builder.lower.convolution import Window, check_window
 from nvdla.compiler.builder.schedule import schedule
-from nvdla.compiler.builder.weigh import USUAL_POLICY, CostModel
 from nvdla.compiler.frontend.attributes import DOMAINS
 from nvdla.compiler.frontend.checking import multiplications
 from nvdla.compiler.frontend.graph import FLOATS, Binding, Cut, Graph, GraphValue, Node, canonical
@@ -87,7 +87,7 @@ class Part:
     @property
     def takes(self) -> list[str]:
         """Names of the tensors that it takes, each once."""
-        return list(dict.fromkeys(each.value for each in self.inputs))
+        return list(dict.fromkeys(binding.value for binding in self.inputs))
 
 
 @dataclass
@@ -172,16 +172,16 @@ class _Walk:
     @cached_property
     def used(self) -> set[str]:
         """Values that a node takes or the model gives."""
-        return {name for each in self.model.proto.graph.node for name in each.input} | set(self.model.outputs)
+        return {name for node in self.model.proto.graph.node for name in node.input} | set(self.model.outputs)
 
     @cached_property
     def readers(self) -> dict[str, set[int]]:
         """The parts whose nodes read a value; -1: it is an output of the model."""
-        found: dict[str, set[int]] = {name: {-1} for name in self.model.outputs}
+        readers: dict[str, set[int]] = {name: {-1} for name in self.model.outputs}
         for number, nodes in self.by_part.items():
             for name in (name for node in nodes for name in _reads(node)):
-                found.setdefault(name, set()).add(number)
-        return found
+                readers.setdefault(name, set()).add(number)
+        return readers
 
     # ---- placing
 
@@ -197,9 +197,9 @@ class _Walk:
             return NodeRow(node.name, node.op, HOST, cut.reason, cut.advice, macs=macs(node), part=part)
 
     def _try(self, node: Node, part: int) -> NodeRow:
-        for each in node.proto.metadata_props:
-            if each.key == HOST_KEY:
-                raise Cut(each.value)
+        for entry in node.proto.metadata_props:
+            if entry.key == HOST_KEY:
+                raise Cut(entry.value)
         if node.proto.domain not in DOMAINS:
             raise Cut(f"operators of domain {node.proto.domain} are not known")
         operator = OPERATORS.get(node.op)
@@ -215,7 +215,7 @@ class _Walk:
         before = _Snapshot(graph)
         graph.node = node
         try:
-            made = operator.function(graph, node)
+            result = operator.function(graph, node)
             first = before.layers
             self._trial(graph, graph.network.since(first))
         except (BuildError, ConfigError, Cut) as error:
@@ -225,7 +225,7 @@ class _Walk:
             before.restore(graph)
             raise Cut(f"it is not of the form that is read here ({one_line(error)})") from None
         self.graphs[part] = graph
-        for value in [made] if isinstance(made, GraphValue) else made:
+        for value in [result] if isinstance(result, GraphValue) else result:
             graph.values[value.name] = value
             if value.tensor is not None and graph.tensors.get(value.tensor.name) == value.name:
                 graph.orders[value.tensor.name] = value.index
@@ -297,8 +297,8 @@ class _Walk:
                 self.outputs[number].append(self._bind_output(graph, graph.values[name], bound))
 
     def _needed_outside(self, number: int) -> list[str]:
-        made = (value for node in self.by_part.get(number, []) for value in node.outputs if value)
-        return [value for value in made if self.readers.get(value, set()) - {number}]
+        values = (value for node in self.by_part.get(number, []) for value in node.outputs if value)
+        return [value for value in values if self.readers.get(value, set()) - {number}]
 
     def _bind_output(self, graph: Graph, value: GraphValue, bound: set[NetworkTensor]) -> Binding:
         """``bound``: outputs of the graph so far; they are added to."""
@@ -348,21 +348,21 @@ class _Walk:
         numbers = sorted(self.by_part)
         places = {number: place for place, number in enumerate(numbers)}
         whole = self.model.proto.graph
-        known = {each.name: each for each in [*whole.input, *whole.value_info, *whole.output]}
+        known = {value.name: value for value in [*whole.input, *whole.value_info, *whole.output]}
         for number in numbers:
             nodes = self.by_part[number]
             names = [node.name for node in nodes]
             if number % 2:
                 model = submodel(self.model, [node.proto for node in nodes], self._needed_outside(number), known)
                 part = Part(HOST, names, model=model)
-                part.inputs = [Binding(each.name, each.name, None, ()) for each in model.graph.input]
-                part.outputs = [Binding(each.name, each.name, None, ()) for each in model.graph.output]
+                part.inputs = [Binding(value.name, value.name, None, ()) for value in model.graph.input]
+                part.outputs = [Binding(value.name, value.name, None, ()) for value in model.graph.output]
             else:
                 graph = self.graphs[number]
                 prune(graph.network)
                 left = {layer.name for layer in graph.network.layers}
                 part = Part(ACCELERATOR, names, graph.network)
-                part.inputs = [each for each in graph.bindings if each.tensor in left]
+                part.inputs = [binding for binding in graph.bindings if binding.tensor in left]
                 part.outputs = self.outputs[number]
                 tensors.update((k, v) for k, v in graph.tensors.items() if k in left)
                 ties.update((k, v) for k, v in graph.ties.items() if k in left)
@@ -371,7 +371,7 @@ class _Walk:
             parts.append(part)
         for row in self.rows:
             row.part = places[row.number]
-        folded = [NodeRow(each.name, each.op, FOLDED, each.reason) for each in self.model.folded]
+        folded = [NodeRow(row.name, row.op, FOLDED, row.reason) for row in self.model.folded]
         return Imported(
             self.model,
             self.config,
@@ -390,25 +390,25 @@ class _Snapshot:
 
     def __init__(self, graph: Graph) -> None:
         self.layers = graph.network.count
-        self.sizes = [len(each) for each in self._growing(graph)]
+        self.sizes = [len(table) for table in self._growing(graph)]
 
     def restore(self, graph: Graph) -> None:
         if graph.network.count > self.layers:
             graph.network.layers = graph.network.layers[: self.layers]
         for value, index in reversed(graph.placements[self.sizes[0] :]):
             value.tensor, value.index = None, index
-        for each, size in zip(self._growing(graph), self.sizes, strict=True):
-            if isinstance(each, list):
-                del each[size:]
+        for table, size in zip(self._growing(graph), self.sizes, strict=True):
+            if isinstance(table, list):
+                del table[size:]
             else:
-                while len(each) > size:
-                    each.popitem()
+                while len(table) > size:
+                    table.popitem()
 
     @staticmethod
     def _growing(graph: Graph) -> tuple[list[Any] | dict[Any, Any], ...]:
         network = graph.network
-        found = graph.placements, network.inputs, graph.bindings, graph.tensors, graph.ties, graph.arranged
-        return *found, graph.values, graph.bound
+        tables = graph.placements, network.inputs, graph.bindings, graph.tensors, graph.ties, graph.arranged
+        return *tables, graph.values, graph.bound
 
 
 def prune(network: Network) -> None:
@@ -427,9 +427,9 @@ def _node(proto: ModelProto, model: Model) -> Node:
     import onnx
 
     attributes = {}
-    for each in proto.attribute:
-        value = onnx.helper.get_attribute_value(each)
-        attributes[each.name] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    for attribute in proto.attribute:
+        value = onnx.helper.get_attribute_value(attribute)
+        attributes[attribute.name] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
     return Node(proto.name, proto.op_type, list(proto.input), list(proto.output), attributes, model, proto)
 
 

@@ -227,9 +227,9 @@ class ModelWorker:
 
 def _end(reader: IO[bytes], writer: IO[bytes], connection: socket.socket, status: int) -> None:
     """Close a worker's connection; the server ends the process once its status pipe has no reader."""
-    for each in (reader, connection, writer):
+    for stream in (reader, connection, writer):
         with contextlib.suppress(OSError, ValueError):
-            each.close()
+            stream.close()
     with contextlib.suppress(OSError):
         os.close(status)
 
@@ -251,16 +251,16 @@ def one_line(error: object) -> str:
 
 def run_once(model: ModelProto, name: str, feeds: Mapping[str, np.ndarray] | None = None) -> list[np.ndarray]:
     """Outputs of a small model in onnxruntime, without optimisation. Raises FormatError."""
-    return run_session(session(model, name, optimise=False), name, None, dict(feeds or {}))
+    return run_session(session(model, name, optimize=False), name, None, dict(feeds or {}))
 
 
-def session(model: ModelProto | bytes, name: str, optimise: bool = True, threads: int | None = None) -> Any:
+def session(model: ModelProto | bytes, name: str, optimize: bool = True, threads: int | None = None) -> Any:
     """An onnxruntime session of a ModelProto in this process. Raises FormatError with ``name`` when it cannot be
     made."""
     _, runtime = packages()
     options = runtime.SessionOptions()
     levels = runtime.GraphOptimizationLevel
-    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimise else levels.ORT_DISABLE_ALL
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimize else levels.ORT_DISABLE_ALL
     options.log_severity_level = 4
     if threads:
         options.intra_op_num_threads = threads

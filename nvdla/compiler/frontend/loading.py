@@ -125,10 +125,10 @@ def _exported(model: Any, example_inputs: Sequence[object] | None, name: str) ->
     if is_module and not isinstance(example_inputs, Sequence):
         got = "none" if example_inputs is None else type(example_inputs).__name__
         raise FormatError(f"{name}: example_inputs: must be a tuple with the arguments of forward, got {got}")
-    training = [each for each in model.modules() if each.training] if is_module else []
+    training = [module for module in model.modules() if module.training] if is_module else []
     try:
-        for each in training:
-            each.training = False
+        for module in training:
+            module.training = False
         arguments = tuple(example_inputs or ()) if is_module else ()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -136,8 +136,8 @@ def _exported(model: Any, example_inputs: Sequence[object] | None, name: str) ->
     except Exception as error:  # the code of the model can raise any kind
         raise FormatError(f"{name}: torch.onnx.export: {one_line(error)}") from None
     finally:
-        for each in training:
-            each.training = True
+        for module in training:
+            module.training = True
     proto.graph.name = name
     return proto
 
@@ -155,25 +155,25 @@ def parse(onnx: ModuleType, data: bytes, name: str) -> ModelProto:
 
 def tensors_of(graph: GraphProto) -> list[TensorProto]:
     """All TensorProtos of a graph: initializers and attributes, sparse ones and sub-graphs too."""
-    found = [*graph.initializer, *_of_sparse(graph.sparse_initializer)]
+    tensors = [*graph.initializer, *_of_sparse(graph.sparse_initializer)]
     for node in graph.node:
-        found += _of_node(node)
-    return found
+        tensors += _of_node(node)
+    return tensors
 
 
 def _of_node(node: NodeProto) -> list[TensorProto]:
-    found = []
+    tensors = []
     for attribute in node.attribute:
-        found += [attribute.t] * attribute.HasField("t") + list(attribute.tensors)
+        tensors += [attribute.t] * attribute.HasField("t") + list(attribute.tensors)
         sparse = [attribute.sparse_tensor] * attribute.HasField("sparse_tensor")
-        found += _of_sparse([*sparse, *attribute.sparse_tensors])
+        tensors += _of_sparse([*sparse, *attribute.sparse_tensors])
         for inner in [attribute.g] * attribute.HasField("g") + list(attribute.graphs):
-            found += tensors_of(inner)
-    return found
+            tensors += tensors_of(inner)
+    return tensors
 
 
 def _of_sparse(tensors: Iterable[SparseTensorProto]) -> list[TensorProto]:
-    return [part for each in tensors for part in (each.values, each.indices)]
+    return [part for sparse in tensors for part in (sparse.values, sparse.indices)]
 
 
 def _tensors_of_model(proto: ModelProto) -> list[TensorProto]:
@@ -192,7 +192,7 @@ def check_size(proto: ModelProto, name: str) -> None:
     Raises:
         FormatError: there are more than MAX_NODES, or a function calls itself.
     """
-    functions = {_called(each, each.name): each for each in proto.functions}
+    functions = {_called(function, function.name): function for function in proto.functions}
     sizes: dict[tuple[str, ...], int] = {}
 
     def size(nodes: Sequence[NodeProto]) -> int:
@@ -233,17 +233,19 @@ def light_copy(onnx: ModuleType, proto: ModelProto) -> tuple[ModelProto, dict[st
     light = onnx.ModelProto(ir_version=proto.ir_version)
     light.opset_import.extend(proto.opset_import)
     light.functions.extend(proto.functions)
-    graph, made = proto.graph, light.graph
-    made.name = graph.name or "graph"
+    graph, light_graph = proto.graph, light.graph
+    light_graph.name = graph.name or "graph"
     for field in ("node", "input", "output", "value_info", "sparse_initializer"):
-        getattr(made, field).extend(getattr(graph, field))
-    known = {each.name for each in graph.input}
-    for each in graph.initializer:
-        if math.prod(each.dims) <= SMALL:
-            made.initializer.append(each)
-        elif each.name not in known:
-            made.input.append(onnx.helper.make_tensor_value_info(each.name, each.data_type, list(each.dims)))
-    return light, {each.name: tuple(each.dims) for each in graph.initializer}
+        getattr(light_graph, field).extend(getattr(graph, field))
+    known = {value.name for value in graph.input}
+    for constant in graph.initializer:
+        if math.prod(constant.dims) <= SMALL:
+            light_graph.initializer.append(constant)
+        elif constant.name not in known:
+            light_graph.input.append(
+                onnx.helper.make_tensor_value_info(constant.name, constant.data_type, list(constant.dims))
+            )
+    return light, {constant.name: tuple(constant.dims) for constant in graph.initializer}
 
 
 _AS_A_PATH = "give the model as a path, so that its folder is known"
@@ -264,7 +266,7 @@ def _load_external(onnx: ModuleType, proto: ModelProto, path: Path, digest: hash
     for tensor in _tensors_of_model(proto):
         if tensor.data_location != onnx.TensorProto.EXTERNAL:
             continue
-        where = {each.key: each.value for each in tensor.external_data}
+        where = {entry.key: entry.value for entry in tensor.external_data}
         location = where.get("location", "")
         file = Path(os.path.realpath(folder / location)) if location and "\0" not in location else folder
         if not location or os.path.isabs(location) or not file.is_relative_to(folder) or not file.is_file():
@@ -313,16 +315,16 @@ def caffe_proto(
         raise FormatError(f"{path}: a Caffe network needs its weights (--weights FILE.caffemodel)")
     network = read_network(path, read_weights(weights))
     with np.errstate(all="ignore"):  # weights of a broken file may be infinite
-        made = convert(onnx, network, _inputs(network, shapes))
-    names = {value: layer for layer, value in made.names.items()}
-    _rename(made.model.graph, names, made.ends)
+        converted = convert(onnx, network, _inputs(network, shapes))
+    names = {value: layer for layer, value in converted.names.items()}
+    _rename(converted.model.graph, names, converted.ends)
     digest = hashlib.sha256(read_file(path, MAX_FILE) + read_file(weights, MAX_FILE)).hexdigest()
     # Outputs of a converted network have names alone; a model that others check has types and shapes.
-    return path.stem, onnx.shape_inference.infer_shapes(made.model), digest
+    return path.stem, onnx.shape_inference.infer_shapes(converted.model), digest
 
 
 def _inputs(network: CaffeNetwork, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
-    found = {}
+    shapes_by_input = {}
     for name, shape in network.inputs.items():
         chosen = tuple(shapes[name]) if name in shapes else None if shape is None else (1, *shape[1:])
         if chosen is None or any(size <= 0 for size in chosen):
@@ -330,8 +332,8 @@ def _inputs(network: CaffeNetwork, shapes: Mapping[str, Sequence[int]]) -> dict[
                 f"{network.file}: input {text_one_line(name)} has no shape; fix it with "
                 f"--shape {text_one_line(name)}=1,3,224,224"
             )
-        found[name] = chosen
-    return found
+        shapes_by_input[name] = chosen
+    return shapes_by_input
 
 
 def _rename(graph: GraphProto, names: Mapping[str, str], ends: Sequence[str]) -> None:
@@ -356,8 +358,8 @@ def _rename(graph: GraphProto, names: Mapping[str, str], ends: Sequence[str]) ->
     copies = [type(node).FromString(node.SerializeToString()) for node in kept]
     del graph.node[:]
     graph.node.extend(copies)
-    outputs = [type(each).FromString(each.SerializeToString()) for each in graph.output if each.name in taken]
-    for each in outputs:
-        each.name = new.get(each.name, each.name)
+    outputs = [type(output).FromString(output.SerializeToString()) for output in graph.output if output.name in taken]
+    for output in outputs:
+        output.name = new.get(output.name, output.name)
     del graph.output[:]
     graph.output.extend(outputs)

@@ -20,7 +20,7 @@ from nvdla.compiler.frontend.attributes import DOMAINS, check_shapes, infer_shap
 from nvdla.compiler.frontend.checking import Budget, check_model, fix_inputs, infer_strictly, runtime_types
 from nvdla.compiler.frontend.isolation import ModelWorker, one_line, packages, run_once, session
 from nvdla.compiler.frontend.loading import SMALL, check_size, load_model, without_torch
-from nvdla.compiler.frontend.quantisation.qdq import Affine, strip
+from nvdla.compiler.frontend.quantization.qdq import Affine, strip
 from nvdla.errors import ArgumentTypeError, FormatError, described, shown
 from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document
@@ -54,8 +54,8 @@ class Model:
     types as numpy dtypes). ``folded``: rows for the nodes that are gone. ``sha256`` of the file, ``notes`` for people.
     ``magnitudes`` and ``ranges`` by value and ``weight_scales`` by the value that a node makes: what a quantised model
     brings. ``stored``: value -> its name in the file, scale and zero point, where the file has integers of it;
-    ``quantised``: the model as stored in the file, None for one without integers. ``affine``, ``assumed`` and ``wide``
-    as in :class:`nvdla.compiler.frontend.quantisation.qdq.Stripped`.
+    ``quantized``: the model as stored in the file, None for one without integers. ``affine``, ``assumed`` and ``wide``
+    as in :class:`nvdla.compiler.frontend.quantization.qdq.Stripped`.
     """
 
     proto: ModelProto
@@ -71,7 +71,7 @@ class Model:
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     weight_scales: dict[str, np.ndarray] = field(default_factory=dict)
     stored: dict[str, tuple[str, tuple[float, int]]] = field(default_factory=dict)
-    quantised: ModelProto | None = None
+    quantized: ModelProto | None = None
     affine: dict[str, Affine] = field(default_factory=dict)
     assumed: set[str] = field(default_factory=set)
     wide: list[str] = field(default_factory=list)
@@ -84,19 +84,19 @@ class Model:
 
     def measured(self) -> Model:
         """Return a copy without the assumed ranges, so that calibration data sets them."""
-        stated = {name: each for name, each in self.magnitudes.items() if name not in self.assumed}
-        ranges = {name: each for name, each in self.ranges.items() if name not in self.assumed}
+        stated = {name: magnitude for name, magnitude in self.magnitudes.items() if name not in self.assumed}
+        ranges = {name: ends for name, ends in self.ranges.items() if name not in self.assumed}
         return replace(self, magnitudes=stated, ranges=ranges, assumed=set())
 
     @property
     def inputs(self) -> list[str]:
         """Names of the inputs, constants aside."""
-        return [each.name for each in self.proto.graph.input if each.name not in self.constants]
+        return [value.name for value in self.proto.graph.input if value.name not in self.constants]
 
     @property
     def outputs(self) -> list[str]:
         """Names of the outputs."""
-        return [each.name for each in self.proto.graph.output]
+        return [value.name for value in self.proto.graph.output]
 
 
 @by_annotations
@@ -181,11 +181,11 @@ def _read(
         notes = fix_inputs(proto, shapes, name)
         proto = check_model(onnx, proto, name)
         stripped = strip(proto)
-        model = _Normaliser(onnx, name, stripped.proto, digest, folding, stripped.proto is not proto).run()
+        model = _Normalizer(onnx, name, stripped.proto, digest, folding, stripped.proto is not proto).run()
         model.magnitudes, model.weight_scales = stripped.magnitudes, stripped.weight_scales
         model.ranges, model.stored, model.affine = stripped.ranges, stripped.stored, stripped.affine
         model.assumed, model.wide = stripped.assumed, stripped.wide
-        model.quantised = proto if stripped.stored else None
+        model.quantized = proto if stripped.stored else None
         model.notes += [*notes, *stripped.notes]
         return model
     except (FormatError, MemoryError):
@@ -204,16 +204,16 @@ def _plain(model: Model) -> Document:
     """A model as plain values, for another process."""
     graph = model.proto.graph
     used = {value for node in graph.node for value in reads(node)}
-    used |= {each.name for each in (*graph.output, *graph.input)}
+    used |= {value.name for value in (*graph.output, *graph.input)}
     return {
         **{key: getattr(model, key) for key in _PLAIN},
         "proto": model.proto.SerializeToString(),
-        "constants": {k: each for k, each in model.constants.items() if k in used or k not in model.aside},
+        "constants": {k: array for k, array in model.constants.items() if k in used or k not in model.aside},
         "types": {name: kind.name for name, kind in model.types.items()},
-        "folded": [asdict(each) for each in model.folded],
-        "affine": {name: asdict(each) for name, each in model.affine.items()},
+        "folded": [asdict(row) for row in model.folded],
+        "affine": {name: asdict(affine) for name, affine in model.affine.items()},
         "assumed": sorted(model.assumed),
-        "quantised": None if model.quantised is None else model.quantised.SerializeToString(),
+        "quantized": None if model.quantized is None else model.quantized.SerializeToString(),
     }
 
 
@@ -221,13 +221,13 @@ def _of_plain(onnx: ModuleType, plain: Document) -> Model:
     plain["proto"] = onnx.ModelProto.FromString(plain["proto"])
     plain["shapes"] = {name: tuple(shape) for name, shape in plain["shapes"].items()}
     plain["types"] = {name: np.dtype(kind) for name, kind in plain["types"].items()}
-    plain["folded"] = [Folded(**each) for each in plain["folded"]]
-    plain["ranges"] = {name: tuple(each) for name, each in plain["ranges"].items()}
+    plain["folded"] = [Folded(**row) for row in plain["folded"]]
+    plain["ranges"] = {name: tuple(ends) for name, ends in plain["ranges"].items()}
     plain["stored"] = {name: (stored, tuple(units)) for name, (stored, units) in plain["stored"].items()}
-    plain["affine"] = {name: Affine(**each) for name, each in plain["affine"].items()}
+    plain["affine"] = {name: Affine(**row) for name, row in plain["affine"].items()}
     plain["assumed"] = set(plain["assumed"])
-    if plain["quantised"] is not None:
-        plain["quantised"] = onnx.ModelProto.FromString(plain["quantised"])
+    if plain["quantized"] is not None:
+        plain["quantized"] = onnx.ModelProto.FromString(plain["quantized"])
     return Model(**plain)
 
 
@@ -235,10 +235,10 @@ def _restored(onnx: ModuleType, model: Model, worker: ModelWorker | None) -> Mod
     """The model with its large constants in ``proto``, which stayed aside while it was worked on."""
     graph = model.proto.graph
     added = {name for name, was_input in model.aside.items() if not was_input}
-    inputs = [_copy(each) for each in graph.input if each.name not in added]
+    inputs = [_copy(value) for value in graph.input if value.name not in added]
     del graph.input[:]
     graph.input.extend(inputs)
-    used = {value for node in graph.node for value in reads(node)} | {each.name for each in graph.output}
+    used = {value for node in graph.node for value in reads(node)} | {output.name for output in graph.output}
     names = [name for name in model.constants if name in model.aside and name in used]
     graph.initializer.extend(onnx.numpy_helper.from_array(model.constants[name], name) for name in names)
     model.worker = worker
@@ -253,22 +253,22 @@ def _copy(message: Any) -> Any:
 
 def reads(proto: ModelProto) -> list[str]:
     """Value names that a node reads; sub-graphs read values of the graph around them."""
-    found = [name for name in proto.input if name]
+    names = [name for name in proto.input if name]
     for attribute in proto.attribute:
         for graph in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-            inner = {each.name for each in [*graph.input, *graph.initializer]}
+            inner = {value.name for value in [*graph.input, *graph.initializer]}
             inner |= {name for node in graph.node for name in node.output}
-            found += [name for node in graph.node for name in reads(node) if name not in inner]
-            found += [each.name for each in graph.output if each.name not in inner]
-    return list(dict.fromkeys(found))
+            names += [name for node in graph.node for name in reads(node) if name not in inner]
+            names += [output.name for output in graph.output if output.name not in inner]
+    return list(dict.fromkeys(names))
 
 
-class _Normaliser:
+class _Normalizer:
     def __init__(
-        self, onnx: ModuleType, name: str, proto: ModelProto, digest: str, folding: int | None, quantised: bool = False
+        self, onnx: ModuleType, name: str, proto: ModelProto, digest: str, folding: int | None, quantized: bool = False
     ) -> None:
         self.onnx, self.name, self.proto, self.digest = onnx, name, proto, digest
-        self.quantised = quantised
+        self.quantized = quantized
         self.constants: dict[str, np.ndarray] = {}
         self.folded: list[Folded] = []
         self.made = 0
@@ -284,15 +284,15 @@ class _Normaliser:
             if not self._fold(opset):
                 break
         self._prune()
-        infer_strictly(self.onnx, self.proto, self.name, self.quantised)  # with what folding has made known
+        infer_strictly(self.onnx, self.proto, self.name, self.quantized)  # with what folding has made known
         self._ask_runtime()
         known, types = self._shapes()
         check_shapes(self.onnx, self.proto.graph.node, known, self.constants, self.name)
-        made = Model(self.proto, self.name, self.digest, opset, self.constants, known, types, self.folded)
+        result = Model(self.proto, self.name, self.digest, opset, self.constants, known, types, self.folded)
         runtime = packages()[1]
-        made.tools = {"onnx": self.onnx.__version__, "onnxruntime": runtime.__version__}
-        made.aside = self.aside
-        return made
+        result.tools = {"onnx": self.onnx.__version__, "onnxruntime": runtime.__version__}
+        result.aside = self.aside
+        return result
 
     def fail(self, text: str) -> FormatError:
         return FormatError(f"{self.name}: {text}")
@@ -300,7 +300,7 @@ class _Normaliser:
     # ---- checks
 
     def _opset(self) -> int:
-        opsets = {each.domain or "": each.version for each in self.proto.opset_import}
+        opsets = {entry.domain or "": entry.version for entry in self.proto.opset_import}
         opset = opsets.get("", opsets.get("ai.onnx", 0))
         return self._modernise(opset) if 0 < opset < OLDEST else opset
 
@@ -339,13 +339,13 @@ class _Normaliser:
     def _set_aside(self) -> None:
         """Large constants become inputs while the graph is worked on: checks and inference need no weights."""
         graph = self.proto.graph
-        large = [each for each in graph.initializer if math.prod(each.dims) > SMALL]
-        known = {each.name for each in graph.input}
-        self.aside = {each.name: each.name in known for each in large}
-        for each in large:
-            if each.name not in known:
-                self._add_input(each.name, each.data_type, each.dims)
-        small = [_copy(each) for each in graph.initializer if each.name not in self.aside]
+        large = [constant for constant in graph.initializer if math.prod(constant.dims) > SMALL]
+        known = {value.name for value in graph.input}
+        self.aside = {constant.name: constant.name in known for constant in large}
+        for constant in large:
+            if constant.name not in known:
+                self._add_input(constant.name, constant.data_type, constant.dims)
+        small = [_copy(constant) for constant in graph.initializer if constant.name not in self.aside]
         del graph.initializer[:]
         graph.initializer.extend(small)
 
@@ -376,8 +376,8 @@ class _Normaliser:
     def _ask_runtime(self) -> None:
         """Types (and shapes) that onnx's inference does not find, as onnxruntime's finds them."""
         graph = self.proto.graph
-        known = {each.name for each in [*graph.input, *graph.value_info] if each.type.WhichOneof("value")}
-        known |= {each.name for each in graph.output if each.type.WhichOneof("value")}
+        known = {value.name for value in [*graph.input, *graph.value_info] if value.type.WhichOneof("value")}
+        known |= {value.name for value in graph.output if value.type.WhichOneof("value")}
         missing = [name for node in graph.node for name in node.output if name and name not in known]
         if not missing:
             return
@@ -385,7 +385,7 @@ class _Normaliser:
         asked.CopyFrom(self.proto)
         del asked.graph.output[:]
         asked.graph.output.extend(self.onnx.ValueInfoProto(name=name) for name in missing)
-        graph.value_info.extend(runtime_types(self.onnx, session(asked, self.name, optimise=False)))
+        graph.value_info.extend(runtime_types(self.onnx, session(asked, self.name, optimize=False)))
         self._infer()  # what follows from them
 
     def _shapes(self) -> tuple[dict[str, tuple[int, ...]], dict[str, np.dtype]]:
@@ -393,21 +393,21 @@ class _Normaliser:
         types = {name: array.dtype for name, array in self.constants.items()}
         graph = self.proto.graph
         total = 0
-        for each in [*graph.input, *graph.value_info, *graph.output]:
-            tensor = each.type.tensor_type
-            if each.name in shapes or not tensor.elem_type:
+        for value in [*graph.input, *graph.value_info, *graph.output]:
+            tensor = value.type.tensor_type
+            if value.name in shapes or not tensor.elem_type:
                 continue
-            types[each.name] = np.dtype(self.onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+            types[value.name] = np.dtype(self.onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
             if not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
                 continue
-            shapes[each.name] = tuple(dim.dim_value for dim in tensor.shape.dim)
-            if any(size < 0 for size in shapes[each.name]):
-                raise self.fail(f"tensor {each.name}: shape: must hold sizes from 0, got {list(shapes[each.name])}")
-            size = math.prod(shapes[each.name])
+            shapes[value.name] = tuple(dim.dim_value for dim in tensor.shape.dim)
+            if any(size < 0 for size in shapes[value.name]):
+                raise self.fail(f"tensor {value.name}: shape: must hold sizes from 0, got {list(shapes[value.name])}")
+            size = math.prod(shapes[value.name])
             total += size
             if size > MAX_TENSOR or total > MAX_ELEMENTS:
                 raise self.fail(
-                    f"tensor {each.name} has {size} elements ({total} up to here); the limits are "
+                    f"tensor {value.name} has {size} elements ({total} up to here); the limits are "
                     f"{MAX_TENSOR} and {MAX_ELEMENTS}"
                 )
         return shapes, types
@@ -445,7 +445,7 @@ class _Normaliser:
     def _shape_value(node: NodeProto, shape: tuple[int, ...]) -> np.ndarray:
         if node.op_type == "Size":
             return np.array(math.prod(shape), np.int64)
-        ends = {each.name: each.i for each in node.attribute}
+        ends = {attribute.name: attribute.i for attribute in node.attribute}
         return np.array(shape[slice(ends.get("start", 0), ends.get("end", len(shape)))], np.int64)
 
     @staticmethod
@@ -456,7 +456,7 @@ class _Normaliser:
         """
         if node.domain not in DOMAINS or node.op_type in _NEVER_FOLDED:
             return False
-        if any(each.HasField("g") or each.graphs for each in node.attribute):
+        if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
             return False
         if not all(value in known for value in node.input if value):
             return False
@@ -466,13 +466,13 @@ class _Normaliser:
         """One run of onnxruntime over the nodes."""
         helper = self.onnx.helper
         self._charge(nodes)
-        made = {value for node in nodes for value in node.output if value}
-        wanted = sorted({value for node in nodes for value in node.input if value} - made)
+        results = {value for node in nodes for value in node.output if value}
+        wanted = sorted({value for node in nodes for value in node.input if value} - results)
         holders = [self.onnx.numpy_helper.from_array(self.constants[name], name) for name in wanted]
-        outputs = [self.onnx.ValueInfoProto(name=name) for name in sorted(made)]
+        outputs = [self.onnx.ValueInfoProto(name=name) for name in sorted(results)]
         graph = helper.make_graph(nodes, "constants", [], outputs, holders)
         model = helper.make_model(graph, opset_imports=list(self.proto.opset_import), ir_version=self.proto.ir_version)
-        for name, array in zip(sorted(made), run_once(model, self.name), strict=True):
+        for name, array in zip(sorted(results), run_once(model, self.name), strict=True):
             self._keep(name, np.asarray(array))
         for node in nodes:
             self.folded.append(Folded(node.name, node.op_type, "its result is a constant"))
@@ -497,7 +497,7 @@ class _Normaliser:
 
     def _prune(self) -> None:
         """Remove nodes whose results are not used."""
-        needed = {each.name for each in self.proto.graph.output}
+        needed = {output.name for output in self.proto.graph.output}
         keep = []
         for node in reversed(list(self.proto.graph.node)):
             if any(value in needed for value in node.output):

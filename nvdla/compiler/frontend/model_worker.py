@@ -125,8 +125,8 @@ class _Forks:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self.control.close()
-            for each in (self.woken, self.waking, status, *self.status.values()):
-                os.close(each)
+            for descriptor in (self.woken, self.waking, status, *self.status.values()):
+                os.close(descriptor)
             if sys.platform == "linux":
                 end_with_parent(server)
             if not os.environ.get("NVDLA_TRACEBACK"):  # library output about a model is not part of our messages
@@ -190,4 +190,4 @@ def _at_most(value: int, kind: int) -> int:
     """A limit no higher than those that the process has already."""
     import resource
 
-    return min([value, *(each for each in resource.getrlimit(kind)[1:] if each != resource.RLIM_INFINITY)])
+    return min([value, *(limit for limit in resource.getrlimit(kind)[1:] if limit != resource.RLIM_INFINITY)])

@@ -52,7 +52,7 @@ class RemoteSession:
         self, worker: ModelWorker, name: str, number: int, inputs: list[list[Any]], outputs: list[list[Any]]
     ) -> None:
         self._worker, self._name, self._number = worker, name, number
-        self._inputs, self._outputs = ([End(*each) for each in ends] for ends in (inputs, outputs))
+        self._inputs, self._outputs = ([End(*end) for end in ends] for ends in (inputs, outputs))
         weakref.finalize(self, worker.release, number)
 
     def get_inputs(self) -> list[End]:
@@ -66,15 +66,15 @@ class RemoteSession:
     def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Outputs by name (None: all). Raises FormatError."""
         names = None if outputs is None else list(outputs)
-        arrays = {name: np.asarray(each) if isinstance(each, np.generic) else each for name, each in feeds.items()}
-        found: list[np.ndarray] = self._worker.call(
+        arrays = {name: np.asarray(array) if isinstance(array, np.generic) else array for name, array in feeds.items()}
+        results: list[np.ndarray] = self._worker.call(
             self._name, "nvdla.compiler.frontend.opening:run_opened", self._number, self._name, names, arrays
         )
-        return found
+        return results
 
 
 def open_session(
-    model: ModelProto, name: str, worker: ModelWorker | None, optimise: bool = True, threads: int | None = None
+    model: ModelProto, name: str, worker: ModelWorker | None, optimize: bool = True, threads: int | None = None
 ) -> Session:
     """A session of a ModelProto or its bytes.
 
@@ -82,7 +82,7 @@ def open_session(
         model: the model; its data is in it, none in other files.
         name: of the model or part, for messages.
         worker: the process that runs it; None: this one.
-        optimise: let onnxruntime rewrite the graph.
+        optimize: let onnxruntime rewrite the graph.
         threads: of one operator; None: as many as onnxruntime chooses.
 
     Returns:
@@ -92,19 +92,19 @@ def open_session(
         FormatError: onnxruntime refuses it, or it passes a limit of the worker.
     """
     if worker is None:
-        return session(model, name, optimise, threads)
+        return session(model, name, optimize, threads)
     try:
         data = model if isinstance(model, bytes) else model.SerializeToString()
     except Exception as error:  # protobuf's own kinds: a model of more than 2 GiB
         raise FormatError(f"{name}: onnxruntime cannot run it: {one_line(error)}") from None
-    opened = worker.call(name, "nvdla.compiler.frontend.opening:open_here", data, name, optimise, threads)
+    opened = worker.call(name, "nvdla.compiler.frontend.opening:open_here", data, name, optimize, threads)
     return RemoteSession(worker, name, *opened)
 
 
 def open_file(
     path: str,
     worker: ModelWorker | None,
-    optimise: bool = True,
+    optimize: bool = True,
     threads: int | None = None,
     everything: bool = False,
     real: bool = False,
@@ -114,7 +114,7 @@ def open_file(
     Args:
         path: the file.
         worker: the process that reads and runs it; None: this one.
-        optimise: let onnxruntime rewrite the graph.
+        optimize: let onnxruntime rewrite the graph.
         threads: of one operator; None: as many as onnxruntime chooses.
         everything: make every value of the graph an output.
         real: take and return real numbers where the model has quantized inputs and outputs.
@@ -126,16 +126,16 @@ def open_file(
         FormatError: the file cannot be read, or onnxruntime refuses it.
     """
     if worker is None:
-        return _open_file(path, optimise, threads, everything, real)
+        return _open_file(path, optimize, threads, everything, real)
     here = os.getcwd()
     opened, nodes = worker.call(
-        path, "nvdla.compiler.frontend.opening:open_file_here", path, here, optimise, threads, everything, real
+        path, "nvdla.compiler.frontend.opening:open_file_here", path, here, optimize, threads, everything, real
     )
     return RemoteSession(worker, path, *opened), [(name, list(outputs)) for name, outputs in nodes]
 
 
 def _open_file(
-    path: str, optimise: bool, threads: int | None, everything: bool, real: bool
+    path: str, optimize: bool, threads: int | None, everything: bool, real: bool
 ) -> tuple[Any, list[tuple[str, list[str]]]]:
     onnx, _ = packages()
     _, proto, _ = load_model(onnx, path, None, {})
@@ -144,10 +144,10 @@ def _open_file(
         _make_ends_real(onnx, proto)
     nodes = [(node.name, list(node.output)) for node in proto.graph.node]
     if everything:
-        known = {each.name for each in proto.graph.output}
+        known = {output.name for output in proto.graph.output}
         values = dict.fromkeys(value for _, outputs in nodes for value in outputs if value and value not in known)
         proto.graph.output.extend(onnx.ValueInfoProto(name=value) for value in values)
-    return session(proto, path, optimise, threads), nodes
+    return session(proto, path, optimize, threads), nodes
 
 
 def _make_ends_real(onnx: ModuleType, proto: ModelProto) -> None:
@@ -158,23 +158,23 @@ def _make_ends_real(onnx: ModuleType, proto: ModelProto) -> None:
     def fresh(name: str) -> str:
         return name if name not in used else fresh(f"{name}_")
 
-    for each in graph.input:
-        readers = [(place, node) for place, node in enumerate(graph.node) if each.name in node.input]
-        if readers and all(node.op_type == "DequantizeLinear" and node.input[0] == each.name for _, node in readers):
-            elements = fresh(f"{each.name}/elements")
+    for value in graph.input:
+        readers = [(place, node) for place, node in enumerate(graph.node) if value.name in node.input]
+        if readers and all(node.op_type == "DequantizeLinear" and node.input[0] == value.name for _, node in readers):
+            elements = fresh(f"{value.name}/elements")
             for _, node in readers:
                 node.input[0] = elements
             place, first = readers[0]
-            graph.node.insert(place, make("QuantizeLinear", [each.name, *first.input[1:]], [elements]))
-            each.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+            graph.node.insert(place, make("QuantizeLinear", [value.name, *first.input[1:]], [elements]))
+            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
     makers = {name: node for node in graph.node for name in node.output}
-    for each in graph.output:
-        maker = makers.get(each.name)
+    for value in graph.output:
+        maker = makers.get(value.name)
         if maker is not None and maker.op_type == "QuantizeLinear":
-            name = fresh(f"{each.name}/real")
-            graph.node.append(make("DequantizeLinear", [each.name, *maker.input[1:]], [name]))
-            each.name = name
-            each.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+            name = fresh(f"{value.name}/real")
+            graph.node.append(make("DequantizeLinear", [value.name, *maker.input[1:]], [name]))
+            value.name = name
+            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
 
 
 # ---- in the worker
@@ -183,28 +183,28 @@ _opened: dict[int, Session] = {}
 _numbers = itertools.count()
 
 
-def open_here(data: bytes, name: str, optimise: bool, threads: int | None) -> list[Any]:
+def open_here(data: bytes, name: str, optimize: bool, threads: int | None) -> list[Any]:
     """Open a session in this process: its number, inputs and outputs."""
     check_work(data, name)
-    return _kept(session(data, name, optimise, threads))
+    return _kept(session(data, name, optimize, threads))
 
 
 def open_file_here(
-    path: str, directory: str, optimise: bool, threads: int | None, everything: bool, real: bool
+    path: str, directory: str, optimize: bool, threads: int | None, everything: bool, real: bool
 ) -> list[Any]:
     """Open a session of a file in this process: its number, inputs and outputs; its nodes."""
     os.chdir(directory)
-    made, nodes = _open_file(path, optimise, threads, everything, real)
-    return [_kept(made), nodes]
+    opened, nodes = _open_file(path, optimize, threads, everything, real)
+    return [_kept(opened), nodes]
 
 
-def _kept(made: Any) -> list[Any]:
+def _kept(opened: Any) -> list[Any]:
     """Number a session, so that the other process can name it."""
     number = next(_numbers)
-    _opened[number] = made
+    _opened[number] = opened
     ends = [
-        [[each.name, each.type, each.shape if isinstance(each.shape, list) else []] for each in found]
-        for found in (made.get_inputs(), made.get_outputs())
+        [[end.name, end.type, end.shape if isinstance(end.shape, list) else []] for end in side]
+        for side in (opened.get_inputs(), opened.get_outputs())
     ]
     return [number, *ends]
 
@@ -231,8 +231,8 @@ def submodel(
 
     helper = onnx.helper
     nodes, rounding = _rounded(model, nodes, onnx)
-    made = {name for node in nodes for name in node.output if name}
-    wanted = list(dict.fromkeys(name for node in nodes for name in reads(node) if name not in made))
+    computed = {name for node in nodes for name in node.output if name}
+    wanted = list(dict.fromkeys(name for node in nodes for name in reads(node) if name not in computed))
     constants = [onnx.numpy_helper.from_array(model.constants[n], n) for n in wanted if n in model.constants]
     constants += [onnx.numpy_helper.from_array(array, name) for name, array in rounding.items()]
     wanted = [name for name in wanted if name not in rounding]
@@ -250,9 +250,9 @@ def _rounded(
 ) -> tuple[list[NodeProto], dict[str, np.ndarray]]:
     """Return the nodes, with QuantizeLinear and DequantizeLinear after each value that the model quantises, and the
     constants of these. Values of the accelerator are quantised already."""
-    made = {name for node in nodes for name in node.output if name}
-    entered = {name for node in nodes for name in node.input if name in model.inputs} - made
-    affine = {name: each for name, each in model.affine.items() if model.types.get(name) == np.float32}
+    computed = {name for node in nodes for name in node.output if name}
+    entered = {name for node in nodes for name in node.input if name in model.inputs} - computed
+    affine = {name: affine_scale for name, affine_scale in model.affine.items() if model.types.get(name) == np.float32}
     names = {name: f"{name}/quantized" for name in entered & set(affine)}
     result: list[NodeProto] = []
     constants: dict[str, np.ndarray] = {}
@@ -284,8 +284,8 @@ class HostPart:
         if worker is None and isinstance(model, bytes):  # of a package
             onnx, _ = packages()
             refuse_external(onnx, parse(onnx, model, name), name, "a package holds all that it needs")
-        self.session = open_session(model, name, worker, optimise=False)
-        self.outputs = [each.name for each in self.session.get_outputs()]
+        self.session = open_session(model, name, worker, optimize=False)
+        self.outputs = [output.name for output in self.session.get_outputs()]
 
     def run(self, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Compute the part on the host: tensors by name in and out."""
@@ -296,8 +296,8 @@ class HostPart:
 def feeds_of(session: Session, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the inputs of a session, in its floating-point types. Raises FormatError for a missing value."""
     return {
-        each.name: np.asarray(value_of(values, each.name), dtype=_DTYPES.get(each.type), order="C")
-        for each in session.get_inputs()
+        end.name: np.asarray(value_of(values, end.name), dtype=_DTYPES.get(end.type), order="C")
+        for end in session.get_inputs()
     }
 
 

@@ -96,12 +96,12 @@ class _Members:
         self._limit = FREELY_UNPACKED + MAX_RATIO * size
         self._files: dict[str, zipfile.ZipInfo] = {}
         self._total = 0
-        for each in archive.infolist():
-            check_packing(each, f"package: member {each.filename!r}")
-            if each.filename in self._files:
-                raise FormatError(f"package: member {each.filename[:200]!r} is there twice")
-            self._files[each.filename] = each
-            self._charge(each.file_size)
+        for member in archive.infolist():
+            check_packing(member, f"package: member {member.filename!r}")
+            if member.filename in self._files:
+                raise FormatError(f"package: member {member.filename[:200]!r} is there twice")
+            self._files[member.filename] = member
+            self._charge(member.file_size)
 
     def _charge(self, size: int) -> None:
         self._total += size
@@ -154,7 +154,10 @@ def _part(row: object, where: str, members: _Members, indices: Mapping[str, np.n
         raise FormatError(f"{where}: must be an object, not {type(row).__name__}")
     kind, file = _field(row, "kind", str, where), _field(row, "file", str, where)
     bound = {
-        way: [_unpacking_binding(each, f"{where}.{way}[{i}]", indices) for i, each in enumerate(_list(row, way, where))]
+        way: [
+            _unpacking_binding(binding, f"{where}.{way}[{i}]", indices)
+            for i, binding in enumerate(_list(row, way, where))
+        ]
         for way in ("inputs", "outputs")
     }
     part = PackedPart(kind, _names(row, "nodes", where), bound["inputs"], bound["outputs"])
@@ -173,12 +176,12 @@ def _part(row: object, where: str, members: _Members, indices: Mapping[str, np.n
 
 def _node_rows(row: Document, where: str) -> list[Document]:
     rows = cast("list[Document]", _list(row, "rows", where) if "rows" in row else [])
-    for number, each in enumerate(rows):
-        if not isinstance(each, dict):
-            raise FormatError(f"{where}.rows[{number}]: must be an object, got {type(each).__name__}")
+    for number, node_row in enumerate(rows):
+        if not isinstance(node_row, dict):
+            raise FormatError(f"{where}.rows[{number}]: must be an object, got {type(node_row).__name__}")
         for key in ("name", "op", "reason"):
-            _field(each, key, str, f"{where}.rows[{number}]")
-        if not 0 <= _field(each, "macs", int, f"{where}.rows[{number}]") < 1 << 63:
+            _field(node_row, key, str, f"{where}.rows[{number}]")
+        if not 0 <= _field(node_row, "macs", int, f"{where}.rows[{number}]") < 1 << 63:
             raise FormatError(f"{where}.rows[{number}]: macs: must be 0 .. 2^63 - 1")
     return rows
 
@@ -198,10 +201,10 @@ def _accelerator(part: PackedPart, row: Document, where: str, loadable: bytes) -
         }
     if row.get("pixels") is not None:
         part.numbers = pixels_of(_field(row, "pixels", dict, where))
-    needed = [each for each in part.inputs if each.tensor not in part.numbers] + part.outputs
-    for each in needed:
-        if each.tensor not in part.scales:
-            raise FormatError(f"{where}: scales: there is none for tensor {each.tensor[:80]!r}")
+    needed = [binding for binding in part.inputs if binding.tensor not in part.numbers] + part.outputs
+    for binding in needed:
+        if binding.tensor not in part.scales:
+            raise FormatError(f"{where}: scales: there is none for tensor {binding.tensor[:80]!r}")
     part.loadable = load(loadable)
     _check_bound(part, where)
 
@@ -212,75 +215,77 @@ def _check_bound(part: PackedPart, where: str) -> None:
     loadable = part.loadable
     for way, memories in (("inputs", loadable.inputs), ("outputs", loadable.outputs)):
         tensors = [loadable.tensor(memory.tensor_desc_id) for memory in memories]
-        sizes = {each.name: each.n * each.c * each.h * each.w // part.images for each in tensors}
+        sizes = {tensor.name: tensor.n * tensor.c * tensor.h * tensor.w // part.images for tensor in tensors}
         bindings: list[Binding] = getattr(part, way)
-        if way == "inputs" and sorted(each.tensor for each in bindings) != sorted(sizes):
+        if way == "inputs" and sorted(binding.tensor for binding in bindings) != sorted(sizes):
             raise FormatError(f"{where}: inputs: the loadable takes {_few(sizes)}")
-        for each in bindings:
-            size, own = sizes.get(each.tensor), math.prod(each.shape)
+        for binding in bindings:
+            size, own = sizes.get(binding.tensor), math.prod(binding.shape)
             if size is None:
-                raise FormatError(f"{where}: {way}: the loadable has no {each.tensor[:80]!r}, it has {_few(sizes)}")
-            chooses = way == "outputs" and each.index is not None
-            if (own != size) if not chooses else (each.index is not None and each.index.max(initial=0) >= size):
-                raise FormatError(f"{where}: {way}: tensor {each.tensor[:80]!r} has {size} elements, {own} are bound")
+                raise FormatError(f"{where}: {way}: the loadable has no {binding.tensor[:80]!r}, it has {_few(sizes)}")
+            chooses = way == "outputs" and binding.index is not None
+            if (own != size) if not chooses else (binding.index is not None and binding.index.max(initial=0) >= size):
+                raise FormatError(
+                    f"{where}: {way}: tensor {binding.tensor[:80]!r} has {size} elements, {own} are bound"
+                )
 
 
 def _few(names: Mapping[str, int]) -> str:
     return ", ".join(f"{name[:80]!r}" for name in list(names)[:8]) or "none"
 
 
-def _unpacking_binding(each: object, where: str, indices: Mapping[str, np.ndarray]) -> Binding:
-    if not isinstance(each, dict):
-        raise FormatError(f"{where}: must be an object, not {type(each).__name__}")
-    shape = _unpacking_shape(each.get("shape"), f"{where}: shape")
-    index, key = None, each.get("index")
+def _unpacking_binding(row: object, where: str, indices: Mapping[str, np.ndarray]) -> Binding:
+    if not isinstance(row, dict):
+        raise FormatError(f"{where}: must be an object, not {type(row).__name__}")
+    shape = _unpacking_shape(row.get("shape"), f"{where}: shape")
+    index, key = None, row.get("index")
     if key is not None:
-        index = indices.get(_field(each, "index", str, where))
+        index = indices.get(_field(row, "index", str, where))
         if index is None or index.dtype.kind not in "iu" or index.size != math.prod(shape):
             raise FormatError(
                 f"{where}: index: {key[:80]!r} is not an array of {math.prod(shape)} places in indices.npz"
             )
         if index.size and (index.min() < 0 or index.max() >= MAX_ELEMENTS):
             raise FormatError(f"{where}: index: places {index.min()} .. {index.max()}, must be 0 .. {MAX_ELEMENTS - 1}")
-    return Binding(_field(each, "tensor", str, where), _field(each, "value", str, where), index, shape)
+    return Binding(_field(row, "tensor", str, where), _field(row, "value", str, where), index, shape)
 
 
 def _check_order(manifest: Document, parts: Sequence[PackedPart], constants: Mapping[str, np.ndarray]) -> None:
     """Every value that a part takes, and every output, is made before."""
-    made = {*manifest["inputs"], *constants}
+    known = {*manifest["inputs"], *constants}
     for number, part in enumerate(parts):
-        for each in part.inputs:
-            if each.value not in made:
-                raise FormatError(f"manifest.json: parts[{number}]: nothing before it makes {each.value[:80]!r}")
-        made |= {each.value for each in part.outputs}
+        for binding in part.inputs:
+            if binding.value not in known:
+                raise FormatError(f"manifest.json: parts[{number}]: nothing before it makes {binding.value[:80]!r}")
+        known |= {binding.value for binding in part.outputs}
     for name in manifest["outputs"]:
-        if name not in made:
+        if name not in known:
             raise FormatError(f"manifest.json: outputs: no part makes {name[:80]!r}")
 
 
 def _field(row: Document, key: str, kind: type, where: str) -> Any:
     value = row.get(key)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        said = "is missing" if key not in row else f"is {type(value).__name__}, must be {kind.__name__}"
-        raise FormatError(f"{where}: {key} {said}")
+        problem = "is missing" if key not in row else f"is {type(value).__name__}, must be {kind.__name__}"
+        raise FormatError(f"{where}: {key} {problem}")
     return value
 
 
 def _list(row: Document, key: str, where: str) -> list[object]:
-    found: list[object] = _field(row, key, list, where)
-    return found
+    items: list[object] = _field(row, key, list, where)
+    return items
 
 
 def _names(row: Document, key: str, where: str) -> list[str]:
-    found = _list(row, key, where)
-    names = [each for each in found if isinstance(each, str)]
-    if len(names) != len(found):
+    items = _list(row, key, where)
+    names = [item for item in items if isinstance(item, str)]
+    if len(names) != len(items):
         raise FormatError(f"{where}: {key}: must be names")
     return names
 
 
 def _unpacking_shape(value: object, where: str) -> tuple[int, ...]:
-    sound: Callable[[object], bool] = lambda each: type(each) is int and 0 < each <= MAX_ELEMENTS  # noqa: E731
+    sound: Callable[[object], bool] = lambda size: type(size) is int and 0 < size <= MAX_ELEMENTS  # noqa: E731
     if not isinstance(value, list) or len(value) > MAX_RANK or not all(map(sound, value)):
         raise FormatError(f"{where}: must be a list of at most {MAX_RANK} sizes, not {str(value)[:80]}")
     if math.prod(value) > MAX_ELEMENTS:
@@ -332,7 +337,9 @@ def pack(
     for number, part in enumerate(compiled):
         row: Document = {"kind": part.kind, "nodes": part.nodes, "rows": [known[name] for name in part.nodes]}
         for way in ("inputs", "outputs"):
-            row[way] = [_binding(each, f"{number}.{way}.{i}", indices) for i, each in enumerate(getattr(part, way))]
+            row[way] = [
+                _binding(binding, f"{number}.{way}.{i}", indices) for i, binding in enumerate(getattr(part, way))
+            ]
         if part.loadable is not None:
             row |= {"file": f"part{number}.loadable", "scales": part.scales, "precision": part.precision}
             row["pixels"] = {name: numbers.document() for name, numbers in part.numbers.items()}
@@ -374,14 +381,14 @@ def _shape(shape: Sequence[int], images: int) -> list[int]:
     return list(shape) if images == 1 else [images, *shape[1:]]
 
 
-def _binding(each: Binding, key: str, indices: dict[str, np.ndarray]) -> Document:
-    if each.index is not None:
-        indices[key] = each.index
+def _binding(binding: Binding, key: str, indices: dict[str, np.ndarray]) -> Document:
+    if binding.index is not None:
+        indices[key] = binding.index
     return {
-        "tensor": each.tensor,
-        "value": each.value,
-        "shape": list(each.shape),
-        "index": key if each.index is not None else None,
+        "tensor": binding.tensor,
+        "value": binding.value,
+        "shape": list(binding.shape),
+        "index": key if binding.index is not None else None,
     }
 
 
@@ -511,19 +518,19 @@ class HostMachine:
             Seconds by number of the part, including the transfer to and from the process that runs onnxruntime.
         """
         values: dict[str, np.ndarray] = {**inputs, **self.constants}
-        found: dict[int, float] = {}
+        seconds: dict[int, float] = {}
         for number, part in enumerate(self.parts):
             for _ in range(runs if isinstance(part, _Host) else 1):
                 began = time.perf_counter()
-                made = part.run(values)
+                results = part.run(values)
                 if isinstance(part, _Host):
-                    found[number] = min(found.get(number, math.inf), time.perf_counter() - began)
-            values.update(made)
-        return found
+                    seconds[number] = min(seconds.get(number, math.inf), time.perf_counter() - began)
+            values.update(results)
+        return seconds
 
     def warnings(self) -> list[str]:
         """Warnings of all parts: hardware behaviour without an error that the files probably do not intend."""
-        return [each for runtime in self.runtimes() for each in runtime.warnings]
+        return [warning for runtime in self.runtimes() for warning in runtime.warnings]
 
     def runtimes(self) -> list[Runtime]:
         """Those of the accelerator's parts."""
@@ -535,7 +542,7 @@ class _Host:
 
     def __init__(self, part: Any, name: str, worker: ModelWorker | None) -> None:
         self.part, self.images = HostPart(part.model, name, worker), part.images
-        self.takes = [each.value for each in part.inputs]
+        self.takes = [binding.value for binding in part.inputs]
 
     def run(self, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Compute the part on the host: tensors by name in and out."""
@@ -545,8 +552,8 @@ class _Host:
         for name, stack in stacks.items():
             if stack.shape[:1] != (self.images,):
                 raise FormatError(f"value {name[:80]!r} must hold {self.images} images, got {shape_text(stack.shape)}")
-        made = [self.part.run({name: each[[n]] for name, each in stacks.items()}) for n in range(self.images)]
-        return {name: np.concatenate([each[name] for each in made]) for name in self.part.outputs}
+        results = [self.part.run({name: stack[[n]] for name, stack in stacks.items()}) for n in range(self.images)]
+        return {name: np.concatenate([result[name] for result in results]) for name in self.part.outputs}
 
 
 class _Accelerator:
@@ -559,30 +566,30 @@ class _Accelerator:
 
     def elements(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Bound inputs (images, C, H, W) in the hardware's element type."""
-        found, images = {}, self.part.images
-        for each in self.part.inputs:
-            flat = np.asarray(value_of(values, each.value), np.float64).ravel()
-            size = int(np.prod(each.shape))
+        elements, images = {}, self.part.images
+        for binding in self.part.inputs:
+            flat = np.asarray(value_of(values, binding.value), np.float64).ravel()
+            size = int(np.prod(binding.shape))
             stack = flat.reshape(images, -1) if flat.size % images == 0 else flat[None]
-            fits = each.index is None or each.index.max(initial=0) < stack.shape[1]
-            order = stack if each.index is None or not fits else stack[:, each.index.ravel()]
+            fits = binding.index is None or binding.index.max(initial=0) < stack.shape[1]
+            order = stack if binding.index is None or not fits else stack[:, binding.index.ravel()]
             if not fits or order.size != size * images:
-                raise FormatError(f"input {each.value} has {flat.size} elements, must have {size * images}")
-            numbers, cubes = self.part.numbers.get(each.tensor), order.reshape(images, *each.shape)
+                raise FormatError(f"input {binding.value} has {flat.size} elements, must have {size * images}")
+            numbers, cubes = self.part.numbers.get(binding.tensor), order.reshape(images, *binding.shape)
             if numbers is None:
-                scale, zero = self.part.scales[each.tensor], self.part.zero_points.get(each.tensor, 0)
-                found[each.tensor] = quantize(cubes, scale, self.part.precision, zero)
+                scale, zero = self.part.scales[binding.tensor], self.part.zero_points.get(binding.tensor, 0)
+                elements[binding.tensor] = quantize(cubes, scale, self.part.precision, zero)
             else:
-                found[each.tensor] = numbers.elements(cubes)
-        return found
+                elements[binding.tensor] = numbers.elements(cubes)
+        return elements
 
     def run(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        made = self.runtime.run(self.elements(values))
-        found = {}
-        for each in self.part.outputs:
-            images, zero = self.part.images, np.float32(self.part.zero_points.get(each.tensor, 0))
-            stack = made[each.tensor].astype(np.float32).reshape(images, -1) - zero
-            stack *= np.float32(self.part.scales[each.tensor])
-            chosen = stack if each.index is None else stack[:, each.index.ravel()]
-            found[each.value] = chosen.reshape(each.shape if images == 1 else (images, *each.shape[1:]))
-        return found
+        results = self.runtime.run(self.elements(values))
+        values_out = {}
+        for binding in self.part.outputs:
+            images, zero = self.part.images, np.float32(self.part.zero_points.get(binding.tensor, 0))
+            stack = results[binding.tensor].astype(np.float32).reshape(images, -1) - zero
+            stack *= np.float32(self.part.scales[binding.tensor])
+            chosen = stack if binding.index is None else stack[:, binding.index.ravel()]
+            values_out[binding.value] = chosen.reshape(binding.shape if images == 1 else (images, *binding.shape[1:]))
+        return values_out

@@ -73,18 +73,22 @@ def summarize(
         Plain data: cycles are those of one inference on the accelerator parts, sizes are in bytes, SNR in dB.
         ``frames_per_second`` is None if the host has a part.
     """
-    made = [part for part in parts if part.loadable is not None]
-    studies = [Study.of(part.loadable, imported.config, memory=memory) for part in made if part.loadable is not None]
+    accelerated = [part for part in parts if part.loadable is not None]
+    studies = [
+        Study.of(part.loadable, imported.config, memory=memory) for part in accelerated if part.loadable is not None
+    ]
     timed = [cycles_document(study, CLOCK) for study in studies]
     spaces = [space for study in studies for space in MemoryMap.of(study).spaces()]
-    whole = len(made) == len(parts)
-    cycles = None if any(each["stuck"] for each in timed) else sum(each["total_cycles"] for each in timed)
+    whole = len(accelerated) == len(parts)
+    cycles = (
+        None if any(document["stuck"] for document in timed) else sum(document["total_cycles"] for document in timed)
+    )
     images = max((part.images for part in parts), default=1)
     keys = ("config", "precision", "accelerator_nodes", "host_nodes", "accelerator_macs_share", "cuts")
     return {
         **{key: report[key] for key in (*keys, "bytes_crossing")},
-        "accelerator_parts": len(made),
-        "host_parts": len(parts) - len(made),
+        "accelerator_parts": len(accelerated),
+        "host_parts": len(parts) - len(accelerated),
         "host_reasons": host_reasons(nodes, report["macs"]),
         "cycles": cycles,
         "clock_mhz": CLOCK,
@@ -93,9 +97,9 @@ def summarize(
         "weight_bytes": sum(space["constant"] for space in spaces),
         "surface_bytes": max((space["peak_live"] for space in spaces), default=0),
         "allocated_bytes": sum(space["allocated"] for space in spaces),
-        "read_bytes": sum(each["read_bytes"] for each in timed),
-        "written_bytes": sum(each["written_bytes"] for each in timed),
-        "output_snr": _output_snr(made, report.get("accuracy", ())),
+        "read_bytes": sum(document["read_bytes"] for document in timed),
+        "written_bytes": sum(document["written_bytes"] for document in timed),
+        "output_snr": _output_snr(accelerated, report.get("accuracy", ())),
         "worst_layers": [
             {key: row[key] for key in ("layer", "precision", "alone", "chain", "saturated", "advice")}
             for row in sorted(report.get("accuracy", ()), key=lambda row: row["alone"])[:WORST]
@@ -109,7 +113,7 @@ def host_reasons(nodes: Sequence[NodeRow], macs: int) -> list[Document]:
     for row in nodes:
         if row.placement == "host":
             groups.setdefault(row.reason, []).append(row)
-    found = [
+    rows = [
         {
             "reason": reason,
             "nodes": [row.name for row in rows],
@@ -118,15 +122,15 @@ def host_reasons(nodes: Sequence[NodeRow], macs: int) -> list[Document]:
         }
         for reason, rows in groups.items()
     ]
-    return sorted(found, key=lambda each: (-(each["macs_share"] or 0.0), -len(each["nodes"])))
+    return sorted(rows, key=lambda row: (-(row["macs_share"] or 0.0), -len(row["nodes"])))
 
 
 def _output_snr(parts: Sequence[CompiledPart], accuracy: Sequence[Document]) -> Document:
     """SNR in dB of every output of a part that was measured, including the noise of all layers before it."""
     outputs = [name for part in parts for name in part.made.output_scales]
     measured = {row["tensor"]: row["chain"] for row in accuracy}
-    found = {name: measured[name] for name in outputs if name in measured}
-    return found or ({accuracy[-1]["tensor"]: accuracy[-1]["chain"]} if accuracy else {})
+    snr_by_output = {name: measured[name] for name in outputs if name in measured}
+    return snr_by_output or ({accuracy[-1]["tensor"]: accuracy[-1]["chain"]} if accuracy else {})
 
 
 def summary_lines(summary: Document) -> dict[str, str]:
@@ -155,17 +159,19 @@ def summary_lines(summary: Document) -> dict[str, str]:
         "traffic": f"{size_text(summary['read_bytes'])} read, {size_text(summary['written_bytes'])} written",
     }
     if summary["output_snr"]:
-        name, snr = min(summary["output_snr"].items(), key=lambda each: each[1])
+        name, snr = min(summary["output_snr"].items(), key=lambda item: item[1])
         lines["expected SNR"] = f"{_db(snr)} at {name}, on the calibration data"
     return lines
 
 
 def _host_text(reasons: Sequence[Document]) -> str:
     texts = []
-    for each in reasons[:_NAMED]:
-        share = "" if not each["macs_share"] else f" ({each['macs_share']:.0%} of the multiplications)"
-        texts.append(f"{counted(len(each['nodes']), 'node')}{share}, {', '.join(each['operators'])}: {each['reason']}")
-    more = sum(len(each["nodes"]) for each in reasons[_NAMED:])
+    for reason in reasons[:_NAMED]:
+        share = "" if not reason["macs_share"] else f" ({reason['macs_share']:.0%} of the multiplications)"
+        texts.append(
+            f"{counted(len(reason['nodes']), 'node')}{share}, {', '.join(reason['operators'])}: {reason['reason']}"
+        )
+    more = sum(len(reason["nodes"]) for reason in reasons[_NAMED:])
     return "; ".join(texts) + (f"; {more} more (--nodes)" if more else "")
 
 

@@ -66,7 +66,7 @@ class CpuBuffer:
         if abi == "old" and descriptor.format < len(OLD_EMU_FORMATS):
             number = OLD_EMU_FORMATS[descriptor.format]
         if number not in FORMATS:
-            known = ", ".join(each.name for each in FORMATS)
+            known = ", ".join(known_format.name for known_format in FORMATS)
             raise DescriptorError(
                 f"{what}: format {descriptor.format} ({number.name}) cannot be computed with; only {known} can"
             )

@@ -67,7 +67,7 @@ def record(
 def softmax(values: np.ndarray) -> np.ndarray:
     """float32 (..., elements) -> halves. exp and the sum are float32, the sum in index order."""
     with np.errstate(all="ignore"):
-        return _normalised(exp32(values - values.max(axis=-1, keepdims=True)))
+        return _normalized(exp32(values - values.max(axis=-1, keepdims=True)))
 
 
 def _of_int8(values: np.ndarray, scale: float) -> np.ndarray:
@@ -75,10 +75,10 @@ def _of_int8(values: np.ndarray, scale: float) -> np.ndarray:
     real = _halves(scale)[values.view(np.uint8)]
     if values.ndim > 1:
         return softmax(real)
-    return _normalised(_exponentials(scale, float(real.max()))[values.view(np.uint8)])
+    return _normalized(_exponentials(scale, float(real.max()))[values.view(np.uint8)])
 
 
-def _normalised(exponentials: np.ndarray) -> np.ndarray:
+def _normalized(exponentials: np.ndarray) -> np.ndarray:
     # cumsum adds one after the other, sum() does not
     total = np.cumsum(exponentials, axis=-1, dtype=np.float32)[..., -1:]
     return to_half(exponentials / total)

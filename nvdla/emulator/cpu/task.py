@@ -41,9 +41,11 @@ class CpuOperation:
 
     def record(self) -> RecordedCall | None:
         """The operation as a record of a compiled kernel, None where there is none."""
-        made = getattr(operations()[self.type], "record", None)
-        found: RecordedCall | None = made and made(self.descriptor, self.scales, self.source, self.destination)
-        return found
+        make_record = getattr(operations()[self.type], "record", None)
+        recorded: RecordedCall | None = make_record and make_record(
+            self.descriptor, self.scales, self.source, self.destination
+        )
+        return recorded
 
     def run_lanes(self, lanes: Lanes, count: int) -> None:
         """Compute for ``count`` images in lanes 1, 2 ..."""
@@ -67,7 +69,7 @@ class CpuTask:
         self._windows = linked.address_list(task)
         source = MemorySource(task, self._windows)
         decoded = EmuTask.decode(linked.loadable, task, abi, source=source, limits=limits)
-        self.operations = [self._operation(found) for found in decoded.operations()]
+        self.operations = [self._operation(entry) for entry in decoded.operations()]
 
     def run(self) -> None:
         """Compute all operations in list order."""
@@ -76,9 +78,9 @@ class CpuTask:
 
     def records(self) -> list[RecordedCall] | None:
         """All operations as records of compiled kernels, None where one is not."""
-        found = [operation.record() for operation in self.operations]
-        records = [each for each in found if each is not None]
-        return records if len(records) == len(found) else None
+        calls = [operation.record() for operation in self.operations]
+        records = [call for call in calls if call is not None]
+        return records if len(records) == len(calls) else None
 
     def run_lanes(self, lanes: Lanes, count: int) -> None:
         """Compute all operations for ``count`` images in lanes 1, 2 ..."""
@@ -88,7 +90,7 @@ class CpuTask:
     @property
     def work(self) -> Work:
         """Cost of a run: buffers as floats, one operation at a time."""
-        sizes = [max(each.source.data.size, each.destination.data.size) for each in self.operations]
+        sizes = [max(operation.source.data.size, operation.destination.data.size) for operation in self.operations]
         return Work(elements=sum(sizes), cube=max(sizes, default=0), scratch=24 * max(sizes, default=0))
 
     @property
@@ -105,24 +107,24 @@ class CpuTask:
         """The same task on other memory."""
         task = copy.copy(self)
         task.operations = [
-            replace(each, source=each.source.moved(move), destination=each.destination.moved(move))
-            for each in self.operations
+            replace(operation, source=operation.source.moved(move), destination=operation.destination.moved(move))
+            for operation in self.operations
         ]
         return task
 
-    def _operation(self, found: EmuOperation) -> CpuOperation:
-        what = f"task {self.id} CPU operation {found.index} ({found.op_type.name})"
-        if found.op_type not in operations():
-            known = ", ".join(each.name for each in operations())
+    def _operation(self, entry: EmuOperation) -> CpuOperation:
+        what = f"task {self.id} CPU operation {entry.index} ({entry.op_type.name})"
+        if entry.op_type not in operations():
+            known = ", ".join(known_type.name for known_type in operations())
             raise DescriptorError(f"{what}: unknown CPU operation: must be {known}")
-        source = CpuBuffer.from_descriptor(found.src, self._windows, self._abi, f"{what} source")
-        destination = CpuBuffer.from_descriptor(found.dst, self._windows, self._abi, f"{what} destination")
+        source = CpuBuffer.from_descriptor(entry.src, self._windows, self._abi, f"{what} source")
+        destination = CpuBuffer.from_descriptor(entry.dst, self._windows, self._abi, f"{what} destination")
         if source.format != destination.format:
             raise DescriptorError(
                 f"{what}: source format {source.format.name} and destination format {destination.format.name} differ; "
                 "CPU operations do not convert"
             )
         # The old ABI has no scale factors.
-        common = found.op.common
+        common = entry.op.common
         scales = (getattr(common, "input_scale_factor", 1.0), getattr(common, "output_scale_factor", 1.0))
-        return CpuOperation(found.index, found.op_type, found.op, scales, source, destination)
+        return CpuOperation(entry.index, entry.op_type, entry.op, scales, source, destination)

@@ -457,7 +457,7 @@ def x1_operands(sdp: SdpJob) -> tuple[np.ndarray, np.ndarray]:
     alu = np.full(channels, 0 if x1.bypass or x1.alu_bypass else x1.alu_operand, np.int64)
     mul = np.full(channels, 1 if x1.bypass or x1.mul_bypass else x1.mul_operand, np.int64)
     if source is not None:
-        alu_memory, mul_memory = (each.reshape(-1).astype(np.int64) for each in source.read())
+        alu_memory, mul_memory = (operand.reshape(-1).astype(np.int64) for operand in source.read())
         alu = alu_memory if x1.needs_alu else alu
         mul = mul_memory if x1.needs_mul else mul
     if x1.bypass:

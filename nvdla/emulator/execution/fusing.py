@@ -304,7 +304,7 @@ class ConvolutionApart(Job):
 def _shared(packed: Any, shared: Shared) -> Any:
     """Packed weights, or the same ones of an earlier job: an array, or several."""
     if isinstance(packed, tuple):
-        return tuple(shared.packed(each) for each in packed)
+        return tuple(shared.packed(array) for array in packed)
     return shared.packed(packed)
 
 
@@ -431,7 +431,7 @@ def _data_again(steps: Sequence[Step]) -> dict[int, ConvolutionJob]:
         if conv is not None and conv.data.fetches:
             first, written = conv, []
         elif conv is not None and first is not None:
-            changed = any(np.may_share_memory(view, each) for view in first.source.views for each in written)
+            changed = any(np.may_share_memory(view, array) for view in first.source.views for array in written)
             job = None if changed else conv.fetching_again(first)
             if job is not None:
                 again[id(conv)] = job

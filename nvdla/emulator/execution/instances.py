@@ -58,7 +58,7 @@ class Batch:
         """
         alone = [job for job in self._first_jobs() if isinstance(job, ConvolutionJob)]
         fused = self._fused()
-        views = [view for each in fused for view in each.conv.source.views]
+        views = [view for job in fused for view in job.conv.source.views]
         taken = any(conv.settings.data_reuse or conv.settings.weight_reuse for conv in alone)
         return len(alone) <= len(fused) and not taken and all(self._lanes.holds(view) for view in views)
 
@@ -68,13 +68,13 @@ class Batch:
         Fully connected layers read their weights from memory once for several images. All other layers take as long as
         one by one, where a run is a few compiled calls; a batch is a call per step.
         """
-        reread = sum(each.reread_bytes for each in self._fused())
+        reread = sum(job.reread_bytes for job in self._fused())
         work = sum(work.multiplications for step in self._steps for work in step.works)
         return reread >= LEAST_REREAD and reread * WORK_PER_BYTE >= work
 
     def together(self) -> int:
         """Return how many images run together: as many as lanes and the temporaries of jobs may take memory for."""
-        largest = max((each.scratch_bytes for each in self._fused()), default=0)
+        largest = max((job.scratch_bytes for job in self._fused()), default=0)
         return min(lanes_for(MOST_LANES, self._lanes.stride), max(1, LANE_BYTES // max(largest, 1)))
 
     def run(self, count: int) -> None:

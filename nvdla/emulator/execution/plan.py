@@ -63,7 +63,7 @@ AXES = {
 }
 
 
-def compare(name: str, found: np.ndarray, expected: np.ndarray) -> None:
+def compare(name: str, actual: np.ndarray, expected: np.ndarray) -> None:
     """Compare what an operation wrote with what it must write. Raises ScheduleError at the first element that differs.
 
     Args:
@@ -71,16 +71,16 @@ def compare(name: str, found: np.ndarray, expected: np.ndarray) -> None:
         found: Its elements; bytes of a cube in memory (surfaces, lines, columns, bytes of an atom).
         expected: The correct ones, of the same shape.
     """
-    wrong = np.argwhere(found != expected)
+    wrong = np.argwhere(actual != expected)
     if not len(wrong):
         return
     place = tuple(wrong[0].tolist())
-    axes = AXES.get(found.ndim, ("element",))
-    if found.dtype == np.uint8:
+    axes = AXES.get(actual.ndim, ("element",))
+    if actual.dtype == np.uint8:
         axes = (*axes[:-1], "byte")
     where = " ".join(f"{axis} {number}" for axis, number in zip(axes, place, strict=False))
     raise ScheduleError(
-        f"{VARIABLE}: {name}: {where} must be {expected[place]}, got {found[place]} ({len(wrong)} of {found.size} "
+        f"{VARIABLE}: {name}: {where} must be {expected[place]}, got {actual[place]} ({len(wrong)} of {actual.size} "
         "differ). Please report this loadable."
     )
 
@@ -108,12 +108,12 @@ def checked(job: Job, handed: Handed, name: str = "", recorded: bool = False) ->
     reference = None if stale else reference_of(job)
     if reference is None:
         return result
-    found = [view.copy() for view in views]
+    actual = [view.copy() for view in views]
     for view, bytes_before in zip(views, before, strict=True):
         view[...] = bytes_before
     expected = reference.run(handed)
     name = name or type(job).__name__
-    for view, array in zip(views, found, strict=True):
+    for view, array in zip(views, actual, strict=True):
         compare(name, array, view)
     if result is not None and expected is not None:
         compare(name, result, expected)
@@ -184,14 +184,14 @@ class ReferencedCpu(CpuStep):
 
 def referenced(recorded: Sequence[Step | Completed]) -> list[Step | Completed]:
     """Return what was recorded of a run with every step compared with the specification."""
-    names = {id(each.job): str(each.operation) for each in recorded if isinstance(each, Completed)}
-    found: list[Step | Completed] = []
-    for each in recorded:
-        if isinstance(each, Chain):
-            found.append(Referenced(each.jobs, tuple(names.get(id(job), type(job).__name__) for job in each.jobs)))
+    names = {id(entry.job): str(entry.operation) for entry in recorded if isinstance(entry, Completed)}
+    steps: list[Step | Completed] = []
+    for entry in recorded:
+        if isinstance(entry, Chain):
+            steps.append(Referenced(entry.jobs, tuple(names.get(id(job), type(job).__name__) for job in entry.jobs)))
         else:
-            found.append(ReferencedCpu(each.task) if isinstance(each, CpuStep) else each)
-    return found
+            steps.append(ReferencedCpu(entry.task) if isinstance(entry, CpuStep) else entry)
+    return steps
 
 
 class Validated(Chain):
@@ -207,8 +207,8 @@ class Validated(Chain):
         """Run the chain, then its references; both must write the same bytes."""
 
         def references() -> None:
-            for each in self.references:
-                each.run()
+            for reference in self.references:
+                reference.run()
 
         self._compare(self._written, super().run, references)
 
@@ -218,35 +218,35 @@ class Validated(Chain):
         fused = super().run_lanes
 
         def references() -> None:
-            for each in self.references:
-                each.run_lanes(lanes, count)
+            for reference in self.references:
+                reference.run_lanes(lanes, count)
 
         self._compare(views, lambda: fused(lanes, count), references)
 
     def moved(self, move: Move) -> Validated:
         """A copy of it on other memory."""
-        return Validated(super().moved(move).jobs, *(each.moved(move) for each in self.references))
+        return Validated(super().moved(move).jobs, *(reference.moved(move) for reference in self.references))
 
     @property
     def _written(self) -> list[np.ndarray]:
-        return [view for each in self.references for view in each.writes]
+        return [view for reference in self.references for view in reference.writes]
 
     def _compare(self, views: list[np.ndarray], fused: Callable[[], None], reference: Callable[[], None]) -> None:
         before = [view.copy() for view in views]
         fused()
-        found = [view.copy() for view in views]
+        actual = [view.copy() for view in views]
         for view, bytes_before in zip(views, before, strict=True):
             view[...] = bytes_before
         reference()
-        named = [name for each in self.references if isinstance(each, Referenced) for name in each.names]
+        named = [name for reference in self.references if isinstance(reference, Referenced) for name in reference.names]
         names = named or [type(part).__name__ for job in self.jobs for part in job.parts]
-        for view, each in zip(views, found, strict=True):
-            compare(f"the fused job of {' + '.join(names)}", each, view)
+        for view, array in zip(views, actual, strict=True):
+            compare(f"the fused job of {' + '.join(names)}", array, view)
 
 
 def merge_bands(steps: Sequence[Step]) -> list[Step]:
     """Return the same steps with consecutive bands of one layer done by one job."""
-    found: list[Step] = []
+    merged_steps: list[Step] = []
     at = 0
     while at < len(steps):
         bands = _bands(steps[at:])
@@ -254,9 +254,9 @@ def merge_bands(steps: Sequence[Step]) -> list[Step]:
         while merged is None and len(bands) > 1:
             bands = bands[:-1]
             merged = _merged(bands) if len(bands) > 1 else None
-        found.append(steps[at] if merged is None else _replacing(merged, steps[at : at + len(bands)]))
+        merged_steps.append(steps[at] if merged is None else _replacing(merged, steps[at : at + len(bands)]))
         at += 1 if merged is None else len(bands)
-    return found
+    return merged_steps
 
 
 def _bands(steps: Sequence[Step]) -> list[FusedConvolution]:
@@ -282,7 +282,7 @@ def _merged(bands: Sequence[FusedConvolution]) -> FusedConvolution | None:
     sources = [_joined([band.conv.source.views[plane] for band in bands]) for plane in range(_planes(bands))]
     results, operands = _joined([band.writes[0] for band in bands]), _summands(bands)
     others = _joined(operands) if operands else None
-    if results is None or (operands and others is None) or any(each is None for each in sources):
+    if results is None or (operands and others is None) or any(source is None for source in sources):
         return None
     views = [view for view, _ in filter(None, sources)]
     summand = None if others is None else others[0]
@@ -374,7 +374,7 @@ def _whole_sdp(bands: Sequence[FusedConvolution], result: np.ndarray, summand: n
 
 def _replacing(job: FusedConvolution, steps: Sequence[Step]) -> Chain:
     chains = [step for step in steps if isinstance(step, Chain)]
-    references = tuple(each for chain in chains if isinstance(chain, Validated) for each in chain.references)
+    references = tuple(reference for chain in chains if isinstance(chain, Validated) for reference in chain.references)
     return Validated((job,), *references) if references else Chain((job,))
 
 
@@ -384,18 +384,18 @@ STRETCH_WORK = 20_000_000
 
 def compiled_steps(steps: Sequence[Step]) -> list[Step | CommandList]:
     """Return the steps in as few calls as possible: those with recorded calls together, all others alone."""
-    found: list[Step | CommandList] = []
+    compiled: list[Step | CommandList] = []
     pending: list[RecordedCall] = []
     for step in steps:
         records = records_of(step)
-        if records is not None and sum(each.work for each in pending) < STRETCH_WORK:
+        if records is not None and sum(call.work for call in pending) < STRETCH_WORK:
             pending += records
             continue
-        found += _compiled_calls(pending)
+        compiled += _compiled_calls(pending)
         pending = records or []
         if records is None:
-            found.append(step)
-    return found + _compiled_calls(pending)
+            compiled.append(step)
+    return compiled + _compiled_calls(pending)
 
 
 def records_of(step: Step) -> list[RecordedCall] | None:
@@ -407,11 +407,11 @@ def records_of(step: Step) -> list[RecordedCall] | None:
     records: list[RecordedCall] = []
     handed: Handed = None
     for job in step.jobs:
-        made = job.records(handed)
-        if made is None:
+        job_records = job.records(handed)
+        if job_records is None:
             return None
-        records += made[0]
-        handed = made[1]
+        records += job_records[0]
+        handed = job_records[1]
     return records
 
 
@@ -420,26 +420,28 @@ def _compiled_calls(records: Sequence[RecordedCall]) -> list[CommandList]:
         return []
     from nvdla.kernels.jit.recorded_calls import JOINED, WAKING, CommandList
 
-    sharing = [each for each in records if each.sharing >= JOINED]
-    if any(each.sharing == WAKING for each in sharing):
+    sharing = [call for call in records if call.sharing >= JOINED]
+    if any(call.sharing == WAKING for call in sharing):
         sharing[0].sharing = WAKING  # threads are needed soon: wake them now
     return [CommandList(records)]
 
 
 def must_be_cleared(steps: Sequence[Step], linked: LinkedLoadable, touched: Iterable[int]) -> set[int]:
     """Return those of the ``touched`` memories that must be as loaded before a run."""
-    masks = {each: _Mask(linked.regions[each].data) for each in touched if each in linked.regions}
+    masks = {memory_id: _Mask(linked.regions[memory_id].data) for memory_id in touched if memory_id in linked.regions}
     entries = {memory.id: memory for memory in linked.loadable.memories}
-    wanted = {each for each in masks if entries[each].contents or entries[each].is_input} | set(touched) - set(masks)
+    wanted = {memory_id for memory_id in masks if entries[memory_id].contents or entries[memory_id].is_input} | set(
+        touched
+    ) - set(masks)
     for step in steps:
         for view in step.reads:
-            wanted |= {each for each, mask in masks.items() if not mask.holds_all(view)}
+            wanted |= {memory_id for memory_id, mask in masks.items() if not mask.holds_all(view)}
         # A CPU task writes somewhere in the memory that it names.
         for view in [] if isinstance(step, CpuStep) else step.writes:
             for mask in masks.values():
                 mask.write(view)
-    outputs = {each for each in masks if entries[each].is_output}
-    return wanted | {each for each in outputs if not masks[each].written.all()}
+    outputs = {memory_id for memory_id in masks if entries[memory_id].is_output}
+    return wanted | {memory_id for memory_id in outputs if not masks[memory_id].written.all()}
 
 
 class _Mask:
@@ -453,14 +455,14 @@ class _Mask:
         """Return True when all bytes of the view within this memory have been written."""
         if not self._meets(view):
             return True
-        found = self._within(view)
-        return found is not None and bool(found.all())
+        part = self._within(view)
+        return part is not None and bool(part.all())
 
     def write(self, view: np.ndarray) -> None:
         """Note that a run writes the whole view, if all of it is in this memory."""
-        found = self._within(view) if self._meets(view) else None
-        if found is not None:
-            found[...] = True
+        part = self._within(view) if self._meets(view) else None
+        if part is not None:
+            part[...] = True
 
     def _meets(self, view: np.ndarray) -> bool:
         if not view.size or min(view.strides, default=0) < 0:
@@ -549,17 +551,17 @@ class Plan:
     @property
     def steps(self) -> list[Step]:
         """The steps, job by job."""
-        return [each for each in self._recorded if not isinstance(each, Completed)]
+        return [entry for entry in self._recorded if not isinstance(entry, Completed)]
 
     def is_repeatable(self, tasks: Sequence[FirmwareTask | CpuTask]) -> bool:
         """False where the firmware takes part in the result: it writes statistics, places regions of interest, what it
         reads comes from an input or is overwritten, or its counts are read by an operation."""
-        found, linked = _of_firmware(tasks), self._linked
-        if any(task.network.dynamic_roi or task.keeps_statistics for task in found):
+        firmware_tasks, linked = _of_firmware(tasks), self._linked
+        if any(task.network.dynamic_roi or task.keeps_statistics for task in firmware_tasks):
             return False
         changing = self.written | {memory.id for memory in linked.loadable.inputs}
-        counted = linked.memories_of(view for task in found for view in task.written)
-        described = linked.memories_of(view for task in found for view in task.descriptors)
+        counted = linked.memories_of(view for task in firmware_tasks for view in task.written)
+        described = linked.memories_of(view for task in firmware_tasks for view in task.descriptors)
         return not (changing & (described | counted) or self.read & counted)
 
     def fuse(self) -> None:
@@ -588,7 +590,7 @@ class Plan:
         if validates() or any(step.needs_kernels for step in self.steps):
             return False
         works = [work for step in self.steps for work in step.works]
-        return fallback_work.take_run(sum(each.multiplications // 32 + 4 * each.elements for each in works))
+        return fallback_work.take_run(sum(work.multiplications // 32 + 4 * work.elements for work in works))
 
     def run(self, path: RunPath, on_operation: OnOperation | None = None, on_step: OnStep | None = None) -> None:
         """Run the recorded steps on the data now in memory, by a path that works on one image."""
@@ -615,11 +617,11 @@ class Plan:
 
     def _run_jobs(self, on_operation: OnOperation | None, on_step: OnStep | None) -> None:
         self._linked.reload()
-        for each in self._recorded:
-            if not isinstance(each, Completed):
-                _timed(each, on_step)
+        for entry in self._recorded:
+            if not isinstance(entry, Completed):
+                _timed(entry, on_step)
             elif on_operation is not None:
-                on_operation(each.event())
+                on_operation(entry.event())
 
     def _compiled(self) -> list[Step | CommandList]:
         """Return the fused steps in as few calls as possible; a clone makes its own at its first run."""
@@ -634,12 +636,12 @@ class Plan:
 
     def operations(self) -> list[tuple[FirmwareOperation, Job | None]]:
         """Every operation of the hardware with the job that does it (None: nothing was to do)."""
-        return [(each.operation, each.job) for each in self._recorded if isinstance(each, Completed)]
+        return [(entry.operation, entry.job) for entry in self._recorded if isinstance(entry, Completed)]
 
     def moved(self, move: Move) -> Plan:
         """The same plan on other memory: both may run at the same time."""
         plan = copy.copy(self)
-        plan._recorded = [each.moved(move) for each in self._recorded]
+        plan._recorded = [entry.moved(move) for entry in self._recorded]
         plan.fused = None if self.fused is None else [step.moved(move) for step in self.fused]
         plan._calls = None
         return plan

@@ -40,8 +40,8 @@ def reference_softmax(operation: CpuOperation) -> np.ndarray | None:
         return None
     values = operation.source.line(operation.source.channels)
     if operation.source.format == EmuFormat.FF16:
-        found = softmax.softmax(values.astype(np.float64).tolist()) if np.isfinite(values).all() else None
-        return None if found is None else np.array(found, values.dtype)
+        rows = softmax.softmax(values.astype(np.float64).tolist()) if np.isfinite(values).all() else None
+        return None if rows is None else np.array(rows, values.dtype)
     in_scale, out_scale = (float(np.float32(scale)) for scale in operation.scales)
     if not abs(128 * in_scale) < LARGEST_SCALED or not 0 < abs(out_scale) < np.inf:
         return None
@@ -50,9 +50,9 @@ def reference_softmax(operation: CpuOperation) -> np.ndarray | None:
 
 def _as(kind: type, thing: object) -> Any:
     """Return a copy of a thing as an instance of a subclass of its class."""
-    made: Any = copy.copy(thing)
-    made.__class__ = kind
-    return made
+    instance: Any = copy.copy(thing)
+    instance.__class__ = kind
+    return instance
 
 
 class _Converting:
@@ -63,12 +63,12 @@ class _Converting:
     def convert(self, values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
         """Apply the input converter."""
         converter, precision = self.settings.converter, self.settings.precision
-        found = [
+        converted = [
             conv.convert_input(x, offset, converter.scale, converter.truncate, str(precision))
             for pixel in values.reshape(-1, values.shape[-1]).tolist()
             for x, offset in zip(pixel, offsets.tolist(), strict=True)
         ]
-        return np.array(found, precision.bits).reshape(values.shape)
+        return np.array(converted, precision.bits).reshape(values.shape)
 
 
 class _ReferenceFeatures(_Converting, FeatureSource):
@@ -134,8 +134,8 @@ class ReferenceConvolution(ConvolutionJob):
                 tiles = [[[p[c] for p in line[x : x + 4]] for line in cube[y : y + 4]] for c in range(channels)]
                 data = list(_winograd_atoms([self._transformed(tile, half) for tile in tiles]))
                 for kernel in kernels:
-                    found = (winograd.outputs_fp16 if half else winograd.outputs)(kernel, data)
-                    for i, value in enumerate(found):
+                    outputs = (winograd.outputs_fp16 if half else winograd.outputs)(kernel, data)
+                    for i, value in enumerate(outputs):
                         result[y + i // 2][x + i % 2].append(value)
         return result
 

@@ -259,14 +259,14 @@ def profile(runtime: Profiled, surfaces: Sequence[bytes], runs: int = 5) -> list
             "profile: the firmware takes part in every run of this loadable (it writes statistics, or its descriptors "
             "change), so no steps are repeated"
         )
-    seconds = [median(each) for each in zip(*times, strict=True)]
+    seconds = [median(samples) for samples in zip(*times, strict=True)]
     return _rows(runtime, steps, seconds)
 
 
 def _rows(runtime: Profiled, steps: list[Step], seconds: list[float]) -> list[ProfileRow]:
     total = sum(seconds) or 1.0
     known = {id(job): operation for operation, job in runtime.operations() if job is not None}
-    return [_row(known, step, each, each / total) for step, each in zip(steps, seconds, strict=True)]
+    return [_row(known, step, duration, duration / total) for step, duration in zip(steps, seconds, strict=True)]
 
 
 def _row(known: dict[int, FirmwareOperation], step: Step, seconds: float, share: float) -> ProfileRow:

@@ -59,9 +59,9 @@ def check_multiplier(conv: ConvolutionJob, where: Multiplier) -> None:
     if where.port not in ("product", "data", "weight"):
         raise ConfigError(f"multiplier port={where.port!r}: must be product, data or weight")
     groups, atoms = ceil_div(conv.settings.kernels, kernels), len(array.sequence())
-    one = 0 <= where.y < out.height and 0 <= where.x < out.width
+    is_position = 0 <= where.y < out.height and 0 <= where.x < out.width
     every = where.y == where.x == -1
-    if not (one or every) or not -1 <= where.atom < atoms or not -1 <= where.group < groups or where.length < 1:
+    if not (is_position or every) or not -1 <= where.atom < atoms or not -1 <= where.group < groups or where.length < 1:
         raise ConfigError(
             f"multiplier y={where.y} x={where.x} length={where.length} atom={where.atom} group={where.group}: the "
             f"convolution has {out.height} x {out.width} outputs of {atoms} atoms in {groups} kernel groups"
@@ -141,10 +141,10 @@ def _sums(
             part = view[:, :, :, row, column, first:end].astype(np.float64)
             # 64 products of 16 bits stay below 2^37: exact in float64.
             sums += (part @ weights[:, row, column, first:end].T.astype(np.float64)).astype(np.int64)
-            for each in broken:
-                channel = first + each.where.channel - place
-                if each.where.atom in (-1, number) and first <= channel < end:
-                    each.strike(sums, view, weights, (row, column, channel), bits)
+            for fault in broken:
+                channel = first + fault.where.channel - place
+                if fault.where.atom in (-1, number) and first <= channel < end:
+                    fault.strike(sums, view, weights, (row, column, channel), bits)
             place += end - first
         np.clip(sums, -highest - 1, highest, out=sums)
         for target, effect in faults.sums:

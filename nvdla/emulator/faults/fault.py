@@ -349,10 +349,10 @@ class Fault:
 def place_text(where: Place) -> str:
     """The words that name a place; fields that have their usual value are left out."""
     words = [where.kind]
-    for each in fields(where):
-        value = getattr(where, each.name)
-        if value != each.default:
-            words.append(f"{each.name}={value:#x}" if each.name == "address" else f"{each.name}={value}")
+    for field in fields(where):
+        value = getattr(where, field.name)
+        if value != field.default:
+            words.append(f"{field.name}={value:#x}" if field.name == "address" else f"{field.name}={value}")
     return " ".join(words)
 
 
@@ -374,7 +374,7 @@ def parse(text: str) -> Fault:
         raise FormatError(f"fault {text[:80]!r}: place must be one of {', '.join(PLACES)}, got {kind!r}")
     permanent = "permanent" in words
     given = [word.partition("=") for word in words if word not in ("permanent", "transient")]
-    known = {each.name: each for each in fields(PLACES[kind])}
+    known = {field.name: field for field in fields(PLACES[kind])}
     values: dict[str, int | str] = {}
     effects: list[str] = []
     for name, _, value in given:
@@ -382,7 +382,7 @@ def parse(text: str) -> Fault:
             values[name] = _number(value, name) if known[name].type == "int" else value
         else:
             effects.append(f"{name}={value}")
-    missing = [name for name, each in known.items() if each.default is MISSING and name not in values]
+    missing = [name for name, field in known.items() if field.default is MISSING and name not in values]
     if missing:
         raise FormatError(f"fault {text[:80]!r}: {', '.join(missing)} is missing; {kind} takes {', '.join(known)}")
     if len(effects) != 1:

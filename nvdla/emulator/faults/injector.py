@@ -132,7 +132,9 @@ class FaultReplay:
             view = self._bytes[index]
             if poke.once and number == poke.first:
                 view[0] = next(old for where, old in changed if where is view)
-            elif poke.permanent and any(np.shares_memory(view, each) for each in self._network.fused[number].writes):
+            elif poke.permanent and any(
+                np.shares_memory(view, written) for written in self._network.fused[number].writes
+            ):
                 view[0] = poke.effect.on_word(int(view[0]), 8)
 
 
@@ -172,7 +174,7 @@ def _with_constant_products(fused: Step, faults: ConvolutionFaults, shared: Shar
 
     conv, arithmetic = job.conv, array_of(job.conv)
     weights = arithmetic.unpack(conv.weight_source.read()).copy()
-    alu, mul = (each.copy() for each in x1_operands(job.sdp))
+    alu, mul = (operand.copy() for operand in x1_operands(job.sdp))
     group, sequence = arithmetic.group, arithmetic.sequence()
     for where, effect in faults.array.multipliers:
         for atom in sequence:
@@ -438,18 +440,18 @@ class Injector:
             if network.is_repeatable:
                 return network.golden(inputs)
             fresh = StruckNetwork.recorded(self._setup, inputs)
-            return Golden(tuple(bytes(each) for each in inputs), fresh.outputs(), [])
+            return Golden(tuple(bytes(surface) for surface in inputs), fresh.outputs(), [])
 
     def run(self, golden: Golden, faults: Sequence[Fault]) -> list[bytes]:
         """Raw outputs with faults. Raises NvdlaError for what refuses the faulty run; ScheduleError: it would hang."""
         with self._lock:
             network = self.network(golden.inputs)
-            found = resolve(network, faults)
-            if network.is_repeatable and not found.needs_firmware:
-                return FaultReplay(network, found).run(golden)
+            resolved = resolve(network, faults)
+            if network.is_repeatable and not resolved.needs_firmware:
+                return FaultReplay(network, resolved).run(golden)
             if self._firmware is None:
                 self._firmware = FirmwareRuns(self._setup)
-            return self._firmware.run(golden.inputs, found)
+            return self._firmware.run(golden.inputs, resolved)
 
     def run_many(self, images: Sequence[Sequence[Surface]], faults: Sequence[Fault]) -> list[list[bytes]]:
         """Raw outputs of images with faults: several images together where only convolutions are broken."""
@@ -457,8 +459,8 @@ class Injector:
             network = self.network(images[0]) if images else None
             if network is None:
                 return []
-            found = resolve(network, faults)
-            lanes = self._with_lanes(network, len(images)) if not (found.needs_firmware or found.pokes) else None
+            resolved = resolve(network, faults)
+            lanes = self._with_lanes(network, len(images)) if not (resolved.needs_firmware or resolved.pokes) else None
             if lanes is None or not network.is_repeatable:
                 return [self.run(self.golden(image), faults) for image in images]
             replay = FaultReplay(lanes, resolve(lanes, faults))

@@ -92,7 +92,7 @@ class Golden:
     @property
     def size(self) -> int:
         """Bytes that it holds."""
-        return sum(each.nbytes for step in self.written for each in step)
+        return sum(array.nbytes for step in self.written for array in step)
 
 
 class StruckNetwork:
@@ -104,8 +104,10 @@ class StruckNetwork:
         self.fused: list[Step] = fuse_steps(self.steps, plan.constant, lambda views: None)
         loadable = linked.loadable
         self._touched = plan.written | {memory.id for memory in (*loadable.inputs, *loadable.outputs)}
-        found = [task for task in tasks if isinstance(task, FirmwareTask)]
-        self._lists = [bounds(view) for task in found for view in (*task.descriptors, *task.written) if view.size]
+        firmware_tasks = [task for task in tasks if isinstance(task, FirmwareTask)]
+        self._lists = [
+            bounds(view) for task in firmware_tasks for view in (*task.descriptors, *task.written) if view.size
+        ]
         self.places = self._places()
         self.convolutions = [number for number in range(len(self.steps)) if convolution(self.steps[number])]
         self.first_of_group, self.last_of_group = self._groups()
@@ -164,7 +166,7 @@ class StruckNetwork:
         for step in self.fused:
             step.run()
             written.append([view.copy() for view in step.writes])
-        return Golden(tuple(bytes(raw_bytes(each, "input")) for each in inputs), self.outputs(), written)
+        return Golden(tuple(bytes(raw_bytes(surface, "input")) for surface in inputs), self.outputs(), written)
 
     def reset(self, inputs: Sequence[Surface]) -> None:
         """Reset memory to its state before a run on raw inputs."""
@@ -191,19 +193,19 @@ class StruckNetwork:
     def readers(self, view: np.ndarray) -> list[int]:
         """Steps that read any byte of a view's span; the number after the last step where it is an output."""
         low, high = bounds(view)
-        found = [
+        readers = [
             number
             for number, reads in enumerate(self._reads)
             if any(start < high and low < end for start, end in reads)
         ]
         is_output = any(start < high and low < end for start, end in self._outputs)
-        return [*found, len(self.steps)] if is_output else found
+        return [*readers, len(self.steps)] if is_output else readers
 
     def last_reader(self, number: int) -> int:
         """The last step that reads what a step writes, -1 where none does; see :meth:`readers`."""
         if number not in self._last_readers:
             views = self.fused[number].writes
-            self._last_readers[number] = max((each for view in views for each in self.readers(view)), default=-1)
+            self._last_readers[number] = max((reader for view in views for reader in self.readers(view)), default=-1)
         return self._last_readers[number]
 
     def byte_at(self, space: Space, address: int) -> np.ndarray:
@@ -320,15 +322,15 @@ class Resolved:
 
 def resolve(network: StruckNetwork, faults: Sequence[Fault]) -> Resolved:
     """Resolve faults to places of a network. Raises NvdlaError naming the place that does not exist, and the limit."""
-    found = Resolved()
+    resolved = Resolved()
     for fault in faults:
-        _RESOLVERS[type(fault.where)](network, fault, fault.where, found)
-    read = any(network.is_read_by_firmware(network.byte_at(poke.space, poke.address)) for poke in found.pokes)
-    found.needs_firmware = read or bool(found.settings)
-    return found
+        _RESOLVERS[type(fault.where)](network, fault, fault.where, resolved)
+    read = any(network.is_read_by_firmware(network.byte_at(poke.space, poke.address)) for poke in resolved.pokes)
+    resolved.needs_firmware = read or bool(resolved.settings)
+    return resolved
 
 
-def _weight(network: StruckNetwork, fault: Fault, where: WeightByte, found: Resolved) -> None:
+def _weight(network: StruckNetwork, fault: Fault, where: WeightByte, resolved: Resolved) -> None:
     place, conv = _convolution(network, where.operation)
     if not accesses(conv)[1].fetches:
         raise ConfigError(
@@ -336,10 +338,10 @@ def _weight(network: StruckNetwork, fault: Fault, where: WeightByte, found: Reso
         )
     view = conv.weight_source.views[0]
     _in(where.byte, view.size, f"weights of operation {where.operation}, byte")
-    _poke_view(network, fault, view, where.byte, place.step, found, once=not fault.permanent)
+    _poke_view(network, fault, view, where.byte, place.step, resolved, once=not fault.permanent)
 
 
-def _operand(network: StruckNetwork, fault: Fault, where: SdpOperand, found: Resolved) -> None:
+def _operand(network: StruckNetwork, fault: Fault, where: SdpOperand, resolved: Resolved) -> None:
     place = network.place(where.operation)
     if where.block not in BLOCKS:
         raise FormatError(f"SDP block {where.block!r}: must be {', '.join(BLOCKS)}")
@@ -347,41 +349,41 @@ def _operand(network: StruckNetwork, fault: Fault, where: SdpOperand, found: Res
     if source is None:
         raise ConfigError(f"operation {where.operation} takes no operands of {where.block} from memory")
     _in(where.byte, source.view.size, f"operands of operation {where.operation}, byte")
-    _poke_view(network, fault, source.view, where.byte, place.step, found, once=not fault.permanent)
+    _poke_view(network, fault, source.view, where.byte, place.step, resolved, once=not fault.permanent)
 
 
-def _surface(network: StruckNetwork, fault: Fault, where: SurfaceByte, found: Resolved) -> None:
+def _surface(network: StruckNetwork, fault: Fault, where: SurfaceByte, resolved: Resolved) -> None:
     place = network.place(where.operation)
     view = place.job.destination
     if view is None:
         raise ConfigError(f"operation {where.operation}: its result is passed on the fly, never to memory")
     _in(where.byte, view.size, f"surface of operation {where.operation}, byte")
-    _poke_view(network, fault, view, where.byte, place.step + 1, found)
+    _poke_view(network, fault, view, where.byte, place.step + 1, resolved)
 
 
-def _input(network: StruckNetwork, fault: Fault, where: InputByte, found: Resolved) -> None:
+def _input(network: StruckNetwork, fault: Fault, where: InputByte, resolved: Resolved) -> None:
     inputs = network.linked.loadable.inputs
     _in(where.input, len(inputs), "input")
     view = network.linked.data(inputs[where.input])
     _in(where.byte, view.size, f"input {where.input}, byte")
-    _poke_view(network, fault, view, where.byte, 0, found)
+    _poke_view(network, fault, view, where.byte, 0, resolved)
 
 
-def _memory(network: StruckNetwork, fault: Fault, where: MemoryByte, found: Resolved) -> None:
+def _memory(network: StruckNetwork, fault: Fault, where: MemoryByte, resolved: Resolved) -> None:
     try:
         space = Space(where.space.lower())
     except ValueError:
         raise FormatError(f"memory {where.space!r}: must be DRAM or CVSRAM") from None
     network.byte_at(space, where.address)
     first = network.place(where.operation).step if where.operation else 0
-    found.pokes.append(Poke(space, where.address, fault.what, first, permanent=fault.permanent))
+    resolved.pokes.append(Poke(space, where.address, fault.what, first, permanent=fault.permanent))
 
 
-def _descriptor(network: StruckNetwork, fault: Fault, where: DescriptorByte, found: Resolved) -> None:
+def _descriptor(network: StruckNetwork, fault: Fault, where: DescriptorByte, resolved: Resolved) -> None:
     window, size = descriptor_list(network, where.task, where.list)
     _in(where.byte, size, f"{where.list} of task {where.task}, byte")
     space, address = window.region.space, window.address + where.byte
-    found.pokes.append(Poke(space, address, fault.what, -1, permanent=False))
+    resolved.pokes.append(Poke(space, address, fault.what, -1, permanent=False))
 
 
 def descriptor_list(network: StruckNetwork, number: int, name: str) -> tuple[Any, int]:
@@ -402,7 +404,7 @@ def descriptor_list(network: StruckNetwork, number: int, name: str) -> tuple[Any
     return (tasks[0].addresses[index] if size else None), size
 
 
-def _multiplier(network: StruckNetwork, fault: Fault, where: Multiplier, found: Resolved) -> None:
+def _multiplier(network: StruckNetwork, fault: Fault, where: Multiplier, resolved: Resolved) -> None:
     steps = [network.place(where.operation).step] if where.operation else network.convolutions
     if not where.operation and not where.always:
         raise FormatError(f"{fault}: cells and cycles belong to one convolution. Add operation=TASK/INDEX.")
@@ -413,7 +415,7 @@ def _multiplier(network: StruckNetwork, fault: Fault, where: Multiplier, found: 
         check_multiplier(conv, where)
         bits = 8 * conv.settings.precision.bytes * (2 if where.port == "product" else 1)
         fault.what.check(bits, f"MAC {where.port}")
-        multipliers = found.convolutions.setdefault(step, ConvolutionFaults()).array.multipliers
+        multipliers = resolved.convolutions.setdefault(step, ConvolutionFaults()).array.multipliers
         same = {-1, where.kernel} if where.kernel >= 0 else set(range(-1, array_of(conv).group))
         if any(multiplier.channel == where.channel and multiplier.kernel in same for multiplier, _ in multipliers):
             raise ConfigError(
@@ -422,36 +424,36 @@ def _multiplier(network: StruckNetwork, fault: Fault, where: Multiplier, found: 
         multipliers.append((where, fault.what))
 
 
-def _sum(network: StruckNetwork, fault: Fault, where: PartialSum, found: Resolved) -> None:
+def _sum(network: StruckNetwork, fault: Fault, where: PartialSum, resolved: Resolved) -> None:
     place, conv = _convolution(network, where.operation)
     check_sum(conv, where, fault.what)
-    found.convolutions.setdefault(place.step, ConvolutionFaults()).array.sums.append((where, fault.what))
+    resolved.convolutions.setdefault(place.step, ConvolutionFaults()).array.sums.append((where, fault.what))
 
 
-def _entry(network: StruckNetwork, fault: Fault, where: BufferEntry, found: Resolved) -> None:
+def _entry(network: StruckNetwork, fault: Fault, where: BufferEntry, resolved: Resolved) -> None:
     place, conv = _convolution(network, where.operation)
     check_entry(conv, where)
     steps = [step for step in network.convolutions if step >= place.step] if fault.permanent else [place.step]
     for step in steps:
-        found.convolutions.setdefault(step, ConvolutionFaults()).entries.append((where, fault.what))
+        resolved.convolutions.setdefault(step, ConvolutionFaults()).entries.append((where, fault.what))
 
 
-def _lut(network: StruckNetwork, fault: Fault, where: LutEntry, found: Resolved) -> None:
+def _lut(network: StruckNetwork, fault: Fault, where: LutEntry, resolved: Resolved) -> None:
     if where.unit not in ("SDP", "CDP") or where.table not in TABLES:
         raise FormatError(f"LUT {where.unit} {where.table}: units are SDP and CDP, tables LE and LO")
     _in(where.entry, TABLES[where.table], f"LUT {where.unit} {where.table}, entry")
-    _set(network, fault, where.operation, (where.unit, where.table, where.entry), found)
+    _set(network, fault, where.operation, (where.unit, where.table, where.entry), resolved)
 
 
-def _register(network: StruckNetwork, fault: Fault, where: RegisterWord, found: Resolved) -> None:
+def _register(network: StruckNetwork, fault: Fault, where: RegisterWord, resolved: Resolved) -> None:
     config = next(iter(network.places.values())).operation.config
     register_map(config.register_map).register(where.unit, where.register)
     if engine_of(where.unit) is None or where.register in NOT_SETTINGS:
         raise ConfigError(f"{where.unit}.{where.register} is not a setting of an operation: it cannot be struck")
-    _set(network, fault, where.operation, (where.unit, where.register, 0), found)
+    _set(network, fault, where.operation, (where.unit, where.register, 0), resolved)
 
 
-def _set(network: StruckNetwork, fault: Fault, operation: str, what: tuple[str, str, int], found: Resolved) -> None:
+def _set(network: StruckNetwork, fault: Fault, operation: str, what: tuple[str, str, int], resolved: Resolved) -> None:
     if not operation and fault.what.kind == "flip":
         raise FormatError(f"{fault}: permanent effect: must be stuck0 or stuck1, got flip")
     step = None
@@ -460,7 +462,7 @@ def _set(network: StruckNetwork, fault: Fault, operation: str, what: tuple[str, 
         step, engine = place.step, place.operation.type.name.lower()
         if engine != engine_of(what[0]):
             raise ConfigError(f"operation {operation}: runs on {engine}, which has no unit {what[0]}")
-    found.settings.append(Setting(*what, fault.what, step))
+    resolved.settings.append(Setting(*what, fault.what, step))
 
 
 def engine_of(unit: str) -> str | None:
@@ -481,11 +483,17 @@ def _first_convolution(network: StruckNetwork, step: int, operation: str, job: J
 
 
 def _poke_view(
-    network: StruckNetwork, fault: Fault, view: np.ndarray, byte: int, first: int, found: Resolved, once: bool = False
+    network: StruckNetwork,
+    fault: Fault,
+    view: np.ndarray,
+    byte: int,
+    first: int,
+    resolved: Resolved,
+    once: bool = False,
 ) -> None:
     """Strike byte ``byte``, in the order of the array, of a view on memory."""
     space, address = address_of(network, view, byte)
-    found.pokes.append(Poke(space, address, fault.what, first, once, fault.permanent))
+    resolved.pokes.append(Poke(space, address, fault.what, first, once, fault.permanent))
 
 
 def address_of(network: StruckNetwork, view: np.ndarray, byte: int) -> tuple[Space, int]:

@@ -78,8 +78,10 @@ class Driver(ABC):
 def driver(op_type: OpType) -> Driver:
     """A new driver for the processor: ``NameDriver`` of ``name.py``."""
     engine = op_type.name.lower()
-    made: Driver = getattr(importlib.import_module(f"nvdla.emulator.firmware.{engine}"), f"{engine.title()}Driver")()
-    return made
+    instance: Driver = getattr(
+        importlib.import_module(f"nvdla.emulator.firmware.{engine}"), f"{engine.title()}Driver"
+    )()
+    return instance
 
 
 def ram_type(memory: int) -> int:
@@ -194,7 +196,7 @@ class Processor:
         if all(taken):
             return None
         group = self.groups[taken.index(False) if any(taken) else self._consumer(csb, self.driver.units[0])]
-        in_use = [each.read_dma_group for each in self.groups if each.taken and each.read_dma]
+        in_use = [group.read_dma_group for group in self.groups if group.taken and group.read_dma]
         if in_use:
             group.read_dma_group = 1 - in_use[0]
         else:

@@ -78,8 +78,8 @@ def _events_for(producer: GraphNode, consumer: GraphNode) -> list[int]:
     if producer.roi != consumer.roi or producer.completed:
         return []
     common = producer.common
-    found = [common.consumers[consumer.type], common.fused_parent]
-    events = [each.event for each in found if each.index == consumer.index]
+    arrows = [common.consumers[consumer.type], common.fused_parent]
+    events = [arrow.event for arrow in arrows if arrow.index == consumer.index]
     if common.fused_parent.index == consumer.index and producer.type - 1 != consumer.type:
         events = events[:-1]
     return events
@@ -178,13 +178,21 @@ class FirmwareTask:
         """The operation with its descriptors."""
         position = roi * self.num_operations + index
         if position not in self._operations:
-            found = self.decoded.operation(index, roi)
-            made = FirmwareOperation(
-                self.id, index, roi, found.op_type, found.op, found.surface, self.config, self.addresses, found.lut
+            descriptor = self.decoded.operation(index, roi)
+            operation = FirmwareOperation(
+                self.id,
+                index,
+                roi,
+                descriptor.op_type,
+                descriptor.op,
+                descriptor.surface,
+                self.config,
+                self.addresses,
+                descriptor.lut,
             )
             if self.network.dynamic_roi and index == self.network.input_layer:
-                made.dynamic_input = 0  # until start() knows the region
-            self._operations[position] = made
+                operation.dynamic_input = 0  # until start() knows the region
+            self._operations[position] = operation
         return self._operations[position]
 
     def operations(self) -> Iterator[FirmwareOperation]:
@@ -234,18 +242,18 @@ class FirmwareTask:
         if not self.network.dynamic_roi:
             return int(self.network.num_rois)
         array = self._address(self.network.roi_array_index, "roi_array_index")
-        found, _ = ROI_HEADER.unpack(self._bytes(array, 0, ROI_HEADER.size))
-        if not 1 <= found <= self.network.num_rois:
+        regions, _ = ROI_HEADER.unpack(self._bytes(array, 0, ROI_HEADER.size))
+        if not 1 <= regions <= self.network.num_rois:
             raise DescriptorError(
-                f"task {self.id}: the ROI array has {found} regions; the network is made for 1 to "
+                f"task {self.id}: the ROI array has {regions} regions; the network is made for 1 to "
                 f"{self.network.num_rois}"
             )
         base = self._address(self.network.surface_index, "surface_index").address
-        for roi in range(found):
+        for roi in range(regions):
             entry = self._bytes(array, ROI_HEADER.size + roi * ROI_ENTRY.size, ROI_ENTRY.size)
             left, top, _, _ = ROI_ENTRY.unpack(entry)
             self._place_input(self.operation(self._input_layer(), roi), base, left, top)
-        return int(found)
+        return int(regions)
 
     def _input_layer(self) -> int:
         layer = int(self.network.input_layer)
@@ -445,7 +453,7 @@ class Scheduler:
     def _enable(self, node: GraphNode) -> None:
         """Enable the operation if it is programmed; otherwise it will be when it is."""
         processor = self.processors[node.type]
-        group = next((each for each in processor.groups if each.node is node and not each.pending), None)
+        group = next((group for group in processor.groups if group.node is node and not group.pending), None)
         if group is None or group.programming or group.active:
             return
         processor.driver.set_producer(self.csb, group.id, group.read_dma_group)

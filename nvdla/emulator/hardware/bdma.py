@@ -50,8 +50,8 @@ def decode(g: RegisterGroup, what: str) -> Transfer:
 def check(transfers: Sequence[Transfer], config: Configuration) -> None:
     """Raise ConfigError where the configuration has no BDMA, or no CVSRAM that a transfer names."""
     config.require("bdma")
-    for each in transfers:
-        for cube in (each.source, each.target):
+    for transfer in transfers:
+        for cube in (transfer.source, transfer.target):
             if cube.space is Space.CVSRAM:
                 config.require("cvsram", cube.what)
 
@@ -61,7 +61,9 @@ class BdmaJob(Job):
 
     def __init__(self, transfers: Sequence[Transfer], memory: AddressSpace) -> None:
         # A source with stride 0 repeats itself: this fills memory.
-        self.copies = [(each.source.view(memory, repeats=True), each.target.view(memory)) for each in transfers]
+        self.copies = [
+            (transfer.source.view(memory, repeats=True), transfer.target.view(memory)) for transfer in transfers
+        ]
         self.destination = self.copies[-1][1]
         self.statistics: dict[str, int] = {}
 

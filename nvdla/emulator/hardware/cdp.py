@@ -119,22 +119,22 @@ class CdpJob(Job):
         settings, (le, lo) = self.settings, self._tables
         function, channels, priority = settings.function, settings.channels, settings.priority
         if settings.converters is None:
-            from nvdla.kernels.cdp import normalise_fp16
+            from nvdla.kernels.cdp import normalize_fp16
             from nvdla.kernels.pdp import count_special
 
             infinities, nans = count_special(data)
             tables = (settings.le, settings.lo, le.view(np.uint16), lo.view(np.uint16))
-            counters, nan_output = normalise_fp16(data, out, channels, function, settings.flush_nan, *tables, priority)
+            counters, nan_output = normalize_fp16(data, out, channels, function, settings.flush_nan, *tables, priority)
             return counters, {"inf_input": infinities, "nan_input": nans, "nan_output": nan_output}
         answers = self._answers.get(data, out) if self._answers else None
         if answers is not None:
-            from nvdla.kernels.fast.cdp_int8 import loop_settings, normalise_int8
+            from nvdla.kernels.fast.cdp_int8 import loop_settings, normalize_int8
 
-            return normalise_int8(data, out, channels, loop_settings(function, *settings.converters), answers), {}
-        from nvdla.kernels.cdp import normalise
+            return normalize_int8(data, out, channels, loop_settings(function, *settings.converters), answers), {}
+        from nvdla.kernels.cdp import normalize
 
         converters = settings.converters
-        return normalise(data, out, channels, function, *converters, settings.le, settings.lo, le, lo, priority), {}
+        return normalize(data, out, channels, function, *converters, settings.le, settings.lo, le, lo, priority), {}
 
 
 class _AnswersOnce:

@@ -92,7 +92,7 @@ class Configuration:
         """The one text for a feature or precision that is not built, empty where it is; ``why`` says who needs it."""
         if self.has(feature):
             return ""
-        having = [name for name, each in configurations().items() if each.has(feature)]
+        having = [name for name, configuration in configurations().items() if configuration.has(feature)]
         names = f"configurations with it: {', '.join(having)}" if having else "no configuration has it"
         return f"{self.name} has no {FEATURES.get(feature, feature)}{f' ({why})' if why else ''}; {names}"
 
@@ -105,12 +105,12 @@ class Configuration:
     @by_annotations
     def require_precision(self, number: int, who: str) -> Precision:
         """The precision of that number. Raises ConfigError for one that does not exist or is not built."""
-        found = Precision(number)
-        if not found.known:
-            known = ", ".join(f"{int(each)} ({each})" for each in Precision)
+        precision = Precision(number)
+        if not precision.known:
+            known = ", ".join(f"{int(known_precision)} ({known_precision})" for known_precision in Precision)
             raise ConfigError(f"{who} is {number}; known are {known}")
-        self.require(found, who)
-        return found
+        self.require(precision, who)
+        return precision
 
 
 @cache
@@ -161,12 +161,12 @@ def read_configuration(path: str) -> Configuration:
 
 
 def _fields_of(config: Configuration) -> dict[str, Json]:
-    return {each.name: getattr(config, each.name) for each in fields(config) if each.name != "name"}
+    return {field.name: getattr(config, field.name) for field in fields(config) if field.name != "name"}
 
 
 def _made(name: str, values: Document, where: str) -> Configuration:
     """A configuration of checked values."""
-    kinds = {each.name: each.type for each in fields(Configuration) if each.name != "name"}
+    kinds = {field.name: field.type for field in fields(Configuration) if field.name != "name"}
     unknown, missing = values.keys() - kinds.keys(), kinds.keys() - values.keys()
     if unknown or missing:
         what, names = ("unknown", unknown) if unknown else ("missing", missing)
@@ -197,7 +197,7 @@ def _fits(value: object, kind: str) -> bool:
         return isinstance(value, str)
     if kind == "tuple[Precision, ...]":
         titles = set(Precision)
-        return isinstance(value, (list, tuple)) and bool(value) and all(each in titles for each in value)
+        return isinstance(value, (list, tuple)) and bool(value) and all(feature in titles for feature in value)
     if value is None:
         return kind == "int | None"
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1 << 20
@@ -231,6 +231,6 @@ def configurations_with(**features: object) -> list[str]:
     """Names of the configurations whose attributes equal ``features`` (for messages: 'which have it')."""
     return [
         name
-        for name, each in configurations().items()
-        if all(getattr(each, feature) == value for feature, value in features.items())
+        for name, configuration in configurations().items()
+        if all(getattr(configuration, feature) == value for feature, value in features.items())
     ]

@@ -384,15 +384,15 @@ def _window(g: RegisterGroup, direction: str, before: str, after: str) -> Poolin
 
 def _check_outputs(name: str, window: PoolingWindow, size: int, outputs: int) -> None:
     """Each output must be fed by at least one input, and no input may make an output that nothing takes."""
-    made = window.outputs(size)
-    if outputs > made:
+    possible = window.outputs(size)
+    if outputs > possible:
         needed = (outputs - 1) * window.stride + window.kernel - window.pad_before - window.pad_after
         raise ScheduleError(
             f"deadlock: {outputs} PDP output elements of {name} (kernel {window.kernel}, stride {window.stride}, "
             f"padding {window.pad_before} and {window.pad_after}) need {needed} input elements, there are {size}"
         )
-    if outputs < made:
-        raise ConfigError(f"PDP: the input makes {made} output elements of {name}, the output cube has {outputs}")
+    if outputs < possible:
+        raise ConfigError(f"PDP: the input makes {possible} output elements of {name}, the output cube has {outputs}")
     last = (outputs - 1) * window.stride - window.pad_before
     if window.pad_before >= window.kernel or last >= size:
         raise ScheduleError(
@@ -446,7 +446,7 @@ def _read_dma(groups: dict[str, RegisterGroup], split: bool) -> RegisterGroup:
         raise ScheduleError("deadlock: PDP takes its data from memory, but PDP_RDMA is not enabled")
     g, rdma = groups["PDP"], groups["PDP_RDMA"]
     same = ["D_DATA_CUBE_IN_WIDTH", "D_DATA_CUBE_IN_HEIGHT", "D_DATA_CUBE_IN_CHANNEL", "D_DATA_FORMAT.INPUT_DATA"]
-    pairs = [(each, each) for each in same]
+    pairs = [(name, name) for name in same]
     pairs.append(("D_OPERATION_MODE_CFG.SPLIT_NUM", "D_OPERATION_MODE_CFG.SPLIT_NUM"))
     if split:
         pairs[0] = ("D_PARTIAL_WIDTH_IN", "D_PARTIAL_WIDTH_IN")

@@ -60,7 +60,7 @@ class RegisterMap:
     def __init__(self, name: str, units: dict[str, dict[str, Register]]) -> None:
         self.name = name
         self.units = units
-        self.by_address = {each.address: each for unit in units.values() for each in unit.values()}
+        self.by_address = {register.address: register for unit in units.values() for register in unit.values()}
         self.layouts = {unit: UnitLayout(registers) for unit, registers in units.items()}
 
     def register(self, unit: str, name: str) -> Register:
@@ -150,13 +150,13 @@ class UnitLayout:
 
     def __init__(self, registers: dict[str, Register]) -> None:
         self.registers = registers
-        self.shared = {each.name: each.reset for each in registers.values() if not each.grouped}
-        self.grouped = {each.name: each.reset for each in registers.values() if each.grouped}
+        self.shared = {register.name: register.reset for register in registers.values() if not register.grouped}
+        self.grouped = {register.name: register.reset for register in registers.values() if register.grouped}
         self.fields: dict[str, tuple[str, int, int]] = {}
-        for each in registers.values():
-            self.fields[each.name] = (each.name, 0, MASK32)
-            for field in each.fields.values():
-                self.fields[f"{each.name}.{field.name}"] = (each.name, field.low, field.mask)
+        for register in registers.values():
+            self.fields[register.name] = (register.name, 0, MASK32)
+            for field in register.fields.values():
+                self.fields[f"{register.name}.{field.name}"] = (register.name, field.low, field.mask)
 
 
 class UnitRegisters:

@@ -56,7 +56,7 @@ class _Job(Job):
         self.settings = settings
         self.elements = settings.elements
         self.source = settings.source.view(memory)
-        self.targets = [each.view(memory) for each in settings.targets]
+        self.targets = [target.view(memory) for target in settings.targets]
         self.destination = settings.destination.view(memory)
         self.statistics: dict[str, int] = {}
 
@@ -175,7 +175,7 @@ def decode(groups: dict[str, RegisterGroup], config: Configuration) -> RubikSett
 
 def check(settings: RubikSettings, config: Configuration) -> None:
     """Raise ScheduleError where input and output are cubes of different sizes."""
-    read, written = (surfaces_of(each, settings.elements, config) for each in (settings.channels, settings.planes))
+    read, written = (surfaces_of(cube, settings.elements, config) for cube in (settings.channels, settings.planes))
     if settings.mode == SPLIT and read != written:
         raise ScheduleError(
             f"deadlock: Rubik reads {settings.channels} channels and writes {settings.planes} planes: must be as many "

@@ -64,7 +64,7 @@ def prepare(probe: Probe, config: Configuration) -> Machine:
     if not _exists(probe, machine):
         missing = ", ".join(ENGINES[probe.engine].units)
         raise NvdlaError(f"{config.name} has no {probe.engine}: its register map has no {missing}")
-    units = [each for each in ENGINES[probe.engine].units if each not in probe.idle]
+    units = [unit for unit in ENGINES[probe.engine].units if unit not in probe.idle]
     for name, value in (_base(probe, config) | probe.registers).items():
         _write(machine, name, value)
     for unit in units:

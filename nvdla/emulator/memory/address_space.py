@@ -100,7 +100,7 @@ class AddressSpace:
     def regions(self, space: Space | None = None) -> list[Region]:
         """All regions in address order, of one space or of both (DRAM first)."""
         spaces = [space] if space is not None else [Space.DRAM, Space.CVSRAM]
-        return [region for each in spaces for region in self._regions[each]]
+        return [region for searched in spaces for region in self._regions[searched]]
 
     def find(self, space: Space, address: int, size: int, what: str = "access") -> Region:
         """The region that holds ``size`` bytes from ``address``. Raises LinkError naming region, address and size."""
@@ -127,14 +127,14 @@ class AddressSpace:
         if size < 0 or address + size > regions[last].end:
             raise LinkError(text)
         joined = regions[at : last + 1]
-        self.noticed(f"{text}: hardware goes on in {', '.join(each.name for each in joined[1:])}")
+        self.noticed(f"{text}: hardware goes on in {', '.join(region.name for region in joined[1:])}")
         whole = as_strided(first.data, (regions[last].end - first.base,), (1,), writeable=True)
         return Region(f"{first.name} to {regions[last].name}", space, first.base, whole)
 
     @staticmethod
-    def _adjoin(one: Region, other: Region) -> bool:
+    def _adjoin(region: Region, other: Region) -> bool:
         """Return whether a region follows another one, as its bytes do in the same array."""
-        return one.end == other.base and one.data.ctypes.data + one.size == other.data.ctypes.data
+        return region.end == other.base and region.data.ctypes.data + region.size == other.data.ctypes.data
 
     def view(self, space: Space, address: int, size: int, what: str = "access") -> np.ndarray:
         """A writable uint8 view of ``size`` bytes at ``address``."""
@@ -202,7 +202,10 @@ class Readers:
     """Counts of the readers of each page: a page is released after its last reader."""
 
     def __init__(self, pages: Iterable[Pages], views: Iterable[np.ndarray]) -> None:
-        self._pages = [(each, np.zeros(ceil_div(each.data.size, PAGE), np.int64)) for each in pages]
+        self._pages = [
+            (pages_of_memory, np.zeros(ceil_div(pages_of_memory.data.size, PAGE), np.int64))
+            for pages_of_memory in pages
+        ]
         for counts, _, first, last in self._ranges(views):
             counts[first:last] += 1
 
@@ -339,5 +342,5 @@ class Move:
         """
         if id(thing) not in self._made:
             self._made[id(thing)] = thing, make()
-        made: Thing = self._made[id(thing)][1]
-        return made
+        counterpart: Thing = self._made[id(thing)][1]
+        return counterpart

@@ -237,12 +237,12 @@ class LinkedLoadable:
     def memories_of(self, arrays: Iterable[np.ndarray]) -> set[int]:
         """Return the ids of the memories of array views."""
         spans = [bounds(array) for array in arrays if array.size]
-        found = set()
+        ids = set()
         for memory_id, region in self.regions.items():
             start, end = bounds(region.data)
             if any(low < end and start < high for low, high in spans):
-                found.add(memory_id)
-        return found
+                ids.add(memory_id)
+        return ids
 
     def dependency_graphs(self) -> set[int]:
         """Ids of the memories that hold a dependency graph."""
@@ -277,32 +277,38 @@ class LinkedLoadable:
             self._place_flat()
             return
         taken = 0  # bytes of a lane
-        for made in self.placement.allocations():
-            memory = made.memory
+        for allocation in self.placement.allocations():
+            memory = allocation.memory
             if changes(memory):
-                data = self.lanes.region(taken, made.reserved)
+                data = self.lanes.region(taken, allocation.reserved)
                 taken += data.size
             else:
-                data = self.constants.reserve(memory.id, made.reserved)
-            self.regions[memory.id] = self.space.map(f"memory {memory.id}", made.kind, made.address, data.size, data)
+                data = self.constants.reserve(memory.id, allocation.reserved)
+            self.regions[memory.id] = self.space.map(
+                f"memory {memory.id}", allocation.kind, allocation.address, data.size, data
+            )
 
     def _place_flat(self) -> None:
         """Map memories that follow each other without a gap as parts of one array."""
         runs: list[list[Allocation]] = []
-        placed = sorted(self.placement.allocations(), key=lambda each: (each.kind is Space.DRAM, each.address))
-        for made in placed:
+        placed = sorted(
+            self.placement.allocations(), key=lambda allocation: (allocation.kind is Space.DRAM, allocation.address)
+        )
+        for allocation in placed:
             before = runs[-1][-1] if runs else None
-            if before is None or (before.space, before.end) != (made.space, made.address):
+            if before is None or (before.space, before.end) != (allocation.space, allocation.address):
                 runs.append([])
-            runs[-1].append(made)
+            runs[-1].append(allocation)
         for run in runs:
             last = run[-1]
             behind = BEHIND if last.kind is Space.DRAM and run is runs[-1] else 0
             data, first = np.zeros(last.end + behind - run[0].address, np.uint8), run[0].address
-            for made in run:
-                part = data[made.address - first :][: made.reserved]
-                name = f"memory {made.memory.id}"
-                self.regions[made.memory.id] = self.space.map(name, made.kind, made.address, part.size, part)
+            for allocation in run:
+                part = data[allocation.address - first :][: allocation.reserved]
+                name = f"memory {allocation.memory.id}"
+                self.regions[allocation.memory.id] = self.space.map(
+                    name, allocation.kind, allocation.address, part.size, part
+                )
             if behind:
                 self.space.map("unallocated memory", last.kind, last.end, behind, data[last.end - first :])
 

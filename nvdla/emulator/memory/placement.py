@@ -76,7 +76,7 @@ def place(
         if memory.flags & MemoryFlags.ALLOC and not (memory.is_input or memory.is_output)
     ]
     free = {"dram": base, "cvsram": cvsram_base}
-    found = []
+    allocations = []
     for memory in (*own, *bound):
         size = memory.size if sizes is None else sizes[memory.id]
         if not size:
@@ -84,12 +84,12 @@ def place(
         space = "cvsram" if memory.domain == MemoryDomain.SRAM else "dram"
         # Whole pages, as the driver allocates them: read DMAs fetch whole atoms, also at the end of a small memory.
         address = align(free[space], max(PAGE, memory.alignment))
-        made = Allocation(memory, space, address, align(size, PAGE))
-        if made.end > 1 << 64:
+        allocation = Allocation(memory, space, address, align(size, PAGE))
+        if allocation.end > 1 << 64:
             raise LinkError(f"memory {memory.id} of {size} bytes ends beyond the 64-bit address range")
-        found.append(made)
-        free[space] = made.end
-    return found
+        allocations.append(allocation)
+        free[space] = allocation.end
+    return allocations
 
 
 @dataclass(frozen=True)
@@ -144,10 +144,10 @@ class Placement:
         if name not in self.tensors:
             raise LinkError(f"strides: no bound tensor {name!r}: must be one of {', '.join(self.tensors)}")
         memory, tensor = self.tensors[name]
-        wanted = tuple(int(each) for each in strides) + tensor.strides[len(strides) :]
+        wanted = tuple(int(stride) for stride in strides) + tensor.strides[len(strides) :]
         if wanted[0] != tensor.strides[0] or wanted[3:] != tensor.strides[3:] or len(wanted) != len(tensor.strides):
             raise LinkError(f"tensor {name}: only the line and surface stride can change, got {wanted}")
-        if not all(0 < each < 1 << 32 for each in wanted[1:3]):
+        if not all(0 < stride < 1 << 32 for stride in wanted[1:3]):
             raise LinkError(f"tensor {name}: line stride {wanted[1]} and surface stride {wanted[2]} must be positive")
         patches = [self._patch(reloc, wanted) for reloc in self._relocs(memory)]
         for kind in (RelocType.LINE, RelocType.SURFACE):

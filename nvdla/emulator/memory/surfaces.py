@@ -52,8 +52,8 @@ def assign(target: np.ndarray, source: np.ndarray) -> None:
     """``target[...] = source`` (same shape), in pieces that numpy keeps the lock for where few of them do."""
     if UNNOTICED < target.size <= MOST_PIECES * UNNOTICED:
         axis = max(range(target.ndim), key=target.shape.__getitem__)
-        each = target.size // target.shape[axis]
-        long = UNNOTICED // each
+        slice_size = target.size // target.shape[axis]
+        long = UNNOTICED // slice_size
         if long * MOST_PIECES >= target.shape[axis]:
             before = (slice(None),) * axis
             for first in range(0, target.shape[axis], long):
@@ -228,12 +228,12 @@ class PixelLayout:
         channels = self.shape[1]
         if self._image.bits:
             return self._unpack_10(buffer)[:, :channels]
-        found = [np.empty(0, self.dtype)] * self.components
+        planes = [np.empty(0, self.dtype)] * self.components
         for plane, order in enumerate(self._image.planes):
             pixels = self._pixels(buffer, plane)
             for position, channel in enumerate(order):
-                found[channel] = pixels[..., position].view(self.dtype)
-        return np.stack(found[:channels], axis=1)
+                planes[channel] = pixels[..., position].view(self.dtype)
+        return np.stack(planes[:channels], axis=1)
 
     @property
     def _image(self) -> ImageFormat:
@@ -287,7 +287,7 @@ def tensor_layout(tensor: TensorDesc, size: int, strides: tuple[int, ...] | None
     line, surface = (strides or tensor.strides)[1:3]
     dtype = DTYPES.get(tensor.data_type)
     if dtype is None:
-        known = ", ".join(each.name for each in DTYPES)
+        known = ", ".join(dtype.name for dtype in DTYPES)
         raise FormatError(f"tensor {tensor.name}: data type {tensor.data_type.name} is not one of {known}")
     shape = (tensor.n, tensor.c, tensor.h, tensor.w)
     _checked_shape(shape)

@@ -307,13 +307,13 @@ class Trace:
 
     def ranges(self) -> list[tuple[Space, int, int]]:
         """(space, address, size) of all memory that the trace itself mentions."""
-        found = []
+        ranges = []
         for command in self.commands:
             if isinstance(command, (FillMemory, CheckMemory)) and command.size:
-                found.append((command.space, command.address, command.size))
+                ranges.append((command.space, command.address, command.size))
             elif isinstance(command, LoadMemory) and command.image.end:
-                found.append((command.space, command.address, command.image.end))
-        return found
+                ranges.append((command.space, command.address, command.image.end))
+        return ranges
 
 
 ROOM = 16 << 20  # spare bytes after each range
@@ -345,7 +345,7 @@ class TraceMemory(AddressSpace):
         super().__init__()
         self.limit = limit
         self.used: list[tuple[Space, int, int]] = []  # what was named or touched, for dumps
-        ranges = sorted(set(ranges), key=lambda each: (each[0].value, each[1], each[2]))
+        ranges = sorted(set(ranges), key=lambda entry: (entry[0].value, entry[1], entry[2]))
         for space, address, size in ranges:
             if address + size > 1 << 64:
                 raise TraceError(f"{space.value} range 0x{address:x} of {size} bytes ends beyond the 64-bit addresses")
@@ -356,7 +356,7 @@ class TraceMemory(AddressSpace):
         self._room = min(ROOM, (limit - needed) // (len(exact) + 1)) // PAGE * PAGE
         self._total = 0
         self.used = exact
-        for space, address, size in _merge(self._with_room(*each) for each in exact):
+        for space, address, size in _merge(self._with_room(*extent) for extent in exact):
             self._add(space, address, size)
 
     def find(self, space: Space, address: int, size: int, what: str = "access") -> Region:
@@ -367,7 +367,9 @@ class TraceMemory(AddressSpace):
             if size <= 0 or address < 0 or address + size > 1 << 64 or not self._is_free(space, address, size):
                 raise
             self._grow(space, address, size, error)
-            self.used = _merge(sorted([*self.used, (space, address, size)], key=lambda each: (each[0].value, each[1])))
+            self.used = _merge(
+                sorted([*self.used, (space, address, size)], key=lambda entry: (entry[0].value, entry[1]))
+            )
             return super().find(space, address, size, what)
 
     def fill(self, space: Space, address: int, size: int, pattern: str) -> None:

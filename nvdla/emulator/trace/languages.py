@@ -153,7 +153,7 @@ class _Parser:
         name, sync_id = _arguments(words, 2)
         cause, _, group = name.upper().rpartition("_")
         if f"{cause}_DONE" not in INTERRUPT_BITS or group not in ("0", "1"):
-            known = ", ".join(each.removesuffix("_DONE") for each in INTERRUPT_BITS)
+            known = ", ".join(name.removesuffix("_DONE") for name in INTERRUPT_BITS)
             raise TraceError(f"unknown interrupt {name!r}: known are {known}, each with _0 or _1")
         return ExpectInterrupt(line, cause, int(group), sync_id)
 

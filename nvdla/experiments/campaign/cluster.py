@@ -158,11 +158,11 @@ class ClusterPool(WorkerPool):
                         f"the Dask cluster at {self._address} cannot be used: {described(error)}"
                     ) from error
                 time.sleep(1)
-        other = {name: found for name, found in versions.items() if found != nvdla.__version__}
+        other = {name: version for name, version in versions.items() if version != nvdla.__version__}
         if other:
-            name, found = next(iter(other.items()))
+            name, version = next(iter(other.items()))
             raise FormatError(
-                f"worker {name} of {self._address} has {worker.other_version(str(found)[:40], nvdla.__version__)}"
+                f"worker {name} of {self._address} has {worker.other_version(str(version)[:40], nvdla.__version__)}"
             )
         return max(1, sum(self._client.nthreads().values()))
 

@@ -331,7 +331,7 @@ class Journal:
 
     def known(self) -> set[str]:
         """Return the keys of all records so far."""
-        return self.done if self.count == len(self.done) else {each["key"] for each in self.records()}
+        return self.done if self.count == len(self.done) else {record["key"] for record in self.records()}
 
     def append(self, records: Sequence[Record]) -> None:
         """Add records, durably: they survive the end of this process.
@@ -342,8 +342,8 @@ class Journal:
         Raises:
             FormatError: The disk is full, or a record is not plain data.
         """
-        new = [each for each in records if each["key"] not in self.done]
-        lines = [_line_of(each) for each in new]
+        new = [record for record in records if record["key"] not in self.done]
+        lines = [_line_of(record) for record in new]
         try:
             self._stream.write(b"".join(lines))
             self._stream.flush()

@@ -113,8 +113,8 @@ class WorkerPool(ABC):
                 return self._alone(self.suspects.popleft())
             while self._waiting and not self.suspects:
                 self._send(self._waiting.popleft())
-            if (found := self._come()) is not None:
-                return found
+            if (arrival := self._come()) is not None:
+                return arrival
 
     @abstractmethod
     def close(self) -> None:

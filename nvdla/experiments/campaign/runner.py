@@ -111,15 +111,15 @@ def _drive(pool: WorkerPool, shards: Iterable[Shard], journal: Journal, progress
         else:
             records = _checked(outcome, shard)
         journal.append(records)
-        failed += sum("error" in each for each in records)
+        failed += sum("error" in record for record in records)
         progress(journal.count, failed)
 
 
 def _checked(records: object, shard: Shard) -> list[Record]:
     """Return the records of a worker (maybe on another machine). Raises FormatError unless they are one per task."""
-    if not isinstance(records, list) or not all(isinstance(each, dict) for each in records):
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         raise FormatError(f"a worker returned {type(records).__name__}: must be a list with one mapping per task")
-    keys = [each.get("key") for each in records]
+    keys = [record.get("key") for record in records]
     wanted = [task.key for task in shard.tasks]
     if not all(isinstance(key, str) for key in keys) or sorted(keys) != sorted(wanted):
         raise FormatError(

@@ -31,8 +31,8 @@ def other_version(theirs: str, ours: str) -> str:
 def do(identity: str, tasks: Sequence[Task]) -> list[Record]:
     """The records of a shard. Raises FormatError in a worker with another version than the campaign's."""
     if _versions[identity] != nvdla.__version__:
-        found = other_version(nvdla.__version__, _versions[identity])
-        raise FormatError(f"a worker on {socket.gethostname()} has {found}")
+        versions = other_version(nvdla.__version__, _versions[identity])
+        raise FormatError(f"a worker on {socket.gethostname()} has {versions}")
     if identity not in _opened:
         _opened[identity] = _sent[identity].open()
     return _opened[identity](tasks)

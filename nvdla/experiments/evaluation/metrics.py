@@ -124,7 +124,7 @@ class Summary:
                 self.problems.append({"id": str(record.get("id", record["key"])), "error": record["error"]})
             return
         self.samples += 1
-        best = [each[0] for each in record["top"]]
+        best = [entry[0] for entry in record["top"]]
         label = record.get("label")
         if isinstance(label, int):
             self.top1.add(best[0] == label)
@@ -138,20 +138,20 @@ class Summary:
             self._add_float(record, best[0])
 
     def _add_float(self, record: Record, best: int) -> None:
-        found = record["float"]
-        self.agreement.add(found["top"] == best)
-        self.signal += found["signal"]
-        self.noise += found["noise"]
-        if found["top"] != best and len(self.parted) < DAMAGED_SHOWN:
+        reference = record["float"]
+        self.agreement.add(reference["top"] == best)
+        self.signal += reference["signal"]
+        self.noise += reference["noise"]
+        if reference["top"] != best and len(self.parted) < DAMAGED_SHOWN:
             self.parted.append(record["id"])
 
     def document(self, classes: list[str] | None = None) -> Document:
         """Plain data with stable keys."""
         document: Document = {"samples": self.samples, "damaged": self.damaged, "confidence": CONFIDENCE}
         for name in ("top1", "top5", "squared_error", "metric"):
-            found: Share | Mean = getattr(self, name)
-            if found.count:
-                document[name] = found.document()
+            metric: Share | Mean = getattr(self, name)
+            if metric.count:
+                document[name] = metric.document()
         if self.agreement.count:
             ratio = decibels(self.signal, self.noise)
             snr = ratio if math.isfinite(ratio) else None
@@ -159,8 +159,8 @@ class Summary:
         if self.confusion:
             document["classes"] = self.per_class(classes)
             document["confusion"] = [
-                {"label": label, "found": found, "count": count}
-                for (label, found), count in sorted(self.confusion.items())
+                {"label": label, "found": predicted, "count": count}
+                for (label, predicted), count in sorted(self.confusion.items())
             ]
         if self.problems:
             document["problems"] = self.problems
@@ -168,24 +168,27 @@ class Summary:
 
     def per_class(self, names: list[str] | None) -> list[dict[str, Json]]:
         """Precision and recall of every class that occurs, with their intervals."""
-        labelled: Counter[int] = Counter()
-        found: Counter[int] = Counter()
+        labeled: Counter[int] = Counter()
+        predicted: Counter[int] = Counter()
         for (label, best), count in self.confusion.items():
-            labelled[label] += count
-            found[best] += count
+            labeled[label] += count
+            predicted[best] += count
         rows = []
-        for each in sorted({*labelled, *found}):
-            right = self.confusion[each, each]
-            row: Document = {"class": each, "name": names[each] if names and each < len(names) else None}
-            row |= {"samples": labelled[each], "precision": proportion(right, found[each])}
-            row["recall"] = proportion(right, labelled[each])
+        for class_index in sorted({*labeled, *predicted}):
+            right = self.confusion[class_index, class_index]
+            row: Document = {
+                "class": class_index,
+                "name": names[class_index] if names and class_index < len(names) else None,
+            }
+            row |= {"samples": labeled[class_index], "precision": proportion(right, predicted[class_index])}
+            row["recall"] = proportion(right, labeled[class_index])
             rows.append(row)
         return rows
 
 
 @by_annotations
 @takes_records
-def summarise(records: Iterable[Record]) -> Summary:
+def summarize(records: Iterable[Record]) -> Summary:
     """The summary of all records."""
     summary = Summary()
     for record in records:

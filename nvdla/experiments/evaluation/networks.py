@@ -76,7 +76,7 @@ class LoadableNetwork(EvaluatedNetwork):
             raise FormatError(f"--input-scale {scale:g}: must be a positive number, got {scale:g}")
         self.runtime, self._strict = nvdla.Runtime(path, config, threads=threads, strict=strict), strict
         if len(self.runtime.inputs) != 1 or not self.runtime.outputs:
-            names = ", ".join(each.name for each in self.runtime.inputs) or "none"
+            names = ", ".join(tensor.name for tensor in self.runtime.inputs) or "none"
             raise FormatError(f"{path}: evaluation supports one input, the network has {names}")
         self._input, self._output = self.runtime.inputs[0], self.runtime.outputs[0]
         self.shape = self._input.shape[1:]
@@ -97,7 +97,7 @@ class LoadableNetwork(EvaluatedNetwork):
         shape, dtype = self._input.shape, self._input.dtype
         if isinstance(value, str | os.PathLike):
             if self._model_pixels is not None and Path(value).suffix.lower() in IMAGE_ENDINGS:
-                return self._quantised(self._model_pixels.image(value, shape))
+                return self._quantized(self._model_pixels.image(value, shape))
             form = InputForm(
                 self._input.name,
                 shape,
@@ -107,24 +107,26 @@ class LoadableNetwork(EvaluatedNetwork):
                 numbers=self._numbers,
                 zero=self._zero,
             )
-            found = form.elements(value)
-            if isinstance(found, bytes):
+            elements = form.elements(value)
+            if isinstance(elements, bytes):
                 raise FormatError(f"{os.fspath(value)}: raw surfaces cannot be evaluated. Use images or .npy.")
-            return found
+            return elements
         array = np.asarray(value)
         if holds_pixels(array):
             return self._of_pixels(planes(array, self.shape, self._pixels.resize))
         if array.dtype.kind == "f" and dtype.kind == "i":
             if self._scale is None:
                 raise ScaleMissing(self._input.name, dtype, "input", holding_scale(array, dtype))
-            array = self._quantised(fit(array, shape, array.dtype, "sample"))
+            array = self._quantized(fit(array, shape, array.dtype, "sample"))
         return fit(array, shape, dtype, "sample")
 
     def prepare_many(self, values: Sequence[Any]) -> list[np.ndarray]:
         """Several samples; arrays of pixels together."""
-        if self._input.shape[0] > 1 or not all(isinstance(each, np.ndarray) and holds_pixels(each) for each in values):
+        if self._input.shape[0] > 1 or not all(
+            isinstance(value, np.ndarray) and holds_pixels(value) for value in values
+        ):
             return super().prepare_many(values)
-        pixels = np.concatenate([planes(each, self.shape, self._pixels.resize) for each in values])
+        pixels = np.concatenate([planes(value, self.shape, self._pixels.resize) for value in values])
         return list(np.ascontiguousarray(self._of_pixels(pixels))[:, None])
 
     def _of_pixels(self, pixels: np.ndarray) -> np.ndarray:
@@ -133,9 +135,9 @@ class LoadableNetwork(EvaluatedNetwork):
             return self._numbers.stored(pixels)
         if self._model_pixels is None:
             return convert_pixels(pixels, self._input.dtype, self._pixels)
-        return self._quantised(self._model_pixels.numbers_of_rgb(pixels))
+        return self._quantized(self._model_pixels.numbers_of_rgb(pixels))
 
-    def _quantised(self, values: np.ndarray) -> np.ndarray:
+    def _quantized(self, values: np.ndarray) -> np.ndarray:
         """Real numbers as elements of the input."""
         dtype = self._input.dtype
         if dtype.kind == "f":
@@ -164,8 +166,8 @@ class LoadableNetwork(EvaluatedNetwork):
 
     def rows(self, raw: Sequence[Sequence[bytes]]) -> np.ndarray:
         """The first of the raw outputs of each run as a row of numbers, in the order of the model."""
-        found = _batched_unpack(self._output.layout, [each[0] for each in raw]).reshape(len(raw), -1)
-        return found if self._order is None else found[:, self._order]
+        rows = _batched_unpack(self._output.layout, [outputs[0] for outputs in raw]).reshape(len(raw), -1)
+        return rows if self._order is None else rows[:, self._order]
 
     def real(self, sample: np.ndarray) -> np.ndarray:
         """A sample as real numbers, in the shape and order of the model's input where the layer file states it."""
@@ -213,7 +215,7 @@ class PackageNetwork(EvaluatedNetwork):
 
     def warnings(self) -> list[str]:
         """Return what a run of any part would do silently."""
-        return [each for runtime in self._machine.runtimes() for each in _silent_warnings(runtime, self._strict)]
+        return [warning for runtime in self._machine.runtimes() for warning in _silent_warnings(runtime, self._strict)]
 
     def run(self, samples: Sequence[np.ndarray]) -> np.ndarray:
         """The outputs of samples, one row each."""
@@ -296,4 +298,4 @@ def _batched_unpack(layout: Any, surfaces: Sequence[bytes]) -> np.ndarray:
     if len(surfaces) > 1 and stride == layout.size and layout.shape[0] == 1:
         together = replace(layout, shape=(len(surfaces), *layout.shape[1:]), size=stride * len(surfaces))
         return together.unpack(np.frombuffer(b"".join(surfaces), np.uint8))
-    return np.concatenate([layout.unpack(np.frombuffer(each, np.uint8)) for each in surfaces])
+    return np.concatenate([layout.unpack(np.frombuffer(surface, np.uint8)) for surface in surfaces])

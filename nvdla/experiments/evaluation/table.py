@@ -102,8 +102,10 @@ class _Worker:
 
     def records(self, tasks: Sequence[Task]) -> list[Record]:
         records: list[Record] = [{"key": task.key} for task in tasks]
-        sound = [each for each in map(self._sample, tasks, records) if each is not None]
-        ready = [(*each, value) for each, value in zip(sound, self._prepared(sound), strict=True) if value is not None]
+        sound = [sample for sample in map(self._sample, tasks, records) if sample is not None]
+        ready = [
+            (*sample, value) for sample, value in zip(sound, self._prepared(sound), strict=True) if value is not None
+        ]
         if ready:
             for record, _, prepared in ready:
                 record["hash"] = hashlib.sha256(np.ascontiguousarray(prepared).data).hexdigest()[:16]
@@ -132,7 +134,7 @@ class _Worker:
         try:
             return list(self._network.prepare_many([sample.value for _, sample in given])) if given else []
         except NvdlaError:
-            return [self._prepared_alone(*each) for each in given]
+            return [self._prepared_alone(*sample) for sample in given]
 
     def _prepared_alone(self, record: Record, sample: Sample) -> np.ndarray | None:
         try:
@@ -202,10 +204,10 @@ def _best(results: np.ndarray) -> list[list[list[object]]]:
     """The five greatest of each row of results as [place, value]; the first of equal ones first, NaN last."""
     values = np.nan_to_num(results.astype(np.float64), nan=-np.inf)
     places = np.argsort(-values, axis=1, kind="stable")[:, :TOP]
-    found = np.take_along_axis(results, places, axis=1)
-    if not np.isfinite(found).all():
-        found = np.array([[_plain(each) for each in row] for row in found.tolist()], object)
-    return [list(map(list, zip(*each, strict=True))) for each in zip(places.tolist(), found.tolist(), strict=True)]
+    largest = np.take_along_axis(results, places, axis=1)
+    if not np.isfinite(largest).all():
+        largest = np.array([[_plain(value) for value in row] for row in largest.tolist()], object)
+    return [list(map(list, zip(*pair, strict=True))) for pair in zip(places.tolist(), largest.tolist(), strict=True)]
 
 
 def _plain(number: float) -> float | str:
@@ -280,19 +282,19 @@ def _confusion(summary: Document) -> str:
     classes = summary.get("classes", [])
     if not classes or len(classes) > LARGEST:
         return ""
-    names = [str(each["name"] or each["class"]) for each in classes]
-    place = {each["class"]: number for number, each in enumerate(classes)}
-    totals = {each["class"]: each["samples"] for each in classes}
+    names = [str(row["name"] or row["class"]) for row in classes]
+    place = {row["class"]: number for number, row in enumerate(classes)}
+    totals = {row["class"]: row["samples"] for row in classes}
     margin = 12 + 7 * max(map(len, names))
     size = margin + CELL * len(classes) + 10
     cells = []
     for row in summary["confusion"]:
         x, y = margin + CELL * place[row["found"]], margin + CELL * place[row["label"]]
         part = row["count"] / totals[row["label"]]
-        colour = "#2a9d5c" if row["label"] == row["found"] else "#d1495b"
+        color = "#2a9d5c" if row["label"] == row["found"] else "#d1495b"
         title = f"label {names[place[row['label']]]}, found {names[place[row['found']]]}: {row['count']}"
         cells.append(
-            f'<rect x="{x}" y="{y}" width="{CELL - 1}" height="{CELL - 1}" fill="{colour}" '
+            f'<rect x="{x}" y="{y}" width="{CELL - 1}" height="{CELL - 1}" fill="{color}" '
             f'fill-opacity="{0.25 + 0.75 * part:.3f}"><title>{xml_text(title)}</title></rect>'
             f'<text x="{x + CELL / 2}" y="{y + CELL / 2 + 4}" text-anchor="middle">{row["count"]}</text>'
         )

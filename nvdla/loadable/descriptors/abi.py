@@ -98,18 +98,18 @@ def _surfaces(cube: type[Structure]) -> Document:
         "CdpSurface": ("src_data", "dst_data"),
         "RubikSurface": ("src_data", "dst_data"),
     }
-    made = {}
+    unions = {}
     for name, cubes in members.items():
         fields = tuple((member, cube) for member in cubes) + (planes if name == "ConvSurface" else ())
-        made[name] = structure(name, f"Data cubes of one {name[:-7].upper()} operation.", *fields)
-    made["SurfaceContainer"] = structure(
+        unions[name] = structure(name, f"Data cubes of one {name[:-7].upper()} operation.", *fields)
+    unions["SurfaceContainer"] = structure(
         "SurfaceContainer",
         "One slot of the surface list; op_type of the dependency graph says which member holds.",
         ("bdma_surface", structures.BdmaSurface),
-        *((f"{name[:-7].lower()}_surface", made[name]) for name in members),
+        *((f"{name[:-7].lower()}_surface", unions[name]) for name in members),
         base=DescriptorUnion,
     )
-    return made
+    return unions
 
 
 def _make(name: str, title: str, new: bool) -> Abi:

@@ -357,8 +357,8 @@ def _walk(owner: str, field: str, kind: Any, value: object, offset: int, name: s
     if isinstance(value, ctypes.Array):
         element = kind._type_
         if issubclass(element, CtypesRecord):
-            for index, each in enumerate(value):
-                yield from fields(each, offset + index * ctypes.sizeof(element), f"{name}[{index}].")
+            for index, item in enumerate(value):
+                yield from fields(item, offset + index * ctypes.sizeof(element), f"{name}[{index}].")
         else:
             shape = f"{_type_name(element)}[{len(value)}]"
             yield FieldView(name, offset, ctypes.sizeof(kind), shape, list(value), None, owner)

@@ -94,7 +94,7 @@ class LoadableSource:
         """``size`` bytes of a memory from ``start``, put together from the blobs that cover them."""
         end = start + size
         contents = self.loadable.contents(memory) if memory.flags & MemoryFlags.SET else []
-        first = max(bisect.bisect_right(contents, start, key=lambda each: each[0]) - 1, 0)
+        first = max(bisect.bisect_right(contents, start, key=lambda entry: entry[0]) - 1, 0)
         pieces = []
         for offset, blob in itertools.islice(contents, first, None):
             if offset <= start and end <= offset + blob.length:
@@ -333,15 +333,15 @@ def decode_tasks(loadable: Loadable, abi: Abi, limits: Limits | None = None) -> 
     total = 0
     for task in loadable.tasks:
         kind = DlaTask if task.interface == Interface.DLA1 else EmuTask
-        decoded[task.id] = found = kind.decode(loadable, task, abi, limits=limits)
-        total += len(found)
+        decoded[task.id] = decoded_task = kind.decode(loadable, task, abi, limits=limits)
+        total += len(decoded_task)
         limits.check_total(task.id, total)
     return decoded
 
 
 def _one(source: DescriptorSource, index: int, structure: type[Made]) -> Made:
-    found: Made = _array(source, index, structure, 1, structure.__name__)[0]
-    return found
+    descriptor: Made = _array(source, index, structure, 1, structure.__name__)[0]
+    return descriptor
 
 
 def _list(
@@ -357,8 +357,8 @@ def _list(
             f"{source.name}, {source.label(0)}, {type(network).__name__}.{name} at byte {offset}: {index}, "
             f"must be 0 .. {source.num_addresses - 1} (address list)"
         )
-    found: Sequence[Made] = _array(source, index, structure, count, f"{structure.__name__}[{count}]")
-    return found
+    descriptors: Sequence[Made] = _array(source, index, structure, count, f"{structure.__name__}[{count}]")
+    return descriptors
 
 
 def _array(source: DescriptorSource, index: int, structure: type[Made], count: int, what: str) -> Any:
@@ -507,10 +507,10 @@ def _consumer(task: DlaTask, position: int, common: Descriptor, slot: int | None
     if not Event.OP_COMPLETED <= consumer.event <= Event.CDMA_DT_DONE:
         offset = _at(common, position, *path, "event")
         yield f"{where}at byte {offset}: event {consumer.event}, must be 1 .. {int(Event.CDMA_DT_DONE)}"
-    found = task.dependencies[consumer.index].op_type
-    if slot is not None and found != slot:
+    op_type = task.dependencies[consumer.index].op_type
+    if slot is not None and op_type != slot:
         offset = _at(common, position, *path)
-        yield f"{where}at byte {offset}: operation {consumer.index} is of type {found}, must be {slot} (its slot)"
+        yield f"{where}at byte {offset}: operation {consumer.index} is of type {op_type}, must be {slot} (its slot)"
 
 
 @dla_rule

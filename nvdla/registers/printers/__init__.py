@@ -19,7 +19,7 @@ __all__ = ["printer", "printers"]
 def printers() -> dict[str, Printer]:
     """Return all formats by name."""
     modules = modules_of("nvdla.registers.printers")
-    return {each.format: each for module in modules for each in getattr(module, "PRINTERS", ())}
+    return {printer.format: printer for module in modules for printer in getattr(module, "PRINTERS", ())}
 
 
 @by_annotations

@@ -22,10 +22,11 @@ def write(export: Export) -> None:
             {"space": space.value, "base": export.bases[space], "size": size} for space, size in program.sizes.items()
         ],
         "segments": [
-            {"space": each.space.value, "offset": each.offset, "size": each.size} for each in program.segments
+            {"space": segment.space.value, "offset": segment.offset, "size": segment.size}
+            for segment in program.segments
         ],
-        "inputs": [_tensor(each) for each in program.inputs],
-        "outputs": [_tensor(each) for each in program.outputs],
+        "inputs": [_tensor(tensor) for tensor in program.inputs],
+        "outputs": [_tensor(tensor) for tensor in program.outputs],
     }
     export.save(f"{export.name}.json", _text(export, document))
 
@@ -83,7 +84,7 @@ def _step(export: Export, step: Step) -> Document:
 
 def _write(export: Export, step: Write) -> dict[str, Json]:
     value = export.value(step)
-    fields = {each.name: value >> each.low & each.mask for each in step.register.fields.values()}
+    fields = {field.name: value >> field.low & field.mask for field in step.register.fields.values()}
     row: Document = {
         "step": "write",
         "register": str(step.register),

@@ -57,7 +57,7 @@ def write(export: Export) -> None:
             raise FormatError(f"the {space.value} takes {size} bytes; the runner's tables reach 4 GiB")
     arrays = export.options.arrays
     if arrays is None:
-        arrays = sum(each.size for each in program.segments) <= ARRAY_LIMIT
+        arrays = sum(segment.size for segment in program.segments) <= ARRAY_LIMIT
     for name, text in texts.items():
         export.save(name, _port(text, export) if name == "nvdla_port.h" else text)
     export.save(f"{export.name}.h", _header(export, arrays))
@@ -71,9 +71,9 @@ def write(export: Export) -> None:
 
 def _is_used(name: str, texts: dict[str, str]) -> bool:
     """Check whether a network called ``name`` is the name of a file or identifier of the runner."""
-    made = {f"{name}{ending}" for ending in (".h", ".c", "_selftest.c")}
+    file_names = {f"{name}{ending}" for ending in (".h", ".c", "_selftest.c")}
     words = {word for text in texts.values() for word in re.findall(r"\bnvdla_\w+", text)}
-    return not made.isdisjoint(texts) or not words.isdisjoint((name, f"{name}_selftest"))
+    return not file_names.isdisjoint(texts) or not words.isdisjoint((name, f"{name}_selftest"))
 
 
 def _port(text: str, export: Export) -> str:
@@ -158,20 +158,20 @@ def _source(export: Export, arrays: bool) -> Iterator[str | bytes]:
     pointers = _pointers(program)
     yield f'#include "{name}.h"\n\n'
     segments = []
-    for number, each in enumerate(program.segments):
+    for number, segment in enumerate(program.segments):
         data = "0"
         if arrays:
-            yield f"static const uint8_t segment_{number}[{each.size}] = {{\n"
-            yield from _array(each.data)
+            yield f"static const uint8_t segment_{number}[{segment.size}] = {{\n"
+            yield from _array(segment.data)
             yield "};\n\n"
             data = f"segment_{number}"
-        segments.append(f"    {{{MEMORIES[each.space]}u, 0x{each.offset:x}u, {each.size}u, {data}}},")
+        segments.append(f"    {{{MEMORIES[segment.space]}u, 0x{segment.offset:x}u, {segment.size}u, {data}}},")
     parts = _table("nvdla_segment", "segments", segments)
     parts += _table("nvdla_pointer", "pointers", [f"    {{0x{a:x}u, 0x{b:x}u}}," for a, b in pointers.values()])
-    parts += _table("nvdla_tensor", "inputs", [_tensor(each) for each in program.inputs])
-    parts += _table("nvdla_tensor", "outputs", [_tensor(each) for each in program.outputs])
+    parts += _table("nvdla_tensor", "inputs", [_tensor(tensor) for tensor in program.inputs])
+    parts += _table("nvdla_tensor", "outputs", [_tensor(tensor) for tensor in program.outputs])
     operations = program.cpu_operations
-    parts += _table("nvdla_cpu_operation", "cpu_operations", [_cpu(each) for each in operations])
+    parts += _table("nvdla_cpu_operation", "cpu_operations", [_cpu(call) for call in operations])
     steps, count = _steps(program, list(pointers), operations)
     parts += _table("nvdla_step", "steps", steps)
     sizes = [program.sizes.get(space, 0) for space in MEMORIES]
@@ -186,7 +186,7 @@ def _source(export: Export, arrays: bool) -> Iterator[str | bytes]:
         f"{{{sizes[0]}u, {sizes[1]}u}}",
         f"0x{status.address:x}u",
     ]
-    parts += [f"const nvdla_program {name} = {{", *[f"    {each}," for each in fields], "};", ""]
+    parts += [f"const nvdla_program {name} = {{", *[f"    {field}," for field in fields], "};", ""]
     yield "\n".join(parts)
 
 
@@ -206,13 +206,13 @@ def _array(data: np.ndarray) -> Iterator[str | bytes]:
 def _pointers(program: RegisterProgram) -> dict[str, tuple[int, int]]:
     """Unit -> (address of its S_POINTER, the interrupt bits whose group is the unit's), for the units at work."""
     causes = {link.units[0]: link.interrupts for link in ENGINES.values()}
-    found: dict[str, tuple[int, int]] = {}
+    pointers: dict[str, tuple[int, int]] = {}
     for step in program.writes:
         register = step.register
         if register.name == "S_POINTER":
             bits = sum(3 << INTERRUPT_BITS[cause] for cause in causes.get(register.unit, ()))
-            found[register.unit] = (register.address, bits)
-    return found
+            pointers[register.unit] = (register.address, bits)
+    return pointers
 
 
 def _steps(program: RegisterProgram, units: list[str], operations: list[CpuCall]) -> tuple[list[str], int]:
@@ -235,7 +235,7 @@ def _step(step: Step, units: list[str], operations: list[CpuCall]) -> tuple[str,
     if isinstance(step, Flushed):
         return "NVDLA_FLUSHED", step.register.address, 0
     if isinstance(step, CpuCall):
-        return "NVDLA_COMPUTE", 0, next(at for at, each in enumerate(operations) if each is step)
+        return "NVDLA_COMPUTE", 0, next(at for at, call in enumerate(operations) if call is step)
     assert isinstance(step, Write)
     register = step.register
     if step.space is not None:
@@ -354,13 +354,13 @@ def write_statements(export: Export) -> None:
 def _register_names(export: Export) -> dict[str, int]:
     """Register name -> address, of those that the program uses, and the interrupt status."""
     registers = [step.register for step in export.register_program.steps if isinstance(step, (Write, Flushed))]
-    found = {f"{each.unit}_{each.name}_0": export.address(each, False) for each in registers}
-    return {"GLB_S_INTR_STATUS_0": export.address_of_status(), **found}
+    addresses = {f"{register.unit}_{register.name}_0": export.address(register, False) for register in registers}
+    return {"GLB_S_INTR_STATUS_0": export.address_of_status(), **addresses}
 
 
 def _register_header(export: Export) -> list[str]:
     guard = f"{export.name.upper()}_REGISTERS_H"
-    names = sorted(_register_names(export).items(), key=lambda each: each[1])
+    names = sorted(_register_names(export).items(), key=lambda item: item[1])
     rows = [f"#define {name} 0x{address:x}u" for name, address in names]
     return [f"#ifndef {guard}", f"#define {guard}", *rows, "#endif"]
 

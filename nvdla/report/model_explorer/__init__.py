@@ -13,7 +13,7 @@ from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document
 
 #: stops from the least to the greatest number
-COLOURS = {"low": "#cfe8d5", "middle": "#f2dd9c", "high": "#e58a7b"}
+COLORS = {"low": "#cfe8d5", "middle": "#f2dd9c", "high": "#e58a7b"}
 #: dB above which two tensors are as good as equal
 MOST_DB = 100.0
 
@@ -25,8 +25,8 @@ Numbers = dict[str, float]
 @by_annotations
 def cycles(study: Study) -> Numbers:
     """Operation -> cycles of its chain; of operations on the fly their first alone has them."""
-    found = ((node.label, study.estimates[node.key].own_cycles) for node in study.operations)
-    return {label: float(cycles) for label, cycles in found if cycles}
+    totals = ((node.label, study.estimates[node.key].own_cycles) for node in study.operations)
+    return {label: float(cycles) for label, cycles in totals if cycles}
 
 
 @by_annotations
@@ -43,7 +43,7 @@ def saturation(side: Side) -> Numbers:
     if run is None or run["error"]:
         return {}
     labels = [row["label"] for row in side.document["operations"]]
-    return {labels[place]: 100.0 * side.pictures.rows[each]["saturated"] for place, each in run["wrote"].items()}
+    return {labels[place]: 100.0 * side.pictures.rows[row]["saturated"] for place, row in run["wrote"].items()}
 
 
 @by_annotations
@@ -61,10 +61,10 @@ def snr(side: Side, other: Side) -> Numbers:
 @by_annotations
 def document(graph: str, name: str, numbers: Numbers, falling: bool = False) -> Document:
     """Node data of one graph as Model Explorer reads it from a file. ``falling``: great numbers are good ones."""
-    colours = list(COLOURS.values())
+    colors = list(COLORS.values())
     gradient = [
-        {"stop": stop, "bgColor": colour, "textColor": "#1b1f24"}
-        for stop, colour in zip((0, 0.5, 1), reversed(colours) if falling else colours, strict=True)
+        {"stop": stop, "bgColor": color, "textColor": "#1b1f24"}
+        for stop, color in zip((0, 0.5, 1), reversed(colors) if falling else colors, strict=True)
     ]
     results = {label: {"value": value} for label, value in numbers.items()}
     return {graph: {"name": name, "results": results, "gradient": gradient}}

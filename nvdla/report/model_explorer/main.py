@@ -69,29 +69,29 @@ def graph_of(study: Study) -> graph_builder.Graph:
     nodes = [_tensor(row) for row in tensors.values() if row["kind"] in ("input", "output", "unset")]
     before = {chain[at + 1].label: chain[at].label for chain in study.chains for at in range(len(chain) - 1)}
     for node, row, space in zip(study.operations, document["nodes"], namespaces, strict=True):
-        made = graph_builder.GraphNode(
+        graph_node = graph_builder.GraphNode(
             row["name"], f"{row['op_type']} {row['name']}", "/".join(filter(None, (space, node.layer)))
         )
-        made.attrs = [graph_builder.KeyValue(key, text) for key, text in _attributes(study, node, row)]
+        graph_node.attrs = [graph_builder.KeyValue(key, text) for key, text in _attributes(study, node, row)]
         if node.label in before:
-            made.incomingEdges.append(graph_builder.IncomingEdge(before[node.label], "0", "on the fly"))
-        for each in row["inputs"]:
-            made.incomingEdges += _edges(tensors[each["tensor"]], each["role"])
-        made.outputsMetadata = [
+            graph_node.incomingEdges.append(graph_builder.IncomingEdge(before[node.label], "0", "on the fly"))
+        for read in row["inputs"]:
+            graph_node.incomingEdges += _edges(tensors[read["tensor"]], read["role"])
+        graph_node.outputsMetadata = [
             graph_builder.MetadataItem(str(place), _about(tensors[number]))
             for place, number in enumerate(row["outputs"])
         ]
-        made.style = graph_builder.GraphNodeStyle(borderColor=COLORS[row["op_type"].lower()])
-        nodes.append(made)
+        graph_node.style = graph_builder.GraphNodeStyle(borderColor=COLORS[row["op_type"].lower()])
+        nodes.append(graph_node)
     return graph_builder.Graph(study.title, nodes)
 
 
 def _tensor(row: Document) -> graph_builder.GraphNode:
-    made = graph_builder.GraphNode(f"tensor {row['id']}", f"{row['name']} ({row['kind']})", "")
-    made.outputsMetadata = [graph_builder.MetadataItem("0", _about(row))]
+    graph_node = graph_builder.GraphNode(f"tensor {row['id']}", f"{row['name']} ({row['kind']})", "")
+    graph_node.outputsMetadata = [graph_builder.MetadataItem("0", _about(row))]
     if row["producer"]:
-        made.incomingEdges.append(graph_builder.IncomingEdge(row["producer"]))
-    return made
+        graph_node.incomingEdges.append(graph_builder.IncomingEdge(row["producer"]))
+    return graph_node
 
 
 def _edges(tensor: Mapping[str, Json], role: str) -> list[graph_builder.IncomingEdge]:
@@ -111,11 +111,13 @@ def _attributes(study: Study, node: Operation, row: Document) -> list[tuple[str,
     estimate = study.estimates[node.key]
     about = {"operation": row["name"], "layer": row["layer"], "what": row["what"], "precision": row["precision"]}
     about |= {"cycles": estimate.own_cycles, "bound by": estimate.bound, "MACs": estimate.macs or None}
-    found = [(key, str(value)) for key, value in about.items() if value is not None]
+    attributes = [(key, str(value)) for key, value in about.items() if value is not None]
     for structure in (node.op, None if node.type is None else node.surface):
         shown = [field for field in fields(structure) if not field.reserved] if structure is not None else []
-        found += [(each.name, each.meaning or str(each.value)) for each in shown if not isinstance(each.value, list)]
-    return found
+        attributes += [
+            (field.name, field.meaning or str(field.value)) for field in shown if not isinstance(field.value, list)
+        ]
+    return attributes
 
 
 _INPUT = TextInputConfigEditor(id="input", label="Input: path of an image, .npy, .dimg or .bin", required=True)
@@ -170,5 +172,5 @@ def _ran(path: str, values: Mapping[str, Json]) -> Side:
 
 def _made(name: str, numbers: node_data.Numbers, falling: bool = False) -> GraphNodeData:
     (document,) = node_data.document("", name, numbers, falling).values()
-    results = {label: NodeDataResult(**each) for label, each in document["results"].items()}
-    return GraphNodeData(results, name, gradient=[GradientItem(**each) for each in document["gradient"]])
+    results = {label: NodeDataResult(**result) for label, result in document["results"].items()}
+    return GraphNodeData(results, name, gradient=[GradientItem(**stop) for stop in document["gradient"]])

@@ -12,12 +12,12 @@ from support.build_checks import build_and_run, samples
 
 import nvdla
 from nvdla.analysis.explain import explanations
-from nvdla.analysis.layer_forms import layers_of, weighed
+from nvdla.analysis.layer_forms import evaluate_layer, layers_of
 from nvdla.analysis.study import Study
 from nvdla.checks.lint import lint
-from nvdla.compiler.builder import BuildError, Built, Network, build, calibrate, edit, weigh
+from nvdla.compiler.builder import BuildError, Built, Network, build, calibrate, cost_model, edit
+from nvdla.compiler.builder.cost_model import CostModel, stored_weights
 from nvdla.compiler.builder.ir import Convolve
-from nvdla.compiler.builder.weigh import CostModel, stored_weights
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.emulator.hardware.convolution.cdma import decompress
 from nvdla.emulator.memory.surfaces import compress
@@ -129,7 +129,7 @@ def always(monkeypatch):
     def compressed_first(self, found, fewest):
         return next((place for place, each in enumerate(found) if each.compressed), 0)
 
-    monkeypatch.setattr(weigh, "WORTH_WEIGHING", -1e9)
+    monkeypatch.setattr(cost_model, "WORTH_EVALUATING", -1e9)
     monkeypatch.setattr(CostModel, "_fastest", compressed_first)
 
 
@@ -168,7 +168,7 @@ def test_a_batch_fetches_compressed_weights_once(always):
 def test_explain_says_that_both_were_weighed(tmp_path):
     built = made(fully_connected(0.8))
     built.save(tmp_path / "a.loadable")
-    (row,) = built.sidecar["weighed"]["layers"]
+    (row,) = built.sidecar["evaluated"]["layers"]
     assert {form["compressed"] for form in row["forms"]} == {True, False}
     assert row["forms"][row["taken"]]["compressed"]
     (document,) = explanations(Study.of(built.loadable, FULL))
@@ -181,7 +181,8 @@ def test_explain_weighs_compression_for_any_loadable(precision):
     net = fully_connected(0.8)
     plain, sparse = made(net, precision=precision, level=0), made(net, precision=precision)
     row, other = (
-        weighed(study, *layers_of(study)) for study in (Study.of(each.loadable, FULL) for each in (plain, sparse))
+        evaluate_layer(study, *layers_of(study))
+        for study in (Study.of(each.loadable, FULL) for each in (plain, sparse))
     )
     (best, *_) = row["forms"]
     assert (best["compressed"], best["chosen"]) == (True, False)
@@ -189,7 +190,7 @@ def test_explain_weighs_compression_for_any_loadable(precision):
     assert best["cycles"] == other["forms"][0]["cycles"]
     assert any("weights compressed" in change["change"] for change in row["changes"])
     small = Study.of(made(net, "nv_small").loadable, "nv_small")
-    assert not any(form["compressed"] for form in weighed(small, *layers_of(small))["forms"])
+    assert not any(form["compressed"] for form in evaluate_layer(small, *layers_of(small))["forms"])
 
 
 # ---- what is wrong with them

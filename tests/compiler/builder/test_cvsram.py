@@ -74,7 +74,7 @@ def test_figures_of_cvsram_are_no_measured_ones():
 
 def test_the_search_knows_of_it():
     built = built_with(chain(), 1 << 20, level=2)
-    record = built.sidecar["weighed"]["search"]
+    record = built.sidecar["evaluated"]["search"]
     assert record["cycles"] == Study.of(built.loadable, "nv_full").schedule.cycles
     assert fast(built) > 0 == record["pool"]
 

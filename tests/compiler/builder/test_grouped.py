@@ -21,8 +21,8 @@ def depthwise(channels: int, size: int, kernel: int = 3) -> tuple[Network, dict]
     return net, calibrate(net, samples(net, np.random.default_rng(1)))
 
 
-def weighed(built) -> dict:
-    (groups,) = built.sidecar["weighed"]["groups"]
+def evaluated_groups(built) -> dict:
+    (groups,) = built.sidecar["evaluated"]["groups"]
     return groups
 
 
@@ -35,7 +35,7 @@ def test_the_fastest_number_of_groups_is_taken_and_its_cycles_are_those_of_the_l
 ):
     net, scales = depthwise(channels, size)
     built = build(net, config, "int8", scales)
-    found = weighed(built)
+    found = evaluated_groups(built)
     taken = found["forms"][found["taken"]]
     assert taken["groups"] == together
     assert taken["convolutions"] == -(-channels // together)
@@ -56,7 +56,7 @@ def test_any_number_of_groups_gives_the_same_integers(channels):
         assert np.array_equal(results[-1], built.expected(elements)["dw"])
         assert not lint(built.loadable, "nv_large").findings
     assert np.array_equal(*results)
-    assert not build(net, "nv_large", "int8", scales, level=0).sidecar["weighed"]["groups"]
+    assert not build(net, "nv_large", "int8", scales, level=0).sidecar["evaluated"]["groups"]
 
 
 def test_explain_says_what_each_number_would_cost(tmp_path, capsys):
@@ -65,7 +65,7 @@ def test_explain_says_what_each_number_would_cost(tmp_path, capsys):
     built.save(tmp_path / "dw.loadable")
     assert main(["explain", str(tmp_path / "dw.loadable"), "0/0", "--config", "nv_large"]) == 0
     said = capsys.readouterr().out
-    forms = weighed(built)["forms"]
+    forms = evaluated_groups(built)["forms"]
     assert [form["groups"] for form in forms] == [32, 64, 128]
     for form in forms:
         assert f"    {form['groups']} of 256 groups together: {form['convolutions']} dense convolution" in said

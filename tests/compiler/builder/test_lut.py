@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nvdla.compiler.builder import BuildError, Calibration, Network, build
-from nvdla.compiler.builder.ir import exact_int8, fit_halves, fit_integers, fit_normalisation_halves
+from nvdla.compiler.builder.ir import exact_int8, fit_halves, fit_integers, fit_normalization_halves
 from nvdla.compiler.builder.reference import look_up
 
 
@@ -48,7 +48,7 @@ def test_fp16_tables_continue_beyond_their_range():
 
 
 def test_fp16_normalisation_is_fine_near_zero_and_reaches_far():
-    lut = fit_normalisation_halves(5, 1e-4, 0.75, 1.0)
+    lut = fit_normalization_halves(5, 1e-4, 0.75, 1.0)
     for x, limit in ((np.linspace(0.1, 5e4, 999), 2e-3), (np.geomspace(1e5, 1e9, 99), 0.1)):
         exact = (1 + 1e-4 / 5 * x) ** -0.75
         assert np.abs(look_up(lut, x) / exact - 1).max() < limit

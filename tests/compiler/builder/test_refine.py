@@ -166,7 +166,7 @@ def test_int16_is_calibrated_by_the_same_recipe():
 
 def test_no_data_is_an_error():
     with pytest.raises(BuildError, match="no calibration data"):
-        refine(_net(np.random.default_rng(7)), list, Recipe(equalise=False))
+        refine(_net(np.random.default_rng(7)), list, Recipe(equalize=False))
 
 
 def test_headroom_is_what_a_sample_left_out_goes_beyond_the_others():
@@ -214,7 +214,7 @@ def test_outputs_hold_everything_that_the_samples_have(method):
     net.output(net.scale("s", net.relu("r", x), np.ones(8), np.full(8, 2.0)))
     data = rng.normal(size=(10, 8, 100, 125))
     data[3, 0, 2, 2] = 40.0
-    found = refine(net, lambda: [floating.run(net, data)], Recipe(method, equalise=False, headroom=False)).calibration
+    found = refine(net, lambda: [floating.run(net, data)], Recipe(method, equalize=False, headroom=False)).calibration
     assert found.magnitudes["s"] == 42.0
     assert (found.magnitudes["in"] < 20) == (method == "mse")
 

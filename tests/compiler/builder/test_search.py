@@ -45,7 +45,7 @@ def test_what_waits_for_nothing_works_beside_the_convolutions():
     built = {level: build(net, "nv_large", "int8", scales, level=level) for level in (1, 2)}
     found = {level: cycles(each, "nv_large") for level, each in built.items()}
     assert found[2] < 0.9 * found[1]
-    record = built[2].sidecar["weighed"]["search"]
+    record = built[2].sidecar["evaluated"]["search"]
     assert record["complete"] and record["cycles"] == found[2] <= record["cycles_before"]
     elements = built[2].quantize_inputs(np.random.default_rng(1).normal(size=(32, 28, 28)))
     results = [nvdla.Runtime(each.loadable, "nv_large").run(elements)["both"] for each in built.values()]
@@ -64,10 +64,10 @@ def test_any_number_of_processes_gives_the_same_loadable():
 def test_the_steps_that_a_time_limit_left_give_the_same_loadable_again():
     net, scales = branches()
     limited = build(net, "nv_small", "int8", scales, level=2, search=SearchLimits(time_limit=0.1))
-    steps = limited.sidecar["weighed"]["search"]["steps"]
+    steps = limited.sidecar["evaluated"]["search"]["steps"]
     again = build(net, "nv_small", "int8", scales, level=2, search=SearchLimits(steps=steps))
     assert again.loadable.to_bytes() == limited.loadable.to_bytes()
-    untouched = build(net, "nv_small", "int8", scales, level=2, search=SearchLimits(steps=0)).sidecar["weighed"][
+    untouched = build(net, "nv_small", "int8", scales, level=2, search=SearchLimits(steps=0)).sidecar["evaluated"][
         "search"
     ]
     assert (untouched["steps"], untouched["complete"], untouched["trials"]) == (0, False, 0)
@@ -79,7 +79,7 @@ def test_progress_is_told_of_every_step():
     search = SearchLimits(steps=3, progress=lambda done, total, count: told.append((done, total, count)))
     built = build(net, "nv_small", "int8", scales, level=2, search=search)
     assert [each[0] for each in told] == [1, 2, 3]
-    assert told[-1][2] == built.sidecar["weighed"]["search"]["cycles"]
+    assert told[-1][2] == built.sidecar["evaluated"]["search"]["cycles"]
 
 
 @pytest.mark.parametrize(
@@ -108,17 +108,17 @@ def test_code_is_weighed_for_the_memory_behind(level):
     found = {memory: build(net, "nv_large", "int8", scales, level=level, memory=memory) for memory in (None, NARROW)}
     assert cycles(found[NARROW], "nv_large", NARROW) <= cycles(found[None], "nv_large", NARROW)
     assert cycles(found[None], "nv_large") <= cycles(found[NARROW], "nv_large")
-    kept = [each.sidecar["weighed"]["memory"] for each in found.values()]
+    kept = [each.sidecar["evaluated"]["memory"] for each in found.values()]
     assert [each["bytes_per_cycle"] for each in kept] == [None, 2]
 
 
 def test_the_layer_file_keeps_what_was_weighed():
     net, scales = band()
     built = build(net, "nv_large", "int8", scales)
-    (layer,) = built.sidecar["weighed"]["layers"]
+    (layer,) = built.sidecar["evaluated"]["layers"]
     taken, operations = layer["forms"][layer["taken"]], Program.of(built.loadable, "nv_large").operations
     parts = [each for each in operations if each.engine == "conv"]
     assert layer["operations"] == [each.label for each in parts]
     assert (taken["parts"], taken["data_banks"]) == (len(parts), parts[0].op.data_bank) != (1, 1)
     assert [each["cycles"] for each in layer["forms"]] == sorted(each["cycles"] for each in layer["forms"])
-    assert not build(net, "nv_large", "int8", scales, level=0).sidecar["weighed"]["layers"]
+    assert not build(net, "nv_large", "int8", scales, level=0).sidecar["evaluated"]["layers"]

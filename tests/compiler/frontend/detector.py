@@ -74,7 +74,7 @@ def detector(seed: int = 3) -> Any:
         node("Sub", "anchors left_top", "from"),
         node("Add", "anchors right_bottom", "to"),
         node("Add", "from to", "sum"),
-        node("Mul", "sum half", "centre"),
+        node("Mul", "sum half", "center"),
         node("Sub", "to from", "size"),
         node("Concat", "centre size", "cells", axis=1),
         node("Mul", "cells strides", "pixels"),

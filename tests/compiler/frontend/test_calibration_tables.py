@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nvdla.compiler.frontend.quantisation.calibrate import read_table
+from nvdla.compiler.frontend.quantization.calibrate import read_table
 from nvdla.errors import FormatError
 
 

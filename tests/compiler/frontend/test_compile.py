@@ -346,9 +346,9 @@ def test_the_search_of_level_2_has_its_options(tmp_path, nvdla_command, rng):
     memory = ["--bandwidth", "4", "--shared", "--latency", "50"]
     code, _, err = nvdla_command("compile", *files, "-O", "2", "--workers", "2", "--search-steps", "2", *memory)
     assert code == 0, err
-    weighed = json.loads((tmp_path / "out.nvdla.layers.json").read_text())["weighed"]
-    assert weighed["memory"] == {"latency": 50, "bytes_per_cycle": 4.0, "shared": True}
-    assert (weighed["level"], weighed["search"]["steps"]) == (2, 2)
+    evaluated = json.loads((tmp_path / "out.nvdla.layers.json").read_text())["evaluated"]
+    assert evaluated["memory"] == {"latency": 50, "bytes_per_cycle": 4.0, "shared": True}
+    assert (evaluated["level"], evaluated["search"]["steps"]) == (2, 2)
     for words, message in (
         (["--time-limit", "1"], "--time-limit belongs to the search of level 2. Add -O 2."),
         (["-O", "2", "--time-limit", "0"], "time limit 0 s: must be more than 0"),
@@ -382,10 +382,10 @@ def test_a_model_that_is_cut_off_says_so(samples, tmp_path):
 
 def test_a_value_of_unknown_rank_is_no_scalar(rng):
     """onnxruntime gives both an empty shape."""
-    normalise = node("GroupNormalization", "x s s", "t", num_groups=1)
+    normalize = node("GroupNormalization", "x s s", "t", num_groups=1)
     one = helper.make_node("Constant", [], ["e"], value=onnx.numpy_helper.from_array(np.ones(1, np.float32)))
     branches = {
-        "then_branch": helper.make_graph([normalise], "then", [], [onnx.ValueInfoProto(name="t")]),
+        "then_branch": helper.make_graph([normalize], "then", [], [onnx.ValueInfoProto(name="t")]),
         "else_branch": helper.make_graph([one], "else", [], [onnx.ValueInfoProto(name="e")]),
     }
     nodes = [helper.make_node("If", ["c"], ["i"], **branches), node("Sigmoid", "i", "y")]

@@ -11,7 +11,7 @@ from support.random_networks import networks
 onnxruntime = pytest.importorskip("onnxruntime")
 
 from nvdla.compiler.builder import BuildError, Built, Network, build, calibrate, floating  # noqa: E402
-from nvdla.compiler.frontend.quantisation.export import Exporter, qdq_model  # noqa: E402
+from nvdla.compiler.frontend.quantization.export import Exporter, qdq_model  # noqa: E402
 
 
 def _run(model, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

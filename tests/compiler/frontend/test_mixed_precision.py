@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from nvdla.compiler.builder.accuracy import LayerAccuracy  # noqa: E402
 from nvdla.compiler.frontend.compiler import compile as compile_model  # noqa: E402
-from nvdla.compiler.frontend.quantisation.mixed import choose, drop  # noqa: E402
+from nvdla.compiler.frontend.quantization.mixed import choose, drop  # noqa: E402
 from nvdla.errors import BuildError  # noqa: E402
 
 
@@ -66,7 +66,7 @@ def _model():
 
 def test_auto_finds_the_layer_that_int8_spoils():
     data = np.random.default_rng(2).normal(size=(4, 3, 12, 12)).astype(np.float32)
-    compiled = compile_model(_model(), "nv_full", "auto", data, max_drop=0.02, equalise=False)
+    compiled = compile_model(_model(), "nv_full", "auto", data, max_drop=0.02, equalize=False)
     mixed = compiled.report["mixed"]
     assert mixed["int8_drop"] > 0.02 >= mixed["drop"]
     assert "c2" in mixed["int16"]

@@ -133,12 +133,12 @@ def test_each_image_of_a_batch_keeps_its_scales():
 def test_a_concat_inside_the_network_is_noted():
     tail = [node("Relu", "joined", "active"), node("MaxPool", "active", "y", kernel_shape=[2, 2], strides=[2, 2])]
     proto = _two_heads(tail=tail, shape=(1, 9, 4, 4))
-    compiled = compile_model(proto, "nv_small", calibration=_data(), equalise=False)
+    compiled = compile_model(proto, "nv_small", calibration=_data(), equalize=False)
     assert compiled.whole
     assert any(note.startswith("Concat joined joins ranges") for note in compiled.report["notes"])
 
 
-def _quantised(proto, values):
+def _quantized(proto, values):
     """The model with QuantizeLinear and DequantizeLinear behind values, by their scales."""
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
@@ -170,10 +170,10 @@ def _quantised(proto, values):
 
 def test_a_model_with_scales_keeps_that_of_its_concat():
     scales = {"x": 4 / 127, "large": 2.0, "small": 0.02}
-    own = compile_model(_quantised(_two_heads(), scales | {"joined": 2.0}), "nv_small")
+    own = compile_model(_quantized(_two_heads(), scales | {"joined": 2.0}), "nv_small")
     assert own.whole
     assert any("Concat joined.float joins ranges" in note for note in own.report["notes"])
-    free = compile_model(_quantised(_two_heads(), scales), "nv_small")
+    free = compile_model(_quantized(_two_heads(), scales), "nv_small")
     assert _placed(free)["joined"] == "host"
     assert free.parts[0].scales["small.float"] == pytest.approx(0.02)
 

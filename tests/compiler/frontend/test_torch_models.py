@@ -17,7 +17,7 @@ from nvdla.cli.main import main  # noqa: E402
 from nvdla.errors import FormatError  # noqa: E402
 from nvdla.experiments.campaign import Journal, Workers, run  # noqa: E402
 from nvdla.experiments.campaign.journal import read  # noqa: E402
-from nvdla.experiments.evaluation import Evaluation, open_source, summarise  # noqa: E402
+from nvdla.experiments.evaluation import Evaluation, open_source, summarize  # noqa: E402
 
 
 class Net(torch.nn.Module):
@@ -102,7 +102,7 @@ def test_a_data_loader_is_a_data_set(net, tmp_path):
     journal = Journal(tmp_path / "samples.jsonl", table)
     run(table, journal, Workers(count=1))
     journal.close()
-    summary = summarise(read(tmp_path / "samples.jsonl")).document(source.classes)
+    summary = summarize(read(tmp_path / "samples.jsonl")).document(source.classes)
     assert summary["samples"] == 40 and abs(summary["top1"]["value"] - right) <= 0.05
 
 

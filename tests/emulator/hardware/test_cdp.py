@@ -46,7 +46,7 @@ def fill_table(bench, table, entries):
         bench.write(CDP__S_LUT_ACCESS_DATA=int(entry) & 0xFFFF)
 
 
-def normalise(bench, cube, **more):
+def normalize(bench, cube, **more):
     program(bench, cube.shape, **more)
     surfaces = to_atoms(cube, bench.config.memory_atom)
     bench.store(SOURCE, surfaces)
@@ -61,7 +61,7 @@ def test_the_sum_of_squares_runs_over_the_channels_around(name):
     cube = np.random.default_rng(1).integers(-2, 3, (19, 2, 3)).astype(np.int8)
     bench = Bench(name)
     fill_table(bench, 1, range(257))
-    result, _ = normalise(
+    result, _ = normalize(
         bench, cube, CDP__S_LUT_INFO=0, CDP__D_FUNC_BYPASS=2, CDP__D_LRN_CFG=1, CDP__S_LUT_LO_END_LOW=256
     )
     squares = np.pad(cube.astype(int) ** 2, ((2, 2), (0, 0), (0, 0)))
@@ -93,7 +93,7 @@ def test_counters_say_which_table_was_hit_and_what_saturated():
     bench = Bench("nv_full")
     fill_table(bench, 1, [127] * 257)
     cube = np.full((32, 1, 2), 100, np.int8)
-    _, statistics = normalise(bench, cube)
+    _, statistics = normalize(bench, cube)
     assert statistics["lut_lo_hit"] == 64
     assert statistics["saturation"] == 64
     group = bench.machine.unit("CDP").groups[0].values
@@ -122,7 +122,7 @@ def test_fp16_counts_and_flushes_nan():
     cube[3] = 0x7E00
     bits = dict.fromkeys(("CDP__S_LUT_LO_START_LOW", "CDP__S_LUT_LE_START_LOW"), 0)
     fill_table(bench, 1, [0x4000] * 257)
-    result, statistics = normalise(bench, cube, precision=2, CDP__D_NAN_FLUSH_TO_ZERO=1, **bits)
+    result, statistics = normalize(bench, cube, precision=2, CDP__D_NAN_FLUSH_TO_ZERO=1, **bits)
     assert statistics["nan_input"] == 1
     assert statistics["nan_output"] == 0
     assert result[3] == 0
@@ -144,8 +144,8 @@ def test_large_int8_cubes_take_the_fast_kernel_with_the_same_results_and_counter
     surfaces = random.integers(-128, 128, (4, 50, 20, 8), np.int8)
     line = 20 * 8 + gap
     registers = {"CDP__D_DST_BASE_ADDR_LOW": target, "CDP__D_DST_LINE_STRIDE": line, "CDP__D_DATOUT_SHIFTER": 15}
-    fast, calls = cdp_int8.normalise_int8, []
-    monkeypatch.setattr(cdp_int8, "normalise_int8", lambda *args: calls.append(1) or fast(*args))
+    fast, calls = cdp_int8.normalize_int8, []
+    monkeypatch.setattr(cdp_int8, "normalize_int8", lambda *args: calls.append(1) or fast(*args))
     seen = []
     for words_fit in (cdp._words_fit, lambda data, out: False):
         monkeypatch.setattr(cdp, "_words_fit", words_fit)

@@ -14,7 +14,7 @@ import pytest
 
 import nvdla
 from nvdla.cli.main import main
-from nvdla.experiments.evaluation import open_source, summarise
+from nvdla.experiments.evaluation import open_source, summarize
 from nvdla.experiments.evaluation.metrics import Mean
 from nvdla.experiments.evaluation.table import figures
 from nvdla.tensors.datasets import Files
@@ -272,7 +272,7 @@ def test_a_folder_without_classes_is_for_predictions(capsys, tmp_path, digits):
 
 def test_a_share_of_few_samples_has_a_wide_interval(capsys):
     """All of 7 right are no certainty; the interval is Wilson's, as of scipy.stats.binomtest(7, 7)."""
-    summary = summarise([{"key": str(number), "label": 3, "top": [[3, 1.0]], "metric": 2.5} for number in range(7)])
+    summary = summarize([{"key": str(number), "label": 3, "top": [[3, 1.0]], "metric": 2.5} for number in range(7)])
     document = summary.document()
     assert document["top1"] == {"value": 1.0, "low": pytest.approx(0.64567, abs=1e-5), "high": 1.0}
     assert document["classes"][0]["recall"] == document["top1"]

@@ -79,12 +79,12 @@ class ConcatLayer(LayerType):
 
 def joined(layer: Layer, axis: int) -> Shape:
     """Return the shape of a layer's inputs one after the other along an axis."""
-    shapes = [each.shape for each in layer.inputs]
+    shapes = [tensor.shape for tensor in layer.inputs]
     if not shapes or len({shape[:axis] + shape[axis + 1 :] for shape in shapes}) > 1:
         equal = ("height and width", "channels and width", "channels and height")[axis]
         raise BuildError(f"concat needs inputs of one {equal}, got {shapes}", layer=layer.name)
     channels, height, width = shapes[0]
-    total = sum(each[axis] for each in shapes)
+    total = sum(shape[axis] for shape in shapes)
     return ((total, height, width), (channels, total, width), (channels, height, total))[axis]
 
 

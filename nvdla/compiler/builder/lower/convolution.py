@@ -16,6 +16,7 @@ from nvdla.analysis.cycles.estimate import queue_cycles
 from nvdla.compiler.builder import floating
 from nvdla.compiler.builder.cbuf import fit
 from nvdla.compiler.builder.context import Lowering
+from nvdla.compiler.builder.cost_model import GAIN
 from nvdla.compiler.builder.ir import (
     BYTES,
     Contract,
@@ -51,7 +52,6 @@ from nvdla.compiler.builder.lower.concat import gather
 from nvdla.compiler.builder.lower.pointwise import ALU, bias_operand, number_or_channels, prelu_stage
 from nvdla.compiler.builder.packing import BLOCK, transformed
 from nvdla.compiler.builder.quantization import common_fixed_point, fixed_point, halves, quantize
-from nvdla.compiler.builder.weigh import GAIN
 from nvdla.errors import BuildError, shape_text
 from nvdla.limits import MAX_CUBE_SIDE, MAX_KERNEL
 from nvdla.util.precision import Precision
@@ -71,7 +71,7 @@ def groups_together(lowering: Lowering, group: Group) -> int:
     if not lowering.level:
         return usual
     sizes = {min(least, settings.groups), min(usual, settings.groups), min(2 * usual, settings.groups)}
-    forms = [form for size in sorted(sizes) if (form := _weighed(lowering, group, size)) is not None]
+    forms = [form for size in sorted(sizes) if (form := _evaluated(lowering, group, size)) is not None]
     if not forms:
         return usual
     taken = min(range(len(forms)), key=lambda at: forms[at].cycles * (GAIN if forms[at].groups == usual else 1))
@@ -86,17 +86,19 @@ def _aligned(lowering: Lowering, ins: int, outs: int) -> tuple[int, int]:
     return least, least * max(1, lowering.config.mac_atomic_c // (least * ins))
 
 
-def _weighed(lowering: Lowering, group: Group, size: int) -> GroupsForm | None:
+def _evaluated(lowering: Lowering, group: Group, size: int) -> GroupsForm | None:
     """Return the form of a layer, alone in a queue, with that many groups together; None if it exceeds the buffer."""
     geometry, config = _geometry(group, size, lowering.precision), lowering.config
     memory = lowering.cost_model.memory
-    found = alternatives(geometry, config, memory, numbers=(*PARTS, 2 * PARTS[-1]), thorough=False)
-    if not found:
+    fitting = alternatives(geometry, config, memory, numbers=(*PARTS, 2 * PARTS[-1]), thorough=False)
+    if not fitting:
         return None
     count = ceil_div(ConvSettings.of(group.layer).groups, size)
-    one = [geometry.chain(part, found[0], number == 0, config) for number, part in enumerate(found[0].parts)]
+    chain = [geometry.chain(part, fitting[0], number == 0, config) for number, part in enumerate(fitting[0].parts)]
     counts = [min(count, SIMULATED - 2), min(count, SIMULATED)]
-    fewer, more = (queue_cycles(one * each, config, memory, element_bytes=geometry.element_bytes) for each in counts)
+    fewer, more = (
+        queue_cycles(chain * count, config, memory, element_bytes=geometry.element_bytes) for count in counts
+    )
     rest = (count - counts[1]) * (more - fewer) // 2
     return GroupsForm(size, count, more + rest)
 
@@ -202,8 +204,8 @@ class ConvolutionLayer(LayerType):
 
 
 def _range(channels: int, groups: int, first: int, count: int) -> tuple[int, int]:
-    each = channels // groups
-    return first * each, count * each
+    per_group = channels // groups
+    return first * per_group, count * per_group
 
 
 def convolve(
@@ -245,8 +247,8 @@ def convolve(
             part = lowering.temporary(name, count, *destination.shape[1:], destination)
         parts.append(part)
         part_scales = None if scales is None else scales[chosen]
-        each = part_of(group, np.arange(chosen.start, chosen.stop))
-        convolve(lowering, each, source, part, weights[chosen], bias[chosen], window, part_scales)
+        piece = part_of(group, np.arange(chosen.start, chosen.stop))
+        convolve(lowering, piece, source, part, weights[chosen], bias[chosen], window, part_scales)
     if most < atom:
         gather(lowering, name, parts, destination)
 
@@ -521,8 +523,10 @@ def _contracted(
     sy, sx = DeconvSettings.of(group.layer).stride
     kernels = full.channels
     unused = -kernels % lowering.atom_channels
-    each = np.concatenate([np.arange(kernels), np.full(unused, kernels - 1)])  # index of the settings per kernel
-    which = np.tile(each, len(phases))
+    setting_index = np.concatenate(
+        [np.arange(kernels), np.full(unused, kernels - 1)]
+    )  # index of the settings per kernel
+    which = np.tile(setting_index, len(phases))
     weights = np.concatenate([np.pad(phase, ((0, unused), (0, 0), (0, 0), (0, 0))) for phase in phases])
     height, width = full.height // sy, full.width // sx
     stack = lowering.temporary(group.name, len(which), height, width, full)

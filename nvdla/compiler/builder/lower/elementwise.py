@@ -120,11 +120,11 @@ def takes(lowering: Lowering, maker: Group, group: Group) -> bool:
         return False
     if maker.output in lowering.ends or len(lowering.consumers(maker.output)) != 1:
         return False
-    names = {group.output.name, *(each.name for layer in layers for each in layer.inputs)}
+    names = {group.output.name, *(tensor.name for layer in layers for tensor in layer.inputs)}
     same = len({lowering.precisions[name] for name in names}) == 1
     if not same or _constant(maker) is None or _addend(maker, group).producer.kind != "constant":
         return False
-    unit = float(np.prod([lowering.scales[each.name] for each in maker.layer.inputs]))
+    unit = float(np.prod([lowering.scales[tensor.name] for tensor in maker.layer.inputs]))
     return not lowering.integer or float(np.max(np.abs(values_of(_addend(maker, group).producer)))) < LARGEST_SUM * unit
 
 
@@ -136,7 +136,7 @@ def lower(lowering: Lowering, maker: Group, group: Group) -> None:
     check_factors(lowering, maker.layer)
     factor = _constant(maker)
     assert factor is not None, "the product has a constant"
-    source = lowering.source(next(each for each in maker.layer.inputs if each is not factor))
+    source = lowering.source(next(tensor for tensor in maker.layer.inputs if tensor is not factor))
     factors, target = lowering.source(factor), lowering.target(group.output)
     unit = source.scale * factors.scale
     summand, shift = _summand(lowering, _addend(maker, group), unit)
@@ -158,11 +158,11 @@ def _summand(lowering: Lowering, tensor: NetworkTensor, unit: float) -> tuple[Su
 
 
 def _constant(maker: Group) -> NetworkTensor | None:
-    return next((each for each in maker.layer.inputs if each.producer.kind == "constant"), None)
+    return next((tensor for tensor in maker.layer.inputs if tensor.producer.kind == "constant"), None)
 
 
 def _addend(maker: Group, group: Group) -> NetworkTensor:
-    return next(each for each in group.layer.inputs if each is not maker.output)
+    return next(tensor for tensor in group.layer.inputs if tensor is not maker.output)
 
 
 MOST_SHIFT, LEAST_SHIFT = 14, 8
@@ -175,27 +175,27 @@ def claimed(lowering: Lowering) -> dict[str, Group]:
     """The convolutions that are computed together with a sum (product ...), by the name of the sum's tensor."""
     makers = lowering.makers
     order = {group.output.name: position for position, group in enumerate(lowering.groups)}
-    found: dict[str, Group] = {}
+    partners: dict[str, Group] = {}
     for group in lowering.groups:
         if group.layer.kind == "elementwise" and len(set(group.layer.inputs)) == 2:
             # What a maker's own operation already includes cannot include a further layer.
-            free = [tensor for tensor in group.layer.inputs if tensor.name not in found]
+            free = [tensor for tensor in group.layer.inputs if tensor.name not in partners]
             able = [tensor for tensor in free if _can_wait(lowering, makers.get(tensor.name), group)]
             if able:
-                found[group.output.name] = makers[max(able, key=lambda tensor: order[tensor.name]).name]
-    return found
+                partners[group.output.name] = makers[max(able, key=lambda tensor: order[tensor.name]).name]
+    return partners
 
 
 def without_zero_points(lowering: Lowering) -> list[str]:
     """Tensors that the SDP multiplies by unchanged from memory: a fused product saves more than finer units."""
-    found: list[NetworkTensor] = []
+    plain_inputs: list[NetworkTensor] = []
     makers = claimed(lowering) if lowering.level else {}
-    for group in (each for each in lowering.groups if each.output.name in makers):
+    for group in (candidate for candidate in lowering.groups if candidate.output.name in makers):
         maker = makers[group.output.name]
         product = maker.layer if maker.layer.kind == "elementwise" else group.layer
         if operation_of(product) == "multiply":
-            found += [tensor for tensor in product.inputs if tensor is not maker.output]
-    return [tensor.name for tensor in found]
+            plain_inputs += [tensor for tensor in product.inputs if tensor is not maker.output]
+    return [tensor.name for tensor in plain_inputs]
 
 
 def _can_wait(lowering: Lowering, maker: Group | None, group: Group) -> bool:
@@ -215,8 +215,8 @@ def _can_wait(lowering: Lowering, maker: Group | None, group: Group) -> bool:
         return False
     if not _fits(lowering, maker):
         return False
-    names = {tensor.name, group.output.name, *(each.name for each in group.layer.inputs)}
-    if len({lowering.precisions[each] for each in names}) != 1:
+    names = {tensor.name, group.output.name, *(tensor.name for tensor in group.layer.inputs)}
+    if len({lowering.precisions[name] for name in names}) != 1:
         return False
     return not lowering.integer or _shift(lowering, maker, group) >= LEAST_SHIFT
 
@@ -232,7 +232,7 @@ def _fits(lowering: Lowering, maker: Group) -> bool:
 
 def _other(maker: Group, group: Group) -> NetworkTensor:
     """Return the tensor that a convolution's result is combined with."""
-    return next(each for each in group.layer.inputs if each is not maker.output)
+    return next(tensor for tensor in group.layer.inputs if tensor is not maker.output)
 
 
 def _shift(lowering: Lowering, maker: Group, group: Group) -> int:
@@ -375,8 +375,8 @@ def chosen(lowering: Lowering, find: Find) -> dict[str, ZeroPoint]:
         if all(_can_make(lowering, tensor, makers.get(tensor.name)) for tensor in alike):
             # An input of the network keeps the scale that the application knows.
             telling = [tensor for tensor in alike if tensor in inputs] or alike
-            said = any(tensor.name in calibration.ranges for tensor in telling)
-            point = _point([_range(lowering, tensor, makers.get(tensor.name)) for tensor in telling], said)
+            is_stated = any(tensor.name in calibration.ranges for tensor in telling)
+            point = _point([_range(lowering, tensor, makers.get(tensor.name)) for tensor in telling], is_stated)
             if point is not None:
                 points[lead] = point
     for name in without_zero_points(lowering):
@@ -419,17 +419,17 @@ def _range(lowering: Lowering, tensor: NetworkTensor, group: Group | None) -> tu
 def _lowest(lowering: Lowering, group: Group) -> float:
     """Return the lowest number that a group can give for any input; -infinity if that is not known."""
     layer = group.activation or group.layer
-    largest = max((lowering.scales_given.magnitudes.get(each.name, np.inf) for each in layer.inputs), default=0.0)
+    largest = max((lowering.scales_given.magnitudes.get(tensor.name, np.inf) for tensor in layer.inputs), default=0.0)
     return min(bounds_of(layer, float(largest), lowering.bounds.setdefault(float(largest), {}))[0], 0.0)
 
 
-def _point(ranges: list[tuple[float, float] | None], said: bool) -> ZeroPoint | None:
-    """The scale and zero point for tensors of one scale; None where a symmetric range is as good and the model has not
-    ``said`` another."""
-    known = [each for each in ranges if each is not None]
-    low, high = min((each[0] for each in known), default=0.0), max((each[1] for each in known), default=0.0)
+def _point(ranges: list[tuple[float, float] | None], is_stated: bool) -> ZeroPoint | None:
+    """The scale and zero point for tensors of one scale; None where a symmetric range is as good and the model states
+    no other (``is_stated``)."""
+    known = [ends for ends in ranges if ends is not None]
+    low, high = min((ends[0] for ends in known), default=0.0), max((ends[1] for ends in known), default=0.0)
     scale = (high - low) / LEVELS
-    if not (np.isfinite(scale) and scale > 0) or not (said or worth(low, high)):
+    if not (np.isfinite(scale) and scale > 0) or not (is_stated or worth(low, high)):
         return None
     return ZeroPoint(scale, int(np.clip(np.floor(LOWEST - low / scale + 0.5), LOWEST, HIGHEST)))
 

@@ -49,17 +49,17 @@ def chosen(lowering: NetworkLowering, wanted: str) -> dict[str, PixelFormat]:
     """The pixel formats of inputs by name. ``wanted``: "auto" where that is possible, "image" for all of them (else
     BuildError), "pixels" for all of them with unsigned elements, "feature" for none, or the name of a pixel format."""
     if wanted not in FORMATS and cbuf.named(wanted) is None:
-        names = ", ".join(each.name for each in PixelFormat if each < PixelFormat.FEATURE)
+        names = ", ".join(pixel_format.name for pixel_format in PixelFormat if pixel_format < PixelFormat.FEATURE)
         raise BuildError(f"input format {wanted!r}: known are {', '.join(FORMATS)} and the pixel formats {names}")
-    found: dict[str, PixelFormat] = {}
+    formats: dict[str, PixelFormat] = {}
     for tensor in lowering.network.inputs if wanted != "feature" else ():
         form, reason = _form(lowering, tensor, wanted)
         reason = reason if form is None else _hindrance(lowering, tensor, form)
         if form is not None and not reason:
-            found[tensor.name] = form
+            formats[tensor.name] = form
         elif wanted != "auto":
             raise BuildError(f"input {tensor.name} cannot be an image: {reason}; use the input format auto or feature")
-    return found
+    return formats
 
 
 def _form(lowering: NetworkLowering, tensor: NetworkTensor, wanted: str) -> tuple[PixelFormat | None, str]:
@@ -84,20 +84,20 @@ def converted(lowering: NetworkLowering) -> dict[str, PixelConverter]:
     If channels have separate scales, the weights of the consuming layers include their factors. fp16 has no scale, so
     its factors contain the whole conversion.
     """
-    found: dict[str, PixelConverter] = {}
-    for tensor in (each for each in lowering.network.inputs if each.name in lowering.images):
+    converters: dict[str, PixelConverter] = {}
+    for tensor in (candidate for candidate in lowering.network.inputs if candidate.name in lowering.images):
         form = lowering.images[tensor.name]
         converter, unit = cbuf.converter(lowering.numbers, form, tensor.shape[0], lowering.default)
         if lowering.default == Precision.FP16:
             converter = replace(converter, factors=tuple(unit * factor for factor in converter.factors))
         else:
             lowering.scales[tensor.name] = unit
-        found[tensor.name] = converter
+        converters[tensor.name] = converter
         if any(factor != 1 for factor in converter.factors):
             factors = np.array(converter.factors)[:, None, None]
             for group in lowering.readers.get(tensor, ()):
                 group.weights = group.kernels * factors
-    return found
+    return converters
 
 
 def _hindrance(lowering: NetworkLowering, tensor: NetworkTensor, form: PixelFormat) -> str:
@@ -152,7 +152,11 @@ class NetworkLowering(Lowering):
     ) -> None:
         config.require(precision)
         if config.memory_atom not in FEATURE_ATOMS.values():
-            able = [name for name, each in configurations().items() if each.memory_atom in FEATURE_ATOMS.values()]
+            able = [
+                name
+                for name, configuration in configurations().items()
+                if configuration.memory_atom in FEATURE_ATOMS.values()
+            ]
             raise ConfigError(
                 f"{config.name} has memory atoms of {config.memory_atom} bytes, which loadables have no tensor format "
                 f"for; build for {', '.join(able)}"
@@ -248,9 +252,9 @@ class NetworkLowering(Lowering):
 
     def _wanted(self) -> dict[str, str]:
         """Precisions that the calibration wants, by tensor; layers that share an operation go together."""
-        found = {}
+        wanted = {}
         given = self.scales_given.precisions
-        members = {name: each for each in reversed(self.groups) for name in each.members} if given else {}
+        members = {name: group for group in reversed(self.groups) for name in group.members} if given else {}
         for name, precision in given.items():
             group = members.get(name)
             if group is None:
@@ -264,8 +268,8 @@ class NetworkLowering(Lowering):
                     layer=name,
                 )
             if group.layer.kind != "softmax":
-                found[group.output.name] = precision
-        return found
+                wanted[group.output.name] = precision
+        return wanted
 
     def _own_scale(self, name: str) -> float:
         group = self.makers.get(name)
@@ -305,7 +309,7 @@ class NetworkLowering(Lowering):
             [self.places[tensor.name].root for tensor in self.network.inputs],
             outputs,
             dict(self.places),
-            self.quantised,
+            self.quantized,
             self.grouped,
         )
 
@@ -329,7 +333,9 @@ class NetworkLowering(Lowering):
         """Hold operations and weights of the layers up to this one against the limits; return the bytes of weights.
         ``done``: operations of the layers before it, ``weights``: their bytes."""
         limits.PLAN.check_operations(layer, len(self.operations))
-        weights += sum(each.weights.nbytes for each in self.operations[done:] if isinstance(each, Convolve))
+        weights += sum(
+            operation.weights.nbytes for operation in self.operations[done:] if isinstance(operation, Convolve)
+        )
         limits.PLAN.check_memory(layer, "weights", weights)
         return weights
 
@@ -347,11 +353,11 @@ class NetworkLowering(Lowering):
 
 def _readers(groups: list[Group]) -> dict[NetworkTensor, list[Group]]:
     """The groups that take a tensor, each once."""
-    found: dict[NetworkTensor, list[Group]] = {}
+    readers: dict[NetworkTensor, list[Group]] = {}
     for group in groups:
         for tensor in dict.fromkeys(group.layer.inputs):
-            found.setdefault(tensor, []).append(group)
-    return found
+            readers.setdefault(tensor, []).append(group)
+    return readers
 
 
 @by_annotations

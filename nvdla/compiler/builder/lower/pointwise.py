@@ -400,8 +400,8 @@ def _before(settings: ScaleSettings, factors: np.ndarray) -> np.ndarray | None:
     if not np.any(settings.bias) or np.any(settings.factors == 0):
         return None
     with np.errstate(over="ignore"):
-        found = (settings.bias / factors.astype(np.float64)).astype(np.float16)
-    return found if np.all(np.isfinite(found)) and np.all(np.abs(settings.factors) > LEAST_FACTOR) else None
+        summand = (settings.bias / factors.astype(np.float64)).astype(np.float16)
+    return summand if np.all(np.isfinite(summand)) and np.all(np.abs(settings.factors) > LEAST_FACTOR) else None
 
 
 def _added_before(settings: ScaleSettings, source: Surface, destination: Surface) -> np.ndarray | None:
@@ -412,9 +412,9 @@ def _added_before(settings: ScaleSettings, source: Surface, destination: Surface
     if np.any(settings.factors == 0) or not (source.zero or np.any(settings.bias)):
         return None
     exact = settings.bias / settings.factors / source.scale - source.zero
-    found = np.floor(exact + 0.5)
-    errors = np.abs((exact - found) * settings.factors) * source.scale / destination.scale
-    return found.astype(np.int64) if np.max(errors) <= TOLERATED and np.max(np.abs(found)) < 32768 else None
+    rounded = np.floor(exact + 0.5)
+    errors = np.abs((exact - rounded) * settings.factors) * source.scale / destination.scale
+    return rounded.astype(np.int64) if np.max(errors) <= TOLERATED and np.max(np.abs(rounded)) < 32768 else None
 
 
 def _bits(lowering: Lowering) -> int:

@@ -234,12 +234,12 @@ def _without_cascade(lowering: Lowering, group: Group, source: Surface, destinat
     window = Window(pool.stride if destination.shape[1:] != (1, 1) else (1, 1), pool.padding)
     check_window(group.name, (1, 1, rows, columns), window)
     convert = Convert(*fixed_point(1.0 / (rows * columns))) if lowering.integer else Convert()
-    one = 1.0 if lowering.integer else 1.0 / (rows * columns)
+    weight = 1.0 if lowering.integer else 1.0 / (rows * columns)
 
     def finish(target: Surface) -> Process:
         return Process(group.name, None, target, convert=convert)
 
-    with_ones(lowering, group, source, destination, (rows, columns), window, finish, one)
+    with_ones(lowering, group, source, destination, (rows, columns), window, finish, weight)
 
 
 def with_ones(
@@ -250,17 +250,17 @@ def with_ones(
     kernel: tuple[int, int],
     window: Window,
     finish: Callable[[Surface], Process],
-    one: float,
+    weight: float,
 ) -> None:
-    """A sum over windows as a convolution with kernels of ``one``, channel block by channel block; ``finish`` gives the
-    SDP's part for the place of a result."""
-    if lowering.level and _at_once(lowering, group, source, destination, kernel, finish, one):
+    """A sum over windows as a convolution with kernels of ``weight``, channel block by channel block; ``finish``
+    gives the SDP's part for the place of a result."""
+    if lowering.level and _at_once(lowering, group, source, destination, kernel, finish, weight):
         return
     block = _channels_together(lowering, destination, kernel[0] * kernel[1])
     for first in range(0, source.channels, block):
         count = min(block, source.channels - first)
         weights = np.zeros((count, count, *kernel))
-        weights[np.arange(count), np.arange(count)] = one
+        weights[np.arange(count), np.arange(count)] = weight
         elements = weights.astype(DTYPES[lowering.precision])
         part, process = source.channel_range(first, count), finish(destination.channel_range(first, count))
         lowering.operations.append(Convolve(group.name, part, elements, window.stride, window.padding, (1, 1), process))
@@ -273,7 +273,7 @@ def _at_once(
     destination: Surface,
     kernel: tuple[int, int],
     finish: Callable[[Surface], Process],
-    one: float,
+    weight: float,
 ) -> bool:
     """A global average as one 1x1 convolution, where that is possible.
 
@@ -291,7 +291,7 @@ def _at_once(
     rows = ceil_div(source.channels, atom)
     cube = PositionSurface(source.root, 0, positions * atom, 0, 1, rows, 0, 1, 1)
     target = AtomSurface(destination.root, 0, atom, 0, 1, rows, 0, 1, 1)
-    elements = np.tile(one * np.eye(atom), (1, positions))[:, :, None, None].astype(DTYPES[lowering.precision])
+    elements = np.tile(weight * np.eye(atom), (1, positions))[:, :, None, None].astype(DTYPES[lowering.precision])
     operation = Convolve(group.name, cube, elements, (1, 1), (0, 0, 0, 0), (1, 1), finish(target))
     try:
         fit(operation, lowering.config)
@@ -348,7 +348,7 @@ class MeanLayer(LayerType):
             smaller = lowering.temporary(group.name, source.channels, *sizes, source)
             lowering.operations.append(Pool(group.name, source, smaller, "average", window, window, (0, 0, 0, 0)))
             source = smaller
-        one = 1.0 if lowering.integer else 1.0 / (source.height * source.width)
+        weight = 1.0 if lowering.integer else 1.0 / (source.height * source.width)
         with_ones(
             lowering,
             group,
@@ -357,7 +357,7 @@ class MeanLayer(LayerType):
             source.shape[1:],
             Window(),
             lambda target: _finish(lowering, group, source, target),
-            one,
+            weight,
         )
 
 
@@ -372,14 +372,14 @@ def _first(lowering: Lowering, group: Group, source: Surface) -> tuple[int, int]
 
     windows = [(y, x) for y, x in product(range(1, MAX_WINDOW + 1), repeat=2) if height % y == 0 and width % x == 0]
     windows.sort(key=lambda window: window[0] * window[1])
-    found = next((window for window in windows if able(window)), windows[-1])
-    if found == (1, 1) and not able(found):
+    chosen = next((window for window in windows if able(window)), windows[-1])
+    if chosen == (1, 1) and not able(chosen):
         raise BuildError(
             f"the mean over {height}x{width} cannot be split into a cascade of windows up to {MAX_WINDOW} and one up "
             f"to {MAX_KERNEL}. Use a map of another size.",
             layer=group.name,
         )
-    return found
+    return chosen
 
 
 def _finish(lowering: Lowering, group: Group, source: Surface, target: Surface) -> Process:
@@ -498,16 +498,16 @@ class LrnLayer(LayerType):
         lrn = LrnSettings.of(group.layer)
         source, destination = lowering.source(group.layer.inputs[0]), lowering.target(group.output)
         if not lowering.integer:
-            table = tables.fit_normalisation_halves(lrn.size, lrn.alpha, lrn.beta, lrn.k)
+            table = tables.fit_normalization_halves(lrn.size, lrn.alpha, lrn.beta, lrn.k)
             lowering.operations.append(Normalize(group.name, source, destination, lrn.size, table, Convert()))
             return
         bits = 14 - int(np.ceil(np.log2(lrn.k**-lrn.beta)))
         factor = lrn.alpha / lrn.size * source.scale**2
 
-        def normalise(total: np.ndarray) -> np.ndarray:
+        def normalize(total: np.ndarray) -> np.ndarray:
             return (lrn.k + factor * np.maximum(total, 0)) ** -lrn.beta * 2.0**bits
 
         most = lrn.size * (LARGEST[lowering.precision] + 1) ** 2
-        table = tables.fit_integers(normalise, 0, most)
+        table = tables.fit_integers(normalize, 0, most)
         convert = Convert(*fixed_point(source.scale * 2.0**-bits / destination.scale))
         lowering.operations.append(Normalize(group.name, source, destination, lrn.size, table, convert))

@@ -21,9 +21,9 @@ def relu(graph: Graph, node: Node) -> GraphValue:
     function = lambda x: np.maximum(x, 0.0)  # noqa: E731
     if is_table(source):
         return table(graph, node, source, function)
-    made = graph.network.relu(graph.label(node), graph.flat(source))
-    graph.tensors[made.name] = node.outputs[0]
-    return keep(node, moved(node, source, made), source, function)
+    result = graph.network.relu(graph.label(node), graph.flat(source))
+    graph.tensors[result.name] = node.outputs[0]
+    return keep(node, moved(node, source, result), source, function)
 
 
 @operator("LeakyRelu", note="PReLU of the SDP")
@@ -31,9 +31,9 @@ def leaky_relu(graph: Graph, node: Node) -> GraphValue:
     """PReLU with one slope for all channels."""
     slope = float(node.get("alpha", 0.01))
     source = graph.source(node)
-    made = graph.network.prelu(graph.label(node), graph.flat(source), slope)
-    graph.tensors[made.name] = node.outputs[0]
-    return keep(node, moved(node, source, made), source, lambda x: np.where(x < 0, slope * x, x))
+    result = graph.network.prelu(graph.label(node), graph.flat(source), slope)
+    graph.tensors[result.name] = node.outputs[0]
+    return keep(node, moved(node, source, result), source, lambda x: np.where(x < 0, slope * x, x))
 
 
 @operator("PRelu", note="PReLU of the SDP")
@@ -43,9 +43,9 @@ def prelu(graph: Graph, node: Node) -> GraphValue:
     slopes = factor_of(values)
     if slopes is None:
         return _prelu_by_element(graph, node, source, values)
-    made = graph.network.prelu(graph.label(node), source.placed, np.asarray(slopes))
-    graph.tensors[made.name] = node.outputs[0]
-    return moved(node, source, made)
+    result = graph.network.prelu(graph.label(node), source.placed, np.asarray(slopes))
+    graph.tensors[result.name] = node.outputs[0]
+    return moved(node, source, result)
 
 
 def _prelu_by_element(graph: Graph, node: Node, source: GraphValue, values: np.ndarray) -> GraphValue:
@@ -55,9 +55,9 @@ def _prelu_by_element(graph: Graph, node: Node, source: GraphValue, values: np.n
     above = net.relu(graph.label(node, "above"), tensor)
     below = net.clip(graph.label(node, "below"), tensor, -LARGE, 0.0)
     scaled = net.multiply(graph.label(node, "scaled"), below, slopes)
-    made = net.add(graph.label(node), above, scaled)
-    graph.tensors[made.name] = node.outputs[0]
-    return moved(node, source, made)
+    result = net.add(graph.label(node), above, scaled)
+    graph.tensors[result.name] = node.outputs[0]
+    return moved(node, source, result)
 
 
 @operator("Clip", note="limits of the SDP")
@@ -75,13 +75,13 @@ def clip(graph: Graph, node: Node) -> GraphValue:
         return graph.alias(node, source, source.index)
     tensor = graph.flat(source)
     if low == 0 and high >= 65504:
-        made = graph.network.relu(graph.label(node), tensor)
+        result = graph.network.relu(graph.label(node), tensor)
     elif low == high:
-        made = graph.network.scale(graph.label(node), tensor, np.zeros(1), np.array([low]))
+        result = graph.network.scale(graph.label(node), tensor, np.zeros(1), np.array([low]))
     else:
-        made = graph.network.clip(graph.label(node), tensor, low, high)
-    graph.tensors[made.name] = node.outputs[0]
-    return keep(node, moved(node, source, made), source, function)
+        result = graph.network.clip(graph.label(node), tensor, low, high)
+    graph.tensors[result.name] = node.outputs[0]
+    return keep(node, moved(node, source, result), source, function)
 
 
 def _holds(graph: Graph, node: Node, low: float, high: float) -> bool:
@@ -111,9 +111,9 @@ def simple(graph: Graph, node: Node) -> GraphValue:
     if graph.precision == Precision.INT8 or is_table(source):
         return table(graph, node, source, np.abs)
     tensor = graph.flat(source)
-    made = graph.network.prelu(graph.label(node), tensor, -1.0)
-    graph.tensors[made.name] = node.outputs[0]
-    return keep(node, moved(node, source, made), source, np.abs)
+    result = graph.network.prelu(graph.label(node), tensor, -1.0)
+    graph.tensors[result.name] = node.outputs[0]
+    return keep(node, moved(node, source, result), source, np.abs)
 
 
 @operator(*TABLE, note="look-up table")
@@ -138,8 +138,8 @@ def lrn(graph: Graph, node: Node) -> GraphValue:
     value = graph.source(node)
     if value.shape[0] != 1:
         return _batches(graph, node, value)
-    made = _lrn(graph, node, graph.cube(value), graph.label(node))
-    return graph.result(node, made)
+    result = _lrn(graph, node, graph.cube(value), graph.label(node))
+    return graph.result(node, result)
 
 
 def _lrn(graph: Graph, node: Node, cube: NetworkTensor, name: str) -> NetworkTensor:
@@ -188,11 +188,11 @@ def softmax(graph: Graph, node: Node) -> GraphValue:
         cube = graph.arrange(value, row, (len(row), 1, 1))
         name = graph.label(node) if len(rows) == 1 else graph.label(node, f"row{number}")
         parts.append(graph.network.softmax(name, cube))
-    made = parts[0] if len(parts) == 1 else graph.network.concat(graph.label(node), *parts)
+    result = parts[0] if len(parts) == 1 else graph.network.concat(graph.label(node), *parts)
     index = np.arange(rows.size)
     places = np.empty(rows.size, np.int64)
     places[rows.ravel()] = index
-    return graph.result(node, made, None if np.array_equal(places, index) else places.reshape(value.shape))
+    return graph.result(node, result, None if np.array_equal(places, index) else places.reshape(value.shape))
 
 
 @operator("InstanceNormalization", "LayerNormalization", "GroupNormalization", note="host")

@@ -36,35 +36,37 @@ def arithmetic(graph: Graph, node: Node) -> GraphValue:
 
 def _same_base(graph: Graph, node: Node) -> bool:
     """Return whether both sides are functions of the same numbers in the same order."""
-    one, other = (graph.source(node, i) for i in (0, 1))
-    first, second = derived(one)[0], derived(other)[0]
-    if one.shape != other.shape or first.name != second.name:
+    value, other = (graph.source(node, i) for i in (0, 1))
+    first, second = derived(value)[0], derived(other)[0]
+    if value.shape != other.shape or first.name != second.name:
         return False
     if first.index is not None or second.index is not None:
         return False
-    return is_table(one) or is_table(other) or one is other or (graph.precision == Precision.INT8 and node.op == "Mul")
+    return (
+        is_table(value) or is_table(other) or value is other or (graph.precision == Precision.INT8 and node.op == "Mul")
+    )
 
 
 def _of_one(graph: Graph, node: Node) -> GraphValue:
     """f(x) op g(x)."""
-    one, other = graph.source(node, 0), graph.source(node, 1)
-    base, first = derived(one)
+    value, other = graph.source(node, 0), graph.source(node, 1)
+    base, first = derived(value)
     second = derived(other)[1]
-    calls = one.calls + other.calls + 1
+    calls = value.calls + other.calls + 1
     form = _FORMS[node.op]
-    if node.inputs[0] == node.inputs[1] and not is_table(one):
-        base, first, second, calls = one, (lambda x: x), (lambda x: x), 1
+    if node.inputs[0] == node.inputs[1] and not is_table(value):
+        base, first, second, calls = value, (lambda x: x), (lambda x: x), 1
         if node.op in ("Add", "Sub"):
-            return linear(graph, node, one, 2.0 if node.op == "Add" else 0.0, 0.0)
+            return linear(graph, node, value, 2.0 if node.op == "Add" else 0.0, 0.0)
         if node.op == "Mul" and graph.precision == Precision.FP16:
-            return _square(graph, node, one)
+            return _square(graph, node, value)
 
     def function(x: np.ndarray) -> np.ndarray:
         return form(first(x), second(x))
 
-    made = table(graph, node, _plain(base), function)
-    made.base, made.function, made.calls = None, None, 0
-    return composed(made, base, function, calls)
+    result = table(graph, node, _plain(base), function)
+    result.base, result.function, result.calls = None, None, 0
+    return composed(result, base, function, calls)
 
 
 def _plain(base: GraphValue) -> GraphValue:
@@ -107,44 +109,46 @@ def _with_constant(graph: Graph, node: Node, source: GraphValue, constant: np.nd
     if number is not None:
         ones = np.ones(len(number))
         factors, offsets = (number, 0 * number) if op == "Mul" else (sign * ones, shift * number)
-        made = graph.network.scale(name, tensor, factors, offsets)
+        result = graph.network.scale(name, tensor, factors, offsets)
     elif op == "Mul":
-        made = graph.network.multiply(name, tensor, graph.network.constant(graph.label(node, "factor"), values))
+        result = graph.network.multiply(name, tensor, graph.network.constant(graph.label(node, "factor"), values))
     else:
         if sign < 0:
             tensor = graph.network.scale(graph.label(node, "negative"), tensor, np.array([-1.0]))
-        made = graph.network.add(name, tensor, graph.network.constant(graph.label(node, "operand"), shift * values))
-    graph.tensors[made.name] = node.outputs[0]
-    return moved(node, source, made)
+        result = graph.network.add(name, tensor, graph.network.constant(graph.label(node, "operand"), shift * values))
+    graph.tensors[result.name] = node.outputs[0]
+    return moved(node, source, result)
 
 
-def _of_two(graph: Graph, node: Node, one: GraphValue, other: GraphValue) -> GraphValue:
+def _of_two(graph: Graph, node: Node, value: GraphValue, other: GraphValue) -> GraphValue:
     if node.op == "Div":
         raise Cut("both sides of the division are computed", "multiply by a reciprocal")
-    first, second, like = aligned(graph, node, one, other)
+    first, second, like = aligned(graph, node, value, other)
     if node.op == "Sub":
         second = graph.network.scale(graph.label(node, "negative"), second, np.array([-1.0]))
     layer = graph.network.multiply if node.op == "Mul" else graph.network.add
-    made = layer(graph.label(node), first, second)
-    graph.tensors[made.name] = node.outputs[0]
-    return moved(node, like, made)
+    result = layer(graph.label(node), first, second)
+    graph.tensors[result.name] = node.outputs[0]
+    return moved(node, like, result)
 
 
 def aligned(
-    graph: Graph, node: Node, one: GraphValue, other: GraphValue
+    graph: Graph, node: Node, value: GraphValue, other: GraphValue
 ) -> tuple[NetworkTensor, NetworkTensor, GraphValue]:
     """Two values as cubes of one order, broadcast to the result's shape; the third says in what order."""
     out = node.out_shape
-    if one.size == other.size == math.prod(out):
-        first, second = graph.flat(one), graph.flat(other)
-        same = one.index is other.index or (
-            one.index is not None and other.index is not None and np.array_equal(one.index.ravel(), other.index.ravel())
+    if value.size == other.size == math.prod(out):
+        first, second = graph.flat(value), graph.flat(other)
+        same = value.index is other.index or (
+            value.index is not None
+            and other.index is not None
+            and np.array_equal(value.index.ravel(), other.index.ravel())
         )
         if same and first.shape == second.shape:
-            return first, second, GraphValue("", out, first, None if one.index is None else one.index.reshape(out))
-    one, other = (_spread(graph, node, each, out) for each in (one, other))
+            return first, second, GraphValue("", out, first, None if value.index is None else value.index.reshape(out))
+    value, other = (_spread(graph, node, side, out) for side in (value, other))
     # in the order of the one that has a tensor already, the other is moved
-    like = one if one.tensor is not None or other.tensor is None else other
+    like = value if value.tensor is not None or other.tensor is None else other
     cube = graph.flat(like).shape
     wanted, index = None, like.index
     if index is not None:
@@ -154,9 +158,9 @@ def aligned(
         else:
             wanted = np.zeros(math.prod(out), np.int64)
             wanted[index.ravel()] = np.arange(index.size)
-    tensors = [like.placed if each is like else graph.arrange(each, wanted, cube) for each in (one, other)]
-    if one is not like and other is not like:
-        tensors = [graph.arrange(each, wanted, cube) for each in (one, other)]
+    tensors = [like.placed if side is like else graph.arrange(side, wanted, cube) for side in (value, other)]
+    if value is not like and other is not like:
+        tensors = [graph.arrange(side, wanted, cube) for side in (value, other)]
     return (
         tensors[0],
         tensors[1],
@@ -186,8 +190,8 @@ def several(graph: Graph, node: Node) -> GraphValue:
         raise Cut("all inputs are constants")
     combine = {"Max": np.maximum, "Min": np.minimum}.get(node.op, np.add)
     constant = None
-    for each in constants:
-        constant = each if constant is None else combine(constant, each)
+    for array in constants:
+        constant = array if constant is None else combine(constant, array)
     if len(node.inputs) == 1:
         return graph.alias(node, values[0], values[0].index)
     result = values[0]
@@ -224,17 +228,17 @@ def _constant_partner(graph: Graph, node: Node, value: GraphValue, constant: np.
     name = graph.label(node, "partial")
     if isinstance(number, float) and node.op in ("Max", "Min"):
         limits = (number, 3.0e38) if node.op == "Max" else (-3.0e38, number)
-        made = (
+        result = (
             graph.network.relu(name, tensor) if limits == (0.0, 3.0e38) else graph.network.clip(name, tensor, *limits)
         )
     elif node.op in ("Max", "Min"):
         layer = graph.network.maximum if node.op == "Max" else graph.network.minimum
-        made = layer(name, tensor, graph.network.constant(graph.label(node, "operand"), values))
+        result = layer(name, tensor, graph.network.constant(graph.label(node, "operand"), values))
     elif number is not None:
-        made = graph.network.bias(name, tensor, np.asarray(number))
+        result = graph.network.bias(name, tensor, np.asarray(number))
     else:
-        made = graph.network.add(name, tensor, graph.network.constant(graph.label(node, "operand"), values))
-    return GraphValue("", node.out_shape, made, value.index)
+        result = graph.network.add(name, tensor, graph.network.constant(graph.label(node, "operand"), values))
+    return GraphValue("", node.out_shape, result, value.index)
 
 
 @operator("Pow", note="look-up table")
@@ -256,9 +260,9 @@ def power(graph: Graph, node: Node) -> GraphValue:
 def _square(graph: Graph, node: Node, source: GraphValue) -> GraphValue:
     """The product of a tensor with itself: a table of halves would be coarse near 0, and wrong far from it."""
     tensor = graph.flat(source)
-    made = graph.network.multiply(graph.label(node), tensor, tensor)
-    graph.tensors[made.name] = node.outputs[0]
-    return keep(node, moved(node, source, made), source, np.square)
+    result = graph.network.multiply(graph.label(node), tensor, tensor)
+    graph.tensors[result.name] = node.outputs[0]
+    return keep(node, moved(node, source, result), source, np.square)
 
 
 def _powers(graph: Graph, node: Node, source: GraphValue, exponent: np.ndarray) -> GraphValue:
@@ -275,11 +279,11 @@ def batch_norm(graph: Graph, node: Node) -> GraphValue:
     scale, offset, mean, variance = (node.required(i, what) for i, what in enumerate(("scale", "B", "mean", "var"), 1))
     factor = scale / np.sqrt(variance + float(node.get("epsilon", 1e-5)))
     shape = (1, -1) + (1,) * (len(source.shape) - 2)
-    constants = [each.reshape(shape) for each in (factor, offset - mean * factor)]
+    constants = [array.reshape(shape) for array in (factor, offset - mean * factor)]
     source, cubes = graph.with_constants(source, *constants)
-    both = [factor_of(each) for each in cubes]
+    both = [factor_of(array) for array in cubes]
     if both[0] is None or both[1] is None:
         raise Cut("its channels are not those of the cube")
-    made = graph.network.scale(graph.label(node), source.placed, np.asarray(both[0]), np.asarray(both[1]))
-    graph.tensors[made.name] = node.outputs[0]
-    return moved(node, source, made)
+    result = graph.network.scale(graph.label(node), source.placed, np.asarray(both[0]), np.asarray(both[1]))
+    graph.tensors[result.name] = node.outputs[0]
+    return moved(node, source, result)

@@ -76,8 +76,8 @@ def auto_pads(
 
 
 def _pair(values: Sequence[int]) -> tuple[int, int]:
-    found = [int(each) for each in values]
-    return (1, found[0]) if len(found) == 1 else (found[0], found[1])
+    sizes = [int(size) for size in values]
+    return (1, sizes[0]) if len(sizes) == 1 else (sizes[0], sizes[1])
 
 
 def _sums(outer: tuple[int, int, int, int], count: int) -> list[int]:
@@ -119,7 +119,7 @@ def conv(graph: Graph, node: Node) -> GraphValue:
     if channels != weights.shape[1] * groups:
         raise Cut(f"weights {shape_text(weights.shape)} in {groups} groups do not fit {channels} channels")
     weights, bias = unrolled(weights, bias, batch)
-    made = graph.network.convolution(
+    result = graph.network.convolution(
         graph.label(node),
         graph.cube(value),
         weights,
@@ -129,7 +129,7 @@ def conv(graph: Graph, node: Node) -> GraphValue:
         window.dilation,
         groups * batch,
     )
-    return graph.result(node, made)
+    return graph.result(node, result)
 
 
 @operator("ConvTranspose", note="deconvolution")
@@ -159,16 +159,16 @@ def conv_transpose(graph: Graph, node: Node) -> GraphValue:
     grow = [max(0, -end) for end in ends]
     dense = np.pad(dense, ((0, 0), (0, 0), (0, grow[0]), (0, grow[1])))
     padding = (begins[0], max(ends[0], 0), begins[1], max(ends[1], 0))
-    made = graph.network.deconvolution(
+    result = graph.network.deconvolution(
         graph.label(node), graph.cube(value), dense, bias, (strides[0], strides[1]), padding
     )
-    return graph.result(node, made)
+    return graph.result(node, result)
 
 
 def _two(values: Iterable[int], fill: int) -> list[int]:
     """LayerSettings of one dimension as those of two: one row."""
-    found = [int(each) for each in values]
-    return [fill, *found] if len(found) == 1 else found
+    settings = [int(setting) for setting in values]
+    return [fill, *settings] if len(settings) == 1 else settings
 
 
 def _dilated(weights: np.ndarray, dilation: list[int]) -> np.ndarray:
@@ -206,7 +206,7 @@ def _deconvolution_begins(node: Node, full: list[int], wanted: list[int], spatia
     total = [max(0, f - w) for f, w in zip(full, wanted, strict=True)]
     if node.get("output_shape") and "pads" in node.attributes and mode == "NOTSET":
         return list(node.get("pads"))[:spatial]
-    return [each // 2 if mode != "SAME_LOWER" else each - each // 2 for each in total]
+    return [amount // 2 if mode != "SAME_LOWER" else amount - amount // 2 for amount in total]
 
 
 @operator("Gemm", note="fully connected")
@@ -285,22 +285,22 @@ def product(
     places = np.arange(batch * columns * rows).reshape(batch, columns, rows).transpose(0, 2, 1)
     if kernels is not None:
         repeated = None if bias is None else np.tile(bias, rows)
-        made = graph.network.convolution(name, value.placed, kernels, repeated, groups=rows)
+        result = graph.network.convolution(name, value.placed, kernels, repeated, groups=rows)
         places = np.arange(rows * columns).reshape(1, rows, columns)
     else:
         if batch * inner * columns > MAX_UNROLLED:
             raise Cut(f"{batch} products of {inner}x{columns} are too many weights")
         cube = graph.arrange(value, order.transpose(0, 2, 1), (batch * inner, rows, 1))
         weights = matrix.transpose(0, 2, 1).reshape(batch * columns, inner, 1, 1)
-        made = graph.network.convolution(
+        result = graph.network.convolution(
             name, cube, weights, None if bias is None else np.tile(bias, batch), groups=batch
         )
     if late is not None:
         offsets = late if kernels is not None else late.T
-        constant = graph.network.constant(graph.label(node, "C"), offsets.reshape(made.shape))
-        made = graph.network.add(graph.label(node), made, constant)
+        constant = graph.network.constant(graph.label(node, "C"), offsets.reshape(result.shape))
+        result = graph.network.add(graph.label(node), result, constant)
     index = places.transpose(0, 2, 1) if transposed else places
-    return graph.result(node, made, np.ascontiguousarray(index).reshape(node.out_shape))
+    return graph.result(node, result, np.ascontiguousarray(index).reshape(node.out_shape))
 
 
 def _whole(value: GraphValue, order: np.ndarray, matrix: np.ndarray) -> np.ndarray | None:
@@ -315,13 +315,13 @@ def _whole(value: GraphValue, order: np.ndarray, matrix: np.ndarray) -> np.ndarr
         return None
     if rows > 1 and rows * columns * size > MAX_UNROLLED:
         return None
-    once = all(len(np.unique(each)) == len(each) for each in places)
+    once = all(len(np.unique(row)) == len(row) for row in places)
     weights = np.zeros((rows, columns, size), matrix.dtype if once else np.float64)
-    for own, each in zip(weights, places, strict=True):
+    for own, row in zip(weights, places, strict=True):
         if once:
-            own[:, each] = matrix.T
+            own[:, row] = matrix.T
         else:
-            np.add.at(own, (np.arange(columns)[:, None], each), matrix.T)
+            np.add.at(own, (np.arange(columns)[:, None], row), matrix.T)
     return weights.reshape(rows * columns, channels // rows, height, width)
 
 

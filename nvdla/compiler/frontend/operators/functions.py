@@ -158,17 +158,17 @@ def is_table(value: GraphValue) -> bool:
     return value.tensor is not None and value.tensor.producer.kind == "function" and value.base is not None
 
 
-def keep(node: Node, made: GraphValue, source: GraphValue, function: Function) -> GraphValue:
+def keep(node: Node, result: GraphValue, source: GraphValue, function: Function) -> GraphValue:
     """Remember what the result is a function of."""
     base, inner = derived(source)
-    return composed(made, base, lambda x: function(inner(x)), source.calls + 1)
+    return composed(result, base, lambda x: function(inner(x)), source.calls + 1)
 
 
-def composed(made: GraphValue, base: GraphValue, function: Function, calls: int) -> GraphValue:
+def composed(result: GraphValue, base: GraphValue, function: Function, calls: int) -> GraphValue:
     """The result with what it is a function of, unless that takes too many calls."""
     if calls <= MOST_CALLS:
-        made.base, made.function, made.calls = base, function, calls
-    return made
+        result.base, result.function, result.calls = base, function, calls
+    return result
 
 
 def moved(node: Node, source: GraphValue, tensor: NetworkTensor) -> GraphValue:

@@ -24,9 +24,9 @@ def max_pool(graph: Graph, node: Node) -> GraphValue:
         window = _window(node, value)
     if window.dilation != (1, 1):
         return _dilated(graph, node, value, window)
-    made = graph.network.max_pool(graph.label(node), graph.cube(value), window.kernel, window.stride, window.padding)
-    graph.tie(made, graph.cube(value))
-    return graph.result(node, made)
+    result = graph.network.max_pool(graph.label(node), graph.cube(value), window.kernel, window.stride, window.padding)
+    graph.tie(result, graph.cube(value))
+    return graph.result(node, result)
 
 
 def _is_too_wide(window: OnnxWindow) -> bool:
@@ -95,15 +95,15 @@ def average_pool(graph: Graph, node: Node) -> GraphValue:
     cube = graph.cube(value)
     name = graph.label(node)
     if window.kernel == cube.shape[1:] and not any(window.padding):
-        made = mean(graph, name, cube)
+        result = mean(graph, name, cube)
     elif counted == window.padding and _has_own_range(graph, node):
         taps = np.full((cube.shape[0], 1, *window.kernel), 1.0 / (window.kernel[0] * window.kernel[1]))
-        made = graph.network.depthwise(name, cube, taps, stride=window.stride, padding=window.padding)
+        result = graph.network.depthwise(name, cube, taps, stride=window.stride, padding=window.padding)
     elif counted == window.padding:
-        made = graph.network.average_pool(name, cube, window.kernel, window.stride, window.padding)
+        result = graph.network.average_pool(name, cube, window.kernel, window.stride, window.padding)
     else:
-        made = graph.network.average_pool(name, cube, window.kernel, window.stride, window.padding, counted)
-    return graph.result(node, made)
+        result = graph.network.average_pool(name, cube, window.kernel, window.stride, window.padding, counted)
+    return graph.result(node, result)
 
 
 def _has_own_range(graph: Graph, node: Node) -> bool:
@@ -111,8 +111,8 @@ def _has_own_range(graph: Graph, node: Node) -> bool:
     model, names = graph.model, (node.inputs[0], node.outputs[0])
     if graph.precision == Precision.FP16 or not all(name in model.magnitudes for name in names):
         return False
-    one, other = (model.ranges.get(name, (-model.magnitudes[name], model.magnitudes[name])) for name in names)
-    return not np.allclose(one, other, rtol=1e-3)
+    input_ends, other = (model.ranges.get(name, (-model.magnitudes[name], model.magnitudes[name])) for name in names)
+    return not np.allclose(input_ends, other, rtol=1e-3)
 
 
 def _pads(node: Node) -> bool:
@@ -127,10 +127,10 @@ def global_pool(graph: Graph, node: Node) -> GraphValue:
     value = graph.source(node)
     cube = graph.cube(value)
     if node.op == "GlobalMaxPool":
-        made = graph.tie(graph.network.global_max_pool(graph.label(node), cube), cube)
+        result = graph.tie(graph.network.global_max_pool(graph.label(node), cube), cube)
     else:
-        made = mean(graph, graph.label(node), cube)
-    return graph.result(node, made)
+        result = mean(graph, graph.label(node), cube)
+    return graph.result(node, result)
 
 
 def mean(graph: Graph, name: str, cube: NetworkTensor) -> NetworkTensor:

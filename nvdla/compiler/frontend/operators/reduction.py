@@ -39,8 +39,8 @@ def reduce_function(graph: Graph, node: Node) -> GraphValue:
     if before is not None:
         cube, name = graph.flat(value), graph.label(node, "each")
         product = before is np.square and graph.precision == Precision.FP16
-        made = net.multiply(name, cube, cube) if product else net.function(name, cube, before)
-        source = GraphValue("", value.shape, made, value.index)
+        inner = net.multiply(name, cube, cube) if product else net.function(name, cube, before)
+        source = GraphValue("", value.shape, inner, value.index)
     if not axes:
         raise Cut("no axes")
     if after is None:

@@ -54,10 +54,10 @@ def responses(node: Node, value: GraphValue, axis: int) -> np.ndarray:
     proto = onnx.NodeProto()
     proto.CopyFrom(node.proto)
     graph = onnx.helper.make_graph([proto], "filter", [info], [onnx.ValueInfoProto(name=node.outputs[0])], constants)
-    made = onnx.helper.make_model(
+    ramp_model = onnx.helper.make_model(
         graph, opset_imports=list(model.proto.opset_import), ir_version=model.proto.ir_version
     )
-    run = open_session(made, node.name, model.worker, optimise=False)
+    run = open_session(ramp_model, node.name, model.worker, optimize=False)
     zero = run.run(None, {node.inputs[0]: np.zeros(value.shape, np.float32)})[0]
     if np.any(zero):
         raise Cut("its filter has a constant part (extrapolation)")
@@ -93,9 +93,9 @@ def _filter(graph: Graph, node: Node, value: GraphValue, rows: np.ndarray, colum
     count = value.shape[0] * value.shape[1]
     order = np.arange(value.size).reshape(count, -1).T
     cube = graph.arrange(value, order, (matrix.shape[1], count, 1))
-    made = graph.network.convolution(graph.label(node), cube, matrix[:, :, None, None])
+    result = graph.network.convolution(graph.label(node), cube, matrix[:, :, None, None])
     index = np.arange(matrix.shape[0] * count).reshape(matrix.shape[0], count).T
-    return graph.result(node, made, np.ascontiguousarray(index).reshape(node.out_shape))
+    return graph.result(node, result, np.ascontiguousarray(index).reshape(node.out_shape))
 
 
 def _whole_factors(matrix: np.ndarray) -> int | None:
@@ -147,8 +147,8 @@ def _interpolated(
     if min(padding) < 0:
         raise Cut("its filter reaches beyond one element of the edge")
     pads = (padding[0], padding[1], padding[2], padding[3])
-    made = net.deconvolution(graph.label(node), edged, weights, None, factors, pads)
-    return graph.result(node, made)
+    result = net.deconvolution(graph.label(node), edged, weights, None, factors, pads)
+    return graph.result(node, result)
 
 
 def _kernel(matrix: np.ndarray, factor: int) -> tuple[np.ndarray, int]:

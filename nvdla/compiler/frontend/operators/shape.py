@@ -34,10 +34,10 @@ def same(graph: Graph, node: Node) -> GraphValue:
     training = node.constant(2) if node.op == "Dropout" and node.has(2) else None
     if training is not None and bool(training.ravel()[0]):
         raise Cut("it is in training form")
-    made = graph.alias(node, value, value.index)
-    made.base, made.function, made.calls = value.base, value.function, value.calls
-    made.unpadded, made.border = value.unpadded, value.border
-    return made
+    result = graph.alias(node, value, value.index)
+    result.base, result.function, result.calls = value.base, value.function, value.calls
+    result.unpadded, result.border = value.unpadded, value.border
+    return result
 
 
 @operator("Transpose", note="renames")
@@ -66,8 +66,8 @@ def depth_to_space(graph: Graph, node: Node) -> GraphValue:
     for out, y, x in np.ndindex(places.shape):
         weights[places[out, y, x], out, y, x] = 1.0
     cube = graph.cube(value)
-    made = graph.network.deconvolution(graph.label(node), cube, weights, stride=block)
-    return graph.result(node, graph.tie(made, cube))
+    result = graph.network.deconvolution(graph.label(node), cube, weights, stride=block)
+    return graph.result(node, graph.tie(result, cube))
 
 
 def _depth_order(node: Node, order: np.ndarray, block: int) -> np.ndarray:
@@ -94,8 +94,8 @@ def space_to_depth(graph: Graph, node: Node) -> GraphValue:
         out = (y * block + x) * channels + c if block_first else (c * block + y) * block + x
         weights[out, c, y, x] = 1.0
     cube = graph.cube(value)
-    made = graph.network.convolution(graph.label(node), cube, weights, stride=block)
-    return graph.result(node, graph.tie(made, cube))
+    result = graph.network.convolution(graph.label(node), cube, weights, stride=block)
+    return graph.result(node, graph.tie(result, cube))
 
 
 @operator("Slice", note="copies of the SDP")
@@ -169,22 +169,22 @@ def concat(graph: Graph, node: Node) -> GraphValue:
     leading = math.prod(out[:axis])
     if rank >= 3 and axis >= max(rank - 2, 2) and all(value.index is None for value in values):
         cubes = [graph.cube(value) for value in values]
-        made = graph.network.concat(graph.label(node), *cubes, axis=axis - rank + 3)
-        return graph.result(node, made)
+        result = graph.network.concat(graph.label(node), *cubes, axis=axis - rank + 3)
+        return graph.result(node, result)
     del leading
     if rank >= 3 and axis < rank - (2 if rank >= 4 else 1):
         shapes = [canonical(value.shape) for value in values]
     else:
         shapes = [(value.size, 1, 1) for value in values]
     cubes = [graph.arrange(value, None, shape) for value, shape in zip(values, shapes, strict=True)]
-    made = graph.network.concat(graph.label(node), *cubes)
+    result = graph.network.concat(graph.label(node), *cubes)
     first, orders = 0, []
     for value in values:
         orders.append(np.arange(first, first + value.size).reshape(value.shape))
         first += value.size
     index = np.concatenate(orders, axis)
     plain = np.array_equal(index.ravel(), np.arange(index.size))
-    return graph.result(node, made, None if plain else index)
+    return graph.result(node, result, None if plain else index)
 
 
 def _part(graph: Graph, node: Node, index: int) -> GraphValue:
@@ -225,16 +225,16 @@ def pad(graph: Graph, node: Node) -> GraphValue:
     if not math.isfinite(number):
         raise Cut(f"a border of {number}")
     cube = graph.cube(value)
-    made = graph.network.pad(graph.label(node), cube, (top, bottom, left, right), number)
+    padded = graph.network.pad(graph.label(node), cube, (top, bottom, left, right), number)
     if number == 0:
-        graph.tie(made, cube)
-    result = graph.result(node, made)
+        graph.tie(padded, cube)
+    result = graph.result(node, padded)
     result.unpadded, result.border = (value, (top, bottom, left, right)), number
     return result
 
 
 def _pads(node: Node, rank: int) -> tuple[list[int], list[int]]:
-    pads = [int(each) for each in node.setting("pads", 1, node.get("paddings"))]
+    pads = [int(amount) for amount in node.setting("pads", 1, node.get("paddings"))]
     axes = [axis % rank for axis in node.setting("axes", 3, list(range(rank)))]
     begins, ends = [0] * rank, [0] * rank
     for position, axis in enumerate(axes):

@@ -373,8 +373,8 @@ class ConvolutionBuffer:
         if _verbatim(settings):
             width = size.width + (settings.fetch_padding.left + settings.fetch_padding.right if settings.image else 0)
             flat = np.zeros((lines, width * channel_bytes), np.uint8)
-            found = entries.reshape(lines, -1)[:, : flat.shape[1]]
-            flat[:, : found.shape[1]] = found
+            elements = entries.reshape(lines, -1)[:, : flat.shape[1]]
+            flat[:, : elements.shape[1]] = elements
             rows = flat.reshape(lines, width, channel_bytes)
         else:
             rows = from_entries(entries, size.width, channel_bytes, self.config)[:, :, :channel_bytes]
@@ -398,12 +398,12 @@ class ConvolutionBuffer:
         first, capacity = self.weight_entries(settings)
         count = ceil_div(settings.kernel_bytes, self.config.cbuf_entry_bytes)
         at = access.read + np.arange(count)
-        found = self._cells[first + at % capacity]
+        cells = self._cells[first + at % capacity]
         if data is not None:
             own = self._as_entries(data)
             inside = (at >= access.written) & (at < access.written + len(own))
-            found[inside] = own[at[inside] - access.written]
-        return found.reshape(-1)[: settings.kernel_bytes].view(settings.precision.bits)
+            cells[inside] = own[at[inside] - access.written]
+        return cells.reshape(-1)[: settings.kernel_bytes].view(settings.precision.bits)
 
     def write_mask(self, settings: ConvolutionSettings, access: BufferAccess, mask: np.ndarray) -> None:
         """Put the mask of compressed weights into the last bank."""
@@ -484,8 +484,8 @@ def _reports(settings: ConvolutionSettings) -> tuple[int, ...]:
 
 def _groups(settings: ConvolutionSettings, config: Configuration) -> tuple[tuple[int, int], ...]:
     """(kernels, entries of all kernels up to its end) of each kernel group."""
-    group, each = config.mac_atomic_k // settings.precision.bytes, settings.kernel_bytes // settings.kernels
+    group, kernel_bytes = config.mac_atomic_k // settings.precision.bytes, settings.kernel_bytes // settings.kernels
     ends = [min(first + group, settings.kernels) for first in range(0, settings.kernels, group)]
     starts = [0, *ends[:-1]]
     entry = config.cbuf_entry_bytes
-    return tuple((end - start, ceil_div(end * each, entry)) for start, end in zip(starts, ends, strict=True))
+    return tuple((end - start, ceil_div(end * kernel_bytes, entry)) for start, end in zip(starts, ends, strict=True))

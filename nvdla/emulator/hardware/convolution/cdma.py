@@ -341,8 +341,8 @@ class ImageSource(_Source):
     def places(self) -> list[tuple[int, int]]:
         """For each channel its plane, and where in a pixel of that its byte or word is."""
         planes = enumerate(self.format.planes)
-        found = {channel: (plane, at) for plane, each in planes for at, channel in enumerate(each)}
-        return [found[channel] for channel in sorted(found)]
+        places = {channel: (plane, at) for plane, components in planes for at, channel in enumerate(components)}
+        return [places[channel] for channel in sorted(places)]
 
     def _elements(self, data: np.ndarray) -> np.ndarray:
         """(height, width, bytes of a pixel) as (height, width, elements), unsigned, in the order of memory."""
@@ -397,11 +397,11 @@ class WeightSource(_Source):
     def _check(self, cdma: RegisterGroup) -> None:
         settings = self.settings
         real = self.count // settings.kernels * settings.precision.bytes
-        said = cdma["D_WEIGHT_SIZE_0.BYTE_PER_KERNEL"] + 1
+        size = cdma["D_WEIGHT_SIZE_0.BYTE_PER_KERNEL"] + 1
         kernels = cdma["D_WEIGHT_SIZE_1.WEIGHT_KERNEL"] + 1
-        if said != real or kernels != settings.kernels:
+        if size != real or kernels != settings.kernels:
             raise ScheduleError(
-                f"deadlock: CDMA fetches {kernels} kernels of {said} bytes, CSC needs {settings.kernels} of {real}"
+                f"deadlock: CDMA fetches {kernels} kernels of {size} bytes, CSC needs {settings.kernels} of {real}"
             )
 
     @property

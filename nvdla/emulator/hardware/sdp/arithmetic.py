@@ -109,8 +109,8 @@ class IntegerPipeline:
             sdp.y_core(data, mul, alu, core, result)
             data = result
         if self._lut is not None:
-            data, found = self._lut(data)
-            counts.update(zip(LUT_COUNTS, found, strict=True))
+            data, lut_counts = self._lut(data)
+            counts.update(zip(LUT_COUNTS, lut_counts, strict=True))
         return data
 
     def _output_converter(self) -> sdp.Converter:
@@ -181,8 +181,8 @@ class FloatPipeline:
             if not block.bypass:
                 self._block(data, block, source)
         if self._lut is not None:
-            data, found = self._lut(data)
-            counts.update(zip(LUT_COUNTS, found, strict=True))
+            data, lut_counts = self._lut(data)
+            counts.update(zip(LUT_COUNTS, lut_counts, strict=True))
         if settings.y.compares:
             # Only the low 16 bits leave the converter (cmod/hls/sdp/sdp_c.cpp:78).
             counts.update(unequal=int((data & 0xFFFF).any()), saturated=0, nan_output=0)

@@ -89,7 +89,7 @@ class SdpJob(Job):
     @property
     def reads(self) -> list[np.ndarray]:
         """Views of the memory that it reads."""
-        return [each.view for each in (self.input, *self.sources) if each is not None]
+        return [source.view for source in (self.input, *self.sources) if source is not None]
 
     @property
     def writes(self) -> list[np.ndarray]:
@@ -98,7 +98,7 @@ class SdpJob(Job):
 
     def _relocate(self, move: Move) -> None:
         self.input = None if self.input is None else replace(self.input, view=move(self.input.view))
-        self.sources = [None if each is None else replace(each, view=move(each.view)) for each in self.sources]
+        self.sources = [None if source is None else replace(source, view=move(source.view)) for source in self.sources]
         self.destinations = [move(view) for view in self.destinations]
         self.destination = self.destinations[0] if self.destinations else None
         self._pipeline = self._pipeline.with_operands(self.sources)
@@ -130,10 +130,10 @@ class SdpJob(Job):
             return np.concatenate([cube] * settings.batches) if settings.batches > 1 else cube
         expected = (settings.batches, settings.surfaces, settings.height, settings.width, settings.atom)
         if source is None or source.shape != expected:
-            found = "nothing" if source is None else shape_text(source.shape)
+            delivered = "nothing" if source is None else shape_text(source.shape)
             raise ScheduleError(
                 "deadlock: SDP processes batches x surfaces x height x width x atom = "
-                f"{'x'.join(map(str, expected))}, the convolution delivers {found}"
+                f"{'x'.join(map(str, expected))}, the convolution delivers {delivered}"
             )
         cube = source.reshape(settings.batches * settings.surfaces, settings.pixels, settings.atom)
         return cube.view(np.uint32 if settings.floating else np.int32)

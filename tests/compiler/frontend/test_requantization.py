@@ -17,7 +17,7 @@ X = (1, 8, 6, 6)
 I8, U8, I16 = np.int8, np.uint8, np.int16
 
 
-class Quantised:
+class Quantized:
     """A QDQ model under construction: every value is the real numbers behind a pair."""
 
     def __init__(self, opset=21):
@@ -51,7 +51,7 @@ class Quantised:
         held = [numpy_helper.from_array(array, name) for name, array in self.constants.items()]
         x = helper.make_tensor_value_info("x", TensorProto.FLOAT, X)
         y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-        graph = helper.make_graph(self.nodes, "quantised", [x], [y], held)
+        graph = helper.make_graph(self.nodes, "quantized", [x], [y], held)
         proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
         return onnx.shape_inference.infer_shapes(proto)
 
@@ -90,7 +90,7 @@ NARROWER = {
 @pytest.mark.parametrize("case", NARROWER)
 def test_a_tensor_that_is_quantised_again_saturates_at_both_ranges(case):
     wide, narrow = NARROWER[case]
-    net = Quantised()
+    net = Quantized()
     value = net.pair(net.pair("x", *wide), *narrow)
     error, compiled = steps(net.model(net.pair(net.conv(value), 0.03, I8(0))), 0.03)
     assert error <= 1.01
@@ -109,7 +109,7 @@ KEEPERS = {
 
 @pytest.mark.parametrize("kind", KEEPERS)
 def test_a_narrower_range_behind_an_operator_that_moves_elements_saturates(kind):
-    net = Quantised()
+    net = Quantized()
     first = net.pair(net.conv(net.pair("x", 0.03, I8(0))), 0.04, I8(0))
     more = {"Reshape": [net.constant([1, 8, 36], "i8")], "Concat": [first], "Resize": ["", net.constant([1, 1, 2, 2])]}
     moved = net.node(kind, [first, *more.get(kind, [])], **KEEPERS[kind])
@@ -120,7 +120,7 @@ def test_a_narrower_range_behind_an_operator_that_moves_elements_saturates(kind)
 
 
 def test_a_moved_tensor_of_one_range_stays_one_operation():
-    net = Quantised()
+    net = Quantized()
     value = net.pair(net.conv(net.pair("x", 0.03, I8(0))), 0.04, I8(0))
     value = net.pair(net.node("MaxPool", [value], kernel_shape=[2, 2]), 0.04, I8(0))
     error, compiled = steps(net.model(value), 0.04)
@@ -129,7 +129,7 @@ def test_a_moved_tensor_of_one_range_stays_one_operation():
 
 
 def test_an_average_with_a_narrower_range_has_steps_of_its_own():
-    net = Quantised()
+    net = Quantized()
     value = net.pair("x", 0.05, I8(0))
     value = net.node("AveragePool", [value], kernel_shape=[3, 3], strides=[1, 1])
     error, compiled = steps(net.model(net.pair(value, 0.01, I8(0))), 0.01)
@@ -138,7 +138,7 @@ def test_an_average_with_a_narrower_range_has_steps_of_its_own():
 
 
 def test_two_ways_of_quantising_one_tensor_each_have_their_range():
-    net = Quantised()
+    net = Quantized()
     value = net.node("Neg", [net.pair("x", 0.03, I8(0))])
     one, other = (
         net.pair(net.conv(net.pair(value, scale, I8(0)), seed), 0.03, I8(0)) for seed, scale in enumerate((0.03, 0.01))
@@ -150,7 +150,7 @@ def test_two_ways_of_quantising_one_tensor_each_have_their_range():
 
 def residual():
     """As TensorRT wants it: the convolution's input is quantised, the sum reads the real numbers."""
-    net = Quantised()
+    net = Quantized()
     first = net.node("Relu", [net.conv(net.pair("x", 0.03, I8(0)))])
     branch = net.conv(net.pair(first, 0.01, I8(0)), 1)
     return net.model(net.pair(net.node("Add", [net.pair(branch, 0.02, I8(0)), first]), 0.04, I8(0)))
@@ -173,7 +173,7 @@ def test_without_data_a_residual_has_the_range_of_the_branch_and_a_note_names_it
 
 @pytest.mark.parametrize("kind", ["ArgMax", "Conv of unknown range"])
 def test_pairs_around_nodes_of_the_host_stay(kind):
-    net = Quantised()
+    net = Quantized()
     value = net.conv(net.pair("x", 0.02, U8(128)))
     if kind == "ArgMax":
         value = net.node("Mul", [net.pair(value, 0.01, I8(0)), net.constant(30.0)])
@@ -188,7 +188,7 @@ def test_pairs_around_nodes_of_the_host_stay(kind):
 
 @pytest.mark.parametrize("zero", [U8(0), I8(-128)])
 def test_relu6_behind_a_convolution_is_one_operation_on_the_accelerator(zero):
-    net = Quantised()
+    net = Quantized()
     value = net.conv(net.pair("x", 0.03, I8(0)))
     value = net.node("Clip", [value, net.constant(0.0), net.constant(6.0)])
     error, compiled = steps(net.model(net.pair(value, 6 / 255, zero)), 6 / 255)
@@ -197,7 +197,7 @@ def test_relu6_behind_a_convolution_is_one_operation_on_the_accelerator(zero):
 
 
 def test_elements_that_are_read_with_another_scale_are_other_numbers():
-    net = Quantised()
+    net = Quantized()
     made = net.node("QuantizeLinear", ["x", net.constant(0.02), net.constant(3, I8)])
     value = net.node("DequantizeLinear", [made, net.constant(0.05), net.constant(-4, I8)])
     error, _ = steps(net.model(net.pair(value, 0.05, I8(0))), 0.05)
@@ -205,7 +205,7 @@ def test_elements_that_are_read_with_another_scale_are_other_numbers():
 
 
 def test_tensors_of_16_bits_in_int8_are_reported():
-    net = Quantised()
+    net = Quantized()
     proto = net.model(net.pair(net.node("Relu", [net.pair("x", 0.0002, I16(0))]), 0.0002, I16(0)))
     notes = compile_model(proto, "nv_small", "int8").report["notes"]
     assert any("nv_small has no int16; configurations with it: nv_full" in note for note in notes)

@@ -38,7 +38,7 @@ def stored_weights(operation: Convolve, config: Configuration) -> StoredWeights 
 GAIN = 0.995
 """A form in more parts, or with compressed weights, must take less than this share of the cycles of the plain one: the
 model is that exact."""
-WORTH_WEIGHING = 0.01
+WORTH_EVALUATING = 0.01
 """Threshold for evaluating parts or compressed weights.
 
 For parts: cycles of fetching the input, as a share of the multiplying. For compressed weights: share of zeros."""
@@ -89,30 +89,30 @@ class CostModel:
         whole_lines = all(tile.out_columns[1] == operation.process.destination.width for tile in plain.tiles)
         if not self.level or operation.source.root.pixels is not None or not whole_lines:
             return plain
-        found = self._weighed(self._geometry(operation), len(plain.tiles))
-        if not found:
+        forms = self._evaluated(self._geometry(operation), len(plain.tiles))
+        if not forms:
             return plain
-        taken = self.wanted.get(position, self._fastest(found, len(plain.tiles)))
-        self.choices[position] = FormChoice(operation.layer, tuple(found), taken)
-        best = found[taken]
+        taken = self.wanted.get(position, self._fastest(forms, len(plain.tiles)))
+        self.choices[position] = FormChoice(operation.layer, tuple(forms), taken)
+        best = forms[taken]
         tiles = tiles_of_rows(operation, best.parts)
         return Fit(tiles, best.data_banks, best.weight_banks, best.keeps_weights, best.compressed)
 
-    def _fastest(self, found: list[Alternative], fewest: int) -> int:
+    def _fastest(self, forms: list[Alternative], fewest: int) -> int:
         """The first; of those that the model cannot tell from it one with plain weights, that of the fewest tiles."""
-        close = [place for place, each in enumerate(found) if not place or GAIN * each.cycles < found[0].cycles]
-        return min(close, key=lambda place: (found[place].compressed, len(found[place].parts) != fewest, place))
+        close = [place for place, form in enumerate(forms) if not place or GAIN * form.cycles < forms[0].cycles]
+        return min(close, key=lambda place: (forms[place].compressed, len(forms[place].parts) != fewest, place))
 
     def winograd(self, operation: Convolve, position: int) -> Fit:
         """The tiles and banks of a convolution by Winograd's method, which is known to fit."""
-        found, taken = self._by_winograd(operation), self.wanted.get(position, 0)
-        self.choices[position] = FormChoice(operation.layer, tuple(found), taken)
-        return packing.fit_of(operation, found[taken])
+        forms, taken = self._by_winograd(operation), self.wanted.get(position, 0)
+        self.choices[position] = FormChoice(operation.layer, tuple(forms), taken)
+        return packing.fit_of(operation, forms[taken])
 
     def prefers(self, other: Convolve, plain: Convolve) -> bool:
         """Return whether Winograd's method fits, and is faster than the plain form of the same convolution."""
-        found = self._by_winograd(other)
-        if not found:
+        forms = self._by_winograd(other)
+        if not forms:
             return False
         try:
             fewest = len(fit(plain, self.config).tiles)
@@ -120,28 +120,28 @@ class CostModel:
             return True
         numbers = {*PARTS, fewest, 2 * fewest}
         direct = alternatives(self._geometry(plain), self.config, self.memory, numbers=numbers, thorough=False)
-        return not direct or found[0].cycles < GAIN * direct[0].cycles
+        return not direct or forms[0].cycles < GAIN * direct[0].cycles
 
     def _by_winograd(self, operation: Convolve) -> list[Alternative]:
         """Its forms, the fastest first: those of few parts, or of the fewest that fit."""
         geometry = packing.geometry_of(operation)
         if geometry not in self.known:
             numbers = MORE_PARTS if self.level > 1 else PARTS
-            found = alternatives(geometry, self.config, self.memory, numbers=numbers, thorough=self.level > 1)
+            forms = alternatives(geometry, self.config, self.memory, numbers=numbers, thorough=self.level > 1)
             most = geometry.result[1] // geometry.grain
             for count in range(max(numbers), most + 1):
-                if found:
+                if forms:
                     break
-                found = alternatives(geometry, self.config, self.memory, numbers=(count, 2 * count), thorough=False)
-            self.known[geometry] = found
+                forms = alternatives(geometry, self.config, self.memory, numbers=(count, 2 * count), thorough=False)
+            self.known[geometry] = forms
         return self.known[geometry]
 
-    def _weighed(self, geometry: Geometry, fewest: int) -> list[Alternative]:
+    def _evaluated(self, geometry: Geometry, fewest: int) -> list[Alternative]:
         if geometry not in self.known:
             numbers = {*(MORE_PARTS if self.level > 1 else PARTS), fewest, 2 * fewest}
             thorough = self.level > 1
             share = geometry.fetch_share(self.config, self.memory)
-            worth = thorough or geometry.sparse is not None or share >= WORTH_WEIGHING
+            worth = thorough or geometry.sparse is not None or share >= WORTH_EVALUATING
             self.known[geometry] = alternatives(geometry, self.config, self.memory, numbers, thorough) if worth else []
         return self.known[geometry]
 
@@ -149,7 +149,7 @@ class CostModel:
         """A direct convolution with its weights compressed as well, where they have zeros enough."""
         plain = geometry_of(operation)
         sparse = replace(plain, sparse=stored_weights(operation, self.config))
-        return sparse if sparse.zeros_share(self.config, self.memory) >= WORTH_WEIGHING else plain
+        return sparse if sparse.zeros_share(self.config, self.memory) >= WORTH_EVALUATING else plain
 
 
 def geometry_of(operation: Convolve) -> Geometry:

@@ -64,7 +64,7 @@ class Affine:
 
     def same(self, other: Affine) -> bool:
         """Return whether both stand for the same numbers."""
-        mine, others = ((each.scale, *each.ends) for each in (self, other))
+        mine, others = ((affine.scale, *affine.ends) for affine in (self, other))
         return self.bits == other.bits and bool(np.allclose(mine, others, rtol=1e-6))
 
     def holds(self, other: Affine) -> bool:
@@ -116,12 +116,12 @@ class Rewriter:
         import onnx
 
         name = self._fresh(f"{node.output[0]}_real")
-        made = onnx.helper.make_node(kind, inputs, [name], node.name, domain=domain)
-        made.attribute.extend(each for each in node.attribute if each.name not in without)
-        self.nodes.append(made)
+        new_node = onnx.helper.make_node(kind, inputs, [name], node.name, domain=domain)
+        new_node.attribute.extend(attribute for attribute in node.attribute if attribute.name not in without)
+        self.nodes.append(new_node)
         return name
 
-    def quantised(self, value: str, scale: str, zero: str, output: str) -> None:
+    def quantized(self, value: str, scale: str, zero: str, output: str) -> None:
         """Add the quantisation of a value."""
         self._node("QuantizeLinear", [value, scale, zero], output)
 
@@ -159,30 +159,32 @@ def _conv(rewriter: Rewriter, node: NodeProto) -> None:
     x, w = _operand(node, 0), _operand(node, 3)
     axis = 0 if np.size(rewriter.constants[w[1]]) > 1 else None
     inputs = [rewriter.real(*x), rewriter.real(*w, axis=axis), *_bias(rewriter, _optional(node, 8), x[1], w[1])]
-    rewriter.quantised(rewriter.float_node(node, "Conv", inputs), node.input[6], node.input[7], node.output[0])
+    rewriter.quantized(rewriter.float_node(node, "Conv", inputs), node.input[6], node.input[7], node.output[0])
 
 
 def _matmul(rewriter: Rewriter, node: NodeProto) -> None:
     a, b = _operand(node, 0), _operand(node, 3)
     axis = -1 if np.size(rewriter.constants[b[1]]) > 1 else None
     inputs = [rewriter.real(*a), rewriter.real(*b, axis=axis)]
-    rewriter.quantised(rewriter.float_node(node, "MatMul", inputs), node.input[6], node.input[7], node.output[0])
+    rewriter.quantized(rewriter.float_node(node, "MatMul", inputs), node.input[6], node.input[7], node.output[0])
 
 
 def _gemm(rewriter: Rewriter, node: NodeProto) -> None:
     import onnx
 
     a, b = _operand(node, 0), _operand(node, 3)
-    transposed = any(each.name == "transB" and each.i for each in node.attribute)
+    transposed = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
     axis = (0 if transposed else 1) if np.size(rewriter.constants[b[1]]) > 1 else None
-    alpha = next((onnx.helper.get_attribute_value(each) for each in node.attribute if each.name == "alpha"), 1.0)
+    alpha = next(
+        (onnx.helper.get_attribute_value(attribute) for attribute in node.attribute if attribute.name == "alpha"), 1.0
+    )
     bias = _bias(rewriter, _optional(node, 6), a[1], b[1])
     if bias:
         rewriter.added[bias[0]] = rewriter.added[bias[0]] * np.float32(alpha)
     result = rewriter.float_node(node, "Gemm", [rewriter.real(*a), rewriter.real(*b, axis=axis), *bias])
     scale, zero = _optional(node, 7), _optional(node, 8)
     if scale:
-        rewriter.quantised(result, scale, zero, node.output[0])
+        rewriter.quantized(result, scale, zero, node.output[0])
     else:
         rewriter.nodes[-1].output[0] = node.output[0]
 
@@ -191,7 +193,7 @@ def _two(kind: str) -> Callable[[Rewriter, NodeProto], None]:
     def rewrite(rewriter: Rewriter, node: NodeProto) -> None:
         inputs = [rewriter.real(*_operand(node, first)) for first in (0, 3)]
         result = rewriter.float_node(node, kind, inputs)
-        rewriter.quantised(result, node.input[6], _optional(node, 7), node.output[0])
+        rewriter.quantized(result, node.input[6], _optional(node, 7), node.output[0])
 
     return rewrite
 
@@ -199,14 +201,14 @@ def _two(kind: str) -> Callable[[Rewriter, NodeProto], None]:
 def _one(kind: str, without: tuple[str, ...] = ()) -> Callable[[Rewriter, NodeProto], None]:
     def rewrite(rewriter: Rewriter, node: NodeProto) -> None:
         result = rewriter.float_node(node, kind, [rewriter.real(*_operand(node, 0))], without)
-        rewriter.quantised(result, node.input[3], _optional(node, 4), node.output[0])
+        rewriter.quantized(result, node.input[3], _optional(node, 4), node.output[0])
 
     return rewrite
 
 
 def _concat(rewriter: Rewriter, node: NodeProto) -> None:
     inputs = [rewriter.real(*_operand(node, first)) for first in range(2, len(node.input), 3)]
-    rewriter.quantised(rewriter.float_node(node, "Concat", inputs), node.input[0], node.input[1], node.output[0])
+    rewriter.quantized(rewriter.float_node(node, "Concat", inputs), node.input[0], node.input[1], node.output[0])
 
 
 # (domain, operator) -> its rewriting, and the positions of scales that must be constants.
@@ -227,10 +229,10 @@ OPERATORS: dict[tuple[str, str], tuple[Callable[[Rewriter, NodeProto], None], tu
 
 def rewrites(node: NodeProto, constants: dict[str, np.ndarray]) -> Callable[[Rewriter, NodeProto], None] | None:
     """Return the function that makes the node a float one; None if it is not a QOperator or its scales are computed."""
-    found = OPERATORS.get((node.domain if node.domain != "ai.onnx" else "", node.op_type))
-    if found is None or any(each.name == "channels_last" and each.i for each in node.attribute):
+    operator = OPERATORS.get((node.domain if node.domain != "ai.onnx" else "", node.op_type))
+    if operator is None or any(attribute.name == "channels_last" and attribute.i for attribute in node.attribute):
         return None
-    rewrite, needed = found
+    rewrite, needed = operator
     return rewrite if all(_optional(node, index) in constants for index in needed) else None
 
 
@@ -262,15 +264,15 @@ class Stripped:
     wide: list[str] = field(default_factory=list)
 
     @property
-    def quantised(self) -> bool:
+    def quantized(self) -> bool:
         """Return whether the model brought scales along."""
         return bool(self.magnitudes or self.weight_scales)
 
 
 def strip(proto: ModelProto) -> Stripped:
     """Remove the quantisation from an ``onnx.ModelProto``; one without any is unchanged. Raises FormatError."""
-    quantised = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "QGemm"}
-    if not any(node.op_type in quantised for node in proto.graph.node):
+    quantized = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "QGemm"}
+    if not any(node.op_type in quantized for node in proto.graph.node):
         return Stripped(proto)
     return _Stripper(proto).run()
 
@@ -286,7 +288,7 @@ class _Stripper:
         self.result = Stripped(self.proto)
         self.constants = self._constants()
         self.names = {name for node in self.graph.node for name in (*node.input, *node.output, node.name)}
-        self.names |= set(self.constants) | {each.name for each in self.graph.input}
+        self.names |= set(self.constants) | {value.name for value in self.graph.input}
         self.alias: dict[str, str] = {}
         self.held: dict[str, Affine] = {}  # values whose numbers are those of a scale and zero point
         self.elements: dict[str, Affine] = {}  # what the integers of a value stand for
@@ -297,15 +299,15 @@ class _Stripper:
         self.weights: dict[str, tuple[np.ndarray, int | None]] = {}
 
     def _constants(self) -> dict[str, np.ndarray]:
-        found = {each.name: self._array(each) for each in self.graph.initializer}
+        constants = {constant.name: self._array(constant) for constant in self.graph.initializer}
         for node in self.graph.node:
             if node.op_type == "Constant":
-                for each in node.attribute:
-                    if each.name == "value":
-                        found[node.output[0]] = self._array(each.t)
-                    elif each.name in ("value_float", "value_int"):
-                        found[node.output[0]] = np.array(self.onnx.helper.get_attribute_value(each))
-        return found
+                for attribute in node.attribute:
+                    if attribute.name == "value":
+                        constants[node.output[0]] = self._array(attribute.t)
+                    elif attribute.name in ("value_float", "value_int"):
+                        constants[node.output[0]] = np.array(self.onnx.helper.get_attribute_value(attribute))
+        return constants
 
     def _array(self, tensor: TensorProto) -> np.ndarray:
         try:
@@ -341,9 +343,9 @@ class _Stripper:
                 self._keep(node, source)
                 kept.append(node)
         kept += [
-            self.onnx.helper.make_node("Identity", [self.alias[each.name]], [each.name])
-            for each in self.graph.output
-            if each.name in self.alias
+            self.onnx.helper.make_node("Identity", [self.alias[output.name]], [output.name])
+            for output in self.graph.output
+            if output.name in self.alias
         ]
         del self.graph.node[:]
         self.graph.node.extend(kept)
@@ -370,15 +372,15 @@ class _Stripper:
 
     def _real_ends(self) -> None:
         """Inputs and outputs that hold quantised numbers become real ones."""
-        made = {node.output[0] for node in self.graph.node if node.op_type == "QuantizeLinear"}
+        quantized = {node.output[0] for node in self.graph.node if node.op_type == "QuantizeLinear"}
         taken = {node.input[0] for node in self.graph.node if node.op_type == "DequantizeLinear"}
         integers = (self.onnx.TensorProto.INT8, self.onnx.TensorProto.UINT8)
-        for what, ends, names in (("input", self.graph.input, taken), ("output", self.graph.output, made)):
-            for each in ends:
-                if each.name in names and each.type.tensor_type.elem_type in integers:
-                    each.type.tensor_type.elem_type = self.onnx.TensorProto.FLOAT
+        for what, ends, names in (("input", self.graph.input, taken), ("output", self.graph.output, quantized)):
+            for value in ends:
+                if value.name in names and value.type.tensor_type.elem_type in integers:
+                    value.type.tensor_type.elem_type = self.onnx.TensorProto.FLOAT
                     self.result.notes.append(
-                        f"{what} {each.name} is quantised in the model; it is bound in real numbers"
+                        f"{what} {value.name} is quantised in the model; it is bound in real numbers"
                     )
 
     def _parameters(self, node: NodeProto) -> tuple[np.ndarray, np.ndarray] | None:
@@ -409,15 +411,15 @@ class _Stripper:
             return False
         if (source, wanted) not in self.made:
             if source not in self.held:
-                made = self._first(node, original, wanted, kept)
+                result = self._first(node, original, wanted, kept)
             elif wanted.holds(self.held[source]):
-                made = source
+                result = source
                 self.result.affine.setdefault(source, wanted)
                 if source not in self.result.magnitudes:
                     self._note_range(source, self.held[source])
             else:
-                made = self._requantised(source, wanted, kept)
-            self.made[source, wanted] = made
+                result = self._requantized(source, wanted, kept)
+            self.made[source, wanted] = result
         self.alias[node.output[0]] = self.made[source, wanted]
         self.elements[node.output[0]] = wanted
         self._note_stored(self.made[source, wanted], node.output[0], wanted)
@@ -432,14 +434,14 @@ class _Stripper:
         inputs = node.input if node.op_type == "Concat" else node.input[:1]
         held = [self.held.get(name) for name in inputs]
         first = held[0] if node.op_type in _KEEPERS and held else None
-        if first is not None and all(each is not None and first.same(each) for each in held):
+        if first is not None and all(affine is not None and first.same(affine) for affine in held):
             self.held.update(dict.fromkeys(node.output, first))
 
     def _first(self, node: NodeProto, source: str, wanted: Affine, kept: list[NodeProto]) -> str:
         """Real numbers are quantised: the tensor itself where that is what all its readers take, else a Clip of it."""
         readers = self.readers.get(source, [])
-        ways = [self._affine(each) if each.op_type == "QuantizeLinear" else None for each in readers]
-        ways += [None for each in self.graph.output if each.name == source]
+        ways = [self._affine(reader) if reader.op_type == "QuantizeLinear" else None for reader in readers]
+        ways += [None for output in self.graph.output if output.name == source]
         if all(way is not None and way.same(wanted) for way in ways):
             self._note_argument(source, wanted, kept)
             source = self._clipped(source, wanted, kept)
@@ -448,7 +450,7 @@ class _Stripper:
         if source not in self.result.magnitudes:
             self._note_union(source, [way for way in ways if way is not None])
             self.result.assumed.add(source)
-        return self._requantised(source, wanted, kept)
+        return self._requantized(source, wanted, kept)
 
     def _note_argument(self, source: str, held: Affine, kept: list[NodeProto]) -> None:
         """Give the argument of a quantized activation function the range beyond which the quantized result is constant.
@@ -460,18 +462,21 @@ class _Stripper:
         if (maker := makers.get(source)) is None:
             return
         gates = [makers[name] for name in maker.input if name in makers] if maker.op_type == "Mul" else []
-        gate = next((each for each in gates if each.op_type in _GATES and each.input[0] in maker.input), None)
+        gate = next(
+            (candidate for candidate in gates if candidate.op_type in _GATES and candidate.input[0] in maker.input),
+            None,
+        )
         function = gate or maker
         if function.op_type not in _ARGUMENTS | (_GATES if gate else set()):
             return
         argument, nodes = function.input[0], [maker, function]
         known = argument in self.held or argument in self.result.magnitudes or argument not in makers
-        if known or any(all(each.output[0] != node.output[0] for node in nodes) for each in self.readers[argument]):
+        if known or any(all(reader.output[0] != node.output[0] for node in nodes) for reader in self.readers[argument]):
             return
         low, high = held.ends
         grid = np.linspace(-1, 1, 1 << 14) * (2 * max(-low, high) + 16)
-        found = grid * _gate(function, grid) if function.op_type != "Sigmoid" or gate else _gate(function, grid)
-        elements = np.rint(np.clip(found, low, high) / held.scale)
+        results = grid * _gate(function, grid) if function.op_type != "Sigmoid" or gate else _gate(function, grid)
+        elements = np.rint(np.clip(results, low, high) / held.scale)
         places = np.flatnonzero(np.diff(elements))
         if not len(places):
             return
@@ -491,19 +496,19 @@ class _Stripper:
 
     def _note_union(self, source: str, ways: list[Affine]) -> None:
         """The range that holds all ways in which a tensor is quantised."""
-        self.result.magnitudes[source] = max(each.magnitude for each in ways)
-        if all(each.bits == 8 and not each.symmetric for each in ways):
-            lows, highs = zip(*(each.ends for each in ways), strict=True)
+        self.result.magnitudes[source] = max(way.magnitude for way in ways)
+        if all(way.bits == 8 and not way.symmetric for way in ways):
+            lows, highs = zip(*(way.ends for way in ways), strict=True)
             self.result.ranges[source] = min(lows), max(highs)
 
-    def _requantised(self, source: str, wanted: Affine, kept: list[NodeProto]) -> str:
+    def _requantized(self, source: str, wanted: Affine, kept: list[NodeProto]) -> str:
         """Append a Clip to another range, with a separate scale."""
         name = self.fresh(f"{source}_requantized")
         low, high = wanted.ends
         limits = [self.fresh(f"{name}/{end}") for end in ("low", "high")]
         for limit, value in zip(limits, (low, high), strict=True):
             self._add_constant(limit, np.float32(value))
-        opset = next((each.version for each in self.proto.opset_import if each.domain in ("", "ai.onnx")), 0)
+        opset = next((entry.version for entry in self.proto.opset_import if entry.domain in ("", "ai.onnx")), 0)
         form: Document = {"min": low, "max": high} if opset < 11 else {}
         inputs = [source] if opset < 11 else [source, *limits]
         kept.append(self.onnx.helper.make_node("Clip", inputs, [name], self.fresh(f"{name}_node"), **form))
@@ -514,7 +519,7 @@ class _Stripper:
         """A zero point at the low end of the range cuts negative numbers off, as a ReLU that was taken out did."""
         if wanted.point != np.iinfo(wanted.kind).min:
             return source
-        maker = next((each for each in reversed(kept) if source in each.output), None)
+        maker = next((candidate for candidate in reversed(kept) if source in candidate.output), None)
         if maker is None or self._is_not_negative(maker):
             return source
         name = self.fresh(f"{source}_relu")
@@ -531,7 +536,7 @@ class _Stripper:
             return maker.op_type in _NOT_NEGATIVE
         low = self.constants.get(maker.input[1]) if len(maker.input) > 1 else None
         if low is None:
-            low = np.array([each.f for each in maker.attribute if each.name == "min"])
+            low = np.array([attribute.f for attribute in maker.attribute if attribute.name == "min"])
         return low.size == 1 and float(low.ravel()[0]) >= 0
 
     def _note_range(self, source: str, held: Affine) -> None:
@@ -548,7 +553,7 @@ class _Stripper:
         wanted = self._affine(node)
         if wanted is None:
             return False
-        if any(each.name == source for each in self.graph.input) and source not in self.held:
+        if any(value.name == source for value in self.graph.input) and source not in self.held:
             self._settle(source, wanted)
         if source not in self.held:
             return False
@@ -566,7 +571,7 @@ class _Stripper:
         """Elements that are read with another scale or zero point than the one they were made with."""
         if held.same(wanted):
             return source
-        middle = {each.kind: np.iinfo(each.kind).min for each in (held, wanted)}
+        middle = {affine.kind: np.iinfo(affine.kind).min for affine in (held, wanted)}
         offset = (held.point - middle[held.kind] - wanted.point + middle[wanted.kind]) * wanted.scale
         for op, number in (("Mul", wanted.scale / held.scale), ("Add", offset)):
             name = self.fresh(f"{source}_rescaled")
@@ -581,10 +586,10 @@ class _Stripper:
         parameters = self._parameters(node)
         if parameters is None or values.dtype.kind != "f" or parameters[1].dtype.name not in SYMMETRIC:
             return False
-        if any(each.name == "block_size" and each.i for each in node.attribute):
+        if any(attribute.name == "block_size" and attribute.i for attribute in node.attribute):
             return False
-        scale, zero = (each.ravel() for each in parameters)
-        axis = next((each.i for each in node.attribute if each.name == "axis"), 1)
+        scale, zero = (parameter.ravel() for parameter in parameters)
+        axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 1)
         shape = [1] * values.ndim
         if scale.size > 1:
             axis %= max(values.ndim, 1)
@@ -599,9 +604,9 @@ class _Stripper:
         return True
 
     def _real_weights(self, node: NodeProto, elements: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> bool:
-        if any(each.name == "block_size" and each.i for each in node.attribute):
+        if any(attribute.name == "block_size" and attribute.i for attribute in node.attribute):
             return False
-        axis = next((each.i for each in node.attribute if each.name == "axis"), 1)
+        axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 1)
         axis = None if scale.size == 1 else axis % max(elements.ndim, 1)
         shape = [1] * elements.ndim
         if axis is not None:
@@ -633,7 +638,7 @@ class _Stripper:
         scale, axis = self.weights[node.input[1]]
         kernels = position
         if node.op_type == "Gemm":
-            kernels = 0 if any(each.name == "transB" and each.i for each in node.attribute) else 1
+            kernels = 0 if any(attribute.name == "transB" and attribute.i for attribute in node.attribute) else 1
         elif node.op_type == "MatMul":
             kernels = self.constants[node.input[1]].ndim - 1
         if axis is None or axis == kernels:
@@ -644,10 +649,10 @@ class _Stripper:
             )
 
     def _drop_unused(self) -> None:
-        used = {name for node in self.graph.node for name in node.input} | {each.name for each in self.graph.output}
+        used = {name for node in self.graph.node for name in node.input} | {output.name for output in self.graph.output}
         for node in self.graph.node:
             used |= _inner_names(node)
-        kept = [each for each in self.graph.initializer if each.name in used]
+        kept = [constant for constant in self.graph.initializer if constant.name in used]
         del self.graph.initializer[:]
         self.graph.initializer.extend(kept)
 
@@ -661,7 +666,11 @@ def _gate(node: NodeProto, values: np.ndarray) -> np.ndarray:
     """Return the gate of an activation function, or a sigmoid, of numbers."""
     if node.op_type == "Sigmoid":
         return np.asarray(1 / (1 + np.exp(-np.clip(values, -80, 80))))
-    slopes = {each.name: each.f for each in node.attribute} if node.op_type == "HardSigmoid" else {"alpha": 1 / 6}
+    slopes = (
+        {attribute.name: attribute.f for attribute in node.attribute}
+        if node.op_type == "HardSigmoid"
+        else {"alpha": 1 / 6}
+    )
     return np.clip(slopes.get("alpha", 0.2) * values + slopes.get("beta", 0.5), 0, 1)
 
 
@@ -677,9 +686,9 @@ _FUNCTIONS = ("Elu", "Gelu", "HardSwish", "LeakyRelu", "PRelu", "Tanh")
 
 def _inner_names(node: NodeProto) -> set[str]:
     """Values that the sub-graphs of a node name."""
-    found: set[str] = set()
-    for each in node.attribute:
-        for graph in [each.g] if each.HasField("g") else each.graphs:
+    names: set[str] = set()
+    for attribute in node.attribute:
+        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
             for inner in graph.node:
-                found |= set(inner.input) | _inner_names(inner)
-    return found
+                names |= set(inner.input) | _inner_names(inner)
+    return names

@@ -54,8 +54,8 @@ class Exporter:
         self.onnx = onnx
         self.network, self.built = network, built
         tensors = built.program.tensors if built else {}
-        self.scales = {name: each.scale for name, each in tensors.items()} if built else None
-        self.zeros = {name: each.zero for name, each in tensors.items()}
+        self.scales = {name: tensor.scale for name, tensor in tensors.items()} if built else None
+        self.zeros = {name: tensor.zero for name, tensor in tensors.items()}
         self.nodes: list[NodeProto] = []
         self.initializers: list[Any] = []
 
@@ -102,7 +102,7 @@ class Exporter:
             if self.scales is not None:
                 self.node("Identity", [f"{tensor.name}/real"], f"{tensor.name}")
         ends = [
-            [helper.make_tensor_value_info(each.name, kind, [1, *each.shape]) for each in tensors]
+            [helper.make_tensor_value_info(tensor.name, kind, [1, *tensor.shape]) for tensor in tensors]
             for tensors in (self.network.inputs, self.network.outputs)
         ]
         graph = helper.make_graph(self.nodes, self.network.name, *ends, self.initializers)
@@ -142,15 +142,17 @@ class Exporter:
     def weights(self, group: Group, kernel_axis: int) -> list[str]:
         """Weights and bias of a convolution: integers with their scales, or floats."""
         name, layer = group.output.name, group.layer
-        if self.built is None or layer.name not in self.built.program.quantised:
+        if self.built is None or layer.name not in self.built.program.quantized:
             weights = self.constant(f"{name}/weights", group.kernels.astype(np.float32))
             return [weights, self.constant(f"{name}/bias", group.biases.astype(np.float32))]
-        found = self.built.program.quantised[layer.name]
+        weights_of_layer = self.built.program.quantized[layer.name]
         shape = [1] * 4
         shape[kernel_axis] = -1
-        grouped = np.array_equal(found.scales, np.full_like(found.scales, found.scales[0]))
-        elements = quantize(group.kernels, found.scales.reshape(shape), Precision.INT8)
-        scales = found.scales[0] if grouped else found.scales
+        grouped = np.array_equal(
+            weights_of_layer.scales, np.full_like(weights_of_layer.scales, weights_of_layer.scales[0])
+        )
+        elements = quantize(group.kernels, weights_of_layer.scales.reshape(shape), Precision.INT8)
+        scales = weights_of_layer.scales[0] if grouped else weights_of_layer.scales
         inputs = [
             self.constant(f"{name}/weights", elements),
             self.constant(f"{name}/weight_scale", np.asarray(scales, np.float32)),
@@ -158,7 +160,7 @@ class Exporter:
         ]
         attributes = {} if grouped else {"axis": kernel_axis}
         weights = self.node("DequantizeLinear", inputs, f"{name}/weights_real", **attributes)
-        return [weights, self.constant(f"{name}/bias", found.bias.astype(np.float32))]
+        return [weights, self.constant(f"{name}/bias", weights_of_layer.bias.astype(np.float32))]
 
 
 def _source(exporter: Exporter, group: Group) -> str:
@@ -233,7 +235,7 @@ def _elementwise(exporter: Exporter, group: Group, output: str) -> str:
 def _concat(exporter: Exporter, group: Group, output: str) -> str:
     settings = group.layer.settings
     axis = 1 + settings.axis if isinstance(settings, JoinSettings) else 1
-    return exporter.node("Concat", [exporter.real(each) for each in group.layer.inputs], output, axis=axis)
+    return exporter.node("Concat", [exporter.real(tensor) for tensor in group.layer.inputs], output, axis=axis)
 
 
 def _pool(exporter: Exporter, group: Group, output: str) -> str:
@@ -329,6 +331,6 @@ def qdq_model(network: Network, built: Built) -> Any:
     """
     mixed = {surface.precision for surface in built.program.tensors.values()} != {Precision.INT8}
     if built.program.precision != Precision.INT8 or mixed:
-        found = "of mixed precision" if built.program.precision == Precision.INT8 else built.program.precision
-        raise BuildError(f"network {network.name} is {found}; only int8 goes out as QDQ")
+        kind = "of mixed precision" if built.program.precision == Precision.INT8 else built.program.precision
+        raise BuildError(f"network {network.name} is {kind}; only int8 goes out as QDQ")
     return Exporter(network, built).model()

@@ -10,7 +10,7 @@ from support.random_networks import networks
 
 from nvdla.compiler.builder import Network, build, calibrate, floating
 from nvdla.compiler.builder.calibration import Statistics
-from nvdla.compiler.builder.refinement import equalise, fold
+from nvdla.compiler.builder.refinement import equalize, fold
 
 
 def _peaks(net: Network, data: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -44,7 +44,7 @@ def test_a_depthwise_chain_gains_many_decibels(clip, per_channel):
     rng = np.random.default_rng(1)
     net = _uneven(rng, clip)
     data = samples(net, rng, 4)
-    equal, factors = equalise(net, _peaks(net, data), per_channel)
+    equal, factors = equalize(net, _peaks(net, data), per_channel)
     assert np.ptp(np.log(factors["relu6"])) > 1
     before, after = (
         signal_to_noise(each, build(each, "nv_small", "int8", calibrate(each, data), per_channel), data)
@@ -63,7 +63,7 @@ def test_residual_sums_tie_channels_and_still_gain():
     x = net.relu("sum", net.add("add", x, y))
     net.output(net.convolution("last", x, rng.normal(size=(8, 16, 1, 1)) / spread[None, :, None, None]))
     data = samples(net, rng, 4)
-    equal, factors = equalise(net, _peaks(net, data), False)
+    equal, factors = equalize(net, _peaks(net, data), False)
     np.testing.assert_array_equal(factors["stem"], factors["branch"])
     np.testing.assert_array_equal(factors["stem"], factors["sum"])
     before, after = (
@@ -77,7 +77,7 @@ def test_residual_sums_tie_channels_and_still_gain():
 def test_the_float_results_of_any_network_stay_and_tensors_are_divided_as_stated(net):
     data = samples(net, np.random.default_rng(3))
     exact = floating.run(net, data)
-    equal, factors = equalise(net, _peaks(net, data), False)
+    equal, factors = equalize(net, _peaks(net, data), False)
     found = floating.run(equal, data)
     for tensor in net.outputs:
         np.testing.assert_allclose(found[tensor.name], exact[tensor.name], rtol=1e-6, atol=1e-9)
@@ -91,7 +91,7 @@ def test_the_float_results_of_any_network_stay_and_tensors_are_divided_as_stated
 def test_an_equalised_random_network_equals_plain_numpy(net):
     data = samples(net, np.random.default_rng(4), 1)
     for per_channel in (False, True):
-        equal, _ = equalise(net, _peaks(net, data), per_channel)
+        equal, _ = equalize(net, _peaks(net, data), per_channel)
         build_and_run(equal, "nv_small", "int8", per_channel, data)
 
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from nvdla.compiler.builder.ir import Convolve  # noqa: E402
 from nvdla.compiler.frontend.compiler import compile as compile_model  # noqa: E402
 from nvdla.compiler.frontend.package import unpack  # noqa: E402
-from nvdla.compiler.frontend.quantisation.qdq import strip  # noqa: E402
+from nvdla.compiler.frontend.quantization.qdq import strip  # noqa: E402
 from nvdla.errors import BuildError, FormatError  # noqa: E402
 
 SHAPE = (3, 16, 16)
@@ -56,11 +56,11 @@ def _float_model(path, rng: np.random.Generator) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
 
 
-def _quantised(tmp_path, **options):
+def _quantized(tmp_path, **options):
     rng = np.random.default_rng(1)
     data = rng.normal(size=(8, *SHAPE))
     _float_model(tmp_path / "float.onnx", rng)
-    path = tmp_path / "quantised.onnx"
+    path = tmp_path / "quantized.onnx"
     tools.quantize_static(str(tmp_path / "float.onnx"), str(path), _Reader(data), **options)
     return path, data
 
@@ -78,7 +78,7 @@ FORMATS = [tools.QuantFormat.QDQ, tools.QuantFormat.QOperator]
 def test_symmetric_int8_comes_in_exactly(tmp_path, form, per_channel):
     options = {"activation_type": tools.QuantType.QInt8, "weight_type": tools.QuantType.QInt8}
     extra = {"ActivationSymmetric": True, "WeightSymmetric": True}
-    path, data = _quantised(tmp_path, quant_format=form, per_channel=per_channel, extra_options=extra, **options)
+    path, data = _quantized(tmp_path, quant_format=form, per_channel=per_channel, extra_options=extra, **options)
     compiled = compile_model(str(path), "nv_small")
     assert compiled.whole
     assert compiled.report["calibration"]["method"] == "model"
@@ -97,7 +97,7 @@ def test_symmetric_int8_comes_in_exactly(tmp_path, form, per_channel):
 @pytest.mark.parametrize("kind", [tools.QuantType.QInt8, tools.QuantType.QUInt8])
 @pytest.mark.parametrize("form", FORMATS, ids=["QDQ", "QOperator"])
 def test_tensors_with_zero_points_come_in_exactly(tmp_path, form, kind):
-    path, data = _quantised(tmp_path, quant_format=form, activation_type=kind, weight_type=tools.QuantType.QInt8)
+    path, data = _quantized(tmp_path, quant_format=form, activation_type=kind, weight_type=tools.QuantType.QInt8)
     compiled = compile_model(str(path), "nv_small")
     assert not compiled.report["notes"]
     stored = {each.name: numpy_helper.to_array(each) for each in onnx.load(path).graph.initializer}

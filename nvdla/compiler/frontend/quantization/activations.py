@@ -47,13 +47,13 @@ class FloatModel:
         graph = proto.graph
         inputs = set(imported.model.inputs)
         self.values = [name for name in dict.fromkeys(values) if name not in inputs]
-        known = {each.name: each for each in [*graph.value_info, *graph.output]}
+        known = {value.name: value for value in [*graph.value_info, *graph.output]}
         wanted = [known.get(name) or onnx.ValueInfoProto(name=name) for name in self.values]
-        copies = [onnx.ValueInfoProto.FromString(each.SerializeToString()) for each in wanted]
+        copies = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in wanted]
         del graph.output[:]
         graph.output.extend(copies)
         # Old models list initializers as inputs too, which keeps onnxruntime from folding them.
-        ends = [each for each in graph.input if each.name in inputs]
+        ends = [value for value in graph.input if value.name in inputs]
         del graph.input[:]
         graph.input.extend(ends)
         worker = imported.model.worker
@@ -61,16 +61,16 @@ class FloatModel:
 
     def run(self, feed: Mapping[str, np.ndarray], values: Iterable[str] | None = None) -> dict[str, np.ndarray]:
         """The inputs and the chosen values, or some of them."""
-        found = dict(feed)
-        wanted = self.values if values is None else [name for name in dict.fromkeys(values) if name not in found]
+        results = dict(feed)
+        wanted = self.values if values is None else [name for name in dict.fromkeys(values) if name not in results]
         if self.session is not None and wanted:
-            found.update(
+            results.update(
                 zip(wanted, run_session(self.session, self.name, wanted, feeds_of(self.session, feed)), strict=True)
             )
-        return found
+        return results
 
 
-class QuantisedModel:
+class QuantizedModel:
     """A quantised model as stored in its file, in onnxruntime; gives the real numbers of values of the float model.
 
     Values that the file has no tensor of are left out.
@@ -82,22 +82,22 @@ class QuantisedModel:
         model = imported.model
         self.name, self._stored = model.name, model.stored
         proto = onnx.ModelProto()
-        proto.CopyFrom(model.quantised)
-        made = {name for node in proto.graph.node for name in node.output}
+        proto.CopyFrom(model.quantized)
+        computed = {name for node in proto.graph.node for name in node.output}
         names = {value: self._stored.get(value, (value, None))[0] for value in values}
-        self._names = {value: name for value, name in names.items() if name in made}
+        self._names = {value: name for value, name in names.items() if name in computed}
         del proto.graph.output[:]
         proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in dict.fromkeys(self._names.values()))
-        self._types = {each.name: each.type.tensor_type.elem_type for each in proto.graph.input}
+        self._types = {value.name: value.type.tensor_type.elem_type for value in proto.graph.input}
         self._as_array = onnx.helper.tensor_dtype_to_np_dtype
-        self.session = open_session(proto, self.name, model.worker, optimise=False)
+        self.session = open_session(proto, self.name, model.worker, optimize=False)
 
     def run(self, feed: Mapping[str, np.ndarray], values: Iterable[str] | None = None) -> dict[str, np.ndarray]:
         """Return the inputs and all available values; ``values`` is ignored."""
         names = list(dict.fromkeys(self._names.values()))
         given = {name: self._given(name, array) for name, array in feed.items() if name in self._types}
-        found = dict(zip(names, run_session(self.session, self.name, names, given), strict=True))
-        return dict(feed) | {value: self._real(value, found[name]) for value, name in self._names.items()}
+        results = dict(zip(names, run_session(self.session, self.name, names, given), strict=True))
+        return dict(feed) | {value: self._real(value, results[name]) for value, name in self._names.items()}
 
     def _given(self, name: str, array: np.ndarray) -> np.ndarray:
         dtype, known = self._as_array(self._types[name]), self._stored.get(name)
@@ -115,11 +115,11 @@ class QuantisedModel:
 
 class Activations:
     """Values (1, C, H, W) of the tensors of one accelerator part, by name: of its inputs and of the last layer of every
-    group that the hardware computes at once. ``quantised``: those of a quantised model as stored in its file, as far as
+    group that the hardware computes at once. ``quantized``: those of a quantised model as stored in its file, as far as
     that has them."""
 
     def __init__(
-        self, imported: Imported, part: Part, quantised: bool = False, model: FloatModel | None = None
+        self, imported: Imported, part: Part, quantized: bool = False, model: FloatModel | None = None
     ) -> None:
         """``model``: one that gives the values of this part among others (None: one for this part alone)."""
         self.imported, self.part = imported, part
@@ -128,17 +128,20 @@ class Activations:
         self._given = {name for name in self.ends if self._is_value(name)}
         self._computed = self._plan()
         needed = {tensor.name for tensor in self.network.inputs} | self._given
-        needed -= {each.tensor for each in part.inputs}
-        self.needed = [*(each.value for each in part.inputs), *(imported.tensors[name] for name in sorted(needed))]
-        self._quantised = quantised
-        self._model: FloatModel | QuantisedModel | None = model
+        needed -= {binding.tensor for binding in part.inputs}
+        self.needed = [
+            *(binding.value for binding in part.inputs),
+            *(imported.tensors[name] for name in sorted(needed)),
+        ]
+        self._quantized = quantized
+        self._model: FloatModel | QuantizedModel | None = model
 
     @property
-    def _chosen(self) -> FloatModel | QuantisedModel:
+    def _chosen(self) -> FloatModel | QuantizedModel:
         """The model, made when its values are asked for."""
         if self._model is None:
-            made = QuantisedModel if self._quantised else FloatModel
-            self._model = made(self.imported, self.needed)
+            model_type = QuantizedModel if self._quantized else FloatModel
+            self._model = model_type(self.imported, self.needed)
         return self._model
 
     def _is_value(self, name: str) -> bool:
@@ -166,20 +169,22 @@ class Activations:
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # runs in a separate thread
     def values(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """All values for one feed of the model."""
-        found = self._chosen.run(feed, self.needed)
+        results = self._chosen.run(feed, self.needed)
         cubes = {}
-        for each in self.part.inputs:
-            flat = np.asarray(found[each.value], np.float32).ravel()
-            expected = self.imported.model.shapes[each.value]
+        for binding in self.part.inputs:
+            flat = np.asarray(results[binding.value], np.float32).ravel()
+            expected = self.imported.model.shapes[binding.value]
             if flat.size != math.prod(expected):
                 raise FormatError(
-                    f"{self.imported.model.name}: tensor {each.value}: onnxruntime's result: must be "
-                    f"{shape_text(expected)} (onnx's shape inference), got {shape_text(found[each.value].shape)}"
+                    f"{self.imported.model.name}: tensor {binding.value}: onnxruntime's result: must be "
+                    f"{shape_text(expected)} (onnx's shape inference), got {shape_text(results[binding.value].shape)}"
                 )
-            cubes[each.tensor] = (flat if each.index is None else flat[each.index.ravel()]).reshape(1, *each.shape)
+            cubes[binding.tensor] = (flat if binding.index is None else flat[binding.index.ravel()]).reshape(
+                1, *binding.shape
+            )
         for name in self._given:
-            if self.imported.tensors[name] in found:
-                cubes[name] = self._cube(name, found[self.imported.tensors[name]])
+            if self.imported.tensors[name] in results:
+                cubes[name] = self._cube(name, results[self.imported.tensors[name]])
         for name in self._computed:
             layer = self.network.layer(name)
             if any(tensor.name not in cubes for tensor in layer.inputs):
@@ -252,24 +257,24 @@ def shared_scales(imported: Imported, calibrations: Iterable[Calibration]) -> li
     ranges = _ranges(imported, calibrations)
     users = _users(graph)
     ends = closing(imported.model, on_host)
-    found, known = [], set()
+    shared, known = [], set()
     for node in graph:
         if node.op_type not in MOVES or node.name in on_host:
             continue
         taken = [ranges[name] for name in _moved(node) if name in ranges]
         if not taken:
             continue
-        least, most = min(each[0] for each in taken), max(each[1] for each in taken)
+        least, most = min(ends[0] for ends in taken), max(ends[1] for ends in taken)
         ranges.update(dict.fromkeys(node.output, (least, most)))
         if node.op_type != "Concat" or placements.get(node.name) != ACCELERATOR or most[0] <= limit * least[0]:
             continue
         after = _after(node, users, on_host) if node.name in ends else []
-        kept = any(value in imported.model.magnitudes for each in after for value in each.output)
-        nodes = () if kept else tuple(each.name for each in after)
+        kept = any(value in imported.model.magnitudes for follower in after for value in follower.output)
+        nodes = () if kept else tuple(follower.name for follower in after)
         if nodes or (least, most) not in known:
-            found.append(SharedScale(node.name, nodes, _reason(imported.precision, least, most)))
+            shared.append(SharedScale(node.name, nodes, _reason(imported.precision, least, most)))
         known.add((least, most))
-    return found
+    return shared
 
 
 def closing(model: Model, on_host: Iterable[str] = ()) -> set[str]:
@@ -284,7 +289,7 @@ def closing(model: Model, on_host: Iterable[str] = ()) -> set[str]:
 def closing_values(model: Model) -> set[str]:
     """The model's outputs, and the values whose elements only move on to them."""
     ends, users = closing(model), _users(model.proto.graph.node)
-    only_moved = {value for value, nodes in users.items() if all(each.name in ends for each in nodes)}
+    only_moved = {value for value, nodes in users.items() if all(node.name in ends for node in nodes)}
     return only_moved | set(model.outputs)
 
 
@@ -304,15 +309,15 @@ def _moved(node: NodeProto) -> list[str]:
 
 def _after(node: NodeProto, users: Mapping[str, list[NodeProto]], on_host: set[str]) -> list[Any]:
     """The node, and all that its elements go through before they leave or reach the host."""
-    found = {node.name: node}
+    followers = {node.name: node}
     waiting = [node]
     while waiting:
         for value in waiting.pop().output:
             for user in users.get(value, ()):
-                if user.name not in found and user.name not in on_host:
-                    found[user.name] = user
+                if user.name not in followers and user.name not in on_host:
+                    followers[user.name] = user
                     waiting.append(user)
-    return list(found.values())
+    return list(followers.values())
 
 
 def _ranges(imported: Imported, calibrations: Iterable[Calibration]) -> dict[str, tuple[_Range, _Range]]:
@@ -328,7 +333,11 @@ def _ranges(imported: Imported, calibrations: Iterable[Calibration]) -> dict[str
             constant = imported.model.constants.get(name)
             if constant is not None and constant.size and constant.dtype.kind == "f":
                 magnitudes[name] = float(np.abs(constant).max())
-    return {name: ((each, name), (each, name)) for name, each in magnitudes.items() if each > 0 and np.isfinite(each)}
+    return {
+        name: ((magnitude, name), (magnitude, name))
+        for name, magnitude in magnitudes.items()
+        if magnitude > 0 and np.isfinite(magnitude)
+    }
 
 
 def _reason(precision: str, least: _Range, most: _Range) -> str:
@@ -345,15 +354,15 @@ def channel_labels(part: Part) -> dict[str, np.ndarray]:
     Channels are axis 1; of three axes the shorter of the last two; of five and more the last.
     """
     shapes = {tensor.name: tensor.shape for tensor in part.layers.outputs}
-    found: dict[str, np.ndarray] = {}
-    for each in part.outputs:
-        axis = _channel_axis(each.shape)
-        sizes = [size if i == axis else 1 for i, size in enumerate(each.shape)]
-        numbers = np.broadcast_to(np.arange(int(np.prod(sizes)), dtype=np.int32).reshape(sizes), each.shape)
-        labels = np.full(int(np.prod(shapes[each.tensor])), -1, np.int32)
-        labels[slice(None) if each.index is None else each.index.ravel()] = numbers.ravel()
-        found.setdefault(each.tensor, labels.reshape(shapes[each.tensor]))
-    return found
+    labels_by_tensor: dict[str, np.ndarray] = {}
+    for binding in part.outputs:
+        axis = _channel_axis(binding.shape)
+        sizes = [size if i == axis else 1 for i, size in enumerate(binding.shape)]
+        numbers = np.broadcast_to(np.arange(int(np.prod(sizes)), dtype=np.int32).reshape(sizes), binding.shape)
+        labels = np.full(int(np.prod(shapes[binding.tensor])), -1, np.int32)
+        labels[slice(None) if binding.index is None else binding.index.ravel()] = numbers.ravel()
+        labels_by_tensor.setdefault(binding.tensor, labels.reshape(shapes[binding.tensor]))
+    return labels_by_tensor
 
 
 def _channel_axis(shape: tuple[int, ...]) -> int:
@@ -370,14 +379,17 @@ def weak_channels(part: Part, rows: Iterable[LayerAccuracy]) -> list[str]:
     only where no channel of it reaches two units.
     """
     notes = []
-    values = {each.tensor: each.value for each in part.outputs}
+    values = {binding.tensor: binding.value for binding in part.outputs}
     for row in rows:
-        weak = [each.weak for each in row.channels if each.weak_count]
-        found, total = sum(each.weak_count for each in row.channels), sum(each.count for each in row.channels)
+        weak = [channels.weak for channels in row.channels if channels.weak_count]
+        weak_total, total = (
+            sum(channels.weak_count for channels in row.channels),
+            sum(channels.count for channels in row.channels),
+        )
         layer = part.layers.layer(row.tensor)
-        if weak and (found == total or np.max(np.abs(layer_type(layer.kind).bounds(layer, np.inf))) > 1):
+        if weak and (weak_total == total or np.max(np.abs(layer_type(layer.kind).bounds(layer, np.inf))) > 1):
             notes.append(
-                f"output {values[row.tensor]}: {found} of {total} channels ({', '.join(weak)}) stay below two "
+                f"output {values[row.tensor]}: {weak_total} of {total} channels ({', '.join(weak)}) stay below two "
                 f"{row.precision} units of {row.scale:.3g} in the calibration data: they lose their meaning"
             )
     return notes

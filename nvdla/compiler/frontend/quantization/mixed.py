@@ -15,7 +15,7 @@ JUDGED_SAMPLES = 32
 TRIED_BACK = 16
 
 
-def drop(exact: Sequence[Outputs], found: Sequence[Outputs]) -> float:
+def drop(exact: Sequence[Outputs], results: Sequence[Outputs]) -> float:
     """Loss by quantisation, 0 (none) to 1, the worst over the outputs.
 
     A vector of scores loses the share of samples whose best score is another one's; any other output its noise, as a
@@ -23,7 +23,9 @@ def drop(exact: Sequence[Outputs], found: Sequence[Outputs]) -> float:
     """
     worst = 0.0
     for name in exact[0]:
-        reals, others = (np.stack([np.asarray(each[name], np.float64) for each in all_]) for all_ in (exact, found))
+        reals, others = (
+            np.stack([np.asarray(outputs[name], np.float64) for outputs in all_]) for all_ in (exact, results)
+        )
         sizes = [size for size in reals.shape[1:] if size > 1]
         if len(sizes) == 1:
             flat, other = (array.reshape(len(exact), -1) for array in (reals, others))
@@ -58,7 +60,7 @@ def choose(rows: Iterable[LayerAccuracy], loss: Callable[[frozenset[str]], float
         low, high = (low, middle) if loss(frozenset(ranked[:middle])) <= most else (middle, high)
     chosen = ranked[:high]
     for name in list(reversed(chosen))[:TRIED_BACK]:
-        without = [each for each in chosen if each != name]
+        without = [tensor for tensor in chosen if tensor != name]
         if loss(frozenset(without)) <= most:
             chosen = without
     return frozenset(chosen)

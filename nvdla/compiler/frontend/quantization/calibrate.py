@@ -28,7 +28,7 @@ from nvdla.compiler.builder.layers import Group, ScaleSettings
 from nvdla.compiler.builder.refinement import divided
 from nvdla.compiler.frontend.data import Samples
 from nvdla.compiler.frontend.importer import Imported, Part
-from nvdla.compiler.frontend.quantisation.activations import Activations, FloatModel, channel_labels, closing_values
+from nvdla.compiler.frontend.quantization.activations import Activations, FloatModel, channel_labels, closing_values
 from nvdla.errors import BuildError, FormatError
 from nvdla.program.naming import shortened
 from nvdla.util.escaping import Document
@@ -67,7 +67,9 @@ def read_table(path: str | os.PathLike[str]) -> ScaleTable:
     for tensor, magnitude in table.magnitudes.items():
         if not (math.isfinite(magnitude) and magnitude >= 0):
             raise FormatError(f"{name}: tensor {tensor} has magnitude {magnitude}; it must be a positive finite number")
-    return ScaleTable(table.kind, {tensor: each for tensor, each in table.magnitudes.items() if each > 0})
+    return ScaleTable(
+        table.kind, {tensor: magnitude for tensor, magnitude in table.magnitudes.items() if magnitude > 0}
+    )
 
 
 def _lines(text: str) -> list[str]:
@@ -107,8 +109,8 @@ def _json(name: str, text: str) -> ScaleTable:
     if entries and len(scaled) == len(entries):
         for tensor, entry in scaled.items():
             if entry.get("offset"):
-                said = shortened(entry["offset"])
-                raise FormatError(f"{name}: tensor {tensor} has offset {said}; int8 of NVDLA has none")
+                offset = shortened(entry["offset"])
+                raise FormatError(f"{name}: tensor {tensor} has offset {offset}; int8 of NVDLA has none")
         scales = {tensor: _number(name, tensor, entry["scale"]) for tensor, entry in scaled.items()}
         return ScaleTable("NVIDIA JSON", {tensor: scale * LARGEST for tensor, scale in scales.items()})
     return ScaleTable("onnxruntime table", {tensor: _range(name, tensor, entry) for tensor, entry in entries.items()})
@@ -157,15 +159,15 @@ class Measured:
         return divided((self.activations.values(self._rounded(built, feed)) for feed in self.feeds), self.factors)
 
     def _rounded(self, built: Built, feed: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        found = dict(feed)
-        for each in self.activations.part.inputs:
-            if each.value not in feed:  # another part's result
+        values = dict(feed)
+        for binding in self.activations.part.inputs:
+            if binding.value not in feed:  # another part's result
                 return feed
-            flat = np.array(found[each.value], np.float32).ravel()
-            index = np.arange(flat.size) if each.index is None else each.index.ravel()
-            flat[index] = built.rounded(each.tensor, flat[index].reshape(1, *each.shape)).ravel()
-            found[each.value] = flat.reshape(np.shape(feed[each.value]))
-        return found
+            flat = np.array(values[binding.value], np.float32).ravel()
+            index = np.arange(flat.size) if binding.index is None else binding.index.ravel()
+            flat[index] = built.rounded(binding.tensor, flat[index].reshape(1, *binding.shape)).ravel()
+            values[binding.value] = flat.reshape(np.shape(feed[binding.value]))
+        return values
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,7 @@ def calibrate(
     brought = bool(model.magnitudes)
     if brought:
         # The model's own integers are what is wanted; nothing is to move them.
-        recipe = replace(recipe, equalise=False, bias_correction=False, adaptive_rounding=False)
+        recipe = replace(recipe, equalize=False, bias_correction=False, adaptive_rounding=False)
     known = dict(model.magnitudes)
     source: Document = {"method": "model"} if brought else {}
     if isinstance(data, ScaleTable):
@@ -224,7 +226,7 @@ def calibrate(
             continue
         own = _of_part(imported, part)
         if isinstance(data, Samples):
-            channels[number] = {name: ChannelRanges(each) for name, each in channel_labels(part).items()}
+            channels[number] = {name: ChannelRanges(labels) for name, labels in channel_labels(part).items()}
             refined, seen[number] = _from_samples(own, part, data, recipe, progress, channels[number], whole)
         else:
             refined = Refined(part.network, Calibration({}))
@@ -233,7 +235,7 @@ def calibrate(
     if isinstance(data, Samples):
         source |= {"samples": len(data), "sha256": data.sha256, "recipe": _document(recipe)}
         source.setdefault("method", recipe.method)
-    uniform = brought and all(np.all(each == each.flat[0]) for each in model.weight_scales.values())
+    uniform = brought and all(np.all(scales == scales.flat[0]) for scales in model.weight_scales.values())
     return Calibrated(parts, source, recipe.per_channel and not uniform, seen, channels)
 
 
@@ -282,12 +284,12 @@ def _from_samples(
                 progress(number + 1, len(data))
 
     if imported.precision == Precision.FP16:  # magnitudes are the ranges of tables, nothing more
-        plain = Recipe("max", equalise=False, bias_correction=False, headroom=False)
+        plain = Recipe("max", equalize=False, bias_correction=False, headroom=False)
         refined = replace(refine(part.layers, batches, plain, Precision.INT16), network=part.layers)
     else:
         refined = refine(part.layers, batches, recipe, imported.precision, held)
-    if imported.model.quantised is not None:
-        activations = Activations(imported, part, quantised=True)
+    if imported.model.quantized is not None:
+        activations = Activations(imported, part, quantized=True)
     return refined, Measured(activations, list(islice(data, KEPT_SAMPLES)), refined.factors)
 
 
@@ -313,8 +315,8 @@ def _finished(imported: Imported, part: Part, refined: Refined, given: Mapping[s
     # Of outputs as they were measured, unless something else says their scale. What another part takes keeps its units,
     # but for what the host only moves on to the outputs.
     ranges = {
-        name: each
-        for name, each in refined.calibration.ranges.items()
+        name: span
+        for name, span in refined.calibration.ranges.items()
         if magnitudes[name] == refined.calibration.magnitudes[name] and imported.tensors.get(name) in ends
     }
     ranges |= {name: model.ranges[value] for name, value in imported.tensors.items() if value in model.ranges}
@@ -363,10 +365,10 @@ def _spread(network: Network, magnitudes: dict[str, float]) -> None:
     _within(groups, magnitudes)
     for group in [*keepers, *reversed(keepers), *keepers]:
         names = [group.output.name, *(tensor.name for tensor in group.layer.inputs)]
-        found = [magnitudes[name] for name in names if name in magnitudes]
-        if found:
+        scales = [magnitudes[name] for name in names if name in magnitudes]
+        if scales:
             for name in names:
-                magnitudes.setdefault(name, max(found))
+                magnitudes.setdefault(name, max(scales))
     _within(groups, magnitudes)
 
 
@@ -400,17 +402,17 @@ def _by_value(imported: Imported, table: ScaleTable) -> dict[str, float]:
     """A table's magnitudes by ONNX value; its names may be those of values or of nodes."""
     nodes = {node.name: node.output[0] for node in imported.model.proto.graph.node if node.output}
     values = set(imported.tensors.values())
-    found = {}
+    magnitudes = {}
     for name, magnitude in table.magnitudes.items():
         value = name if name in values else nodes.get(name)
         if value in values:
-            found[value] = magnitude
-    if not found:
+            magnitudes[value] = magnitude
+    if not magnitudes:
         raise FormatError(
             f"{table.kind}: none of its {len(table.magnitudes)} names ({next(iter(table.magnitudes))} ...) is a tensor "
             f"or node of {imported.model.name}"
         )
-    return found
+    return magnitudes
 
 
 def is_table(data: object) -> bool:
