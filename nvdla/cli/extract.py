@@ -18,7 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("loadable", help="the loadable")
     parser.add_argument("blob", help="name of the blob ('nvdla inspect --blobs' lists them)")
-    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="output file; - is standard output")
+    parser.add_argument("--output", "-o", required=True, metavar="FILE", help="output file; - is standard output")
     add_format_options(parser)
 
 

@@ -27,7 +27,7 @@ LEAST = ("consumers", "waits_for", "destination", "source", "precision", "input"
 SECTIONS = {
     "tasks": "tasks in order of submission",
     "submits": "submit list: tasks that are submitted together",
-    "events": "event list: type, target, value, operation",
+    "events": "events, which order operations without a common tensor",
     "memory": "memories and the addresses that point into them",
     "addresses": "address list: memory, offset, size",
     "blobs": "blobs: weights, descriptors, tables",

@@ -8,6 +8,7 @@ from typing import Any
 
 import nvdla
 from nvdla.checks.lint.linter import refusal
+from nvdla.cli.arguments import add_config_option, add_model_options, add_scales_option
 from nvdla.cli.output import add_format_options, add_row_options, chosen, print_document, print_table, say
 from nvdla.errors import ConfigError, FormatError
 from nvdla.program import naming
@@ -33,12 +34,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("loadable", help="the loadable")
     model = parser.add_mutually_exclusive_group()
-    model.add_argument("--caffe", nargs="+", metavar="FILE", help=".prototxt, and optionally .caffemodel")
-    model.add_argument("--onnx", metavar="MODEL", help="ONNX model (needs nvdla[onnx])")
-    parser.add_argument(
-        "--scales", metavar="FILE.json", help="calibration table; its scales are written into the layer file"
-    )
-    parser.add_argument("--config", default="auto", help="hardware configuration (default: detected from the file)")
+    add_model_options(model)
+    add_scales_option(parser)
+    add_config_option(parser)
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
     parser.add_argument("--dry-run", action="store_true", help="write nothing")
     parser.add_argument("--force", action="store_true", help="replace layer names written by the compiler")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import nvdla
 from nvdla.cli.arguments import (
+    add_base_option,
     add_input_options,
     add_machine_options,
     add_strict_option,
@@ -47,12 +48,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_strict_option(parser)
     add_input_options(parser)
     place = parser.add_argument_group("addresses")
-    for option, text in (
-        ("--dram-base", "where the accelerator sees the DRAM (default: 0xc0000000)"),
-        ("--cvsram-base", "where it sees the CVSRAM (default: 0x50000000)"),
-        ("--csb-base", "address of the first register (default: 0)"),
-    ):
-        place.add_argument(option, type=whole(base=0), metavar="ADDRESS", help=text)
+    for name in ("dram", "cvsram", "csb"):
+        add_base_option(place, name)
     place.add_argument("--csb-addressing", choices=("byte", "word"), help="unit of register addresses")
     place.add_argument(
         "--poll-limit",

@@ -61,14 +61,22 @@ CHANNELS = (1, 3, 4)
 @dataclass(frozen=True)
 class Preprocessing:
     """Conversion of the pixels 0..255 of an image to the numbers that a model takes: ``(pixel - mean) * scale``, a
-    number each or one per channel, channels in the order ``colour``; ``layout`` of the input; ``resize`` images of
+    number each or one per channel, channels in the order ``color``; ``layout`` of the input; ``resize`` images of
     another size."""
 
     mean: tuple[float, ...] = (0.0,)
     scale: tuple[float, ...] = (1.0,)
-    colour: str = "rgb"
+    color: str = "rgb"
     layout: str = "nchw"
     resize: bool = False
+
+    def divided(self, std: Sequence[float]) -> Preprocessing:
+        """Return the conversion ``(pixel - mean) / std * scale``. Raises FormatError."""
+        count = max(len(self.scale), len(std))
+        if 0 in std or not np.isfinite(std).all() or {len(self.scale), len(std)} - {1, count}:
+            raise FormatError(f"std: must be one number or one per channel, finite and not 0, got {tuple(std)}")
+        scales, divisors = (tuple(values) * (count // len(values)) for values in (self.scale, std))
+        return replace(self, scale=tuple(scale / divisor for scale, divisor in zip(scales, divisors, strict=True)))
 
     def document(self) -> Document:
         """The settings as plain data."""
@@ -81,7 +89,7 @@ class Preprocessing:
             return cls(
                 tuple(float(number) for number in document["mean"]),
                 tuple(float(number) for number in document["scale"]),
-                str(document["colour"]),
+                str(document["color"]),
                 str(document["layout"]),
                 bool(document["resize"]),
             )
@@ -95,7 +103,7 @@ class Preprocessing:
         if len(shape) not in (3, 4):
             raise FormatError(f"{name}: the input of shape {shape_text(shape)} takes no image")
         channels, height, width = shape[-3:] if self.layout == "nchw" else (shape[-1], *shape[-3:-1])
-        cube = read_pixels(path, (1, channels, height, width), PixelConversion(order=self.colour, resize=self.resize))
+        cube = read_pixels(path, (1, channels, height, width), PixelConversion(color=self.color, resize=self.resize))
         return _as_input(self.numbers(cube.astype(np.float32), name), shape)
 
     def array(self, pixels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -111,12 +119,12 @@ class Preprocessing:
 
     def numbers_of_rgb(self, pixels: np.ndarray) -> np.ndarray:
         """Pixels (N, C, H, W) with the channels R, G, B as the model takes them."""
-        return self.numbers(pixels[:, :: 1 if self.colour == "rgb" else -1].astype(np.float32))
+        return self.numbers(pixels[:, :: 1 if self.color == "rgb" else -1].astype(np.float32))
 
     def cube(self, path: object, shape: tuple[int, ...]) -> np.ndarray:
         """An image as a bound cube (1, C, H, W), or (1, H, W, C) where the model's input is used unchanged."""
         rows_first = self.layout == "nhwc" and shape[1] not in CHANNELS and shape[3] in CHANNELS
-        one = Preprocessing(self.mean, self.scale, self.colour, "nhwc" if rows_first else "nchw", self.resize)
+        one = Preprocessing(self.mean, self.scale, self.color, "nhwc" if rows_first else "nchw", self.resize)
         return one.image(path, shape)
 
     def numbers(self, pixels: np.ndarray, what: object = "pixels") -> np.ndarray:
@@ -216,7 +224,7 @@ class InputForm:
         """A picture's pixels, of which files and arrays have eight bits."""
         wanted = self.pixels or PixelConversion()
         if self.model is not None:
-            wanted = PixelConversion(order=self.model.colour, resize=self.model.resize)
+            wanted = PixelConversion(color=self.model.color, resize=self.model.resize)
         found = read_pixels(value, shape, wanted).astype(np.uint16)
         return found << (numbers.bits - 8)
 

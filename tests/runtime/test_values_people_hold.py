@@ -55,7 +55,7 @@ def test_colours_of_a_picture_in_memory_are_ordered_like_those_of_its_file():
 
 def test_the_model_s_preprocessing_takes_files_and_pictures_alike(nameless):
     document = json.loads(Path(f"{LENET}.layers.json").read_text())
-    document["preprocessing"] = {"mean": [10.0], "scale": [2.0], "colour": "rgb", "layout": "nchw", "resize": False}
+    document["preprocessing"] = {"mean": [10.0], "scale": [2.0], "color": "rgb", "layout": "nchw", "resize": False}
     Path(f"{nameless}.layers.json").write_text(json.dumps(document))
     runtime = nvdla.Runtime(nameless)
     scale = document["tensors"]["data"]["scale"]
