@@ -19,7 +19,7 @@ loadable many times, with callbacks; nvdla.replay runs a register trace. All err
 
 TYPE_CHECKING = False  # as in typing: the package itself imports nothing
 if TYPE_CHECKING:
-    from nvdla.cli.network import Network, load
+    from nvdla.cli.network import LoadedNetwork, load
     from nvdla.compiler.frontend.compiler import Compiled, compile
     from nvdla.emulator.trace.languages import replay
     from nvdla.errors import (
@@ -50,7 +50,7 @@ __all__ = [
     "LinkError",
     "Loadable",
     "LoadableError",
-    "Network",
+    "LoadedNetwork",
     "NvdlaError",
     "OutOfMemoryError",
     "Runtime",
@@ -67,7 +67,7 @@ _LAZY = {
     "compile": "nvdla.compiler.frontend.compiler",
     "Compiled": "nvdla.compiler.frontend.compiler",
     "load": "nvdla.cli.network",
-    "Network": "nvdla.cli.network",
+    "LoadedNetwork": "nvdla.cli.network",
     "Loadable": "nvdla.loadable",
     "Runtime": "nvdla.runtime",
     "replay": "nvdla.emulator.trace",

@@ -55,7 +55,7 @@ def byte_count(text: str) -> int:
 
 
 def add_cvsram_size_option(parser: argparse._ActionsContainer) -> None:
-    """``--cvsram-size``."""
+    """Add the option for CVSRAM, a number of bytes as of :func:`byte_count`."""
     text = "size of CVSRAM, for example 512KiB (default: 0, no CVSRAM)"
     parser.add_argument("--cvsram-size", type=byte_count, default=0, metavar="BYTES", help=text)
 
@@ -72,7 +72,7 @@ def add_base_option(parser: argparse._ActionsContainer, name: str, default: int 
 
 
 def add_threads_option(parser: argparse._ActionsContainer) -> None:
-    """``--threads``."""
+    """Add the option for the threads of the kernels."""
     parser.add_argument("--threads", type=whole(1), metavar="N", help="number of threads per run (default: all cores)")
 
 
@@ -84,7 +84,7 @@ def add_comparison_options(parser: argparse._ActionsContainer) -> None:
 
 
 def add_tolerance_option(parser: argparse._ActionsContainer) -> None:
-    """``--tolerance``."""
+    """Add the option for accepted differences."""
     text = "largest accepted difference per element (default: 0)"
     parser.add_argument("--tolerance", type=real(0), default=0.0, metavar="X", help=text)
 

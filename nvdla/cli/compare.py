@@ -38,6 +38,7 @@ from nvdla.cli.output import (
 )
 from nvdla.cli.working import working
 from nvdla.errors import FormatError, counted
+from nvdla.loadable import load as load_loadable
 from nvdla.program.naming import Names, names_for
 from nvdla.tensors.real import ScaleMissing, to_elements
 from nvdla.util.escaping import Document, Json
@@ -103,7 +104,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    runtime = nvdla.Runtime(nvdla.load(args.loadable), args.config, args.abi, args.threads, strict=args.strict)
+    runtime = nvdla.Runtime(load_loadable(args.loadable), args.config, args.abi, args.threads, strict=args.strict)
     names = names_of(args, runtime.loadable)
     runs = surfaces_of_runs(runtime, args)
     if len(runs) > 1:
@@ -217,7 +218,7 @@ def _caffe_files(files: list[str]) -> tuple[str, str | None]:
 def _other_run(args: argparse.Namespace, runtime: Runtime, surfaces: list[bytes], names: Names) -> Any:
     from nvdla.checks.compare.runs import RunReference
 
-    loadable = nvdla.load(args.other) if args.other else runtime.loadable
+    loadable = load_loadable(args.other) if args.other else runtime.loadable
     other = nvdla.Runtime(
         loadable,
         args.other_config or args.config,

@@ -21,6 +21,7 @@ from nvdla.cli.lint import place_of_finding, print_findings, summary
 from nvdla.cli.output import add_format_options, add_row_options, chosen, print_document, print_table, say
 from nvdla.cli.working import working
 from nvdla.errors import counted
+from nvdla.loadable import load as load_loadable
 from nvdla.program.naming import read_calibration
 from nvdla.util.escaping import Document
 
@@ -52,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    loadable = nvdla.load(args.loadable)
+    loadable = load_loadable(args.loadable)
 
     def inputs(runtime: Runtime) -> list[list[bytes]]:
         return surfaces_of_runs(runtime, args)

@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import nvdla
 from nvdla.checks.lint.linter import refusal
 from nvdla.cli.arguments import add_config_option, add_model_options, add_scales_option
 from nvdla.cli.output import add_format_options, add_row_options, chosen, print_document, print_table, say
 from nvdla.errors import ConfigError, FormatError
+from nvdla.loadable import load as load_loadable
 from nvdla.program import naming
 from nvdla.program.naming import from_calibration, names_for
 from nvdla.program.program import Program
@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    loadable = nvdla.load(args.loadable)
+    loadable = load_loadable(args.loadable)
     if args.scales and not (args.caffe or args.onnx):
         raise FormatError(f"--scales {args.scales}: --scales needs a model: add --caffe or --onnx")
     program = Program.of(loadable, args.config, args.abi)

@@ -23,11 +23,13 @@ from nvdla.limits import Limits
 from nvdla.loadable import Loadable
 from nvdla.loadable import load as load_loadable
 from nvdla.util.arguments import refuse_unknown
-from nvdla.util.escaping import Document
+from nvdla.util.escaping import Document, Json
 from nvdla.util.escaping import table as html_table
 from nvdla.util.files import is_zip_file
 
 if TYPE_CHECKING:
+    import argparse
+
     import numpy as np
     import pandas
 
@@ -42,25 +44,26 @@ ROWS = {
 }  # fmt: skip
 """Commands, and the rows of their documents."""
 
+Row = Mapping[str, Any]
 COMPARED = [item.name for item in fields(Loadable) if item.compare]
 
 
-class Table(Sequence[Mapping[str, Any]]):
-    """Result of a method of :class:`Network`: a sequence of rows, one mapping per row.
+class ResultTable(Sequence[Row]):
+    """Result of a method of :class:`LoadedNetwork`: a sequence of rows, one mapping per row.
 
     Attributes:
         document: The whole result as plain data, as ``--json`` prints it (docs/json).
         rows: The rows. Those of a package have a column ``part``.
     """
 
-    def __init__(self, title: str, rows: Sequence[Mapping[str, Any]], document: Mapping[str, Any]) -> None:
+    def __init__(self, title: str, rows: Sequence[Row], document: Row) -> None:
         self.title, self.rows, self.document = title, list(rows), document
 
     @overload
-    def __getitem__(self, index: int) -> Mapping[str, Any]: ...
+    def __getitem__(self, index: int) -> Row: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Mapping[str, Any]]: ...
-    def __getitem__(self, index: int | slice) -> Mapping[str, Any] | list[Mapping[str, Any]]:
+    def __getitem__(self, index: slice) -> list[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | list[Row]:
         return self.rows[index]
 
     def __len__(self) -> int:
@@ -85,7 +88,7 @@ class Table(Sequence[Mapping[str, Any]]):
         return pandas.DataFrame(self.rows)
 
 
-class Network(Loadable):
+class LoadedNetwork(Loadable):
     """A loadable, or a package of accelerator and host parts, with the main commands as methods.
 
     The fields of :class:`nvdla.Loadable` (``tasks``, ``blobs`` ...) are those of the file; a package has none of its
@@ -107,52 +110,69 @@ class Network(Loadable):
         return unpack(path) if path and is_zip_file(path) else None
 
     @cached_property
-    def _machine(self) -> Runtime | HostMachine:
+    def _runtime(self) -> Runtime:
         from nvdla.runtime import Runtime
 
-        return Runtime(self) if self._package is None else self._package.machine()
+        return Runtime(self)
+
+    @cached_property
+    def _machine(self) -> HostMachine:
+        assert self._package is not None, "a loadable has a runtime"
+        return self._package.machine()
 
     @property
-    def operations(self) -> Table:
+    def operations(self) -> ResultTable:
         """Operations in the order of the firmware: engine, layer, what it does, tensors; shapes are N, C, H, W."""
         return self._command("inspect", {"ops": True})
 
-    def cycles(self, **options: object) -> Table:
+    def cycles(self, **options: object) -> ResultTable:
         """Estimate the cycles of every operation, as ``nvdla cycles``.
 
         Args:
             **options: Options of the command: ``config``, ``latency``, ``bandwidth``, ``clock``, ``by`` ...
+
+        Returns:
+            One row per operation, or per group with ``by``; ``document`` has the totals.
         """
         return self._command("cycles", options)
 
     @overload
     def memory(self, memory_id: int) -> MemoryEntry: ...
     @overload
-    def memory(self, memory_id: None = None, **options: object) -> Table: ...
-    def memory(self, memory_id: int | None = None, **options: object) -> MemoryEntry | Table:
+    def memory(self, memory_id: None = None, **options: object) -> ResultTable: ...
+    def memory(self, memory_id: int | None = None, **options: object) -> MemoryEntry | ResultTable:
         """Return the buffers with addresses and lifetimes, as ``nvdla memory``; or one entry of the memory list.
 
         Args:
             memory_id: Id of an entry of the memory list.
             **options: Options of the command: ``config``, ``dram_base``, ``svg`` ...
+
+        Returns:
+            One row per buffer, or the entry.
         """
         return self._command("memory", options) if memory_id is None else super().memory(memory_id)
 
-    def lint(self, **options: object) -> Table:
+    def lint(self, **options: object) -> ResultTable:
         """Check whether the network can run on a configuration, as ``nvdla lint``.
 
         Args:
             **options: Options of the command, such as ``config``.
+
+        Returns:
+            One row per finding.
         """
         return self._command("lint", options)
 
-    def compare(self, model: str | os.PathLike[str], inputs: Input, **options: object) -> Table:
+    def compare(self, model: str | os.PathLike[str], inputs: Input, **options: object) -> ResultTable:
         """Compare every tensor of a run with a model, as ``nvdla compare``.
 
         Args:
             model: The float model (.onnx) or another loadable.
             inputs: The input: a file, or an array (N, C, H, W).
             **options: Options of the command: ``min_snr``, ``tolerance`` ...
+
+        Returns:
+            One row per tensor.
         """
         path = os.fspath(model)
         way: Document = {"onnx": path} if path.endswith(".onnx") else {"other": path}
@@ -170,17 +190,28 @@ class Network(Loadable):
         with contextlib.nullcontext(None) if inputs is None else _file_of(inputs) as file:
             self._command("report", {**options, "output": os.fspath(path)} | ({"input": [file]} if file else {}))
 
-    def run(self, inputs: Any, **options: Any) -> dict[str, np.ndarray]:
+    def run(
+        self, inputs: Input | Sequence[Input] | Mapping[str, Input], *, real: bool = False
+    ) -> dict[str, np.ndarray]:
         """Run the network bit-exactly. The first call links it; keep the object for further calls.
 
         Args:
-            inputs: Inputs as for :meth:`nvdla.Runtime.run`; of a package an array of real numbers, or a mapping.
-            **options: Keywords of :meth:`nvdla.Runtime.run`, such as ``real``.
+            inputs: Inputs as for :meth:`nvdla.Runtime.run`; of a package a file, or real numbers (alone or by name).
+            real: Return real numbers instead of elements; a package always does.
 
         Returns:
             Outputs by name.
         """
-        return self._machine.run(inputs, **options)
+        if self._package is None:
+            return self._runtime.run(inputs, real=real)
+        import numpy as np
+
+        from nvdla.cli.packages import feeds_of
+
+        if isinstance(inputs, Mapping):
+            return self._machine.run({name: np.asarray(value) for name, value in inputs.items()})
+        is_file = isinstance(inputs, (str, os.PathLike))
+        return self._machine.run(feeds_of(self._package, [str(inputs)]) if is_file else np.asarray(inputs))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Loadable):
@@ -188,7 +219,7 @@ class Network(Loadable):
         mine, theirs = ([getattr(item, name) for name in COMPARED] for item in (self, other))
         return mine == theirs and self._package is None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, Json]:
         return {**super().__getstate__(), **{name: item for name, item in self.__dict__.items() if name == "_path"}}
 
     __hash__ = Loadable.__hash__
@@ -198,7 +229,7 @@ class Network(Loadable):
             return super().__repr__()
         return f"<Package {self.name}: {len(self._package.parts)} parts>"
 
-    def _command(self, name: str, options: Mapping[str, object]) -> Table:
+    def _command(self, name: str, options: Mapping[str, object]) -> ResultTable:
         """Run a command, and return its document with its rows."""
         from nvdla.cli import main
 
@@ -206,7 +237,7 @@ class Network(Loadable):
         words = _words(name, parser, options)
         with self._file() as path:
             document = main.document_of(name, parser, [path, *words])
-        return Table(f"{name} of {self.name}", _rows(document, ROWS.get(name, "")), document)
+        return ResultTable(f"{name} of {self.name}", _rows(document, ROWS.get(name, "")), document)
 
     @contextlib.contextmanager
     def _file(self) -> Iterator[str]:
@@ -220,7 +251,7 @@ class Network(Loadable):
             yield path
 
 
-def load(source: Source, *, limits: Limits | None = None, checked: bool = True) -> Network:
+def load(source: Source, *, limits: Limits | None = None, checked: bool = True) -> LoadedNetwork:
     """Read a loadable or a package.
 
     Args:
@@ -237,18 +268,18 @@ def load(source: Source, *, limits: Limits | None = None, checked: bool = True) 
     """
     path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else None
     if path is not None and is_zip_file(path):
-        net = Network(name=str(path))
+        net = LoadedNetwork(name=str(path))
         net.__dict__["_path"] = str(path)
         _ = net._package  # a damaged package is reported here
         return net
     read = load_loadable(source, limits=limits, checked=checked)
-    net = Network(**{item.name: getattr(read, item.name) for item in fields(read)})
+    net = LoadedNetwork(**{item.name: getattr(read, item.name) for item in fields(read)})
     if path is not None:
         net.__dict__["_path"] = str(path)
     return net
 
 
-def _rows(document: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+def _rows(document: Row, key: str) -> list[Row]:
     """The rows of a document; of a package those of all parts, with their number."""
     if "totals" in document and "package" in document:
         return [
@@ -261,7 +292,7 @@ def _rows(document: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     return list(rows)
 
 
-def _words(command: str, parser: Any, options: Mapping[str, object]) -> list[str]:
+def _words(command: str, parser: argparse.ArgumentParser, options: Mapping[str, object]) -> list[str]:
     """Options as words of the command line. Raises ArgumentTypeError for names that the command lacks."""
     known = {item.dest: item for item in parser._actions if item.dest not in ("help", "json", "csv", "tsv", "loadable")}
     refuse_unknown(command, options, known)
@@ -285,7 +316,7 @@ def _text(value: object) -> str:
 
 
 @contextlib.contextmanager
-def _file_of(value: Any) -> Iterator[str]:
+def _file_of(value: object) -> Iterator[str]:
     """A file with an input."""
     if isinstance(value, (str, os.PathLike)):
         yield os.fspath(value)

@@ -20,6 +20,7 @@ from nvdla.cli.arguments import (
 )
 from nvdla.cli.output import add_format_options, print_document, print_table, say, whole
 from nvdla.errors import FormatError
+from nvdla.loadable import load as load_loadable
 from nvdla.util.escaping import Document, c_identifier
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     form = printer(args.format)
     options = _options(args, form)
     name = args.name or _identifier(Path(args.loadable).name)
-    runtime = nvdla.Runtime(nvdla.load(args.loadable), args.config, args.abi, args.threads, strict=args.strict)
+    runtime = nvdla.Runtime(load_loadable(args.loadable), args.config, args.abi, args.threads, strict=args.strict)
     inputs = _inputs(runtime, args)
     scales = names_of(args, runtime.loadable).scales
     parts = form.checks_memory

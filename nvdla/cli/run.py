@@ -34,6 +34,7 @@ from nvdla.emulator.firmware.operation import CsbLog
 from nvdla.errors import FormatError, shape_text
 from nvdla.kernels.jit.kernel_times import kernel_times
 from nvdla.kernels.jit.thread_pool import threading_description
+from nvdla.loadable import load as load_loadable
 from nvdla.tensors.files import OUTPUT_ENDINGS, ending, read_dimg, read_npy, write_tensor
 from nvdla.tensors.real import read_labels, top
 from nvdla.util.escaping import Document, json_text
@@ -169,7 +170,7 @@ def run(args: argparse.Namespace) -> int:
         )
     if is_zip_file(args.loadable):
         return run_package(args)
-    loadable = nvdla.load(args.loadable)
+    loadable = load_loadable(args.loadable)
     labels = read_labels(args.class_names) if args.class_names else None
     for name in args.output:
         ending(split_name(name)[1], OUTPUT_ENDINGS, "an output")

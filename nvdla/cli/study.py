@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import nvdla
 from nvdla.cli.arguments import (
     add_class_names_option,
     add_comparison_options,
@@ -21,6 +20,7 @@ from nvdla.cli.arguments import (
 )
 from nvdla.cli.output import say
 from nvdla.errors import ConfigError, FormatError
+from nvdla.loadable import load as load_loadable
 from nvdla.util.escaping import Document
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def requested(args: argparse.Namespace, refuses: bool = True, timing: bool = Tru
 
     memory, software, clock = _timing(args) if timing else (None, None, DEFAULT_CLOCK)
     names = names_for(args.loadable, args.layers).layers
-    study = Study.of(nvdla.load(args.loadable), args.config, args.abi, memory, names, software)
+    study = Study.of(load_loadable(args.loadable), args.config, args.abi, memory, names, software)
     reason = refusal(study.program)
     if reason is None:
         return StudyRequest(study, clock, None)

@@ -9,6 +9,7 @@ import numpy as np
 
 from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table, say
 from nvdla.errors import FormatError, shape_text
+from nvdla.loadable import load as load_loadable
 from nvdla.tensors.convert import (
     ATOMS,
     DTYPES,
@@ -137,10 +138,8 @@ def _form(args: argparse.Namespace) -> Form | None:
     if min(strides) < 0:
         raise FormatError(f"strides {strides} must not be negative")
     if args.tensor:
-        import nvdla
-
         path, _, name = (args.tensor, "", "") if Path(args.tensor).exists() else args.tensor.rpartition(":")
-        return form_of(nvdla.load(path), name or None)
+        return form_of(load_loadable(path), name or None)
     if not (args.layout and args.shape):
         return None
     return Form(args.layout, _shape(args.shape), dtype_named(args.dtype or "int8"), *strides)

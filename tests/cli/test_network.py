@@ -108,7 +108,7 @@ def test_help_teaches():
     for name in ("nvdla.load", "nvdla.compile", "net.run", "net.cycles", "net.compare", "to_pandas"):
         assert name in text, name
     for name in network.ROWS:
-        assert getattr(nvdla.Network, "operations" if name == "inspect" else name).__doc__
+        assert getattr(nvdla.LoadedNetwork, "operations" if name == "inspect" else name).__doc__
 
 
 def test_reading_a_loadable_imports_neither_numba_nor_the_compiler(samples):

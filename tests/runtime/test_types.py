@@ -44,7 +44,7 @@ nvdla.compile(7, "nv_small")
 """
 ARRAY = "ndarray[tuple[Any, ...], dtype[Any]]"
 REVEALED = [
-    "nvdla.cli.network.Network",
+    "nvdla.cli.network.LoadedNetwork",
     f"dict[str, {ARRAY}]",
     ARRAY,
     "list[bytes]",
@@ -55,9 +55,9 @@ REVEALED = [
     "nvdla.compiler.frontend.compiler.Compiled",
     "nvdla.loadable.model.Loadable | None",
     f"dict[str, {ARRAY}]",
-    "nvdla.cli.network.Table",
+    "nvdla.cli.network.ResultTable",
     "Any",
-    "nvdla.cli.network.Table",
+    "nvdla.cli.network.ResultTable",
     "nvdla.loadable.model.MemoryEntry",
     f"dict[str, {ARRAY}]",
     "Mapping[str, Any]",
