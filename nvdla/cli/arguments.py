@@ -43,7 +43,7 @@ def add_config_option(
 ) -> None:
     """``--config``; ``shown``: the default in words."""
     shown = shown or ("detected from the file" if default == "auto" else default or "none")
-    text = f"hardware configuration: a name or a .yaml file (default: {shown})"
+    text = f"configuration: name or .yaml file (default: {shown})"
     parser.add_argument("--config", default=default, required=required, metavar="NAME", help=text)
 
 
@@ -78,7 +78,7 @@ def add_threads_option(parser: argparse._ActionsContainer) -> None:
 
 def add_comparison_options(parser: argparse._ActionsContainer) -> None:
     """``--other-input`` and ``--other-config`` of commands that compare two runs."""
-    other = "input of the other run; repeat the option for further runs"
+    other = "input of the other run"
     parser.add_argument("--other-input", action="append", default=[], metavar="[NAME=]FILE", help=other)
     parser.add_argument("--other-config", metavar="NAME", help="configuration of the other run")
 

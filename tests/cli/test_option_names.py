@@ -2,9 +2,11 @@
 
 import argparse
 import importlib
+import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -103,3 +105,11 @@ def test_std_divides_and_scale_multiplies_per_channel() -> None:
         Preprocessing(scale=(1.0, 1.0, 1.0)).divided((1.0, 2.0))
     with pytest.raises(nvdla.NvdlaError, match="std: must be finite and not 0"):
         load_image(image, (1, 3, 2, 2), np.float16, PixelConversion(std=(0.0,)))
+
+
+@pytest.mark.parametrize(("calibration", "is_valid"), [({"method": "given"}, True), ({"samples": 3}, False)])
+def test_the_schema_of_compile_takes_scales_that_were_given(calibration: dict[str, object], is_valid: bool) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    path = Path(__file__).resolve().parents[2] / "docs" / "json" / "compile.schema.json"
+    rule = json.loads(path.read_text(encoding="utf-8"))["properties"]["calibration"]
+    assert jsonschema.Draft202012Validator(rule).is_valid(calibration) == is_valid
