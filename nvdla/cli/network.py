@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pandas
 
     from nvdla.compiler.frontend.package import HostMachine, Package
-    from nvdla.loadable.model import MemoryEntry
+    from nvdla.loadable.model import MemoryEntry, SubmitEntry
     from nvdla.loadable.reader import Source
     from nvdla.runtime import Runtime
     from nvdla.tensors.inputs import Input
@@ -119,6 +119,13 @@ class LoadedNetwork(Loadable):
     def _machine(self) -> HostMachine:
         assert self._package is not None, "a loadable has a runtime"
         return self._package.machine()
+
+    @property
+    def submit_order(self) -> list[SubmitEntry]:
+        """Submit entries in the order in which they are served. Raises FormatError for a package."""
+        if self._package is not None:
+            raise FormatError(f"{self.name}: must be a loadable, got a package. Use nvdla.load(...).run.")
+        return super().submit_order
 
     @property
     def operations(self) -> ResultTable:

@@ -99,6 +99,8 @@ def test_a_package_has_the_same_methods(tmp_path):
     assert net.run(np.load(tmp_path / "x.npy"))["y"].shape == (1, 4, 8, 8)
     again = pickle.loads(pickle.dumps(net))
     assert again.cycles().rows == net.cycles().rows
+    with pytest.raises(nvdla.NvdlaError, match="must be a loadable, got a package"):
+        nvdla.Runtime(net)
 
 
 def test_help_teaches():
