@@ -1,8 +1,26 @@
-"""NVDLA toolkit: parse, verify, explain, edit, build and run NVDLA loadables bit-exactly."""
+"""NVDLA toolkit: parse, verify, explain, edit, build and run NVDLA loadables bit-exactly.
+
+A loadable is the file that an NVDLA accelerator runs. Read one, run it and look inside:
+
+    import nvdla
+
+    net = nvdla.load("samples/lenet.loadable")       # or a package of nvdla.compile (.nvpkg)
+    net.run("samples/digit7.pgm")["prob"].argmax()    # bit-exact, on the emulator
+    net.operations.to_pandas()                        # what the accelerator does
+    net.cycles(by="layer", latency=60)                # how long it takes
+    net.memory()                                      # where its tensors are
+    net.lint(config="nv_large").rows                  # whether a configuration can run it
+    net.compare("lenet.onnx", "samples/digit7.pgm")   # the error of every layer against the model
+    net.report("page.html", "samples/digit7.pgm")     # all of this as a page
+
+Compile a model with nvdla.compile("net.onnx", calibration=images), which returns a nvdla.Compiled. nvdla.Runtime runs a
+loadable many times, with callbacks; nvdla.replay runs a register trace. All errors are a nvdla.NvdlaError.
+"""
 
 TYPE_CHECKING = False  # as in typing: the package itself imports nothing
 if TYPE_CHECKING:
-    from nvdla.compiler.frontend.compiler import compile
+    from nvdla.cli.network import LoadedNetwork, load
+    from nvdla.compiler.frontend.compiler import Compiled, compile
     from nvdla.emulator.trace.languages import replay
     from nvdla.errors import (
         ArgumentTypeError,
@@ -17,7 +35,7 @@ if TYPE_CHECKING:
         ScheduleError,
         TraceError,
     )
-    from nvdla.loadable import Loadable, load
+    from nvdla.loadable import Loadable
     from nvdla.runtime import Runtime
 
 __version__ = "0.1.0"
@@ -25,12 +43,14 @@ __version__ = "0.1.0"
 __all__ = [
     "ArgumentTypeError",
     "BuildError",
+    "Compiled",
     "ConfigError",
     "DescriptorError",
     "FormatError",
     "LinkError",
     "Loadable",
     "LoadableError",
+    "LoadedNetwork",
     "NvdlaError",
     "OutOfMemoryError",
     "Runtime",
@@ -45,7 +65,9 @@ __all__ = [
 # taken over Ctrl-C before much is imported (nvdla.cli.ctrl_c).
 _LAZY = {
     "compile": "nvdla.compiler.frontend.compiler",
-    "load": "nvdla.loadable",
+    "Compiled": "nvdla.compiler.frontend.compiler",
+    "load": "nvdla.cli.network",
+    "LoadedNetwork": "nvdla.cli.network",
     "Loadable": "nvdla.loadable",
     "Runtime": "nvdla.runtime",
     "replay": "nvdla.emulator.trace",

@@ -35,7 +35,7 @@ explain lenet.loadable
 timeline lenet.loadable -o trace.json
 tensor info digit7.pgm
 report lenet.loadable -o report.html
-export lenet.loadable --onnx graph.onnx
+export lenet.loadable --output graph.onnx
 trace replay traces/convolution.cfg --config nv_small
 faults lenet.loadable digits.npz --count 4 --where weight
 program lenet.loadable --format riscv-txn --input digit7.pgm -o txn

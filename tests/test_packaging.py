@@ -120,7 +120,7 @@ def test_the_guard_sees_what_it_is_for(tmp_path):
         ("def later():\n    import nvdla.runtime", "nvdla.runtime"),
         ("from nvdla import Runtime", "nvdla.runtime"),
         ("from nvdla import runtime", "nvdla.runtime"),
-        ("import nvdla\nnvdla.load('x')", "nvdla.loadable"),
+        ("import nvdla\nnvdla.load('x')", "nvdla.cli.network"),
         ("from nvdla.compiler.builder import Network", "nvdla.compiler.builder.network"),
         ("import_module('nvdla.kernels.jit.thread_pool')", "nvdla.kernels.jit.thread_pool"),
         ("DRIVERS = {1: 'nvdla.emulator.firmware.sdp:SdpDriver'}", "nvdla.emulator.firmware.sdp"),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import nvdla
-from nvdla.cli.output import reals, say, whole
+from nvdla.cli.output import real, reals, say, whole
 from nvdla.errors import FormatError
 from nvdla.program.naming import Names, from_calibration, from_yaml, is_scale, names_for
 from nvdla.tensors.images import ORDERS, PixelConversion
@@ -33,11 +33,72 @@ def split_name(word: str) -> tuple[str | None, str]:
 
 def add_machine_options(parser: argparse.ArgumentParser) -> None:
     """``--config``, ``--abi``, ``--threads``."""
-    parser.add_argument("--config", default="auto", help="hardware configuration (default: detected from the file)")
+    add_config_option(parser)
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
-    parser.add_argument(
-        "--threads", type=whole(1), default=None, metavar="N", help="number of threads (default: all cores)"
-    )
+    add_threads_option(parser)
+
+
+def add_config_option(
+    parser: argparse._ActionsContainer, default: str | None = "auto", shown: str = "", *, required: bool = False
+) -> None:
+    """``--config``; ``shown``: the default in words."""
+    shown = shown or ("detected from the file" if default == "auto" else default or "none")
+    text = f"configuration: name or .yaml file (default: {shown})"
+    parser.add_argument("--config", default=default, required=required, metavar="NAME", help=text)
+
+
+def byte_count(text: str) -> int:
+    """A number of bytes, with an optional unit: 4096, 64KiB, 256MiB, 1GiB."""
+    units = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+    factor = units.get(text[-3:], 1)
+    return whole()(text[:-3] if factor > 1 else text) * factor
+
+
+def add_cvsram_size_option(parser: argparse._ActionsContainer) -> None:
+    """Add the option for CVSRAM, a number of bytes as of :func:`byte_count`."""
+    text = "size of CVSRAM, for example 512KiB (default: 0, no CVSRAM)"
+    parser.add_argument("--cvsram-size", type=byte_count, default=0, metavar="BYTES", help=text)
+
+
+def add_base_option(parser: argparse._ActionsContainer, name: str, default: int | None = None) -> None:
+    """``--dram-base``, ``--cvsram-base``, ``--csb-base``: addresses as Python writes them."""
+    what, usual = {
+        "dram": ("base address of DRAM", "0xc0000000"),
+        "cvsram": ("base address of CVSRAM", "0x50000000"),
+        "csb": ("address of the first register", "0"),
+    }[name]
+    text = f"{what} (default: {usual})"
+    parser.add_argument(f"--{name}-base", type=whole(base=0), default=default, metavar="ADDRESS", help=text)
+
+
+def add_threads_option(parser: argparse._ActionsContainer) -> None:
+    """Add the option for the threads of the kernels."""
+    parser.add_argument("--threads", type=whole(1), metavar="N", help="number of threads per run (default: all cores)")
+
+
+def add_comparison_options(parser: argparse._ActionsContainer) -> None:
+    """``--other-input`` and ``--other-config`` of commands that compare two runs."""
+    other = "input of the other run"
+    parser.add_argument("--other-input", action="append", default=[], metavar="[NAME=]FILE", help=other)
+    parser.add_argument("--other-config", metavar="NAME", help="configuration of the other run")
+
+
+def add_tolerance_option(parser: argparse._ActionsContainer) -> None:
+    """Add the option for accepted differences."""
+    text = "largest accepted difference per element (default: 0)"
+    parser.add_argument("--tolerance", type=real(0), default=0.0, metavar="X", help=text)
+
+
+def add_model_options(parser: argparse._ActionsContainer) -> None:
+    """``--onnx`` and ``--caffe``: the model of a loadable."""
+    parser.add_argument("--onnx", metavar="MODEL", help="ONNX model of the loadable (needs nvdla[onnx])")
+    caffe = ".prototxt and .caffemodel of the loadable (needs nvdla[onnx])"
+    parser.add_argument("--caffe", nargs="+", metavar="FILE", help=caffe)
+
+
+def add_limit_option(parser: argparse._ActionsContainer) -> None:
+    """``--limit`` of commands over data."""
+    parser.add_argument("--limit", type=int, metavar="N", help="use only N samples")
 
 
 def add_strict_option(parser: argparse.ArgumentParser) -> None:
@@ -45,10 +106,31 @@ def add_strict_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strict", action="store_true", help="fail on accesses outside their memory region")
 
 
-def add_trusted_option(parser: argparse.ArgumentParser, of: str = "") -> None:
-    """``--trusted`` of commands that read models; ``of``: the files that it is about, where there are others."""
-    what = "read and run the model in this process, without limits on its memory and processor time"
-    parser.add_argument("--trusted", action="store_true", help=f"{of}: {what}" if of else what)
+def add_trusted_option(parser: argparse.ArgumentParser) -> None:
+    """``--trusted`` of commands that read models or packages."""
+    what = "read and run models in this process, without limits on their memory and processor time"
+    parser.add_argument("--trusted", action="store_true", help=what)
+
+
+def add_warnings_option(parser: argparse.ArgumentParser) -> None:
+    """``--warnings-as-errors`` of commands that check a file."""
+    parser.add_argument("--warnings-as-errors", action="store_true", help="exit with code 1 for warnings, too")
+
+
+def add_class_names_option(parser: argparse._ActionsContainer) -> None:
+    """``--class-names`` of commands that print classes."""
+    parser.add_argument("--class-names", metavar="FILE", help="file with one class name per line")
+
+
+def add_port_option(parser: argparse._ActionsContainer, default: int) -> None:
+    """``--port`` of servers."""
+    parser.add_argument("--port", type=int, default=default, help=f"port, 0 for any free one (default: {default})")
+
+
+def add_layers_option(parser: argparse._ActionsContainer) -> None:
+    """``--layers``, the layer file."""
+    text = "layer names and scales (default: LOADABLE.layers.json)"
+    parser.add_argument("--layers", metavar="FILE.yaml", help=text)
 
 
 def tell_warnings(path: str, warnings: Iterable[str]) -> None:
@@ -82,16 +164,20 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
 
 def add_scale_options(parser: argparse.ArgumentParser) -> None:
     """``--input-scale`` and ``--scales``, for :func:`scales_of`."""
-    parser.add_argument(
-        "--input-scale",
-        action="append",
-        default=[],
-        metavar="[NAME=]X",
-        help="scale of an input: real value of one integer unit (default: from the layer file)",
-    )
-    parser.add_argument(
-        "--scales", metavar="FILE.json", help="calibration table with tensor scales (default: the layer file)"
-    )
+    add_input_scale_option(parser)
+    add_scales_option(parser)
+
+
+def add_input_scale_option(parser: argparse._ActionsContainer) -> None:
+    """``--input-scale``, for :func:`scales_of`."""
+    text = "scale of an input: real value of one integer unit (default: from the layer file)"
+    parser.add_argument("--input-scale", action="append", default=[], metavar="[NAME=]X", help=text)
+
+
+def add_scales_option(parser: argparse._ActionsContainer) -> None:
+    """``--scales``, the calibration table."""
+    text = "calibration table with tensor scales (default: the layer file)"
+    parser.add_argument("--scales", metavar="FILE.json", help=text)
 
 
 def names_of(args: argparse.Namespace, loadable: nvdla.Loadable) -> Names:
@@ -115,7 +201,7 @@ def scales_of(args: argparse.Namespace, loadable: nvdla.Loadable) -> dict[str, f
         names = [loadable.tensor(memory.tensor_desc_id).name for memory in memories]
         for text in getattr(args, f"{kind}_scale", None) or ():
             name, sign, number = text.rpartition("=")
-            scale, known = _scale(f"--{kind}-scale {text}", number), ", ".join(names) or "none"
+            scale, known = positive_scale(f"--{kind}-scale {text}", number), ", ".join(names) or "none"
             if not sign and len(names) != 1:
                 raise FormatError(f"--{kind}-scale {text}: must name one of the {kind}s ({known}): NAME=X")
             if sign and name not in names:
@@ -126,7 +212,8 @@ def scales_of(args: argparse.Namespace, loadable: nvdla.Loadable) -> dict[str, f
     return found
 
 
-def _scale(option: str, text: str) -> float:
+def positive_scale(option: str, text: str) -> float:
+    """Return the scale in the text. Raises FormatError."""
     try:
         number = rounding.real(text)
     except ValueError:
@@ -156,18 +243,19 @@ def whole_command(args: argparse.Namespace) -> Iterator[None]:
 
 def add_image_options(parser: argparse.ArgumentParser) -> None:
     """Add options for the conversion of images to tensors, for :func:`preprocessing_of`."""
-    image = parser.add_argument_group("images")
-    image.add_argument("--mean", type=reals, metavar="M[,M,M]", help="mean to subtract from pixels (fp16)")
-    image.add_argument("--normalize", type=float, metavar="X", help="divisor of pixels (fp16)")
-    image.add_argument("--order", choices=ORDERS, help="channel order of color images (default: bgr)")
+    image = parser.add_argument_group("images (default: the layer file)")
+    image.add_argument("--mean", type=reals, metavar="M[,M,M]", help="mean to subtract from pixels 0..255")
+    image.add_argument("--std", type=reals, metavar="S[,S,S]", help="divisor of pixels after --mean")
+    image.add_argument("--scale", type=reals, metavar="S[,S,S]", help="factor of pixels after --mean")
+    image.add_argument("--color", choices=ORDERS, help="channel order (default: bgr; compile: rgb)")
     image.add_argument("--resize", action="store_true", help="resize images to the input size")
 
 
 def preprocessing_of(args: argparse.Namespace) -> PixelConversion | None:
     """Conversion of images to tensors, from the arguments of :func:`add_image_options`; None without
     arguments, where the layer file decides."""
-    given = PixelConversion(args.mean or (), 1.0 if args.normalize is None else args.normalize, args.order or "bgr")
-    said = args.mean is not None or args.normalize is not None or args.order is not None
+    given = PixelConversion(args.mean or (), args.std or (), args.scale or (), args.color or "bgr")
+    said = any(value is not None for value in (args.mean, args.std, args.scale, args.color))
     return replace(given, resize=args.resize) if said or args.resize else None
 
 

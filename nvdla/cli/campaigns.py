@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nvdla.cli.arguments import whole_command
+from nvdla.cli.arguments import add_config_option, add_input_scale_option, positive_scale, scales_of, whole_command
 from nvdla.cli.output import add_format_options, print_document, with_settings
-from nvdla.errors import NvdlaError
+from nvdla.errors import FormatError, NvdlaError
+from nvdla.loadable import load
 from nvdla.tensors.real import ScaleMissing
 from nvdla.util.escaping import Document, json_text
-from nvdla.util.files import write_file
+from nvdla.util.files import is_zip_file, write_file
 
 if TYPE_CHECKING:
     from nvdla.experiments.campaign import Journal, Table
@@ -28,15 +29,20 @@ DRAW_SECONDS = 0.1
 def add_data_options(parser: argparse.ArgumentParser) -> None:
     """``--labels``, ``--root``, ``--config``, ``--input-scale``: how data and network are taken."""
     add_label_options(parser)
-    parser.add_argument(
-        "--config", default="auto", metavar="NAME", help="hardware configuration (default: detected from the file)"
-    )
-    parser.add_argument(
-        "--input-scale",
-        type=float,
-        metavar="S",
-        help="scale of the input: real value of one integer unit (default: from the layer file)",
-    )
+    add_config_option(parser)
+    add_input_scale_option(parser)
+
+
+def input_scale_of(args: argparse.Namespace) -> float | None:
+    """The scale that ``--input-scale`` gives to the input of ``args.network``. Raises FormatError."""
+    if not args.input_scale:
+        return None
+    if len(args.input_scale) > 1:
+        raise FormatError(f"--input-scale: must be given once for a network of one input, got {len(args.input_scale)}")
+    name, _, number = args.input_scale[0].rpartition("=")
+    if name and not is_zip_file(args.network):
+        scales_of(argparse.Namespace(loadable=args.network, input_scale=args.input_scale), load(args.network))
+    return positive_scale(f"--input-scale {args.input_scale[0]}", number)
 
 
 def check_scale(network: EvaluatedNetwork, source: SampleSource, args: argparse.Namespace) -> None:
@@ -63,6 +69,12 @@ def add_root_option(parser: argparse._ActionsContainer) -> None:
         metavar="DIR",
         help="base directory for the paths in a manifest (default: directory of the manifest)",
     )
+
+
+def add_calibrate_option(parser: argparse._ActionsContainer) -> None:
+    """Add ``--calibrate`` of commands that compile."""
+    text = "calibration data (formats: see nvdla evaluate), or a scale table of another tool"
+    parser.add_argument("--calibrate", metavar="DATA", help=text)
 
 
 def add_campaign_options(parser: argparse.ArgumentParser) -> None:

@@ -11,9 +11,13 @@ import numpy as np
 import nvdla
 from nvdla.checks.compare.comparison import Comparison, DifferingRegion, Row, Tolerances, compare_run
 from nvdla.cli.arguments import (
+    add_comparison_options,
     add_input_options,
+    add_layers_option,
     add_machine_options,
+    add_model_options,
     add_strict_option,
+    add_tolerance_option,
     add_trusted_option,
     names_of,
     scales_of,
@@ -34,6 +38,7 @@ from nvdla.cli.output import (
 )
 from nvdla.cli.working import working
 from nvdla.errors import FormatError, counted
+from nvdla.loadable import load as load_loadable
 from nvdla.program.naming import Names, names_for
 from nvdla.tensors.real import ScaleMissing, to_elements
 from nvdla.util.escaping import Document, Json
@@ -67,25 +72,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_strict_option(parser)
     against = parser.add_argument_group("what to compare with")
     against.add_argument("--golden", metavar="PATH", help="golden file, or directory of golden files")
-    against.add_argument("--onnx", metavar="MODEL", help="float ONNX model (needs nvdla[onnx])")
-    against.add_argument("--caffe", nargs="+", metavar="FILE", help=".prototxt and .caffemodel (needs nvdla[onnx])")
+    add_model_options(against)
     against.add_argument("--float", metavar="FILE.npz", help=".npz with float tensors by layer name")
-    against.add_argument(
-        "--other-input", action="append", default=[], metavar="[NAME=]FILE", help="input of the other run"
-    )
-    against.add_argument("--other-config", metavar="NAME", help="configuration of the other run")
+    add_comparison_options(against)
     against.add_argument("--other-abi", choices=("auto", "old", "new"), help="ABI of the other run")
     against.add_argument("--other-threads", type=whole(1), metavar="N", help="threads of the other run")
     names = parser.add_argument_group("names and scales")
-    names.add_argument("--layers", metavar="FILE.yaml", help="layer names and scales (default: LOADABLE.layers.json)")
+    add_layers_option(names)
     limits = parser.add_argument_group("tolerances")
-    limits.add_argument(
-        "--tolerance",
-        type=real(0),
-        default=0.0,
-        metavar="X",
-        help="largest accepted difference per element (default: 0)",
-    )
+    add_tolerance_option(limits)
     limits.add_argument(
         "--min-cosine",
         type=real(-1, 1),
@@ -100,7 +95,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="DB",
         help="minimum signal-to-noise ratio of real values in dB (default: 10)",
     )
-    add_trusted_option(parser, "--onnx and --caffe")
+    add_trusted_option(parser)
     parser.add_argument("--fail-fast", action="store_true", help="stop at the first divergence")
     parser.add_argument("--different", action="store_true", help="list only tensors that differ")
     add_row_options(parser)
@@ -109,7 +104,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    runtime = nvdla.Runtime(nvdla.load(args.loadable), args.config, args.abi, args.threads, strict=args.strict)
+    runtime = nvdla.Runtime(load_loadable(args.loadable), args.config, args.abi, args.threads, strict=args.strict)
     names = names_of(args, runtime.loadable)
     runs = surfaces_of_runs(runtime, args)
     if len(runs) > 1:
@@ -223,7 +218,7 @@ def _caffe_files(files: list[str]) -> tuple[str, str | None]:
 def _other_run(args: argparse.Namespace, runtime: Runtime, surfaces: list[bytes], names: Names) -> Any:
     from nvdla.checks.compare.runs import RunReference
 
-    loadable = nvdla.load(args.other) if args.other else runtime.loadable
+    loadable = load_loadable(args.other) if args.other else runtime.loadable
     other = nvdla.Runtime(
         loadable,
         args.other_config or args.config,

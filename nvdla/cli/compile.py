@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nvdla.cli.arguments import add_trusted_option
-from nvdla.cli.campaigns import add_root_option
-from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table, real, reals, say
+from nvdla.cli.arguments import add_config_option, add_cvsram_size_option, add_image_options, add_trusted_option
+from nvdla.cli.campaigns import add_calibrate_option, add_root_option
+from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table, real, say
 from nvdla.cli.study import add_memory_options
 from nvdla.errors import FormatError, counted
 from nvdla.util.escaping import Document
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from nvdla.compiler.frontend.compiler import Compiled
 
 DRAW_SECONDS = 0.1
-_CVSRAM = "size of CVSRAM for surfaces between operations (default: 0)"
 
 
 def add_search_options(parser: argparse.ArgumentParser) -> None:
@@ -36,10 +35,10 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--search-steps", type=int, metavar="N", help="stop searching after this number of steps (default: no limit)"
     )
-    group.add_argument("--workers", type=int, metavar="N", help="number of processes (default: 1)")
+    group.add_argument("--workers", type=int, metavar="N", help="number of local processes (default: 1)")
     memory = parser.add_argument_group("memory for the cost model, as in 'nvdla cycles'")
     add_memory_options(memory)
-    memory.add_argument("--cvsram-size", type=int, default=0, metavar="BYTES", help=_CVSRAM)
+    add_cvsram_size_option(memory)
 
 
 def memory_of(args: argparse.Namespace) -> Memory:
@@ -116,7 +115,7 @@ NODE_COLUMNS = ("name", "op", "placement", "operations", "reason", "advice")
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("model", help="model file: .onnx, .tflite, .pt2 (with --trusted), or .prototxt with --weights")
-    parser.add_argument("--config", help=f"hardware configuration (default: {CONFIG})")
+    add_config_option(parser, None, CONFIG)
     parser.add_argument(
         "--precision",
         choices=("int8", "int16", "fp16", "auto"),
@@ -141,11 +140,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", "-q", action="store_true", help="hide progress")
     add_format_options(parser)
     data = parser.add_argument_group("calibration (int8, int16)")
-    data.add_argument(
-        "--calibrate",
-        metavar="DATA",
-        help="calibration data (formats: see nvdla evaluate; labels are ignored), or a scale table of another tool",
-    )
+    add_calibrate_option(data)
     data.add_argument(
         "--method",
         choices=("max", "percentile", "entropy", "mse"),
@@ -155,14 +150,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_root_option(data)
     data.add_argument("--per-layer", action="store_true", help="one weight scale per layer instead of one per kernel")
     add_search_options(parser)
-    image = parser.add_argument_group("images (stored in the layer file, so 'nvdla run' needs none of these)")
-    image.add_argument(
-        "--mean", type=reals, default=(0.0,), metavar="M[,M,M]", help="mean to subtract from pixels 0..255"
+    add_image_options(parser)
+    parser.add_argument(
+        "--layout", choices=("nchw", "nhwc"), default="nchw", help="layout of the input (default: nchw)"
     )
-    image.add_argument("--scale", type=reals, default=(1.0,), metavar="S[,S,S]", help="factor of pixels after --mean")
-    image.add_argument("--layout", choices=("nchw", "nhwc"), default="nchw", help="layout of the input (default: nchw)")
-    image.add_argument("--colour", choices=("rgb", "bgr"), default="rgb", help="channel order (default: rgb)")
-    image.add_argument("--resize", action="store_true", help="resize images to the input size")
 
 
 _LEVEL = (
@@ -199,7 +190,9 @@ def run(args: argparse.Namespace) -> int:
     require_model(args.model, ("pt2",))
     if not args.output:
         raise FormatError("no output file: give -o FILE for the loadable, or --check to see the placement only")
-    preprocessing = Preprocessing(args.mean, args.scale, args.colour, args.layout, args.resize)
+    preprocessing = Preprocessing(
+        args.mean or (0.0,), args.scale or (1.0,), args.color or "rgb", args.layout, args.resize
+    ).divided(args.std or (1.0,))
     options = _options(args)  # before anything is read
     with ProgressBar(args) as bar:
         compiled = compiler.compile(

@@ -21,7 +21,7 @@ _PLURALS = {"rodata": "rodata", "weights": "weights", "bias": "biases"}
 HELP = """Read and write other model formats: IREE archives and modules, TVM model libraries, tensor files.
 
   nvdla container list model.irpa
-  nvdla container verify --strict model.vmfb
+  nvdla container verify --warnings-as-errors model.vmfb
   nvdla container convert model.safetensors model.irpa
   nvdla container run module.vmfb --function abs --input -5"""
 
@@ -38,9 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     command("formats", "the formats that are known, and the options they take")
     _add_file(command("list", "what is in a file"))
     verify = _add_file(command("verify", "check a file; exit code 1 when it fails"))
-    verify.add_argument(
-        "--strict", action="store_true", help="fail on violations of the specification, even if readers accept them"
-    )
+    verify.add_argument("--warnings-as-errors", action="store_true", help="exit with code 1 for warnings, too")
     extract = _add_file(command("extract", "write the parts of a file to a directory"))
     extract.add_argument("names", nargs="*", metavar="NAME", help="extract only these parts")
     extract.add_argument(
@@ -51,16 +49,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="write this part to this file instead of the output directory",
     )
     extract.add_argument(
-        "-o", "--output", default=".", metavar="FOLDER", help="output directory (default: current directory)"
+        "--output", "-o", default=".", metavar="FOLDER", help="output directory (default: current directory)"
     )
     _configure_writers(command)
     run = _add_file(command("run", "run a function of a module in the interpreter"))
-    run.add_argument("--function", required=True, metavar="NAME", help="exported function")
+    run.add_argument("--function", required=True, metavar="NAME", help="name of a function, or its ordinal")
     run.add_argument(
         "--input", action="append", default=[], metavar="VALUE", help="input argument; repeat the option in order"
     )
     disassemble = _add_file(command("disassemble", "the print the programs of a file as text"))
-    disassemble.add_argument("--function", metavar="NAME", help="print only this function, by name or ordinal")
+    disassemble.add_argument("--function", metavar="NAME", help="name of a function, or its ordinal")
     disassemble.add_argument("--source", action="store_true", help="include source lines, if the file contains them")
 
 
@@ -82,7 +80,7 @@ def _configure_writers(command: Any) -> None:
     create.add_argument("output", metavar="OUTPUT", help="file to write")
     create.add_argument("files", nargs="*", metavar="INPUT", help="input files")
     create.add_argument(
-        "--data",
+        "--fill",
         action="append",
         default=[],
         metavar="NAME=SHAPExTYPE[=VALUE]",
@@ -93,7 +91,7 @@ def _configure_writers(command: Any) -> None:
         action="append",
         default=[],
         metavar="NAME=SHAPExTYPE[=VALUE]",
-        help="as --data, stored as a splat if the format supports it",
+        help="as --fill, stored as a splat if the format supports it",
     )
     create.add_argument(
         "--external",
@@ -132,7 +130,7 @@ def _add_file(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", metavar="NAME", help="format to read (default: detected)")
+    parser.add_argument("--from", dest="source_format", metavar="FORMAT", help="format to read (default: detected)")
     parser.add_argument(
         "--option",
         action="append",
@@ -159,7 +157,7 @@ def _pair(text: str, what: str, form: str) -> tuple[str, str]:
 
 
 def _open(args: argparse.Namespace) -> registry.Container:
-    return registry.open(_scoped(args.file)[1], _options(args), args.format)
+    return registry.open(_scoped(args.file)[1], _options(args), args.source_format)
 
 
 def _scoped(text: str) -> tuple[str, Path]:
@@ -261,11 +259,11 @@ def _is_table(value: object) -> bool:
 
 def _run_verify(args: argparse.Namespace) -> int:
     source = registry.Source.of(_scoped(args.file)[1])
-    form = registry.detect(source) if args.format is None else registry.format_named(args.format)
-    findings = form.verify(source, args.strict, _options(args))
+    form = registry.detect(source) if args.source_format is None else registry.format_named(args.source_format)
+    findings = form.verify(source, args.warnings_as_errors, _options(args))
     passed = not any(finding.severity is registry.Severity.ERROR for finding in findings)
     rows = [finding.as_dict() for finding in findings]
-    document = _document("verify", form, file=args.file, strict=args.strict, passed=passed, findings=rows)
+    document = _document("verify", form, file=args.file, strict=args.warnings_as_errors, passed=passed, findings=rows)
     if not print_document(document, args):
         if rows:
             print_table("findings", rows)
@@ -291,7 +289,7 @@ def _run_convert(args: argparse.Namespace) -> int:
     target, options = _target(args)
     sources = [registry.Source.of(Path(name)) for name in args.files]
     if len(sources) == 1 and not (args.exclude or args.rename or args.strip or args.splat):
-        form = registry.detect(sources[0]) if args.format is None else registry.format_named(args.format)
+        form = registry.detect(sources[0]) if args.source_format is None else registry.format_named(args.source_format)
         # The source may accept its own options (a folder of external files), the target the others.
         own = {k: v for k, v in options.items() if k in form.options and k not in target.options}
         if form.options is target.options:
@@ -300,7 +298,7 @@ def _run_convert(args: argparse.Namespace) -> int:
         container = form.open(sources[0], own)
         return _write(args, target, lambda file: container.convert_to(file, target, theirs))
     renames = dict(_pair(text, "--rename", "OLD=NEW") for text in args.rename)
-    parameters = [p for source in sources for p in registry.open(source, None, args.format).parameters()]
+    parameters = [p for source in sources for p in registry.open(source, None, args.source_format).parameters()]
     changed = transform(parameters, args.exclude, renames, args.strip, args.splat)
     return _write(args, target, lambda file: target.write_checked(file, changed, options))
 
@@ -309,14 +307,14 @@ def _run_create(args: argparse.Namespace) -> int:
     from nvdla.interop.containers.values import shaped_parameter
 
     target, options = _target(args)
-    given = [shaped_parameter(text, as_splat=False) for text in args.data]
+    given = [shaped_parameter(text, as_splat=False) for text in args.fill]
     given += [shaped_parameter(text, as_splat=True) for text in args.splat]
     if args.external:
         given += _external(args, target)
     sources = [registry.Source.of(Path(name)) for name in args.files]
     if not given:
         return _write(args, target, lambda file: target.build(file, sources, options))
-    read = [p for source in sources for p in registry.open(source, None, args.format).parameters()]
+    read = [p for source in sources for p in registry.open(source, None, args.source_format).parameters()]
     return _write(args, target, lambda file: target.write_checked(file, _splats_first(given) + read, options))
 
 
@@ -375,7 +373,7 @@ def _run_edit(args: argparse.Namespace) -> int:
 
 
 def _run_run(args: argparse.Namespace) -> int:
-    container = registry.open(Path(args.file), None, args.format)
+    container = registry.open(Path(args.file), None, args.source_format)
     outcome = container.call(args.function, args.input, _options(args))
     if not print_document(_document("run", file=args.file, function=args.function, **outcome), args):
         if "ran_on" in outcome:

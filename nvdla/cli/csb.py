@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nvdla.cli.arguments import add_config_option, add_threads_option
 from nvdla.cli.output import add_format_options, print_document, print_table, say, whole
 from nvdla.errors import FormatError, counted
 from nvdla.util.escaping import Document, Json
@@ -41,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--operations", action="store_true", help="print operations with their registers instead of accesses"
     )
-    parser.add_argument("--config", metavar="NAME", help="replay: the hardware configuration")
+    add_config_option(parser, None, "none; replay needs one")
     parser.add_argument(
         "--load",
         action="append",
@@ -56,7 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS:SIZE=FILE",
         help="replay: write a memory range to a file",
     )
-    parser.add_argument("--threads", type=whole(1), metavar="N", help="number of threads (default: all cores)")
+    add_threads_option(parser)
     add_format_options(parser)
 
 

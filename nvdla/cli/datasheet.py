@@ -7,8 +7,9 @@ import json
 import os
 from pathlib import Path
 
-from nvdla.cli.campaigns import add_label_options
-from nvdla.cli.output import add_format_options, print_document, print_written, real, say
+from nvdla.cli.arguments import add_limit_option
+from nvdla.cli.campaigns import add_calibrate_option, add_label_options
+from nvdla.cli.output import add_format_options, print_document, print_written, say
 from nvdla.cli.study import DEFAULT_CLOCK, add_memory_options
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import FormatError
@@ -32,23 +33,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("configuration", help="configuration: a name or a .yaml file")
     parser.add_argument("network", nargs="*", help="models (.onnx, .prototxt) or loadables")
-    parser.add_argument("-o", "--output", required=True, metavar="PAGE.html", help="the page")
+    parser.add_argument("--output", "-o", required=True, metavar="PAGE.html", help="the page")
     parser.add_argument("--precision", default="int8", choices=("int8", "int16", "fp16"), help="precision of models")
-    parser.add_argument("--calibrate", metavar="DATA", help="calibration data (formats: see nvdla evaluate)")
+    add_calibrate_option(parser)
     parser.add_argument("--data", metavar="DATA", help="labelled data for accuracy (formats: see nvdla evaluate)")
     add_label_options(parser)
-    parser.add_argument("--limit", type=int, metavar="N", help="number of samples for accuracy")
+    add_limit_option(parser)
     parser.add_argument(
         "--faults", action="append", default=[], metavar="FILE.json", help="add results of 'nvdla faults' (repeatable)"
     )
     group = parser.add_argument_group("external memory")
     add_memory_options(group)
     group.add_argument(
-        "--clock",
-        type=real(1e-6, 1e6),
-        default=DEFAULT_CLOCK,
-        metavar="MHZ",
-        help="clock frequency (default: 1000 MHz)",
+        "--clock", type=float, default=DEFAULT_CLOCK, metavar="MHZ", help="clock frequency (default: 1000 MHz)"
     )
     add_format_options(parser)
 

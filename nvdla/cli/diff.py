@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-import nvdla
 from nvdla.checks.diff import Change, OperandChange, diff
 from nvdla.cli.output import add_format_options, print_document, print_table
 from nvdla.errors import counted
+from nvdla.loadable import load as load_loadable
 from nvdla.util.escaping import Document
 
 HELP = """Show the structural differences of two loadables: tables, descriptor fields, statistics of operands.
@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    found = diff(nvdla.load(args.a), nvdla.load(args.b), args.abi)
+    found = diff(load_loadable(args.a), load_loadable(args.b), args.abi)
     document = {"format": FORMAT, "version": VERSION, **found.as_dict(), "a": args.a, "b": args.b}
     if not print_document(document, args):
         if not args.summary:

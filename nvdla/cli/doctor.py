@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING
 
 import nvdla
 from nvdla.checks.doctor.doctor import DoctorReport, examine
-from nvdla.cli.arguments import add_input_options, add_machine_options, names_of, surfaces_of_runs
+from nvdla.cli.arguments import (
+    add_input_options,
+    add_layers_option,
+    add_machine_options,
+    add_warnings_option,
+    names_of,
+    surfaces_of_runs,
+)
 from nvdla.cli.lint import place_of_finding, print_findings, summary
 from nvdla.cli.output import add_format_options, add_row_options, chosen, print_document, print_table, say
 from nvdla.cli.working import working
 from nvdla.errors import counted
+from nvdla.loadable import load as load_loadable
 from nvdla.program.naming import read_calibration
 from nvdla.util.escaping import Document
 
@@ -24,7 +32,7 @@ HELP = """Check a loadable: scales implied by converters, weights and biases, lo
 rules of 'nvdla lint'. With --input (repeatable) the loadable also runs: saturation, histograms, unused range, dead
 channels, lookups out of range. With --calibration the scale table is checked too.
 
-Every check is explained in docs/doctor.md. Exit code 1 for errors (with --strict also for warnings)."""
+Every check is explained in docs/doctor.md. Exit code 1 for errors (with --warnings-as-errors also for warnings)."""
 
 FORMAT, VERSION = "nvdla-doctor", 1
 BARS = " ▁▂▃▄▅▆▇█"
@@ -36,16 +44,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_input_options(parser)
     add_machine_options(parser)
     parser.add_argument("--calibration", metavar="FILE.json", help="calibration table used by the compiler")
-    parser.add_argument("--layers", metavar="FILE.yaml", help="layer names and scales (default: LOADABLE.layers.json)")
+    add_layers_option(parser)
     parser.add_argument("--converters", action="store_true", help="list the scale of every converter")
-    parser.add_argument("--strict", action="store_true", help="exit with code 1 for warnings")
+    add_warnings_option(parser)
     add_row_options(parser, sort=False)
     add_format_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    loadable = nvdla.load(args.loadable)
+    loadable = load_loadable(args.loadable)
 
     def inputs(runtime: Runtime) -> list[list[bytes]]:
         return surfaces_of_runs(runtime, args)
@@ -62,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     document["counts"] = found.as_dict()["counts"]
     if not print_document(document, args):
         _print(args, shown, document["counts"])
-    return int(bool(found.count("error")) or (args.strict and bool(found.count("warning"))))
+    return int(bool(found.count("error")) or (args.warnings_as_errors and bool(found.count("warning"))))
 
 
 def _examined(

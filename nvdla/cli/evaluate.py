@@ -7,11 +7,19 @@ import os
 import sys
 from pathlib import Path
 
-from nvdla.cli.arguments import add_image_options, add_trusted_option, preprocessing_of, tell_warnings
+from nvdla.cli.arguments import (
+    add_image_options,
+    add_limit_option,
+    add_strict_option,
+    add_trusted_option,
+    preprocessing_of,
+    tell_warnings,
+)
 from nvdla.cli.campaigns import (
     add_campaign_options,
     add_data_options,
     check_scale,
+    input_scale_of,
     journal_of,
     run_with_progress,
     written,
@@ -31,22 +39,20 @@ DATA: a directory with one subdirectory per class or of files without labels, on
 Compile (--calibrate), faults and explore read the same kinds of data."""
 
 
-_STRICT_HELP = "stop at unreadable samples and at accesses outside their memory region"
-
-
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("network", help="loadable, or package of nvdla compile")
     parser.add_argument("data", help="labelled data")
     add_data_options(parser)
-    parser.add_argument("--limit", type=int, metavar="N", help="evaluate only N samples")
+    add_limit_option(parser)
     parser.add_argument("--shuffle", type=int, metavar="SEED", help="choose the samples of --limit at random")
     parser.add_argument("--against", metavar="MODEL.onnx", help="float model to compare with: agreement and SNR")
     parser.add_argument("--metric", metavar="MODULE:FUNCTION", help="custom metric: f(outputs, label) -> number")
     parser.add_argument("--predict-only", action="store_true", help="no labels: only write results to --samples")
-    parser.add_argument("--strict", action="store_true", help=_STRICT_HELP)
-    add_trusted_option(parser, "packages and --against")
-    parser.add_argument("--report", metavar="PAGE.html", help="write an HTML page with the confusion matrix")
+    add_strict_option(parser)
+    parser.add_argument("--stop-on-error", action="store_true", help="stop at samples that cannot be read")
+    add_trusted_option(parser)
+    parser.add_argument("--report", metavar="PAGE.html", help="also write an HTML page")
     add_image_options(parser)
     add_campaign_options(parser)
 
@@ -61,14 +67,15 @@ def run(args: argparse.Namespace) -> int:
         raise FormatError(f"--limit {args.limit}: must be at least 1")
     source = open_source(args.data, args.labels, args.root)
     pixels = preprocessing_of(args) or PixelConversion()
-    network = open_network(args.network, args.config, 1, pixels, args.input_scale, args.strict, args.trusted)
+    scale = input_scale_of(args)
+    network = open_network(args.network, args.config, 1, pixels, scale, args.strict, args.trusted)
     tell_warnings(args.network, network.warnings())  # what is wrong is said here, once
     table = Evaluation(
         os.path.realpath(args.network),
         source,
         args.config,
         pixels,
-        args.input_scale,
+        scale,
         args.metric,
         args.against,
         args.predict_only,
@@ -76,6 +83,7 @@ def run(args: argparse.Namespace) -> int:
         args.shuffle,
         args.strict,
         args.trusted,
+        args.stop_on_error,
     )
     count = len(source)
     if 0 < count < sys.maxsize:

@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also print alternatives of every layer (always printed for one OPERATION)",
     )
-    parser.add_argument("--svg", metavar="FILE", help="draw the banks of the convolution buffer (CBUF) over time")
+    parser.add_argument("--svg", metavar="FILE", help="also draw as SVG")
     add_format_options(parser)
 
 

@@ -11,8 +11,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nvdla.cli.arguments import add_strict_option, tell_warnings
-from nvdla.cli.campaigns import add_campaign_options, add_label_options, journal_of, run_with_progress
+from nvdla.cli.arguments import add_limit_option, add_strict_option, tell_warnings
+from nvdla.cli.campaigns import (
+    add_calibrate_option,
+    add_campaign_options,
+    add_label_options,
+    journal_of,
+    run_with_progress,
+)
 from nvdla.cli.output import print_document, print_table, say, with_settings
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import ConfigError, DescriptorError, FormatError
@@ -60,7 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="configurations: names or .yaml files (default: detected from the file)",
     )
     parser.add_argument("--precision", default="int8", metavar="A,B", help="precisions of a model (default: int8)")
-    parser.add_argument("--calibrate", metavar="DATA", help="calibration data (formats: see nvdla evaluate)")
+    add_calibrate_option(parser)
     parser.add_argument("--weights", metavar="FILE", help=".caffemodel with the weights of a .prototxt")
     parser.add_argument(
         "--bandwidth",
@@ -75,13 +81,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--data", metavar="DATA", help="labelled data for accuracy (formats: see nvdla evaluate)")
     add_label_options(parser)
-    parser.add_argument("--limit", type=int, metavar="N", help="number of samples for accuracy")
+    add_limit_option(parser)
     parser.add_argument(
         "--area", action="store_true", help="add area in mm2 (28 and 16 nm), by a fit of NVIDIA's table"
     )
     parser.add_argument("--power", action="store_true", help="add power in mW (16 nm), by a fit of NVIDIA's table")
-    parser.add_argument("--table", metavar="FILE.csv", help="write the table as CSV")
-    parser.add_argument("--report", metavar="PAGE.html", help="write an HTML page with a plot of the best points")
+    parser.add_argument("--table", metavar="FILE.csv", help="also write the table as CSV (one row per fault or point)")
+    parser.add_argument("--report", metavar="PAGE.html", help="also write an HTML page")
     add_strict_option(parser)
     add_campaign_options(parser)
 

@@ -13,7 +13,7 @@ from nvdla.util.files import make_directory, write_file
 
 HELP = """Export a loadable to other viewers: as an ONNX graph (Netron) or as node data (Model Explorer).
 
-  nvdla export net.nvdla --onnx net.onnx                 one node per operation, in a custom domain
+  nvdla export net.nvdla --output net.onnx               one node per operation, in a custom domain
   nvdla export net.nvdla --node-data folder              cycles and MAC use, one file each
   nvdla export net.nvdla -i digit.pgm --node-data folder  also saturation
   nvdla export net.nvdla other.nvdla -i digit.pgm --node-data folder  also SNR against the other
@@ -24,8 +24,8 @@ To open the graph itself: 'model-explorer net.nvdla --extensions=nvdla.report.mo
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     add_viewing_options(parser)
-    parser.add_argument("--onnx", metavar="FILE.onnx", help="write the graph as ONNX (needs nvdla[onnx])")
-    parser.add_argument("--no-weights", action="store_true", help="omit weights from --onnx")
+    parser.add_argument("--output", "-o", metavar="FILE.onnx", help="write the graph as ONNX (needs nvdla[onnx])")
+    parser.add_argument("--no-weights", action="store_true", help="omit weights from --output")
     parser.add_argument("--node-data", metavar="FOLDER", help="write metrics per operation as JSON for Model Explorer")
     add_format_options(parser)
 
@@ -34,18 +34,20 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     from nvdla.tensors.files import ending
 
-    if not args.onnx and not args.node_data:
-        raise FormatError("nothing to write: give --onnx FILE.onnx or --node-data DIRECTORY")
-    if args.onnx:
-        ending(args.onnx, (".onnx",), "an ONNX graph")
+    if not args.output and not args.node_data:
+        raise FormatError("nothing to write: give --output FILE.onnx or --node-data DIRECTORY")
+    if args.output:
+        ending(args.output, (".onnx",), "an ONNX graph")
     written: list[Document] = []
-    if args.onnx:
+    if args.output:
         from nvdla.analysis.graph import onnx_model
 
         model = onnx_model(study_of(args), not args.no_weights)
         data = model.SerializeToString()
-        write_file(args.onnx, data)
-        written.append({"output": args.onnx, "what": "ONNX graph", "nodes": len(model.graph.node), "bytes": len(data)})
+        write_file(args.output, data)
+        written.append(
+            {"output": args.output, "what": "ONNX graph", "nodes": len(model.graph.node), "bytes": len(data)}
+        )
     if args.node_data:
         written += _node_data(args)
     if not print_document({"loadable": args.loadable, "files": written}, args):

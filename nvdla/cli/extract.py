@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-import nvdla
 from nvdla.cli.output import add_format_options, print_document, say
 from nvdla.errors import FormatError
+from nvdla.loadable import load as load_loadable
 from nvdla.util.files import write_file
 
 HELP = "Write the bytes of a blob to a file, or with '-o -' to standard output."
@@ -18,7 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("loadable", help="the loadable")
     parser.add_argument("blob", help="name of the blob ('nvdla inspect --blobs' lists them)")
-    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="output file; - is standard output")
+    parser.add_argument("--output", "-o", required=True, metavar="FILE", help="output file; - is standard output")
     add_format_options(parser)
 
 
@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     if args.output == "-" and (args.json or args.csv or args.tsv):
         raise FormatError("-o -: the bytes are all that standard output gets. Leave out --json, --csv and --tsv.")
-    blob = nvdla.load(args.loadable).blob(args.blob)
+    blob = load_loadable(args.loadable).blob(args.blob)
     if args.output == "-":
         sys.stdout.flush()
         sys.stdout.buffer.write(blob.data)

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nvdla.cli.arguments import add_image_options, add_strict_option, preprocessing_of, tell_warnings, whole_command
-from nvdla.cli.campaigns import add_campaign_options, add_data_options, journal_of, run_with_progress, written
+from nvdla.cli.campaigns import (
+    add_campaign_options,
+    add_data_options,
+    input_scale_of,
+    journal_of,
+    run_with_progress,
+    written,
+)
 from nvdla.cli.output import print_table, say
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.util.escaping import Document
@@ -78,8 +85,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="number of samples, chosen at random (default: 16)",
     )
     group.add_argument("--every", action="store_true", help="inject every fault into every sample instead of one")
-    parser.add_argument("--table", metavar="FILE.csv", help="write one CSV row per fault")
-    parser.add_argument("--report", metavar="PAGE.html", help="write an HTML page with a heat map of layers and bits")
+    parser.add_argument("--table", metavar="FILE.csv", help="also write the table as CSV (one row per fault or point)")
+    parser.add_argument("--report", metavar="PAGE.html", help="also write an HTML page")
     add_strict_option(parser)
     add_image_options(parser)
     add_campaign_options(parser)
@@ -99,7 +106,8 @@ def run(args: argparse.Namespace) -> int:
         raise FormatError(f"--images {args.images}: must be at least 1")
     source = open_source(args.data, args.labels, args.root)
     pixels = preprocessing_of(args) or PixelConversion()
-    opened = open_network(args.network, args.config, 1, pixels, args.input_scale, args.strict)
+    scale = input_scale_of(args)
+    opened = open_network(args.network, args.config, 1, pixels, scale, args.strict)
     network = loadable_of(opened, args.network)
     tell_warnings(args.network, network.warnings())
     faults = _faults(network, args)
@@ -109,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
     with whole_command(args):
         network.prepare(first.value)  # what does not fit is reported here, once
     table = FaultCampaign(
-        os.path.realpath(args.network), source, faults, positions, args.config, pixels, args.input_scale, args.every
+        os.path.realpath(args.network), source, faults, positions, args.config, pixels, scale, args.every
     )
     with journal_of(table, args) as journal:
         run_with_progress(table, journal, args, len(faults))

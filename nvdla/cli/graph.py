@@ -32,9 +32,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--constants", action="store_true", help="also draw weights and operands")
     parser.add_argument(
         "--events",
-        action=argparse.BooleanOptionalAction,
-        default=False,
-        help="also draw control dependencies (dashed) with their events",
+        action="store_true",
+        help="events, which order operations without a common tensor",
     )
     add_format_options(parser)
 

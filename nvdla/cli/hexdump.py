@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-import nvdla
 from nvdla.analysis.views import annotated_rows, hexdump_lines
 from nvdla.cli.output import add_format_options, print_document, print_table, whole
+from nvdla.loadable import load as load_loadable
 from nvdla.program import Program
 
 HELP = "Show the bytes of a blob. Descriptor blobs are shown field by field: bytes, name, type, value, meaning."
@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    loadable = nvdla.load(args.loadable)
+    loadable = load_loadable(args.loadable)
     blob = loadable.blob(args.blob)
     rows = []
     if not args.plain and not args.offset and args.length is None:

@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-import nvdla
 from nvdla.analysis import views as views
 from nvdla.cli.output import (
     add_format_options,
@@ -17,6 +16,7 @@ from nvdla.cli.output import (
     print_pairs,
     print_table,
 )
+from nvdla.loadable import load as load_loadable
 from nvdla.program.naming import names_for
 from nvdla.program.program import Program
 from nvdla.util.escaping import Document
@@ -27,7 +27,7 @@ LEAST = ("consumers", "waits_for", "destination", "source", "precision", "input"
 SECTIONS = {
     "tasks": "tasks in order of submission",
     "submits": "submit list: tasks that are submitted together",
-    "events": "event list: type, target, value, operation",
+    "events": "events, which order operations without a common tensor",
     "memory": "memories and the addresses that point into them",
     "addresses": "address list: memory, offset, size",
     "blobs": "blobs: weights, descriptors, tables",
@@ -51,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    loadable = nvdla.load(args.loadable)
+    loadable = load_loadable(args.loadable)
     program = Program.of(loadable, abi=args.abi)
     makers: dict[str, Callable[[Program], Any]] = {
         "overview": views.overview,

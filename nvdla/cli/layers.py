@@ -6,10 +6,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import nvdla
 from nvdla.checks.lint.linter import refusal
+from nvdla.cli.arguments import add_config_option, add_model_options, add_scales_option
 from nvdla.cli.output import add_format_options, add_row_options, chosen, print_document, print_table, say
 from nvdla.errors import ConfigError, FormatError
+from nvdla.loadable import load as load_loadable
 from nvdla.program import naming
 from nvdla.program.naming import from_calibration, names_for
 from nvdla.program.program import Program
@@ -33,12 +34,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("loadable", help="the loadable")
     model = parser.add_mutually_exclusive_group()
-    model.add_argument("--caffe", nargs="+", metavar="FILE", help=".prototxt, and optionally .caffemodel")
-    model.add_argument("--onnx", metavar="MODEL", help="ONNX model (needs nvdla[onnx])")
-    parser.add_argument(
-        "--scales", metavar="FILE.json", help="calibration table; its scales are written into the layer file"
-    )
-    parser.add_argument("--config", default="auto", help="hardware configuration (default: detected from the file)")
+    add_model_options(model)
+    add_scales_option(parser)
+    add_config_option(parser)
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
     parser.add_argument("--dry-run", action="store_true", help="write nothing")
     parser.add_argument("--force", action="store_true", help="replace layer names written by the compiler")
@@ -48,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    loadable = nvdla.load(args.loadable)
+    loadable = load_loadable(args.loadable)
     if args.scales and not (args.caffe or args.onnx):
         raise FormatError(f"--scales {args.scales}: --scales needs a model: add --caffe or --onnx")
     program = Program.of(loadable, args.config, args.abi)

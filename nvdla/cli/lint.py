@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from nvdla.checks.lint import lint_file
 from nvdla.checks.lint.linter import Finding, rules
+from nvdla.cli.arguments import add_config_option, add_warnings_option
 from nvdla.cli.output import (
     Place,
     add_format_options,
@@ -71,7 +72,7 @@ HELP = """Check a loadable against a hardware configuration: missing hardware fe
 refuses or that hang the hardware, surfaces outside their memory, writes over constants, broken dependency graphs.
 
 lint does a dry run: all steps of a run except the arithmetic. Every rule is explained in docs/lint.md.
-Exit code 1 for errors (with --strict also for warnings)."""
+Exit code 1 for errors (with --warnings-as-errors also for warnings)."""
 
 FORMAT, VERSION = "nvdla-lint", 1
 
@@ -79,9 +80,9 @@ FORMAT, VERSION = "nvdla-lint", 1
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("loadable", nargs="?", help="the loadable")
-    parser.add_argument("--config", default="auto", help="hardware configuration (default: detected from the file)")
+    add_config_option(parser)
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
-    parser.add_argument("--strict", action="store_true", help="exit with code 1 for warnings")
+    add_warnings_option(parser)
     parser.add_argument("--rules", action="store_true", help="list the rules")
     add_row_options(parser, sort=False)
     add_format_options(parser)
@@ -110,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
         say(f"{args.loadable} on {report.config.name}: {summary(counts)}{more}.")
         if args.config == "auto":
             say(f"The configuration was decided from the file: {report.config_reason}.")
-    return int(not report.clean or (args.strict and bool(report.count("warning"))))
+    return int(not report.clean or (args.warnings_as_errors and bool(report.count("warning"))))
 
 
 def _list_rules(args: argparse.Namespace) -> int:

@@ -27,7 +27,8 @@ import nvdla
 from nvdla.cli import output, settings
 from nvdla.cli.ctrl_c import leave_at_once, say
 from nvdla.cli.working import line_of_work
-from nvdla.errors import NvdlaError, on_one_line
+from nvdla.errors import FormatError, NvdlaError, on_one_line
+from nvdla.util.escaping import Document
 from nvdla.util.rounding import integer, real
 
 #: seconds that a command has for ending by itself
@@ -203,7 +204,9 @@ def usage() -> str:
         for group, names in {**grouped, "Other": other}.items()
         if names
     ]
-    return "\n\n".join([f"usage: nvdla COMMAND ...\n\n{nvdla.__doc__}", BEGINNERS, *groups, FOOTER])
+    return "\n\n".join(
+        [f"usage: nvdla COMMAND ...\n\n{nvdla.__doc__.partition(chr(10))[0]}", BEGINNERS, *groups, FOOTER]
+    )
 
 
 def _whole_number(text: str) -> int:
@@ -265,6 +268,28 @@ class _Parser(argparse.ArgumentParser):
         raise _BadUsage(self.prog, f"{shortened} (see '{self.prog} --help')")
 
 
+def parser_of(name: str, prog: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of a command."""
+    module = importlib.import_module(COMMANDS[name][0])
+    form = argparse.RawDescriptionHelpFormatter
+    parser = _Parser(prog=prog or f"nvdla {name}", description=module.HELP, formatter_class=form)
+    module.configure(parser)
+    return parser
+
+
+def document_of(name: str, parser: argparse.ArgumentParser, words: Sequence[str]) -> Document:
+    """Run a command for a caller in Python, without printing; return its document. Raises NvdlaError."""
+    _open_libraries()
+    try:
+        args = parser.parse_args([*words, "--json"])
+    except _BadUsage as error:
+        raise FormatError(f"{name}: {error.args[1]}") from None
+    given = vars(args) | {"settings_used": None, "command_name": name, "command_words": list(words)}
+    with output.collected() as documents:
+        _run(importlib.import_module(COMMANDS[name][0]).run, argparse.Namespace(**given, commands=COMMANDS))
+    return dict(documents[-1])
+
+
 def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int:
     """Run one sub-command and return its exit code. Every failure is one line on standard error."""
     prog, used = prog or f"nvdla {name}", settings.UsedSettings()
@@ -272,9 +297,7 @@ def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int
         try:
             _prepare_streams()
             _open_libraries()
-            module = importlib.import_module(COMMANDS[name][0])
-            parser = _Parser(prog=prog, description=module.HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
-            module.configure(parser)
+            module, parser = importlib.import_module(COMMANDS[name][0]), parser_of(name, prog)
             file = settings.apply(parser)
             args = parser.parse_args(words)
             _refuse_streams(prog, args, getattr(module, "STREAMS", ()))

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from nvdla.cli.arguments import add_base_option
 from nvdla.cli.output import (
     Place,
     add_format_options,
@@ -20,7 +21,6 @@ from nvdla.cli.study import add_study_options, requested
 from nvdla.errors import FormatError
 from nvdla.util.escaping import Document, Json
 from nvdla.util.files import write_file
-from nvdla.util.rounding import integer
 
 if TYPE_CHECKING:
     from nvdla.analysis.memory import MemoryMap
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 HELP = """Show the memory map of a loadable: every buffer with address, size, lifetime, reuse and overlaps.
 
   nvdla memory net.nvdla                          tables
-  nvdla memory net.nvdla --base 0x80000000        addresses in your own carve-out
+  nvdla memory net.nvdla --dram-base 0x80000000        addresses in your own carve-out
   nvdla memory net.nvdla --svg memory.svg         a timeline
   nvdla memory net.nvdla --json                   all data (docs/memory.md)
 
@@ -38,17 +38,12 @@ Exit code 1 if a buffer is overwritten while it is still needed."""
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     add_study_options(parser, timing=False)
-    parser.add_argument("--base", type=address, default=None, metavar="ADDRESS", help="base address of DRAM")
-    parser.add_argument("--cvsram-base", type=address, default=None, metavar="ADDRESS", help="base address of CVSRAM")
-    parser.add_argument("--svg", metavar="FILE", help="write a memory timeline as SVG")
+    add_base_option(parser, "dram")
+    add_base_option(parser, "cvsram")
+    parser.add_argument("--svg", metavar="FILE", help="also draw as SVG")
     parser.add_argument("--buffers", action="store_true", help="also list constants (weights, descriptors)")
     add_row_options(parser)
     add_format_options(parser)
-
-
-def address(text: str) -> int:
-    """A number as Python writes it: 0x80000000."""
-    return integer(text, 0)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
     request = requested(args, timing=False)
     study = request.study
-    base = DRAM_BASE if args.base is None else args.base
+    base = DRAM_BASE if args.dram_base is None else args.dram_base
     cvsram = CVSRAM_BASE if args.cvsram_base is None else args.cvsram_base
     memory = MemoryMap.of(study, base, cvsram)
     _check_reach(memory)

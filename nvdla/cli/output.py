@@ -427,7 +427,7 @@ def add_row_options(parser: argparse.ArgumentParser, sort: bool = True) -> None:
     parser.set_defaults(sort=None, every=sort)
     if sort:
         group.add_argument("--sort", metavar="COLUMN", help="sort by this column, largest first")
-    group.add_argument("--top", type=whole(1), metavar="N", help="print only the first N rows")
+    group.add_argument("--top", type=whole(1), metavar="N", help="print only the first N rows or values")
 
 
 def _engines() -> tuple[str, ...]:

@@ -27,7 +27,7 @@ OPENS = frozenset({"run", "evaluate", "report", "view", "container"})
 """Commands that open packages themselves."""
 WRITES = {
     "inspect": (), "layers": (), "cycles": (), "timeline": ("output",), "memory": ("svg",), "graph": ("output",),
-    "explain": ("svg",), "lint": (), "doctor": (), "compare": (), "export": ("onnx", "node_data"),
+    "explain": ("svg",), "lint": (), "doctor": (), "compare": (), "export": ("output", "node_data"),
     "program": ("output",),
 }  # fmt: skip
 """Commands that run for each part, and their options with a file to write: each part gets a file."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import nvdla
 from nvdla.cli.arguments import (
+    add_base_option,
     add_input_options,
     add_machine_options,
     add_strict_option,
@@ -19,6 +20,7 @@ from nvdla.cli.arguments import (
 )
 from nvdla.cli.output import add_format_options, print_document, print_table, say, whole
 from nvdla.errors import FormatError
+from nvdla.loadable import load as load_loadable
 from nvdla.util.escaping import Document, c_identifier
 
 if TYPE_CHECKING:
@@ -47,12 +49,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_strict_option(parser)
     add_input_options(parser)
     place = parser.add_argument_group("addresses")
-    for option, text in (
-        ("--dram-base", "where the accelerator sees the DRAM (default: 0xc0000000)"),
-        ("--cvsram-base", "where it sees the CVSRAM (default: 0x50000000)"),
-        ("--csb-base", "address of the first register (default: 0)"),
-    ):
-        place.add_argument(option, type=whole(base=0), metavar="ADDRESS", help=text)
+    for name in ("dram", "cvsram", "csb"):
+        add_base_option(place, name)
     place.add_argument("--csb-addressing", choices=("byte", "word"), help="unit of register addresses")
     place.add_argument(
         "--poll-limit",
@@ -81,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     form = printer(args.format)
     options = _options(args, form)
     name = args.name or _identifier(Path(args.loadable).name)
-    runtime = nvdla.Runtime(nvdla.load(args.loadable), args.config, args.abi, args.threads, strict=args.strict)
+    runtime = nvdla.Runtime(load_loadable(args.loadable), args.config, args.abi, args.threads, strict=args.strict)
     inputs = _inputs(runtime, args)
     scales = names_of(args, runtime.loadable).scales
     parts = form.checks_memory

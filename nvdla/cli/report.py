@@ -17,7 +17,7 @@ HELP = """Write a self-contained HTML page about a loadable: graph, operations, 
 an input the page also has the result and the output of every operation.
 
   nvdla report net.nvdla -o report.html
-  nvdla report net.nvdla --input digit.pgm --labels labels.txt -o report.html
+  nvdla report net.nvdla --input digit.pgm --class-names labels.txt -o report.html
   nvdla report a.nvdla b.nvdla --input digit.pgm             two loadables side by side
   nvdla report net.nvdla -i a.pgm --other-input b.pgm        two runs side by side
   nvdla report FOLDER -o pages                               one page per loadable, and an index

@@ -15,9 +15,11 @@ import numpy as np
 import nvdla
 from nvdla.checks.compare import Difference, compare
 from nvdla.cli.arguments import (
+    add_class_names_option,
     add_input_options,
     add_machine_options,
     add_strict_option,
+    add_tolerance_option,
     add_trusted_option,
     scales_of,
     split_name,
@@ -25,13 +27,14 @@ from nvdla.cli.arguments import (
     tell_warnings,
     whole_command,
 )
-from nvdla.cli.output import add_format_options, print_document, print_table, real, say, whole
+from nvdla.cli.output import add_format_options, print_document, print_table, say, whole
 from nvdla.cli.working import compiling
 from nvdla.emulator.execution.steps import ProfileRow, profile
 from nvdla.emulator.firmware.operation import CsbLog
 from nvdla.errors import FormatError, shape_text
 from nvdla.kernels.jit.kernel_times import kernel_times
 from nvdla.kernels.jit.thread_pool import threading_description
+from nvdla.loadable import load as load_loadable
 from nvdla.tensors.files import OUTPUT_ENDINGS, ending, read_dimg, read_npy, write_tensor
 from nvdla.tensors.real import read_labels, top
 from nvdla.util.escaping import Document, json_text
@@ -108,7 +111,7 @@ Inputs by extension: .pgm .ppm .png .jpg images (preprocessed as the layer file 
 .npy and .dimg tensors (integers are elements; floats are quantized with the scale of the input), .bin (raw surface).
 Repeat --input for further images. Outputs by extension: .npy .dimg .json .png .bin.
 
-  nvdla run net.nvdla --input cat.jpg --labels labels.txt
+  nvdla run net.nvdla --input cat.jpg --class-names labels.txt
   nvdla run net.nvdla --input a.png --input b.png --real -o results.npy
   nvdla run net.nvdla --input floats.npy --input-scale 0.0078
   nvdla run net.nvdla --random-input"""
@@ -133,14 +136,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--real", action="store_true", help="print outputs as real values: elements times scale")
     result = parser.add_argument_group("results")
-    result.add_argument(
-        "--top", type=whole(), default=5, metavar="K", help="number of largest values to print (default: 5)"
-    )
-    result.add_argument("--labels", metavar="FILE", help="file with one class name per line")
+    text = "print only the first N rows or values (default: 5)"
+    result.add_argument("--top", type=whole(), default=5, metavar="N", help=text)
+    add_class_names_option(result)
     result.add_argument("--compare", action="append", default=[], metavar="[NAME=]GOLDEN", help=_COMPARE_HELP)
-    result.add_argument(
-        "--tolerance", type=real(0), default=0.0, metavar="X", help="largest accepted difference (default: 0)"
-    )
+    add_tolerance_option(result)
     result.add_argument("--dump-ops", metavar="DIR", help="write the output of every operation to one file each")
     result.add_argument("--csb-log", metavar="FILE", help="write a log of all register writes, for 'nvdla csb'")
     result.add_argument("--stats", action="store_true", help="print counters per operation: saturation, NaN, LUT hits")
@@ -152,7 +152,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="RUNS",
         help="print the time per operation: median of RUNS more runs (default: 5)",
     )
-    add_trusted_option(parser, "packages")
+    add_trusted_option(parser)
     result.add_argument("--quiet", "-q", action="store_true", help="hide progress")
 
 
@@ -170,8 +170,8 @@ def run(args: argparse.Namespace) -> int:
         )
     if is_zip_file(args.loadable):
         return run_package(args)
-    loadable = nvdla.load(args.loadable)
-    labels = read_labels(args.labels) if args.labels else None
+    loadable = load_loadable(args.loadable)
+    labels = read_labels(args.class_names) if args.class_names else None
     for name in args.output:
         ending(split_name(name)[1], OUTPUT_ENDINGS, "an output")
     times = Times()
@@ -233,10 +233,10 @@ def _demonstrated(args: argparse.Namespace) -> argparse.Namespace:
     if args.loadable is not None:
         raise FormatError(f"--demo runs a sample: omit {args.loadable} or --demo")
     loadable, inputs = str(place / "lenet.loadable"), args.input or [str(place / "digit7.pgm")]
-    labels = args.labels or str(place / "labels.txt")
+    labels = args.class_names or str(place / "labels.txt")
     if not args.json:
-        say(f"nvdla run {loadable} --input {inputs[0]} --labels {labels}")
-    return argparse.Namespace(**vars(args) | {"loadable": loadable, "input": inputs, "labels": labels})
+        say(f"nvdla run {loadable} --input {inputs[0]} --class-names {labels}")
+    return argparse.Namespace(**vars(args) | {"loadable": loadable, "input": inputs, "class_names": labels})
 
 
 def _run_all(

@@ -13,8 +13,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nvdla.cli.arguments import add_strict_option
-from nvdla.cli.output import framed, real, whole, with_settings
+from nvdla.cli.arguments import (
+    add_base_option,
+    add_config_option,
+    add_cvsram_size_option,
+    add_port_option,
+    add_strict_option,
+    add_threads_option,
+    byte_count,
+)
+from nvdla.cli.output import framed, real, with_settings
 from nvdla.cli.working import at_rest, working
 from nvdla.errors import FormatError, printable
 from nvdla.util.escaping import json_text
@@ -31,34 +39,20 @@ def configure_registers(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     group = parser.add_argument_group("the register server (docs/registers.md)")
     group.add_argument("--registers", action="store_true", help="serve the register model")
-    group.add_argument(
-        "--config", default="nv_small", metavar="NAME", help="hardware configuration (default: nv_small)"
-    )
+    add_config_option(group, "nv_small")
     group.add_argument("--socket", metavar="WHERE", help="path of a Unix socket, or 127.0.0.1:PORT")
     group.add_argument(
         "--dram",
         metavar="FILE",
         help="DRAM as a file that the client maps; an existing file must be empty or of the DRAM size",
     )
+    add_base_option(group, "dram", 0xC0000000)
     group.add_argument(
-        "--dram-base",
-        type=whole(base=0),
-        default=0xC0000000,
-        metavar="ADDRESS",
-        help="base address of DRAM (default: 0xc0000000)",
+        "--dram-size", type=byte_count, default=256 * _MIB, metavar="BYTES", help="size of DRAM (default: 256MiB)"
     )
-    group.add_argument("--dram-size", type=int, default=256, metavar="MIB", help="size of DRAM (default: 256 MiB)")
     group.add_argument("--cvsram", metavar="FILE", help="CVSRAM as a file, as --dram")
-    group.add_argument(
-        "--cvsram-base",
-        type=whole(base=0),
-        default=0x50000000,
-        metavar="ADDRESS",
-        help="base address of CVSRAM (default: 0x50000000)",
-    )
-    group.add_argument(
-        "--cvsram-size", type=int, default=0, metavar="MIB", help="size of CVSRAM (default: 0, no CVSRAM)"
-    )
+    add_base_option(group, "cvsram", 0x50000000)
+    add_cvsram_size_option(group)
 
 
 def run_registers(args: argparse.Namespace) -> int:
@@ -146,12 +140,12 @@ def _memories(args: argparse.Namespace) -> list[MemoryPlan]:
     plans = []
     for space in Space:
         size = getattr(args, f"{space.value}_size")
-        if not 0 <= size <= 1 << 20:
-            raise FormatError(f"--{space.value}-size {size}: must be 0 .. {1 << 20} MiB")
+        if size > 1 << 40:
+            raise FormatError(f"--{space.value}-size {size}: must be 0 .. {1 << 40} bytes")
         if size:
             file = getattr(args, space.value)
             base = getattr(args, f"{space.value}_base")
-            plans.append(MemoryPlan(space, base, size * _MIB, Path(file) if file else None))
+            plans.append(MemoryPlan(space, base, size, Path(file) if file else None))
     return plans
 
 
@@ -163,7 +157,7 @@ HELP = """Serve the emulator: loadables to TVM RPC clients, or the register mode
   >>> network = remote.get_function("nvdla.load")(bytearray(open("lenet.nvdla", "rb").read()))
   >>> network["run"](image, scores)
 
-  nvdla serve --registers --config nv_small --socket /tmp/nvdla.sock --dram /dev/shm/dram --dram-size 64
+  nvdla serve --registers --config nv_small --socket /tmp/nvdla.sock --dram /dev/shm/dram --dram-size 64MiB
 
 The server listens on the loopback interface unless --host names another one. The server has no password:
 everyone with access to the port can use it. Stop it with Ctrl-C."""
@@ -174,18 +168,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tvm-rpc", action="store_true", help="serve the TVM RPC protocol")
     configure_registers(parser)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    parser.add_argument("--port", type=int, default=9090, help="port, 0 for any free one (default: 9090)")
+    add_port_option(parser, 9090)
     parser.add_argument("--key", help="key that clients must send (not a secret)")
     parser.add_argument("--models", metavar="FOLDER", help="directory of loadables that clients may open by name")
     parser.add_argument(
         "--max-message", type=int, default=256, metavar="MIB", help="largest message in MiB (default: 256)"
     )
     parser.add_argument(
-        "--memory",
-        type=int,
-        default=1024,
-        metavar="MIB",
-        help="memory limit per client in MiB (default: 1024)",
+        "--memory-limit",
+        type=byte_count,
+        default=1 << 30,
+        metavar="BYTES",
+        help="memory limit per client, for example 512MiB (default: 1GiB)",
     )
     parser.add_argument(
         "--budget",
@@ -204,10 +198,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="close connections after this idle time in seconds (default: 3600)",
     )
-    parser.add_argument("--threads", type=whole(1), metavar="N", help="number of threads per run (default: all cores)")
+    add_threads_option(parser)
     add_strict_option(parser)
-    parser.add_argument("--json", action="store_true", help="print the address as JSON")
-    parser.add_argument("--verbose", action="store_true", help="log connections to standard error")
+    parser.add_argument("--json", action="store_true", help="print JSON (stable keys) instead of tables")
+    parser.add_argument("--verbose", "-v", action="store_true", help="print details")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -223,13 +217,13 @@ def run(args: argparse.Namespace) -> int:
     models = Path(args.models) if args.models else None
     if models is not None and not models.is_dir():
         raise FormatError(f"--models {models}: must be a directory")
-    for name in ("max_message", "memory", "budget", "connections", "timeout"):
+    for name in ("max_message", "memory_limit", "budget", "connections", "timeout"):
         if not getattr(args, name) > 0:
             raise FormatError(f"--{name.replace('_', '-')} {getattr(args, name)}: must be more than 0")
     logging.basicConfig(level=logging.INFO if args.verbose else logging.WARNING, stream=sys.stderr)
     limits = CallerLimits(args.connections, args.max_message * _MIB, idle=args.timeout)
     bounds = Limits(multiplications=int(args.budget), elements=int(args.budget))
-    service = Service(models, args.memory * _MIB, limits.message, args.threads, bounds, args.strict)
+    service = Service(models, args.memory_limit, limits.message, args.threads, bounds, args.strict)
     server = RpcServer(service.session, args.host, args.port, args.key, limits)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)

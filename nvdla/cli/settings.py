@@ -3,7 +3,7 @@
     [tool.nvdla]
     config = "nv_large"
     latency = 60          # external memory: latency, bandwidth, shared, clock
-    mean = [104, 117, 123]   # how images become numbers: mean, normalize, order, resize
+    mean = [104, 117, 123]   # how images become numbers: mean, std, scale, color, resize
 
 The command line takes precedence. Keys are names of options; a command takes those that it has, and names the file
 and what it took from it on standard error and in JSON.
@@ -41,10 +41,14 @@ KEYS: dict[str, type | tuple[type, ...]] = {
     "shared": bool,
     "clock": _NUMBER,
     "mean": (list, *_NUMBER),
-    "normalize": _NUMBER,
-    "order": str,
+    "std": (list, *_NUMBER),
+    "scale": (list, *_NUMBER),
+    "color": str,
     "resize": bool,
 }
+
+#: keys with one number or one per channel
+NUMBERS = ("mean", "std", "scale")
 
 
 @dataclass(frozen=True)
@@ -184,13 +188,13 @@ def _checked(values: Any, name: str) -> Document:
             raise ConfigError(f"{name}: unknown key {key!r}; known are {', '.join(KEYS)}")
         if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
             raise ConfigError(f"{name}: {key} is {str(value)[:80]!r}, which has the wrong type")
-    return {key: _numbers(value, name) if key == "mean" else value for key, value in values.items()}
+    return {key: _numbers(value, f"{name}: {key}") if key in NUMBERS else value for key, value in values.items()}
 
 
 def _numbers(value: Any, name: str) -> tuple[float, ...]:
     numbers = value if isinstance(value, list) else [value]
     if not all(isinstance(number, _NUMBER) and not isinstance(number, bool) for number in numbers):
-        raise ConfigError(f"{name}: mean must be one number, or one per channel")
+        raise ConfigError(f"{name} must be one number, or one per channel")
     if not all(abs(number) <= MAX_MEAN for number in numbers):  # not so for NaN
-        raise ConfigError(f"{name}: mean is {str(value)[:80]}, must be finite numbers of at most {MAX_MEAN:g}")
+        raise ConfigError(f"{name} is {str(value)[:80]}, must be finite numbers of at most {MAX_MEAN:g}")
     return tuple(map(float, numbers))

@@ -9,10 +9,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import nvdla
-from nvdla.cli.arguments import add_input_options, names_of, surfaces_of_runs
+from nvdla.cli.arguments import (
+    add_class_names_option,
+    add_comparison_options,
+    add_config_option,
+    add_input_options,
+    add_layers_option,
+    names_of,
+    surfaces_of_runs,
+)
 from nvdla.cli.output import say
 from nvdla.errors import ConfigError, FormatError
+from nvdla.loadable import load as load_loadable
 from nvdla.util.escaping import Document
 
 if TYPE_CHECKING:
@@ -27,9 +35,9 @@ DEFAULT_CLOCK = 1000.0
 def add_study_options(parser: argparse.ArgumentParser, timing: bool = True) -> None:
     """The loadable, ``--config``, ``--abi``, ``--layers``; with ``timing`` what the cycle model needs."""
     parser.add_argument("loadable", help="the loadable")
-    parser.add_argument("--config", default="auto", help="hardware configuration (default: detected from the file)")
+    add_config_option(parser)
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
-    parser.add_argument("--layers", metavar="FILE.yaml", help="layer names (default: LOADABLE.layers.json)")
+    add_layers_option(parser)
     if not timing:
         return
     _add_timing_options(parser)
@@ -98,7 +106,7 @@ def requested(args: argparse.Namespace, refuses: bool = True, timing: bool = Tru
 
     memory, software, clock = _timing(args) if timing else (None, None, DEFAULT_CLOCK)
     names = names_for(args.loadable, args.layers).layers
-    study = Study.of(nvdla.load(args.loadable), args.config, args.abi, memory, names, software)
+    study = Study.of(load_loadable(args.loadable), args.config, args.abi, memory, names, software)
     reason = refusal(study.program)
     if reason is None:
         return StudyRequest(study, clock, None)
@@ -164,18 +172,15 @@ def add_viewing_options(parser: argparse.ArgumentParser) -> None:
     add_study_options(parser)
     parser.add_argument("other", nargs="?", help="second loadable, shown next to the first")
     add_input_options(parser)
-    parser.add_argument(
-        "--other-input", action="append", default=[], metavar="[NAME=]FILE", help="input of the second run"
-    )
-    parser.add_argument("--other-config", metavar="NAME", help="configuration of the second loadable")
-    parser.add_argument("--labels", metavar="FILE", help="file with one class name per line")
+    add_comparison_options(parser)
+    add_class_names_option(parser)
 
 
 def sides_of(args: argparse.Namespace) -> list[tuple[Side, DoctorReport]]:
     """One side or two, examined and run. Raises NvdlaError."""
     from nvdla.tensors.real import read_labels
 
-    labels = read_labels(args.labels) if args.labels else None
+    labels = read_labels(args.class_names) if args.class_names else None
     asked = [args]
     if args.other or args.other_input or args.other_config:
         asked.append(_beside(args))

@@ -9,6 +9,7 @@ import numpy as np
 
 from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table, say
 from nvdla.errors import FormatError, shape_text
+from nvdla.loadable import load as load_loadable
 from nvdla.tensors.convert import (
     ATOMS,
     DTYPES,
@@ -32,8 +33,8 @@ HELP = """Convert tensors between .npy, .dimg, raw surfaces (.bin) and images, w
 
   nvdla tensor convert in.npy out.bin --to-layout feature-x8              pack a surface
   nvdla tensor convert out.bin out.npy --tensor net.nvdla:prob            unpack with the layout of the network
-  nvdla tensor convert in.npy in.dimg --dtype int8 --scale 0.0078         quantize real values
-  nvdla tensor convert out.dimg out.npy --scale 0.02                      dequantize
+  nvdla tensor convert in.npy in.dimg --dtype int8 --quantization-scale 0.0078   quantize real values
+  nvdla tensor convert out.dimg out.npy --quantization-scale 0.02                dequantize
   nvdla tensor info out.bin --layout feature-x32 --shape 1,10,1,1 --dtype int8
   nvdla tensor layout --layout feature-x8 --shape 1,20,3,4                address of each element
 
@@ -60,10 +61,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--to-surface-stride", type=int, default=0, metavar="BYTES", help="surface stride of a .bin output"
     )
     convert.add_argument(
-        "--scale", type=float, metavar="X", help="real value of one integer unit; quantizes or dequantizes"
+        "--quantization-scale", type=float, metavar="X", help="real value of one integer unit; quantizes or dequantizes"
     )
     convert.add_argument(
-        "--offset", type=int, default=0, metavar="N", help="zero point: the integer that represents 0.0"
+        "--zero-point", type=int, default=0, metavar="N", help="zero point: the integer that represents 0.0"
     )
     info = commands.add_parser("info", help="print shape, type and statistics of a tensor")
     info.add_argument("input", metavar="INPUT", help=" ".join(INPUTS))
@@ -137,10 +138,8 @@ def _form(args: argparse.Namespace) -> Form | None:
     if min(strides) < 0:
         raise FormatError(f"strides {strides} must not be negative")
     if args.tensor:
-        import nvdla
-
         path, _, name = (args.tensor, "", "") if Path(args.tensor).exists() else args.tensor.rpartition(":")
-        return form_of(nvdla.load(path), name or None)
+        return form_of(load_loadable(path), name or None)
     if not (args.layout and args.shape):
         return None
     return Form(args.layout, _shape(args.shape), dtype_named(args.dtype or "int8"), *strides)
@@ -177,16 +176,16 @@ def _read_image(path: str, shape: tuple[int, int, int, int] | None) -> np.ndarra
     """Pixels as they are, uint8 (1, C, H, W), color as R, G, B."""
     from nvdla.tensors.images import PixelConversion, image_shape, read_pixels
 
-    return read_pixels(path, shape or image_shape(path), PixelConversion(order="rgb"))
+    return read_pixels(path, shape or image_shape(path), PixelConversion(color="rgb"))
 
 
 def _with_values(args: argparse.Namespace, array: np.ndarray, form: Form | None, suffix: str) -> np.ndarray:
     """Quantized (real numbers with a scale), dequantized (elements with a scale), or cast to --dtype."""
-    if args.scale is not None:
+    if args.quantization_scale is not None:
         if array.dtype.kind == "f" and array.dtype != np.float16:
             wanted = dtype_named(args.dtype) if args.dtype else form.dtype if form else dtype_named("int8")
-            return quantize(array, wanted, args.scale, args.offset)
-        return dequantize(array, args.scale, args.offset)
+            return quantize(array, wanted, args.quantization_scale, args.zero_point)
+        return dequantize(array, args.quantization_scale, args.zero_point)
     if args.dtype and not args.input.endswith(".bin"):
         return cast(array, dtype_named(args.dtype))
     return array

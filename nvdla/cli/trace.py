@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import time
 
-from nvdla.cli.output import print_document, say, whole
+from nvdla.cli.arguments import add_config_option, add_threads_option
+from nvdla.cli.output import print_document, say
 from nvdla.errors import ConfigError, counted
 
 PASSES_ON = "Every check passes on"
@@ -19,10 +20,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     action = actions.add_parser("replay", help="run a trace on the register model", description=HELP)
     action.add_argument("trace", metavar="FILE", help="trace file; its memory images must be in the same directory")
-    action.add_argument("--config", required=True, metavar="NAME", help="hardware configuration, for example nv_small")
-    action.add_argument("--dump", metavar="DIR", help="write all memory used by the trace into DIR")
-    action.add_argument("--threads", type=whole(1), metavar="N", help="number of threads (default: all cores)")
-    action.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_config_option(action, None, required=True)
+    action.add_argument("--dump-memory", metavar="DIR", help="write all memory used by the trace into DIR")
+    add_threads_option(action)
+    action.add_argument("--json", action="store_true", help="print JSON (stable keys) instead of tables")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     passing = []
     if failed and time.perf_counter() - began < SHORT:
         passing = passing_configurations(args.trace, args.config, args.threads)
-    dumped = [str(path) for path in result.dump(args.dump)] if args.dump else []
+    dumped = [str(path) for path in result.dump(args.dump_memory)] if args.dump_memory else []
     operations = [
         {"engine": stage.engine, "group": stage.group, "statistics": stage.statistics}
         for completion in result.completions

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nvdla.cli.arguments import add_port_option
 from nvdla.cli.output import framed, with_settings
 from nvdla.cli.study import add_viewing_options, sides_of
 from nvdla.cli.working import at_rest
@@ -29,7 +30,7 @@ HELP = """Show a loadable in the browser: graph, operations, tensors, cycles, me
 run it and to see the output of every operation.
 
   nvdla view net.nvdla
-  nvdla view net.nvdla --input digit.pgm --labels labels.txt
+  nvdla view net.nvdla --input digit.pgm --class-names labels.txt
   nvdla view a.nvdla b.nvdla --input digit.pgm              two loadables side by side
   nvdla view FOLDER                                         index of the loadables in a directory
   nvdla view net.nvpkg                                      index of the parts of a package
@@ -43,9 +44,9 @@ MAX_KEPT = 8  # pages of a folder's loadables
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     add_viewing_options(parser)
-    parser.add_argument("--port", type=int, default=0, help="port (default: any free one)")
+    add_port_option(parser, 0)
     parser.add_argument("--no-browser", action="store_true", help="print the address without opening a browser")
-    parser.add_argument("--json", action="store_true", help="print the address as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON (stable keys) instead of tables")
 
 
 def run(args: argparse.Namespace) -> int:

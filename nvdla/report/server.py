@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-import nvdla
 from nvdla.analysis.memory import MemoryMap
 from nvdla.analysis.study import Study
 from nvdla.errors import FormatError, NvdlaError, counted, printable
+from nvdla.loadable import load as load_loadable
 from nvdla.program.naming import names_for
 from nvdla.report.page import Data, html_page, packed, policy
 from nvdla.util.escaping import Document
@@ -251,7 +251,7 @@ def index_row(path: Path, folder: Path, page: str | None) -> Row:
     """One loadable; ``page``: where its own page is. What is wrong with a file is in its row."""
     row: Row = {"name": path.relative_to(folder).as_posix(), "page": page, "bytes": _size(path), "error": None}
     try:
-        study = Study.of(nvdla.load(path), layers=names_for(path).layers)
+        study = Study.of(load_loadable(path), layers=names_for(path).layers)
         row["configuration"] = study.config.name
         row["operations"] = len(study.operations)
         row["cycles"] = study.schedule.total

@@ -1,6 +1,6 @@
 """Image files to input tensors, as NVIDIA's runtime does it (umd/apps/runtime/TestUtils.cpp, DlaImageUtils.cpp).
 
-int8 networks get ``floor(pixel * 127 / 255 + 0.5)``, fp16 networks ``(pixel - mean[c]) / normalize`` as half.
+int8 networks get ``floor(pixel * 127 / 255 + 0.5)``, fp16 networks ``(pixel - mean[c]) / std`` as half.
 Color images are taken in the order B, G, R, since the Caffe networks that NVIDIA's compiler reads expect that.
 """
 
@@ -42,12 +42,14 @@ CHANNELS = {"1": 1, "L": 1, "RGB": 3, "P": 3, "RGBA": 4}
 
 @dataclass(frozen=True)
 class PixelConversion:
-    """Conversion of pixels to numbers: ``mean`` per channel and ``normalize`` (fp16 and int16 only), channel ``order``
-    of color images, ``resize`` to the size of the input (otherwise a different size is refused)."""
+    """Conversion of pixels to numbers: ``(pixel - mean) / std * scale`` (fp16 and int16 only), one number each or one
+    per channel; order of the channels of ``color`` images; ``resize`` to the size of the input (otherwise a different
+    size is refused)."""
 
     mean: tuple[float, ...] = ()
-    normalize: float = 1.0
-    order: str = "bgr"
+    std: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
+    color: str = "bgr"
     resize: bool = False
 
 
@@ -152,7 +154,7 @@ def _cube(image: Image, name: str, shape: tuple[int, int, int, int], preprocessi
 
         image = image.resize((width, height), Image.Resampling.BILINEAR)
     cube = np.asarray(image, np.uint8).reshape(height, width, -1).transpose(2, 0, 1)
-    if channels >= 3 and preprocessing.order == "bgr":
+    if channels >= 3 and preprocessing.color == "bgr":
         cube = np.concatenate([cube[2::-1], cube[3:]])
     return cube[None]
 
@@ -231,27 +233,32 @@ def _with_channels(name: str, image, channels: int):  # type: ignore[no-untyped-
 def convert_pixels(pixels: np.ndarray, dtype: np.dtype, preprocessing: PixelConversion) -> np.ndarray:
     """uint8 pixels (N, C, H, W) to the input's element type.
 
-    Raises FormatError for a mean or normalize that does not fit (count, zero, not finite) or an integer network,
-    whose conversion takes neither.
+    Raises FormatError for a mean, std or scale that does not fit (count, zero, not finite) or an integer network,
+    whose conversion takes none of them.
     """
-    mean, normalize = preprocessing.mean, preprocessing.normalize
+    numbers = {"mean": preprocessing.mean, "std": preprocessing.std, "scale": preprocessing.scale}
     if dtype == np.int8:
-        if any(mean) or normalize != 1.0:
+        if any(preprocessing.mean) or any(value != 1.0 for value in preprocessing.std + preprocessing.scale):
             raise FormatError(
-                "mean and normalize have no effect on an int8 input: its pixels become floor(p * 127 / 255 + 0.5), "
+                "mean, std and scale have no effect on an int8 input: its pixels become floor(p * 127 / 255 + 0.5), "
                 "the scale is part of the network's calibration; leave them out, or give a .npy tensor"
-            ).about("mean", "normalize")
+            ).about("mean", "std", "scale")
         return INT8_OF_PIXEL[pixels]
-    if not np.isfinite(normalize) or normalize == 0 or not np.isfinite(mean).all():
-        raise FormatError(f"normalize {normalize} and mean {mean} must be finite, and normalize not 0").about(
-            "mean", "normalize"
-        )
-    channels = pixels.shape[1]
-    if len(mean) not in (0, 1, channels):
-        raise FormatError(f"{len(mean)} mean values for {channels} channels; give one, or one a channel").about("mean")
-    offsets = np.broadcast_to(np.array(mean or (0.0,), np.float32), (channels,)).reshape(1, -1, 1, 1)
+    for name, given in numbers.items():
+        if not np.isfinite(given).all() or (name != "mean" and 0 in given):
+            raise FormatError(f"{name}: must be finite{'' if name == 'mean' else ' and not 0'}, got {given}").about(
+                name
+            )
+        if len(given) not in (0, 1, pixels.shape[1]):
+            raise FormatError(
+                f"{name}: must be one number or one per channel ({pixels.shape[1]}), got {len(given)}"
+            ).about(name)
+    offsets, divisors, factors = (
+        np.array(given or (neutral,), np.float32).reshape(1, -1, 1, 1)
+        for given, neutral in zip(numbers.values(), (0.0, 1.0, 1.0), strict=True)
+    )
     with np.errstate(over="ignore"):
-        values = (pixels.astype(np.float32) - offsets) / np.float32(normalize)
+        values = (pixels.astype(np.float32) - offsets) / divisors * factors
         if dtype == np.int16:
             return np.clip(np.rint(values), -32768, 32767).astype(np.int16)
         return values.astype(np.float16)

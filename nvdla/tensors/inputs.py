@@ -70,6 +70,14 @@ class Preprocessing:
     layout: str = "nchw"
     resize: bool = False
 
+    def divided(self, std: Sequence[float]) -> Preprocessing:
+        """Return the conversion ``(pixel - mean) / std * scale``. Raises FormatError."""
+        count = max(len(self.scale), len(std))
+        if 0 in std or not np.isfinite(std).all() or {len(self.scale), len(std)} - {1, count}:
+            raise FormatError(f"std: must be one number or one per channel, finite and not 0, got {tuple(std)}")
+        scales, divisors = (tuple(values) * (count // len(values)) for values in (self.scale, std))
+        return replace(self, scale=tuple(scale / divisor for scale, divisor in zip(scales, divisors, strict=True)))
+
     def document(self) -> Document:
         """The settings as plain data."""
         return {key: list(setting) if isinstance(setting, tuple) else setting for key, setting in asdict(self).items()}
@@ -95,7 +103,7 @@ class Preprocessing:
         if len(shape) not in (3, 4):
             raise FormatError(f"{name}: the input of shape {shape_text(shape)} takes no image")
         channels, height, width = shape[-3:] if self.layout == "nchw" else (shape[-1], *shape[-3:-1])
-        cube = read_pixels(path, (1, channels, height, width), PixelConversion(order=self.color, resize=self.resize))
+        cube = read_pixels(path, (1, channels, height, width), PixelConversion(color=self.color, resize=self.resize))
         return _as_input(self.numbers(cube.astype(np.float32), name), shape)
 
     def array(self, pixels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -216,9 +224,9 @@ class InputForm:
         """A picture's pixels, of which files and arrays have eight bits."""
         wanted = self.pixels or PixelConversion()
         if self.model is not None:
-            wanted = PixelConversion(order=self.model.color, resize=self.model.resize)
-        pixels = read_pixels(value, shape, wanted).astype(np.uint16)
-        return pixels << (numbers.bits - 8)
+            wanted = PixelConversion(color=self.model.color, resize=self.model.resize)
+        stored = read_pixels(value, shape, wanted).astype(np.uint16)
+        return stored << (numbers.bits - 8)
 
     def _numbers(self, array: np.ndarray, what: str) -> np.ndarray:
         if array.dtype.kind != "f" or array.dtype == self.dtype:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import numbers
@@ -9,7 +10,7 @@ import operator
 import os
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast
 
 from nvdla.errors import ArgumentTypeError, FormatError, described, memory_refused
@@ -37,9 +38,12 @@ def by_annotations(function: Decorated) -> Decorated:
     order = list(inspect.signature(function).parameters.values())
     positional = [parameter.name for parameter in order if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
     rules: dict[str, tuple[Fits, object]] = {}
+    known = _keywords(function)
 
     @functools.wraps(function)
     def guarded(*args: object, **named: object) -> object:
+        if named and known and not known.issuperset(named):
+            refuse_unknown(_title(function), named, known)
         if not rules:  # on first use: what the annotations name may be imported later than the function is made
             hints = _hints(function)
             rules.update(
@@ -53,6 +57,32 @@ def by_annotations(function: Decorated) -> Decorated:
         return function(*args, **named)
 
     return cast(Decorated, guarded)
+
+
+def refuse_unknown(what: str, named: Iterable[str], known: Collection[str]) -> None:
+    """Refuse keywords that a function lacks, with the nearest name.
+
+    Raises:
+        ArgumentTypeError: A name is not among ``known``.
+    """
+    for name in named:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"must be one of {', '.join(sorted(known))}"
+            raise ArgumentTypeError(f"{what}: unknown keyword {name!r}: {hint}")
+
+
+def _keywords(function: Callable[..., object]) -> frozenset[str]:
+    """Names of keywords; empty where any is allowed."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(item.kind is item.VAR_KEYWORD for item in parameters):
+        return frozenset()
+    return frozenset(item.name for item in parameters if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY))
+
+
+def _title(function: Callable[..., object]) -> str:
+    """Name of a function for messages; of a constructor that of its class."""
+    return function.__qualname__.removesuffix(".__init__")
 
 
 def _hints(function: Callable[..., object]) -> dict[str, object]:
@@ -290,10 +320,13 @@ def surfaces_of_image(surfaces: object, names: list[str], way: str = "input") ->
 
 
 def says_when_memory_ends(function: Decorated) -> Decorated:
-    """``function``, whose MemoryError is an OutOfMemoryError."""
+    """``function``, whose MemoryError is an OutOfMemoryError, and which suggests a name for an unknown keyword."""
+    known = _keywords(function)
 
     @functools.wraps(function)
     def guarded(*args: object, **named: object) -> object:
+        if named and known and not known.issuperset(named):
+            refuse_unknown(_title(function), named, known)
         try:
             return function(*args, **named)
         except MemoryError as error:

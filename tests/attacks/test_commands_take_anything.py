@@ -27,7 +27,7 @@ LOADABLE_COMMANDS = {
     "timeline": ["timeline", "{file}", "-o", "{out}.json"],
     "report": ["report", "{file}", "-o", "{out}.html"],
     "explain": ["explain", "{file}", "--alternatives"],
-    "export": ["export", "{file}", "--onnx", "{out}.onnx"],
+    "export": ["export", "{file}", "--output", "{out}.onnx"],
 }
 BROKEN = [name for name, (way, *_) in ATTACKS.items() if way == "load"]
 
@@ -115,7 +115,7 @@ def test_a_name_that_steers_the_terminal_is_printed_as_text(nvdla_command, tmp_p
     labels = tmp_path / "labels.txt"
     labels.write_text("\x1b[31mred\n" * 10)
     code, out, _ = nvdla_command(
-        "run", samples / "lenet.loadable", "--input", samples / "digit0.pgm", "--labels", labels
+        "run", samples / "lenet.loadable", "--input", samples / "digit0.pgm", "--class-names", labels
     )
     assert code == 0
     assert "\x1b" not in out

@@ -147,7 +147,7 @@ def test_devices_that_never_end_are_no_files(samples, nvdla_command, tmp_path):
     (tmp_path / "zero.npy").symlink_to("/dev/zero")
     for words in (
         ["inspect", "/dev/zero"],
-        ["run", lenet, "-i", digit, "--labels", "/dev/zero"],
+        ["run", lenet, "-i", digit, "--class-names", "/dev/zero"],
         ["run", lenet, "-i", tmp_path / "zero.npy"],
         ["compare", lenet, "-i", digit, "--float", "/dev/zero"],
         ["container", "list", "/dev/zero"],

@@ -43,12 +43,12 @@ container formats
 container list lenet.loadable
 container verify lenet.loadable
 extract lenet.loadable task-0-op_list -o blob.bin
-export lenet.loadable --onnx net.onnx
+export lenet.loadable --output net.onnx
 report lenet.loadable -o report.html
 compile lenet.onnx --config nv_small --check
 samples digit -o digits
 compile lenet.onnx --calibrate digits -o new.loadable
-export lenet.loadable --onnx graph.onnx
+export lenet.loadable --output graph.onnx
 samples
 configs
 datasheet nv_small lenet.loadable -o page.html

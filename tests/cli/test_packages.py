@@ -30,7 +30,7 @@ PER_PART = {
     "lint": [],
     "doctor": ["-i", "x.npy"],
     "compare": ["--onnx", "host.onnx", "-i", "x.npy"],
-    "export": ["--onnx", "out.onnx"],
+    "export": ["--output", "out.onnx"],
     "program": ["-i", "x.npy", "-o", "out"],
 }
 REFUSED = {"faults": ["x.npy"], "explore": [], "hexdump": ["task-0-op_list"], "extract": ["task-0-op_list", "-o", "b"]}

@@ -54,7 +54,7 @@ def test_a_difference_is_placed_and_gives_exit_code_1(nvdla_command, lenet, digi
 
 
 def test_json_has_stable_keys(nvdla_command, lenet, digit):
-    code, out, _ = nvdla_command("run", lenet, "--input", digit, "--json", "--stats", "--labels", __file__)
+    code, out, _ = nvdla_command("run", lenet, "--input", digit, "--json", "--stats", "--class-names", __file__)
     document = json.loads(out)
     assert code == 0
     assert set(document) == {

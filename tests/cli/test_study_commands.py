@@ -99,7 +99,7 @@ def test_impossible_machines_are_refused(nvdla_command, lenet, words, message):
 
 def test_a_base_moves_every_address(nvdla_command, lenet):
     here = json.loads(nvdla_command("memory", lenet, "--json")[1])
-    there = json.loads(nvdla_command("memory", lenet, "--json", "--base", "0x40000000")[1])
+    there = json.loads(nvdla_command("memory", lenet, "--json", "--dram-base", "0x40000000")[1])
     moved = {a["address"] - b["address"] for a, b in zip(here["buffers"], there["buffers"], strict=True)}
     assert moved == {here["spaces"][0]["base"] - 0x40000000}
     assert there["spaces"][0]["base"] == 0x40000000
@@ -107,10 +107,10 @@ def test_a_base_moves_every_address(nvdla_command, lenet):
 
 @pytest.mark.parametrize(
     ("base", "message"),
-    [("0x40000001", "multiple of 4096"), ("-4096", "multiple of 4096"), ("0xfffff000", "32 address bits")],
+    [("0x40000001", "multiple of 4096"), ("-4096", "at least 0"), ("0xfffff000", "32 address bits")],
 )
 def test_a_base_that_cannot_be_is_refused(nvdla_command, lenet, base, message):
-    code, _, err = nvdla_command("memory", lenet, f"--base={base}")
+    code, _, err = nvdla_command("memory", lenet, f"--dram-base={base}")
     assert code == 2
     assert message in err
 

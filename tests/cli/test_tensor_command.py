@@ -61,9 +61,14 @@ def test_one_layout_becomes_another(nvdla_command, tmp_path):
 def test_scales_quantise_and_dequantise(nvdla_command, tmp_path):
     real = np.array([0.5, -0.25, 100, 0.124], np.float32).reshape(1, 4, 1, 1)
     np.save(tmp_path / "r.npy", real)
-    words = ("--dtype", "int8", "--scale", "0.25")
+    words = ("--dtype", "int8", "--quantization-scale", "0.25")
     assert nvdla_command("tensor", "convert", tmp_path / "r.npy", tmp_path / "q.dimg", *words)[0] == 0
-    assert nvdla_command("tensor", "convert", tmp_path / "q.dimg", tmp_path / "back.npy", "--scale", "0.25")[0] == 0
+    assert (
+        nvdla_command("tensor", "convert", tmp_path / "q.dimg", tmp_path / "back.npy", "--quantization-scale", "0.25")[
+            0
+        ]
+        == 0
+    )
     assert np.load(tmp_path / "back.npy").reshape(-1).tolist() == [0.5, -0.25, 31.75, 0.0]
 
 

@@ -270,7 +270,7 @@ def report_input(data: bytes) -> None:
 def export_input(data: bytes) -> None:
     """Graphs, drawings and numbers for other viewers."""
     files = (
-        ("export", "--node-data", OUT), ("export", "--onnx", OUT / "net.onnx"), ("graph", "-o", OUT / "net.dot"),
+        ("export", "--node-data", OUT), ("export", "--output", OUT / "net.onnx"), ("graph", "-o", OUT / "net.dot"),
         ("graph", "-o", OUT / "net.svg"), ("graph", "-o", OUT / "net.json"), ("timeline", "-o", OUT / "net.svg"),
         ("timeline", "-o", OUT / "net.json"), ("memory", "--svg", OUT / "net.svg"),
     )  # fmt: skip

@@ -355,7 +355,18 @@ def test_a_signal_is_heard_in_the_middle_of_an_operation():
 
 def test_sigterm_ends_the_command_after_random_writes(tmp_path):
     path = tmp_path / "s"
-    words = [sys.executable, "-m", "nvdla", "serve", "--registers", "--socket", str(path), "--dram-size", "1", "--json"]
+    words = [
+        sys.executable,
+        "-m",
+        "nvdla",
+        "serve",
+        "--registers",
+        "--socket",
+        str(path),
+        "--dram-size",
+        "1MiB",
+        "--json",
+    ]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert json.loads(process.stdout.readline())["address"] == str(path)

@@ -271,7 +271,7 @@ def test_a_folder_becomes_pages_and_an_index(nvdla_command, lenet_path, tmp_path
     [
         (("-o", "r.pdf"), ".html"),
         (("-i", "nothing.pgm"), "nothing.pgm"),
-        (("--labels", "nothing.txt"), "nothing.txt"),
+        (("--class-names", "nothing.txt"), "nothing.txt"),
         (("--config", "nv_smal"), "did you mean nv_small?"),
         (("--clock", "0"), "--clock"),
     ],

@@ -278,7 +278,7 @@ def test_a_file_that_is_no_loadable_is_said_before_anything_is_served(tmp_path):
 
 
 def test_an_image_that_is_dropped_is_run(window, command, lenet_path, digit_path):
-    process, document = command(lenet_path, "--labels", digit_path.with_name("labels.txt"))
+    process, document = command(lenet_path, "--class-names", digit_path.with_name("labels.txt"))
     shown = window().open(document["url"])
     assert shown.page.locator("#tab-values").count() == 0
     shown.page.set_input_files("#file", digit_path)

@@ -31,14 +31,14 @@ def test_int8_pixels_are_compressed_to_0_to_127_and_rounded_half_up(grey):
 
 
 def test_fp16_pixels_have_mean_and_normalize_applied(grey):
-    tensor = load_image(grey, (1, 1, 16, 16), np.float16, PixelConversion(mean=(128.0,), normalize=255.0))
+    tensor = load_image(grey, (1, 1, 16, 16), np.float16, PixelConversion(mean=(128.0,), std=(255.0,)))
     expected = ((np.arange(256, dtype=np.float32) - 128) / np.float32(255)).astype(np.float16)
     assert np.array_equal(tensor.reshape(-1), expected)
 
 
 def test_colour_is_blue_green_red_unless_asked_otherwise(color):
     bgr = load_image(color, (1, 3, 2, 3), np.float16)
-    rgb = load_image(color, (1, 3, 2, 3), np.float16, PixelConversion(order="rgb"))
+    rgb = load_image(color, (1, 3, 2, 3), np.float16, PixelConversion(color="rgb"))
     assert bgr[0, :, 0, 0].tolist() == [30, 20, 10]
     assert rgb[0, :, 0, 0].tolist() == [10, 20, 30]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -54,7 +55,7 @@ from nvdla.program.naming import order_document
 from nvdla.tensors.datasets import SampleSource
 from nvdla.tensors.inputs import Preprocessing
 from nvdla.tensors.real import PixelNumbers
-from nvdla.util.arguments import by_annotations
+from nvdla.util.arguments import by_annotations, refuse_unknown
 from nvdla.util.escaping import Document, Json
 from nvdla.util.precision import Precision
 
@@ -224,6 +225,7 @@ def compile(
         NvdlaError: A file cannot be read, or the model cannot be compiled for the configuration: a FormatError,
             BuildError or ConfigError.
     """
+    refuse_unknown("compile", options, _keywords())
     loaded = model if isinstance(model, Model) else read(model, shapes, weights, trusted, None, example_inputs)
     _check_scales(loaded, precision)
     recipe, rest = _options(options, preprocessing)
@@ -233,6 +235,12 @@ def compile(
     return _Compilation(
         loaded, config, precision, data, recipe, rest, preprocessing, host, progress, max_drop, kept
     ).compiled()
+
+
+def _keywords() -> set[str]:
+    """Names of all keywords of :func:`compile`."""
+    named = inspect.signature(compile).parameters.keys() - {"options"}
+    return {*named, *Recipe.__dataclass_fields__, "level", "input_format", "memory", "search", "cvsram"}
 
 
 @dataclass

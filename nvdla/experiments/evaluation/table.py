@@ -29,9 +29,9 @@ KEY_DIGITS = 9
 @dataclass
 class Evaluation(Table):
     """``network``: path of a loadable or package; ``metric``: ``module:function`` of (outputs, label) -> number;
-    ``against``: an ONNX model for agreement; ``limit`` and ``shuffle`` choose samples; ``strict``: a sample that cannot
-    be read ends the run, and an access that leaves its region of memory; ``trusted``: models run in the process that
-    evaluates, without limits."""
+    ``against``: an ONNX model for agreement; ``limit`` and ``shuffle`` choose samples; ``strict``: refuse accesses that
+    leave their region of memory; ``trusted``: models run in the process that evaluates, without limits;
+    ``stop_on_error``: a sample that cannot be read ends the run."""
 
     network: str
     source: SampleSource
@@ -45,6 +45,7 @@ class Evaluation(Table):
     shuffle: int | None = None
     strict: bool = False
     trusted: bool = False
+    stop_on_error: bool = False
     _network: EvaluatedNetwork | None = field(default=None, init=False, repr=False, compare=False)
     name = "evaluate"
 
@@ -144,7 +145,7 @@ class _Worker:
             return None
 
     def _note(self, record: Record, error: NvdlaError) -> None:
-        if self._table.strict:
+        if self._table.stop_on_error:
             raise error
         record["error"] = str(error)
 

@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING, ClassVar
 
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.interop.containers.registry import Container, FileFinding, Format, Options, Severity, Source, register
+from nvdla.loadable import load as load_loadable
 from nvdla.tensors.parameters import Parameter
 from nvdla.util.escaping import Document
 from nvdla.util.files import write_data
@@ -21,13 +22,12 @@ class LoadableContainer(Container):
     """An open loadable; ``loadable`` is the model, ``decoded`` its parameters."""
 
     def __init__(self, format: LoadableFormat, source: Source, config: str) -> None:
-        import nvdla
 
         self.format = format
         self.source = source
         self.config = config
         try:
-            self.loadable = nvdla.load(source.data)
+            self.loadable = load_loadable(source.data)
         except NvdlaError as error:
             raise FormatError(f"{source.name}: {error}") from None
 

@@ -12,6 +12,7 @@ from nvdla.interop.containers.registry import Container, FileFinding, Format, Op
 from nvdla.interop.containers.tvm import mlf, mlf_verify, params, tar
 from nvdla.interop.containers.tvm.params import CURRENT_DIALECT
 from nvdla.loadable import Loadable
+from nvdla.loadable import load as load_loadable
 from nvdla.tensors.parameters import Parameter
 from nvdla.util.escaping import Document
 from nvdla.util.files import write_data
@@ -149,7 +150,6 @@ class LibraryFormat(Format):
 
     def build(self, file: IO[bytes], inputs: Sequence[Source], options: Options | None = None) -> None:
         """A library of loadables."""
-        import nvdla
         from nvdla.interop.containers.tvm import mlf_create
 
         chosen = self.check_options(options)
@@ -159,7 +159,7 @@ class LibraryFormat(Format):
             raise FormatError(f"unknown registry {chosen['registry']!r}; known are {', '.join(widths)}")
         if "name" in chosen and len(inputs) != 1:
             raise FormatError(f"one name for {len(inputs)} loadables; leave it out, and each takes its file's")
-        named = [(chosen.get("name", Path(source.name).stem), nvdla.load(bytes(source.data))) for source in inputs]
+        named = [(chosen.get("name", Path(source.name).stem), load_loadable(bytes(source.data))) for source in inputs]
         file.write(mlf_create.pack(named, width))
 
     def write(self, file: IO[bytes], parameters: Sequence[Parameter], options: Options | None = None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from nvdla.loadable import load as load_loadable
 from nvdla.program.operation import Operation
 from nvdla.util.escaping import Document, Json
 
@@ -25,7 +26,6 @@ try:
 except ImportError:
     raise ImportError("nvdla.report.model_explorer needs Model Explorer: pip install 'nvdla[explorer]'") from None
 
-import nvdla
 from nvdla.analysis.graph import COLORS, graph_document
 from nvdla.analysis.study import Study
 from nvdla.analysis.views import blocks
@@ -42,7 +42,7 @@ CLOCK = 1000.0
 
 def study_of(path: str) -> Study:
     """The study of a file with the names of its layer file. Raises NvdlaError."""
-    return Study.of(nvdla.load(path), layers=names_for(path).layers)
+    return Study.of(load_loadable(path), layers=names_for(path).layers)
 
 
 class NvdlaAdapter(Adapter):

@@ -84,7 +84,7 @@ def test_the_command_writes_what_netron_shows(nvdla_command, chromium_browser, t
     import json
 
     netron = pytest.importorskip("netron", reason="netron is not installed: pip install 'nvdla[browser-test]'")
-    code, out, _ = nvdla_command("export", LENET, "--onnx", tmp_path / "net.onnx", "--json")
+    code, out, _ = nvdla_command("export", LENET, "--output", tmp_path / "net.onnx", "--json")
     assert code == 0
     as_documented(json.loads(out))
     host, port = netron.start(str(tmp_path / "net.onnx"), address=("127.0.0.1", 0), browse=False)

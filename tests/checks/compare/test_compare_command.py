@@ -125,7 +125,7 @@ def test_an_image_of_another_size_is_refused_or_scaled(nvdla_command, samples, t
 
 
 def test_means_and_scales_of_images_are_applied_to_both(nvdla_command, samples):
-    words = (samples / "lenet_nv_full_fp16.loadable", "-i", samples / "digit3.pgm", "--mean", 3, "--normalize", 2)
+    words = (samples / "lenet_nv_full_fp16.loadable", "-i", samples / "digit3.pgm", "--mean", 3, "--std", 2)
     assert nvdla_command("compare", *words, "--other-threads", 1)[0] == 0
 
 

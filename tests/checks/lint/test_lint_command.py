@@ -35,7 +35,7 @@ def test_warnings_count_with_strict(nvdla_command, lenet_loadable, tmp_path):
     moved = [replace(each, offset=each.offset + 4) for each in lenet_loadable.relocs]
     replace(lenet_loadable, relocs=tuple(moved)).save(tmp_path / "a.loadable")
     assert nvdla_command("lint", tmp_path / "a.loadable")[0] == 0
-    assert nvdla_command("lint", tmp_path / "a.loadable", "--strict")[0] == 1
+    assert nvdla_command("lint", tmp_path / "a.loadable", "--warnings-as-errors")[0] == 1
 
 
 def test_the_json_is_as_documented(nvdla_command, samples, as_documented):

@@ -252,7 +252,7 @@ def test_the_command_prints_each_check_and_its_exit_code_counts(tmp_path, capsys
 def test_the_command_prints_json_and_dumps_memory(tmp_path, capsys):
     path = write(tmp_path, LOAD + bdma() + "intr_notify(BDMA_0, done);\n" + check())
     out = tmp_path / "out"
-    assert main(["trace", "replay", str(path), "--config", "nv_full", "--json", "--dump", str(out)]) == 0
+    assert main(["trace", "replay", str(path), "--config", "nv_full", "--json", "--dump-memory", str(out)]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["passed"] is True
     assert report["checks"][0]["line"] == 9
@@ -264,7 +264,9 @@ def test_the_command_prints_json_and_dumps_memory(tmp_path, capsys):
 def test_a_dump_that_cannot_be_written_is_one_line(tmp_path, capsys):
     path = write(tmp_path, LOAD)
     (tmp_path / "file").write_text("")
-    assert main(["trace", "replay", str(path), "--config", "nv_full", "--dump", str(tmp_path / "file" / "x")]) == 2
+    assert (
+        main(["trace", "replay", str(path), "--config", "nv_full", "--dump-memory", str(tmp_path / "file" / "x")]) == 2
+    )
     assert capsys.readouterr().err.count("\n") == 1
 
 

@@ -120,7 +120,7 @@ def test_damaged_samples_are_counted_apart_and_strict_stops(capsys, folder):
     summary = evaluated(capsys, LENET, folder / "images", "--workers", 1)
     assert (summary["samples"], summary["damaged"]) == (30, 1)
     assert "broken.pgm" in summary["problems"][0]["id"]
-    assert main(["evaluate", LENET, str(folder / "images"), "--workers", "1", "--strict"]) == 2
+    assert main(["evaluate", LENET, str(folder / "images"), "--workers", "1", "--stop-on-error"]) == 2
     assert "broken.pgm" in capsys.readouterr().err
 
 

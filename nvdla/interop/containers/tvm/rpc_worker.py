@@ -23,6 +23,7 @@ from nvdla import errors
 from nvdla.errors import FormatError, NvdlaError, printable
 from nvdla.kernels.threads import interrupts_kept
 from nvdla.limits import Limits
+from nvdla.loadable import load as load_loadable
 from nvdla.util.escaping import Document
 from nvdla.util.processes import interpreter, receive, send
 
@@ -139,7 +140,7 @@ class _Networks:
         self._next = 0
 
     def load(self, data: bytes, config: str, abi: str, limit: int) -> Document:
-        loadable = nvdla.load(data)
+        loadable = load_loadable(data)
         kept = _COPIES_OF_THE_FILE * len(data) + sum(memory.size for memory in loadable.memories)
         _check_kept(kept, limit)
         runtime = nvdla.Runtime(loadable, config=config, abi=abi, **self._settings)

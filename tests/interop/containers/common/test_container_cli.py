@@ -66,7 +66,7 @@ def test_list_prints_entries_and_facts(capsys, archive):
 
 
 def test_verify_exits_1_for_a_failed_check_and_2_for_bad_input(capsys, archive, tmp_path):
-    assert run(capsys, "verify", "--strict", archive)[0] == 0
+    assert run(capsys, "verify", "--warnings-as-errors", archive)[0] == 0
     data = bytearray(archive.read_bytes())
     data[96 + 60] = 0xFF  # the data of the first entry now begin past the storage segment
     archive.write_bytes(data)
@@ -105,7 +105,7 @@ def test_create_from_values_and_files(capsys, archive, tmp_path):
             "create",
             out,
             archive,
-            "--data",
+            "--fill",
             "d=2xi16=258",
             "--splat",
             "p=1000xf32=1",
@@ -118,7 +118,7 @@ def test_create_from_values_and_files(capsys, archive, tmp_path):
     assert bytes(entries["d"].data) == b"\2\1\2\1" and entries["p"].length == 4000
     assert entries["d"].minimum_alignment == 128 and set(entries) == {"d", "p", "w", "s"}
     assert run(capsys, "create", tmp_path / "x.vmfb", archive)[0] == 2
-    assert run(capsys, "create", tmp_path / "x.unknown", "--data", "a=i8")[0] == 2
+    assert run(capsys, "create", tmp_path / "x.unknown", "--fill", "a=i8")[0] == 2
     assert not (tmp_path / "x.vmfb").exists()
 
 
@@ -143,7 +143,7 @@ def test_edit_changes_an_archive_in_place(capsys, archive, tmp_path):
 def test_create_writes_data_of_any_size_and_external_entries(capsys, tmp_path):
     path = tmp_path / "a.irpa"
     (tmp_path / "weights.bin").write_bytes(bytes(range(100)))
-    sparse = ["create", path, "--data", "w=300000000xi8"]
+    sparse = ["create", path, "--fill", "w=300000000xi8"]
     assert run(capsys, *sparse)[0] == 0 and path.stat().st_size > 300_000_000
     path.unlink()
     external = ("--external", "a=weights.bin", "--external", "b=weights.bin:10", "--external", "c=weights.bin:10:5")
@@ -245,7 +245,7 @@ def test_formats_lists_options(capsys):
     code, out, _ = run(capsys, "formats", "--json")
     known = {row["format"]: row for row in json.loads(out)["formats"]}
     assert code == 0 and "alignment" in known["irpa"]["options"]
-    code, _, err = run(capsys, "list", "--option", "colour=red", __file__, "--format", "irpa")
+    code, _, err = run(capsys, "list", "--option", "colour=red", __file__, "--from", "irpa")
     assert code == 2 and "unknown option" in err
 
 

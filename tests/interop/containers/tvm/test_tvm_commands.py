@@ -74,7 +74,7 @@ def test_converting_to_the_same_format_sorts_by_name_and_takes_a_dialect(run, tm
 def test_a_library_is_verified_extracted_and_repacked(run, tmp_path):
     path = tmp_path / "library.tar"
     path.write_bytes(library())
-    assert run("verify", "--strict", path)[0] == 0
+    assert run("verify", "--warnings-as-errors", path)[0] == 0
     assert run("extract", path, "-o", tmp_path / "out")[0] == 0
     assert (tmp_path / "out" / "codegen" / "host" / "src" / "net_lib0.c").read_bytes() == SOURCE
     assert run("verify", tmp_path / "out")[0] == 0
@@ -101,7 +101,7 @@ def test_a_loadable_becomes_a_library(run, tmp_path, monkeypatch):
     plain_loadable().save(tmp_path / "net.nvdla")
     target = tmp_path / "net.tar"
     assert run("create", target, tmp_path / "net.nvdla")[0] == 0
-    assert run("verify", "--strict", target)[0] == 0
+    assert run("verify", "--warnings-as-errors", target)[0] == 0
     first = target.read_bytes()
     time.sleep(0.01)
     assert run("create", target, tmp_path / "net.nvdla", "--option", "name=net")[0] == 0

@@ -1,0 +1,335 @@
+"""Networks in Python: a loadable or a package of :func:`nvdla.load` with the main commands as methods.
+
+    net = nvdla.load("lenet.nvdla")
+    net.cycles(bandwidth=8).to_pandas()
+
+Keywords are the options of the commands: ``net.cycles(bandwidth=8)`` is ``nvdla cycles --bandwidth 8``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from nvdla.errors import FormatError
+from nvdla.limits import Limits
+from nvdla.loadable import Loadable
+from nvdla.loadable import load as load_loadable
+from nvdla.util.arguments import refuse_unknown
+from nvdla.util.escaping import Document, Json
+from nvdla.util.escaping import table as html_table
+from nvdla.util.files import is_zip_file
+
+if TYPE_CHECKING:
+    import argparse
+
+    import numpy as np
+    import pandas
+
+    from nvdla.compiler.frontend.package import HostMachine, Package
+    from nvdla.loadable.model import MemoryEntry, SubmitEntry
+    from nvdla.loadable.reader import Source
+    from nvdla.runtime import Runtime
+    from nvdla.tensors.inputs import Input
+
+ROWS = {
+    "cycles": "operations", "inspect": "ops", "memory": "buffers", "lint": "findings", "compare": "tensors",
+}  # fmt: skip
+"""Commands, and the rows of their documents."""
+
+Row = Mapping[str, Any]
+COMPARED = [item.name for item in fields(Loadable) if item.compare]
+
+
+class ResultTable(Sequence[Row]):
+    """Result of a method of :class:`LoadedNetwork`: a sequence of rows, one mapping per row.
+
+    Attributes:
+        document: The whole result as plain data, as ``--json`` prints it (docs/json).
+        rows: The rows. Those of a package have a column ``part``.
+    """
+
+    def __init__(self, title: str, rows: Sequence[Row], document: Row) -> None:
+        self.title, self.rows, self.document = title, list(rows), document
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | list[Row]:
+        return self.rows[index]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        return f"<{self.title}: {len(self.rows)} rows>"
+
+    def _repr_html_(self) -> str:
+        return html_table(self.title, [dict(row) for row in self.rows])
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return the rows as a DataFrame, one column per key.
+
+        Raises:
+            FormatError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise FormatError("to_pandas: pandas is not installed. Run: pip install pandas") from None
+        return pandas.DataFrame(self.rows)
+
+
+class LoadedNetwork(Loadable):
+    """A loadable, or a package of accelerator and host parts, with the main commands as methods.
+
+    The fields of :class:`nvdla.Loadable` (``tasks``, ``blobs`` ...) are those of the file; a package has none of its
+    own. Keywords of the methods are the options of the command with the same name, with underscores: see ``nvdla
+    cycles --help``. Unknown keywords raise TypeError.
+
+    Example:
+        >>> net = nvdla.load("samples/lenet.loadable")
+        >>> net.run("samples/digit7.pgm")["prob"].argmax()
+        >>> net.operations[0]["engine"], net.cycles(latency=60).document["total_cycles"]
+        >>> net.compare("lenet.onnx", "samples/digit7.pgm").to_pandas()
+    """
+
+    @cached_property
+    def _package(self) -> Package | None:
+        from nvdla.compiler.frontend.package import unpack
+
+        path: str | None = self.__dict__.get("_path")
+        return unpack(path) if path and is_zip_file(path) else None
+
+    @cached_property
+    def _runtime(self) -> Runtime:
+        from nvdla.runtime import Runtime
+
+        return Runtime(self)
+
+    @cached_property
+    def _machine(self) -> HostMachine:
+        assert self._package is not None, "a loadable has a runtime"
+        return self._package.machine()
+
+    @property
+    def submit_order(self) -> list[SubmitEntry]:
+        """Submit entries in the order in which they are served. Raises FormatError for a package."""
+        if self._package is not None:
+            raise FormatError(f"{self.name}: must be a loadable, got a package. Use nvdla.load(...).run.")
+        return super().submit_order
+
+    @property
+    def operations(self) -> ResultTable:
+        """Operations in the order of the firmware: engine, layer, what it does, tensors; shapes are N, C, H, W."""
+        return self._command("inspect", {"ops": True})
+
+    def cycles(self, **options: object) -> ResultTable:
+        """Estimate the cycles of every operation, as ``nvdla cycles``.
+
+        Args:
+            **options: Options of the command: ``config``, ``latency``, ``bandwidth``, ``clock``, ``by`` ...
+
+        Returns:
+            One row per operation, or per group with ``by``; ``document`` has the totals.
+        """
+        return self._command("cycles", options)
+
+    @overload
+    def memory(self, memory_id: int) -> MemoryEntry: ...
+    @overload
+    def memory(self, memory_id: None = None, **options: object) -> ResultTable: ...
+    def memory(self, memory_id: int | None = None, **options: object) -> MemoryEntry | ResultTable:
+        """Return the buffers with addresses and lifetimes, as ``nvdla memory``; or one entry of the memory list.
+
+        Args:
+            memory_id: Id of an entry of the memory list.
+            **options: Options of the command: ``config``, ``dram_base``, ``svg`` ...
+
+        Returns:
+            One row per buffer, or the entry.
+        """
+        return self._command("memory", options) if memory_id is None else super().memory(memory_id)
+
+    def lint(self, **options: object) -> ResultTable:
+        """Check whether the network can run on a configuration, as ``nvdla lint``.
+
+        Args:
+            **options: Options of the command, such as ``config``.
+
+        Returns:
+            One row per finding.
+        """
+        return self._command("lint", options)
+
+    def compare(self, model: str | os.PathLike[str], inputs: Input, **options: object) -> ResultTable:
+        """Compare every tensor of a run with a model, as ``nvdla compare``.
+
+        Args:
+            model: The float model (.onnx) or another loadable.
+            inputs: The input: a file, or an array (N, C, H, W).
+            **options: Options of the command: ``min_snr``, ``tolerance`` ...
+
+        Returns:
+            One row per tensor.
+        """
+        path = os.fspath(model)
+        way: Document = {"onnx": path} if path.endswith(".onnx") else {"other": path}
+        with _file_of(inputs) as file:
+            return self._command("compare", {**way, **options, "input": [file]})
+
+    def report(self, path: str | os.PathLike[str], inputs: Input | None = None, **options: object) -> None:
+        """Write a self-contained HTML page, as ``nvdla report``.
+
+        Args:
+            path: The page; a directory for a package.
+            inputs: The input of a run that the page shows: a file, or an array (N, C, H, W).
+            **options: Options of the command, such as ``config`` or ``class_names``.
+        """
+        with contextlib.nullcontext(None) if inputs is None else _file_of(inputs) as file:
+            self._command("report", {**options, "output": os.fspath(path)} | ({"input": [file]} if file else {}))
+
+    def run(
+        self, inputs: Input | Sequence[Input] | Mapping[str, Input], *, real: bool = False
+    ) -> dict[str, np.ndarray]:
+        """Run the network bit-exactly. The first call links it; keep the object for further calls.
+
+        Args:
+            inputs: Inputs as for :meth:`nvdla.Runtime.run`; of a package a file, or real numbers (alone or by name).
+            real: Return real numbers instead of elements; a package always does.
+
+        Returns:
+            Outputs by name.
+        """
+        if self._package is None:
+            return self._runtime.run(inputs, real=real)
+        import numpy as np
+
+        from nvdla.cli.packages import feeds_of
+
+        if isinstance(inputs, Mapping):
+            return self._machine.run({name: np.asarray(value) for name, value in inputs.items()})
+        is_file = isinstance(inputs, (str, os.PathLike))
+        return self._machine.run(feeds_of(self._package, [str(inputs)]) if is_file else np.asarray(inputs))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Loadable):
+            return NotImplemented
+        mine, theirs = ([getattr(item, name) for name in COMPARED] for item in (self, other))
+        return mine == theirs and self._package is None
+
+    def __getstate__(self) -> dict[str, Json]:
+        return {**super().__getstate__(), **{name: item for name, item in self.__dict__.items() if name == "_path"}}
+
+    __hash__ = Loadable.__hash__
+
+    def __repr__(self) -> str:
+        if self._package is None:
+            return super().__repr__()
+        return f"<Package {self.name}: {len(self._package.parts)} parts>"
+
+    def _command(self, name: str, options: Mapping[str, object]) -> ResultTable:
+        """Run a command, and return its document with its rows."""
+        from nvdla.cli import main
+
+        parser = main.parser_of(name)
+        words = _words(name, parser, options)
+        with self._file() as path:
+            document = main.document_of(name, parser, [path, *words])
+        return ResultTable(f"{name} of {self.name}", _rows(document, ROWS.get(name, "")), document)
+
+    @contextlib.contextmanager
+    def _file(self) -> Iterator[str]:
+        """The path of the file; of a network that is not a file, of a temporary one."""
+        if "_path" in self.__dict__:
+            yield self.__dict__["_path"]
+            return
+        with tempfile.TemporaryDirectory(prefix="nvdla-network-") as folder:
+            path = os.path.join(folder, os.path.basename(self.name) or "loadable")
+            self.save(path)
+            yield path
+
+
+def load(source: Source, *, limits: Limits | None = None, checked: bool = True) -> LoadedNetwork:
+    """Read a loadable or a package.
+
+    Args:
+        source: Path, or any contiguous buffer (bytes, bytearray, memoryview) of a loadable. A package (.nvpkg) must be
+            a path.
+        limits: Limits of the file (default: :class:`nvdla.limits.Limits`).
+        checked: False verifies only the structure of the file, so that tools can read an inconsistent loadable.
+
+    Returns:
+        The network: a :class:`nvdla.Loadable` with the main commands as methods.
+
+    Raises:
+        LoadableError: The source cannot be read or is not valid.
+    """
+    path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else None
+    if path is not None and is_zip_file(path):
+        net = LoadedNetwork(name=str(path))
+        net.__dict__["_path"] = str(path)
+        _ = net._package  # a damaged package is reported here
+        return net
+    read = load_loadable(source, limits=limits, checked=checked)
+    net = LoadedNetwork(**{item.name: getattr(read, item.name) for item in fields(read)})
+    if path is not None:
+        net.__dict__["_path"] = str(path)
+    return net
+
+
+def _rows(document: Row, key: str) -> list[Row]:
+    """The rows of a document; of a package those of all parts, with their number."""
+    if "totals" in document and "package" in document:
+        return [
+            {"part": part["part"], **row}
+            for part in document["parts"]
+            if part["kind"] == "accelerator"
+            for row in _rows(part["document"] or {}, key)
+        ]
+    rows = document.get("groups") or document.get(key) or ()
+    return list(rows)
+
+
+def _words(command: str, parser: argparse.ArgumentParser, options: Mapping[str, object]) -> list[str]:
+    """Options as words of the command line. Raises ArgumentTypeError for names that the command lacks."""
+    known = {item.dest: item for item in parser._actions if item.dest not in ("help", "json", "csv", "tsv", "loadable")}
+    refuse_unknown(command, options, known)
+    words: list[str] = []
+    for name, value in options.items():
+        action = known[name]
+        if value is None or value is False:
+            continue
+        if not action.option_strings:
+            words.append(str(value))
+        elif action.nargs == 0:
+            words.append(action.option_strings[0])
+        else:
+            items = value if isinstance(value, list) else [value]
+            words += [f"{action.option_strings[0]}={_text(value)}" for value in items]
+    return words
+
+
+def _text(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+@contextlib.contextmanager
+def _file_of(value: object) -> Iterator[str]:
+    """A file with an input."""
+    if isinstance(value, (str, os.PathLike)):
+        yield os.fspath(value)
+        return
+    np = importlib.import_module("numpy")
+    with tempfile.TemporaryDirectory(prefix="nvdla-input-") as folder:
+        path = Path(folder) / "input.npy"
+        np.save(path, np.asarray(value))
+        yield str(path)

@@ -1,0 +1,120 @@
+"""Main commands as methods of a loadable or package: keywords are options, results are tables."""
+
+import json
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import nvdla
+from nvdla.cli import network
+from nvdla.compiler.builder.edit import rename
+from nvdla.loadable import load as load_loadable
+from tests.support.packages import write_package
+
+
+@pytest.fixture
+def net(samples):
+    return nvdla.load(samples / "lenet.loadable")
+
+
+def test_ten_lines_do_what_the_main_commands_do(net, samples, tmp_path):
+    assert net.run(samples / "digit7.pgm")["prob"].argmax() == 7
+    assert [row["type"] for row in net.operations][:3] == ["CONV", "SDP", "PDP"]
+    assert net.cycles().document["total_cycles"] > net.cycles(latency=10).document["total_cycles"]
+    assert [row["type"] for row in net.cycles(by="type")] == ["conv", "sdp", "pdp", "cpu"]
+    assert net.memory(dram_base=1 << 31).document["spaces"][0]["base"] == 1 << 31
+    assert {row["rule"] for row in net.lint(config="nv_large")} > set()
+    table = net.compare(samples / "lenet_nv_large.loadable", samples / "digit7.pgm")
+    assert len(table) == 6 and table.document["format"] == "nvdla-compare"
+    assert str(tmp_path) not in repr(table)
+    pixels = np.zeros((1, 1, 28, 28), np.int8)
+    assert len(net.compare(samples / "lenet_nv_large.loadable", pixels)) == 6
+    net.report(tmp_path / "page.html", samples / "digit7.pgm", class_names=samples / "labels.txt")
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_a_method_gives_what_the_command_prints(net, samples, nvdla_command):
+    path = samples / "lenet.loadable"
+    assert net.cycles(bandwidth=8, shared=True).document == json.loads(
+        nvdla_command("cycles", path, "--bandwidth", 8, "--shared", "--json")[1]
+    )
+
+
+def test_a_wrong_keyword_is_refused_with_the_nearest_name(net):
+    with pytest.raises(TypeError, match="cycles: unknown keyword 'bandwith': did you mean 'bandwidth'"):
+        net.cycles(bandwith=8)
+    with pytest.raises(nvdla.NvdlaError, match="invalid choice: 'kind'"):
+        net.cycles(by="kind")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda path: nvdla.compile("no.onnx", calibrate="images"),
+            "compile: .*'calibrate': did you mean 'calibration'",
+        ),
+        (lambda path: nvdla.compile("no.onnx", precison="int8"), "compile: .*'precison': did you mean 'precision'"),
+        (lambda path: nvdla.compile("no.onnx", per_chanel=True), "compile: .*'per_chanel': did you mean 'per_channel'"),
+        (lambda path: nvdla.Runtime(path, confg="nv_small"), "Runtime: .*'confg': did you mean 'config'"),
+        (lambda path: nvdla.Runtime(path).run("x.pgm", reel=True), "Runtime.run: .*'reel': did you mean 'real'"),
+    ],
+)
+def test_unknown_keywords_are_refused_before_any_work(samples, call, message):
+    with pytest.raises(TypeError, match=message):
+        call(samples / "lenet.loadable")
+
+
+def test_a_network_is_a_loadable(net, samples):
+    plain = load_loadable(samples / "lenet.loadable")
+    assert isinstance(net, nvdla.Loadable) and net == plain and plain == net
+    assert net.memory(1) == plain.memory(1)
+    again = pickle.loads(pickle.dumps(net))
+    assert again == net and len(again.cycles()) == len(net.cycles())
+    changed = rename(net, {"data": "image"})
+    assert changed != net
+    assert "image" in str(changed.memory().rows) and "image" not in str(net.memory().rows), "the old file was read"
+
+
+def test_tables_become_data_frames(net, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(nvdla.NvdlaError, match=r"pandas is not installed\. Run: pip install pandas"):
+        net.cycles().to_pandas()
+    monkeypatch.undo()
+    pandas = pytest.importorskip("pandas")
+    frame = net.cycles().to_pandas()
+    assert isinstance(frame, pandas.DataFrame) and list(frame["operation"])[:2] == ["0/0", "0/1"]
+
+
+def test_a_package_has_the_same_methods(tmp_path):
+    pytest.importorskip("onnxruntime")
+    write_package(tmp_path)
+    net = nvdla.load(tmp_path / "net.nvpkg")
+    assert "Package" in repr(net) and " parts>" in repr(net)
+    assert {row["part"] for row in net.cycles()} == {row["part"] for row in net.operations}
+    assert net.cycles().document["totals"]["host_nodes"] > 0
+    assert net.run(np.load(tmp_path / "x.npy"))["y"].shape == (1, 4, 8, 8)
+    again = pickle.loads(pickle.dumps(net))
+    assert again.cycles().rows == net.cycles().rows
+    with pytest.raises(nvdla.NvdlaError, match="must be a loadable, got a package"):
+        nvdla.Runtime(net)
+
+
+def test_help_teaches():
+    text = subprocess.run(
+        [sys.executable, "-c", "import nvdla; help(nvdla)"], capture_output=True, text=True, check=True
+    ).stdout
+    for name in ("nvdla.load", "nvdla.compile", "net.run", "net.cycles", "net.compare", "to_pandas"):
+        assert name in text, name
+    for name in network.ROWS:
+        assert getattr(nvdla.LoadedNetwork, "operations" if name == "inspect" else name).__doc__
+
+
+def test_reading_a_loadable_imports_neither_numba_nor_the_compiler(samples):
+    program = "import sys, nvdla; nvdla.load(sys.argv[1]); print(*sys.modules)"
+    command = [sys.executable, "-c", program, str(samples / "lenet.loadable")]
+    modules = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert not {"numba", "numpy", "argparse", "nvdla.compiler.frontend"} & set(modules)
