@@ -161,13 +161,18 @@ def add_image_options(parser: argparse.ArgumentParser) -> None:
     image.add_argument("--normalize", type=float, metavar="X", help="divisor of pixels (fp16)")
     image.add_argument("--order", choices=ORDERS, help="channel order of color images (default: bgr)")
     image.add_argument("--resize", action="store_true", help="resize images to the input size")
+    image.add_argument(
+        "--no-preprocess", action="store_true", help="take pixels as they are, without the layer file's preprocessing"
+    )
 
 
 def preprocessing_of(args: argparse.Namespace) -> PixelConversion | None:
     """Conversion of images to tensors, from the arguments of :func:`add_image_options`; None without
     arguments, where the layer file decides."""
-    given = PixelConversion(args.mean or (), 1.0 if args.normalize is None else args.normalize, args.order or "bgr")
-    said = args.mean is not None or args.normalize is not None or args.order is not None
+    # A stated mean, even of 0, replaces the layer file's preprocessing.
+    mean = (0.0,) if args.mean is None and args.no_preprocess else args.mean
+    given = PixelConversion(mean or (), 1.0 if args.normalize is None else args.normalize, args.order or "bgr")
+    said = mean is not None or args.normalize is not None or args.order is not None
     return replace(given, resize=args.resize) if said or args.resize else None
 
 
