@@ -688,7 +688,8 @@ class Runtime:
         only_resize = PixelConversion(resize=True)
         if preprocessing in (None, only_resize) and self.names.preprocessing is not None:
             model = Preprocessing.of(self.names.preprocessing)
-            model = replace(model, resize=model.resize or preprocessing == only_resize)
+            if preprocessing == only_resize:
+                model = replace(model, resize=True, digit=False)
         numbers, zero = pixels_of(self.names.pixels).get(tensor.name), self.names.zero_point(tensor.name)
         return InputForm(tensor.name, tensor.shape, tensor.dtype, scale, model, preprocessing, numbers, zero)
 

@@ -43,7 +43,7 @@ def flipped(lenet: nvdla.Loadable) -> nvdla.Loadable:
 
 
 def saturating(lenet: nvdla.Loadable) -> nvdla.Loadable:
-    """LeNet whose layer ip2 shifts its results by six bits too few, so that most of them are cut off at 127."""
+    """LeNet whose layer ip2 shifts its results by six bits too few, so that many of them are cut off at 127."""
     decoded = Program.of(lenet).dla_tasks[0]
     decoded.operation(9).op.out_cvt.truncate -= 6
     content = b"".join(bytes(each) for each in decoded.containers)

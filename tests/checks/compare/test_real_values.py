@@ -231,7 +231,7 @@ def test_a_quantised_model_equals_itself(agrees, tmp_path, form, unsigned, point
 @pytest.fixture
 def lenets(samples, tmp_path):
     """The sample compiled from its model, which gives channels factors."""
-    digits = np.load(samples / "digits.npz")["images"][:4, None].astype("f4")
+    digits = np.load(samples / "digits.npz")["images"][:64, None].astype("f4")
     made = nvdla.compile(str(samples / "lenet.onnx"), "nv_small", "int8", digits)
     made.save(tmp_path / "digits.nvdla")
     assert from_sidecar(tmp_path / "digits.nvdla").factors

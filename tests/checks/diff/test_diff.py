@@ -25,7 +25,7 @@ def test_a_wrong_shift_is_one_field_of_one_operation(lenet_loadable, plant):
         task.operation(7).op.out_cvt.truncate += 1
 
     found = diff(lenet_loadable, plant(lenet_loadable, change))
-    before = 24
+    before = 23
     operations = [each for each in found.changes if each.area == "operation"]
     assert [(each.where, each.field, each.a, each.b) for each in operations] == [
         ("operation 0/7 (SDP)", "out_cvt.truncate", before, before + 1)

