@@ -131,8 +131,8 @@ def _squared_errors(counts: np.ndarray, edges: np.ndarray, width: float, largest
     middles = (np.arange(len(counts)) + 0.5) * width
     beyond = [total[-1] - total for total in (np.cumsum(counts * middles**power) for power in (0, 1, 2))]
     clipped = beyond[2] - 2 * edges * beyond[1] + edges**2 * beyond[0]
-    found: np.ndarray = np.cumsum(counts) * (edges / largest) ** 2 / 12 + clipped
-    return found
+    errors: np.ndarray = np.cumsum(counts) * (edges / largest) ** 2 / 12 + clipped
+    return errors
 
 
 def mse_limit(histogram: Histogram, largest: int) -> float:
