@@ -136,7 +136,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     result.add_argument(
         "--top", type=whole(), default=5, metavar="K", help="number of largest values to print (default: 5)"
     )
-    result.add_argument("--labels", metavar="FILE", help="file with one class name per line")
+    result.add_argument(
+        "--labels", metavar="FILE", help="class names: a file with one per line, or the .tflite file that contains them"
+    )
     result.add_argument("--compare", action="append", default=[], metavar="[NAME=]GOLDEN", help=_COMPARE_HELP)
     result.add_argument(
         "--tolerance", type=real(0), default=0.0, metavar="X", help="largest accepted difference (default: 0)"

@@ -50,7 +50,7 @@ def test_a_model_of_pt2e_runs_whole(tmp_path):
     program = torch.export.export(pt2e.convert_pt2e(prepared), given)
     torch.onnx.export(program, dynamo=True).save(tmp_path / "net.onnx")
     worst, energy = compared(str(tmp_path / "net.onnx"), set())
-    assert worst < 0.02
+    assert worst < 0.03
     assert energy < 1e-3
 
 
