@@ -119,7 +119,9 @@ def add_warnings_option(parser: argparse.ArgumentParser) -> None:
 
 def add_class_names_option(parser: argparse._ActionsContainer) -> None:
     """``--class-names`` of commands that print classes."""
-    parser.add_argument("--class-names", metavar="FILE", help="file with one class name per line")
+    parser.add_argument(
+        "--class-names", metavar="FILE", help="class names: one per line, or the .tflite file that contains them"
+    )
 
 
 def add_port_option(parser: argparse._ActionsContainer, default: int) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import os
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from nvdla.errors import FormatError
+from nvdla.tensors.npz import check_packing
 from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document
-from nvdla.util.files import read_file
+from nvdla.util.files import UNREADABLE_ZIP, read_file, require_file
 
 
 class ScaleMissing(FormatError):
@@ -249,12 +251,36 @@ def top(tensor: np.ndarray, count: int, labels: list[str] | None = None) -> list
 
 
 def read_labels(path: str | os.PathLike[str]) -> list[str]:
-    """Class names, one a line. Raises FormatError for a file that is not UTF-8 text."""
+    """Class names, one per line of a text file, or of the label file that is packed in a TFLite model.
+
+    Raises:
+        FormatError: the file is not UTF-8 text, or the model contains no label file.
+    """
     try:
-        text = read_file(path, MAX_LABELS_FILE, "labels file").decode("utf-8-sig")
+        packed = os.fspath(path).lower().endswith(".tflite")
+        text = (_packed_labels(path) if packed else read_file(path, MAX_LABELS_FILE, "labels file")).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise FormatError(f"{os.fspath(path)}: labels must be UTF-8 text, one a line: {error}") from error
     return [_printable(line.strip()) for line in text.splitlines()]
+
+
+def _packed_labels(path: str | os.PathLike[str]) -> bytes:
+    """The label file in the zip archive at the end of a TFLite model."""
+    name = os.fspath(path)
+    require_file(path, "labels file")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [member for member in archive.infolist() if member.filename.endswith(".txt")]
+            members.sort(key=lambda member: "label" not in member.filename.lower())
+            if not members:
+                raise zipfile.BadZipFile("no .txt file")
+            check_packing(members[0], f"{name}: {members[0].filename[:80]}")
+            if members[0].file_size > MAX_LABELS_FILE:
+                limit = f"must be at most {MAX_LABELS_FILE} bytes, got {members[0].file_size}"
+                raise FormatError(f"{name}: {members[0].filename[:80]}: size: {limit}")
+            return archive.read(members[0])
+    except UNREADABLE_ZIP as error:
+        raise FormatError(f"{name}: the model contains no readable label file ({str(error)[:80]})") from None
 
 
 def _printable(text: str) -> str:

@@ -70,7 +70,7 @@ class FlatWriter:
         return self.tensor(array.shape, array.dtype.name, scale, zero, axis, array)
 
     def operator(self, op: str, inputs: Sequence[int], outputs: Sequence[int], custom: bytes = b"", **options: Any):
-        """Add an operator with the fields of its table of options."""
+        """Add an operator with the fields of its table of options, or ``slots=(table, {slot: (kind, value)})``."""
         self.operators.append((op, list(inputs), list(outputs), options, custom))
 
     def model(self, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
@@ -144,7 +144,13 @@ _FIRST = (
         "NEG",
     ),
     *("RELU_0_TO_1", "ROUND", "SIN", "SQUARE", "ELU", "POW", "ADD_N", "CUMSUM", "L2_POOL_2D", "ONE_HOT"),
-    "LOCAL_RESPONSE_NORMALIZATION",
+    *(
+        "LOCAL_RESPONSE_NORMALIZATION",
+        "ATAN2",
+        "DYNAMIC_UPDATE_SLICE",
+        "REVERSE_SEQUENCE",
+        "UNIDIRECTIONAL_SEQUENCE_LSTM",
+    ),
 )
 _VERSIONS |= dict.fromkeys(_FIRST, 1)
 _VERSIONS |= {"FULLY_CONNECTED": 4, "RELU_N1_TO_1": 1}
@@ -155,7 +161,13 @@ def _operator(
 ) -> int:
     table = f"{_OPTIONS.get(op, _camel(op))}Options"
     fields = {"opcode_index": code, "inputs": _numbers(b, inputs), "outputs": _numbers(b, outputs)}
-    if hasattr(fb.BuiltinOptions, table):
+    if "slots" in options:
+        fields["builtin_options_type"], slots = options["slots"]
+        b.StartObject(max(slots) + 1)
+        for slot, (kind, value) in slots.items():
+            getattr(b, f"Prepend{kind}Slot")(slot, value, None)
+        fields["builtin_options"] = b.EndObject()
+    elif hasattr(fb.BuiltinOptions, table):
         options = {key: _numbers(b, each) if isinstance(each, list) else each for key, each in options.items()}
         fields["builtin_options"] = _table(b, table, **options)
         fields["builtin_options_type"] = getattr(fb.BuiltinOptions, table)
@@ -166,6 +178,7 @@ def _operator(
 
 def _tensor(b: flatbuffers.Builder, row: dict[str, Any], buffer: int) -> int:
     fields: dict[str, Any] = {"name": b.CreateString(row["name"]), "shape": _numbers(b, row["shape"])}
+    fields["is_variable"] = row.get("variable", False)
     if row["signature"] is not None:
         fields["shape_signature"] = _numbers(b, row["signature"])
     if row["scales"] is not None:

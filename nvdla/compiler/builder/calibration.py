@@ -27,6 +27,8 @@ METHODS = ("max", "percentile", "entropy", "mse")
 # A limit that cuts something off must make the squared error smaller by this. What is rare in the samples (the one face
 # in a picture) weighs little in the mean, and everything in the result.
 WORTH_CUTTING = 2.0
+# Largest squared error of a cut by entropy, relative to the least one of all cuts.
+MOST_ERROR = 2.0
 # A channel that only one batch has at all tells nothing about the next batch.
 _MOST_HEADROOM = 4.0
 
@@ -84,7 +86,8 @@ def entropy_limit(histogram: Histogram, largest: int) -> float:
     """The magnitude at which to saturate so that the Kullback-Leibler divergence is least.
 
     Candidates are the upper edges of the bins; the reference has the tail folded into its last bin, the candidate has
-    ``largest + 1`` levels.
+    ``largest + 1`` levels. A cut is left out where its squared error is more than ``MOST_ERROR`` times the least one:
+    both distributions lose the tail, so the divergence alone does not show how far off saturated elements are.
     """
     counts = histogram.counts[: histogram.used].astype(np.float64)
     width = histogram.width
@@ -97,7 +100,10 @@ def entropy_limit(histogram: Histogram, largest: int) -> float:
     # Zeros are exact at every scale, but they belong to the distribution.
     counts[0] += histogram.zeros
     best, limit = np.inf, histogram.peak
+    errors = _squared_errors(counts, np.minimum(np.arange(1, len(counts) + 1) * width, histogram.peak), width, largest)
     for bins in range(largest + 1, len(counts) + 1, 16):
+        if errors[bins - 1] > MOST_ERROR * errors.min():
+            continue
         divergence = _divergence(counts, bins, largest + 1)
         if divergence < best:
             best, limit = divergence, min(bins * width, histogram.peak)
@@ -120,6 +126,15 @@ def _divergence(histogram: np.ndarray, bins: int, levels: int) -> float:
     return float(np.sum(p[used] * np.log(p[used] / np.maximum(q[used], 1e-12))))
 
 
+def _squared_errors(counts: np.ndarray, edges: np.ndarray, width: float, largest: int) -> np.ndarray:
+    """Sum of the squared errors of all elements with saturation at each edge."""
+    middles = (np.arange(len(counts)) + 0.5) * width
+    beyond = [total[-1] - total for total in (np.cumsum(counts * middles**power) for power in (0, 1, 2))]
+    clipped = beyond[2] - 2 * edges * beyond[1] + edges**2 * beyond[0]
+    errors: np.ndarray = np.cumsum(counts) * (edges / largest) ** 2 / 12 + clipped
+    return errors
+
+
 def mse_limit(histogram: Histogram, largest: int) -> float:
     """The magnitude at which to saturate so that the mean squared error is least.
 
@@ -128,12 +143,8 @@ def mse_limit(histogram: Histogram, largest: int) -> float:
     """
     used = histogram.used
     counts = histogram.counts[:used].astype(np.float64)
-    middles = (np.arange(used) + 0.5) * histogram.width
     edges = np.minimum(np.arange(1, used + 1) * histogram.width, histogram.peak)
-    inside = np.cumsum(counts)
-    beyond = [total[-1] - total for total in (np.cumsum(counts * middles**power) for power in (0, 1, 2))]
-    clipped = beyond[2] - 2 * edges * beyond[1] + edges**2 * beyond[0]
-    errors = inside * (edges / largest) ** 2 / 12 + clipped
+    errors = _squared_errors(counts, edges, histogram.width, largest)
     return float(edges[np.argmin(errors)] if errors.min() * WORTH_CUTTING < errors[-1] else edges[-1])
 
 

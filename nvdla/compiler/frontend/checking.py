@@ -27,7 +27,7 @@ from nvdla.compiler.frontend.attributes import (
     nodes_of,
     states_sizes_of_onnx,
 )
-from nvdla.compiler.frontend.isolation import one_line, packages, session
+from nvdla.compiler.frontend.isolation import RUNTIME_TYPES, one_line, packages, session
 from nvdla.compiler.frontend.loading import check_size, light_copy, parse, refuse_external
 from nvdla.errors import FormatError
 from nvdla.util.escaping import Document
@@ -465,30 +465,11 @@ def runtime_types(onnx: ModuleType, opened: Any) -> list[Any]:
     """
     infos = []
     for output in opened.get_outputs():
-        kind = _RUNTIME_TYPES.get(output.type)
+        kind = RUNTIME_TYPES.get(output.type)
         if kind is not None:
             shape = output.shape if output.shape and all(isinstance(size, int) for size in output.shape) else None
             infos.append(onnx.helper.make_tensor_value_info(output.name, kind, shape))
     return infos
-
-
-#: TensorProto.DataType by onnxruntime's names
-_RUNTIME_TYPES = {
-    "tensor(float)": 1,
-    "tensor(uint8)": 2,
-    "tensor(int8)": 3,
-    "tensor(uint16)": 4,
-    "tensor(int16)": 5,
-    "tensor(int32)": 6,
-    "tensor(int64)": 7,
-    "tensor(string)": 8,
-    "tensor(bool)": 9,
-    "tensor(float16)": 10,
-    "tensor(double)": 11,
-    "tensor(uint32)": 12,
-    "tensor(uint64)": 13,
-    "tensor(bfloat16)": 16,
-}
 
 
 def _constants(onnx: ModuleType, proto: ModelProto) -> Document:

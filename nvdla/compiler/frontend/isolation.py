@@ -21,7 +21,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ from nvdla.util.processes import interpreter, receive, send
 from nvdla.util.rounding import integer
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, NodeProto, ValueInfoProto
 
 
 #: limits of every worker that is started after a change
@@ -234,6 +234,38 @@ def _end(reader: IO[bytes], writer: IO[bytes], connection: socket.socket, status
         os.close(status)
 
 
+#: domain of nodes that LiteRT's interpreter computes; their attribute "model" is a TFLite model
+LITERT = "nvdla.litert"
+
+
+#: TensorProto.DataType by onnxruntime's names
+RUNTIME_TYPES = {
+    "tensor(float)": 1,
+    "tensor(uint8)": 2,
+    "tensor(int8)": 3,
+    "tensor(uint16)": 4,
+    "tensor(int16)": 5,
+    "tensor(int32)": 6,
+    "tensor(int64)": 7,
+    "tensor(string)": 8,
+    "tensor(bool)": 9,
+    "tensor(float16)": 10,
+    "tensor(double)": 11,
+    "tensor(uint32)": 12,
+    "tensor(uint64)": 13,
+    "tensor(bfloat16)": 16,
+}
+
+
+@dataclass(frozen=True)
+class End:
+    """An input or output of a session, as onnxruntime describes it."""
+
+    name: str
+    type: str
+    shape: list[int | str | None]
+
+
 def packages() -> tuple[ModuleType, ModuleType]:
     """onnx and onnxruntime. Raises FormatError that says how to install them."""
     try:
@@ -266,7 +298,11 @@ def session(model: ModelProto | bytes, name: str, optimize: bool = True, threads
         options.intra_op_num_threads = threads
     try:
         data = model if isinstance(model, bytes) else model.SerializeToString()
+        if LITERT.encode() in data:
+            return _MixedSession(data, name, optimize, threads)
         return runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    except FormatError:
+        raise
     except Exception as error:  # onnxruntime raises its own exception types
         raise FormatError(f"{name}: onnxruntime cannot run it: {one_line(error)}") from None
 
@@ -281,3 +317,131 @@ def run_session(
         raise
     except Exception as error:  # onnxruntime raises its own exception types
         raise FormatError(f"{name}: onnxruntime cannot run it: {one_line(error)}") from None
+
+
+class _Interpreted:
+    """A node that LiteRT's interpreter computes. Every run begins with zeros in its variables."""
+
+    def __init__(self, node: NodeProto, name: str) -> None:
+        try:
+            from ai_edge_litert.interpreter import Interpreter, OpResolverType
+        except ImportError:
+            how = "pip install 'nvdla[tflite]'"
+            raise FormatError(f"{name}: {node.op_type} needs LiteRT's interpreter: {how}") from None
+        model = next((each.s for each in node.attribute if each.name == "model"), b"")
+        kind = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+        try:
+            self._made = Interpreter(model_content=model, experimental_op_resolver_type=kind, num_threads=1)
+            self._made.allocate_tensors()
+        except Exception as error:  # the interpreter raises ValueError and RuntimeError
+            raise FormatError(f"{name}: {node.op_type}: LiteRT cannot run it: {one_line(error)}") from None
+        self._inputs, self._outputs = self._made.get_input_details(), self._made.get_output_details()
+        self._given, self.outputs = list(node.input), list(node.output)
+        if len(self._given) != len(self._inputs) or len(self.outputs) != len(self._outputs):
+            raise FormatError(f"{name}: {node.op_type}: its TFLite model has other inputs or outputs")
+
+    def ends(self, onnx: ModuleType) -> list[ValueInfoProto]:
+        """Types and shapes of the results."""
+        make, kind = onnx.helper.make_tensor_value_info, onnx.helper.np_dtype_to_tensor_dtype
+        rows = zip(self.outputs, self._outputs, strict=True)
+        return [make(name, kind(np.dtype(row["dtype"])), row["shape"].tolist()) for name, row in rows]
+
+    def run(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Compute the results."""
+        self._made.reset_all_variables()
+        for name, row in zip(self._given, self._inputs, strict=True):
+            self._made.set_tensor(row["index"], np.ascontiguousarray(values[name], row["dtype"]))
+        self._made.invoke()
+        return {
+            name: self._made.get_tensor(row["index"]) for name, row in zip(self.outputs, self._outputs, strict=True)
+        }
+
+
+class _MixedSession:
+    """A session of a model of which LiteRT's interpreter computes some nodes and onnxruntime all others."""
+
+    def __init__(self, data: bytes, name: str, optimise: bool, threads: int | None) -> None:
+        self._onnx, _ = packages()
+        self._proto = self._onnx.ModelProto.FromString(data)
+        self._open = lambda proto: session(proto, name, optimise, threads)
+        graph = self._proto.graph
+        self._held = {each.name: each for each in graph.initializer}
+        self._infos = {each.name: each for each in graph.input if each.name not in self._held}
+        self._outputs = [each.name for each in graph.output]
+        self._inputs = list(self._infos)
+        self._segments: list[Any] = []
+        nodes: list[NodeProto] = []
+        for node in graph.node:
+            if node.domain == LITERT:
+                self._add(nodes)
+                self._segments.append(_Interpreted(node, name))
+                self._infos |= {each.name: each for each in self._segments[-1].ends(self._onnx)}
+                nodes = []
+            else:
+                nodes.append(node)
+        self._add(nodes)
+
+    def _add(self, nodes: list[NodeProto]) -> None:
+        """Add a session of nodes of onnxruntime."""
+        helper, graph = self._onnx.helper, self._proto.graph
+        made = {name for node in nodes for name in node.output if name}
+        others = [name for node in graph.node if not made & set(node.output) for name in _read(node)]
+        outputs = [name for name in dict.fromkeys((*others, *self._outputs)) if name in made]
+        if not outputs:
+            return
+        read = list(dict.fromkeys(name for node in nodes for name in _read(node) if name not in made))
+        inputs = [self._infos[name] for name in read if name in self._infos]
+        held = [self._held[name] for name in read if name in self._held]
+        results = [self._onnx.ValueInfoProto(name=name) for name in outputs]
+        part = helper.make_graph(nodes, "part", inputs, results, held)
+        opsets = [each for each in self._proto.opset_import if each.domain != LITERT]
+        opened = self._open(helper.make_model(part, opset_imports=opsets, ir_version=self._proto.ir_version))
+        for each in opened.get_outputs():
+            shape = each.shape or None  # empty for an unknown rank, too
+            self._infos[each.name] = helper.make_tensor_value_info(each.name, RUNTIME_TYPES[each.type], shape)
+        self._segments.append(_Part(opened, [each.name for each in inputs], outputs))
+
+    def _ends(self, names: Sequence[str]) -> list[End]:
+        words = {number: word for word, number in RUNTIME_TYPES.items()}
+        found = []
+        for name in names:
+            tensor = self._infos[name].type.tensor_type
+            sizes = [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim]
+            found.append(End(name, words[tensor.elem_type], list(sizes)))
+        return found
+
+    def get_inputs(self) -> list[End]:
+        """Inputs in order."""
+        return self._ends(self._inputs)
+
+    def get_outputs(self) -> list[End]:
+        """Outputs in order."""
+        return self._ends(self._outputs)
+
+    def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Outputs by name (None: all)."""
+        values = dict(feeds)
+        for segment in self._segments:
+            values |= segment.run(values)
+        return [values[name] for name in (self._outputs if outputs is None else outputs)]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Nodes of onnxruntime between those of the interpreter."""
+
+    opened: Any
+    inputs: list[str]
+    outputs: list[str]
+
+    def run(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Compute the results."""
+        found = self.opened.run(self.outputs, {name: values[name] for name in self.inputs})
+        return dict(zip(self.outputs, found, strict=True))
+
+
+def _read(node: NodeProto) -> list[str]:
+    """Names that a node and its sub-graphs read."""
+    inner = [each.g for each in node.attribute if each.HasField("g")]
+    inner += [graph for each in node.attribute for graph in each.graphs]
+    return [name for name in (*node.input, *(n for g in inner for each in g.node for n in _read(each))) if name]

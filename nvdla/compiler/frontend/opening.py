@@ -6,14 +6,13 @@ import itertools
 import os
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from nvdla.compiler.frontend.checking import check_work
-from nvdla.compiler.frontend.isolation import ModelWorker, one_line, packages, run_session, session
+from nvdla.compiler.frontend.isolation import End, ModelWorker, one_line, packages, run_session, session
 from nvdla.compiler.frontend.loading import load_model, parse, refuse_external
 from nvdla.compiler.frontend.model import Model, reads
 from nvdla.errors import FormatError
@@ -21,15 +20,6 @@ from nvdla.util.escaping import Document
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, ValueInfoProto
-
-
-@dataclass(frozen=True)
-class End:
-    """An input or output of a session, as onnxruntime describes it."""
-
-    name: str
-    type: str
-    shape: list[int | str | None]
 
 
 class Session(Protocol):

@@ -84,7 +84,7 @@ def test_four_bit_weights_are_unpacked():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda w: w.operator("SVDF", [0], [3]), "operator 0 (SVDF) that makes y: this operator is not converted"),
+        (lambda w: w.operator("WHILE", [0], [3]), "operator 0 (WHILE) that makes y: this operator is not converted"),
         (lambda w: w.operator("MyOperator", [0], [3]), "operator 0 (MyOperator) that makes y"),
         (lambda w: w.operator("CONV_2D", [0, 1], [9]), "CONV_2D: tensor: must be less than 4, got 9"),
         (lambda w: w.operator("CONV_2D", [0, 2], [3], stride_w=1, stride_h=1), "t2 must have 4 dimensions, has 1"),

@@ -89,6 +89,40 @@ def test_all_of_it_runs_on_the_accelerator_within_one_unit(function, per_channel
     assert len(np.unique(wanted)) > 50
 
 
+@pytest.mark.parametrize("limits", [(-127, 127), (-7, 7)])
+@pytest.mark.parametrize("function", ["none", "symmetric", "Relu"])
+def test_integers_that_brevitas_limits_stay_on_the_accelerator(function, limits):
+    """QCDQ: QuantizeLinear, Clip of the integers, DequantizeLinear; the weights are integers already."""
+    net, scale = trained(function, True)
+    held = {each.name: onnx.numpy_helper.to_array(each) for each in net.graph.initializer}
+    nodes = []
+    for each in net.graph.node:
+        if each.op_type == "DequantizeLinear":
+            zero, result = held[each.input[2]].astype(np.int64).max(), f"{each.input[0]}/limited"
+            ends = [f"{result}/{end}" for end in ("low", "high")]
+            for end, limit in zip(ends, limits, strict=True):
+                kind = np.iinfo(held[each.input[2]].dtype)
+                number = np.array(np.clip(zero + limit, kind.min, kind.max), kind.dtype)
+                net.graph.initializer.append(onnx.numpy_helper.from_array(number, end))
+            nodes.append(node("Clip", [each.input[0], *ends], [result]))
+            each.input[0] = result
+        if list(each.output) == ["w/real/elements"]:
+            units = held["w/scale"].reshape(-1, 1, 1, 1)
+            elements = np.rint(held["w"] / units).astype(np.int8)
+            net.graph.initializer.append(onnx.numpy_helper.from_array(elements, "w/real/elements"))
+        else:
+            nodes.append(each)
+    copies = [onnx.NodeProto.FromString(each.SerializeToString()) for each in nodes]
+    del net.graph.node[:]
+    net.graph.node.extend(copies)
+    compiled = nvdla.compile(net, "nv_small", host=False)
+    assert compiled.whole
+    image = (np.random.default_rng(1).normal(size=(1, 3, 12, 12)) * 2).astype(np.float32)
+    wanted = onnxruntime.InferenceSession(net.SerializeToString()).run(None, {"x": image})[0]
+    assert np.abs(compiled.run(image)["y"] - wanted).max() < 1.01 * scale
+    assert len(np.unique(wanted)) > 5
+
+
 def test_weights_beyond_the_range_are_cut_off_as_onnxruntime_does():
     net, scale = trained("none", True)
     held = {each.name: each for each in net.graph.initializer}

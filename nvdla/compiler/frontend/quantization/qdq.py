@@ -338,15 +338,13 @@ class _Stripper:
                 node.input[position] = self.alias.get(name, name)
             taken = self._quantize(node, source, kept) if node.op_type == "QuantizeLinear" else False
             taken = taken or (node.op_type == "DequantizeLinear" and self._dequantize(node, source, kept))
+            taken = taken or (node.op_type == "Clip" and self._limit(node, source, kept))
             if not taken:
                 self._kernel_scales(node)
                 self._keep(node, source)
                 kept.append(node)
-        kept += [
-            self.onnx.helper.make_node("Identity", [self.alias[output.name]], [output.name])
-            for output in self.graph.output
-            if output.name in self.alias
-        ]
+        renamed = [value.name for value in self.graph.output if value.name in self.alias]
+        kept += [self.onnx.helper.make_node("Identity", [self.alias[name]], [name]) for name in renamed]
         del self.graph.node[:]
         self.graph.node.extend(kept)
         # Types and shapes of values that were integers are no longer true.
@@ -385,7 +383,7 @@ class _Stripper:
 
     def _parameters(self, node: NodeProto) -> tuple[np.ndarray, np.ndarray] | None:
         """(scale, zero point) of a node; None where they are computed."""
-        names = [*node.input[1:3]]
+        names = node.input[1:3]
         if any(name and name not in self.constants for name in names):
             return None
         scale = np.asarray(self.constants[names[0]], np.float64)
@@ -562,6 +560,23 @@ class _Stripper:
         held = self.elements.get(original, self.held[source])
         self.alias[node.output[0]] = self._rescaled(source, held, wanted, kept)
         return True
+
+    def _limit(self, node: NodeProto, original: str, kept: list[NodeProto]) -> bool:
+        """A Clip of integers: of constants, or of the elements of a quantized value (Brevitas)."""
+        limits = [self.constants[name] for name in node.input[1:3] if name in self.constants]
+        if len(limits) != 2 or any(limit.dtype.kind not in "iu" or limit.size != 1 for limit in limits):
+            return False
+        source, held, result = node.input[0], self.elements.get(original), node.output[0]
+        if source in self.constants:
+            self._add_constant(result, np.clip(self.constants[source], *limits))
+        elif held is not None:
+            for position, limit in enumerate(limits, 1):
+                node.input[position] = self.fresh(f"{result}/limit")
+                self._add_constant(node.input[position], np.float32((int(limit.item()) - held.point) * held.scale))
+            kept.append(node)
+            self._settle(result, held)
+            self.elements[result] = held
+        return source in self.constants or held is not None
 
     def _note_stored(self, value: str, name: str, held: Affine) -> None:
         """Note which tensor of integers of the model, ``name``, a value is."""

@@ -1,16 +1,34 @@
-"""A whole TFLite model as an ONNX model."""
+"""A whole TFLite model as an ONNX model.
+
+Operators without an ONNX form become nodes that LiteRT's interpreter computes on the host. Such a node contains a
+TFLite model of its operator alone, with real numbers in and out.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import flatbuffers
+import numpy as np
+
+from nvdla.compiler.frontend.isolation import LITERT
 from nvdla.compiler.frontend.tflite import detection, functions, layers, moves
+from nvdla.compiler.frontend.tflite.generated import tflite_generated as fb
 from nvdla.compiler.frontend.tflite.graph import CONVERSIONS, FlatConverter, UnsupportedError
-from nvdla.compiler.frontend.tflite.reader import FlatModel, FlatOperator, read_model
+from nvdla.compiler.frontend.tflite.reader import (
+    HOST_OPTIONS,
+    IDENTIFIER,
+    TYPES,
+    FlatModel,
+    FlatOperator,
+    FlatTensor,
+    read_model,
+)
 from nvdla.errors import FormatError
 from nvdla.util.arguments import by_annotations
 
@@ -19,6 +37,17 @@ if TYPE_CHECKING:
 
 #: the modules that register conversions, in the order of the page
 FAMILIES = (layers, functions, moves, detection)
+#: operators that the interpreter computes: without branches, random numbers or results of open size
+INTERPRETED = frozenset(
+    [
+        *("ATAN2", "BITCAST", "BITWISE_XOR", "BROADCAST_ARGS", "CONV_3D", "DYNAMIC_UPDATE_SLICE", "EMBEDDING_LOOKUP"),
+        *("FAKE_QUANT", "LSTM", "MATRIX_DIAG", "MATRIX_SET_DIAG", "REDUCE_ALL", "REDUCE_ANY", "REVERSE_SEQUENCE"),
+        *("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5", "RIGHT_SHIFT", "RNN", "SCATTER_ND", "SEGMENT_SUM"),
+        *("SPARSE_TO_DENSE", "SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN", "ZEROS_LIKE"),
+        *("BIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_RNN", "UNSORTED_SEGMENT_MAX", "UNSORTED_SEGMENT_MIN"),
+        *("UNSORTED_SEGMENT_PROD", "UNSORTED_SEGMENT_SUM", "AudioSpectrogram", "Mfcc", "TFLite_Detection_PostProcess"),
+    ]
+)
 # What Python and numpy raise where options, shapes and constants of an operator do not fit each other.
 _UNUSUAL = (ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError, OverflowError)
 
@@ -70,10 +99,19 @@ def _convert(c: FlatConverter, operator: FlatOperator) -> None:
         raise UnsupportedError("it has no result")
     if moves.folds(c, operator):
         return
-    conversion = CONVERSIONS.get(operator.op)
-    if conversion is None:
-        raise UnsupportedError("this operator is not converted")
-    conversion.function(c, operator)
+    conversion, made = CONVERSIONS.get(operator.op), len(c.nodes)
+    try:
+        if conversion is None:
+            raise UnsupportedError("this operator is not converted")
+        conversion.function(c, operator)
+    except UnsupportedError:
+        c.host = ""
+        if operator.op not in INTERPRETED:
+            raise
+        if importlib.util.find_spec("ai_edge_litert") is None:
+            raise UnsupportedError("it needs LiteRT's interpreter: pip install 'nvdla[tflite]'") from None
+        del c.nodes[made:]
+        _interpret(c, operator)
 
 
 def _described(model: FlatModel, operator: FlatOperator, number: int) -> str:
@@ -142,3 +180,147 @@ def _same_scale(c: FlatConverter, one: int, other: int) -> bool:
     if first is None or second is None:
         return False
     return first.scales.tolist() == second.scales.tolist() and first.points.tolist() == second.points.tolist()
+
+
+# ---- operators of the interpreter
+
+
+def _interpret(c: FlatConverter, operator: FlatOperator) -> None:
+    """Add a node that the interpreter computes. Results have the shapes that the file states."""
+    given = [n for n in dict.fromkeys(operator.inputs) if n >= 0 and not c.tensors[n].variable]
+    given = [n for n in given if not c.is_constant(n)]
+    for number in given:
+        if c.shape(number) != c.tensors[number].shape:
+            wanted = f"{list(c.tensors[number].shape)}, got {list(c.shape(number))}"
+            raise UnsupportedError(f"shape of {c.tensors[number].name}: must be that of the file, {wanted}")
+    for number in (*given, *operator.outputs):
+        if c.tensors[number].quantised and not c.is_quantised(number):
+            raise UnsupportedError(f"type of {c.tensors[number].name}: {c.tensors[number].kind} is not computed")
+    model = _OneOperator(c, operator, given).model()
+    names = [f"{c.tensors[number].name}/{operator.op}" for number in operator.outputs]
+    values = [c.read(number) for number in given]
+    c.host = "LiteRT's interpreter computes it"
+    made = c.parts(operator.op, values, names, domain=LITERT, model=model)
+    c.host = ""
+    for number, value in zip(operator.outputs, made, strict=True):
+        tensor = c.tensors[number]
+        kind = np.dtype(np.float32) if c.is_quantised(number) else tensor.dtype
+        element = c.onnx.helper.np_dtype_to_tensor_dtype(kind)
+        c.infos.append(c.onnx.helper.make_tensor_value_info(value, element, list(tensor.shape)))
+        c.write(number, value, tensor.shape)
+
+
+class _OneOperator:
+    """A TFLite model of one operator: QUANTIZE before it and DEQUANTIZE after it where its tensors are quantized."""
+
+    def __init__(self, c: FlatConverter, operator: FlatOperator, given: Sequence[int]) -> None:
+        self.c, self.operator, self.given = c, operator, given
+        self.builder = flatbuffers.Builder(1 << 12)
+        self.buffers = [self._table("Buffer")]
+        self.tensors: list[int] = []
+        self.places = {-1: -1}
+        self.codes: list[int] = []
+        self.operators: list[int] = []
+
+    def model(self) -> bytes:
+        """The bytes of the file."""
+        held = (*self.operator.inputs, *self.operator.outputs, *self.operator.intermediates)
+        for number in dict.fromkeys(held):
+            if number >= 0:
+                self.places[number] = self._tensor(self.c.tensors[number], self._data(number))
+        inputs = [self._real(number, "QUANTIZE") for number in self.given]
+        self._operator()
+        outputs = [self._real(number, "DEQUANTIZE") for number in self.operator.outputs]
+        listed = {"tensors": self._tables(self.tensors), "operators": self._tables(self.operators)}
+        ends = {"inputs": self._numbers(inputs), "outputs": self._numbers(outputs)}
+        graphs = self._tables([self._table("SubGraph", **listed, **ends)])
+        rest = {"operator_codes": self._tables(self.codes), "buffers": self._tables(self.buffers)}
+        self.builder.Finish(self._table("Model", version=3, subgraphs=graphs, **rest), IDENTIFIER)
+        return bytes(self.builder.Output())
+
+    def _data(self, number: int) -> np.ndarray | memoryview | None:
+        """The elements of a constant, None for a computed tensor."""
+        if number in self.c.folded:
+            if self.c.tensors[number].quantised:
+                raise UnsupportedError(f"{self.c.tensors[number].name} is computed from constants")
+            return self.c.folded[number].astype(self.c.tensors[number].dtype)
+        return self.c.tensors[number].data if number not in self.c.values else None
+
+    def _real(self, number: int, op: str) -> int:
+        """The tensor of the real numbers of a quantized one; another tensor as it is."""
+        place, tensor = self.places[number], self.c.tensors[number]
+        if not self.c.is_quantised(number):
+            return place
+        real = self._tensor(FlatTensor(f"{tensor.name}/{op}", "FLOAT32", tensor.shape, tensor.shape), None)
+        inputs, outputs = ([real], [place]) if op == "QUANTIZE" else ([place], [real])
+        self._add(op, 2, inputs=self._numbers(inputs), outputs=self._numbers(outputs))
+        return real
+
+    def _operator(self) -> None:
+        operator = self.operator
+        inputs, outputs, inner = (
+            self._numbers([self.places[number] for number in numbers])
+            for numbers in (operator.inputs, operator.outputs, operator.intermediates)
+        )
+        fields = {"inputs": inputs, "outputs": outputs, "intermediates": inner}
+        if operator.table in HOST_OPTIONS:
+            fields |= {"builtin_options": self._options(), "builtin_options_type": operator.table}
+        elif any(key[0] != "_" for key in operator.options):  # REDUCE_ANY and REDUCE_ALL
+            numbers = {key: each for key, each in operator.options.items() if key[0] != "_"}
+            fields |= {"builtin_options": self._table("ReducerOptions", **numbers)}
+            fields |= {"builtin_options_type": fb.BuiltinOptions.ReducerOptions}
+        if operator.custom:
+            fields["custom_options"] = self._numbers(np.frombuffer(operator.custom, np.uint8), "u1")
+        self._add(operator.op, operator.version, **fields)
+
+    def _options(self) -> int:
+        """The options of the operator, without the numbers that the file leaves out."""
+        codes = HOST_OPTIONS[self.operator.table]
+        self.builder.StartObject(len(codes))
+        for slot, code in enumerate(codes):
+            value = self.operator.options[f"{slot}"]
+            if value is not None:
+                kind = {"b": "Int8", "i": "Int32", "f": "Float32", "?": "Bool"}[code]
+                getattr(self.builder, f"Prepend{kind}Slot")(slot, value, None)
+        return int(self.builder.EndObject())
+
+    def _add(self, op: str, version: int, **fields: int) -> None:
+        number = getattr(fb.BuiltinOperator, op, fb.BuiltinOperator.CUSTOM)
+        custom = {"custom_code": self.builder.CreateString(op)} if number == fb.BuiltinOperator.CUSTOM else {}
+        old = min(number, fb.BuiltinOperator.PLACEHOLDER_FOR_GREATER_OP_CODES)
+        code = {"version": version, "builtin_code": number, "deprecated_builtin_code": old}
+        self.codes.append(self._table("OperatorCode", **custom, **code))
+        self.operators.append(self._table("Operator", opcode_index=len(self.codes) - 1, **fields))
+
+    def _tensor(self, tensor: FlatTensor, data: np.ndarray | memoryview | None) -> int:
+        """Add a tensor; returns its position."""
+        builder, found = self.builder, tensor.quantization
+        fields = {"name": builder.CreateString(tensor.name), "shape": self._numbers(tensor.shape)}
+        if found is not None:
+            scales, points = self._numbers(found.scales, "f4"), self._numbers(found.points, "i8")
+            parameters = {"scale": scales, "zero_point": points, "quantized_dimension": found.axis}
+            fields["quantization"] = self._table("QuantizationParameters", **parameters)
+        number = 0
+        if data is not None:
+            number = len(self.buffers)
+            elements = self._numbers(np.frombuffer(data, np.uint8), "u1")
+            self.buffers.append(self._table("Buffer", data=elements))
+        kind = next(number for number, name in TYPES.items() if name == tensor.kind)
+        row = fields | {"type": kind, "buffer": number, "is_variable": tensor.variable}
+        self.tensors.append(self._table("Tensor", **row))
+        return len(self.tensors) - 1
+
+    def _table(self, table: str, /, **fields: Any) -> int:
+        getattr(fb, f"{table}Start")(self.builder)
+        for name, value in fields.items():
+            getattr(fb, f"{table}Add{''.join(part.capitalize() for part in name.split('_'))}")(self.builder, value)
+        return int(getattr(fb, f"{table}End")(self.builder))
+
+    def _tables(self, offsets: Sequence[int]) -> int:
+        self.builder.StartVector(4, len(offsets), 4)
+        for each in reversed(offsets):
+            self.builder.PrependUOffsetTRelative(each)
+        return int(self.builder.EndVector())
+
+    def _numbers(self, values: Any, dtype: str = "i4") -> int:
+        return int(self.builder.CreateNumpyVector(np.asarray(values, dtype).ravel()))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nvdla.compiler.frontend.tflite.reader import FlatModel, FlatOperator, FlatTensor
+from nvdla.compiler.frontend.tflite.reader import FlatModel, FlatOperator, FlatQuantization, FlatTensor
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.util.escaping import Document
 
@@ -32,6 +32,8 @@ HOST_KEY = "nvdla.host"
 #: elements of one constant that is computed while the model is read
 MAX_FOLDED = 1 << 24
 _QUANTIZED = ("INT8", "UINT8", "INT16")
+#: ranges of narrower elements, which only QUANTIZE makes
+_NARROW = {"INT4": (-8, 7), "UINT4": (0, 15), "INT2": (-2, 1)}
 
 
 class UnsupportedError(NvdlaError):
@@ -49,6 +51,7 @@ class FlatConverter:
         self.shapes: dict[int, tuple[int, ...]] = {}
         self.folded: dict[int, np.ndarray] = {}
         self.names = {model.tensors[number].name for number in (*model.inputs, *model.outputs)}
+        self.infos: list[ValueInfoProto] = []  # types of values that onnx cannot infer
         self._kept: dict[object, str] = {}
         self.host = ""  # why the nodes that are added run on the host; empty where the importer decides
         self.inputs = [self._input(number, shapes) for number in dict.fromkeys(model.inputs)]
@@ -253,10 +256,25 @@ class FlatConverter:
 
     def rounded(self, number: int, value: str) -> str:
         """Real numbers as a quantised tensor holds them; those of other tensors as they are."""
+        tensor = self.tensors[number]
+        if tensor.kind in _NARROW and tensor.quantization is not None:
+            return self._narrowed(tensor, tensor.quantization, value)
         if not self.is_quantised(number):
             return value
-        tensor, parameters = self.tensors[number], self.parameters(number)
+        parameters = self.parameters(number)
         elements = self.node("QuantizeLinear", [value, *parameters], f"{tensor.name}/elements")
+        return self.node("DequantizeLinear", [elements, *parameters], f"{tensor.name}/real")
+
+    def _narrowed(self, tensor: FlatTensor, found: FlatQuantization, value: str) -> str:
+        """Real numbers in steps of 4 or 2 bits: limited, then rounded as 8 bits."""
+        if not found.whole:
+            raise UnsupportedError(f"tensor {tensor.name} has {found.scales.size} scales; a computed tensor has one")
+        scale, point = found.scales[0], int(found.points[0])
+        ends = [self.constant(np.float32(scale * (end - point))) for end in _NARROW[tensor.kind]]
+        limited = self.node("Clip", [value, *ends], f"{tensor.name}/limited")
+        kind = np.uint8 if tensor.kind[0] == "U" else np.int8
+        parameters = [self.constant(scale), self.constant(np.array(point, kind))]
+        elements = self.node("QuantizeLinear", [limited, *parameters], f"{tensor.name}/elements")
         return self.node("DequantizeLinear", [elements, *parameters], f"{tensor.name}/real")
 
     # ---- the whole model
@@ -264,6 +282,7 @@ class FlatConverter:
     def _input(self, number: int, shapes: Mapping[str, Sequence[int]]) -> ValueInfoProto:
         tensor = self.tensors[number]
         shape = _fixed(tensor, shapes.get(tensor.name))
+        _refuse_narrow(tensor)
         kind = self.onnx.helper.np_dtype_to_tensor_dtype(tensor.dtype)
         self._new(number, shape)
         self.values[number] = {FILE: tensor.name}
@@ -277,6 +296,7 @@ class FlatConverter:
         if number in self.folded:
             raise UnsupportedError(f"output {tensor.name} does not depend on the inputs")
         value = self.read(number)
+        _refuse_narrow(tensor)
         if self.is_quantised(number):
             made = self.onnx.helper.make_node("QuantizeLinear", [value, *self.parameters(number)], [tensor.name])
         else:
@@ -290,8 +310,17 @@ class FlatConverter:
         helper = self.onnx.helper
         outputs = [self._output(n) for n in dict.fromkeys(self.model.outputs) if n not in self.model.inputs]
         held = [self.onnx.numpy_helper.from_array(array, name) for name, array in self.initializers.items()]
-        graph = helper.make_graph(self.nodes, self.model.name, self.inputs, outputs, held)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+        graph = helper.make_graph(self.nodes, self.model.name, self.inputs, outputs, held, value_info=self.infos)
+        domains = {"": OPSET} | {node.domain: 1 for node in self.nodes if node.domain}
+        opsets = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+
+
+def _refuse_narrow(tensor: FlatTensor) -> None:
+    if tensor.kind in _NARROW:
+        raise UnsupportedError(
+            f"{tensor.name}: type of an input or output: must have 8 bits or more, got {tensor.kind}"
+        )
 
 
 def _fixed(tensor: FlatTensor, chosen: Sequence[int] | None) -> tuple[int, ...]:

@@ -76,6 +76,13 @@ OPTIONS = {
     for number, name in _names(fb.BuiltinOptions).items()
     if number
 }
+#: types of the numbers in the options of operators that have no ONNX form, by number of the table
+HOST_OPTIONS = {6: "ib?", 7: "b?", 14: "bffb?", 31: "?b?", 50: "?", 58: "ffi?"}  # SVDF to FAKE_QUANT
+HOST_OPTIONS |= {69: "bff???", 70: "?b??", 71: "bff???", 87: "ii", 106: "biiibiii"}  # sequences and CONV_3D
+OPTIONS |= {
+    number: TableSchema("options", tuple(TableField(f"{slot}", Scalar(each)) for slot, each in enumerate(codes)))
+    for number, codes in HOST_OPTIONS.items()
+}
 _QUANTIZATION = _table("QuantizationParameters", min=_FLOATS, max=_FLOATS, scale=_FLOATS, zero_point=_LONGS)
 _TENSOR = _table(
     "Tensor",
@@ -91,6 +98,7 @@ _OPERATOR = _table(
     outputs=_INTEGERS,
     builtin_options=Union("builtin_options_type", OPTIONS),
     custom_options=_BYTES,
+    intermediates=_INTEGERS,
 )
 _SUBGRAPH = _table(
     "SubGraph",
@@ -143,6 +151,7 @@ class FlatTensor:
     data: memoryview | None = None
     quantization: FlatQuantization | None = None
     unread: str = ""
+    variable: bool = False
 
     @property
     def dtype(self) -> np.dtype:
@@ -183,6 +192,8 @@ class FlatOperator:
     outputs: list[int]
     options: Document = field(default_factory=dict)
     custom: bytes = b""
+    table: int = 0  # of its options
+    intermediates: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -274,6 +285,7 @@ class _Reading:
         if details:
             unread = f"quantization per block or by custom parameters (kind {details}) is not read"
         made = FlatTensor(name, kind, shape, signature, data if len(data) else None, unread=unread)
+        made.variable = row["is_variable"]
         if quantization is not None and len(quantization["scale"]):
             made.quantization = _quantization(quantization, made)
         return made
@@ -289,7 +301,8 @@ class _Reading:
             op = code["custom_code"] or op
         inputs, outputs = (_positions(row[key], count, op, key == "inputs") for key in ("inputs", "outputs"))
         custom = bytes(row["custom_options"]) if isinstance(row["custom_options"], memoryview) else b""
-        return FlatOperator(op, code["version"], inputs, outputs, dict(row["builtin_options"] or {}), custom)
+        inner, options = _positions(row["intermediates"], count, op), dict(row["builtin_options"] or {})
+        return FlatOperator(op, code["version"], inputs, outputs, options, custom, row["builtin_options_type"], inner)
 
     def _metadata(self) -> dict[str, memoryview]:
         return {each["name"]: self._data(each["buffer"], "metadata") for each in self.tables["metadata"]}
