@@ -111,7 +111,7 @@ def read_log(path: str | os.PathLike[str], map_name: str | None = None, base: in
     if (other := wrong_kind(path, str(path), "a log of register accesses", ("csb", "trace"))) is not None:
         raise TraceError(other)
     if (lines := text.count("\n")) > LINES_LIMIT:
-        raise TraceError(f"{path.name}: {lines} lines, must be at most {LINES_LIMIT}")
+        raise TraceError(f"{path.name}: must have at most {LINES_LIMIT} lines, got {lines}")
     log_format = _format(path.name, text)
     reader = _Reader(path, log_format)
     events: list[LoggedAccess | LoggedTransfer] = []

@@ -289,7 +289,7 @@ class MemoryPlan:
                 os.ftruncate(stream.fileno(), self.size)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            raise FormatError(f"memory file {self.path} cannot be mapped: {reason}") from error
+            raise FormatError(f"memory file {self.path}: cannot be mapped: {reason}") from error
         return stream
 
 
@@ -304,7 +304,7 @@ class _SharedFile:
         try:
             self.data = np.memmap(self._stream, np.uint8, "r+", shape=(plan.size,))
         except (OSError, ValueError) as error:
-            raise FormatError(f"memory file {plan.path} cannot be mapped: {error}") from error
+            raise FormatError(f"memory file {plan.path}: cannot be mapped: {error}") from error
 
     def check(self) -> None:
         """Raise LinkError where the file is shorter than the memory."""
@@ -334,7 +334,7 @@ class RegisterServer:
         self._files: list[_SharedFile] = []
         for each in memories:
             if each.size <= 0:
-                raise LinkError(f"the {each.space.value} has {each.size} bytes, must be at least 1")
+                raise LinkError(f"{each.space.value}: must have at least 1 byte, got {each.size}")
             if each.space is Space.CVSRAM:
                 config.require("cvsram")
             self.space.map(each.space.value, each.space, each.base, each.size, self._bytes(each))

@@ -208,7 +208,7 @@ def test_a_file_that_every_line_names_is_held_once(tmp_path):
 def test_the_lines_of_a_log_are_counted_first(tmp_path, monkeypatch):
     monkeypatch.setattr("nvdla.registers.logs.LINES_LIMIT", 10)
     (tmp_path / "x.log").write_text("\n" * 11)
-    with pytest.raises(TraceError, match="11 lines, must be at most 10"):
+    with pytest.raises(TraceError, match="must have at most 10 lines, got 11"):
         read_log(tmp_path / "x.log")
 
 

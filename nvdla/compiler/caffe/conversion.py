@@ -41,7 +41,7 @@ def convert(onnx: ModuleType, network: CaffeNetwork, inputs: Mapping[str, tuple[
         _check_parameters(layer, convert_layer.parameters)
         made = convert_layer.function(graph, layer, *_bottoms(layer, blobs, convert_layer.bottoms))
         if len(made) != len(layer.tops):
-            raise layer.fail(f"{len(layer.tops)} tops, must be {len(made)}")
+            raise layer.fail(f"tops: must be {len(made)}, got {len(layer.tops)}")
         made = [graph.node("Identity", [each], each.shape) for each in made]
         for blob, value in zip(layer.tops, made, strict=True):
             blobs[blob] = value
@@ -76,7 +76,7 @@ def _bottoms(layer: CaffeLayer, blobs: Mapping[str, CaffeValue], counts: range) 
     if len(layer.bottoms) not in counts:
         more = {1: "", 2: f" or {counts[-1]}"}.get(len(counts), " or more")
         wanted = f"{counts[0]}{more}"
-        raise layer.fail(f"{len(layer.bottoms)} bottoms, must be {wanted}")
+        raise layer.fail(f"bottoms: must be {wanted}, got {len(layer.bottoms)}")
     return [blobs[blob] for blob in layer.bottoms]
 
 

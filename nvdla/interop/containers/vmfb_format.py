@@ -240,7 +240,7 @@ def _limits(options: Options | None) -> dict[str, int]:
         if key not in _LIMITS:
             raise FormatError(f"unknown option {key!r}; a run takes {', '.join(_LIMITS)}")
         if not is_digits(text) or not 0 < int(text[:20]) < 1 << 40:
-            raise FormatError(f"option {key} is {text!r}, must be a positive number")
+            raise FormatError(f"option {key}: must be a positive number, got {text!r}")
         limits[key] = integer(text)
     return limits
 

@@ -59,7 +59,7 @@ class FlatBuffer:
         if len(self.data) < 8:
             raise self.fail("FlatBuffer", 0, f"has {len(self.data)} bytes, at least 8 are needed")
         if bytes(self.data[4:8]) != identifier:
-            raise self.fail("FlatBuffer", 4, f"identifier is {bytes(self.data[4:8])!r}, must be {identifier!r}")
+            raise self.fail("FlatBuffer", 4, f"identifier: must be {identifier!r}, got {bytes(self.data[4:8])!r}")
         return self.table(self.follow(0, "root"), "root")
 
     def table(self, position: int, where: str) -> FlatTable:

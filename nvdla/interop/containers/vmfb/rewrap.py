@@ -223,7 +223,7 @@ def rewrap(module: Module, mode: str, names: Sequence[str] = ()) -> bytes:
     that lost its size prefix (and was opened all the same) gets it back. FormatError where the module's time knows no
     such wrapping, or names do not fit."""
     if mode not in MODES:
-        raise FormatError(f"option wrapping is {mode!r}, must be one of {', '.join(MODES)}")
+        raise FormatError(f"option wrapping: must be one of {', '.join(MODES)}, got {mode!r}")
     around, data = module.wrapping, module.source.data
     if mode == "keep" or (mode == "zip" and around.kind == "zip+size-prefixed"):
         return bytes(data)
