@@ -63,9 +63,7 @@ def run(args: argparse.Namespace) -> int:
         _print_operations(screens, rows, weighed)
     elif args.alternatives:
         print_table(f"{study.loadable.name} on {study.config.name}", map(_layer_cells, weighed), LAYER_COLUMNS, LEAST)
-        print(
-            "Cycles of a layer alone in a queue; all forms and changes: --json, or 'nvdla explain LOADABLE OPERATION'"
-        )
+        print("Cycles of each layer, timed alone. All forms and changes: --json, or 'nvdla explain LOADABLE OPERATION'")
     elif not args.svg:
         _print_rows(rows)
         _print_accounting(spent)
@@ -103,7 +101,7 @@ def _print_operations(screens: list[Document], rows: list[Document], weighed: li
         print()
         names = ", ".join(candidate["operations"])
         forms = [_form_cells(form) for form in candidate["forms"]]
-        print_table(f"What {names} could be, alone in a queue", forms, FORM_COLUMNS)
+        print_table(f"Variants of {names}, each timed alone", forms, FORM_COLUMNS)
         for line in [*weighed_lines(candidate), *builder_lines(candidate)]:
             print(escape(line))
 
