@@ -537,7 +537,7 @@ def listen(where: str) -> socket.socket:
         if colon and "/" not in where:  # a path of a Unix socket with a colon needs a slash: ./a:b
             number = _port(where, port)
             if host not in ("127.0.0.1", "localhost", "::1", "[::1]"):
-                raise FormatError(f"{where}: the register server has no passwords, so it listens on 127.0.0.1 only")
+                raise FormatError(f"{where}: must be on 127.0.0.1: the register server has no passwords")
             family = socket.AF_INET6 if "::1" in host else socket.AF_INET
             listener = socket.socket(family, socket.SOCK_STREAM)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -323,7 +323,7 @@ def _named(module: Module, parts: Sequence[_Part], names: Sequence[str]) -> list
     """The parts with names: as given, or as the compiler's passes name constants and executables."""
     if names and len(names) != len(parts):
         raise FormatError(
-            f"option names has {len(names)} names, the module has {len(parts)} segments after its FlatBuffer"
+            f"option names: must have {len(parts)} names (segments after the FlatBuffer), got {len(names)}"
         )
     for name in names:
         if not 0 < len(name.encode("utf-8", "replace")) <= MAX_NAME or "\0" in name:
