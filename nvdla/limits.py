@@ -84,8 +84,8 @@ class Limits:
         """
         if total > self.all_operations:
             raise DescriptorError(
-                f"task {task_id}: {total} operations up to here, must be at most {self.all_operations} "
-                "(Limits.all_operations)"
+                f"task {task_id}: operations up to this task: must be at most {self.all_operations} "
+                f"(Limits.all_operations), got {total}"
             )
 
 

@@ -115,7 +115,7 @@ def sentences(row: Document) -> list[str]:
     lines.append(
         f"MAC array: {counted(row['kernel_groups'], 'kernel group')} of {row['kernels_of_a_group']} "
         f"({row['kernel_use']:.0%} of the cells), {row['channel_use']:.0%} of the channels of a cell, "
-        f"{counted(row['stripes_of_a_group'], 'stripe')} a group"
+        f"{counted(row['stripes_of_a_group'], 'stripe')} per group"
     )
     if row["cycles"] is not None:
         use = f", {row['mac_use']:.1%} of the array" if row["mac_use"] is not None else ""
@@ -336,8 +336,8 @@ def lines(row: Row, width: int) -> Iterator[str]:
     if row["on_the_fly_with"]:
         yield f"    on the fly with {', '.join(row['on_the_fly_with'])}"
     if row["waits_for"] or row["lets_go_on"]:
-        before, behind = (", ".join(row[side]) or "nothing" for side in ("waits_for", "lets_go_on"))
-        yield f"    waits for {before}; lets {behind} go on"
+        before, behind = (", ".join(row[side]) or "none" for side in ("waits_for", "lets_go_on"))
+        yield f"    waits for {before}; consumers {behind}"
     ends = row["start"] is not None and row["end"] is not None
     when = f"{row['start']:,} to {row['end']:,}" if ends else "which never begins or ends"
     if row["cycles"] is not None:

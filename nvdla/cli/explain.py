@@ -62,11 +62,10 @@ def run(args: argparse.Namespace) -> int:
     if args.operation:
         _print_operations(screens, rows, candidates)
     elif args.alternatives:
-        title = f"{study.loadable.name} on {study.config.name}"
-        print_table(title, map(_layer_cells, candidates), LAYER_COLUMNS, LEAST)
-        print(
-            "Cycles of a layer alone in a queue; all forms and changes: --json, or 'nvdla explain LOADABLE OPERATION'"
+        print_table(
+            f"{study.loadable.name} on {study.config.name}", map(_layer_cells, candidates), LAYER_COLUMNS, LEAST
         )
+        print("Cycles of each layer, timed alone. All forms and changes: --json, or 'nvdla explain LOADABLE OPERATION'")
     elif not args.svg:
         _print_rows(rows)
         _print_accounting(spent)
@@ -104,7 +103,7 @@ def _print_operations(screens: list[Document], rows: list[Document], candidates:
         print()
         names = ", ".join(candidate["operations"])
         forms = [_form_cells(form) for form in candidate["forms"]]
-        print_table(f"What {names} could be, alone in a queue", forms, FORM_COLUMNS)
+        print_table(f"Variants of {names}, each timed alone", forms, FORM_COLUMNS)
         for line in [*evaluation_lines(candidate), *builder_lines(candidate)]:
             print(escape(line))
 

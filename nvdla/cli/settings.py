@@ -114,7 +114,7 @@ def taken(args: argparse.Namespace, name: str) -> tuple[Document, UsedSettings]:
 def _converted(action: argparse.Action, key: str, value: Any, name: str) -> Any:
     """A value as the option's own text would give it. Raises ConfigError."""
     if action.choices is not None and value not in action.choices:
-        raise ConfigError(f"{name}: {key} is {value!r}, must be one of {', '.join(map(str, action.choices))}")
+        raise ConfigError(f"{name}: {key}: must be one of {', '.join(map(str, action.choices))}, got {value!r}")
     if isinstance(value, (bool, tuple)):
         return value
     if key == "config":
@@ -196,5 +196,5 @@ def _numbers(value: Any, name: str) -> tuple[float, ...]:
     if not all(isinstance(number, _NUMBER) and not isinstance(number, bool) for number in numbers):
         raise ConfigError(f"{name} must be one number, or one per channel")
     if not all(abs(number) <= MAX_MEAN for number in numbers):  # not so for NaN
-        raise ConfigError(f"{name} is {str(value)[:80]}, must be finite numbers of at most {MAX_MEAN:g}")
+        raise ConfigError(f"{name}: must be finite numbers of at most {MAX_MEAN:g}, got {str(value)[:80]}")
     return tuple(map(float, numbers))

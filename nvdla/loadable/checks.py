@@ -52,7 +52,7 @@ def version_is_supported(loadable: Loadable) -> Iterator[Problem]:
     """The container's version is 0.7: the only one that NVIDIA's compilers write."""
     version = loadable.version
     if (version.major, version.minor) != (0, 7):
-        yield "Loadable.version", f": {version} is not supported, must be 0.7.x"
+        yield "Loadable.version", f": must be 0.7.x, got {version}"
 
 
 @rule
@@ -73,7 +73,7 @@ def ids_are_unique(loadable: Loadable) -> Iterator[Problem]:
             value = getattr(entry, key)
             first = seen.setdefault(value, index)
             if first != index:
-                yield f"{table}[{index}].{key}", f": {value!r} is already used by {table}[{first}], must be unique"
+                yield f"{table}[{index}].{key}", f": must be unique, got {value!r} as in {table}[{first}]"
 
 
 @rule
@@ -81,10 +81,10 @@ def names_are_printable(loadable: Loadable) -> Iterator[Problem]:
     """Names have no control characters (NVIDIA's runtime ends a name at its first NUL); blobs have a name."""
     for index, blob in enumerate(loadable.blobs):
         if not blob.name or not blob.name.isprintable():
-            yield f"blobs[{index}].name", f": {blob.name!r} is not a name, must be printable and not empty"
+            yield f"blobs[{index}].name", f": must be printable and not empty, got {blob.name!r}"
     for index, tensor in enumerate(loadable.tensors):
         if not (tensor.name == "" or tensor.name.isprintable()):
-            yield f"tensor_desc_list[{index}].name", f": {tensor.name!r} is not a name, must be printable"
+            yield f"tensor_desc_list[{index}].name", f": must be printable, got {tensor.name!r}"
 
 
 @rule
@@ -92,7 +92,7 @@ def blob_sizes_agree(loadable: Loadable) -> Iterator[Problem]:
     """Blob.size is the length of its data."""
     for index, blob in enumerate(loadable.blobs):
         if blob.size != blob.length:
-            yield f"blobs[{index}].size", f" ({blob.name}): {blob.size}, but data has {blob.length} bytes"
+            yield f"blobs[{index}].size", f" ({blob.name}): must be {blob.length} (size of its data), got {blob.size}"
 
 
 @rule
@@ -102,10 +102,10 @@ def blobs_speak_a_known_interface(loadable: Loadable) -> Iterator[Problem]:
         if not Interface(blob.interface).known:
             yield (
                 f"blobs[{index}].interface",
-                f" ({blob.name}): {int(blob.interface)}, must be 0 NONE, 1 DLA1 or 2 EMU1",
+                f" ({blob.name}): must be 0 NONE, 1 DLA1 or 2 EMU1, got {int(blob.interface)}",
             )
         elif not SubInterface(blob.sub_interface).known:
-            yield f"blobs[{index}].sub_interface", f" ({blob.name}): {int(blob.sub_interface)}, must be 0 .. 5"
+            yield f"blobs[{index}].sub_interface", f" ({blob.name}): must be 0 .. 5, got {int(blob.sub_interface)}"
 
 
 @rule
@@ -115,19 +115,19 @@ def memories_are_sane(loadable: Loadable) -> Iterator[Problem]:
     for index, memory in enumerate(loadable.memories):
         where = f"memory_list[{index}]"
         if memory.size < 1:
-            yield f"{where}.size", f" (memory {memory.id}): {memory.size}, must be at least 1"
+            yield f"{where}.size", f" (memory {memory.id}): must be at least 1, got {memory.size}"
         if not MemoryDomain(memory.domain).known:
-            yield f"{where}.domain", f" (memory {memory.id}): {int(memory.domain)}, must be 0 SYSTEM or 1 SRAM"
+            yield f"{where}.domain", f" (memory {memory.id}): must be 0 SYSTEM or 1 SRAM, got {int(memory.domain)}"
         if int(memory.flags) & ~int(known_flags):
             yield (
                 f"{where}.flags",
-                f" (memory {memory.id}): 0x{int(memory.flags):x}, must be within 0x{int(known_flags):x}",
+                f" (memory {memory.id}): must be within 0x{int(known_flags):x}, got 0x{int(memory.flags):x}",
             )
         alignment = memory.alignment
         if alignment < 0 or alignment & (alignment - 1) or alignment > MAX_ALIGNMENT:
             yield (
                 f"{where}.alignment",
-                f" (memory {memory.id}): {alignment}, must be 0 or a power of two up to {MAX_ALIGNMENT}",
+                f" (memory {memory.id}): must be 0 or a power of two up to {MAX_ALIGNMENT}, got {alignment}",
             )
 
 
@@ -144,7 +144,7 @@ def _contents_fit(where: str, memory: MemoryEntry, sizes: dict[str, int]) -> Ite
     if len(memory.contents) != len(memory.offsets):
         yield (
             f"{where}.offsets",
-            f" (memory {memory.id}): {len(memory.offsets)} offsets, {len(memory.contents)} contents",
+            f" (memory {memory.id}): must be {len(memory.contents)} (one per blob), got {len(memory.offsets)}",
         )
         return
     for position, (name, offset) in enumerate(zip(memory.contents, memory.offsets, strict=True)):
@@ -153,8 +153,8 @@ def _contents_fit(where: str, memory: MemoryEntry, sizes: dict[str, int]) -> Ite
         elif not _fits(offset, sizes[name], memory.size):
             yield (
                 f"{where}.offsets[{position}]",
-                f" (memory {memory.id}): {offset} + {sizes[name]} bytes of blob {name!r} "
-                f"ends at {offset + sizes[name]}, must be at most {memory.size} (memory size)",
+                f" (memory {memory.id}): end of blob {name!r} ({offset} + {sizes[name]} bytes): must be at most "
+                f"{memory.size} (memory size), got {offset + sizes[name]}",
             )
 
 
@@ -172,8 +172,8 @@ def contents_do_not_overlap(loadable: Loadable) -> Iterator[Problem]:
             if offset + size > following:
                 yield (
                     f"memory_list[{index}].offsets",
-                    f" (memory {memory.id}): blob {name!r} ends at {offset + size}, "
-                    f"must be at most {following} (begin of blob {other!r})",
+                    f" (memory {memory.id}): end of blob {name!r}: must be at most {following} "
+                    f"(begin of blob {other!r}), got {offset + size}",
                 )
 
 
@@ -190,7 +190,7 @@ def addresses_fit(loadable: Loadable) -> Iterator[Problem]:
             yield f"{where}.mem_id", f" (address {address.id}): {address.mem_id}, no memory has this id"
         elif not _fits(address.offset, 0, sizes[address.mem_id]):
             limit = f"at most {sizes[address.mem_id]} (size of memory {address.mem_id})"
-            yield f"{where}.offset", f" (address {address.id}): {address.offset}, must be {limit}"
+            yield f"{where}.offset", f" (address {address.id}): must be {limit}, got {address.offset}"
 
 
 @rule
@@ -201,11 +201,14 @@ def tasks_refer_to_what_exists(loadable: Loadable) -> Iterator[Problem]:
     for index, task in enumerate(loadable.tasks):
         where = f"task_list[{index}]"
         if task.interface not in (Interface.DLA1, Interface.EMU1):
-            yield f"{where}.interface", f" (task {task.id}): {int(task.interface)}, must be 1 DLA1 or 2 EMU1"
+            yield f"{where}.interface", f" (task {task.id}): must be 1 DLA1 or 2 EMU1, got {int(task.interface)}"
         if task.instance < -1:
-            yield f"{where}.instance", f" (task {task.id}): {task.instance}, must be at least -1"
+            yield f"{where}.instance", f" (task {task.id}): must be at least -1, got {task.instance}"
         if not task.address_list:
-            yield f"{where}.address_list", f" (task {task.id}): empty, must begin with the network descriptor"
+            yield (
+                f"{where}.address_list",
+                f" (task {task.id}): must begin with the network descriptor, got an empty list",
+            )
         yield from _missing(f"{where}.address_list", task.address_list, addresses, "address")
         yield from _missing(f"{where}.pre_actions", task.pre_actions, events, "event")
         yield from _missing(f"{where}.post_actions", task.post_actions, events, "event")
@@ -241,12 +244,12 @@ def tensors_fit(loadable: Loadable) -> Iterator[Problem]:
         elif not _fits(tensor.offset, tensor.size, sizes[tensor.mem_id]):
             yield (
                 f"{where}.size",
-                f" ({tensor.name}): {tensor.offset} + {tensor.size} bytes ends at "
-                f"{tensor.offset + tensor.size}, must be at most {sizes[tensor.mem_id]} (memory {tensor.mem_id})",
+                f" ({tensor.name}): end ({tensor.offset} + {tensor.size} bytes): must be at most "
+                f"{sizes[tensor.mem_id]} (memory {tensor.mem_id}), got {tensor.offset + tensor.size}",
             )
         for axis in "nchw":
             if getattr(tensor, axis) < 1:
-                yield f"{where}.{axis}", f" ({tensor.name}): {getattr(tensor, axis)}, must be at least 1"
+                yield f"{where}.{axis}", f" ({tensor.name}): must be at least 1, got {getattr(tensor, axis)}"
 
 
 @rule
@@ -260,7 +263,7 @@ def bindings_are_complete(loadable: Loadable) -> Iterator[Problem]:
             if memory.bind_id != expected:
                 yield (
                     f"{where}.bind_id",
-                    f" (memory {memory.id}, {kind}): {memory.bind_id}, must be {expected} (bind ids count up from 0)",
+                    f" (memory {memory.id}, {kind}): must be {expected} (they count up from 0), got {memory.bind_id}",
                 )
             tensor = tensors.get(memory.tensor_desc_id)
             if tensor is None:
@@ -293,13 +296,13 @@ def relocations_fit(loadable: Loadable) -> Iterator[Problem]:
         if written is None:
             yield f"{where}.write_id", f": {reloc.write_id}, no memory has this id"
         elif not _fits(reloc.offset, 4, written.size):
-            yield f"{where}.offset", f": {reloc.offset}, must be at most {written.size - 4} (memory {written.id})"
+            yield f"{where}.offset", f": must be at most {written.size - 4} (memory {written.id}), got {reloc.offset}"
 
 
 def _relocation_kind(where: str, reloc: RelocEntry) -> Iterator[Problem]:
     if reloc.interface not in (Interface.DLA1, Interface.EMU1):
-        yield f"{where}.interface", f": {int(reloc.interface)}, must be 1 DLA1 or 2 EMU1"
+        yield f"{where}.interface", f": must be 1 DLA1 or 2 EMU1, got {int(reloc.interface)}"
     if reloc.sub_interface not in (SubInterface.OPS, SubInterface.SURFS):
-        yield f"{where}.sub_interface", f": {int(reloc.sub_interface)}, must be 3 or 4 (operation or surface list)"
+        yield f"{where}.sub_interface", f": must be 3 or 4 (operation or surface list), got {int(reloc.sub_interface)}"
     if reloc.reloc_type not in (RelocType.LINE, RelocType.SURFACE):
-        yield f"{where}.reloc_type", f": {int(reloc.reloc_type)}, must be 1 (line stride) or 2 (surface stride)"
+        yield f"{where}.reloc_type", f": must be 1 (line stride) or 2 (surface stride), got {int(reloc.reloc_type)}"

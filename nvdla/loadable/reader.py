@@ -85,7 +85,7 @@ class Verifier:
     def _fail(self, path: str, field: str, position: int, what: str, value: object, limit: str) -> NoReturn:
         where = f"{path}.{field}" if field else path
         hint = " (cut off?)" if "(file size" in limit or what == "file size" else ""
-        raise self.error(f"{where} at byte {position}: {what} is {value}, must be {limit}{hint}")
+        raise self.error(f"{where} at byte {position}: {what}: must be {limit}, got {value}{hint}")
 
     def _span(self, path: str, field: str, position: int, size: int, alignment: int, what: str) -> None:
         """Check that ``size`` bytes at ``position`` are inside the file and aligned."""
@@ -98,7 +98,7 @@ class Verifier:
         self._budget -= size
         if self._budget < 0:
             limit = f"at most {self.limits.sharing} times the file size (Limits.sharing)"
-            self._fail(path, field, position, "data read through shared offsets", "too much", limit)
+            self._fail(path, field, position, "data read through shared offsets", "more", limit)
 
     def _target(self, path: str, field: str, position: int) -> int:
         """Follow the forward offset stored at ``position`` (already inside the file)."""
@@ -364,12 +364,14 @@ def _check_tasks(loadable: Loadable, limits: Limits) -> None:
     """Tasks may share one list, and the descriptors that it leads to: following the lists of a small file would take
     unlimited work."""
     if len(loadable.tasks) > limits.tasks:
-        raise LoadableError(f"task_list: {len(loadable.tasks)} tasks, must be at most {limits.tasks} (Limits.tasks)")
+        raise LoadableError(
+            f"task_list: must have at most {limits.tasks} tasks (Limits.tasks), got {len(loadable.tasks)}"
+        )
     entries = sum(len(task.address_list) for task in loadable.tasks)
     if entries > limits.task_addresses:
         raise LoadableError(
-            f"task_list: the address lists of all tasks have {entries} entries, must be at most "
-            f"{limits.task_addresses} (Limits.task_addresses)"
+            f"task_list: the address lists of all tasks together must have at most {limits.task_addresses} entries "
+            f"(Limits.task_addresses), got {entries}"
         )
 
 

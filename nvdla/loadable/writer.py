@@ -52,7 +52,9 @@ def flatbuffer(loadable: Any) -> bytes:
     version, identifier = loadable.version, loadable.identifier.encode()
     total = sum(blob.length for blob in loadable.blobs)
     if total > MAX_BYTES - (1 << 20):
-        raise LoadableError(f"blobs: {total} bytes together, must be at most {MAX_BYTES - (1 << 20)} (FlatBuffers)")
+        raise LoadableError(
+            f"blobs: must have at most {MAX_BYTES - (1 << 20)} bytes together (FlatBuffers), got {total}"
+        )
     _check_version("version", version)
     for name, table, entries in zip(_LISTS, _TABLES, lists, strict=True):
         _check_ranges(name, table, entries)
@@ -137,7 +139,7 @@ def _check_value(where: str, value: Any, kind: FieldType | Union) -> None:
         signed, bits = _BITS[kind.code]
         low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
         if not isinstance(value, int) or not low <= value <= high:
-            raise LoadableError(f"{where}: {value!r}, must be an integer from {low} to {high}")
+            raise LoadableError(f"{where}: must be an integer from {low} to {high}, got {value!r}")
     elif isinstance(kind, Struct):
         if value is not None:
             _check_version(where, value)
@@ -145,7 +147,7 @@ def _check_value(where: str, value: Any, kind: FieldType | Union) -> None:
         try:
             value.encode()
         except (UnicodeEncodeError, AttributeError):
-            raise LoadableError(f"{where}: {value!r}, must be text that UTF-8 can hold") from None
+            raise LoadableError(f"{where}: must be text that UTF-8 can hold, got {value!r}") from None
     elif isinstance(kind, Vector) and isinstance(kind.element, Scalar | String) and kind.element != schema.U8:
         for position, item in enumerate(value):
             _check_value(f"{where}[{position}]", item, kind.element)

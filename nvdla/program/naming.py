@@ -203,10 +203,10 @@ def order_of(document: object, what: str) -> np.ndarray | None:
                 raise FormatError(f"{what}: a loop must be [count, stride]")
             count, stride = _whole(loop[0], what), _whole(loop[1], what, -MAX_ELEMENTS)
             if count * order.size > MAX_ELEMENTS:
-                raise FormatError(f"{what}: order of too many elements: must be at most {MAX_ELEMENTS}")
+                raise FormatError(f"{what}: order: must have at most {MAX_ELEMENTS} elements")
             order = (order[:, None] + np.arange(count) * stride).ravel()
     if not order.size or order.min() < 0 or order.max() >= MAX_ELEMENTS:
-        raise FormatError(f"{what}: order must have positions from 0 to {MAX_ELEMENTS - 1}")
+        raise FormatError(f"{what}: order: must have positions from 0 to {MAX_ELEMENTS - 1}")
     return order
 
 
@@ -232,7 +232,7 @@ def value_of(document: Any, what: str) -> ModelValue | None:
     if "scale" in document:
         scale = document["scale"]
         if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not 0 < scale < math.inf:
-            raise FormatError(f"{what}: scale must be a positive number")
+            raise FormatError(f"{what}: scale: must be a positive number")
         units = Units(float(scale), _whole(document.get("zero_point", 0), f"{what}: zero_point", -(1 << 15)))
     return ModelValue(name, sizes, order, units)
 
@@ -245,7 +245,7 @@ def _entry(document: object, key: str, kind: Any, what: str) -> Any:
 
 def _cube(value: object, what: str, count: int, least: int = 0) -> tuple[Any, ...]:
     if not isinstance(value, list) or len(value) != count:
-        raise FormatError(f"{what} must be {count} whole numbers")
+        raise FormatError(f"{what}: must be {count} whole numbers")
     return tuple(_whole(number, what, least) for number in value)
 
 
@@ -436,7 +436,7 @@ def _factors(values: object, what: str, shape: Cube | None) -> np.ndarray:
     if not isinstance(values, list) or not all(map(is_scale, values)):
         raise FormatError(f"{what}: must be a list of positive numbers")
     if shape is not None and len(values) != shape[0]:
-        raise FormatError(f"{what}: {len(values)} numbers: must be {shape[0]}, one per channel")
+        raise FormatError(f"{what}: must have {shape[0]} numbers, one per channel, got {len(values)}")
     return np.array(values, np.float64)
 
 
@@ -451,7 +451,7 @@ def from_yaml(path: str | os.PathLike[str]) -> Names:
         match = OPERATION.match(key) if isinstance(key, str) else None
         if match is None or not isinstance(value, str):
             entry = f"{shortened(key)}: {shortened(value)}"
-            raise FormatError(f"{name}: layers: {entry} must be TASK/OPERATION: NAME, such as 0/1: conv1")
+            raise FormatError(f"{name}: layers: must be TASK/OPERATION: NAME, such as 0/1: conv1, got {entry}")
         layers[int(match[1]), int(match[2])] = value
     scales = _mapping(document.get("scales"), f"{name}: scales")
     return Names(layers, {_name(key): _scale(value, f"{name}: scales: {_name(key)}") for key, value in scales.items()})

@@ -243,8 +243,8 @@ class LoadableParameters:
                 raise FormatError(f"{self.loadable.name}: no parameter {name!r}. 'nvdla container list' shows all.")
             if (parameter.dtype, parameter.shape) != (slot.dtype, slot.shape):
                 raise FormatError(
-                    f"{self.loadable.name}: parameter {name!r} is {slot.dtype} {shape_text(slot.shape)}, "
-                    f"{parameter.dtype} {shape_text(parameter.shape or ())} is given"
+                    f"{self.loadable.name}: parameter {name!r}: must be {slot.dtype} {shape_text(slot.shape)}, "
+                    f"got {parameter.dtype} {shape_text(parameter.shape or ())}"
                 )
             content = blobs.setdefault(slot.blob, bytearray(self.loadable.blob(slot.blob).data))
             place = _bytes_of(slot)

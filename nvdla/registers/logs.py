@@ -111,7 +111,7 @@ def read_log(path: str | os.PathLike[str], map_name: str | None = None, base: in
     if (other := wrong_kind(path, str(path), "a log of register accesses", ("csb", "trace"))) is not None:
         raise TraceError(other)
     if (lines := text.count("\n")) > LINES_LIMIT:
-        raise TraceError(f"{path.name}: {lines} lines, must be at most {LINES_LIMIT}")
+        raise TraceError(f"{path.name}: must have at most {LINES_LIMIT} lines, got {lines}")
     log_format = _format(path.name, text)
     reader = _Reader(path, log_format)
     events: list[LoggedAccess | LoggedTransfer] = []
@@ -120,7 +120,7 @@ def read_log(path: str | os.PathLike[str], map_name: str | None = None, base: in
         try:
             event = reader.line(number, line)
             if event is None and _BEGINS.match(line) and log_format != "statements":
-                raise TraceError(f"{line[:60]!r} is an incomplete access")
+                raise TraceError(f"incomplete access: {line[:60]!r}")
         except TraceError as error:
             raise at_line(path.name, number, text, error) from error
         if event is not None:
@@ -128,7 +128,7 @@ def read_log(path: str | os.PathLike[str], map_name: str | None = None, base: in
         elif log_format == "statements" and (trace := _TRACE.match(line)):
             skipped[trace[1]] = None
     if event is None and _HALF[log_format].match(line):
-        raise TraceError(f"{path.name}:{number}: the log ends inside {line.strip()[:60]!r}: cut off?")
+        raise TraceError(f"{path.name}:{number}: the log ends inside {line.strip()[:60]!r} (cut off?)")
     events = _based(events, base)
     chosen = register_map(map_name) if map_name else _known_best(events, reader)
     events = [reader.named(event, chosen) for event in events]
@@ -211,7 +211,7 @@ class _Reader:
             return LoggedAccess(number, "read", address, None)
         looks = None if bound is None else _number(bound)
         if looks is not None and looks <= 0:
-            raise TraceError(f"read_reg may look {looks} times: the bound must be 1 or more, or left out")
+            raise TraceError(f"number of polls of read_reg: must be at least 1, or omitted, got {looks}")
         return LoggedAccess(number, "wait", address, _number(third), _number(second), looks)
 
     def _file(self, number: int, command: str, address: int, size: int, name: str | None) -> LoggedTransfer:
@@ -261,8 +261,8 @@ def _based(events: list[LoggedAccess | LoggedTransfer], base: int | None) -> lis
     for access in accesses:
         if not base <= access.address < base + CSB_SPAN:
             raise TraceError(
-                f"line {access.line}: register address 0x{access.address:x} is not within 0x{CSB_SPAN:x} bytes of "
-                f"0x{base:x}; set the address of the first register with --csb-base"
+                f"line {access.line}: register address: must be within 0x{CSB_SPAN:x} bytes of 0x{base:x}, "
+                f"got 0x{access.address:x}. Set the address of the first register with --csb-base."
             )
     return [
         replace(event, address=event.address - base) if isinstance(event, LoggedAccess) else event for event in events

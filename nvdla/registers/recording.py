@@ -611,7 +611,7 @@ def export(recording: Recording, folder: str | Path, bases: dict[Space, int], op
     """Create ``folder`` and return the printers' input. Raises FormatError for a name that is invalid in C."""
     name = recording.register_program.name
     if not NAME.fullmatch(name):
-        raise FormatError(f"{name!r} cannot name the export: letters, digits and _ only, no digit first")
+        raise FormatError(f"name of the export: must be letters, digits and _, with no digit first, got {name!r}")
     target = Path(folder)
     make_directory(target)
     return Export(recording, bases, target, options)

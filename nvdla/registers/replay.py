@@ -46,9 +46,9 @@ class LogReplay(Replay):
             if isinstance(check, MemoryCheck) or check.passed:
                 continue
             access = accesses[check.line]
-            bound = f" within {access.looks} looks" if access.looks else ""
+            bound = f" within {access.looks} polls" if access.looks else ""
             register = f"{self.log.map.at(access.address)} & 0x{access.mask:x}"
-            lines.append(f"line {check.line}: {register} is {check.actual}, not 0x{access.value:x}{bound}")
+            lines.append(f"line {check.line}: {register}: must be 0x{access.value:x}{bound}, got {check.actual}")
         return lines
 
     @property
@@ -157,8 +157,8 @@ class _Bytes:
         """The bytes of a page, and which of them are there. Raises TraceError for a log that is all over memory."""
         if len(self.pages) >= PAGE_LIMIT and (space, number) not in self.pages:
             raise TraceError(
-                f"the log touches more than {PAGE_LIMIT} pages of {PAGE} bytes ({PAGE_LIMIT >> 8} MiB) of memory: "
-                "no network that the replay holds does; cut the log, or leave the memory bus out of it"
+                f"memory of the log: must be at most {PAGE_LIMIT} pages of {PAGE} bytes ({PAGE_LIMIT >> 8} MiB). "
+                "Shorten the log, or remove the accesses of the memory bus."
             )
         return self.pages.setdefault((space, number), (np.zeros(PAGE, np.uint8), np.zeros(PAGE, bool)))
 

@@ -289,7 +289,7 @@ class MemoryPlan:
                 os.ftruncate(stream.fileno(), self.size)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            raise FormatError(f"memory file {self.path} cannot be mapped: {reason}") from error
+            raise FormatError(f"memory file {self.path}: cannot be mapped: {reason}") from error
         return stream
 
 
@@ -304,7 +304,7 @@ class _SharedFile:
         try:
             self.data = np.memmap(self._stream, np.uint8, "r+", shape=(plan.size,))
         except (OSError, ValueError) as error:
-            raise FormatError(f"memory file {plan.path} cannot be mapped: {error}") from error
+            raise FormatError(f"memory file {plan.path}: cannot be mapped: {error}") from error
 
     def check(self) -> None:
         """Raise LinkError where the file is shorter than the memory."""
@@ -334,7 +334,7 @@ class RegisterServer:
         self._files: list[_SharedFile] = []
         for memory in memories:
             if memory.size <= 0:
-                raise LinkError(f"the {memory.space.value} has {memory.size} bytes, must be at least 1")
+                raise LinkError(f"{memory.space.value}: must have at least 1 byte, got {memory.size}")
             if memory.space is Space.CVSRAM:
                 config.require("cvsram")
             self.space.map(memory.space.value, memory.space, memory.base, memory.size, self._bytes(memory))
@@ -537,7 +537,7 @@ def listen(where: str) -> socket.socket:
         if colon and "/" not in where:  # a path of a Unix socket with a colon needs a slash: ./a:b
             number = _port(where, port)
             if host not in ("127.0.0.1", "localhost", "::1", "[::1]"):
-                raise FormatError(f"{where}: the register server has no passwords, so it listens on 127.0.0.1 only")
+                raise FormatError(f"{where}: must be on 127.0.0.1: the register server has no passwords")
             family = socket.AF_INET6 if "::1" in host else socket.AF_INET
             listener = socket.socket(family, socket.SOCK_STREAM)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -142,9 +142,7 @@ class Parameter:
         """The pattern of a splat. FormatError for one of a length that stands for nothing: 0 bytes, or 3."""
         pattern = self.pattern or b""
         if len(pattern) not in PATTERN_LENGTHS:
-            raise FormatError(
-                f"parameter {self.name!r}: its pattern has {len(pattern)} bytes, must be 1, 2, 4, 8 or 16"
-            )
+            raise FormatError(f"parameter {self.name!r}: pattern: must have 1, 2, 4, 8 or 16 bytes, got {len(pattern)}")
         return pattern
 
     def write(self, file: IO[bytes]) -> None:

@@ -127,11 +127,11 @@ class PixelNumbers:
 
     def __post_init__(self) -> None:
         if self.bits not in BITS:
-            raise FormatError(f"pixels of {self.bits} bits: known are 8, 10, 12 and 16")
+            raise FormatError(f"pixels: bits: must be 8, 10, 12 or 16, got {self.bits}")
         if not self.mean or not self.scale or not np.all(np.isfinite([*self.mean, *self.scale])):
-            raise FormatError(f"pixels with mean {self.mean} and scale {self.scale}: must be finite numbers")
+            raise FormatError(f"pixels: mean and scale: must be finite numbers, got {self.mean} and {self.scale}")
         if min(self.scale) <= 0:
-            raise FormatError(f"pixels with scale {min(self.scale):g}: must be above 0")
+            raise FormatError(f"pixels: scale: must be above 0, got {min(self.scale):g}")
 
     @property
     def largest(self) -> int:
@@ -152,7 +152,9 @@ class PixelNumbers:
         """
         for name, numbers in (("mean", self.mean), ("scale", self.scale)):
             if len(numbers) not in (1, count):
-                raise FormatError(f"pixels: {len(numbers)} numbers of {name} for {count} channels")
+                raise FormatError(
+                    f"pixels: {name}: must be one number or {count} (one per channel), got {len(numbers)}"
+                )
         return np.resize(np.array(self.mean), count), np.resize(np.array(self.scale), count)
 
     def elements(self, values: np.ndarray) -> np.ndarray:

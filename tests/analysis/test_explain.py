@@ -154,7 +154,7 @@ def test_every_convolution_of_every_loadable_can_be_weighed(cases):
 def test_the_command_prints_what_was_weighed(nvdla_command, samples, as_documented):
     code, out, err = nvdla_command("explain", samples / "lenet.loadable", "0/0")
     assert (code, err) == (0, "")
-    assert "What 0/0 could be, alone in a queue" in out
+    assert "Variants of 0/0, each timed alone" in out
     assert "(the array needs 14,400)" in out
     code, out, _ = nvdla_command("explain", samples / "lenet.loadable", "--alternatives", "--json")
     document = json.loads(out)

@@ -58,19 +58,19 @@ def of_binding(way, **fields):
 
 
 WRONG = {
-    "no parts": (lambda m: m.pop("parts"), "parts is missing"),
-    "parts are a number": (lambda m: m.update(parts=7), "parts is int, must be list"),
+    "no parts": (lambda m: m.pop("parts"), "parts: must be list, got nothing"),
+    "parts are a number": (lambda m: m.update(parts=7), "parts: must be list, got int"),
     "too many parts": (lambda m: m.update(parts=m["parts"] * 600), "1200, the limit is 1000"),
     "nothing is done": (lambda m: m.update(parts=[]), "no part makes 'y'"),
     "parts in the wrong order": (lambda m: m["parts"].reverse(), "nothing before it makes"),
     "kind": (of_accelerator(kind="evil"), "must be accelerator or host"),
     "file outside": (of_accelerator(file="../../etc/passwd"), r"no member '\.\./"),
-    "file of another kind": (of_accelerator(file={}), "file is dict, must be str"),
+    "file of another kind": (of_accelerator(file={}), "file: must be str, got dict"),
     "precision": (of_accelerator(precision="evil"), "must be one of int8"),
     "no scale": (of_accelerator(scales={}), "there is none for tensor"),
     "images": (of_accelerator(images=10**9), "must be 1 .. 256"),
     "images that do not fit": (of_accelerator(images=2), "elements"),
-    "pixels": (of_accelerator(pixels=7), "pixels is int"),
+    "pixels": (of_accelerator(pixels=7), "pixels: must be dict, got int"),
     "unknown tensor": (of_binding("outputs", tensor="other"), "there is none for tensor 'other'"),
     "unknown value": (of_binding("inputs", value="other"), "nothing before it makes 'other'"),
     "endless shape": (of_binding("inputs", shape=[10**9, 10**9]), "elements, the limit is"),
@@ -79,7 +79,7 @@ WRONG = {
     "another shape": (of_binding("inputs", shape=[1, 1, 1]), "elements, 1 are bound"),
     "unknown index": (of_binding("inputs", index="other"), "is not an array of 432 places"),
     "unknown output": (lambda m: m.update(outputs=["other"]), "no part makes 'other'"),
-    "inputs are a list": (lambda m: m.update(inputs=["x"]), "inputs is list, must be dict"),
+    "inputs are a list": (lambda m: m.update(inputs=["x"]), "inputs: must be dict, got list"),
     "input of words": (lambda m: m.update(inputs={"x": "1x3"}), "must be a list of at most 8 sizes"),
     "version": (lambda m: m.update(version="9" * 100), "version '9{80}'"),
 }

@@ -152,7 +152,7 @@ def test_host_parts_are_measured_on_request(folder, nvdla_command, as_documented
 
 
 def test_a_fraction_of_the_network_has_no_frame_rate(folder, nvdla_command):
-    assert "runs a second" not in nvdla_command("cycles", "net.nvpkg")[1]
+    assert "runs per second" not in nvdla_command("cycles", "net.nvpkg")[1]
 
 
 def test_the_report_has_a_page_per_part_and_host_rows(folder, nvdla_command, as_documented):

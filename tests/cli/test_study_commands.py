@@ -82,7 +82,7 @@ def test_a_truncated_loadable_is_one_line(nvdla_command, lenet, tmp_path, comman
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--latency", "-1"), "memory latency -1"),
+        (("--latency", "-1"), "memory latency: must be 0 .. "),
         (("--bandwidth", "0"), "memory bandwidth"),
         (("--clock", "0"), "--clock"),
         (("--software", "-3"), "--software"),

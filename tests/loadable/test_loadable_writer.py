@@ -112,13 +112,16 @@ def test_writing_twice_gives_the_same_bytes(small: Loadable) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"addresses": (AddressEntry(0, 70000),)}, r"addresses\[0\].mem_id: 70000, must be an integer from 0 to 65535"),
-        ({"addresses": (AddressEntry(0, 0, -1),)}, r"addresses\[0\].offset: -1"),
-        ({"tasks": (TaskEntry(0, 1, (70000,)),)}, r"tasks\[0\].address_list\[0\]: 70000"),
-        ({"events": (EventEntry("zero"),)}, r"events\[0\].id: 'zero'"),
-        ({"version": Version(256, 0, 0)}, r"version.major: 256"),
+        (
+            {"addresses": (AddressEntry(0, 70000),)},
+            r"addresses\[0\].mem_id: must be an integer from 0 to 65535.*, got 70000",
+        ),
+        ({"addresses": (AddressEntry(0, 0, -1),)}, r"addresses\[0\].offset: must be an integer .*, got -1"),
+        ({"tasks": (TaskEntry(0, 1, (70000,)),)}, r"tasks\[0\].address_list\[0\]: must be an integer .*, got 70000"),
+        ({"events": (EventEntry("zero"),)}, r"events\[0\].id: must be an integer .*, got 'zero'"),
+        ({"version": Version(256, 0, 0)}, r"version.major: must be an integer .*, got 256"),
         ({"blobs": (Blob("\ud800", b""),)}, r"blobs\[0\].name: .*UTF-8"),
-        ({"submits": (SubmitEntry(0, (-1,)),)}, r"submits\[0\].task_id\[0\]: -1"),
+        ({"submits": (SubmitEntry(0, (-1,)),)}, r"submits\[0\].task_id\[0\]: must be an integer .*, got -1"),
     ],
 )
 def test_numbers_that_do_not_fit_their_field_are_refused(small: Loadable, change: dict, message: str) -> None:

@@ -183,12 +183,12 @@ def test_an_error_names_the_form_or_the_address(tmp_path, capsys):
     for words, text in (
         (["--format", "elf"], "got 'elf'"),
         (["--dram-base", "0x10"], "multiple of 4096"),
-        (["--name", "2nd"], "cannot name the export"),
+        (["--name", "2nd"], "name of the export: must be"),
         (["--format", "txn", "--csb-addressing", "byte"], "riscv-txn"),
         (["--format", "cfg", "--poll-limit", "5"], "format cfg does not support --poll-limit"),
         (["--format", "txn", "--csb-base", "0x1000"], "does not support --csb-base"),
         (["--format", "mem", "--arrays"], "does not support --image and --arrays"),
-        (["--format", "ihex", "--dram-base", "0xfffff000"], "Intel hex ends at 4 GiB"),
+        (["--format", "ihex", "--dram-base", "0xfffff000"], "must be below 4 GiB for Intel hex"),
     ):
         assert main(["program", lenet, *words, "-o", str(tmp_path / "x")]) == 2
         assert text in capsys.readouterr().err

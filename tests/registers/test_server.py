@@ -321,7 +321,7 @@ def test_a_system_without_descriptors_is_waited_for(monkeypatch):
 
 
 def test_only_this_machine_may_connect_and_only_memories_that_exist(tmp_path):
-    with pytest.raises(FormatError, match=r"127\.0\.0\.1 only"):
+    with pytest.raises(FormatError, match=r"must be on 127\.0\.0\.1"):
         listen("0.0.0.0:9000")
     with pytest.raises(FormatError, match="cannot listen"):
         listen(str(tmp_path / "missing" / "s"))

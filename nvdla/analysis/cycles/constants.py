@@ -51,10 +51,10 @@ class Memory:
 
     def __post_init__(self) -> None:
         if not 0 <= self.latency <= MAX_LATENCY:
-            raise ConfigError(f"memory latency {self.latency} cycles: must be 0 .. {MAX_LATENCY}").about("latency")
+            raise ConfigError(f"memory latency: must be 0 .. {MAX_LATENCY} cycles, got {self.latency}").about("latency")
         if self.bytes_per_cycle is not None and not 1e-3 <= self.bytes_per_cycle <= 1e6:
             raise ConfigError(
-                f"memory bandwidth {self.bytes_per_cycle} bytes per cycle: must be 0.001 .. 1000000"
+                f"memory bandwidth: must be 0.001 .. 1000000 bytes per cycle, got {self.bytes_per_cycle}"
             ).about("bandwidth")
 
     def rate(self, bus: float) -> float:

@@ -165,11 +165,10 @@ def caveats(study: Study) -> list[str]:
         caveats.append(f"{len(unproven)} of {len(study.estimates)} operations are estimates without proof: {where}")
     caveats += proof_lines(study.config, ("results",))
     if any(node.engine == "cpu" for node in study.operations):
-        figure = f"{study.software.element:g} cycles for an element of their output"
-        caveats.append(f"CPU operations take {figure}, an assumption (--cpu-cycles)")
+        caveats.append(f"CPU operations: assumed {study.software.element:g} cycles per output element (--cpu-cycles)")
     if study.memory.latency == DEFAULT_LATENCY and study.memory.bytes_per_cycle is None:
         caveats.append(
-            f"memory: {DEFAULT_LATENCY} cycles latency, the width of the bus (--latency, --bandwidth, --shared)"
+            f"memory: {DEFAULT_LATENCY} cycles latency, bandwidth of the bus width (--latency, --bandwidth, --shared)"
         )
     if study.schedule.stuck:
         names = ", ".join(study.by_key[key].label for key in study.schedule.stuck[:8])

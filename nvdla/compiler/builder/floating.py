@@ -43,7 +43,7 @@ def _inputs(network: Network, inputs: Mapping[str, np.ndarray] | np.ndarray) -> 
         array = array[None] if array.ndim == 3 else array
         if array.shape[1:] != tensor.shape:
             raise BuildError(
-                f"input {tensor.name} has shape {shape_text(array.shape)}, must be Nx{shape_text(tensor.shape)}"
+                f"input {tensor.name}: shape: must be Nx{shape_text(tensor.shape)}, got {shape_text(array.shape)}"
             )
         values[tensor.name] = array
     return values

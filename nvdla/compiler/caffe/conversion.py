@@ -41,7 +41,7 @@ def convert(onnx: ModuleType, network: CaffeNetwork, inputs: Mapping[str, tuple[
         _check_parameters(layer, convert_layer.parameters)
         values = convert_layer.function(graph, layer, *_bottoms(layer, blobs, convert_layer.bottoms))
         if len(values) != len(layer.tops):
-            raise layer.fail(f"{len(layer.tops)} tops, must be {len(values)}")
+            raise layer.fail(f"tops: must be {len(values)}, got {len(layer.tops)}")
         values = [graph.node("Identity", [value], value.shape) for value in values]
         for blob, value in zip(layer.tops, values, strict=True):
             blobs[blob] = value
@@ -76,7 +76,7 @@ def _bottoms(layer: CaffeLayer, blobs: Mapping[str, CaffeValue], counts: range) 
     if len(layer.bottoms) not in counts:
         more = {1: "", 2: f" or {counts[-1]}"}.get(len(counts), " or more")
         wanted = f"{counts[0]}{more}"
-        raise layer.fail(f"{len(layer.bottoms)} bottoms, must be {wanted}")
+        raise layer.fail(f"bottoms: must be {wanted}, got {len(layer.bottoms)}")
     return [blobs[blob] for blob in layer.bottoms]
 
 

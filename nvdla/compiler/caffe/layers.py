@@ -189,7 +189,7 @@ def _pair(
     elif not values:
         values = [default]
     if len(values) not in (1, 2):
-        raise layer.fail(f"{name} is given {len(values)} times, must be once or for height and width")
+        raise layer.fail(f"{name}: must be given once, or twice (height and width), got {len(values)} times")
     if None in values:
         raise layer.fail(f"{settings.schema.name} does not say {name}")
     return values[0], values[-1]
@@ -551,7 +551,7 @@ def _eltwise(graph: CaffeGraph, layer: CaffeLayer, *values: CaffeValue) -> list[
     for operand in values[1:]:
         if operand.shape != values[0].shape:
             raise layer.fail(
-                f"its bottoms are {shape_text(values[0].shape)} and {shape_text(operand.shape)}, must be alike"
+                f"shapes of its bottoms: must be equal, got {shape_text(values[0].shape)} and {shape_text(operand.shape)}"
             )
     if factors and (operation != "SUM" or len(factors) != len(values)):
         raise layer.fail(f"{len(factors)} coefficients of {operation}; SUM takes one for each of {len(values)} bottoms")
@@ -572,8 +572,8 @@ def _concat(graph: CaffeGraph, layer: CaffeLayer, *values: CaffeValue) -> list[C
             a != b for place, (a, b) in enumerate(zip(operand.shape, first, strict=True)) if place != axis
         ):
             raise layer.fail(
-                f"its bottoms are {shape_text(first)} and {shape_text(operand.shape)}, "
-                f"must be alike except on axis {axis}"
+                f"shapes of its bottoms: must be equal except on axis {axis}, got {shape_text(first)} and "
+                f"{shape_text(operand.shape)}"
             )
     size = sum(operand.shape[axis] for operand in values)
     return [graph.node("Concat", values, (*first[:axis], size, *first[axis + 1 :]), axis=axis)]
@@ -591,7 +591,7 @@ def _slice(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[Caff
     axis = _axis(layer, _named_axis(layer, settings, "slice_dim"), len(value.shape))
     size, points = value.shape[axis], settings["slice_point"]
     if points and len(points) != tops - 1:
-        raise layer.fail(f"{len(points)} slice points for {tops} tops, must be one less")
+        raise layer.fail(f"slice points: must be {tops - 1} (one less than tops), got {len(points)}")
     if not points and (tops == 0 or size % tops):
         raise layer.fail(f"axis {axis} of {size} cannot be cut into {tops} equal parts; give slice_point")
     ends = [*points, size] if points else [size // tops * (place + 1) for place in range(tops)]

@@ -91,10 +91,10 @@ def read_network(
     if net["layer"] and net["layers"]:
         raise FormatError(f"{name}: layers are given in both forms, 'layer' and 'layers'")
     if not 0 < len(messages) <= MAX_LAYERS:
-        raise FormatError(f"{name}: {len(messages)} layers, must be 1 to {MAX_LAYERS}")
+        raise FormatError(f"{name}: must have 1 to {MAX_LAYERS} layers, got {len(messages)}")
     tops = sum(len(message["top"]) for message in messages)
     if tops > MAX_TOPS:
-        raise FormatError(f"{name}: the layers have {tops} tops, must be at most {MAX_TOPS}")
+        raise FormatError(f"{name}: the layers together must have at most {MAX_TOPS} tops, got {tops}")
     state = _State(net["state"]["level"], frozenset(net["state"]["stage"]))
     kept = [_layer(message, name, weights) for message in messages if _included(message, state, name)]
     layers = [layer for layer in kept if layer.type not in DATA_LAYERS + JUDGING_LAYERS]
@@ -240,7 +240,7 @@ class WirePart:
     def of(self, kind: int) -> WirePart:
         """This field, after its wire type was checked."""
         if self.kind != kind:
-            raise self.fail(f"is {_KINDS[self.kind]}, must be {_KINDS[kind]}")
+            raise self.fail(f"must be {_KINDS[kind]}, got {_KINDS[self.kind]}")
         return self
 
     def at(self, start: int, name: str) -> WirePart:

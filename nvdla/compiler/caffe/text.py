@@ -460,16 +460,16 @@ class _Parser:
         shown = f"{sign}{word}"[:MAX_NUMBER]
         if field.kind == "string":
             if kind != "string":
-                self._fail(f"{name} is {shown}, must be a string in quotes")
+                self._fail(f"{name}: must be a string in quotes, got {shown}")
             return word
         if field.kind == "bool":
             if sign or kind == "string" or word not in _TRUE + _FALSE:
-                self._fail(f"{name} is {shown}, must be true or false")
+                self._fail(f"{name}: must be true or false, got {shown}")
             return word in _TRUE
         if field.kind == "enum":
             return self._enumerated(name, field, kind, shown)
         if kind != "number" or len(word) > MAX_NUMBER:
-            self._fail(f"{name} is {shown}, must be a number")
+            self._fail(f"{name}: must be a number, got {shown}")
         return self._integer(name, field, shown) if field.kind in _RANGES else self._real(name, shown)
 
     def _enumerated(self, name: str, field: MessageField, kind: str, shown: str) -> str:
@@ -480,17 +480,17 @@ class _Parser:
         for word, number in known.items():
             if kind == "number" and shown == str(number):
                 return word
-        return self._fail(f"{name} is {shown}, must be one of {', '.join(known)}{near(shown, known)}")
+        return self._fail(f"{name}: must be one of {', '.join(known)}, got {shown}{near(shown, known)}")
 
     def _integer(self, name: str, field: MessageField, shown: str) -> int:
         digits = shown.removeprefix("-")
         if not _INTEGER.match(digits):
-            self._fail(f"{name} is {shown}, must be an integer")
+            self._fail(f"{name}: must be an integer, got {shown}")
         base = 16 if digits[:2] in ("0x", "0X") else 8 if digits[0] == "0" else 10
         value = int(digits, base) * (-1 if shown[0] == "-" else 1)
         low, high = _RANGES[field.kind]
         if not low <= value <= high:
-            self._fail(f"{name} is {shown}, must be {low} to {high}")
+            self._fail(f"{name}: must be {low} to {high}, got {shown}")
         return value
 
     def _real(self, name: str, shown: str) -> float:
@@ -499,7 +499,7 @@ class _Parser:
             return float(int(shown, 16))
         value = float(shown.rstrip("fF")) if _REAL.match(digits) else math.nan
         if not math.isfinite(value):
-            self._fail(f"{name} is {shown}, must be a finite number")
+            self._fail(f"{name}: must be a finite number, got {shown}")
         return value
 
 

@@ -163,14 +163,14 @@ def _part(row: object, where: str, members: _Members, indices: Mapping[str, np.n
     part = PackedPart(kind, _names(row, "nodes", where), bound["inputs"], bound["outputs"])
     part.images = _field(row, "images", int, where) if "images" in row else 1
     if not 1 <= part.images <= MAX_IMAGES:
-        raise FormatError(f"{where}: images: {part.images}, must be 1 .. {MAX_IMAGES}")
+        raise FormatError(f"{where}: images: must be 1 .. {MAX_IMAGES}, got {part.images}")
     part.rows = _node_rows(row, where)
     if kind == "host":
         part.model = members.content(file)
     elif kind == "accelerator":
         _accelerator(part, row, where, members.content(file))
     else:
-        raise FormatError(f"{where}: kind: {kind[:80]!r}, must be accelerator or host")
+        raise FormatError(f"{where}: kind: must be accelerator or host, got {kind[:80]!r}")
     return part
 
 
@@ -189,7 +189,7 @@ def _node_rows(row: Document, where: str) -> list[Document]:
 def _accelerator(part: PackedPart, row: Document, where: str, loadable: bytes) -> None:
     part.precision = _field(row, "precision", str, where)
     if part.precision not in PRECISIONS:
-        raise FormatError(f"{where}: precision: {part.precision[:80]!r}, must be one of {', '.join(PRECISIONS)}")
+        raise FormatError(f"{where}: precision: must be one of {', '.join(PRECISIONS)}, got {part.precision[:80]!r}")
     part.scales = {
         name: _positive(value, f"{where}: scales: {name[:80]}")
         for name, value in _field(row, "scales", dict, where).items()
@@ -246,7 +246,9 @@ def _unpacking_binding(row: object, where: str, indices: Mapping[str, np.ndarray
                 f"{where}: index: {key[:80]!r} is not an array of {math.prod(shape)} places in indices.npz"
             )
         if index.size and (index.min() < 0 or index.max() >= MAX_ELEMENTS):
-            raise FormatError(f"{where}: index: places {index.min()} .. {index.max()}, must be 0 .. {MAX_ELEMENTS - 1}")
+            raise FormatError(
+                f"{where}: index: must be within 0 .. {MAX_ELEMENTS - 1}, got {index.min()} .. {index.max()}"
+            )
     return Binding(_field(row, "tensor", str, where), _field(row, "value", str, where), index, shape)
 
 
@@ -266,8 +268,8 @@ def _check_order(manifest: Document, parts: Sequence[PackedPart], constants: Map
 def _field(row: Document, key: str, kind: type, where: str) -> Any:
     value = row.get(key)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        problem = "is missing" if key not in row else f"is {type(value).__name__}, must be {kind.__name__}"
-        raise FormatError(f"{where}: {key} {problem}")
+        actual = type(value).__name__ if key in row else "nothing"
+        raise FormatError(f"{where}: {key}: must be {kind.__name__}, got {actual}")
     return value
 
 

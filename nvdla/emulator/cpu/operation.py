@@ -61,7 +61,7 @@ class CpuBuffer:
         """Raises DescriptorError for an unknown address index, format or an offset outside the memory."""
         index = descriptor.address_index
         if not 0 <= index < len(windows):
-            raise DescriptorError(f"{what}: address index is {index}, must be 0 .. {len(windows) - 1} (address list)")
+            raise DescriptorError(f"{what}: address index: must be 0 .. {len(windows) - 1} (address list), got {index}")
         number = EmuFormat(descriptor.format)
         if abi == "old" and descriptor.format < len(OLD_EMU_FORMATS):
             number = OLD_EMU_FORMATS[descriptor.format]

@@ -136,7 +136,7 @@ def write_statistics(csb: Csb, task: FirmwareTask, operation: FirmwareOperation,
     offset = size * (task.num_operations * operation.roi + operation.index)
     index = task.network.stat_list_index
     if not 0 <= index < len(task.addresses):
-        raise DescriptorError(f"task {task.id}: stat_list_index is {index}, must be 0 .. {len(task.addresses) - 1}")
+        raise DescriptorError(f"task {task.id}: stat_list_index: must be 0 .. {len(task.addresses) - 1}, got {index}")
     window = task.addresses[index]
     if offset + size > window.size:
         raise DescriptorError(f"{operation}: its statistics end at byte {offset + size}, {window} has {window.size}")
@@ -258,7 +258,7 @@ class FirmwareTask:
     def _input_layer(self) -> int:
         layer = int(self.network.input_layer)
         if not 0 <= layer < self.num_operations:
-            raise DescriptorError(f"task {self.id}: input_layer is {layer}, must be 0 .. {self.num_operations - 1}")
+            raise DescriptorError(f"task {self.id}: input_layer: must be 0 .. {self.num_operations - 1}, got {layer}")
         return layer
 
     def _place_input(self, operation: FirmwareOperation, base: int, left: int, top: int) -> None:
@@ -275,7 +275,7 @@ class FirmwareTask:
 
     def _address(self, index: int, what: str) -> AddressWindow:
         if not 0 <= index < len(self.addresses):
-            raise DescriptorError(f"task {self.id}: {what} is {index}, must be 0 .. {len(self.addresses) - 1}")
+            raise DescriptorError(f"task {self.id}: {what}: must be 0 .. {len(self.addresses) - 1}, got {index}")
         return self.addresses[index]
 
     def _bytes(self, window: AddressWindow, offset: int, size: int) -> bytes:

@@ -153,10 +153,10 @@ def read_configuration(path: str) -> Configuration:
     name = values.pop("name", Path(path).stem)
     if base is not None:
         if base not in configurations():
-            raise ConfigError(f"{path}: base is {base!r}, must be one of {', '.join(configurations())}")
+            raise ConfigError(f"{path}: base: must be one of {', '.join(configurations())}, got {base!r}")
         values = _fields_of(configurations()[base]) | values
     if not isinstance(name, str) or not name or name in configurations():
-        raise ConfigError(f"{path}: name is {name!r}, must be a text other than {', '.join(configurations())}")
+        raise ConfigError(f"{path}: name: must be a text other than {', '.join(configurations())}, got {name!r}")
     return _made(name, values, path)
 
 
@@ -173,7 +173,7 @@ def _made(name: str, values: Document, where: str) -> Configuration:
         raise ConfigError(f"{where}: {what} field {', '.join(sorted(map(str, names)))}; fields are {', '.join(kinds)}")
     for field, value in values.items():
         if not _fits(value, str(kinds[field])):
-            raise ConfigError(f"{where}: {field} is {value!r}, must be {_WORDS[str(kinds[field])]}")
+            raise ConfigError(f"{where}: {field}: must be {_WORDS[str(kinds[field])]}, got {value!r}")
     config = Configuration(name=name, **{**values, "precisions": tuple(map(Precision, values["precisions"]))})
     for right, problem in _rules(config):
         if not right:
@@ -209,20 +209,20 @@ def _rules(config: Configuration) -> list[tuple[bool, str]]:
     return [
         (
             config.register_map in REGISTER_MAPS,
-            f"register_map is {config.register_map!r}, must be one of {', '.join(REGISTER_MAPS)}",
+            f"register_map: must be one of {', '.join(REGISTER_MAPS)}, got {config.register_map!r}",
         ),
         (two, "memory_atom, mac_atomic_c and mac_atomic_k must be powers of two"),
-        (8 <= config.memory_atom <= 64, f"memory_atom is {config.memory_atom}, must be 8 to 64 bytes"),
+        (8 <= config.memory_atom <= 64, f"memory_atom: must be 8 to 64 bytes, got {config.memory_atom}"),
         (
             config.cbuf_bank_bytes % config.cbuf_entry_bytes == 0,
             f"cbuf_entry_bytes is {config.cbuf_entry_bytes}, must divide a bank of {config.cbuf_bank_bytes} bytes",
         ),
-        (2 <= config.cbuf_banks <= 32, f"cbuf_banks is {config.cbuf_banks}, must be 2 to 32"),
+        (2 <= config.cbuf_banks <= 32, f"cbuf_banks: must be 2 to 32, got {config.cbuf_banks}"),
         (
             config.cbuf_entry_bytes % config.memory_atom == 0,
-            f"cbuf_entry_bytes is {config.cbuf_entry_bytes}, must be a multiple of memory_atom {config.memory_atom}",
+            f"cbuf_entry_bytes: must be a multiple of memory_atom {config.memory_atom}, got {config.cbuf_entry_bytes}",
         ),
-        (config.address_bits <= 64, f"address_bits is {config.address_bits}, must be at most 64"),
+        (config.address_bits <= 64, f"address_bits: must be at most 64, got {config.address_bits}"),
         (not config.batch or config.max_batch is not None, "batch is true, so max_batch must be given"),
     ]
 

@@ -355,7 +355,7 @@ class MemorySource:
         """Return ``size`` bytes at an address index. Raises DescriptorError where they are not there."""
         if not 0 <= index < self.num_addresses:
             raise DescriptorError(
-                f"{self.name}, {what}: address index is {index}, must be 0 .. {self.num_addresses - 1} (address list)"
+                f"{self.name}, {what}: address index: must be 0 .. {self.num_addresses - 1} (address list), got {index}"
             )
         window = self._windows[index]
         if size > window.size:

@@ -53,14 +53,14 @@ class GgufContainer(Container):
         self.position = 4
         self.version = self._scalar("<I", "version")
         if self.version not in (2, 3):
-            raise FormatError(f"{source.name}: GGUF version {self.version} is not known, only 2 and 3 are")
+            raise FormatError(f"{source.name}: GGUF version: must be 2 or 3, got {self.version}")
         tensors, pairs = self._scalar("<Q", "tensor count"), self._scalar("<Q", "metadata count")
         self.kinds: dict[str, str] = {}
         self.metadata = dict(self._pair(n) for n in self._counted(pairs, 13, "pairs"))
         described = [self._description(n) for n in self._counted(tensors, 24, "tensors")]
         alignment = self.metadata.get("general.alignment", 32)
         if type(alignment) is not int or not 0 < alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
-            raise FormatError(f"{source.name}: general.alignment is {alignment!r}, must be a power of two")
+            raise FormatError(f"{source.name}: general.alignment: must be a power of two, got {alignment!r}")
         self.alignment = alignment
         self.data_start = align(self.position, alignment)
         self.tensors = [self._tensor(*item) for item in described]
@@ -71,7 +71,9 @@ class GgufContainer(Container):
     def _take(self, length: int, what: str) -> memoryview:
         left = len(self.source.data) - self.position
         if length > left:
-            raise self._fail(what, f"takes {length} bytes, the file has {max(left, 0)} left (cut off?)")
+            raise self._fail(
+                what, f"must have {length} bytes, got {max(left, 0)} before the end of the file (cut off?)"
+            )
         self.position += length
         return self.source.data[self.position - length : self.position]
 
@@ -84,7 +86,7 @@ class GgufContainer(Container):
     def _counted(self, count: int, least: int, what: str) -> range:
         """range(count), after checking that so many things of at least ``least`` bytes can be in the file."""
         if count * least > len(self.source.data) - self.position:
-            raise self._fail(what, f"{count} are counted, more than the rest of the file can hold (cut off?)")
+            raise self._fail(what, f"count: must fit the rest of the file, got {count} (cut off?)")
         return range(count)
 
     def _pair(self, number: int) -> tuple[str, object]:
@@ -106,7 +108,7 @@ class GgufContainer(Container):
         if kind == _STRING:
             return self._string(what)
         if kind != _ARRAY or depth >= _MAX_NESTING:
-            raise self._fail(what, f"type {kind} is not known, or arrays are nested more than {_MAX_NESTING} deep")
+            raise self._fail(what, f"type: must be known, with at most {_MAX_NESTING} nested arrays, got type {kind}")
         element, count = self._scalar("<I", what), self._scalar("<Q", what)
         if element in _SCALARS:
             size = struct.calcsize(_SCALARS[element])
@@ -121,7 +123,7 @@ class GgufContainer(Container):
         name = self._string(what)
         rank = self._scalar("<I", what)
         if rank > MAX_RANK:
-            raise self._fail(what, f"{name!r} has {rank} dimensions, the limit is {MAX_RANK}")
+            raise self._fail(what, f"{name!r}: must have at most {MAX_RANK} dimensions, got {rank}")
         sizes = tuple(self._scalar("<Q", what) for _ in range(rank))
         # The first dimension is the innermost.
         return name, sizes[::-1], self._scalar("<I", what), self._scalar("<Q", what)
@@ -129,18 +131,18 @@ class GgufContainer(Container):
     def _tensor(self, name: str, shape: tuple[int, ...], kind: int, offset: int) -> Parameter:
         where = f"{self.source.name}: tensor {name!r}"
         if kind not in TENSOR_TYPES:
-            raise FormatError(f"{where}: tensor type {kind} is not known")
+            raise FormatError(f"{where}: tensor type: must be a known number, got {kind}")
         type_name, dtype, block, size = TENSOR_TYPES[kind]
         count = element_count(shape)
         if count % block or (shape and shape[-1] % block):
             raise FormatError(
-                f"{where}: {type_name} comes in blocks of {block}, shape {shape_text(shape)} does not divide"
+                f"{where}: shape: must be a multiple of {block} ({type_name} blocks), got {shape_text(shape)}"
             )
         length = packed_size(dtype, shape) if dtype else count // block * size
         start = self.data_start + offset
         if start > len(self.source.data) or length > len(self.source.data) - start:
             size = len(self.source.data)
-            raise FormatError(f"{where}: takes bytes {start} to {start + length} of a file of {size} (cut off?)")
+            raise FormatError(f"{where}: end: must be at most {size} (file size), got {start + length} (cut off?)")
         extra = {} if dtype else {"gguf_type": type_name, "gguf_shape": list(shape)}
         return Parameter(
             name,
@@ -199,7 +201,7 @@ class GgufContainer(Container):
                         Severity.ERROR if strict else Severity.WARNING,
                         f"tensor {p.name!r}",
                         _origin(p)[0],
-                        f"is not at a multiple of {self.alignment} bytes",
+                        f"must begin at a multiple of {self.alignment} bytes, got {_origin(p)[0]}",
                     )
                 )
         return found

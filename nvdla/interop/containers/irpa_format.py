@@ -89,7 +89,7 @@ class IrpaFormat(Format):
     suffixes = (".irpa",)
     keeps_splats = True
     options: ClassVar[Mapping[str, str]] = {
-        "external": "folder below which external parameter files may be read (reading)",
+        "external": "directory below which external parameter files may be read (reading)",
         "offset": "byte offset of the first archive in the file (reading; default 0)",
         "alignment": f"bytes, minimum alignment of data (writing; default {DATA_ALIGNMENT})",
         "packing": "bytes, where data are placed instead of by their alignment field (writing)",
@@ -117,7 +117,7 @@ class IrpaFormat(Format):
         chosen = self.check_options(options)
         mode = chosen.get("metadata", "tensor")
         if mode not in ("tensor", "none"):
-            raise FormatError(f"option metadata is {mode!r}, must be tensor or none")
+            raise FormatError(f"option metadata: must be tensor or none, got {mode!r}")
         packing = number(chosen, "packing", 0) or None
         for piece in chunks(
             [entry_spec(parameter, mode == "tensor") for parameter in parameters],
@@ -170,11 +170,15 @@ def external_parameter(name: str, place: str, folder: Path) -> Parameter:
         size = whole.stat().st_size
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise FormatError(f"external parameter {name!r}: {path!r} is not a file below {folder}: {reason}") from None
+        raise FormatError(
+            f"external parameter {name!r}: must be a file below {folder}, got {path!r} ({reason})"
+        ) from None
     offset = numbers[0] if numbers else 0
     length = numbers[1] if len(numbers) > 1 else size - offset
     if length < 0 or offset + length > size:
-        raise FormatError(f"external parameter {name!r}: bytes {offset} to {offset + length} of a file of {size}")
+        raise FormatError(
+            f"external parameter {name!r}: end: must be at most {size} (file size), got {offset + length}"
+        )
     spec = EntrySpec(name, path=path, length=length, offset=offset)
     return Parameter(name, None, None, None, length, origin=spec)
 
@@ -187,7 +191,7 @@ def number(options: Mapping[str, str], key: str, default: int) -> int:
     except ValueError:
         value = -1
     if not 0 <= value < 1 << 64:
-        raise FormatError(f"option {key} is {text!r}, must be a number from 0 to 2^64 - 1")
+        raise FormatError(f"option {key}: must be a number from 0 to 2^64 - 1, got {text!r}")
     return value
 
 

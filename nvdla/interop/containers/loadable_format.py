@@ -105,7 +105,7 @@ class LoadableFormat(Format):
     suffixes = (".nvdla", ".loadable")
     options: ClassVar[Mapping[str, str]] = {
         "config": "hardware configuration that decides how weights are packed (default auto)",
-        "template": "loadable into which parameters are put (writing; needed, except from a model library)",
+        "template": "loadable whose parameters are replaced (writing; required, except from a model library)",
         "name": "model to extract from a model library (default: the only one)",
     }
 
@@ -123,11 +123,11 @@ class LoadableFormat(Format):
         chosen = self.check_options(options)
         if "template" not in chosen:
             raise FormatError(
-                "parameters alone make no loadable: give the one they go into with --option template=FILE"
+                "a loadable needs more than parameters. Name the loadable to change with --option template=FILE."
             )
         names = [p.name for p in parameters]
         if len(set(names)) != len(names):
-            raise FormatError("a parameter is given twice; rename or exclude one")
+            raise FormatError("names of parameters: must be unique. Rename or exclude one.")
         template = LoadableContainer(self, Source.of(Path(chosen["template"])), chosen.get("config", "auto"))
         try:
             changed = template.decoded.replaced({p.name: p for p in parameters})

@@ -49,7 +49,7 @@ class NpzContainer(Container):
         """Headers and names; strict, the data's checksums, too (they are always checked when data are read out)."""
         counts = Counter(m.name for m in self.members)
         found = [
-            FileFinding(Severity.ERROR, f"member {name!r}", None, "the name appears more than once")
+            FileFinding(Severity.ERROR, f"member {name!r}", None, "name: must be unique")
             for name, count in counts.items()
             if count > 1
         ]
@@ -79,7 +79,7 @@ class NpzFormat(Format):
     name = "npz"
     title = "numpy archive"
     suffixes = (".npz",)
-    options: ClassVar[Mapping[str, str]] = {"compress": "yes to deflate the arrays (writing; default no)"}
+    options: ClassVar[Mapping[str, str]] = {"compress": "yes to compress the arrays (writing; default no)"}
 
     def sniff(self, header: bytes, path: Path | None) -> bool:
         """Check whether a file has this format, from its first bytes (``header``) or its path."""
@@ -99,10 +99,12 @@ class NpzFormat(Format):
         parameters give the same bytes (no time stamps)."""
         compress = self.check_options(options).get("compress", "no")
         if compress not in ("yes", "no"):
-            raise FormatError(f"option compress is {compress!r}, must be yes or no")
+            raise FormatError(f"option compress: must be yes or no, got {compress!r}")
         for name, count in Counter(p.name for p in parameters).items():
             if count > 1 or not name or "\0" in name:
-                raise FormatError(f"parameter {name!r}: an .npz member needs a unique name; rename or exclude one")
+                raise FormatError(
+                    f"parameter {name!r}: name: must be unique and not empty in .npz. Rename or exclude one."
+                )
         with zipfile.ZipFile(file, "w") as archive:
             for parameter in parameters:
                 member = zipfile.ZipInfo(utf8_name(parameter.name).decode() + ".npy", _EPOCH)

@@ -98,7 +98,7 @@ class Container(ABC):
         Raises:
             FormatError: The format has no tensors.
         """
-        raise FormatError(f"{self.source.name}: a {self.format.name} file holds no tensor parameters to convert")
+        raise FormatError(f"{self.source.name}: a {self.format.name} file contains no tensors to convert")
 
     def parts(self) -> Iterable[tuple[str, Content]]:
         """Yield the files of ``extract``: (relative path, content); by default each parameter as ``name.bin``."""
@@ -128,7 +128,7 @@ class Container(ABC):
             if target in targets:
                 raise FormatError(
                     f"{self.source.name}: {name!r} and {targets[target]!r} would both be written to "
-                    f"{target}; extract them one at a time"
+                    f"{target}. Extract them one at a time."
                 )
             targets[target] = name
         for target, (_, content) in zip(targets, chosen, strict=True):
@@ -161,8 +161,8 @@ class Container(ABC):
         missing = set(names) - {key for name, _ in chosen for key in (name, name.removesuffix(".bin"))}
         if missing:
             raise FormatError(
-                f"{self.source.name}: nothing named {', '.join(sorted(map(repr, missing)))}; "
-                "`nvdla container list` shows the names"
+                f"{self.source.name}: nothing is named {', '.join(sorted(map(repr, missing)))}. "
+                "'nvdla container list' shows the names."
             )
         return chosen
 
@@ -176,7 +176,7 @@ class Container(ABC):
         Raises:
             FormatError: The format has no programs.
         """
-        raise FormatError(f"{self.source.name}: a {self.format.name} file holds no program to disassemble")
+        raise FormatError(f"{self.source.name}: a {self.format.name} file contains no program to disassemble")
 
     def call(self, function: str, inputs: Sequence[str], options: Options | None = None) -> Document:
         """Run a function of the file.
@@ -192,7 +192,7 @@ class Container(ABC):
         Raises:
             FormatError: The format has no functions.
         """
-        raise FormatError(f"{self.source.name}: a {self.format.name} file holds no function to run")
+        raise FormatError(f"{self.source.name}: a {self.format.name} file contains no function to run")
 
     def convert(self, target: Format, options: Options | None = None) -> bytes:
         """Return this container as bytes of another format, or of the same one, rewritten.
@@ -276,7 +276,7 @@ class Format(ABC):
         Raises:
             FormatError: The format is read-only.
         """
-        raise FormatError(f"{self.name} files can be read but not created from parameters")
+        raise FormatError(f"{self.name} files can be read, but not created from parameters")
 
     def write_checked(self, file: IO[bytes], parameters: Sequence[Parameter], options: Options | None = None) -> None:
         """Check the parameters, then call :meth:`write`.
@@ -327,7 +327,7 @@ class Format(ABC):
         for key in options or {}:
             if key not in self.options:
                 known = ", ".join(self.options) or "none"
-                raise FormatError(f"format {self.name}: unknown option {key!r}; known are: {known}")
+                raise FormatError(f"format {self.name}: option: must be one of {known}, got {key!r}")
         return dict(options or {})
 
 
@@ -370,7 +370,7 @@ def format_named(name: str) -> Format:
     """The format of this name, FormatError listing the known ones otherwise."""
     known = formats()
     if name not in known:
-        raise FormatError(f"unknown container format {name!r}; known are {', '.join(known)}")
+        raise FormatError(f"container format: must be one of {', '.join(known)}, got {name!r}")
     return known[name]
 
 
@@ -404,7 +404,7 @@ def detect(source: Source) -> Format:
     known, start = ", ".join(formats()), header[:8].hex(" ") or "nothing"
     content = source.data if header else source.path or b""
     other = wrong_kind(content, source.name, f"a container ({known})", formats())
-    raise FormatError(other or f"{source.name}: no known container format (it begins with {start}); known are {known}")
+    raise FormatError(other or f"{source.name}: must be a file of {known}, got one that begins with {start}")
 
 
 @by_annotations
@@ -443,8 +443,8 @@ def check_sharing(name: str, views: Iterable[memoryview]) -> None:
         limit = MAX_SHARING * memoryview(whole).nbytes
         if taken[id(whole)] > limit:
             raise FormatError(
-                f"{name}: parts share the same bytes so often that written out they would take more than {limit} bytes "
-                f"({MAX_SHARING} times the file)"
+                f"{name}: written parts: must have at most {limit} bytes together ({MAX_SHARING} times the file). "
+                "Too many parts share the same bytes."
             )
 
 
@@ -456,8 +456,8 @@ def safe_relative_path(name: str) -> Path:
     kept = [part for part in short if part not in ("", ".", "..")]
     if len(kept) > MAX_DEPTH:
         raise FormatError(
-            f"{name[:80]!r}...: a name of {len(kept)} parts would make as many folders, the limit is {MAX_DEPTH}; "
-            "write it to a file of your choice (--extract NAME=FILE)"
+            f"name {name[:80]!r}...: must have at most {MAX_DEPTH} parts (directories), got {len(kept)}. "
+            "Choose the file with --extract NAME=FILE."
         )
     return Path(*kept) if kept else Path("unnamed")
 

@@ -40,25 +40,25 @@ class SafetensorsContainer(Container):
     def _tensor(self, name: str, value: object) -> Parameter:
         where = f"{self.source.name}: tensor {name!r}"
         if not isinstance(value, dict):
-            raise FormatError(f"{where}: its header is not an object")
+            raise FormatError(f"{where}: its header: must be a JSON object, got {type(value).__name__}")
         dtype, shape, offsets = value.get("dtype"), value.get("shape"), value.get("data_offsets")
         if not isinstance(dtype, str) or dtype not in DTYPES:
-            raise FormatError(f"{where}: unknown dtype {dtype!r}; known are {', '.join(DTYPES)}")
+            raise FormatError(f"{where}: dtype: must be one of {', '.join(DTYPES)}, got {dtype!r}")
         if not _is_sizes(shape) or len(shape) > 256:
-            raise FormatError(f"{where}: shape {str(shape)[:80]} is not a list of at most 256 sizes")
+            raise FormatError(f"{where}: shape: must be a list of at most 256 sizes, got {str(shape)[:80]}")
         if not _is_sizes(offsets) or len(offsets) != 2:
-            raise FormatError(f"{where}: data_offsets {str(offsets)[:80]} are not a pair of offsets")
+            raise FormatError(f"{where}: data_offsets: must be [begin, end], got {str(offsets)[:80]}")
         begin, end = offsets
         available = len(self.source.data) - self.data_start
         if not begin <= end <= available:
             hint = " (cut off?)" if end > available else ""
             raise FormatError(
-                f"{where}: data_offsets {begin} to {end} are not within the file's {available} data bytes{hint}"
+                f"{where}: data_offsets: must be within the {available} data bytes, got {begin} to {end}{hint}"
             )
         expected = packed_size(DTYPES[dtype], tuple(shape))
         if end - begin != expected:
             raise FormatError(
-                f"{where}: {dtype} of shape {shape_text(shape)} takes {expected} bytes, not {end - begin}"
+                f"{where}: size of {dtype} {shape_text(shape)}: must be {expected} bytes, got {end - begin}"
             )
         extra = self.extra.get(name)
         data = self.source.data[self.data_start + begin : self.data_start + end]
@@ -107,16 +107,27 @@ class SafetensorsContainer(Container):
                         Severity.ERROR,
                         f"tensor {tensor.name!r}",
                         self.data_start + begin,
-                        f"begins at data byte {begin}, must at {position}: {word}",
+                        f"begin: must be data byte {position}, got {begin}: {word}",
                     )
                 )
             position = max(position, end)
         left = len(self.source.data) - self.data_start - position
         if left:
             at = self.data_start + position
-            found.append(FileFinding(Severity.ERROR, "file", at, f"the last {left} bytes belong to no tensor"))
+            found.append(
+                FileFinding(
+                    Severity.ERROR, "file", at, f"end of tensors: must be the end of the file, got {left} more bytes"
+                )
+            )
         if strict and self.data_start % 8:
-            found.append(FileFinding(Severity.WARNING, "header", 0, "data do not begin at a multiple of 8 bytes"))
+            found.append(
+                FileFinding(
+                    Severity.WARNING,
+                    "header",
+                    0,
+                    f"begin of data: must be a multiple of 8 bytes, got {self.data_start}",
+                )
+            )
         return found
 
     def load_parameters(self) -> list[Parameter]:
@@ -127,19 +138,18 @@ class SafetensorsContainer(Container):
 def _read_header(source: Source) -> tuple[dict[str, Json], int]:
     size = len(source.data)
     if size < 8:
-        raise FormatError(f"{source.name}: a safetensors file has at least 8 bytes, this has {size} (cut off?)")
+        raise FormatError(f"{source.name}: a safetensors file: must have at least 8 bytes, got {size} (cut off?)")
     length = int.from_bytes(source.data[:8], "little")
     if length > min(size - 8, MAX_HEADER):
         raise FormatError(
-            f"{source.name}: header length is {length}; the file has {size - 8} bytes after it and the "
-            f"limit is {MAX_HEADER} (cut off?)"
+            f"{source.name}: header length: must be at most {min(size - 8, MAX_HEADER)}, got {length} (cut off?)"
         )
     try:
         header = json.loads(bytes(source.data[8 : 8 + length]), object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"{source.name}: header is not valid JSON: {error}") from None
+        raise FormatError(f"{source.name}: header: must be JSON: {error}") from None
     if not isinstance(header, dict):
-        raise FormatError(f"{source.name}: header is not a JSON object")
+        raise FormatError(f"{source.name}: header: must be a JSON object, got {type(header).__name__}")
     return header, 8 + length
 
 
@@ -156,7 +166,7 @@ def _is_sizes(value: object) -> TypeGuard[list[int]]:
 
 def _string_map(source: Source, value: object) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
-        raise FormatError(f"{source.name}: __metadata__ must map strings to strings")
+        raise FormatError(f"{source.name}: __metadata__: must map strings to strings")
     return value
 
 
@@ -200,7 +210,9 @@ class SafetensorsFormat(Format):
         for dtype, shape, _, parameter in ready:
             name = parameter.name
             if name in header or name == "__metadata__":
-                raise FormatError(f"parameter {name!r}: the name is taken; rename or exclude one")
+                raise FormatError(
+                    f"parameter {name!r}: name: must be unique and not __metadata__. Rename or exclude one."
+                )
             header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [position, position + parameter.length]}
             position += parameter.length
         text = json.dumps(header, separators=(",", ":")).encode()
@@ -217,7 +229,9 @@ def _typed(parameter: Parameter) -> tuple[str, list[int], int, Parameter]:
     if parameter.dtype is None or parameter.shape is None:
         return "U8", [parameter.length], 1, parameter
     if parameter.dtype not in _NAMES:
-        raise FormatError(f"parameter {parameter.name!r}: safetensors has no element type {parameter.dtype}")
+        raise FormatError(
+            f"parameter {parameter.name!r}: element type: must be one of {', '.join(_NAMES)}, got {parameter.dtype}"
+        )
     return _NAMES[parameter.dtype], list(parameter.shape), packed_size(parameter.dtype, (1,)), parameter
 
 

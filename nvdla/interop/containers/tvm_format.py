@@ -83,7 +83,7 @@ class LibraryContainer(Container):
         """The files. One unsafe member (absolute, leading out, a link) refuses the whole archive."""
         for member in self.library.archive.members:
             if reason := tar.unsafe(member):
-                raise FormatError(f"{self.source.name}: member {member.path[:200]!r} {reason}; nothing is extracted")
+                raise FormatError(f"{self.source.name}: member {member.path[:200]!r} {reason}. Nothing is extracted.")
         return ((path, member.data) for path, member in self.library.files.items())
 
     def convert_to(self, file: IO[bytes], target: Format, options: Options | None = None) -> None:
@@ -156,15 +156,17 @@ class LibraryFormat(Format):
         widths = {"0.9": 2, "0.8": 1}
         width = widths.get(chosen.get("registry", "0.9"))
         if width is None:
-            raise FormatError(f"unknown registry {chosen['registry']!r}; known are {', '.join(widths)}")
+            raise FormatError(f"registry: must be one of {', '.join(widths)}, got {chosen['registry']!r}")
         if "name" in chosen and len(inputs) != 1:
-            raise FormatError(f"one name for {len(inputs)} loadables; leave it out, and each takes its file's")
+            raise FormatError(f"name: must be omitted for {len(inputs)} loadables. Each gets the name of its file.")
         named = [(chosen.get("name", Path(source.name).stem), load_loadable(bytes(source.data))) for source in inputs]
         file.write(mlf_create.pack(named, width))
 
     def write(self, file: IO[bytes], parameters: Sequence[Parameter], options: Options | None = None) -> None:
         """Write parameters as a file of this format. Raises FormatError for what it cannot hold."""
-        raise FormatError("a model library is made of a loadable (nvdla container create), not of parameters alone")
+        raise FormatError(
+            "a model library needs more than parameters. Create it from a loadable: 'nvdla container create'."
+        )
 
 
 class ParamsContainer(Container):

@@ -35,7 +35,7 @@ def element_type(name: str) -> str:
     """Our name of an element type given as MLIR (f32, ui8) or by our own name (float32)."""
     dtype = TYPE_NAMES.get(name, name)
     if dtype not in ELEMENT_BITS or ELEMENT_BITS[dtype] < 8:
-        raise FormatError(f"unknown element type {name!r}; known are {', '.join(TYPE_NAMES)}")
+        raise FormatError(f"element type: must be one of {', '.join(TYPE_NAMES)}, got {name!r}")
     return dtype
 
 
@@ -58,10 +58,10 @@ def pattern_of(dtype: str, text: str) -> bytes:
             return struct.pack("<ff" if size == 8 else "<dd", number.real, number.imag)
         number = integer(text, 0)
     except (ValueError, OverflowError, struct.error):
-        raise FormatError(f"{text!r} is not a value of type {dtype}") from None
+        raise FormatError(f"value: must be of type {dtype}, got {text!r}") from None
     least = 0 if dtype.startswith("uint") else -(1 << 8 * size - 1)
     if not least <= number < 1 << 8 * size or (dtype == "bool" and number not in (0, 1)):
-        raise FormatError(f"{text} does not fit {dtype}")
+        raise FormatError(f"value: must fit {dtype}, got {text}")
     return (number % (1 << 8 * size)).to_bytes(size, "little")
 
 
@@ -132,12 +132,14 @@ def shaped_parameter(text: str, as_splat: bool, name: str | None = None) -> Para
     shaped, _, value = text.partition("=")
     match = _SHAPED_TYPE.fullmatch(shaped)
     if match is None:
-        raise FormatError(f"{name}={text}: expected NAME=[DIMxDIMx...]TYPE[=VALUE], such as weights=64x3xf32=0.5")
+        raise FormatError(
+            f"parameter: must be NAME=[DIMxDIMx...]TYPE[=VALUE], such as weights=64x3xf32=0.5, got {name}={text}"
+        )
     shape = tuple(int(n) for n in match[1].split("x")[:-1])
     dtype = element_type(match[2])
     length = packed_size(dtype, shape)
     if length >= 1 << 63:
-        raise FormatError(f"{name}={text}: {length} bytes are more than a file can hold")
+        raise FormatError(f"{name}={text}: size: must fit a file, got {length} bytes")
     # As iree-create-parameters writes it: without a value, a pattern of one byte.
     pattern = pattern_of(dtype, value) if value else b"\0"
     parameter = Parameter(name, dtype, shape, None, length, pattern)
@@ -152,7 +154,7 @@ def _written_out(parameter: Parameter) -> memoryview:
     if parameter.length > free:  # found out before a disk is filled
         raise FormatError(
             f"parameter {parameter.name!r}: no memory for {parameter.length} bytes (of {free} in "
-            f"{tempfile.gettempdir()}); --splat stores the value once"
+            f"{tempfile.gettempdir()}). Use --splat to store the value once."
         )
     try:
         with tempfile.TemporaryFile() as file:
@@ -165,7 +167,7 @@ def _written_out(parameter: Parameter) -> memoryview:
     except (OSError, OverflowError) as error:
         raise FormatError(
             f"parameter {parameter.name!r}: no memory for {parameter.length} bytes "
-            f"({getattr(error, 'strerror', None) or error}); --splat stores the value once"
+            f"({getattr(error, 'strerror', None) or error}). Use --splat to store the value once."
         ) from None
 
 
@@ -191,7 +193,7 @@ def transform(
     rename = rename or {}
     for name in (*exclude, *rename, *wanted):
         if name not in names:
-            raise FormatError(f"no parameter named {name!r}")
+            raise FormatError(f"no parameter is named {name!r}")
     result = []
     for parameter in parameters:
         if parameter.name in exclude:
@@ -217,9 +219,11 @@ def _as_splat(parameter: Parameter, text: str) -> Parameter:
         return replace(parameter, data=None, pattern=b"\0")
     if dtype is None or ELEMENT_BITS[dtype] < 8:
         raise FormatError(
-            f"parameter {parameter.name!r}: its element type is not recorded; give {parameter.name}=TYPE=VALUE"
+            f"parameter {parameter.name!r}: its element type is not recorded. Use {parameter.name}=TYPE=VALUE."
         )
     pattern = pattern_of(dtype, value)
     if parameter.length % len(pattern):
-        raise FormatError(f"parameter {parameter.name!r}: {parameter.length} bytes are not a whole number of {dtype}")
+        raise FormatError(
+            f"parameter {parameter.name!r}: size: must be a multiple of {dtype}, got {parameter.length} bytes"
+        )
     return replace(parameter, data=None, pattern=pattern)

@@ -113,7 +113,9 @@ class VmfbContainer(Container):
     def convert_to(self, file: IO[bytes], target: Format, options: Options | None = None) -> None:
         """Re-wrapped, for a module; other formats have no place for one."""
         if target is not self.format:
-            raise FormatError(f"{self.source.name}: a module cannot become {target.name}; only its wrapping can change")
+            raise FormatError(
+                f"{self.source.name}: target format: must be vmfb, got {target.name}. Only the wrapping can change."
+            )
         from nvdla.interop.containers.vmfb.rewrap import rewrap
 
         given = target.check_options(options)
@@ -210,8 +212,8 @@ def parse_arguments(module: Module, function: ModuleFunction, inputs: Sequence[s
     letters, _ = signature_letters(function.signature, f"{module.source.name}: {function.name}")
     if len(inputs) != len(letters):
         raise FormatError(
-            f"{module.source.name}: {function.name} takes {len(letters)} input{'s' * (len(letters) != 1)} "
-            f"({', '.join(LETTERS[c] for c in letters) or 'none'}), {len(inputs)} are given"
+            f"{module.source.name}: {function.name}: must get {len(letters)} input{'s' * (len(letters) != 1)} "
+            f"({', '.join(LETTERS[c] for c in letters) or 'none'}), got {len(inputs)}"
         )
     return [_argument(letter, text, number) for number, (letter, text) in enumerate(zip(letters, inputs, strict=True))]
 
@@ -219,18 +221,20 @@ def parse_arguments(module: Module, function: ModuleFunction, inputs: Sequence[s
 def _argument(letter: str, text: str, number: int) -> int | float:
     if letter == "r":
         raise FormatError(
-            f"input {number} is a reference (a tensor on a device), and this interpreter has no device; where "
-            "iree-base-runtime is installed (pip install nvdla[iree]) such functions run there"
+            f"input {number} is a reference (a tensor on a device), and this interpreter has no device. "
+            "Install iree-base-runtime to run such functions: pip install 'nvdla[iree]'."
         )
     try:
         if letter in "fF":
             return real(text)
         value = integer(text, 0)
     except ValueError:
-        raise FormatError(f"input {number}: {text!r} is no {'float' if letter in 'fF' else 'integer'}") from None
+        raise FormatError(
+            f"input {number}: must be {'a float' if letter in 'fF' else 'an integer'}, got {text!r}"
+        ) from None
     bits = 32 if letter == "i" else 64
     if not -(1 << bits - 1) <= value < 1 << bits:
-        raise FormatError(f"input {number}: {text} does not fit {bits} bits")
+        raise FormatError(f"input {number}: must fit {bits} bits, got {text}")
     return value
 
 
@@ -238,9 +242,9 @@ def _limits(options: Options | None) -> dict[str, int]:
     limits = {}
     for key, text in (options or {}).items():
         if key not in _LIMITS:
-            raise FormatError(f"unknown option {key!r}; a run takes {', '.join(_LIMITS)}")
+            raise FormatError(f"option: must be one of {', '.join(_LIMITS)}, got {key!r}")
         if not is_digits(text) or not 0 < int(text[:20]) < 1 << 40:
-            raise FormatError(f"option {key} is {text!r}, must be a positive number")
+            raise FormatError(f"option {key}: must be a positive number, got {text!r}")
         limits[key] = integer(text)
     return limits
 
@@ -282,4 +286,4 @@ class VmfbFormat(Format):
 
     def build(self, file: IO[bytes], inputs: Sequence[Source], options: Options | None = None) -> None:
         """Make a file of this format from others. Raises FormatError where that cannot be."""
-        raise FormatError("modules are made by IREE's compiler; `nvdla container convert` changes their wrapping")
+        raise FormatError("only IREE's compiler creates modules. 'nvdla container convert' changes their wrapping.")

@@ -128,4 +128,4 @@ def abi_named(name: str) -> Abi:
     try:
         return ABIS[name]
     except KeyError:
-        raise DescriptorError(f"descriptor ABI {name!r} is not known, must be 'old' or 'new' (or 'auto')") from None
+        raise DescriptorError(f"descriptor ABI: must be 'old', 'new' or 'auto', got {name!r}") from None

@@ -75,7 +75,7 @@ class LoadableSource:
         """Return ``size`` bytes at an address index. Raises DescriptorError where they are not there."""
         if not 0 <= index < self.num_addresses:
             raise DescriptorError(
-                f"{self.name}, {what}: address index is {index}, must be 0 .. {self.num_addresses - 1} (address list)"
+                f"{self.name}, {what}: address index: must be 0 .. {self.num_addresses - 1} (address list), got {index}"
             )
         try:
             address = self.loadable.address(self.task.address_list[index])
@@ -172,7 +172,7 @@ class DescriptorTask(ABC):
     ) -> AnyTask:
         """The lists of a task without the checks of what they say: for tools that look at broken files."""
         if task.interface != cls.interface:
-            raise DescriptorError(f"task {task.id}: interface is {task.interface.name}, must be {cls.interface.name}")
+            raise DescriptorError(f"task {task.id}: interface: must be {cls.interface.name}, got {task.interface.name}")
         return cls._over(task, abi, source or LoadableSource(loadable, task), limits or Limits())
 
     @classmethod
@@ -228,14 +228,14 @@ class DlaTask(DescriptorTask):
         count = self.network.num_operations
         position = roi * count + index
         if not (0 <= index < count and 0 <= position < len(self)):
-            raise DescriptorError(f"{self.source.name}: operation {index} of ROI {roi}, must be 0 .. {count - 1}")
+            raise DescriptorError(f"{self.source.name}: operation of ROI {roi}: must be 0 .. {count - 1}, got {index}")
         common = self.dependencies[position]
         op = member(self.containers[position], common.op_type)
         if op is None:
             offset = position * ctypes.sizeof(common) + type(common).op_type.offset
             raise DescriptorError(
                 f"{self.where('dependency_graph_index', position, common, 'op_type')}at byte {offset}: "
-                f"{common.op_type}, must be 0 .. {len(OpType) - 1}"
+                f"must be 0 .. {len(OpType) - 1}, got {common.op_type}"
             )
         return DlaOperation(
             index=index,
@@ -319,7 +319,7 @@ class EmuTask(DescriptorTask):
             offset = index * ctypes.sizeof(container)
             raise DescriptorError(
                 f"{self.where('operation_desc_index', index, container, 'op_type')}at byte {offset}: "
-                f"{number}, must be {EmuOpType.choices()}"
+                f"must be {EmuOpType.choices()}, got {number}"
             )
         op = getattr(container, EmuOpType(number).member)
         return EmuOperation(index, EmuOpType(number), op, buffers.src_data, buffers.dst_data)
@@ -354,8 +354,8 @@ def _list(
     if not 0 <= index < source.num_addresses:
         offset = getattr(type(network), name).offset
         raise DescriptorError(
-            f"{source.name}, {source.label(0)}, {type(network).__name__}.{name} at byte {offset}: {index}, "
-            f"must be 0 .. {source.num_addresses - 1} (address list)"
+            f"{source.name}, {source.label(0)}, {type(network).__name__}.{name} at byte {offset}: "
+            f"must be 0 .. {source.num_addresses - 1} (address list), got {index}"
         )
     descriptors: Sequence[Made] = _array(source, index, structure, count, f"{structure.__name__}[{count}]")
     return descriptors
@@ -376,8 +376,8 @@ def _limit(source: DescriptorSource, name: str, offset: int, value: int, limits:
     limit = getattr(limits, which)
     if value > limit:
         raise DescriptorError(
-            f"{source.name}, {source.label(0)}, network descriptor {name} at byte {offset}: {value}, "
-            f"must be at most {limit} (Limits.{which})"
+            f"{source.name}, {source.label(0)}, network descriptor {name} at byte {offset}: "
+            f"must be at most {limit} (Limits.{which}), got {value}"
         )
 
 
@@ -441,7 +441,7 @@ def network_counts_are_positive(task: DlaTask) -> Iterator[str]:
     for name in ("num_operations", "num_rois"):
         if getattr(task.network, name) < 1:
             offset = getattr(type(task.network), name).offset
-            yield f"{task.where_network(name)}at byte {offset}: 0, must be at least 1"
+            yield f"{task.where_network(name)}at byte {offset}: must be at least 1, got 0"
 
 
 @dla_rule
@@ -453,7 +453,7 @@ def regions_of_interest_are_static(task: DlaTask) -> Iterator[str]:
             if not 0 <= index < task.source.num_addresses:
                 offset = getattr(type(task.network), name).offset
                 limit = f"0 .. {task.source.num_addresses - 1} (address list)"
-                yield f"{task.where_network(name)}at byte {offset}: {index}, must be {limit}"
+                yield f"{task.where_network(name)}at byte {offset}: must be {limit}, got {index}"
 
 
 @dla_rule
@@ -463,9 +463,9 @@ def heads_are_operations_of_their_type(task: DlaTask) -> Iterator[str]:
     for op_type, head in enumerate(task.network.op_head):
         where = f"{task.where_network(f'op_head[{op_type}]')}at byte {_at(task.network, 0, 'op_head', op_type)}"
         if not -1 <= head < count:
-            yield f"{where}: {head}, must be -1 .. {count - 1} (num_operations)"
+            yield f"{where}: must be -1 .. {count - 1} (num_operations), got {head}"
         elif head >= 0 and task.dependencies[head].op_type != op_type:
-            yield f"{where}: operation {head} is of type {task.dependencies[head].op_type}, must be {op_type}"
+            yield f"{where}: type of operation {head}: must be {op_type}, got {task.dependencies[head].op_type}"
 
 
 @dla_rule
@@ -475,7 +475,7 @@ def operations_have_a_known_type(task: DlaTask) -> Iterator[str]:
         if common.op_type >= NUM_OP_TYPES:
             where = task.where("dependency_graph_index", position, common, "op_type")
             offset = _at(common, position, "op_type")
-            yield f"{where}at byte {offset}: {common.op_type}, must be 0 .. {NUM_OP_TYPES - 1}"
+            yield f"{where}at byte {offset}: must be 0 .. {NUM_OP_TYPES - 1}, got {common.op_type}"
 
 
 @dla_rule
@@ -500,17 +500,17 @@ def _consumer(task: DlaTask, position: int, common: Descriptor, slot: int | None
     where = task.where("dependency_graph_index", position, common, name)
     if not 0 <= consumer.index < count:
         yield (
-            f"{where}at byte {_at(common, position, *path)}: index {consumer.index}, "
-            f"must be -1 .. {count - 1} (num_operations)"
+            f"{where}at byte {_at(common, position, *path)}: index: must be -1 .. {count - 1} (num_operations), "
+            f"got {consumer.index}"
         )
         return
     if not Event.OP_COMPLETED <= consumer.event <= Event.CDMA_DT_DONE:
         offset = _at(common, position, *path, "event")
-        yield f"{where}at byte {offset}: event {consumer.event}, must be 1 .. {int(Event.CDMA_DT_DONE)}"
+        yield f"{where}at byte {offset}: event: must be 1 .. {int(Event.CDMA_DT_DONE)}, got {consumer.event}"
     op_type = task.dependencies[consumer.index].op_type
     if slot is not None and op_type != slot:
         offset = _at(common, position, *path)
-        yield f"{where}at byte {offset}: operation {consumer.index} is of type {op_type}, must be {slot} (its slot)"
+        yield f"{where}at byte {offset}: type of operation {consumer.index}: must be {slot} (its slot), got {op_type}"
 
 
 @dla_rule
@@ -524,7 +524,7 @@ def luts_exist(task: DlaTask) -> Iterator[str]:
         if not -1 <= op.lut_index < len(task.luts):
             where = task.where("operation_desc_index", position, op, "lut_index")
             offset = position * ctypes.sizeof(container) + type(op).lut_index.offset
-            yield f"{where}at byte {offset}: {op.lut_index}, must be -1 .. {len(task.luts) - 1} (num_luts)"
+            yield f"{where}at byte {offset}: must be -1 .. {len(task.luts) - 1} (num_luts), got {op.lut_index}"
 
 
 @dla_rule
@@ -539,7 +539,7 @@ def surfaces_lie_behind_addresses(task: DlaTask) -> Iterator[str]:
             if not -1 <= index < limit:
                 where = task.where("surface_desc_index", position, surface, name)
                 byte = position * ctypes.sizeof(container) + offset
-                yield f"{where}at byte {byte}: {index}, must be -1 .. {limit - 1} (address list)"
+                yield f"{where}at byte {byte}: must be -1 .. {limit - 1} (address list), got {index}"
 
 
 def _surface_addresses(container: Descriptor, op_type: int) -> Iterator[tuple[CtypesRecord, int, str, int]]:
@@ -567,7 +567,7 @@ def transfers_fit_their_list(task: DlaTask) -> Iterator[str]:
             if surface.num_transfers > MAX_BDMA_TRANSFERS:
                 where = task.where("surface_desc_index", position, surface, "num_transfers")
                 offset = position * ctypes.sizeof(task.surface_containers[position]) + 2
-                yield f"{where}at byte {offset}: {surface.num_transfers}, must be at most {MAX_BDMA_TRANSFERS}"
+                yield f"{where}at byte {offset}: must be at most {MAX_BDMA_TRANSFERS}, got {surface.num_transfers}"
 
 
 @emu_rule
@@ -578,7 +578,7 @@ def cpu_operations_are_known(task: EmuTask) -> Iterator[str]:
         if not EmuOpType(op_type).known:
             where = task.where("operation_desc_index", position, container, "op_type")
             offset = position * ctypes.sizeof(container)
-            yield f"{where}at byte {offset}: {op_type}, must be {EmuOpType.choices()}"
+            yield f"{where}at byte {offset}: must be {EmuOpType.choices()}, got {op_type}"
 
 
 @emu_rule
@@ -591,4 +591,4 @@ def cpu_buffers_lie_behind_addresses(task: EmuTask) -> Iterator[str]:
             if not 0 <= index < limit:
                 where = task.where("operation_buffer_desc_index", position, buffers, f"{name}.address_index")
                 offset = _at(buffers, position, name, "address_index")
-                yield f"{where}at byte {offset}: {index}, must be 0 .. {limit - 1} (address list)"
+                yield f"{where}at byte {offset}: must be 0 .. {limit - 1} (address list), got {index}"

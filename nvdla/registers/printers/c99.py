@@ -54,7 +54,7 @@ def write(export: Export) -> None:
         raise FormatError(f"name {export.name}: must not be a word of the C code itself. Give another one with --name.")
     for space, size in program.sizes.items():
         if size > 1 << 32:
-            raise FormatError(f"the {space.value} takes {size} bytes; the runner's tables reach 4 GiB")
+            raise FormatError(f"size of {space.value}: must be at most 4 GiB for the runner's tables, got {size} bytes")
     arrays = export.options.arrays
     if arrays is None:
         arrays = sum(segment.size for segment in program.segments) <= ARRAY_LIMIT

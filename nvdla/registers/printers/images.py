@@ -49,9 +49,7 @@ def write_ihex(export: Export) -> None:
     for space, pieces in images(export):
         base = export.bases[space]
         if base + export.recording.start.end(space) > 1 << 32:
-            raise FormatError(
-                f"Intel hex ends at 4 GiB; the {space.value} image begins at 0x{base:x}. Choose a lower base."
-            )
+            raise FormatError(f"base of the {space.value} image: must be below 4 GiB for Intel hex, got 0x{base:x}.")
         export.save(f"{export.name}_{space.value}.hex", _records(pieces, base))
 
 

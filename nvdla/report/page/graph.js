@@ -15,7 +15,7 @@
       this.drawing = view.el("div", { class: "drawing" });
       host.append(this.drawing);
       this.plane = new view.Plane(this.drawing, {
-        label: `Graph of ${side.title}: arrow keys go through the operations`,
+        label: `Graph of ${side.title}: arrow keys select operations`,
         least: 0.005, most: 4,
         draw: (context) => this.draw(context),
         fit: (plane) => this.#fit(plane),

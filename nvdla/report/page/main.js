@@ -302,7 +302,7 @@
       return;
     }
     const names = frame();
-    app.append(header(names), view.el("main", {}, names.map(([, section]) => section)), view.el("aside", { id: "panel", hidden: true, "aria-label": "What is chosen", tabindex: -1 }), said);
+    app.append(header(names), view.el("main", {}, names.map(([, section]) => section)), view.el("aside", { id: "panel", hidden: true, "aria-label": "Selected operation or tensor", tabindex: -1 }), said);
     view.takeSide(0);
     recall();
   }

@@ -79,7 +79,7 @@
     const op = side.operations[id], flat = side.chains.flat(), at = flat.indexOf(id);
     const step = (by, text) => view.el("button", { type: "button", disabled: flat[at + by] === undefined, onclick: () => view.choose(side.number, "op", flat[at + by]) }, text);
     const chain = side.chains[side.chainOf[id]];
-    const here = [["In the graph", "Graph"], ["Timeline", "Timeline"]].map(([text, tab]) => view.el("button", { type: "button", onclick: () => view.show(tab, true) }, text));
+    const here = [["Show in graph", "Graph"], ["Timeline", "Timeline"]].map(([text, tab]) => view.el("button", { type: "button", onclick: () => view.show(tab, true) }, text));
     return [
       heading(side, op.engine, `${op.label}${op.layer ? " " + op.layer : ""}`, op.what),
       view.el("div", { class: "row" }, step(-1, "‹ previous"), step(1, "next ›"), here),
@@ -133,7 +133,7 @@
     return pairs([
       ["On-the-fly chain with", chain.length > 1 ? listed(chain.filter((id) => id !== op.id).map((id) => view.link(side, "op", id))) : null],
       ["Waits for", number(op.waits)],
-      ["Waited for by", number(op.waiters)],
+      ["Consumers", number(op.waiters)],
       ["Reads", listed(op.reads.map(([id, role]) => view.el("span", {}, view.link(side, "value", id), ` (${role})`)))],
       ["Writes", listed(op.wrote.map((id) => view.link(side, "value", id)))],
       ["Block", op.block ? view.link(side, "block", op.block, op.block) : null],
@@ -206,7 +206,7 @@
     ]);
     return [
       heading(side, null, each.name, each.kind),
-      view.el("div", { class: "row" }, [["In the graph", "Graph"], ["In memory", "Memory"]].map(([text, tab]) => view.el("button", { type: "button", onclick: () => view.show(tab, true) }, text))),
+      view.el("div", { class: "row" }, [["Show in graph", "Graph"], ["Show in memory", "Memory"]].map(([text, tab]) => view.el("button", { type: "button", onclick: () => view.show(tab, true) }, text))),
       part("figures", "Figures", rows),
       tensor === null ? null : later("tensors", "Tensors", () => view.tensor(side, tensor, each.name)),
     ];

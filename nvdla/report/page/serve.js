@@ -44,14 +44,14 @@
     try {
       answer = await fetch(`tensor?${words}`);
     } catch {
-      throw new Error("nvdla view does not answer any more.");
+      throw new Error("nvdla view does not respond. Is it still running?");
     }
     if (!answer.ok) throw new Error(await answer.text());
     return new Uint8Array(await answer.arrayBuffer());
   };
 
   async function given(file, say) {
-    if (busy) return say("A run is under way.", 3);
+    if (busy) return say("A run is in progress.", 3);
     busy = true;
     say(`Running ${file.name} …`);
     const words = new URLSearchParams(location.search);
@@ -66,7 +66,7 @@
       view.choosers(say);
       say(`${file.name} has run.`, 4);
     } catch (error) {
-      say(error.message || "nvdla view does not answer any more.", 12);
+      say(error.message || "nvdla view does not respond. Is it still running?", 12);
     } finally {
       busy = false;
     }

@@ -353,7 +353,7 @@ def test_the_search_of_level_2_has_its_options(tmp_path, nvdla_command, rng):
         (["--time-limit", "1"], "--time-limit belongs to the search of level 2. Add -O 2."),
         (["-O", "2", "--time-limit", "0"], "time limit 0 s: must be more than 0"),
         (["-O", "2", "--workers", "0"], "0 workers: must be 1 .. 256"),
-        (["--bandwidth", "0"], "memory bandwidth 0.0 bytes per cycle"),
+        (["--bandwidth", "0"], "memory bandwidth: must be 0.001 .. 1000000 bytes per cycle, got 0.0"),
     ):
         code, _, err = nvdla_command("compile", *files, *words)
         assert code == 2 and message in err

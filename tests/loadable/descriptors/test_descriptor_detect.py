@@ -41,7 +41,7 @@ def test_the_caller_may_override(parts_of: Callable) -> None:
     loadable = parts_of(NEW).loadable()
     assert detect(loadable, "old") == (OLD, "old ABI, 28-byte data cube (before April 2019): chosen by the caller")
     assert detect(loadable, NEW)[0] is NEW
-    with pytest.raises(DescriptorError, match="descriptor ABI 'newest' is not known, must be 'old' or 'new'"):
+    with pytest.raises(DescriptorError, match="descriptor ABI: must be 'old', 'new' or 'auto', got 'newest'"):
         detect(loadable, "newest")
 
 

@@ -204,14 +204,14 @@ class IrpaArchive:
         for entry in self.entries:
             if entry.name == name:
                 return entry
-        raise FormatError(f"{self.source.name}: no parameter named {name!r}")
+        raise FormatError(f"{self.source.name}: no parameter is named {name!r}. 'nvdla container list' shows all.")
 
     def external_data(self, entry: IrpaItem, folder: Path | None) -> memoryview:
         """The bytes of an EXTERNAL entry, from a file below ``folder`` and nowhere else."""
         if folder is None:
             raise FormatError(
-                f"{self.source.name}: parameter {entry.name!r} is in the external file {entry.path!r}; "
-                "name the directory that may be read (option external)"
+                f"{self.source.name}: parameter {entry.name!r} is in the external file {entry.path!r}. "
+                "Name the directory that may be read: --option external=DIR."
             )
         root = folder.resolve()
         try:
@@ -220,17 +220,19 @@ class IrpaArchive:
             raise FormatError(f"{self.source.name}: external path {entry.path!r}: {error}") from None
         if root not in path.parents:
             raise FormatError(
-                f"{self.source.name}: parameter {entry.name!r} points to {entry.path!r}, outside the "
-                f"folder {folder} that may be read"
+                f"{self.source.name}: parameter {entry.name!r}: external file: must be in {folder} "
+                f"(option external), got {entry.path!r}"
             )
         if not path.is_file():
-            raise FormatError(f"{self.source.name}: parameter {entry.name!r}: no regular file {path}")
+            raise FormatError(
+                f"{self.source.name}: parameter {entry.name!r}: external file: must be a regular file, got {path}"
+            )
         data = self.externals.setdefault(path, Source.of(path)).data
         start = entry.offset or 0
         if start > len(data) or entry.length > len(data) - start:
             raise FormatError(
-                f"{self.source.name}: parameter {entry.name!r} takes bytes {start} to "
-                f"{start + entry.length} of {path}, which has {len(data)}"
+                f"{self.source.name}: parameter {entry.name!r}: end: must be at most {len(data)} "
+                f"(size of {path}), got {start + entry.length}"
             )
         return data[start : start + entry.length]
 
@@ -290,22 +292,26 @@ class _Parser:
         where = f"header {index}"
         size = len(self.data)
         if offset + PREFIX_SIZE > size:
-            cycle = ": past 64 bits, where readers that wrap would go round in a cycle" if offset >> 64 else ""
+            cycle = ": it needs more than 64 bits, and readers that wrap around would loop" if offset >> 64 else ""
             self.stop(
                 where,
                 offset,
-                f"an archive header takes {HEADER_SIZE} bytes, the file ends at {size} (cut off?)"
-                + (f"; the link of the header before is wrong{cycle}" if index else ""),
+                f"end of the archive header: must be at most {size} (file size), got {offset + HEADER_SIZE} (cut off?)"
+                + (f". The link of the header before it is wrong{cycle}." if index else ""),
             )
         prefix = self.structure(HeaderPrefix, offset)
         if prefix.magic != MAGIC:
-            self.stop(where, offset, f"magic is 0x{prefix.magic:08x}, must be 0x{MAGIC:08x} (IRPA)")
+            self.stop(where, offset, f"magic: must be 0x{MAGIC:08x} (IRPA), got 0x{prefix.magic:08x}")
         if (prefix.version_major, prefix.version_minor) != (0, 0):
-            self.stop(where, offset + 4, f"version is {prefix.version_major}.{prefix.version_minor}, must be 0.0")
+            self.stop(where, offset + 4, f"version: must be 0.0, got {prefix.version_major}.{prefix.version_minor}")
         if prefix.header_size != HEADER_SIZE:
-            self.stop(where, offset + 8, f"header_size is {prefix.header_size}, version 0.0 has {HEADER_SIZE}")
+            self.stop(where, offset + 8, f"header_size: must be {HEADER_SIZE} in version 0.0, got {prefix.header_size}")
         if offset + HEADER_SIZE > size:
-            self.stop(where, offset, f"the header takes {HEADER_SIZE} bytes, the file ends at {size} (cut off?)")
+            self.stop(
+                where,
+                offset,
+                f"end of the header: must be at most {size} (file size), got {offset + HEADER_SIZE} (cut off?)",
+            )
         raw = self.structure(HeaderV0, offset)
         spans = {
             name: self.segment(where, offset, name, getattr(raw, f"{name}_segment"))
@@ -322,7 +328,7 @@ class _Parser:
             self.fault(
                 f"{where}, {name} segment",
                 base,
-                f"takes bytes {start} to {start + span.length} of a file of {size} (cut off?)",
+                f"end: must be at most {size} (file size), got {start + span.length} (cut off?)",
             )
             return min(start, size), 0
         return start, span.length
@@ -335,7 +341,7 @@ class _Parser:
             self.fault(
                 f"header {header.index}, entry segment",
                 start,
-                "entry tables overlap: together they are longer than the file",
+                "entry tables: must not be longer than the file together: they overlap",
             )
             return start
         here, end = start, start + length
@@ -345,8 +351,8 @@ class _Parser:
                 self.fault(
                     where,
                     here,
-                    f"the table ends at byte {end}, but {header.entry_count} entries are counted, "
-                    f"each of at least {ENTRY_HEADER_SIZE} bytes",
+                    f"entry table: must have {header.entry_count} entries of at least {ENTRY_HEADER_SIZE} bytes, "
+                    f"got {number} before its end at byte {end}",
                 )
                 break
             raw = self.structure(EntryHeader, here)
@@ -354,8 +360,8 @@ class _Parser:
                 self.fault(
                     where,
                     here,
-                    f"entry_size is {raw.entry_size}, must be {ENTRY_HEADER_SIZE} to "
-                    f"{end - here} (the end of the table)",
+                    f"entry_size: must be {ENTRY_HEADER_SIZE} to {end - here} (the end of the table), "
+                    f"got {raw.entry_size}",
                 )
                 break
             self.read_entry(header, where, here, raw)
@@ -367,7 +373,7 @@ class _Parser:
         try:
             kind = EntryType(raw.type)
         except ValueError:
-            self.fault(where, here + TYPE_FIELD, f"type {raw.type} is not known (0 skip, 1 splat, 2 data, 3 external)")
+            self.fault(where, here + TYPE_FIELD, f"type: must be 0 skip, 1 splat, 2 data or 3 external, got {raw.type}")
             return
         if kind is EntryType.SKIP:
             # Erased: its other contents are ignored.
@@ -380,7 +386,7 @@ class _Parser:
             self.fault(
                 where,
                 here,
-                f"entry_size is {raw.entry_size}, a {kind.name.lower()} entry takes {ctypes.sizeof(structure)}",
+                f"entry_size: must be at least {ctypes.sizeof(structure)} ({kind.name.lower()}), got {raw.entry_size}",
             )
             return
         name = self.reference(header, f"{where}, name", here, raw.name, is_blob=False)
@@ -404,7 +410,7 @@ class _Parser:
         """The part of an entry that depends on its type."""
         if common["kind"] is EntryType.SPLAT:
             if raw.pattern_length > MAX_PATTERN:
-                self.fault(where, here, f"pattern_length is {raw.pattern_length}, the limit is {MAX_PATTERN}")
+                self.fault(where, here, f"pattern_length: must be at most {MAX_PATTERN}, got {raw.pattern_length}")
                 return None
             return IrpaItem(**common, length=raw.length, pattern=bytes(raw.pattern)[: raw.pattern_length])
         if common["kind"] is EntryType.DATA:
@@ -413,8 +419,8 @@ class _Parser:
                 self.fault(
                     where,
                     here,
-                    f"data take bytes {raw.storage.offset} to "
-                    f"{raw.storage.offset + raw.storage.length} of a storage segment of {length}",
+                    f"end of data: must be at most {length} (size of the storage segment), "
+                    f"got {raw.storage.offset + raw.storage.length}",
                 )
                 return None
             begin = start + raw.storage.offset
@@ -438,7 +444,7 @@ class _Parser:
             self.fault(
                 where,
                 here,
-                f"takes bytes {span.offset} to {span.offset + span.length} of a metadata segment of {length}",
+                f"end: must be at most {length} (size of the metadata segment), got {span.offset + span.length}",
             )
             return None
         begin = start + span.offset
@@ -450,7 +456,7 @@ class _Parser:
         else:
             self.name_budget -= span.length
         if self.name_budget < 0 or self.blob_budget < 0:
-            self.fault(where, here, "names or metadata overlap: together they are longer than the file")
+            self.fault(where, here, "names and metadata: must not be longer than the file together: they overlap")
             self.name_budget = self.blob_budget = 0
             return None
         return self.view(begin, span.length)
@@ -529,7 +535,7 @@ def encode(parameter: Parameter) -> bytes:
         return b"" if not parameter.metadata else _preserved(parameter.metadata)
     bits = ELEMENT_BITS.get(parameter.dtype)
     if bits is None:
-        raise FormatError(f"parameter {parameter.name!r}: unknown element type {parameter.dtype!r}")
+        raise FormatError(f"parameter {parameter.name!r}: element type: must be known to IREE, got {parameter.dtype!r}")
     content: dict[str, object] = {
         "type": "Tensor",
         "dtype": parameter.dtype,

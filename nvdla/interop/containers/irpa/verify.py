@@ -37,8 +37,8 @@ def _headers(archive: IrpaArchive, rule: Severity) -> Iterator[FileFinding]:
             Severity.WARNING,
             "header 1",
             archive.headers[1].offset,
-            "archives are linked after the first, which IREE's reader (3.13) reads with the first one's fields; "
-            "`nvdla container convert` makes one archive of them",
+            "a second archive is linked: IREE's reader (3.13) reads it with the fields of the first. "
+            "'nvdla container convert' makes one archive of them.",
         )
     for header in archive.headers:
         where = f"header {header.index}"
@@ -47,19 +47,17 @@ def _headers(archive: IrpaArchive, rule: Severity) -> Iterator[FileFinding]:
                 rule,
                 where,
                 header.offset,
-                f"the header is at byte {header.offset}, not a multiple of {reader.HEADER_ALIGNMENT}",
+                f"offset: must be a multiple of {reader.HEADER_ALIGNMENT}, got {header.offset}",
             )
         if header.flags:
-            yield FileFinding(
-                rule, where, header.offset, f"flags are 0x{header.flags:x}, version 0.0 reserves them as 0"
-            )
+            yield FileFinding(rule, where, header.offset, f"flags: must be 0 in version 0.0, got 0x{header.flags:x}")
         left = header.entries[0] + header.entries[1] - header.entries_end
         if left >= reader.ENTRY_HEADER_SIZE:
             yield FileFinding(
                 rule,
                 where,
                 header.entries_end,
-                f"{left} bytes of the entry table follow the {header.entry_count} entries that are counted",
+                f"entry table: must end after its {header.entry_count} entries, got {left} more bytes",
             )
         if header.entries[1] and header.entries[0] < header.offset + reader.HEADER_SIZE:
             yield FileFinding(rule, f"{where}, entry segment", header.entries[0], "overlaps the header")
@@ -81,7 +79,7 @@ def _entries(archive: IrpaArchive, rule: Severity) -> Iterator[FileFinding]:
     for entry in archive.entries:
         where = _where(entry)
         if entry.flags:
-            yield FileFinding(rule, where, entry.record, f"flags are 0x{entry.flags:x}, version 0.0 defines none")
+            yield FileFinding(rule, where, entry.record, f"flags: must be 0 in version 0.0, got 0x{entry.flags:x}")
         if entry.kind is EntryType.SPLAT:
             yield from _pattern(entry, where, rule)
         if entry.kind is EntryType.EXTERNAL:
@@ -101,17 +99,17 @@ def _pattern(entry: IrpaItem, where: str, rule: Severity) -> Iterator[FileFindin
             Severity.ERROR,
             where,
             entry.record,
-            f"pattern_length is {length}, must be one of {', '.join(map(str, PATTERN_LENGTHS))}",
+            f"pattern_length: must be one of {', '.join(map(str, PATTERN_LENGTHS))}, got {length}",
         )
     elif length not in reader.FILLED_BY_IREE:
         yield FileFinding(
             Severity.WARNING,
             where,
             entry.record,
-            f"a pattern of {length} bytes, which IREE's runtime (3.13) does not load: it fills with 1, 2 or 4",
+            f"pattern_length: must be 1, 2 or 4 for IREE's runtime (3.13), got {length}",
         )
     if length and entry.length % length:
-        problem = f"length {entry.length} is not a multiple of the pattern's {length}"
+        problem = f"length: must be a multiple of {length} (pattern_length), got {entry.length}"
         yield FileFinding(rule, where, entry.record, problem)
 
 
@@ -124,27 +122,29 @@ def _names(archive: IrpaArchive, rule: Severity) -> Iterator[FileFinding]:
                 rule,
                 where,
                 entry.record,
-                f"the same name as the entry at byte {first[entry.name].record}; the first one counts",
+                f"name: must be unique: the entry at byte {first[entry.name].record} has it, too, and is used",
             )
         first.setdefault(entry.name, entry)
         if any("\ud800" <= c <= "\udfff" for c in entry.name):
-            yield FileFinding(rule, where, entry.record, "the name is not valid UTF-8 (IREE's Python API refuses it)")
+            yield FileFinding(rule, where, entry.record, "name: must be valid UTF-8 (IREE's Python API refuses others)")
         if "\0" in entry.name:
-            yield FileFinding(rule, where, entry.record, "the name holds a NUL, which C tools take for its end")
+            yield FileFinding(rule, where, entry.record, "name: must not contain NUL, which ends it in C tools")
 
 
 def _alignment(archive: IrpaArchive, rule: Severity) -> Iterator[FileFinding]:
     for entry in archive.entries:
         wanted, offset = entry.minimum_alignment, entry.offset or 0
         if wanted & (wanted - 1):
-            yield FileFinding(rule, _where(entry), entry.record, f"minimum_alignment {wanted} is not a power of two")
+            yield FileFinding(
+                rule, _where(entry), entry.record, f"minimum_alignment: must be a power of two, got {wanted}"
+            )
         elif entry.kind is EntryType.DATA and wanted and entry.length and offset % wanted:
             # IREE's writer stores 64, independent of --alignment.
             yield FileFinding(
                 rule,
                 _where(entry),
                 entry.record,
-                f"data are at byte {offset}, no multiple of the entry's minimum_alignment {wanted}",
+                f"offset of data: must be a multiple of {wanted} (minimum_alignment), got {offset}",
             )
 
 
@@ -171,8 +171,8 @@ def _unlinked(archive: IrpaArchive, rule: Severity) -> Iterator[FileFinding]:
             rule,
             "file",
             end + at,
-            f"no header links to the archive at byte {end + at}, so readers ignore "
-            "it; `nvdla container edit --append` adds to archives properly",
+            f"no header links to the archive at byte {end + at}, so readers ignore it. "
+            "Use 'nvdla container edit --append' to add parameters to an archive.",
         )
 
 

@@ -117,7 +117,7 @@ def chunks(
     specs = [checked(each, EntrySpec, "each of the entries") for each in entries]
     for name, value in (("alignment", alignment), ("file alignment", file_alignment), ("packing", packing or 1)):
         if not 0 < value <= reader.MAX_ALIGNMENT or value & (value - 1):
-            raise FormatError(f"{name} is {value}, must be a power of two from 1 to {reader.MAX_ALIGNMENT}")
+            raise FormatError(f"{name}: must be a power of two from 1 to {reader.MAX_ALIGNMENT}, got {value}")
     for spec in specs:
         _check(spec, alignment)
     metadata = _metadata(specs)
@@ -143,20 +143,20 @@ def _check(spec: EntrySpec, alignment: int) -> None:
     label = repr(spec.name_bytes[:80].decode("utf-8", "replace"))
     given = [spec.data is not None, spec.pattern is not None, spec.path is not None]
     if sum(given) != 1:
-        raise FormatError(f"entry {label}: give exactly one of data, pattern and external path")
+        raise FormatError(f"entry {label}: must have exactly one of data, pattern and external path, got {sum(given)}")
     if spec.pattern is not None:
         if len(spec.pattern) not in PATTERN_LENGTHS:
-            raise FormatError(f"entry {label}: a pattern has 1, 2, 4, 8 or 16 bytes, not {len(spec.pattern)}")
+            raise FormatError(f"entry {label}: pattern: must have 1, 2, 4, 8 or 16 bytes, got {len(spec.pattern)}")
         if spec.length % len(spec.pattern):
             raise FormatError(
-                f"entry {label}: length {spec.length} is not a multiple of the pattern's {len(spec.pattern)} bytes"
+                f"entry {label}: length: must be a multiple of {len(spec.pattern)} (pattern), got {spec.length}"
             )
     if not 0 <= spec.length < 1 << 64 or not 0 <= spec.offset < 1 << 64:
-        raise FormatError(f"entry {label}: length {spec.length} and offset {spec.offset} must fit 64 bits")
+        raise FormatError(f"entry {label}: length and offset: must fit 64 bits, got {spec.length} and {spec.offset}")
     wanted = alignment if spec.minimum_alignment is None else spec.minimum_alignment
     if not 0 < wanted <= reader.MAX_ALIGNMENT or wanted & (wanted - 1):
         raise FormatError(
-            f"entry {label}: minimum alignment is {wanted}, must be a power of two from 1 to {reader.MAX_ALIGNMENT}"
+            f"entry {label}: minimum alignment: must be a power of two from 1 to {reader.MAX_ALIGNMENT}, got {wanted}"
         )
 
 
@@ -169,9 +169,8 @@ def _check_padding(specs: Sequence[EntrySpec], length: int, asked: int) -> None:
         worst = max(data, key=lambda spec: spec.minimum_alignment or 0)
         label = repr(worst.name_bytes[:80].decode("utf-8", "replace"))
         raise FormatError(
-            f"entry {label}: minimum alignment {worst.minimum_alignment} and those of the other entries "
-            f"take {padding} bytes of padding, over the limit of {limit}; name a packing to place data "
-            "closer together"
+            f"entry {label}: padding of all entries for their minimum alignments (here {worst.minimum_alignment}): "
+            f"must be at most {limit} bytes, got {padding}. Use the option packing to place data closer together."
         )
 
 
@@ -267,7 +266,7 @@ def erase(buffer: Buffer, names: Iterable[str], scrub: bool = False) -> int:
             victims = [entry for entry in archive.entries if entry.name in wanted]
             missing = wanted - {entry.name for entry in victims}
             if missing:
-                raise FormatError(f"no parameter named {', '.join(sorted(map(repr, missing)))}; nothing was erased")
+                raise FormatError(f"no parameter is named {', '.join(sorted(map(repr, missing)))}. Nothing was erased.")
             _check_records(archive, victims)
             for start, length in _exclusive_spans(archive, victims) if scrub else []:
                 view[start : start + length] = bytes(length)
@@ -285,7 +284,7 @@ def _check_records(archive: IrpaArchive, victims: list[IrpaItem]) -> None:
         if kept.touch(entry.record + reader.TYPE_FIELD, 4):
             raise FormatError(
                 f"parameter {entry.name!r}: its record at byte {entry.record} is also the name or data "
-                "of another parameter; nothing was erased"
+                "of another parameter. Nothing was erased."
             )
 
 
@@ -337,12 +336,12 @@ def replace(buffer: Buffer, name: str, data: bytes | memoryview) -> None:
         try:
             entry = archive[name]
             if entry.kind is not EntryType.DATA:
-                raise FormatError(f"parameter {name!r} is a {entry.kind.name.lower()} entry and has no data to replace")
+                raise FormatError(f"parameter {name!r}: must be a data entry, got {entry.kind.name.lower()}")
             room = _room(archive, entry)
             if len(data) > room:
                 raise FormatError(
-                    f"parameter {name!r}: {len(data)} bytes do not fit into {room}; "
-                    "append_file appends larger data to the file"
+                    f"parameter {name!r}: new data: must have at most {room} bytes, got {len(data)}. "
+                    "Use append_file for more."
                 )
             start = entry.offset or 0
             view[start : start + len(data)] = data
@@ -360,7 +359,7 @@ def fits(path: str | os.PathLike[str], name: str, size: int) -> bool:
     archive = read(Path(path))
     entry = archive[name]
     if entry.kind is not EntryType.DATA:
-        raise FormatError(f"parameter {name!r} is a {entry.kind.name.lower()} entry and has no data to replace")
+        raise FormatError(f"parameter {name!r}: must be a data entry, got {entry.kind.name.lower()}")
     return size <= _room(archive, entry)
 
 
@@ -373,7 +372,7 @@ def _room(archive: IrpaArchive, entry: IrpaItem) -> int:
         begin = other.offset or 0
         if begin < start + entry.length and start < begin + other.length:
             raise FormatError(
-                f"parameter {entry.name!r} shares bytes with {other.name!r}; replacing it would change both"
+                f"parameter {entry.name!r}: shares bytes with {other.name!r}: replacing it would change both"
             )
         if begin >= start:
             end = min(end, begin)
@@ -384,16 +383,18 @@ def _room(archive: IrpaArchive, entry: IrpaItem) -> int:
 def replace_splat(buffer: Buffer, name: str, pattern: bytes) -> None:
     """A new pattern for a SPLAT entry; its length must be a multiple of the pattern's."""
     if len(pattern) not in PATTERN_LENGTHS:
-        raise FormatError(f"a pattern has 1, 2, 4, 8 or 16 bytes, not {len(pattern)}")
+        raise FormatError(f"pattern: must have 1, 2, 4, 8 or 16 bytes, got {len(pattern)}")
     with memoryview(buffer) as view:
         archive = read(view)
         try:
             entry = archive[name]
             if entry.kind is not EntryType.SPLAT:
-                raise FormatError(f"parameter {name!r} is not a splat but a {entry.kind.name.lower()} entry")
+                raise FormatError(f"parameter {name!r}: must be a splat entry, got {entry.kind.name.lower()}")
             if entry.length % len(pattern):
                 size = len(pattern)
-                raise FormatError(f"parameter {name!r}: length {entry.length} is not a multiple of {size} bytes")
+                raise FormatError(
+                    f"parameter {name!r}: length: must be a multiple of {size} (pattern), got {entry.length}"
+                )
             at = entry.record + reader.SplatEntry.pattern.offset
             view[at : at + reader.MAX_PATTERN] = pattern.ljust(reader.MAX_PATTERN, b"\0")
             _store(view, entry.record + reader.SplatEntry.pattern_length.offset, len(pattern), 1)
@@ -503,7 +504,7 @@ def mapped_for_writing(path: str | os.PathLike[str]) -> Iterator[mmap.mmap]:
     """A writable mapping of a file, for :func:`erase` and :func:`replace`."""
     with _writable(path) as file:
         if not os.fstat(file.fileno()).st_size:
-            raise FormatError(f"{path}: the file is empty")
+            raise FormatError(f"{path}: must be a parameter archive, got an empty file")
         mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_WRITE)
         try:
             yield mapping

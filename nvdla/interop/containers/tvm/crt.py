@@ -66,11 +66,11 @@ class FuncRegistry:
         limit = 255 if count_bytes == 1 else 0xFFFF
         if count_bytes not in (1, 2) or len(names) > limit:
             raise FormatError(
-                f"{len(names)} names with a count of {count_bytes} bytes; the count takes 1 byte (up to "
-                "255 names) or 2 (up to 65535)"
+                f"size of the count: must be 1 byte (up to 255 names) or 2 (up to 65535), got {count_bytes} "
+                f"for {len(names)} names"
             )
         if functions and len(functions) != len(names):
-            raise FormatError(f"{len(names)} names but {len(functions)} functions")
+            raise FormatError(f"functions: must be {len(names)}, one per name, got {len(functions)}")
         self.names = list(names)
         self.functions = list(functions)
         self.count_bytes = count_bytes
@@ -99,14 +99,14 @@ class FuncRegistry:
         for index, candidate in enumerate(self.names):
             if candidate == name:
                 return index
-        raise CrtError(CrtStatus.FUNCTION_NAME_NOT_FOUND, f"function {name!r} is not in the registry")
+        raise CrtError(CrtStatus.FUNCTION_NAME_NOT_FOUND, f"function: must be in the registry, got {name!r}")
 
     def by_index(self, index: int) -> PackedFunction:
         """The function of that index. Raises CrtError where there is none."""
         if not 0 <= index < len(self.functions):
             raise CrtError(
                 CrtStatus.FUNCTION_INDEX_INVALID,
-                f"invalid function index {index:04x}; the registry holds {len(self.functions)}",
+                f"function index: must be below {len(self.functions)}, got {index}",
             )
         return self.functions[index]
 
@@ -114,7 +114,7 @@ class FuncRegistry:
 def _name_bytes(name: str) -> bytes:
     raw = name.encode("utf-8", "surrogatepass")
     if not raw or b"\0" in raw:
-        raise FormatError(f"function name {name!r} is empty or holds a NUL")
+        raise FormatError(f"function name: must not be empty or contain NUL, got {name!r}")
     return raw
 
 
@@ -141,7 +141,8 @@ class MutableFuncRegistry(FuncRegistry):
     def __init__(self, buffer_bytes: int, count_bytes: int = 2) -> None:
         if buffer_bytes < AVERAGE_ENTRY_BYTES:
             raise CrtError(
-                CrtStatus.BUFFER_TOO_SMALL, f"a registry of {buffer_bytes} bytes; one entry takes {AVERAGE_ENTRY_BYTES}"
+                CrtStatus.BUFFER_TOO_SMALL,
+                f"registry: must have at least {AVERAGE_ENTRY_BYTES} bytes, got {buffer_bytes}",
             )
         super().__init__([], [], count_bytes)
         self.max_functions = buffer_bytes // AVERAGE_ENTRY_BYTES
@@ -173,7 +174,7 @@ def encode_handle(module: int | None, function: int, layout: str = "landed") -> 
     """A function handle. ``landed`` is what releases do: both halves with their bit 15 set; ``rfc`` is what was
     proposed: bit 31 says that the module index (bits 30 to 16) is valid, and the function index has no mark."""
     if not 0 <= function <= _INDEX_MASK or not 0 <= (module or 0) <= _INDEX_MASK:
-        raise FormatError(f"function handle of module {module}, function {function}: indices take 15 bits")
+        raise FormatError(f"function handle of module {module}, function {function}: indices must fit 15 bits")
     if layout == "rfc":
         return function if module is None else (module | _VALID) << 16 | function
     if layout != "landed" or module is None:
@@ -187,7 +188,7 @@ def encode_handle(module: int | None, function: int, layout: str = "landed") -> 
 def decode_handle(handle: int, layout: str = "landed") -> tuple[int | None, int]:
     """Module index (None where the handle has none) and function index."""
     if not 0 <= handle < 1 << 32:
-        raise FormatError(f"function handle {handle:#x}: more than 32 bits")
+        raise FormatError(f"function handle: must fit 32 bits, got {handle:#x}")
     module, function = handle >> 16, handle & 0xFFFF
     if layout == "rfc":
         return (module & _INDEX_MASK if module & _VALID else None), function
@@ -246,7 +247,7 @@ class CrtRuntime:
 
     def __post_init__(self) -> None:
         if not 1 <= self.max_modules < _TIME_EVALUATOR:
-            raise FormatError(f"{self.max_modules} modules; the handle must have 1 to {_TIME_EVALUATOR - 1}")
+            raise FormatError(f"modules: must be 1 to {_TIME_EVALUATOR - 1}, got {self.max_modules}")
         self.globals = MutableFuncRegistry(self.registry_bytes)
         self.register("runtime.SystemLib", self._system_library)
         self.register("tvm.rpc.server.ModuleGetFunction", self._module_get_function)
@@ -268,10 +269,12 @@ class CrtRuntime:
         """TVMModCreateFromCModule. ``max_modules`` may be there at a time; a number is never given out twice, so that a
         handle which was freed, and is freed again by a client that tidies up late, never means another module."""
         if len(self._modules) >= self.max_modules:
-            raise CrtError(CrtStatus.GENERIC, f"all {self.max_modules} places for modules are taken; free one first")
+            raise CrtError(CrtStatus.GENERIC, f"all {self.max_modules} places for modules are taken. Free one first.")
         index = self._next_module
         if index >= _TIME_EVALUATOR:
-            raise CrtError(CrtStatus.GENERIC, f"all {_TIME_EVALUATOR - 1} numbers for modules were used; connect again")
+            raise CrtError(
+                CrtStatus.GENERIC, f"all {_TIME_EVALUATOR - 1} numbers for modules were used. Connect again."
+            )
         self._modules[index] = module
         self._next_module += 2 if index + 1 == self.max_modules else 1  # that number means the global functions
         return ModuleHandle(index | _VALID)
@@ -285,7 +288,9 @@ class CrtRuntime:
         index = value & _INDEX_MASK
         module = self._modules.get(index) if value & ~_INDEX_MASK == _VALID else None
         if module is None:
-            raise CrtError(CrtStatus.GENERIC, f"invalid module handle {value:#x}; it was freed, or never given out")
+            raise CrtError(
+                CrtStatus.GENERIC, f"module handle: must be in use, got {value:#x}. It was freed, or never assigned."
+            )
         return index, module
 
     def free_module(self, handle: ModuleHandle | int) -> None:
@@ -348,25 +353,32 @@ class CrtRuntime:
         """module, name, device type, device id, number, repeat, minimum milliseconds, ... -> a function that returns
         the seconds of one call, a double a repeat."""
         if len(arguments) < 10:
-            raise CrtError(CrtStatus.WRONG_ARGUMENT_COUNT, f"RPCTimeEvaluator takes 10 arguments, not {len(arguments)}")
+            raise CrtError(
+                CrtStatus.WRONG_ARGUMENT_COUNT, f"RPCTimeEvaluator: must get 10 arguments, got {len(arguments)}"
+            )
         module, name, numbers = arguments[0], arguments[1], arguments[2:9]
         if not isinstance(name, str) or not all(isinstance(n, int) for n in numbers):
-            raise CrtError(CrtStatus.WRONG_ARGUMENT_TYPE, "RPCTimeEvaluator takes a module, a name and seven integers")
+            raise CrtError(
+                CrtStatus.WRONG_ARGUMENT_TYPE,
+                "RPCTimeEvaluator: arguments: must be a module, a name and seven integers",
+            )
         number, repeat, milliseconds = numbers[2:5]
         if min(number, repeat) < 1 or number * repeat > MAX_EVALUATIONS or not 0 <= milliseconds <= 60_000:
             raise CrtError(
                 CrtStatus.INVALID_ARGUMENT,
-                f"RPCTimeEvaluator: {number} times {repeat} calls and {milliseconds} ms; at most "
-                f"{MAX_EVALUATIONS} calls and 60000 ms",
+                f"RPCTimeEvaluator: must take at most {MAX_EVALUATIONS} calls and 60000 ms, got "
+                f"{number} times {repeat} calls and {milliseconds} ms",
             )
         if module is None:
             function = self.get_global(name)
             if function is None:
-                raise CrtError(CrtStatus.FUNCTION_NAME_NOT_FOUND, f"function {name!r} is not in the registry")
+                raise CrtError(CrtStatus.FUNCTION_NAME_NOT_FOUND, f"function: must be in the registry, got {name!r}")
         else:
             function = self.get_function(module, name)
         if self._evaluations == _INDEX_MASK:
-            raise CrtError(CrtStatus.GENERIC, f"all {_INDEX_MASK} numbers for time evaluators were used; connect again")
+            raise CrtError(
+                CrtStatus.GENERIC, f"all {_INDEX_MASK} numbers for time evaluators were used. Connect again."
+            )
         self._evaluations += 1
         self._evaluator = _TimeEvaluator(function, number, repeat, milliseconds / 1000)
         return FunctionHandle(encode_handle(_TIME_EVALUATOR, self._evaluations))
@@ -391,7 +403,7 @@ class CrtRuntime:
                 if time.monotonic() > deadline:
                     raise CrtError(
                         CrtStatus.INVALID_ARGUMENT,
-                        f"the time evaluator took more than {MAX_EVALUATION_SECONDS:.0f} seconds; ask for fewer calls",
+                        f"the time evaluator took more than {MAX_EVALUATION_SECONDS:.0f} seconds. Ask for fewer calls.",
                     )
             elapsed = time.perf_counter() - start
             if elapsed >= state.min_repeat_seconds or state.number >= MAX_EVALUATIONS:

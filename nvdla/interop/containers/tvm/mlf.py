@@ -41,7 +41,7 @@ def parse_json(data: bytes | memoryview, what: str) -> Any:
     try:
         return json.loads(bytes(data).decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise FormatError(f"{what}: not UTF-8 text at byte {error.start}") from None
+        raise FormatError(f"{what}: must be UTF-8, but byte {error.start} is not") from None
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)[:200]
         raise FormatError(f"{what}: not JSON: {reason}") from None
@@ -102,7 +102,7 @@ def read_graph(data: bytes | memoryview, what: str) -> MlfGraph:
     attributes = take(root, "attrs", dict, what)
     entries = _entries(attributes, f"{what}: attrs")
     if len(rows) != len(raw_nodes) + 1 or list(rows) != sorted(rows) or (rows[0], rows[-1]) != (0, len(entries)):
-        raise FormatError(f"{what}: node_row_ptr must rise from 0 to {len(entries)} over {len(raw_nodes)} nodes")
+        raise FormatError(f"{what}: node_row_ptr: must rise from 0 to {len(entries)} over {len(raw_nodes)} nodes")
     nodes = tuple(_node(node, index, rows, what) for index, node in enumerate(raw_nodes))
     arguments = _integers(take(root, "arg_nodes", list, what), f"{what}: arg_nodes", len(nodes))
     heads = tuple(
@@ -115,7 +115,7 @@ def take(mapping: object, key: str, kind: type | tuple[type, ...], what: str, de
     """A field of a JSON object that must be of a type; FormatError where it is not, ``default`` where it is absent
     (and a default is given)."""
     if not isinstance(mapping, Mapping):
-        raise FormatError(f"{what}: an object is needed, this is {_kind(mapping)}")
+        raise FormatError(f"{what}: must be an object, got {_kind(mapping)}")
     if key not in mapping:
         if default is not None:
             return default
@@ -123,7 +123,7 @@ def take(mapping: object, key: str, kind: type | tuple[type, ...], what: str, de
     value = mapping[key]
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         wanted = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
-        raise FormatError(f"{what}: the field {key!r} is {_kind(value)}, not {wanted}")
+        raise FormatError(f"{what}: field {key!r}: must be {wanted}, got {_kind(value)}")
     return value
 
 
@@ -131,7 +131,7 @@ def count(mapping: object, key: str, what: str, default: int | None = None) -> i
     """A field that counts bytes: an integer from 0 to 2^63 - 1."""
     value = take(mapping, key, int, what, default)
     if not 0 <= value < 1 << 63:
-        raise FormatError(f"{what}: the field {key!r} is {_number(value)}, not from 0 to 2^63 - 1")
+        raise FormatError(f"{what}: field {key!r}: must be 0 to 2^63 - 1, got {_number(value)}")
     return value
 
 
@@ -147,7 +147,7 @@ def _number(value: int) -> str:
 def _integers(values: list[Any], what: str, limit: int = 1 << 62) -> tuple[int, ...]:
     for value in values:
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < limit:
-            raise FormatError(f"{what}: {str(value)[:40]} is not an index below {limit}")
+            raise FormatError(f"{what}: index: must be below {limit}, got {str(value)[:40]}")
     return tuple(values)
 
 
@@ -156,16 +156,18 @@ def _entries(attributes: Mapping[str, Json], what: str) -> tuple[MlfEntry, ...]:
     for key in ("dltype", "shape", "storage_id"):
         pair = take(attributes, key, list, what)
         if len(pair) != 2 or not isinstance(pair[1], list):
-            raise FormatError(f"{what}: {key!r} must be a type name and a list")
+            raise FormatError(f"{what}: {key!r}: must be a type name and a list")
         columns.append(pair[1])
     dtypes, shapes, storage = columns
     if not len(dtypes) == len(shapes) == len(storage):
-        raise FormatError(f"{what}: {len(dtypes)} types, {len(shapes)} shapes and {len(storage)} storage ids")
+        raise FormatError(
+            f"{what}: types, shapes, storage ids: must be as many, got {len(dtypes)}, {len(shapes)} and {len(storage)}"
+        )
     _integers(storage, f"{what}: storage_id")
     found = []
     for index, (dtype, shape) in enumerate(zip(dtypes, shapes, strict=True)):
         if not isinstance(dtype, str) or not isinstance(shape, list) or len(shape) > 64:
-            raise FormatError(f"{what}: entry {index} needs a type name and a shape")
+            raise FormatError(f"{what}: entry {index}: must have a type name and a shape")
         found.append(MlfEntry(dtype, _integers(shape, f"{what}: shape {index}", _MAX_EXTENT), storage[index]))
     return tuple(found)
 
@@ -186,7 +188,7 @@ def _node(node: object, index: int, rows: tuple[int, ...], what: str) -> MlfNode
 def _entry_index(value: object, rows: tuple[int, ...], what: str) -> int:
     """A reference [node, output, version] as the number of an entry."""
     if not isinstance(value, list) or len(value) not in (2, 3):
-        raise FormatError(f"{what}: a reference is [node, output, version]")
+        raise FormatError(f"{what}: a reference: must be [node, output, version]")
     node, output = _integers(value[:2], what)
     if node >= len(rows) - 1 or output >= rows[node + 1] - rows[node]:
         raise FormatError(f"{what}: node {node} has no output {output}")
@@ -313,7 +315,7 @@ class ModelLibrary:
             if module.name == name:
                 return module
         known = ", ".join(repr(module.name) for module in self.modules)
-        raise FormatError(f"{self.name}: no model named {name!r}; there are {known}")
+        raise FormatError(f"{self.name}: model: must be one of {known}, got {name!r}")
 
     def sources(self, module: LibraryModule) -> list[TarMember]:
         """The generated sources and objects of a model."""
@@ -349,7 +351,7 @@ class ModelLibrary:
             if data is not None and path not in self.files:
                 new = TarMember(f"./{path}", "file", memoryview(data), 0o644, self._time())
                 if reason := tar.unsafe(new):
-                    raise FormatError(f"{path!r} {reason}; it cannot be packed")
+                    raise FormatError(f"{path!r} {reason}. It cannot be packed.")
                 members.append(new)
         whole = not changes and self.archive.size
         return tar.write(members, self.archive.tail if whole else None)
@@ -383,7 +385,9 @@ def _walk(folder: Path) -> Iterator[TarMember]:
                     continue
                 total += path.stat().st_size
                 if total > MAX_BYTES or found > MAX_FILES:
-                    raise FormatError(f"{folder}: more than {MAX_FILES} files or {MAX_BYTES} bytes, no model library")
+                    raise FormatError(
+                        f"{folder}: a model library: must have at most {MAX_FILES} files and {MAX_BYTES} bytes"
+                    )
                 yield TarMember(relative, "file", memoryview(path.read_bytes()))
     except OSError as error:
         raise FormatError(f"{folder}: cannot be read: {error.strerror}") from None
@@ -392,12 +396,12 @@ def _walk(folder: Path) -> Iterator[TarMember]:
 def _open(archive: TarArchive, name: str) -> ModelLibrary:
     files = {member.name: member for member in archive.members if member.kind == "file"}
     if METADATA not in files:
-        raise FormatError(f"{name}: there is no {METADATA}, so this is not a TVM model library")
+        raise FormatError(f"{name}: must be a TVM model library, got an archive without {METADATA}")
     metadata = parse_json(files[METADATA].data, f"{name}: {METADATA}")
     version = take(metadata, "version", int, METADATA)
     if version not in VERSIONS:
         raise FormatError(
-            f"{name}: model library version {str(version)[:20]}; known are {VERSIONS[0]} to {VERSIONS[-1]}"
+            f"{name}: model library version: must be {VERSIONS[0]} to {VERSIONS[-1]}, got {str(version)[:20]}"
         )
     if version >= 7 and "modules" in metadata:
         entries = take(metadata, "modules", dict, METADATA)
@@ -452,7 +456,7 @@ def _paths(name: str, version: int, full: bool, executors: tuple[object, ...]) -
 def _strings(values: list[Any], where: str) -> tuple[str, ...]:
     for value in values:
         if not isinstance(value, str):
-            raise FormatError(f"{where}: {type(value).__name__} where a text should be")
+            raise FormatError(f"{where}: must be text, got {type(value).__name__}")
     return tuple(values)
 
 
@@ -503,7 +507,7 @@ def _buffers(memory: Any, where: str) -> Iterator[OperatorBuffer]:
             at = f"{where}: {function[:60]} {index}"
             shape = take(item, "shape", list, at)
             if len(shape) > 64 or not all(isinstance(e, int) and 0 <= e < 1 << 62 for e in shape):
-                raise FormatError(f"{at}: the shape holds something other than extents")
+                raise FormatError(f"{at}: shape: must be a list of whole numbers")
             yield OperatorBuffer(
                 function,
                 take(item, "input_binding", str, at),

@@ -87,7 +87,7 @@ def identifier(name: str) -> str:
     """A name as a part of C identifiers and file names; FormatError where nothing is left."""
     plain = c_name_part(name)
     if not plain:
-        raise FormatError(f"model name {name[:60]!r} has no letter or digit; give another one")
+        raise FormatError(f"model name: must contain a letter or digit, got {name[:60]!r}")
     return plain
 
 
@@ -305,7 +305,7 @@ def pack(loadables: Sequence[tuple[str, Loadable]], count_bytes: int = 2, when: 
     """The tar of a library with these networks (name, loadable). ``count_bytes`` is the width of the registry's count:
     2 for TVM 0.9 and later, 1 for 0.8. ``when`` (seconds since 1970) defaults to $SOURCE_DATE_EPOCH, then to now."""
     if not loadables:
-        raise FormatError("a model library needs at least one loadable")
+        raise FormatError("a model library: must have at least one loadable")
     stamp = _now() if when is None else when
     files: dict[str, bytes] = dict(support_files())
     modules: Document = {}
@@ -313,7 +313,7 @@ def pack(loadables: Sequence[tuple[str, Loadable]], count_bytes: int = 2, when: 
     for given, loadable in loadables:
         name = identifier(given)
         if name in modules:
-            raise FormatError(f"two networks of the library are named {name!r}; names must differ")
+            raise FormatError(f"names of networks: must be unique, got {name!r} twice")
         network = CodegenNetwork(name, loadable, tuple(sorted({blob.name for blob in loadable.blobs}, key=str.encode)))
         modules[name] = _metadata(network, stamp)
         networks.append(network)
@@ -330,14 +330,14 @@ def unpack(library: ModelLibrary, module: LibraryModule) -> Loadable:
         raise FormatError(f"{library.name}: model {module.name!r} was not made of a loadable (there is no {path})")
     schedule = parse_json(library.files[path].data, path)
     if take(schedule, "version", int, path) != _SCHEDULE_VERSION:
-        raise FormatError(f"{path}: schedule version {str(schedule['version'])[:20]}; {_SCHEDULE_VERSION} is known")
+        raise FormatError(f"{path}: schedule version: must be {_SCHEDULE_VERSION}, got {str(schedule['version'])[:20]}")
     tables = take(schedule, "loadable", dict, path)
     data = {t.name: t.stored for t in params.read(library.files[module.params_path].data).tensors}
     blobs = []
     for index, said in enumerate(take(tables, "blobs", list, path)):
         blob_name = take(said, "name", str, f"{path}: blob {index}")
         if blob_name not in data:
-            raise FormatError(f"{path}: blob {blob_name[:80]!r} is not in {module.params_path} or is there twice")
+            raise FormatError(f"{path}: blob {blob_name[:80]!r}: must be in {module.params_path} exactly once")
         blobs.append(_revive(Blob, {**said, "data": data.pop(blob_name)}, f"{path}: blob {index}"))
     rows = {
         name: tuple(_revive(kind, row, f"{path}: {name} {i}") for i, row in enumerate(take(tables, name, list, path)))
@@ -596,4 +596,4 @@ def _typed(said: object, hint: Any, where: str) -> Any:
         return said
     elif isinstance(said, int) and not isinstance(said, bool) and issubclass(hint, int) and abs(said) < 1 << 64:
         return hint(said)
-    raise FormatError(f"{where}: {type(said).__name__} where {getattr(hint, '__name__', hint)} is needed")
+    raise FormatError(f"{where}: must be {getattr(hint, '__name__', hint)}, got {type(said).__name__}")

@@ -64,7 +64,7 @@ class _Verification:
         for module in self.library.modules:
             where = f"model {module.name[:80]!r}"
             if module.name in seen:
-                yield _error(where, "is listed twice in the metadata; names must differ")
+                yield _error(where, "name: must be unique in the metadata")
                 continue
             seen.add(module.name)
             yield from self._metadata(module, where)
@@ -74,15 +74,20 @@ class _Verification:
     def _archive(self) -> Iterator[FileFinding]:
         archive = self.library.archive
         if archive.size and not archive.ended:
-            yield FileFinding(self.minor, "tar archive", archive.size, "does not end with two blocks of zeros")
+            yield FileFinding(self.minor, "tar archive", archive.size, "must end with two blocks of zeros")
         if archive.junk:
-            yield FileFinding(self.minor, "tar archive", archive.size - len(archive.tail), "something follows its end")
+            yield FileFinding(
+                self.minor,
+                "tar archive",
+                archive.size - len(archive.tail),
+                "must end after two blocks of zeros, got more bytes",
+            )
         seen: set[str] = set()
         for member in archive.members:
             reason = tar.unsafe(member)
             if reason:
                 yield FileFinding(
-                    Severity.ERROR, f"member {member.path[:200]!r}", member.offset, f"{reason}; it is never extracted"
+                    Severity.ERROR, f"member {member.path[:200]!r}", member.offset, f"{reason}. It is never extracted."
                 )
             elif member.kind == "file":
                 if member.name in seen:
@@ -90,7 +95,7 @@ class _Verification:
                         self.minor,
                         f"member {member.path[:200]!r}",
                         member.offset,
-                        "is there twice; the later one counts",
+                        "path: must be unique: the later member is used",
                     )
                 seen.add(member.name)
 
@@ -100,15 +105,15 @@ class _Verification:
             yield _error(where, "has another name in the metadata's list of modules")
         if module.style not in ("full-model", "operator"):
             yield FileFinding(
-                self.minor, where, None, f"style {module.style[:40]!r}; known are full-model and operator"
+                self.minor, where, None, f"style: must be full-model or operator, got {module.style[:40]!r}"
             )
         for executor in module.executors:
             if executor not in ("graph", "aot", "nvdla"):
-                yield FileFinding(self.minor, where, None, f"executor {executor[:40]!r}; known are graph and aot")
+                yield FileFinding(self.minor, where, None, f"executor: must be graph or aot, got {executor[:40]!r}")
         if module.style == "full-model" and not module.executors:
-            yield FileFinding(self.minor, where, None, "names no executor")
+            yield FileFinding(self.minor, where, None, "must name an executor, got none")
         if not module.targets:
-            yield FileFinding(self.minor, where, None, "names no target")
+            yield FileFinding(self.minor, where, None, "must name a target, got none")
 
     def _module(self, module: LibraryModule, where: str) -> Iterator[FileFinding]:
         for path in (module.relay_path, module.graph_path, module.params_path):
@@ -158,7 +163,7 @@ class _Verification:
                     self.minor,
                     f"{where}, memory of main",
                     None,
-                    f"constants take {main.constants} bytes, the parameter file holds {stored}",
+                    f"size of constants: must be {stored} (parameter file), got {main.constants}",
                 )
 
     def _storage(self, module: LibraryModule, graph: MlfGraph, where: str) -> Iterator[FileFinding]:
@@ -180,7 +185,7 @@ class _Verification:
                 yield _error(at, "is in the metadata but not in the graph")
             elif item.size not in sizes[item.storage_id]:
                 fitting = " or ".join(map(str, sorted(sizes[item.storage_id])[:8]))
-                yield FileFinding(self.minor, at, None, f"{item.size} bytes in the metadata, {fitting} in the graph")
+                yield FileFinding(self.minor, at, None, f"size: must be {fitting} (graph), got {item.size}")
             elif item.binding != names.get(item.storage_id):
                 yield _error(
                     at, f"is bound to {item.binding!r} in the metadata, to {names.get(item.storage_id)!r} in the graph"
@@ -217,7 +222,7 @@ class _Verification:
                     self.minor,
                     f"{where}, memory of main",
                     None,
-                    f"inputs and outputs take {module.main[0].io} bytes, in the graph {total}",
+                    f"size of inputs and outputs: must be {total} (graph), got {module.main[0].io}",
                 )
 
     def _sources(self, module: LibraryModule, graph: MlfGraph | None, where: str) -> Iterator[FileFinding]:
@@ -260,15 +265,13 @@ class _Verification:
                     self.minor,
                     f"{where}, {buffer.function[:80]}, {buffer.name[:80]!r}",
                     None,
-                    f"{buffer.size} bytes, but {buffer.dtype[:40]} {buffer.shape[:8]} takes {taken}",
+                    f"size of {buffer.dtype[:40]} {buffer.shape[:8]}: must be {taken}, got {buffer.size}",
                 )
 
     def _unknown_files(self) -> Iterator[FileFinding]:
         for path, member in self.library.files.items():
             if path not in self.expected and not path.startswith(_KNOWN_FOLDERS):
-                yield FileFinding(
-                    self.minor, f"member {path[:200]!r}", member.offset, "belongs to nothing that the format knows"
-                )
+                yield FileFinding(self.minor, f"member {path[:200]!r}", member.offset, "is not part of the format")
 
 
 def _error(where: str, message: str) -> FileFinding:

@@ -86,7 +86,7 @@ class TvmDataType(NamedTuple):
 def codes(dialect: str) -> Mapping[int, str]:
     """The type codes of a dialect; FormatError listing the known dialects otherwise."""
     if dialect not in DIALECTS:
-        raise FormatError(f"unknown TVM dialect {dialect!r}; known are {', '.join(DIALECTS)}")
+        raise FormatError(f"TVM dialect: must be one of {', '.join(DIALECTS)}, got {dialect!r}")
     return DIALECTS[dialect]
 
 
@@ -198,7 +198,7 @@ class ParamsFile:
         for tensor in reversed(self.tensors):
             if tensor.name == name:
                 return tensor
-        raise FormatError(f"no tensor named {name!r} in the parameter file")
+        raise FormatError(f"the parameter file has no tensor named {name!r}")
 
     def verify(self, strict: bool = False) -> list[FileFinding]:
         """Everything wrong or odd in a file that can be read. ``strict`` also forbids what TVM itself writes or
@@ -218,7 +218,7 @@ class ParamsFile:
             findings += [FileFinding(worse, where, tensor.offset, text) for text in _tensor_faults(tensor)]
             findings += [FileFinding(Severity.WARNING, where, tensor.offset, text) for text in _tensor_oddities(tensor)]
         if [t.raw_name for t in self.tensors] != sorted(t.raw_name for t in self.tensors):
-            findings.append(FileFinding(Severity.NOTE, "names", 24, "not in canonical order (sorted by name)"))
+            findings.append(FileFinding(Severity.NOTE, "names", 24, "order: must be by name (canonical order)"))
         return findings
 
     def _file_findings(self) -> Iterator[FileFinding]:
@@ -227,10 +227,10 @@ class ParamsFile:
                 Severity.ERROR,
                 "end of file",
                 self.size - len(self.trailing),
-                f"{len(self.trailing)} bytes follow the last tensor; cut them off",
+                f"must be the end of the last tensor, got {len(self.trailing)} more bytes. Cut them off.",
             )
         if self.reserved:
-            yield FileFinding(Severity.WARNING, "header, reserved field", 8, f"is {self.reserved:#x}, not 0")
+            yield FileFinding(Severity.WARNING, "header, reserved field", 8, f"must be 0, got {self.reserved:#x}")
 
     def pack(self) -> bytes:
         """Return the file, byte for byte, trailing bytes included."""
@@ -244,13 +244,12 @@ def read(data: bytes | bytearray | memoryview, dialect: str = CURRENT_DIALECT) -
     reader = _Reader(memoryview(data).toreadonly().cast("B") if len(data) else memoryview(b""))
     magic, reserved, count = reader.unpack(_LIST_HEADER, "file header")
     if magic != LIST_MAGIC:
-        raise FormatError(f"not a TVM parameter file: it begins with {magic:#018x}, not {LIST_MAGIC:#018x}")
+        raise FormatError(f"magic of a TVM parameter file: must be {LIST_MAGIC:#018x}, got {magic:#018x}")
     names = _read_names(reader, count)
     (tensors,) = reader.unpack(_U64, "tensor count")
     if tensors != count:
         raise FormatError(
-            f"the file has {count} names but {tensors} tensors (byte {reader.offset - 8}); "
-            "one of the two counts is wrong"
+            f"tensor count at byte {reader.offset - 8}: must be {count}, the count of names, got {tensors}"
         )
     found = tuple(_read_tensor(reader, name, dialect) for name in names)
     return ParamsFile(found, reserved, reader.data[reader.offset :], len(reader.data))
@@ -280,9 +279,7 @@ class _Reader:
 def _read_names(reader: _Reader, count: int) -> list[bytes]:
     left = len(reader.data) - reader.offset
     if count > left // 8:
-        raise FormatError(
-            f"the name count at byte 16 is {count}, but the {left} bytes that follow hold at most {left // 8}"
-        )
+        raise FormatError(f"name count at byte 16: must be at most {left // 8} (the rest of the file), got {count}")
     names = []
     for index in range(count):
         (length,) = reader.unpack(_U64, f"length of name {index}")
@@ -295,12 +292,14 @@ def _read_tensor(reader: _Reader, raw_name: bytes, dialect: str) -> ParamsTensor
     what = f"tensor {raw_name[:80].decode('utf-8', 'backslashreplace')!r}"
     magic, reserved, device, device_id, rank, code, bits, lanes = reader.unpack(_TENSOR_HEADER, f"header of {what}")
     if magic != TENSOR_MAGIC:
-        raise FormatError(f"{what} at byte {start}: begins with {magic:#018x}, not {TENSOR_MAGIC:#018x}")
+        raise FormatError(f"{what} at byte {start}: magic: must be {TENSOR_MAGIC:#018x}, got {magic:#018x}")
     if device != _CPU:
-        raise FormatError(f"{what} at byte {start}: device type {device}, only 1 (the CPU) can be stored")
+        raise FormatError(f"{what} at byte {start}: device type: must be 1 (CPU), got {device}")
     left = len(reader.data) - reader.offset
     if not 0 <= rank <= left // 8:
-        raise FormatError(f"{what} at byte {start}: rank {rank}, but only {left // 8} dimensions can follow")
+        raise FormatError(
+            f"{what} at byte {start}: rank: must be at most {left // 8} (the rest of the file), got {rank}"
+        )
     shape = tuple(np.frombuffer(reader.take(8 * rank, f"shape of {what}"), "<i8").tolist())
     (stored,) = reader.unpack(_I64, f"byte count of {what}")
     elements = _elements(shape, f"{what} at byte {start}")
@@ -317,14 +316,14 @@ def _read_tensor(reader: _Reader, raw_name: bytes, dialect: str) -> ParamsTensor
 def _elements(shape: tuple[int, ...], what: str) -> int:
     """Product of the shape, refused past 63 bits so that a long shape cannot make a huge number."""
     if any(extent < 0 for extent in shape):
-        raise FormatError(f"{what}: negative extent in shape {_brief(shape)}")
+        raise FormatError(f"{what}: shape: must not be negative, got {_brief(shape)}")
     if 0 in shape:
         return 0
     count = 1
     for extent in shape:
         count *= extent
         if count > _INT64_MAX:
-            raise FormatError(f"{what}: shape {_brief(shape)} has more than 2^63 elements")
+            raise FormatError(f"{what}: shape: must have at most 2^63 elements, got {_brief(shape)}")
     return count
 
 
@@ -350,17 +349,17 @@ def _tensor_faults(tensor: ParamsTensor) -> Iterator[str]:
 
 def _tensor_oddities(tensor: ParamsTensor) -> Iterator[str]:
     if tensor.device_id:
-        yield f"device id {tensor.device_id}, not 0; TVM makes the tensor there when it loads it"
+        yield f"device id: must be 0, got {tensor.device_id}. TVM creates the tensor on that device."
     if tensor.reserved:
-        yield f"reserved field {tensor.reserved:#x}, not 0"
+        yield f"reserved field: must be 0, got {tensor.reserved:#x}"
     if tensor.dtype.lanes == 0 or tensor.dtype.bits == 0:
         yield f"element type of {tensor.dtype.bits} bits and {tensor.dtype.lanes} lanes"
     try:
         tensor.raw_name.decode("utf-8")
     except UnicodeDecodeError:
-        yield "the name is not UTF-8"
+        yield "name: must be UTF-8"
     if tensor.dtype.bits < 8 and tensor.type_name != "bool" and len(tensor.stored) > tensor.needed:
-        yield f"{len(tensor.stored) - tensor.needed} bytes after the packed {tensor.type_name} data mean nothing"
+        yield f"{len(tensor.stored) - tensor.needed} bytes after the packed {tensor.type_name} data have no meaning"
 
 
 def write(parameters: Iterable[Parameter], dialect: str = CURRENT_DIALECT, order: str = "name") -> bytes:
@@ -377,12 +376,12 @@ def pieces(
     files), "given" keeps theirs. FormatError for duplicates and for types the dialect does not have; a parameter
     without a recorded type is stored as uint8."""
     if order not in ("name", "given"):
-        raise FormatError(f"unknown order {order!r} of parameters; known are name, given")
+        raise FormatError(f"order of parameters: must be name or given, got {order!r}")
     tensors = [_tensor_of(parameter, dialect) for parameter in parameters]
     seen: set[bytes] = set()
     for tensor in tensors:
         if tensor.raw_name in seen:
-            raise FormatError(f"two parameters are named {tensor.name!r}; TVM would keep only one of them")
+            raise FormatError(f"names of parameters: must be unique for TVM, got {tensor.name!r} twice")
         seen.add(tensor.raw_name)
     return _pack(sorted(tensors, key=lambda t: t.raw_name) if order == "name" else tensors)
 
@@ -392,7 +391,7 @@ def _tensor_of(parameter: Parameter, dialect: str) -> ParamsTensor:
     if name is None or shape is None:
         name, shape = "uint8", (len(data),)
     if len(shape) > MAX_RANK:
-        raise FormatError(f"parameter {parameter.name!r}: rank {len(shape)} is over the limit of {MAX_RANK}")
+        raise FormatError(f"parameter {parameter.name!r}: rank: must be at most {MAX_RANK}, got {len(shape)}")
     dtype = parse(name, dialect)
     elements = _elements(shape, f"parameter {parameter.name!r}")
     stored = ceil_div(dtype.bits, 8) * elements

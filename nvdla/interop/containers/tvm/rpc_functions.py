@@ -99,7 +99,7 @@ class ServedNetwork:
     def set_input(self, *arguments: Any) -> None:
         """Input number or name, tensor (NCHW)."""
         if len(arguments) != 2 or not isinstance(arguments[1], TensorView):
-            raise FormatError("set_input takes an input's number or name, and a tensor")
+            raise FormatError("set_input: arguments: must be the number or name of an input, and a tensor")
         index = _find(self.info.inputs, arguments[0], "input")
         self._inputs[index] = self._input(self.info.inputs[index], arguments[1])
 
@@ -108,19 +108,20 @@ class ServedNetwork:
         array = self._session.array(view)
         if array.nbytes > tensor.array_bytes:
             raise FormatError(
-                f"input {tensor.name!r} is {tensor.dtype} of shape {shape_text(tensor.shape)}, "
-                f"{tensor.array_bytes} bytes; "
-                f"the tensor given is {array.dtype} of shape {shape_text(array.shape)}"
+                f"input {tensor.name!r}: must be {tensor.dtype} {shape_text(tensor.shape)} "
+                f"({tensor.array_bytes} bytes), got {array.dtype} {shape_text(array.shape)}"
             )
         return array.copy()
 
     def get_output(self, *arguments: Any) -> np.ndarray | None:
         """Output number or name; with a tensor as well, the output is written there."""
         if not 1 <= len(arguments) <= 2:
-            raise FormatError("get_output takes an output's number or name, and perhaps a tensor to write to")
+            raise FormatError(
+                "get_output: arguments: must be the number or name of an output, and optionally a tensor to write to"
+            )
         index = _find(self.info.outputs, arguments[0], "output")
         if not self._outputs:
-            raise FormatError("no output yet. Run the network first")
+            raise FormatError("no output yet. Run the network first.")
         if len(arguments) == 1:
             return self._outputs[index]
         self._write(arguments[1:], self._outputs[index : index + 1])
@@ -134,7 +135,7 @@ class ServedNetwork:
             self._inputs = [self._input(t, view) for t, view in zip(self.info.inputs, inputs, strict=True)]
         missing = [t.name for t, value in zip(self.info.inputs, self._inputs, strict=True) if value is None]
         if missing:
-            raise FormatError(f"input {missing[0]!r} is not set; give it to run, or call set_input")
+            raise FormatError(f"input {missing[0]!r}: must be set. Call set_input, or pass the inputs to run.")
         self._outputs = self._worker.run(self.info.number, self._inputs)  # type: ignore[arg-type]
         return self._deliver(arguments, outputs, self._outputs)
 
@@ -142,7 +143,7 @@ class ServedNetwork:
         """Run on raw surfaces: one-dimensional tensors of uint8 in and out."""
         inputs, outputs = self._split(arguments)
         if not inputs:
-            raise FormatError(f"run_raw takes the {len(self.info.inputs)} input surfaces as uint8 tensors")
+            raise FormatError(f"run_raw: arguments: must be {len(self.info.inputs)} input surfaces as uint8 tensors")
         surfaces = [self._session.array(view).tobytes() for view in inputs]
         result = self._worker.run_raw(self.info.number, surfaces)
         arrays = [np.frombuffer(surface, np.uint8) for surface in result]
@@ -153,8 +154,7 @@ class ServedNetwork:
         ins, outs = len(self.info.inputs), len(self.info.outputs)
         if len(arguments) not in (0, ins, ins + outs) or not all(isinstance(a, TensorView) for a in arguments):
             raise FormatError(
-                f"run takes tensors: nothing, the {ins} inputs, or the {ins} inputs and {outs} outputs; "
-                f"it got {len(arguments)} arguments"
+                f"run: arguments: must be none, {ins} inputs, or {ins} inputs and {outs} outputs, got {len(arguments)}"
             )
         return arguments[:ins], arguments[ins:]
 
@@ -169,12 +169,12 @@ class ServedNetwork:
     def _write(self, views: tuple[object, ...], arrays: list[np.ndarray]) -> None:
         for view, array in zip(views, arrays, strict=True):
             if not isinstance(view, TensorView):
-                raise FormatError("an output is written to a tensor")
+                raise FormatError("output: must be a tensor")
             target = self._session.array(view)
             if target.shape != array.shape or target.dtype != array.dtype:
                 raise FormatError(
-                    f"the output is {array.dtype} of shape {shape_text(array.shape)}, the tensor given for it is "
-                    f"{target.dtype} of shape {shape_text(target.shape)}"
+                    f"output: must be {array.dtype} {shape_text(array.shape)}, got "
+                    f"{target.dtype} {shape_text(target.shape)}"
                 )
             target[...] = array
 
@@ -186,7 +186,7 @@ def _find(tensors: Sequence[TensorInfo], key: object, what: str) -> int:
         return names.index(key)
     if isinstance(key, int) and 0 <= key < len(names):
         return key
-    raise FormatError(f"there is no {what} {repr(key)[:80]}; there are {', '.join(map(repr, names[:16]))}")
+    raise FormatError(f"{what}: must be one of {', '.join(map(repr, names[:16]))}, got {repr(key)[:80]}")
 
 
 class Functions:
@@ -221,7 +221,7 @@ class Functions:
 
         def call(*arguments: object) -> object:
             if not arguments or not isinstance(arguments[0], ModuleHandle):
-                raise FormatError(f"nvdla.{name} takes the module that nvdla.load returned as its first argument")
+                raise FormatError(f"nvdla.{name}: first argument: must be the module that nvdla.load returned")
             state = self._runtime.module(arguments[0]).state
             return getattr(state, name)(*arguments[1:])
 
@@ -230,11 +230,13 @@ class Functions:
     def _load(self, *arguments: Any) -> ModuleHandle:
         """A loadable's bytes or the name of a file; configuration and ABI, if they are not to be found out."""
         if not 1 <= len(arguments) <= 3 or not all(isinstance(a, str) for a in arguments[1:]):
-            raise FormatError("nvdla.load takes a loadable (bytes, or the name of a file), a configuration and an ABI")
+            raise FormatError(
+                "nvdla.load: arguments: must be a loadable (bytes, or the name of a file), a configuration and an ABI"
+            )
         source, config, abi = (*arguments, "auto", "auto")[:3]
         if config not in ("auto", *configurations()):  # names only: callers read no files of the server's
             raise FormatError(
-                f"unknown hardware configuration {config[:80]!r}; known are {', '.join(configurations())}"
+                f"hardware configuration: must be one of {', '.join(configurations())}, got {config[:80]!r}"
             )
         data = source if isinstance(source, bytes) else self._file(source)
         info = self._worker.load(data, config, abi, self._memory.limit - self._memory.used)
@@ -253,25 +255,25 @@ class Functions:
 
     def _free(self, *arguments: object) -> None:
         if len(arguments) != 1 or not isinstance(arguments[0], ModuleHandle):
-            raise FormatError("nvdla.free takes the module that nvdla.load returned")
+            raise FormatError("nvdla.free: argument: must be the module that nvdla.load returned")
         self._runtime.free_module(arguments[0])
 
     def _file(self, name: object) -> bytes:
         """An upload, or a file in the folder that the server offers (never outside it)."""
         if not isinstance(name, str):
-            raise FormatError(f"a loadable is bytes or the name of a file, not {type(name).__name__}")
+            raise FormatError(f"loadable: must be bytes or the name of a file, got {type(name).__name__}")
         if name in self._files:
             return self._files[name]
         if self._service.models is None:
-            raise FormatError(f"missing file {name[:200]!r}: upload it, or start the server with --models FOLDER")
+            raise FormatError(f"missing file {name[:200]!r}. Upload it, or start the server with --models DIR.")
         return _model(self._service.models, name, self._service.memory_limit)
 
     def _upload(self, *arguments: Any) -> None:
         if len(arguments) != 2 or not isinstance(arguments[0], str) or not isinstance(arguments[1], bytes):
-            raise FormatError("upload takes a name and bytes")
+            raise FormatError("upload: arguments: must be a name and bytes")
         name, data = arguments
         if len(self._files) >= _MAX_UPLOADS and name not in self._files:
-            raise FormatError(f"{_MAX_UPLOADS} files are kept already; remove some")
+            raise FormatError(f"uploads: must be at most {_MAX_UPLOADS} files. Remove some.")
         old = self._upload_size(name)
         self._memory.charge(max(len(name) + len(data) - old, 0), "upload: ")
         self._memory.give_back(max(old - len(name) - len(data), 0))
@@ -302,13 +304,15 @@ class Functions:
         names = list(self._runtime.global_names())
         index = arguments[0] if len(arguments) == 1 else None
         if not isinstance(index, int) or not -1 <= index < len(names):
-            raise FormatError(f"function_name takes -1 (how many there are) or an index below {len(names)}")
+            raise FormatError(
+                f"function_name: argument: must be -1 (the number of functions) or an index below {len(names)}"
+            )
         return len(names) if index == -1 else names[index]
 
 
 def _model(folder: Path, name: str, limit: int) -> bytes:
     """A regular file in the offered folder, never outside it; messages do not reveal the directory's path."""
-    missing = FormatError(f"missing file {name[:200]!r}: upload it, or put it into the folder that --models names")
+    missing = FormatError(f"missing file {name[:200]!r}. Upload it, or copy it to the directory of --models.")
     try:
         path = (folder / name).resolve()
         if not path.is_relative_to(folder.resolve()):
@@ -320,9 +324,9 @@ def _model(folder: Path, name: str, limit: int) -> bytes:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
-        raise FormatError(f"{name[:200]!r} is not a regular file")
+        raise FormatError(f"{name[:200]!r}: must be a regular file")
     with os.fdopen(descriptor, "rb") as file:
         data = file.read(limit + 1) if status.st_size <= limit else b""
     if status.st_size > limit or len(data) > limit:
-        raise FormatError(f"{name[:200]!r} has {status.st_size} bytes, the limit is {limit} (--memory)")
+        raise FormatError(f"{name[:200]!r}: must have at most {limit} bytes (--memory), got {status.st_size}")
     return data

@@ -175,7 +175,7 @@ class Reader:
         rank = self.i32()
         dtype = TvmDataType(*self.unpack(_DTYPE))
         if not 0 <= rank <= MAX_RANK:
-            raise FormatError(f"an RPC tensor of rank {rank}; at most {MAX_RANK} is taken")
+            raise FormatError(f"rank of an RPC tensor: must be at most {MAX_RANK}, got {rank}")
         shape = tuple(self.unpack(_I64) for _ in range(rank))
         if any(extent < 0 for extent in shape):
             raise FormatError(f"an RPC tensor of shape {shape_text(shape)}")
@@ -239,7 +239,7 @@ def _pack_value(value: Any) -> bytes:
         return b""
     if kind in (Kind.INT, Kind.BOOL):
         if not -(1 << 63) <= value < 1 << 63:
-            raise FormatError(f"the integer {value} does not fit the 64 bits of TVM's RPC")
+            raise FormatError(f"integer: must fit 64 bits, got {value}")
         return _I64.pack(value)
     if kind is Kind.FLOAT:
         return _F64.pack(value)
@@ -259,7 +259,7 @@ def read_sequence(reader: Reader, dialect: str) -> list[object]:
     """The arguments of a call or system call."""
     count = reader.i32()
     if not 0 <= count <= MAX_ARGUMENTS:
-        raise FormatError(f"an RPC call with {count} arguments; at most {MAX_ARGUMENTS} are taken")
+        raise FormatError(f"arguments of an RPC call: must be at most {MAX_ARGUMENTS}, got {count}")
     if dialect == "0.8":
         codes = [reader.i32() for _ in range(count)]
         return [_read_value(reader, code, dialect) for code in codes]

@@ -70,7 +70,7 @@ class RemoteMemory:
     def allocate(self, size: int) -> int:
         """Address of a new block of zeros."""
         if len(self._blocks) >= MAX_BLOCKS:
-            raise FormatError(f"{MAX_BLOCKS} blocks of memory are in use; free some")
+            raise FormatError(f"blocks of memory: must be at most {MAX_BLOCKS}. Free some.")
         self.charge(size)
         address = self._next
         self._next += max(align(size, PAGE), PAGE)
@@ -82,8 +82,8 @@ class RemoteMemory:
         """Counts bytes that are kept for the caller elsewhere; FormatError where they are more than are left."""
         if not 0 <= size <= self.limit - self.used:
             raise FormatError(
-                f"{what}{size} bytes asked for, {self.limit - self.used} of {self.limit} are left; "
-                "free tensors, networks or uploads, or start the server with a larger --memory"
+                f"{what}size: must be at most {self.limit - self.used} (free of {self.limit} bytes), got {size}. "
+                "Free tensors, networks or uploads, or start the server with a larger --memory."
             )
         self.used += size
 
@@ -95,7 +95,7 @@ class RemoteMemory:
         """Gives a block back; its address must be the one :meth:`allocate` returned."""
         block = self._blocks.pop(address, None)
         if block is None:
-            raise FormatError(f"address {address:#x} is not an allocated block of memory")
+            raise FormatError(f"address: must be in an allocated block of memory, got {address:#x}")
         self.used -= len(block)
         del self._starts[bisect.bisect_left(self._starts, address)]
 
@@ -106,7 +106,7 @@ class RemoteMemory:
         block = self._blocks.get(start)
         if block is None or size < 0 or address - start + size > len(block):
             room = 0 if block is None else max(len(block) - (address - start), 0)
-            raise FormatError(f"{size} bytes at address {address:#x}: {room} are there")
+            raise FormatError(f"size at address {address:#x}: must be at most {room}, got {size}")
         return memoryview(block)[address - start : address - start + size]
 
     def holds(self, address: int) -> bool:
@@ -147,7 +147,7 @@ class RpcSession:
         on_close: Callable[[], None] | None = None,
     ) -> None:
         if dialect is not None and dialect not in DIALECTS:
-            raise FormatError(f"unknown RPC dialect {dialect!r}; known are {', '.join(DIALECTS)}")
+            raise FormatError(f"RPC dialect: must be one of {', '.join(DIALECTS)}, got {dialect!r}")
         self.runtime = runtime
         self.memory = memory
         self.dialect = dialect
@@ -233,13 +233,10 @@ class RpcSession:
         version = reader.string()
         if version != PROTOCOL_VERSION:
             said = version[:40].decode("utf-8", "replace")
-            raise FormatError(f"the client speaks RPC protocol {said!r}, this server {PROTOCOL_VERSION.decode()!r}")
+            raise FormatError(f"RPC protocol: must be {PROTOCOL_VERSION.decode()!r}, got {said!r} from the client")
         arguments = self._sequence(reader)
         if arguments:
-            raise FormatError(
-                f"this server makes no session of kind {str(arguments[0])[:80]!r}; connect without a "
-                "session constructor"
-            )
+            raise FormatError(f"session constructor: must be empty, got {str(arguments[0])[:80]!r}")
         return self._return(None)
 
     def _call(self, reader: Reader) -> bytes:
@@ -275,7 +272,7 @@ class RpcSession:
         self._check_device(view.device)
         name = view.dtype.name()
         if name not in _ARRAY_TYPES:
-            raise FormatError(f"tensors of type {name} are not taken; known are {', '.join(_ARRAY_TYPES)}")
+            raise FormatError(f"type of a tensor: must be one of {', '.join(_ARRAY_TYPES)}, got {name}")
         dtype = numpy_dtype(name)
         size = math.prod(view.shape) * dtype.itemsize
         data = self.memory.view(view.data + view.byte_offset, size)
@@ -287,8 +284,8 @@ class RpcSession:
     def _check_device(self, device: Device) -> None:
         if device.type != _CPU or device.index != 0:
             raise FormatError(
-                f"device type {device.type} number {device.index}: this server has the CPU (1, 0) only; "
-                "the accelerator is reached through nvdla.load and nvdla.run"
+                f"device: must be the CPU (type 1, number 0), got type {device.type}, number {device.index}. "
+                "Use nvdla.load and nvdla.run for the accelerator."
             )
 
     def _block(self, view: TensorView, size: int) -> memoryview:
@@ -309,7 +306,7 @@ class RpcSession:
     def _copy_among(self, arguments: list[object]) -> None:
         source, target, _ = self._arguments(arguments, (TensorView, TensorView, object), "copy among remote")
         if source.size != target.size:
-            raise FormatError(f"a tensor of {source.size} bytes cannot be copied to one of {target.size}")
+            raise FormatError(f"size of the copied tensor: must be {target.size} bytes, got {source.size}")
         self._block(target, target.size)[:] = self._block(source, source.size)
 
     def _get_global(self, arguments: list[object]) -> Pointer:
@@ -337,7 +334,7 @@ class RpcSession:
         view, scope = self._arguments(arguments, (TensorView, object), "allocate a tensor")
         self._check_device(view.device)
         if scope not in (None, "", "global"):
-            raise FormatError(f"memory scope {str(scope)[:40]!r} does not exist here")
+            raise FormatError(f"memory scope {str(scope)[:40]!r} is not supported")
         return Pointer(self.memory.allocate(view.size))
 
     def _free_data(self, arguments: list[object]) -> None:
@@ -355,7 +352,7 @@ class RpcSession:
         fits = len(arguments) == len(wanted) and all(isinstance(a, t) for a, t in zip(arguments, wanted, strict=True))
         if not fits:
             given = ", ".join(type(a).__name__ for a in arguments[:8])
-            raise FormatError(f"the system call to {what} takes {', '.join(t.__name__ for t in wanted)}, not ({given})")
+            raise FormatError(f"arguments to {what}: must be {', '.join(t.__name__ for t in wanted)}, got ({given})")
         return arguments
 
 
@@ -530,7 +527,7 @@ class RpcServer:
 
 def _listen(host: str, port: int) -> socket.socket:
     if not 0 <= port <= 0xFFFF:
-        raise FormatError(f"port {port} is not from 0 to 65535")
+        raise FormatError(f"port: must be 0 to 65535, got {port}")
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((host, port), family=family)

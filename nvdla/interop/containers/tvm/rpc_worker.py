@@ -112,7 +112,7 @@ class Worker:
             kind, value = receive(process.stdout)
         except (OSError, EOFError, ValueError):
             self.close()
-            raise FormatError("the process that held this caller's networks has ended; connect again") from None
+            raise FormatError("the process that held this caller's networks has ended. Connect again.") from None
         if kind is None:
             return value
         known = getattr(errors, kind, None)
@@ -179,7 +179,7 @@ class _Networks:
 def _check_kept(kept: int, limit: int) -> None:
     if kept > limit:
         raise FormatError(
-            f"the network takes {kept} bytes, {limit} are left; free others, or start the server with a larger --memory"
+            f"size of the network: must be at most {limit} bytes, got {kept}. Free others, or use a larger --memory."
         )
 
 

@@ -82,11 +82,11 @@ def unsafe(member: TarMember) -> str | None:
     if member.kind == "link":
         return f"is a link to {member.link!r}"
     if member.kind == "other":
-        return "is neither a file nor a folder"
+        return "is neither a file nor a directory"
     if member.path.startswith(("/", "\\")) or member.path[1:2] == ":":
         return "has an absolute path"
     if ".." in member.path.replace("\\", "/").split("/"):
-        return "leads out of the folder by '..'"
+        return "leads out of the directory by '..'"
     if any(ord(c) < 32 or c == "\\" for c in member.path):
         return "has a backslash or control characters in its path"
     return None
@@ -110,7 +110,7 @@ def read(data: memoryview) -> TarArchive:
             header, content, offset = _next(data, offset, records)
         members.append(_member(header, content, records, start, data[start:offset]))
     if offset < len(data) and not members:
-        raise FormatError("not a tar archive, or an empty one: no header at byte 0")
+        raise FormatError("must be a tar archive that is not empty, got no header at byte 0")
     return TarArchive(tuple(members), data[offset:], len(data))
 
 
@@ -127,7 +127,7 @@ def _header(data: memoryview, offset: int) -> bytes:
     if len(block) < BLOCK:
         raise FormatError(f"the tar archive is cut short in the header at byte {offset}")
     if not _checksum_fits(block):
-        raise FormatError(f"the tar header at byte {offset} has a wrong checksum; the archive is damaged there")
+        raise FormatError(f"the tar header at byte {offset} has a wrong checksum (damaged?)")
     return block
 
 
@@ -149,11 +149,11 @@ def _number(block: bytes, at: int, width: int, offset: int) -> int:
     if field[0] & 0x80:
         value = int.from_bytes(bytes([field[0] & 0x7F]) + field[1:], "big")
         if field[0] & 0x40 or value >> 63:
-            raise FormatError(f"the tar header at byte {offset} holds a negative or huge number")
+            raise FormatError(f"number in the tar header at byte {offset}: must not be negative or too large")
         return value
     text = field.split(b"\0")[0].strip(b" ")
     if any(c not in b"01234567" for c in text):
-        raise FormatError(f"the tar header at byte {offset} holds {text!r} where an octal number should be")
+        raise FormatError(f"number in the tar header at byte {offset}: must be octal, got {text!r}")
     return int(text or b"0", 8)
 
 
@@ -163,7 +163,7 @@ def _size(header: bytes, records: dict[str, str], offset: int) -> int:
     if stated is None:
         return _number(header, 124, 12, offset)
     if not (is_digits(stated) and len(stated) < 20):
-        raise FormatError(f"the pax size before the tar header at byte {offset} is {stated[:40]!r}, not a number")
+        raise FormatError(f"pax size before the tar header at byte {offset}: must be a number, got {stated[:40]!r}")
     return int(stated)
 
 
@@ -255,9 +255,9 @@ def _blocks(member: TarMember) -> list[bytes | memoryview]:
     prefix, name = _split(path.encode("utf-8"))
     kind = {"dir": b"5", "file": b"0"}.get(member.kind)
     if kind is None:
-        raise FormatError(f"{member.path!r}: only files and folders are written to a tar archive")
+        raise FormatError(f"{member.path!r}: must be a file or directory")
     if member.size >> 33:
-        raise FormatError(f"{member.path!r}: {member.size} bytes, a plain tar member holds less than 8 GiB")
+        raise FormatError(f"{member.path!r}: must be smaller than 8 GiB for tar, got {member.size} bytes")
     block = b"".join([
         name.ljust(100, b"\0"), b"%07o\0" % (member.mode & 0o7777), b"0000000\0", b"0000000\0",
         b"%011o\0" % member.size, b"%011o\0" % (member.mtime & ((1 << 33) - 1)), b" " * 8, kind, bytes(100),

@@ -60,13 +60,15 @@ def _value(text: str, number: int) -> Any:
     *extents, kind = shaped.split("x")
     dtype = element_type(kind)
     if not all(map(is_digits, extents)) or dtype not in np.sctypeDict:
-        raise FormatError(f"input {number}: {text!r} is not a tensor such as 2x2xf32=1 2 3 4")
+        raise FormatError(f"input {number}: must be a tensor such as 2x2xf32=1 2 3 4, got {text!r}")
     shape = tuple(int(extent[:12]) for extent in extents)
     if element_count(shape) * ELEMENT_BITS[dtype] // 8 > _MAX_BYTES:
-        raise FormatError(f"input {number}: {shaped} takes more than {_MAX_BYTES} bytes; give a file (@input.npy)")
+        raise FormatError(
+            f"input {number}: must have at most {_MAX_BYTES} bytes, got {shaped}. Use a file (@input.npy)."
+        )
     given = [_number(word, real if "float" in dtype else _whole, number) for word in values.replace(",", " ").split()]
     if len(given) not in (0, 1, element_count(shape)):
-        raise FormatError(f"input {number}: {len(given)} values for a tensor of shape {shape_text(shape)}")
+        raise FormatError(f"input {number}: values: must fit shape {shape_text(shape)}, got {len(given)}")
     try:
         return np.full(shape, given or 0, dtype) if len(given) < 2 else np.array(given, dtype).reshape(shape)
     except OverflowError as error:
@@ -81,7 +83,7 @@ def _number(text: str, kind: Any, number: int) -> Any:
     try:
         return kind(text)
     except ValueError:
-        raise FormatError(f"input {number}: {text!r} is not a number") from None
+        raise FormatError(f"input {number}: must be a number, got {text!r}") from None
 
 
 def _result(value: object) -> Document:

@@ -63,7 +63,7 @@ def named(module: Module, name: str) -> ModuleFunction:
         ordinals = [int(name[:9])]
     if not ordinals:
         known = ", ".join(repr(each.name or each.ordinal) for each in module.functions[:20]) or "none"
-        raise FormatError(f"{module.source.name}: no function {name!r}; there are {known}")
+        raise FormatError(f"{module.source.name}: function: must be one of {known}, got {name!r}")
     return module.functions[ordinals[0]]
 
 
@@ -287,7 +287,7 @@ def _wrapping(module: Module, rule: Severity) -> Iterator[FileFinding]:
                 f"the module is not at a multiple of {wrapping.ALIGNMENT} bytes",
             )
     elif any(data[end:]) and not wrapping.has_central_directory(data[end:]):
-        yield FileFinding(rule, "file", end, f"{len(data) - end} bytes after the module belong to nothing")
+        yield FileFinding(rule, "file", end, f"{len(data) - end} bytes after the module have no meaning")
     if around.rodata_offset is None and module.generation.is_prefixed:
         yield FileFinding(
             Severity.ERROR, "file", around.flatbuffer_offset, "the size prefix is missing: no IREE loads it"
@@ -303,13 +303,13 @@ def _tables(module: Module, rule: Severity) -> Iterator[FileFinding]:
             f"version {module.major} is not known here; read as {GENERATIONS[-1].name}",
         )
     if module.requirements & ~int(ModuleFeatures(15)):
-        yield FileFinding(rule, "requirements", None, f"0x{module.requirements:x} names features that are not known")
+        yield FileFinding(rule, "requirements", None, f"must be known features, got 0x{module.requirements:x}")
     names = [export.name for export in module.exports]
     for name in sorted({n for n in names if names.count(n) > 1}) if len(names) < 10_000 else ():
-        yield FileFinding(rule, f"export {name!r}", None, "the name is exported more than once; the first one counts")
+        yield FileFinding(rule, f"export {name!r}", None, "name: must be unique: the first export is used")
     for imported in module.imports:
         if "." not in imported.name:
-            yield FileFinding(rule, f"import {imported.name!r}", None, "the name has no module before a dot")
+            yield FileFinding(rule, f"import {imported.name!r}", None, "name: must be MODULE.FUNCTION")
 
 
 def _function(module: Module, function: ModuleFunction, rule: Severity) -> list[FileFinding]:
@@ -347,7 +347,7 @@ def _flow(module: Module, function: ModuleFunction, instructions: list[Instructi
         yield 0, "does not begin with a block"
     blocks = sum(i.mnemonic == "block" for i in instructions)
     if has_markers and function.blocks is not None and blocks != function.blocks:
-        yield 0, f"has {blocks} blocks, its descriptor counts {function.blocks}"
+        yield 0, f"blocks: must be {function.blocks} (descriptor), got {blocks}"
     if instructions[-1].mnemonic not in TERMINATORS:
         yield instructions[-1].pc, "the code ends within a block"
 

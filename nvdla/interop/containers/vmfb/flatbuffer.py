@@ -38,12 +38,14 @@ class FlatBuffer:
         """Charge work to the file's allowance. Raises FormatError when it is spent."""
         self.work -= amount
         if self.work < 0:
-            raise self.fail(where, offset, "tables, vectors or strings overlap or are shared far too often")
+            raise self.fail(where, offset, "tables, vectors or strings: must not overlap, or be shared so often")
 
     def scalar(self, offset: int, size: int, where: str, signed: bool = False) -> int:
         """A little-endian number; its bytes must be in the buffer."""
         if offset < 0 or offset + size > len(self.data):
-            raise self.fail(where, max(offset, 0), f"{size} bytes are not within the FlatBuffer of {len(self.data)}")
+            raise self.fail(
+                where, max(offset, 0), f"{size} bytes: must be within the FlatBuffer of {len(self.data)} bytes"
+            )
         self.end = max(self.end, offset + size)
         return int.from_bytes(self.data[offset : offset + size], "little", signed=signed)
 
@@ -51,27 +53,31 @@ class FlatBuffer:
         """The position that the unsigned relative offset stored at ``offset`` points to."""
         relative = self.scalar(offset, 4, where)
         if not 0 < relative < len(self.data) - offset:
-            raise self.fail(where, offset, f"offset {relative} leaves the FlatBuffer of {len(self.data)} bytes")
+            raise self.fail(
+                where, offset, f"offset: must be within the FlatBuffer of {len(self.data)} bytes, got {relative}"
+            )
         return offset + relative
 
     def root(self, identifier: bytes) -> FlatTable:
         """The root table, after checking the file identifier."""
         if len(self.data) < 8:
-            raise self.fail("FlatBuffer", 0, f"has {len(self.data)} bytes, at least 8 are needed")
+            raise self.fail("FlatBuffer", 0, f"must have at least 8 bytes, got {len(self.data)}")
         if bytes(self.data[4:8]) != identifier:
-            raise self.fail("FlatBuffer", 4, f"identifier is {bytes(self.data[4:8])!r}, must be {identifier!r}")
+            raise self.fail("FlatBuffer", 4, f"identifier: must be {identifier!r}, got {bytes(self.data[4:8])!r}")
         return self.table(self.follow(0, "root"), "root")
 
     def table(self, position: int, where: str) -> FlatTable:
         """The table at ``position``: its vtable and its extent are checked."""
         if position % 4:
-            raise self.fail(where, position, "a table must be at a multiple of 4 bytes")
+            raise self.fail(where, position, f"position of a table: must be a multiple of 4 bytes, got {position}")
         vtable = position - self.scalar(position, 4, where, signed=True)
         if vtable < 0 or vtable % 2:
-            raise self.fail(where, position, f"its vtable would be at {vtable}")
+            raise self.fail(
+                where, position, f"position of its vtable: must be even and within the FlatBuffer, got {vtable}"
+            )
         extent, slots = self._vtables.get(vtable) or self._vtable(vtable, where)
         if extent < 4 or position + extent > len(self.data):
-            raise self.fail(where, position, f"a table of {extent} bytes does not fit")
+            raise self.fail(where, position, f"size of a table: must fit the FlatBuffer, got {extent}")
         self.spend(2 * len(slots) + 8, where, position)
         self.end = max(self.end, position + extent)
         return FlatTable(self, position, extent, slots, where)
@@ -80,12 +86,14 @@ class FlatBuffer:
         """Bytes of a table, and the positions of its fields. Tables of one type share a vtable, so it is kept."""
         length, extent = self.scalar(vtable, 2, where), self.scalar(vtable + 2, 2, where)
         if length < 4 or length % 2 or vtable + length > len(self.data):
-            raise self.fail(where, vtable, f"a vtable of {length} bytes does not fit")
+            raise self.fail(
+                where, vtable, f"size of a vtable: must be even, at least 4, and fit the FlatBuffer, got {length}"
+            )
         slots = array("H", bytes(self.data[vtable + 4 : vtable + length]))  # two bytes each: vtables may overlap
         if sys.byteorder == "big":
             slots.byteswap()
         if slots and max(slots) >= max(extent, 4):
-            raise self.fail(where, vtable, f"a field is outside its table of {extent} bytes")
+            raise self.fail(where, vtable, f"a field: must be within its table of {extent} bytes")
         self.end = max(self.end, vtable + length)
         self._vtables[vtable] = extent, slots
         return extent, slots
@@ -99,7 +107,7 @@ class FlatBuffer:
         count = self.scalar(position, 4, where)
         start = position + 4
         if count * size > len(self.data) - start:
-            raise self.fail(where, position, f"{count} elements of {size} bytes do not fit")
+            raise self.fail(where, position, f"vector: must fit the FlatBuffer, got {count} elements of {size} bytes")
         self.spend(4 + count * size, where, position)
         self.end = max(self.end, start + count * size)
         return start, count
@@ -110,7 +118,7 @@ class FlatBuffer:
         if known is None:
             start, count = self.vector(position, 1, where)
             if self.scalar(start + count, 1, where):
-                raise self.fail(where, position, "the string is not terminated by a zero byte")
+                raise self.fail(where, position, "string: must end with a zero byte")
             known = bytes(self.data[start : start + count]).decode("utf-8", "surrogateescape")
             self._strings[position] = known
         return known
@@ -179,7 +187,9 @@ class FlatTable:
         at = self._reference(slot, name)
         start, count = self.buffer.vector(at, 4, f"{self.where}.{name}") if at else (0, 0)
         if count != len(kinds):
-            raise self.buffer.fail(f"{self.where}.{name}", at, f"{count} values for {len(kinds)} types")
+            raise self.buffer.fail(
+                f"{self.where}.{name}", at, f"values: must be {len(kinds)}, one per type, got {count}"
+            )
         places = [(start + 4 * n, f"{self.where}.{name}[{n}]") for n in range(count)]
         return [
             self.buffer.table(self.buffer.follow(*place), place[1]) if kind else None

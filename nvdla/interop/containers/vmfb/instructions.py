@@ -318,7 +318,7 @@ class Decoder:
             number = self.number(1)
             mnemonic = self.tables[bank].get(number)
         if mnemonic is None:
-            raise self.fail(pc, f"opcode 0x{number:02x} is not known in bytecode version {self.major or 0}")
+            raise self.fail(pc, f"opcode: must be known in bytecode version {self.major or 0}, got 0x{number:02x}")
         described = shape(mnemonic, self.major)
         operands = tuple(self.operands(described))
         return Instruction(pc, self.pc, mnemonic, described, operands)
@@ -356,12 +356,13 @@ class Decoder:
         if kind == "r" or (not kind and value & REF_BIT):
             if value & REF_MASK >= self.function.ref_registers:
                 raise self.fail(
-                    self.start, f"reference register {value & REF_MASK}, the function has {self.function.ref_registers}"
+                    self.start,
+                    f"reference register: must be below {self.function.ref_registers}, got {value & REF_MASK}",
                 )
             return
         width = 2 if kind in ("l", "d") else 1
         if value + width > self.function.registers:
-            raise self.fail(self.start, f"register {value}, the function has {self.function.registers}")
+            raise self.fail(self.start, f"register: must be at most {self.function.registers - width}, got {value}")
 
     def constant(self, kind: str) -> int | float:
         """The next constant: i, l, f or d."""
@@ -376,14 +377,14 @@ class Decoder:
         """The next index of a type, checked."""
         value = self.number(4)
         if value >= max(len(self.module.types), 1):
-            raise self.fail(self.start, f"type {value}, the module has {len(self.module.types)}")
+            raise self.fail(self.start, f"type: must be below {len(self.module.types)}, got {value}")
         return value
 
     def rodata(self) -> int:
         """The next index of a rodata segment, checked."""
         value = self.number(4)
         if value >= len(self.module.rodata):
-            raise self.fail(self.start, f"rodata segment {value}, the module has {len(self.module.rodata)}")
+            raise self.fail(self.start, f"rodata segment: must be below {len(self.module.rodata)}, got {value}")
         return value
 
     def callee(self) -> int:
@@ -392,7 +393,7 @@ class Decoder:
         limit = len(self.module.imports) if value & IMPORT_BIT else len(self.module.functions)
         if value & ~IMPORT_BIT >= limit:
             what = "import" if value & IMPORT_BIT else "function"
-            raise self.fail(self.start, f"{what} {value & ~IMPORT_BIT}, the module has {limit}")
+            raise self.fail(self.start, f"{what}: must be below {limit}, got {value & ~IMPORT_BIT}")
         return value
 
     def string(self) -> str:
@@ -416,7 +417,7 @@ class Decoder:
         """The next place in the function, checked."""
         value = self.number(4)
         if value >= len(self.code):
-            raise self.fail(self.start, f"branches to {value:08X}, past the end of the function")
+            raise self.fail(self.start, f"branch target: must be within the function, got {value:08X}")
         return value
 
     def branch(self) -> Branch:

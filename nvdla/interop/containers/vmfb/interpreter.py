@@ -168,8 +168,8 @@ class VirtualMachine:
         letters = signature_letters(function.signature, f"{self.module.source.name}: {function.name}")
         if len(arguments) != len(letters[0]):
             raise VmError(
-                f"{self.module.source.name}: {function.name} takes {len(letters[0])} arguments "
-                f"({', '.join(LETTERS[c] for c in letters[0]) or 'none'}), {len(arguments)} are given"
+                f"{self.module.source.name}: {function.name}: must get {len(letters[0])} arguments "
+                f"({', '.join(LETTERS[c] for c in letters[0]) or 'none'}), got {len(arguments)}"
             )
         self.stack = []
         frame = self.enter(function)
@@ -182,7 +182,7 @@ class VirtualMachine:
         """A frame for a call. Raises VmError for too many of them."""
         if len(self.stack) >= self.limits.depth:
             raise VmError(
-                f"{self.module.source.name}: calls are nested more than {self.limits.depth} deep (option depth)"
+                f"{self.module.source.name}: nested calls: must be at most {self.limits.depth} (option depth)"
             )
         self.spend(function.registers + function.ref_registers)
         decoder = self.decoders.setdefault(function.ordinal, Decoder(self.module, function))
@@ -219,7 +219,7 @@ class VirtualMachine:
         """Counts work that one instruction does on many bytes or registers: 64 of them as one instruction."""
         self.executed += amount >> 6
         if self.executed > self.limits.instructions:
-            raise VmError(f"no end after {self.limits.instructions} instructions (option instructions)")
+            raise VmError(f"instructions: must be at most {self.limits.instructions} (option instructions)")
 
     def fetch(self, frame: Frame) -> Instruction:
         """The present instruction of a frame."""
@@ -283,12 +283,14 @@ class VirtualMachine:
         if not self.stack:
             if len(values) != len(outer_letters):
                 raise frame.decoder.fail(
-                    frame.pc, f"returns {len(values)} values, its signature has {len(outer_letters)}"
+                    frame.pc, f"returned values: must be {len(outer_letters)} (signature), got {len(values)}"
                 )
             return values
         caller = self.stack[-1]
         if len(frame.results) < len(values):
-            raise frame.decoder.fail(frame.pc, f"returns {len(values)} values, the caller takes {len(frame.results)}")
+            raise frame.decoder.fail(
+                frame.pc, f"returned values: must be {len(frame.results)} (caller), got {len(values)}"
+            )
         self.store_results(caller, kinds, frame.results, values)
         if frame.resume is not None:
             caller.pc = frame.resume
@@ -364,7 +366,7 @@ def _global(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> 
     is_load, last = parts[1] == "load", operands[-1]
     if parts[-1] == "ref":
         if where >= len(machine.global_refs):
-            raise VmError(f"global reference {where}, the module has {len(machine.global_refs)}")
+            raise VmError(f"global reference: must be below {len(machine.global_refs)}, got {where}")
         if is_load:
             frame.write("r", last, machine.global_refs[where])
         else:

@@ -177,7 +177,7 @@ class Module:
             if export.name == name:
                 return export
         known = ", ".join(repr(e.name) for e in self.exports[:20]) or "none"
-        raise FormatError(f"{self.source.name}: module {self.name!r} exports no function {name!r}; it exports {known}")
+        raise FormatError(f"{self.source.name}: function: must be one of {known}, got {name!r}")
 
     def code(self, function: ModuleFunction) -> memoryview:
         """The bytecode of a function."""
@@ -243,7 +243,7 @@ def read(source: Source | bytes | memoryview | str, any_wrapping: bool = False) 
     if best.generation.is_prefixed and around.rodata_offset is None and not any_wrapping:
         raise FormatError(
             f"{where.name}: a module of bytecode version {best.major} must begin with its size, and the "
-            "prefix is missing (option wrapping=any reads it all the same)"
+            "prefix is missing (--option wrapping=any reads it without)"
         )
     best.candidates = candidates
     return best
@@ -302,8 +302,8 @@ class _Reader:
         for export in exports:
             if not 0 <= export.ordinal < len(functions):
                 raise FormatError(
-                    f"{self.source.name}: export {export.name!r}: internal ordinal {export.ordinal}, but "
-                    f"there are {len(functions)} functions"
+                    f"{self.source.name}: export {export.name!r}: internal ordinal: must be below {len(functions)} "
+                    f"(functions), got {export.ordinal}"
                 )
         return Module(
             self.source,
@@ -367,7 +367,7 @@ class _Reader:
         """A count or size: int32, not negative."""
         value = table.scalar(self.slot(table, kind, name), 4, signed=True)
         if value < 0:
-            raise FormatError(f"{self.source.name}: {table.where}: {name} is {value}, must not be negative")
+            raise FormatError(f"{self.source.name}: {table.where}: {name}: must not be negative, got {value}")
         return value
 
     def attributes(self, table: FlatTable, kind: str) -> dict[str, str]:
@@ -440,8 +440,8 @@ class _Reader:
             offset, length = words
             if offset < 0 or length < 0 or offset + length > code_size:
                 raise FormatError(
-                    f"{self.source.name}: function {ordinal}: takes bytes {offset} to {offset + length} "
-                    f"of a bytecode of {code_size}"
+                    f"{self.source.name}: function {ordinal}: end: must be at most {code_size} (size of the bytecode), "
+                    f"got {offset + length}"
                 )
             left -= length
             if left < 0:
@@ -451,8 +451,8 @@ class _Reader:
                 )
             if halves[-1] < 0 or halves[-2] < 0:
                 raise FormatError(
-                    f"{self.source.name}: function {ordinal}: register counts {halves[-2]} and "
-                    f"{halves[-1]} must not be negative"
+                    f"{self.source.name}: function {ordinal}: register counts: must not be negative, got "
+                    f"{halves[-2]} and {halves[-1]}"
                 )
             signature = signatures[ordinal] if ordinal < len(signatures) else exported.get(ordinal, Signature())
             name = names.get(ordinal) or (maps[ordinal].name if ordinal < len(maps) else "")
@@ -516,8 +516,8 @@ class _Reader:
             return Rodata(index, memoryview(b""), 0, False)
         if base is None or base + offset + length > size:
             raise FormatError(
-                f"{self.source.name}: rodata[{index}]: external data take bytes {(base or 0) + offset} "
-                f"to {(base or 0) + offset + length} of a file of {size}"
+                f"{self.source.name}: rodata[{index}]: end of external data: must be at most {size} (file size), "
+                f"got {(base or 0) + offset + length}"
             )
         start = base + offset
         return Rodata(index, self.source.data[start : start + length], start, True, self.buffer.base + offset_field)
@@ -548,7 +548,7 @@ class _Reader:
         if number == 4:
             self.known(table, "NameLocDef")
             return Location("name", table.string(0, "name") or "", children=(table.scalar(1, 4),))
-        raise FormatError(f"{self.source.name}: {table.where}: location type {number} is not known")
+        raise FormatError(f"{self.source.name}: {table.where}: location type: must be a known number, got {number}")
 
     def source_map(self, table: FlatTable) -> SourceMap:
         kind = "FunctionSourceMapDef"

@@ -223,7 +223,7 @@ def rewrap(module: Module, mode: str, names: Sequence[str] = ()) -> bytes:
     that lost its size prefix (and was opened all the same) gets it back. FormatError where the module's time knows no
     such wrapping, or names do not fit."""
     if mode not in MODES:
-        raise FormatError(f"option wrapping is {mode!r}, must be one of {', '.join(MODES)}")
+        raise FormatError(f"option wrapping: must be one of {', '.join(MODES)}, got {mode!r}")
     around, data = module.wrapping, module.source.data
     if mode == "keep" or (mode == "zip" and around.kind == "zip+size-prefixed"):
         return bytes(data)
@@ -323,7 +323,7 @@ def _named(module: Module, parts: Sequence[_Part], names: Sequence[str]) -> list
     """The parts with names: as given, or as the compiler's passes name constants and executables."""
     if names and len(names) != len(parts):
         raise FormatError(
-            f"option names has {len(names)} names, the module has {len(parts)} segments after its FlatBuffer"
+            f"option names: must have {len(parts)} names (segments after the FlatBuffer), got {len(names)}"
         )
     for name in names:
         if not 0 < len(name.encode("utf-8", "replace")) <= MAX_NAME or "\0" in name:

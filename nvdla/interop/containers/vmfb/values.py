@@ -289,7 +289,7 @@ class VmBuffer:
     def span(self, offset: int, length: int) -> slice:
         """The range as a slice; VmError when it is not in the buffer."""
         if offset < 0 or length < 0 or offset + length > len(self.data):
-            raise VmError(f"bytes {offset} to {offset + length} of a buffer of {len(self.data)}")
+            raise VmError(f"end in the buffer: must be at most {len(self.data)}, got {offset + length}")
         return slice(offset, offset + length)
 
     def writable(self, offset: int, length: int) -> slice:
@@ -377,7 +377,7 @@ class VmList:
 
     def _checked(self, index: int) -> int:
         if not 0 <= index < len(self.items):
-            raise VmError(f"element {index} of a list of {len(self.items)}")
+            raise VmError(f"index in the list: must be below {len(self.items)}, got {index}")
         return index
 
 

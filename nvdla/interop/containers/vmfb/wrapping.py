@@ -59,11 +59,11 @@ def find(source: Source) -> Wrapping:
     if bytes(data[:4]) == LOCAL_MAGIC:
         member = local_member(data, 0)
         if member is None:
-            raise FormatError(f"{source.name}: a ZIP archive whose first header does not fit the file (cut off?)")
+            raise FormatError(f"{source.name}: first header of the ZIP archive: must fit the file (cut off?)")
         start, kind = member.data_offset, "zip+"
     left = len(data) - start
     if left < 16:
-        raise FormatError(f"{source.name}: {left} bytes at byte {start}, a module has at least 16 (cut off?)")
+        raise FormatError(f"{source.name}: module at byte {start}: must have at least 16 bytes, got {left} (cut off?)")
     if bytes(data[start + 4 : start + 8]) == IDENTIFIER:
         return Wrapping(f"{kind}bare", start, start, left, None)
     if bytes(data[start + 8 : start + 12]) != IDENTIFIER:
@@ -74,8 +74,8 @@ def find(source: Source) -> Wrapping:
     size = int.from_bytes(data[start : start + 4], "little")
     if size > left - 4:
         raise FormatError(
-            f"{source.name}: the size prefix at byte {start} says {size} bytes, the file has {left - 4} "
-            "after it (cut off?), or the prefix is wrong"
+            f"{source.name}: size prefix at byte {start}: must be at most {left - 4} (rest of the file), "
+            f"got {size} (cut off?)"
         )
     end = start + 4 + size
     return Wrapping(f"{kind}size-prefixed", start, start + 4, size, align(end, ALIGNMENT))

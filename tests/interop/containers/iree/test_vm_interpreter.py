@@ -183,7 +183,7 @@ def test_lists_grow_convert_and_check_their_bounds():
         ("return", (4, 5)),
     ]
     assert run(code, "0iI_ii", [3, (1 << 40) + 5]) == [5, 3]
-    with pytest.raises(FormatError, match="element 1 of a list of 1"):
+    with pytest.raises(FormatError, match="must be below 1, got 1"):
         run(code, "0iI_ii", [1, 0])
 
 
@@ -297,7 +297,7 @@ def test_division_by_zero_is_an_error_not_a_crash():
         run([("div.i32.s", 0, 1, 0), ("return", (0,))], "0ii_i", [1, 0])
 
 
-@pytest.mark.parametrize(("arguments", "why"), [([], "takes 1 arguments"), ([1, 2], "takes 1 arguments")])
+@pytest.mark.parametrize(("arguments", "why"), [([], "must get 1 arguments"), ([1, 2], "must get 1 arguments")])
 def test_the_count_of_arguments_is_checked(arguments, why):
     with pytest.raises(FormatError, match=why):
         run([("return", (0,))], "0i_i", arguments)
@@ -310,12 +310,14 @@ def test_broken_code_is_found_by_verification_and_by_running():
             VirtualMachine(parsed, limits=MachineLimits(instructions=10_000)).call("f", [])
         return " ".join(f.message for f in verify(parsed))
 
-    assert "register 40" in findings([("block",), ("const.i32", 1, 40), ("return", ())])
-    assert "register 15" in findings([("block",), ("const.i64", 1, 15), ("return", ())])
-    assert "reference register 9" in findings([("block",), ("const.ref.zero", 0x8009), ("return", ())])
-    assert "function 5" in findings([("block",), ("call", 5, (), ()), ("return", ())])
+    assert "got 40" in findings([("block",), ("const.i32", 1, 40), ("return", ())])
+    assert "got 15" in findings([("block",), ("const.i64", 1, 15), ("return", ())])
+    assert "reference register: must be below 8, got 9" in findings(
+        [("block",), ("const.ref.zero", 0x8009), ("return", ())]
+    )
+    assert "function: must be below 1, got 5" in findings([("block",), ("call", 5, (), ()), ("return", ())])
     assert "ends within a block" in findings([("block",), ("const.i32", 1, 2)])
-    assert "rodata segment 3" in findings([("block",), ("const.ref.rodata", 3, R0), ("return", ())])
+    assert "got 3" in findings([("block",), ("const.ref.rodata", 3, R0), ("return", ())])
 
 
 # -- arithmetic --------------------------------------------------------------------------------------------------------

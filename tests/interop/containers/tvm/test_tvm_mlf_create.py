@@ -46,7 +46,7 @@ def test_equal_inputs_give_equal_libraries():
 
 
 def test_two_networks_need_two_names():
-    with pytest.raises(FormatError, match="names must differ"):
+    with pytest.raises(FormatError, match="must be unique"):
         mlf_create.pack([("a b", plain_loadable()), ("a_b", plain_loadable())])
     library = opened(mlf_create.pack([("a", plain_loadable()), ("b", plain_loadable())]))
     assert [m.name for m in library.modules] == ["a", "b"]
@@ -66,10 +66,10 @@ def test_a_library_of_something_else_is_not_unpacked(formats):
 
 @pytest.mark.parametrize(("change", "word"), [
     (lambda s: s["loadable"]["memories"][0].pop("size"), "'size' is missing"),
-    (lambda s: s["loadable"]["memories"][0].update(size="big"), "str where int"),
-    (lambda s: s["loadable"]["memories"][0].update(offsets=[True]), "bool where int"),
-    (lambda s: s["loadable"]["blobs"][0].update(name="none"), "blob 'none' is not in"),
-    (lambda s: s.update(version=2), "schedule version 2"),
+    (lambda s: s["loadable"]["memories"][0].update(size="big"), "must be int, got str"),
+    (lambda s: s["loadable"]["memories"][0].update(offsets=[True]), "must be int, got bool"),
+    (lambda s: s["loadable"]["blobs"][0].update(name="none"), "blob 'none': must be in"),
+    (lambda s: s.update(version=2), "schedule version: must be 1, got 2"),
 ])  # fmt: skip
 def test_a_damaged_schedule_is_refused(change, word):
     library = opened(mlf_create.pack([("a", plain_loadable())]))

@@ -114,14 +114,14 @@ def test_the_old_dialect_is_recognised_by_its_type_codes():
 def test_memory_is_bounded_and_every_access_is_checked():
     memory = RemoteMemory(1000)
     first = memory.allocate(600)
-    with pytest.raises(FormatError, match="600 bytes asked for, 400 of 1000 are left"):
+    with pytest.raises(FormatError, match=r"at most 400 .*, got 600"):
         memory.allocate(600)
     memory.view(first + 599, 1)[:] = b"x"
     for address, size in ((first + 599, 2), (first - 1, 1), (0, 1), (first, -1), (first + 10_000, 0)):
         with pytest.raises(FormatError):
             memory.view(address, size)
     memory.free(first)
-    with pytest.raises(FormatError, match="not an allocated block"):
+    with pytest.raises(FormatError, match="must be in an allocated block"):
         memory.free(first)
     assert memory.used == 0
 
@@ -131,7 +131,7 @@ def test_tensors_of_vectors_and_of_other_devices_are_refused():
     address = session.memory.allocate(16)
     with pytest.raises(FormatError, match="int8x4"):
         session.array(TensorView(address, TvmDataType(0, 8, 4), (4,)))
-    with pytest.raises(FormatError, match="device type 2"):
+    with pytest.raises(FormatError, match=r"device: must be .*, got type 2"):
         session.array(TensorView(address, TvmDataType(0, 8), (4,), Device(2)))
 
 
@@ -321,7 +321,7 @@ def test_an_unmodified_tvm_client_calls_functions_and_moves_tensors(run_tvm):
         server.stop()
         thread.join(10)
     assert "missing file '../../etc/passwd'" in said
-    assert "bytes asked for" in said
+    assert "must be at most" in said
 
 
 NETWORK = """
@@ -476,7 +476,7 @@ def test_networks_count_against_the_callers_memory(formats):
     crt, load = session.runtime, session.runtime.get_global("nvdla.load")
     network = crt.call(load, path.read_bytes())
     assert session.memory.used > size
-    with pytest.raises(FormatError, match="are left; free others"):
+    with pytest.raises(FormatError, match="Free others"):
         crt.call(load, path.read_bytes())
     crt.free_module(network)
     assert session.memory.used == 0
@@ -518,7 +518,7 @@ def test_everything_kept_for_a_caller_counts(loadable):
     shapes = [*said["inputs"], *said["outputs"]]
     assert kept > len(loadable) + sum(math.prod(tensor["shape"]) for tensor in shapes)
     huge = session.store(np.zeros(100_000, np.float64))
-    with pytest.raises(FormatError, match="the tensor given is float64"):
+    with pytest.raises(FormatError, match="got float64"):
         call(session, "nvdla.set_input", network, 0, huge)
     session.close()
 
@@ -530,7 +530,7 @@ def test_a_number_is_never_given_out_twice(loadable):
     call(session, "nvdla.free", first)
     second = call(session, "nvdla.load", loadable)
     assert second != first
-    with pytest.raises(FormatError, match="freed, or never given out"):
+    with pytest.raises(FormatError, match="It was freed, or never assigned"):
         session.runtime.free_module(first)
     assert call(session, "nvdla.describe", second)
     session.close()
@@ -548,7 +548,7 @@ def test_a_number_is_never_given_out_twice(loadable):
 def test_callers_name_configurations_and_no_files(loadable, tmp_path):
     (tmp_path / "mine.yaml").write_text("name: mine")
     session = Service().session()
-    with pytest.raises(FormatError, match="unknown hardware configuration"):
+    with pytest.raises(FormatError, match="hardware configuration: must be one of"):
         call(session, "nvdla.load", loadable, str(tmp_path / "mine.yaml"))
 
 
