@@ -551,7 +551,8 @@ def _eltwise(graph: CaffeGraph, layer: CaffeLayer, *values: CaffeValue) -> list[
     for operand in values[1:]:
         if operand.shape != values[0].shape:
             raise layer.fail(
-                f"shapes of its bottoms: must be equal, got {shape_text(values[0].shape)} and {shape_text(operand.shape)}"
+                f"shapes of its bottoms: must be equal, got {shape_text(values[0].shape)} and "
+                f"{shape_text(operand.shape)}"
             )
     if factors and (operation != "SUM" or len(factors) != len(values)):
         raise layer.fail(f"{len(factors)} coefficients of {operation}; SUM takes one for each of {len(values)} bottoms")
