@@ -271,7 +271,7 @@ def _mobilenet(rng: np.random.Generator) -> list:
 def uneven(layers: list, seed: int, spread: float = 1.5) -> None:
     """Give channels unlike sizes without changing any result: factors that the next layer takes back.
 
-    Folded batch normalisation leaves trained depthwise networks like this (MobileNetV2's sizes differ up to a
+    Folded batch normalization leaves trained depthwise networks like this (MobileNetV2's sizes differ up to a
     thousandfold within one layer); a small network that is trained without it has even channels.
     """
     rng = np.random.default_rng(seed)
@@ -344,9 +344,9 @@ def lenet(config: str = "nv_small", epochs: int = 5, **options: Any) -> dict[str
 RECIPES: dict[str, dict[str, Any]] = {
     "max, one scale a layer": PLAIN,
     "max, one scale a kernel": {**PLAIN, "per_channel": True},
-    "max, equalisation": {**PLAIN, "equalize": True},
-    "max, a scale a kernel and equalisation": {**PLAIN, "per_channel": True, "equalize": True},
-    "the default: mse, a scale a kernel, equalisation, bias correction": {},
+    "max, equalization": {**PLAIN, "equalize": True},
+    "max, a scale a kernel and equalization": {**PLAIN, "per_channel": True, "equalize": True},
+    "the default: mse, a scale a kernel, equalization, bias correction": {},
     "the default and adaptive rounding": {"adaptive_rounding": True},
 }
 

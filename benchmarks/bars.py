@@ -99,7 +99,7 @@ def bars(names: Collection[str]) -> Iterator[tuple[str, ...]]:
 
 
 def levels(names: Collection[str]) -> Iterator[tuple[str, ...]]:
-    """The rows of the table of what levels of optimisation take: the best of some builds, in turns."""
+    """The rows of the table of what levels of optimization take: the best of some builds, in turns."""
     for config in CONFIGS if LEVELLED in names else ():
         net, calibration = network(LEVELLED)
         found: dict[int, tuple[float, int]] = {}

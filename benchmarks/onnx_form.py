@@ -16,7 +16,7 @@ OPSET, IR_VERSION = 17, 9
 
 
 def onnx_model(network: Network) -> bytes:
-    """The serialised model; inputs (1, C, H, W). Raises KeyError for a kind of layer that no benchmark uses."""
+    """The serialized model; inputs (1, C, H, W). Raises KeyError for a kind of layer that no benchmark uses."""
     weights: list[Any] = []
     nodes = [NODES[layer.kind](layer, weights) for layer in network.layers if layer.kind != "input"]
     ends = [
@@ -31,7 +31,7 @@ def onnx_model(network: Network) -> bytes:
 
 
 def int8_model(network: Network) -> bytes:
-    """The same quantised by onnxruntime: unsigned activations, signed weights with a scale a kernel, QDQ form."""
+    """The same quantized by onnxruntime: unsigned activations, signed weights with a scale a kernel, QDQ form."""
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
     with tempfile.TemporaryDirectory() as folder:

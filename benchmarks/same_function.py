@@ -2,7 +2,7 @@
 
 * Averages: windows that reach beyond the padding are divided by the whole kernel; Caffe divides by the part inside.
 * Averages of whole maps in int8: the PDP's are in steps of the input, of which so small numbers use few.
-* Batch normalisation in int8: the SDP adds before it multiplies, in whole units of the input.
+* Batch normalization in int8: the SDP adds before it multiplies, in whole units of the input.
 * An SDP operation that reads what the one before writes is enabled as soon as that is programmed: its read DMA runs
   ahead, so it needs that one's completion.
 """

@@ -177,7 +177,7 @@ def normalize(
     lo_entries: np.ndarray,
     priority: Priority,
 ) -> np.ndarray:
-    """Local response normalisation of int8 or int16 cubes source, out (S, H, W, A); returns the counters, int64.
+    """Local response normalization of int8 or int16 cubes source, out (S, H, W, A); returns the counters, int64.
 
     Channels from ``channels`` on count as 0 after the input converter and are computed and written like the others.
     """
@@ -370,7 +370,7 @@ def normalize_fp16(
     lo_entries: np.ndarray,
     priority: Priority,
 ) -> tuple[np.ndarray, int]:
-    """Local response normalisation of fp16 bit patterns, uint16 (S, H, W, A); returns (counters, output NaNs).
+    """Local response normalization of fp16 bit patterns, uint16 (S, H, W, A); returns (counters, output NaNs).
 
     Channels from ``channels`` on are +0. ``flush_nan``: input NaNs become +0.
     """

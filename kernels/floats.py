@@ -184,7 +184,7 @@ def fp_relu(a: int, form: tuple[int, int]) -> int:
 
 @njit(cache=True, nogil=True, inline="always")
 def fp_widen(bits: int, form: tuple[int, int], wide: tuple[int, int]) -> int:
-    """A number in a wider format (nvdla_float.h:553 FpWidthInc): exact, denormals normalised, infinity = largest."""
+    """A number in a wider format (nvdla_float.h:553 FpWidthInc): exact, denormals normalized, infinity = largest."""
     expo_bits, mant_bits = form
     wide_expo_bits, wide_mant_bits = wide
     delta = (1 << (wide_expo_bits - 1)) - (1 << (expo_bits - 1))

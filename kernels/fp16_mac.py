@@ -153,7 +153,7 @@ def _compress5(a: int, b: int, c: int, d: int, e: int) -> tuple[int, int]:
     return _sum(s, k, e), _carry(s, k, e)
 
 
-@njit(inline="always")  # inlined by numba, or the loop over an atom would not be vectorised; the small ones need not
+@njit(inline="always")  # inlined by numba, or the loop over an atom would not be vectorized; the small ones need not
 def _product(word: int, negative: int, data: int, shift: int) -> int:
     """One product, shifted right by ``shift`` (0, 4, ... 28, otherwise 0): int32.
 
@@ -227,7 +227,7 @@ def fp48_add(exponent: int, mantissa: int, mac_exponent: int, mac_mantissa: int)
     """One atom added to an accumulator (exponent, mantissa); value = mantissa * 2^(exponent - 101).
 
     The MAC's value is ``mac_mantissa * 2^(mac_exponent - 50)``; its exponent 63 says NaN, an accumulator's 255.
-    Bits shifted out of the smaller operand come back in when the sum is normalised to the left; then one guard bit
+    Bits shifted out of the smaller operand come back in when the sum is normalized to the left; then one guard bit
     rounds, half away from zero. A difference of exponents above 40 drops the smaller operand completely.
     """
     if mac_mantissa == 0 or exponent == NAN_EXPONENT:

@@ -3,7 +3,7 @@
 Scalar functions on int64 for use inside other kernels. Source: cmod/hls/include/nvdla_int.h. The C model assigns one
 fixed-point number to another there: exact shift, then rounding half away from zero, then saturation.
 
-Some rules have three implementations: on int64; on integers in float64, which vectorises where multiplications and
+Some rules have three implementations: on int64; on integers in float64, which vectorizes where multiplications and
 shifts of 64 bits do not; and on arrays, for fallbacks.
 """
 

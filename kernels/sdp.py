@@ -1,6 +1,6 @@
 """SDP arithmetic on integers: X1, X2 and Y operations, output conversion.
 
-All values are exact in float64, which vectorises where 64-bit integer multiplication and shifts do not: X works on
+All values are exact in float64, which vectorizes where 64-bit integer multiplication and shifts do not: X works on
 33-bit sums and 49-bit products (C model cmod/hls/sdp/sdp.h), the converter on 49-bit products, a power-of-two factor
 does not round, and what remains is below 2**53 (:func:`nvdla.kernels.integers.rounding`: why adding one half is safe).
 

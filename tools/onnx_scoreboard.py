@@ -7,7 +7,7 @@ compiled and run. Node tests give weights as graph inputs: all but the first ten
 constants. Scales are the largest magnitudes of the case's own data. Classes:
 
 * exact: all on the accelerator; the emulator equals the integer reference, and the result is within two steps of its
-  scale of what onnxruntime computes from the same quantised input.
+  scale of what onnxruntime computes from the same quantized input.
 * noisy: all on the accelerator and equal to the integer reference, but several layers of 8 bits in a row
   are more than two steps off (at most two for each layer).
 * tolerance (fp16): all on the accelerator, within 1 % of the result's largest magnitude.
@@ -236,7 +236,7 @@ def off(compiled: Compiled, feed: dict[str, np.ndarray], found: dict[str, np.nda
 
 
 def steps_off(compiled: Compiled, loaded: Any, feed: dict[str, np.ndarray], found: dict[str, np.ndarray]) -> float:
-    """The largest difference from the float model on the same quantised input, in steps of the output's scale."""
+    """The largest difference from the float model on the same quantized input, in steps of the output's scale."""
     rounded = rounded_input(compiled, feed)
     scales = {each.value: part.scales[each.tensor] for part in compiled.parts if part.built for each in part.outputs}
     wanted = reference(loaded.proto, rounded)

@@ -1,4 +1,4 @@
-"""Local response normalisation of int8, with one lookup table over all totals.
+"""Local response normalization of int8, with one lookup table over all totals.
 
 The index of the lookup tables is a small whole number. The input converter's result has 9 bits, and a total is that
 number or the sum of at most nine squares, so at most 9 * 2**16. :class:`Answers` contains the result of

@@ -187,7 +187,7 @@ def _place_words(line: np.ndarray, atom: int, target: np.ndarray, group: int, co
 def _place_four(flat: np.ndarray, start: int, apart: int, size: int, target: np.ndarray) -> None:
     """Interleave the words of four lines, ``apart`` bytes from one to the next, + 128 in each byte.
 
-    A whole group at a time, so that the loop vectorises.
+    A whole group at a time, so that the loop vectorizes.
     """
     first, second = flat[start : start + size].view(np.int64), flat[start + apart : start + apart + size].view(np.int64)
     start += 2 * apart
@@ -201,7 +201,7 @@ def _place_four(flat: np.ndarray, start: int, apart: int, size: int, target: np.
 
 @njit(cache=True, nogil=True)
 def _flipped(line: np.ndarray, out: np.ndarray) -> None:
-    """Copy a line + 128. A separate loop from 0 on over arrays of equal length vectorises."""
+    """Copy a line + 128. A separate loop from 0 on over arrays of equal length vectorizes."""
     for i in range(out.size):
         out[i] = np.uint8(line[i]) ^ np.uint8(128)
 

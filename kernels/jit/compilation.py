@@ -10,7 +10,7 @@ kernel without a fallback is compiled, or loaded from the cache (:mod:`nvdla.ker
 call.
 
 Two rules keep compilation short: use loops instead of assignments between slices (for these numba also compiles the
-text functions of its error message, which takes a second), and few specialisations. ``parallel=True`` is not used: the
+text functions of its error message, which takes a second), and few specializations. ``parallel=True`` is not used: the
 thread pool shares the work.
 """
 

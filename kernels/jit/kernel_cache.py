@@ -1,9 +1,9 @@
 """Cache of compiled kernels that tolerates concurrent processes and damaged files.
 
-numba's own cache has one index for all specialisations of a function. Two processes that compile at once can corrupt
+numba's own cache has one index for all specializations of a function. Two processes that compile at once can corrupt
 it, a truncated file makes it unreadable, and it does not detect a change in another module that is compiled in.
 
-Here every specialisation is one file. Its name contains a digest of its inputs: the source of the module and of all
+Here every specialization is one file. Its name contains a digest of its inputs: the source of the module and of all
 kernel modules that it imports, argument types, processor, numba's version and settings. Its first bytes are a checksum,
 and it is written atomically. An unusable file causes a new compilation. :mod:`nvdla.kernels.jit.cache_folder` chooses
 the directory.
@@ -70,7 +70,7 @@ def _settings() -> tuple[object, ...]:
 
 
 class KernelCache(NullCache):
-    """The compiled specialisations of one kernel, with the interface of numba's caches."""
+    """The compiled specializations of one kernel, with the interface of numba's caches."""
 
     def __init__(self, function: Callable[..., object], folder: Path) -> None:
         module = function.__module__.removeprefix("nvdla.kernels.")
@@ -86,7 +86,7 @@ class KernelCache(NullCache):
         return str(self._folder)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the specialisation for the argument types, or None without a usable one."""
+        """Return the specialization for the argument types, or None without a usable one."""
         target_context.refresh()
         try:
             data = self._path(sig, target_context.codegen()).read_bytes()
@@ -100,7 +100,7 @@ class KernelCache(NullCache):
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Write a specialisation to the cache; ignore failures."""
+        """Write a specialization to the cache; ignore failures."""
         if data.library.has_dynamic_globals or any(not lifted.can_cache for lifted in data.lifted):
             return
         with contextlib.suppress(Exception):
@@ -123,7 +123,7 @@ class KernelCache(NullCache):
             raise
 
     def _drop_stale(self) -> None:
-        """Remove specialisations of earlier sources."""
+        """Remove specializations of earlier sources."""
         for path in self._folder.glob(f"{self._base}.*.kernel"):
             if not path.name.startswith(f"{self._base}.{self._stamp}."):
                 with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
 """Linked compiled functions and intrinsics.
 
 numba emits machine code for every function, and again for the functions that it calls. A function that is never called
-from outside needs none: its callers link its intermediate code and optimise it once, together with their own.
+from outside needs none: its callers link its intermediate code and optimize it once, together with their own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class LinkedLibrary(JITCodeLibrary):
     """Code to link into other libraries."""
 
     def _optimize_final_module(self) -> None:
-        """Do nothing: the linking library optimises the code."""
+        """Do nothing: the linking library optimizes the code."""
 
     def _finalize_final_module(self) -> None:
         self._finalize_dynamic_globals()

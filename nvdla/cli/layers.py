@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"{args.loadable} cannot run on {args.config}: {reason}")
     written = None
     if args.caffe or args.onnx:
-        found, network = _recognised(args, program)
+        found, network = _recognized(args, program)
         names, confidence, unused = found.layers, found.confidence, found.unused
         written = None if args.dry_run else _write(args, program, network, found)
     else:
@@ -85,9 +85,9 @@ def run(args: argparse.Namespace) -> int:
     return int(named < len(rows))
 
 
-def _recognised(args: argparse.Namespace, program: Program) -> tuple[Any, str]:
+def _recognized(args: argparse.Namespace, program: Program) -> tuple[Any, str]:
     """Names that were found, and the name of the model."""
-    from nvdla.checks.layers import caffe_graph, onnx_graph, recognise
+    from nvdla.checks.layers import caffe_graph, onnx_graph, recognize
 
     if args.caffe and len(args.caffe) > 2:
         raise FormatError(f"--caffe takes a .prototxt and a .caffemodel, {len(args.caffe)} files were given")
@@ -97,7 +97,7 @@ def _recognised(args: argparse.Namespace, program: Program) -> tuple[Any, str]:
     else:
         graph = onnx_graph(args.onnx)
     source = files[0] if args.caffe else args.onnx
-    return recognise(program.loadable, graph, program.config.name, program.abi.name), graph.name or Path(source).stem
+    return recognize(program.loadable, graph, program.config.name, program.abi.name), graph.name or Path(source).stem
 
 
 def _write(args: argparse.Namespace, program: Program, network: str, found: Any) -> str:

@@ -24,7 +24,7 @@ TARGETS = (("nv_small", Precision.INT8), ("nv_large", Precision.INT8), ("nv_full
 def warm_up(threads: int | None = None) -> Iterator[tuple[str, int]]:
     """Compile the usual kernels, those that are kept are only loaded; after each part its name and how many are kept.
 
-    Kernels are specialised by what they are called with: each of :data:`TARGETS` runs a large network (work that all
+    Kernels are specialized by what they are called with: each of :data:`TARGETS` runs a large network (work that all
     cores share) and a small one, job by job, an image at a time and in a batch; plain forms are not taken from now on.
     """
     fallback_work.end()

@@ -58,7 +58,7 @@ def test_one_layout_becomes_another(nvdla_command, tmp_path):
     assert len((tmp_path / "x32.bin").read_bytes()) == 3 * 4 * 32
 
 
-def test_scales_quantise_and_dequantise(nvdla_command, tmp_path):
+def test_scales_quantize_and_dequantise(nvdla_command, tmp_path):
     real = np.array([0.5, -0.25, 100, 0.124], np.float32).reshape(1, 4, 1, 1)
     np.save(tmp_path / "r.npy", real)
     words = ("--dtype", "int8", "--quantization-scale", "0.25")

@@ -277,7 +277,7 @@ def _blocks(r: _Random) -> Plan:
     return Plan({0: base}, {"blocksize": 2}, base, strict=True)
 
 
-def _quantise(r: _Random) -> Plan:
+def _quantize(r: _Random) -> Plan:
     base = _rows(r)
     return Plan(
         {0: base, 1: np.asarray(0.05, np.float32), 2: np.asarray(r.choice((0, 3)), r.choice((np.int8, np.uint8)))},
@@ -395,7 +395,7 @@ PLANS: dict[str, Callable[[_Random], Plan]] = {
     "LSTM": _recurrent(4),
     "GRU": _recurrent(3),
     "RNN": _recurrent(1),
-    "QuantizeLinear": _quantise,
+    "QuantizeLinear": _quantize,
     "DequantizeLinear": _dequantise,
     "LRN": lambda r: Plan({0: (b := _rows(r))}, {"size": r.choice((1, 3, 5)), "alpha": 0.01}, b),
     "Transpose": lambda r: Plan({0: (b := _rows(r))}, {"perm": r.sample(range(4), 4)}, b),

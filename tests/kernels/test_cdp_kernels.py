@@ -1,4 +1,4 @@
-"""Local response normalisation kernels against the specification."""
+"""Local response normalization kernels against the specification."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LE = RANDOM.integers(-32768, 32768, 65).astype(np.int16)
 LO = RANDOM.integers(-32768, 32768, 257).astype(np.int16)
 
 
-def normalised(column, width, function, icvt, ocvt, le, lo, priority):
+def normalized(column, width, function, icvt, ocvt, le, lo, priority):
     """One pixel by the specification: ``column`` holds the real channels, ``width`` channels come out; and the
     counters."""
     tables = (
@@ -43,7 +43,7 @@ def tables(bits):
 @pytest.mark.parametrize(("dtype", "widths"), [(np.int8, (9, 25, 8)), (np.int16, (17, 33, 16))])
 @settings(max_examples=120)
 @given(data=st.data())
-def test_integer_normalisation_follows_its_definition(dtype, widths, data):
+def test_integer_normalization_follows_its_definition(dtype, widths, data):
     info = np.iinfo(dtype)
     bits = 8 * info.dtype.itemsize
     channels = data.draw(st.integers(1, 20))
@@ -64,7 +64,7 @@ def test_integer_normalisation_follows_its_definition(dtype, widths, data):
     source = garbage.astype(dtype).reshape(surfaces, 1, 1, atom)
     out = np.zeros_like(source)
     counters = normalize(source, out, channels, function, icvt, ocvt, le, lo, LE, LO, priority)
-    expected, counted = normalised(column, surfaces * atom, function, icvt, ocvt, le, lo, priority)
+    expected, counted = normalized(column, surfaces * atom, function, icvt, ocvt, le, lo, priority)
     assert out.ravel().tolist() == expected
     assert counters.tolist() == counted
 
@@ -108,11 +108,11 @@ def test_one_table_over_all_totals_gives_what_the_two_tables_give(chosen, shape,
     assert np.array_equal(out, expected)
     assert counters.tolist() == counted.tolist()
     column = source[:, 0, 0].reshape(-1)[:channels].tolist()
-    by_pixel, _ = normalised(column, shape[0] * shape[3], function, icvt, ocvt, le, lo, priority)
+    by_pixel, _ = normalized(column, shape[0] * shape[3], function, icvt, ocvt, le, lo, priority)
     assert out[:, 0, 0].reshape(-1).tolist() == by_pixel
 
 
-def test_large_cubes_are_shared_out_and_may_be_normalised_in_place():
+def test_large_cubes_are_shared_out_and_may_be_normalized_in_place():
     source = RANDOM.integers(-128, 128, (7, 61, 53, 8), np.int8)
     function, icvt, ocvt = CdpFunction(2, 0, 0, 25), CdpConverter(0, 1, 0, 9), CdpConverter(3, 20000, 29, 8)
     le, lo, priority = (
@@ -167,7 +167,7 @@ def fp32(number: float) -> int:
 
 @settings(max_examples=120)
 @given(st.data())
-def test_fp16_normalisation_rounds_where_the_hardware_does(data):
+def test_fp16_normalization_rounds_where_the_hardware_does(data):
     finite = st.integers(0, 0xFFFF).filter(lambda bits: bits & 0x7C00 != 0x7C00)
     element = st.one_of(st.integers(0x2800, 0x4800), finite, st.sampled_from([0x7E00, 0xFC55, 0x7C00, 0x8000, 0]))
     channels = data.draw(st.integers(1, 12))

@@ -86,7 +86,7 @@ def test_addition_to_the_accumulator_equals_the_specification(exponent, mantissa
 @pytest.mark.parametrize("difference", range(37, 44))
 @pytest.mark.parametrize("sign", [1, -1])
 def test_what_is_more_than_forty_places_smaller_is_dropped(difference, sign):
-    mac_mantissa = sign * ((1 << 36) - 1)  # normalised exponent: 49 + mac exponent
+    mac_mantissa = sign * ((1 << 36) - 1)  # normalized exponent: 49 + mac exponent
     exponent = 49 + difference
     result = fp16_mac.fp48_add(exponent, (1 << 38) + 1, 0, mac_mantissa)
     assert tuple(map(int, result)) == accumulate((exponent, (1 << 38) + 1), 0, mac_mantissa)

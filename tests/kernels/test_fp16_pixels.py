@@ -93,7 +93,7 @@ def _add(exponents, mantissas, largest, sums):
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([38, 8, 4]), st.booleans())
 def test_accumulators_of_all_pixels_equal_the_fallback(seed, width, near):
-    """Accumulators that are normalised, zero or NaN; sums of all sizes, also those that cancel them."""
+    """Accumulators that are normalized, zero or NaN; sums of all sizes, also those that cancel them."""
     random = np.random.default_rng(seed)
     signs = random.choice([1, -1], PIXELS)
     mantissas = signs * ((1 << 38) + random.integers(0, 1 << random.integers(1, 39), PIXELS)) - (signs < 0)

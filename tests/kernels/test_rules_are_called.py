@@ -1,4 +1,4 @@
-"""Rounding half away from zero, saturating and requantising are spelt once: every kernel that is not a fast path calls
+"""Rounding half away from zero, saturating and requantizing are spelt once: every kernel that is not a fast path calls
 the rule."""
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def test_no_kernel_spells_rounding_again(path):
     ],
 )
 def test_the_guard_sees_what_it_is_for(line):
-    assert list(respelt(f"def requantise(x, shift):\n    return {line}\n"))
+    assert list(respelt(f"def requantize(x, shift):\n    return {line}\n"))
 
 
 def test_rules_that_are_named_are_there():

@@ -173,7 +173,7 @@ def pooling(dice, config):
     return [Op(OpType.PDP, fill)]
 
 
-def normalisation(dice, config):
+def normalization(dice, config):
     plan, kind = Planner(dice, config), precision(dice, config)
 
     def fill(op, surface):
@@ -240,7 +240,7 @@ MAKERS = {
     "sdp": (sdp, ("nv_small", "nv_full")),
     "convolution": (convolution, ("nv_small", "nv_full")),
     "pooling": (pooling, ("nv_small", "nv_full")),
-    "normalisation": (normalisation, ("nv_small", "nv_full")),
+    "normalization": (normalization, ("nv_small", "nv_full")),
     "rubik": (rubik, ("nv_full",)),
     "copies": (copies, ("nv_full",)),
 }

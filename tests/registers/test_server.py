@@ -394,16 +394,16 @@ import nvdla
 from nvdla.kernels.jit.compilation import Kernel
 from nvdla.compiler.warm_up import warm_up_engines
 
-def specialised():
+def specialized():
     kernels = [each for each in gc.get_objects() if type(each) is Kernel]
     forms = [form for each in kernels for form in (each._compiled, each._called) if form is not None]
     return sorted((form.py_func.__qualname__, str(signature)) for form in forms for signature in form.signatures)
 
 assert list(warm_up_engines("nv_small")) == ["int8"]
-before = specialised()
+before = specialized()
 runtime = nvdla.Runtime(sys.argv[1])
 runtime.run(sys.argv[2])
-print(len(before), [each for each in specialised() if each not in before])
+print(len(before), [each for each in specialized() if each not in before])
 """
 
 

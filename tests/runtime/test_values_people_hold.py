@@ -70,7 +70,7 @@ def test_a_picture_that_does_not_fit_is_refused(runtime, shape):
         runtime.run(np.zeros(shape, np.uint8))
 
 
-def test_real_numbers_are_quantised_with_the_scale_of_the_layer_file(runtime):
+def test_real_numbers_are_quantized_with_the_scale_of_the_layer_file(runtime):
     scale = runtime.names.scale("data")
     values = np.linspace(-20, 300, 784, dtype=np.float32).reshape(1, 1, 28, 28)
     elements = np.clip(np.floor(values.astype(np.float64) / scale + 0.5), -127, 127).astype(np.int8)

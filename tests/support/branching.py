@@ -9,7 +9,7 @@ from nvdla.compiler.builder import Network
 
 def branching_network():
     """Convolutions that are plain, grouped, dilated and fully connected; pooling on the fly and from memory; a residual
-    sum, local response normalisation, a concatenation and the softmax of a CPU task."""
+    sum, local response normalization, a concatenation and the softmax of a CPU task."""
     random = np.random.default_rng(5)
 
     def weights(kernels, channels, size):

@@ -45,7 +45,7 @@ def build_and_run(
     calibration: Calibration | None = None,
     level: int = 1,
 ) -> Built:
-    """Build, lint, write, read back (which verifies), run, and compare with the plain numpy model of the quantised
+    """Build, lint, write, read back (which verifies), run, and compare with the plain numpy model of the quantized
     network.
 
     Integers must be equal; halves within 1% of the largest magnitude, for the hardware shortens mantissas.

@@ -1,4 +1,4 @@
-"""Random TFLite graphs: made in floats, run once for their ranges, then quantised as a converter does.
+"""Random TFLite graphs: made in floats, run once for their ranges, then quantized as a converter does.
 
     PYTHONPATH=.:tests python tests/support/tflite_random.py COUNT [SEED]
 
@@ -192,7 +192,7 @@ class RandomGraph:
         if self.shape(self.last)[-1] > 1:
             self.add("SOFTMAX", [self.last], self.shape(self.last), beta=1.0)
 
-    # ---- quantisation
+    # ---- quantization
 
     def quantized(self) -> Quantized:
         """The graph with int8 tensors whose scales are those of their ranges on the samples."""

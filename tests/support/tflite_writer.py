@@ -127,7 +127,7 @@ def _code(b: flatbuffers.Builder, op: str) -> int:
     )
 
 
-#: versions of operators that the interpreter asks for with quantised elements
+#: versions of operators that the interpreter asks for with quantized elements
 _VERSIONS = dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "RESIZE_BILINEAR"), 3)
 _FIRST = (
     *(
@@ -197,8 +197,8 @@ _OPTIMISED = ("SUM", "CEIL", "ROUND", "ELU", "LOCAL_RESPONSE_NORMALIZATION")
 def interpreter(data: bytes) -> Any:
     """The interpreter with reference kernels, without its words on standard error.
 
-    The reference kernel of a quantised SUM gives -1 (ai-edge-litert 2.3.0), that of LOCAL_RESPONSE_NORMALIZATION leaves
-    out the last channel of each window, and some operators have none: those are the optimised kernels.
+    The reference kernel of a quantized SUM gives -1 (ai-edge-litert 2.3.0), that of LOCAL_RESPONSE_NORMALIZATION leaves
+    out the last channel of each window, and some operators have none: those are the optimized kernels.
     """
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 

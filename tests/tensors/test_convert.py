@@ -119,7 +119,7 @@ def test_too_few_bytes_are_refused_with_both_numbers():
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50), st.floats(1e-3, 1e3))
 @settings(max_examples=50)
-def test_quantising_rounds_halves_away_from_zero_and_saturates(values, scale):
+def test_quantizing_rounds_halves_away_from_zero_and_saturates(values, scale):
     found = quantize(np.array(values), np.dtype("i1"), scale)
     for value, element in zip(values, found, strict=True):
         exact = value / scale

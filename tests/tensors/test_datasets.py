@@ -120,7 +120,7 @@ def test_arrays_of_several_inputs_in_files_are_samples_of_a_directory(tmp_path):
 
 
 @pytest.mark.parametrize("names", [("images", "labels"), ("x", "target"), ("X", "Y"), ("faces", "people"), ("arr_0",)])
-def test_a_pair_of_names_is_recognised(names):
+def test_a_pair_of_names_is_recognized(names):
     arrays = dict(zip(names, (np.zeros((2, 4, 4), np.uint8), np.arange(2)), strict=False))
     found, labels = samples_and_labels(arrays)
     assert found is arrays[names[0]] and labels is (arrays[names[1]] if len(names) > 1 else None)

@@ -147,7 +147,7 @@ _WANTED = {
 
 
 @dataclass(frozen=True)
-class Recognised:
+class Recognized:
     """Layers of a model that the operations of a loadable compute.
 
     Attributes:
@@ -169,7 +169,7 @@ class Recognised:
 
 
 @by_annotations
-def recognise(loadable: Loadable, graph: ModelGraph, config: str = "auto", abi: str = "auto") -> Recognised:
+def recognize(loadable: Loadable, graph: ModelGraph, config: str = "auto", abi: str = "auto") -> Recognized:
     """Match the operations of a loadable with the layers of a model.
 
     Args:
@@ -203,7 +203,7 @@ def recognise(loadable: Loadable, graph: ModelGraph, config: str = "auto", abi: 
     used = {layer.name for choice in solution.values() for layer in choice.layers}
     unused = [layer.name for layer in graph.layers if layer.kind not in SILENT and layer.name not in used]
     count = len({(operation.task, operation.index) for operation in program.operations})
-    return Recognised(layers, confidence, count, unused)
+    return Recognized(layers, confidence, count, unused)
 
 
 def _input_points(loadable: Loadable, graph: ModelGraph, flow: Flow) -> dict[int, int]:
@@ -366,7 +366,7 @@ class Search:
 def layer_file(
     program: Program,
     network: str,
-    recognized: Recognised,
+    recognized: Recognized,
     scales: Mapping[str, float],
     before: Mapping[str, Any] | None,
 ) -> Document:
@@ -389,7 +389,7 @@ def layer_file(
     }
 
 
-def _task(program: Program, task: int, recognized: Recognised) -> Document:
+def _task(program: Program, task: int, recognized: Recognized) -> Document:
     named = {
         operation.index: {
             "index": operation.index,

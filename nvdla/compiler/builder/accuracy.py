@@ -309,7 +309,7 @@ def _advice(built: Built, group: Group, surface: Surface, sums: _Sums, saturated
         scales = built.program.quantized.get(group.layer.name)
         uneven = sizes.max() > _WIDE_KERNELS * max(float(np.median(sizes)), 1e-30)
         if uneven and scales is not None and np.ptp(scales.scales) == 0:
-            return "kernels differ much in size: try one scale per kernel (without --per-layer) or equalisation (-O 1)"
+            return "kernels differ much in size: try one scale per kernel (without --per-layer) or equalization (-O 1)"
     if sums.peak > _PEAKED * rms:
-        return "a few values are far larger than the rest: try --method mse or percentile, or equalisation (-O 1)"
+        return "a few values are far larger than the rest: try --method mse or percentile, or equalization (-O 1)"
     return "try adaptive rounding (-O 2); on nv_full int16 for this layer (--precision auto)"

@@ -1,4 +1,4 @@
-"""The float form of every layer: what the network means, before any quantisation (float64, batches of images)."""
+"""The float form of every layer: what the network means, before any quantization (float64, batches of images)."""
 
 from __future__ import annotations
 

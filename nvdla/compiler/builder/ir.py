@@ -1,6 +1,6 @@
 """Hardware operations before scheduling, and their lookup tables.
 
-Both tables are used in linear mode (but for fp16 normalisation, where LE is exponential): an input ``x`` in a table's
+Both tables are used in linear mode (but for fp16 normalization, where LE is exponential): an input ``x`` in a table's
 range has the distance ``d = x - start``; entry ``d >> select`` and the one after it are interpolated. Sources:
 "LUT programming"; hls/sdp/sdp_y_idx.cpp:28, sdp_y_inp.cpp:27; cdp/NV_NVDLA_cdp.cpp:1191.
 

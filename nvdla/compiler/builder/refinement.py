@@ -1,4 +1,4 @@
-"""Improvement of quantized networks: equalised channels and adjusted rounding.
+"""Improvement of quantized networks: equalized channels and adjusted rounding.
 
 Every weight is rounded up or down so that the error of the layer's results on the calibration data is least. With the
 error ``e`` of one kernel's weights and the mean ``G`` of the outer products of what the kernel sees, the mean squared
@@ -8,7 +8,7 @@ nearest.
 A convolution whose kernel ``k`` is divided by ``f`` gives a channel that is smaller by ``f``; where every consumer of
 the channel multiplies its weights for it by ``f`` the results stay the same. ReLU, PReLU, pooling and (with a limit of
 its own for each channel) ReLU6 let such a factor through; sums tie the channels of their inputs together, so that
-residual networks are equalised too (idea: Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias
+residual networks are equalized too (idea: Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias
 Correction", 2019).
 """
 
@@ -462,7 +462,7 @@ def _of_outputs(network: Network, statistics: Statistics, room: Mapping[str, flo
 def divided(
     batches: Iterable[Mapping[str, np.ndarray]], factors: Mapping[str, np.ndarray]
 ) -> Iterator[Mapping[str, np.ndarray]]:
-    """The values that the equalised network has."""
+    """The values that the equalized network has."""
     for values in batches:
         yield {
             name: array / factors[name].astype(array.dtype)[:, None, None] if name in factors else array

@@ -442,7 +442,7 @@ def _log_of_base(layer: CaffeLayer, base: float) -> float:
     return math.log(base)
 
 
-# ---- normalisation, scales
+# ---- normalization, scales
 
 
 @_layer("BatchNorm", "batch_norm_param")

@@ -406,7 +406,7 @@ def _check(onnx: ModuleType, light: ModelProto, name: str) -> None:
 def infer_strictly(onnx: ModuleType, light: ModelProto, name: str, quantized: bool = False) -> ModelProto:
     """Infer all types and shapes. Raises FormatError for the error of any node.
 
-    ``quantized``: the quantisation was taken out, so that types are no longer those of the file; they are not checked.
+    ``quantized``: the quantization was taken out, so that types are no longer those of the file; they are not checked.
     """
     unknown = [node for node in light.graph.node if node.domain not in _STANDARD or node.op_type in _EXPERIMENTAL]
     if unknown:  # with such a node, onnx lets all errors pass

@@ -337,13 +337,13 @@ def check(
 
 
 def _check_scales(model: Model, precision: str) -> None:
-    """Refuse a quantised model with a range that the elements of the accelerator cannot hold."""
+    """Refuse a quantized model with a range that the elements of the accelerator cannot hold."""
     kind = np.float16 if precision == Precision.FP16 else np.float32
     least, greatest = float(np.finfo(kind).smallest_subnormal), float(np.finfo(kind).max)
     for name, magnitude in model.magnitudes.items():
         if not least <= magnitude <= greatest:
             raise FormatError(
-                f"{model.name}: tensor {name}: range of its quantisation: must be {least:.3g} to {greatest:.3g} in "
+                f"{model.name}: tensor {name}: range of its quantization: must be {least:.3g} to {greatest:.3g} in "
                 f"{precision}, got {magnitude:.3g}"
             )
 
@@ -380,7 +380,7 @@ def _name_operations(imported: Imported) -> None:
 
 
 def _options(options: Document, preprocessing: Preprocessing | None) -> tuple[Recipe, Document]:
-    """Options of quantisation, and those of the builder with the numbers that pixels stand for."""
+    """Options of quantization, and those of the builder with the numbers that pixels stand for."""
     recipe, rest = recipe_of(options)
     bits = depth(str(rest.get("input_format", "auto")))
     if bits is not None:
@@ -577,7 +577,7 @@ def _check_host_parts(compiled: Compiled) -> None:
 
 
 def _coarser(imported: Imported, built: Built) -> list[str]:
-    """Tensors of a quantised model whose zero points the hardware cannot take everywhere, and by how much their units
+    """Tensors of a quantized model whose zero points the hardware cannot take everywhere, and by how much their units
     are larger."""
     notes = []
     for name, surface in built.program.tensors.items():
@@ -594,7 +594,7 @@ def _coarser(imported: Imported, built: Built) -> list[str]:
 
 
 def _factors(refined: Refined) -> dict[str, list[float]]:
-    """By what the channels of equalised tensors were divided."""
+    """By what the channels of equalized tensors were divided."""
     return {name: factors.tolist() for name, factors in refined.factors.items() if np.any(factors != 1)}
 
 
@@ -641,11 +641,11 @@ def _details(imported: Imported, preprocessing: Preprocessing | None) -> Documen
 
 
 def _of_ranges(imported: Imported) -> list[str]:
-    """Notes on the loss of a quantised model's integers in this precision, and on ranges that it does not state."""
+    """Notes on the loss of a quantized model's integers in this precision, and on ranges that it does not state."""
     model = imported.model
     notes = [
-        f"tensor {name} is not quantised itself: its range is {model.magnitudes[name]:.4g}, the largest of its "
-        "quantised copies; larger numbers are cut off. Give calibration data (--calibrate) for its own range"
+        f"tensor {name} is not quantized itself: its range is {model.magnitudes[name]:.4g}, the largest of its "
+        "quantized copies; larger numbers are cut off. Give calibration data (--calibrate) for its own range"
         for name in sorted(model.assumed)
     ]
     if model.wide and imported.precision == Precision.INT8:

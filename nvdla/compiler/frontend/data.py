@@ -238,7 +238,7 @@ EACH_IMAGE_ALONE = (
 
 
 _BROUGHT = ("magnitudes", "ranges", "weight_scales", "affine", "assumed", "wide")
-"""Attributes of a quantised model, by value: the same for one image."""
+"""Attributes of a quantized model, by value: the same for one image."""
 
 
 def one_image(model: Model) -> tuple[Model, int] | None:

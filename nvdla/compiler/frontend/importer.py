@@ -1,4 +1,4 @@
-"""From a normalised ONNX model to builder networks: one walk over the nodes, cut into accelerator and host parts.
+"""From a normalized ONNX model to builder networks: one walk over the nodes, cut into accelerator and host parts.
 
 Every node is tried on the accelerator: its operator (:mod:`nvdla.compiler.frontend.operators`) adds layers to the
 network of a

@@ -282,7 +282,7 @@ def one_line(error: object) -> str:
 
 
 def run_once(model: ModelProto, name: str, feeds: Mapping[str, np.ndarray] | None = None) -> list[np.ndarray]:
-    """Outputs of a small model in onnxruntime, without optimisation. Raises FormatError."""
+    """Outputs of a small model in onnxruntime, without optimization. Raises FormatError."""
     return run_session(session(model, name, optimize=False), name, None, dict(feeds or {}))
 
 
@@ -328,7 +328,7 @@ class _Interpreted:
         except ImportError:
             how = "pip install 'nvdla[tflite]'"
             raise FormatError(f"{name}: {node.op_type} needs LiteRT's interpreter: {how}") from None
-        model = next((each.s for each in node.attribute if each.name == "model"), b"")
+        model = next((field.s for field in node.attribute if field.name == "model"), b"")
         kind = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
         try:
             self._made = Interpreter(model_content=model, experimental_op_resolver_type=kind, num_threads=1)
@@ -360,14 +360,14 @@ class _Interpreted:
 class _MixedSession:
     """A session of a model of which LiteRT's interpreter computes some nodes and onnxruntime all others."""
 
-    def __init__(self, data: bytes, name: str, optimise: bool, threads: int | None) -> None:
+    def __init__(self, data: bytes, name: str, optimize: bool, threads: int | None) -> None:
         self._onnx, _ = packages()
         self._proto = self._onnx.ModelProto.FromString(data)
-        self._open = lambda proto: session(proto, name, optimise, threads)
+        self._open = lambda proto: session(proto, name, optimize, threads)
         graph = self._proto.graph
-        self._held = {each.name: each for each in graph.initializer}
-        self._infos = {each.name: each for each in graph.input if each.name not in self._held}
-        self._outputs = [each.name for each in graph.output]
+        self._held = {constant.name: constant for constant in graph.initializer}
+        self._infos = {info.name: info for info in graph.input if info.name not in self._held}
+        self._outputs = [info.name for info in graph.output]
         self._inputs = list(self._infos)
         self._segments: list[Any] = []
         nodes: list[NodeProto] = []
@@ -375,7 +375,7 @@ class _MixedSession:
             if node.domain == LITERT:
                 self._add(nodes)
                 self._segments.append(_Interpreted(node, name))
-                self._infos |= {each.name: each for each in self._segments[-1].ends(self._onnx)}
+                self._infos |= {info.name: info for info in self._segments[-1].ends(self._onnx)}
                 nodes = []
             else:
                 nodes.append(node)
@@ -384,31 +384,31 @@ class _MixedSession:
     def _add(self, nodes: list[NodeProto]) -> None:
         """Add a session of nodes of onnxruntime."""
         helper, graph = self._onnx.helper, self._proto.graph
-        made = {name for node in nodes for name in node.output if name}
-        others = [name for node in graph.node if not made & set(node.output) for name in _read(node)]
-        outputs = [name for name in dict.fromkeys((*others, *self._outputs)) if name in made]
+        written = {name for node in nodes for name in node.output if name}
+        others = [name for node in graph.node if not written & set(node.output) for name in _read(node)]
+        outputs = [name for name in dict.fromkeys((*others, *self._outputs)) if name in written]
         if not outputs:
             return
-        read = list(dict.fromkeys(name for node in nodes for name in _read(node) if name not in made))
+        read = list(dict.fromkeys(name for node in nodes for name in _read(node) if name not in written))
         inputs = [self._infos[name] for name in read if name in self._infos]
         held = [self._held[name] for name in read if name in self._held]
         results = [self._onnx.ValueInfoProto(name=name) for name in outputs]
         part = helper.make_graph(nodes, "part", inputs, results, held)
-        opsets = [each for each in self._proto.opset_import if each.domain != LITERT]
+        opsets = [opset for opset in self._proto.opset_import if opset.domain != LITERT]
         opened = self._open(helper.make_model(part, opset_imports=opsets, ir_version=self._proto.ir_version))
-        for each in opened.get_outputs():
-            shape = each.shape or None  # empty for an unknown rank, too
-            self._infos[each.name] = helper.make_tensor_value_info(each.name, RUNTIME_TYPES[each.type], shape)
-        self._segments.append(_Part(opened, [each.name for each in inputs], outputs))
+        for end in opened.get_outputs():
+            shape = end.shape or None  # empty for an unknown rank, too
+            self._infos[end.name] = helper.make_tensor_value_info(end.name, RUNTIME_TYPES[end.type], shape)
+        self._segments.append(_Part(opened, [info.name for info in inputs], outputs))
 
     def _ends(self, names: Sequence[str]) -> list[End]:
         words = {number: word for word, number in RUNTIME_TYPES.items()}
-        found = []
+        ends = []
         for name in names:
             tensor = self._infos[name].type.tensor_type
             sizes = [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim]
-            found.append(End(name, words[tensor.elem_type], list(sizes)))
-        return found
+            ends.append(End(name, words[tensor.elem_type], list(sizes)))
+        return ends
 
     def get_inputs(self) -> list[End]:
         """Inputs in order."""
@@ -436,12 +436,12 @@ class _Part:
 
     def run(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Compute the results."""
-        found = self.opened.run(self.outputs, {name: values[name] for name in self.inputs})
-        return dict(zip(self.outputs, found, strict=True))
+        results = self.opened.run(self.outputs, {name: values[name] for name in self.inputs})
+        return dict(zip(self.outputs, results, strict=True))
 
 
 def _read(node: NodeProto) -> list[str]:
     """Names that a node and its sub-graphs read."""
-    inner = [each.g for each in node.attribute if each.HasField("g")]
-    inner += [graph for each in node.attribute for graph in each.graphs]
-    return [name for name in (*node.input, *(n for g in inner for each in g.node for n in _read(each))) if name]
+    inner = [field.g for field in node.attribute if field.HasField("g")]
+    inner += [graph for field in node.attribute for graph in field.graphs]
+    return [name for name in (*node.input, *(n for g in inner for part in g.node for n in _read(part))) if name]

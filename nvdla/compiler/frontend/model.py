@@ -48,11 +48,11 @@ class Folded:
 
 @dataclass
 class Model:
-    """A normalised model. ``proto``: topologically sorted, no functions, every node with constant inputs folded.
+    """A normalized model. ``proto``: topologically sorted, no functions, every node with constant inputs folded.
 
     ``constants``: initializers and folded results by value name. ``shapes`` and ``types``: of every value (element
     types as numpy dtypes). ``folded``: rows for the nodes that are gone. ``sha256`` of the file, ``notes`` for people.
-    ``magnitudes`` and ``ranges`` by value and ``weight_scales`` by the value that a node makes: what a quantised model
+    ``magnitudes`` and ``ranges`` by value and ``weight_scales`` by the value that a node makes: what a quantized model
     brings. ``stored``: value -> its name in the file, scale and zero point, where the file has integers of it;
     ``quantized``: the model as stored in the file, None for one without integers. ``affine``, ``assumed`` and ``wide``
     as in :class:`nvdla.compiler.frontend.quantization.qdq.Stripped`.
@@ -120,7 +120,7 @@ def read(
         example_inputs: the arguments of a module's ``forward``.
 
     Returns:
-        The normalised model.
+        The normalized model.
 
     Raises:
         FormatError: naming model, node, tensor and reason.
@@ -452,7 +452,7 @@ class _Normalizer:
     def _foldable(node: NodeProto, known: set[str], shapes: Mapping[str, tuple[int, ...]]) -> bool:
         """Constant inputs, a known operator without randomness, no sub-graph, and results of a bounded size.
 
-        DequantizeLinear of constants stays: its integers are the weights of a quantised model.
+        DequantizeLinear of constants stays: its integers are the weights of a quantized model.
         """
         if node.domain not in DOMAINS or node.op_type in _NEVER_FOLDED:
             return False

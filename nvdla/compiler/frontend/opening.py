@@ -216,7 +216,7 @@ def submodel(
     model: Model, nodes: Sequence[NodeProto], outputs: Sequence[str], known: Mapping[str, ValueInfoProto]
 ) -> ModelProto:
     """An ONNX model of some nodes; constants go along, what others make becomes an input. Tensors that the model
-    quantises are rounded as in the model. ``known``: types by value."""
+    quantizes are rounded as in the model. ``known``: types by value."""
     import onnx
 
     helper = onnx.helper
@@ -238,8 +238,8 @@ def submodel(
 def _rounded(
     model: Model, nodes: Sequence[NodeProto], onnx: ModuleType
 ) -> tuple[list[NodeProto], dict[str, np.ndarray]]:
-    """Return the nodes, with QuantizeLinear and DequantizeLinear after each value that the model quantises, and the
-    constants of these. Values of the accelerator are quantised already."""
+    """Return the nodes, with QuantizeLinear and DequantizeLinear after each value that the model quantizes, and the
+    constants of these. Values of the accelerator are quantized already."""
     computed = {name for node in nodes for name in node.output if name}
     entered = {name for node in nodes for name in node.input if name in model.inputs} - computed
     affine = {name: affine_scale for name, affine_scale in model.affine.items() if model.types.get(name) == np.float32}

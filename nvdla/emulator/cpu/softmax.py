@@ -1,7 +1,7 @@
 """Softmax on the CPU, as NVIDIA's runtime computes it (umd/core/src/runtime/Emulator.cpp executeSoftmax).
 
 It walks ``channel`` elements from the start of the buffer, ignoring strides: with a spatial input only the first
-elements are normalised, and the axis is ignored.
+elements are normalized, and the axis is ignored.
 """
 
 from __future__ import annotations

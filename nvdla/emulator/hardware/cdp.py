@@ -1,4 +1,4 @@
-"""CDP, the cross-channel data processor: local response normalisation.
+"""CDP, the cross-channel data processor: local response normalization.
 
 Source: cmod/cdp/NV_NVDLA_cdp.cpp; programming guide, "Cross-Channel Data Processor".
 """
@@ -50,7 +50,7 @@ _WIDTHS = {"int8": (9, 25, 8), "int16": (17, 33, 16)}
 
 @dataclass(frozen=True)
 class CdpSettings:
-    """One normalisation, as the kernels take it. fp16 has no converters."""
+    """One normalization, as the kernels take it. fp16 has no converters."""
 
     elements: Precision
     read_elements: int
@@ -66,7 +66,7 @@ class CdpSettings:
 
 
 class CdpJob(Job):
-    """One prepared normalisation. ``tables``: LE and LO at the time of preparation."""
+    """One prepared normalization. ``tables``: LE and LO at the time of preparation."""
 
     destination: np.ndarray
 

@@ -233,7 +233,7 @@ def _pdp(precision: int, strides: tuple[int, int]) -> dict[str, int]:
 
 
 def _cdp(precision: int, strides: tuple[int, int]) -> dict[str, int]:
-    """Normalisation over five channels."""
+    """Normalization over five channels."""
     return {
         "CDP_RDMA.D_DATA_CUBE_WIDTH": SIDE - 1,
         "CDP_RDMA.D_DATA_CUBE_HEIGHT": SIDE - 1,

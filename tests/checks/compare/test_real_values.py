@@ -33,7 +33,7 @@ def weights(*shape):
 
 
 def uneven(*shape):
-    """Kernels of very different sizes: equalisation gives the channels factors."""
+    """Kernels of very different sizes: equalization gives the channels factors."""
     return weights(*shape) * np.geomspace(0.1, 10, shape[0]).reshape(-1, *[1] * (len(shape) - 1)).astype("f4")
 
 
@@ -191,7 +191,7 @@ def test_every_image_of_a_batch_is_compared(agrees):
 @pytest.mark.parametrize("form", ["QDQ", "QOperator"])
 @pytest.mark.parametrize("unsigned", [False, True])
 @pytest.mark.parametrize("points", [False, True])
-def test_a_quantised_model_equals_itself(agrees, tmp_path, form, unsigned, points):
+def test_a_quantized_model_equals_itself(agrees, tmp_path, form, unsigned, points):
     quantization = pytest.importorskip("onnxruntime.quantization")
     nodes = [
         node("Conv", "x w0 b0", "a", pads=PADDED, strides=[2, 2]),
@@ -238,7 +238,7 @@ def lenets(samples, tmp_path):
     return tmp_path / "digits.nvdla"
 
 
-def test_equalised_tensors_are_compared_in_the_models_units(nvdla_command, samples, lenets):
+def test_equalized_tensors_are_compared_in_the_models_units(nvdla_command, samples, lenets):
     """Without the factors 11.5 dB."""
     digit = samples / "digit7.pgm"
     for words in (("--onnx", samples / "lenet.onnx"), (samples / "lenet_nv_full_fp16.loadable",)):
@@ -261,7 +261,7 @@ def test_the_page_and_node_data_have_the_same_figures(nvdla_command, samples, le
         assert any(math.isclose(row["value"], each[label], abs_tol=0.05) for each in (table, own))
 
 
-def test_the_page_shows_real_numbers_of_equalised_tensors(samples, lenets):
+def test_the_page_shows_real_numbers_of_equalized_tensors(samples, lenets):
     from nvdla.analysis.study import Study
     from nvdla.report.document import make_side
 

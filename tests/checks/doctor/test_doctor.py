@@ -192,7 +192,7 @@ def test_lookups_out_of_range_are_found(cases, plant):
     assert "lookups-stay-in-range" in {each.rule for each in found}
 
 
-def test_faults_of_the_compiler_are_recognised(cases):
+def test_faults_of_the_compiler_are_recognized(cases):
     """What the corpus says is wrong in these loadables is what the doctor says."""
     for name, rule, severity in (
         ("eltwise_prod/nv_small-int8-fast-math", "products-have-the-scale-of-both", "warning"),
@@ -213,7 +213,7 @@ def test_faults_of_the_compiler_are_recognised(cases):
         assert (severity, rule) in {(each.severity, each.rule) for each in found}, name
 
 
-def test_a_pool_of_nine_is_recognised(lenet_loadable, plant, examined):
+def test_a_pool_of_nine_is_recognized(lenet_loadable, plant, examined):
     def change(task):
         task.operation(5).op.pool_width = 8
 

@@ -11,7 +11,7 @@ from support.golden import LOADABLES, inputs_of, manifest, runtime_of
 
 import nvdla
 from nvdla.checks.compare.comparison import Observation, Observer
-from nvdla.checks.layers import ModelGraph, caffe_graph, recognise
+from nvdla.checks.layers import ModelGraph, caffe_graph, recognize
 
 pytestmark = pytest.mark.skipif(not LOADABLES.is_dir(), reason="the corpus of NVIDIA's loadables is not here")
 #: a cosine above which a tensor is the layer's, and by how much another layer must be nearer to be the right one
@@ -35,7 +35,7 @@ def graphs(network: str) -> Iterator[ModelGraph]:
 def test_95_of_100_operations_have_names(network):
     for graph in graphs(network):
         for path in sorted((LOADABLES / network).glob("*.nvdla")):
-            found = recognise(nvdla.load(path), graph)
+            found = recognize(nvdla.load(path), graph)
             assert found.share >= 0.95, path.name
             assert not found.unused, path.name
 
@@ -43,7 +43,7 @@ def test_95_of_100_operations_have_names(network):
 @pytest.mark.parametrize("network", ["resnet50", "lenet", "eltwise_proj_block", "concat3_conv", "deconv_k3s3"])
 def test_known_networks_are_named_throughout(network):
     path = min((LOADABLES / network).glob("*.nvdla"))
-    found = recognise(nvdla.load(path), next(graphs(network)))
+    found = recognize(nvdla.load(path), next(graphs(network)))
     assert found.share == 1 and "order" not in found.confidence.values()
 
 
@@ -63,7 +63,7 @@ def test_what_an_operation_writes_is_what_its_layer_makes(network):
         if case["network"] != network or case["expect"] != "ok" or case.get("batch", 1) != 1:
             continue
         runtime = runtime_of(case)
-        found = recognise(runtime.loadable, graph)
+        found = recognize(runtime.loadable, graph)
         observer = Observer(runtime.program(found.layers))
         runtime.run_raw(inputs_of(case), on_operation=observer.see)
         wrong += [(case["path"], str(each), each.layer) for each in observer.observations if misnamed(each, references)]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import nvdla
-from nvdla.checks.layers import ModelGraph, ModelLayer, caffe_graph, recognise
+from nvdla.checks.layers import ModelGraph, ModelLayer, caffe_graph, recognize
 from nvdla.compiler.builder import Network, build, calibrate
 from nvdla.program import naming
 from nvdla.program.naming import names_for
@@ -28,7 +28,7 @@ def written_by_the_compiler(path: Path) -> dict[tuple[int, int], str]:
 @pytest.mark.parametrize("name", LENETS)
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["structure alone", "weights"])
 def test_the_names_are_those_that_the_builder_gave(name, weights):
-    found = recognise(nvdla.load(SAMPLES / name), caffe_graph(PROTOTXT, weights))
+    found = recognize(nvdla.load(SAMPLES / name), caffe_graph(PROTOTXT, weights))
     assert found.layers == written_by_the_compiler(SAMPLES / name)
     assert not found.unused and found.share == 1
     assert set(found.confidence.values()) == ({"structure"} if weights is None else {"structure", "weights"})
@@ -40,7 +40,7 @@ def test_an_onnx_model_names_its_operations_after_the_values_they_make(tmp_path)
 
     compiled = nvdla.compile(str(SAMPLES / "lenet.onnx"), "nv_full", precision="fp16")
     compiled.save(tmp_path / "net.nvdla")
-    found = recognise(nvdla.load(tmp_path / "net.nvdla"), onnx_graph(SAMPLES / "lenet.onnx"))
+    found = recognize(nvdla.load(tmp_path / "net.nvdla"), onnx_graph(SAMPLES / "lenet.onnx"))
     assert found.layers == written_by_the_compiler(tmp_path / "net.nvdla")
 
 
@@ -71,7 +71,7 @@ def test_branches_that_look_alike_are_told_apart_by_their_weights(config):
     # At level 1 such branches become one convolution, and nothing is left to be told apart.
     built = build(net, config, "int8", calibrate(net, rng.standard_normal((2, 8, 6, 6))), level=0)
     truth = naming.layers(built.sidecar)
-    blind, seeing = recognise(built.loadable, graph), recognise(built.loadable, weighted(graph, weights))
+    blind, seeing = recognize(built.loadable, graph), recognize(built.loadable, weighted(graph, weights))
     assert {"order"} <= set(blind.confidence.values())
     assert "order" not in seeing.confidence.values()
     assert seeing.layers.keys() == truth.keys()
@@ -83,7 +83,7 @@ def test_branches_that_look_alike_are_told_apart_by_their_weights(config):
 
 def test_a_model_of_another_network_names_nothing_wrongly():
     graph = caffe_graph(PROTOTXT)
-    found = recognise(nvdla.load(SAMPLES / "colour_digits.loadable"), graph)
+    found = recognize(nvdla.load(SAMPLES / "colour_digits.loadable"), graph)
     assert found.share < 0.5 and found.unused
 
 
@@ -95,7 +95,7 @@ def test_other_weights_are_not_taken_for_the_layer_s():
         each if each.weights is None else replace(each, weights=rng.standard_normal(each.weights.shape))
         for each in graph.layers
     ]
-    found = recognise(nvdla.load(SAMPLES / "lenet.loadable"), replace(graph, layers=layers))
+    found = recognize(nvdla.load(SAMPLES / "lenet.loadable"), replace(graph, layers=layers))
     assert "weights" not in found.confidence.values() and found.share < 0.5
 
 

@@ -356,7 +356,7 @@ def test_operands_of_the_sdp_from_memory_are_checked(cases, plant):
     assert found >= {"wide-data-have-wide-operands", "single-pixels-of-the-sdp-are-packed"}
 
 
-def test_normalisation_spans_are_checked(cases, plant):
+def test_normalization_spans_are_checked(cases, plant):
     case = next(case for case in cases if case["id"] == "lrn5/nv_full-fp16-fast-math")
     loadable = nvdla.load(case["file"])
     broken = plant(loadable, set_operation(operations(loadable)[0].index, "op.local_size", 4))

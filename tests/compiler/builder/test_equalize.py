@@ -1,4 +1,4 @@
-"""Cross-layer equalisation: the same network in floats, channels of like sizes, and integers that still match."""
+"""Cross-layer equalization: the same network in floats, channels of like sizes, and integers that still match."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_float_results_of_any_network_stay_and_tensors_are_divided_as_stated
 
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(net=networks())
-def test_an_equalised_random_network_equals_plain_numpy(net):
+def test_an_equalized_random_network_equals_plain_numpy(net):
     data = samples(net, np.random.default_rng(4), 1)
     for per_channel in (False, True):
         equal, _ = equalize(net, _peaks(net, data), per_channel)

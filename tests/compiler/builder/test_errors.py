@@ -173,7 +173,7 @@ def test_every_error_of_the_builder_is_one_line_of_the_family():
     assert "\n" not in str(caught.value)
 
 
-def test_quantise_limits_to_the_symmetric_range():
+def test_quantize_limits_to_the_symmetric_range():
     np.testing.assert_array_equal(quantize(np.array([-9, -0.5, 0.5, 9]), 0.05, "int8"), [-127, -10, 10, 127])
 
 

@@ -47,7 +47,7 @@ def test_fp16_tables_continue_beyond_their_range():
     assert lut.error < 1e-3
 
 
-def test_fp16_normalisation_is_fine_near_zero_and_reaches_far():
+def test_fp16_normalization_is_fine_near_zero_and_reaches_far():
     lut = fit_normalization_halves(5, 1e-4, 0.75, 1.0)
     for x, limit in ((np.linspace(0.1, 5e4, 999), 2e-3), (np.geomspace(1e5, 1e9, 99), 0.1)):
         exact = (1 + 1e-4 / 5 * x) ** -0.75

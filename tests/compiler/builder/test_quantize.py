@@ -88,7 +88,7 @@ def test_entropy_keeps_the_large_values_behind_a_hard_swish(zeros, middle):
 @given(st.integers(0, 2**32 - 1), st.floats(0.3, 3.0))
 @settings(max_examples=20, deadline=None)
 def test_no_limit_has_a_smaller_squared_error_than_mse_by_more_than_a_tenth(seed, tail):
-    """Against plain search over limits with the quantiser itself."""
+    """Against plain search over limits with the quantizer itself."""
     values = np.random.default_rng(seed).standard_t(2 + tail, 4000)
 
     def error(limit: float) -> float:

@@ -22,7 +22,7 @@ ALL = [("nv_small", False), ("nv_small", True), ("nv_large", True), ("nv_full", 
 
 
 def with_ranges(net, data, bound=True):
-    """A calibration that gives every tensor the range that it has in floats, as quantised models do."""
+    """A calibration that gives every tensor the range that it has in floats, as quantized models do."""
     values = floating.run(net, data)
     ends = {tensor.name for tensor in (*net.inputs, *net.outputs)}
     ranges = {

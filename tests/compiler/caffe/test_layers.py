@@ -179,7 +179,7 @@ def test_a_layer_without_weights(run, kind, settings, function):
     agree(run(layer(kind, settings))["layer"], function(X.astype(np.float64)))
 
 
-# ---- scales, normalisation
+# ---- scales, normalization
 
 
 def test_prelu_has_a_slope_for_each_channel_or_one_for_all(run):

@@ -66,9 +66,9 @@ def test_a_lenet_keeps_its_accuracy():
 
 
 @pytest.mark.slow
-def test_scales_a_kernel_and_equalisation_win_back_what_plain_max_loses():
+def test_scales_a_kernel_and_equalization_win_back_what_plain_max_loses():
     pytest.importorskip("mlxtend", reason="pip install nvdla[accuracy]")
     rows = {row["recipe"]: row for row in accuracy.mobilenet("nv_small")}
-    plain, both = rows["max, one scale a layer"], rows["max, a scale a kernel and equalisation"]
+    plain, both = rows["max, one scale a layer"], rows["max, a scale a kernel and equalization"]
     assert plain["int8"] < plain["float"] - 0.02
     assert both["won_back"] >= 0.8

@@ -1,4 +1,4 @@
-"""A quantised network as ONNX: onnxruntime computes nearly the same integers."""
+"""A quantized network as ONNX: onnxruntime computes nearly the same integers."""
 
 from __future__ import annotations
 

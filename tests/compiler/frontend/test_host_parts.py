@@ -18,8 +18,8 @@ RNG = np.random.default_rng(3)
 X = RNG.normal(size=(1, 3, 8, 8)).astype(np.float32)
 
 
-def fake_quantised():
-    """Weights in real numbers, quantised and dequantised in the graph, with one scale."""
+def fake_quantized():
+    """Weights in real numbers, quantized and dequantized in the graph, with one scale."""
     weights = (RNG.normal(size=(4, 3, 3, 3)) / 5).astype(np.float32)
     nodes = [
         node("QuantizeLinear", "x sx z", "xq"),
@@ -34,8 +34,8 @@ def fake_quantised():
     return model(nodes, {"x": X.shape}, {"y": (1, 4, 8, 8)}, {"w": weights, "z": np.int8(0), **scales})
 
 
-def test_weights_quantised_in_the_graph_are_saved_loaded_and_run(tmp_path):
-    made = fake_quantised()
+def test_weights_quantized_in_the_graph_are_saved_loaded_and_run(tmp_path):
+    made = fake_quantized()
     compiler.compile(made, "nv_small", "int8").save(tmp_path / "net.nvpkg")
     found = unpack(tmp_path / "net.nvpkg").machine().run({"x": X})["y"]
     assert np.abs(found - session(made, "m").run(None, {"x": X})[0]).max() <= 0.03 * 1.001

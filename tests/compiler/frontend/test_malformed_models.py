@@ -187,7 +187,7 @@ def test_what_the_checker_refuses_is_refused():
 def test_a_scale_that_fp16_cannot_hold_is_refused(scale):
     constants = {"s": np.float32(scale), "z": np.int8(0)}
     nodes = [node("QuantizeLinear", "x s z", "q"), node("DequantizeLinear", "q s z", "d"), node("Relu", "d", "y")]
-    with pytest.raises(nvdla.FormatError, match=r"tensor x: range of its quantisation: must be .* in fp16"):
+    with pytest.raises(nvdla.FormatError, match=r"tensor x: range of its quantization: must be .* in fp16"):
         check(model(nodes, X, {"y": X["x"]}, constants), "nv_full", "fp16")
 
 
@@ -318,7 +318,7 @@ def test_a_tensor_of_absurd_dimensions_is_refused():
             read(net)
 
 
-def test_a_quantisation_without_its_scale_is_refused():
+def test_a_quantization_without_its_scale_is_refused():
     net = model([node("QuantizeLinear", "x", "q"), node("DequantizeLinear", "q s", "y")], X, {"y": X["x"]}, {"s": W[0]})
     with pytest.raises(nvdla.FormatError, match=r"QuantizeLinear.* input"):
         read(net)

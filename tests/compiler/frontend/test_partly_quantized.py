@@ -1,4 +1,4 @@
-"""Models that are quantised in part: tensors without scales take what can be known of them, or their nodes go to the
+"""Models that are quantized in part: tensors without scales take what can be known of them, or their nodes go to the
 host."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ X = RNG.uniform(-1, 1, (1, 8, 6, 6)).astype(np.float32)
 
 
 def partly(middle, more=None):
-    """Q, DQ, nodes in floats from d to m, Q, DQ, a convolution whose result is not quantised, and Q, DQ again."""
+    """Q, DQ, nodes in floats from d to m, Q, DQ, a convolution whose result is not quantized, and Q, DQ again."""
     numbers = {"s": np.float32(1 / 127), "z": np.int8(0), "s2": np.float32(0.05), "s3": np.float32(0.03)}
     nodes = [
         node("QuantizeLinear", "x s z", "q"),

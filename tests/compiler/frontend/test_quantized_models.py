@@ -1,4 +1,4 @@
-"""Models that are quantised already, made by onnxruntime's own tool, keep their scales."""
+"""Models that are quantized already, made by onnxruntime's own tool, keep their scales."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_tensors_with_zero_points_come_in_exactly(tmp_path, form, kind):
 
 
 def test_zero_points_that_a_layer_cannot_take_are_named(tmp_path):
-    """Normalisation across channels has squares of the elements themselves."""
+    """Normalization across channels has squares of the elements themselves."""
     constants = {"s": np.float32(0.1), "z": np.uint8(100)}
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], "q"),
@@ -167,7 +167,7 @@ def test_scales_that_are_none_are_refused(scale):
         strip(_pair(np.int8(0), scale))
 
 
-def test_a_model_without_quantisation_stays_the_same_object(tmp_path):
+def test_a_model_without_quantization_stays_the_same_object(tmp_path):
     _float_model(tmp_path / "f.onnx", np.random.default_rng(2))
     proto = onnx.load(tmp_path / "f.onnx")
     assert strip(proto).proto is proto

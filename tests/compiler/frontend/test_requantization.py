@@ -88,7 +88,7 @@ NARROWER = {
 
 
 @pytest.mark.parametrize("case", NARROWER)
-def test_a_tensor_that_is_quantised_again_saturates_at_both_ranges(case):
+def test_a_tensor_that_is_quantized_again_saturates_at_both_ranges(case):
     wide, narrow = NARROWER[case]
     net = Quantized()
     value = net.pair(net.pair("x", *wide), *narrow)
@@ -137,7 +137,7 @@ def test_an_average_with_a_narrower_range_has_steps_of_its_own():
     assert placed(compiled, "AveragePool") == {"accelerator"}
 
 
-def test_two_ways_of_quantising_one_tensor_each_have_their_range():
+def test_two_ways_of_quantizing_one_tensor_each_have_their_range():
     net = Quantized()
     value = net.node("Neg", [net.pair("x", 0.03, I8(0))])
     one, other = (
@@ -145,11 +145,11 @@ def test_two_ways_of_quantising_one_tensor_each_have_their_range():
     )
     error, compiled = steps(net.model(net.pair(net.node("Add", [one, other]), 0.05, I8(0))), 0.05)
     assert error <= 2.01
-    assert any("is not quantised itself" in note for note in compiled.report["notes"])
+    assert any("is not quantized itself" in note for note in compiled.report["notes"])
 
 
 def residual():
-    """As TensorRT wants it: the convolution's input is quantised, the sum reads the real numbers."""
+    """As TensorRT wants it: the convolution's input is quantized, the sum reads the real numbers."""
     net = Quantized()
     first = net.node("Relu", [net.conv(net.pair("x", 0.03, I8(0)))])
     branch = net.conv(net.pair(first, 0.01, I8(0)), 1)
@@ -161,12 +161,12 @@ def test_a_residual_in_floats_keeps_what_the_branch_cuts_off():
     assert error <= 2.01  # the residual itself has steps of 8 bits
     assert compiled.report["host_nodes"] == 0
     assert placed(compiled, "Clip") == {"accelerator"}
-    assert not any("is not quantised itself" in note for note in compiled.report["notes"])
+    assert not any("is not quantized itself" in note for note in compiled.report["notes"])
 
 
 def test_without_data_a_residual_has_the_range_of_the_branch_and_a_note_names_it():
     compiled = compile_model(residual(), "nv_small", "int8")
-    notes = [note for note in compiled.report["notes"] if "is not quantised itself" in note]
+    notes = [note for note in compiled.report["notes"] if "is not quantized itself" in note]
     assert len(notes) == 1 and "its range is 1.27" in notes[0] and "--calibrate" in notes[0]
     assert placed(compiled, "Clip") <= {"folded"}
 

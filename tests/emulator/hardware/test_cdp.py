@@ -1,4 +1,4 @@
-"""Local response normalisation through the registers: tables by their port, counters, refusals."""
+"""Local response normalization through the registers: tables by their port, counters, refusals."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_counters_say_which_table_was_hit_and_what_saturated():
     assert (group["D_PERF_LUT_LO_HIT"], group["D_OUT_SATURATION"]) == (64, 64)
 
 
-def test_a_prepared_normalisation_keeps_its_tables():
+def test_a_prepared_normalization_keeps_its_tables():
     """Two operations with other tables may be prepared before either runs again."""
     bench = Bench("nv_small")
     program(bench, (8, 1, 1))

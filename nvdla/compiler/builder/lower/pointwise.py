@@ -303,7 +303,7 @@ class SoftmaxLayer(LayerType):
         if shapes[0][1:] != (1, 1):
             raise BuildError(
                 f"softmax of a cube {'x'.join(map(str, shapes[0]))} is not possible, the CPU task "
-                "normalises a 1x1 cube only; use fully_connected or global_average_pool before it",
+                "normalizes a 1x1 cube only; use fully_connected or global_average_pool before it",
                 layer=name,
             )
         return LayerSettings()

@@ -85,7 +85,7 @@ def clip(graph: Graph, node: Node) -> GraphValue:
 
 
 def _holds(graph: Graph, node: Node, low: float, high: float) -> bool:
-    """Return whether a tensor has no other range than that of the quantised copies that are made of it, and it is
+    """Return whether a tensor has no other range than that of the quantized copies that are made of it, and it is
     within the limits."""
     name, model = node.inputs[0], graph.model
     if name not in model.assumed or graph.precision == Precision.FP16:

@@ -71,7 +71,7 @@ class FloatModel:
 
 
 class QuantizedModel:
-    """A quantised model as stored in its file, in onnxruntime; gives the real numbers of values of the float model.
+    """A quantized model as stored in its file, in onnxruntime; gives the real numbers of values of the float model.
 
     Values that the file has no tensor of are left out.
     """
@@ -115,7 +115,7 @@ class QuantizedModel:
 
 class Activations:
     """Values (1, C, H, W) of the tensors of one accelerator part, by name: of its inputs and of the last layer of every
-    group that the hardware computes at once. ``quantized``: those of a quantised model as stored in its file, as far as
+    group that the hardware computes at once. ``quantized``: those of a quantized model as stored in its file, as far as
     that has them."""
 
     def __init__(

@@ -328,7 +328,7 @@ def _finished(imported: Imported, part: Part, refined: Refined, given: Mapping[s
 
 
 def _bound_results(network: Network, magnitudes: dict[str, float]) -> None:
-    """Bound results that a quantised model leaves in floats by the largest value that their scaled source allows."""
+    """Bound results that a quantized model leaves in floats by the largest value that their scaled source allows."""
     for group in group_layers(network):
         layer = group.layer
         source = layer.inputs[0].name if len(layer.inputs) == 1 else ""
@@ -345,7 +345,7 @@ def _bound_results(network: Network, magnitudes: dict[str, float]) -> None:
 
 
 def _bound_summands(network: Network, magnitudes: dict[str, float]) -> None:
-    """Summands that a quantised model leaves in floats: at most as large as the sum and the other summand together.
+    """Summands that a quantized model leaves in floats: at most as large as the sum and the other summand together.
 
     Models for hardware that adds after the convolution have no integers there, for example those of --export-qdq.
     """

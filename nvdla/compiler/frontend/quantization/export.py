@@ -1,4 +1,4 @@
-"""A quantised network as ONNX that onnxruntime runs: the same integers of weights, the same scales (QDQ form).
+"""A quantized network as ONNX that onnxruntime runs: the same integers of weights, the same scales (QDQ form).
 
 Every group of layers that the hardware does in one operation is real arithmetic between DequantizeLinear and
 QuantizeLinear, so onnxruntime rounds where the hardware does: once, at its end. Functions of one number are the
@@ -325,7 +325,7 @@ FORMS: dict[str, Callable[..., str]] = {
 
 
 def qdq_model(network: Network, built: Built) -> Any:
-    """The quantised network as an ``onnx.ModelProto`` in QDQ form, real numbers in and out.
+    """The quantized network as an ``onnx.ModelProto`` in QDQ form, real numbers in and out.
 
     ``network`` is the one that was built, in int8. Raises BuildError for other precisions.
     """

@@ -16,7 +16,7 @@ TRIED_BACK = 16
 
 
 def drop(exact: Sequence[Outputs], results: Sequence[Outputs]) -> float:
-    """Loss by quantisation, 0 (none) to 1, the worst over the outputs.
+    """Loss by quantization, 0 (none) to 1, the worst over the outputs.
 
     A vector of scores loses the share of samples whose best score is another one's; any other output its noise, as a
     share of the signal's energy.

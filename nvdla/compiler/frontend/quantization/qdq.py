@@ -4,7 +4,7 @@ QuantizeLinear and DequantizeLinear between tensors say which scale a tensor has
 give the weights' real numbers and scales. int8 and uint8 tensors keep their elements (uint8 less 128) and zero points
 where all that read them can take that (:mod:`nvdla.compiler.builder.lower.elementwise`); elsewhere, a tensor keeps its
 range in
-a coarser unit, and a note says so. Where a tensor is quantised again to a narrower range, or in one way for one reader
+a coarser unit, and a note says so. Where a tensor is quantized again to a narrower range, or in one way for one reader
 and not at all for another one, a Clip takes the place of QuantizeLinear.
 """
 
@@ -98,7 +98,7 @@ class Rewriter:
         self.added: dict[str, np.ndarray] = {}
 
     def real(self, value: str, scale: str, zero: str, axis: int | None = None) -> str:
-        """The real numbers of a quantised value."""
+        """The real numbers of a quantized value."""
         name = self._fresh(f"{value}_real")
         self._node("DequantizeLinear", [value, scale, zero], name, **({} if axis is None else {"axis": axis}))
         return name
@@ -122,7 +122,7 @@ class Rewriter:
         return name
 
     def quantized(self, value: str, scale: str, zero: str, output: str) -> None:
-        """Add the quantisation of a value."""
+        """Add the quantization of a value."""
         self._node("QuantizeLinear", [value, scale, zero], output)
 
     def _node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> None:
@@ -150,7 +150,7 @@ def _bias(rewriter: Rewriter, name: str, source: str, weights: str) -> list[str]
 
 
 def _operand(node: NodeProto, first: int) -> tuple[str, str, str]:
-    """Names of a quantised input: its elements, their scale and zero point."""
+    """Names of a quantized input: its elements, their scale and zero point."""
     value, scale, zero = node.input[first : first + 3]
     return value, scale, zero
 
@@ -175,9 +175,7 @@ def _gemm(rewriter: Rewriter, node: NodeProto) -> None:
     a, b = _operand(node, 0), _operand(node, 3)
     transposed = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
     axis = (0 if transposed else 1) if np.size(rewriter.constants[b[1]]) > 1 else None
-    alpha = next(
-        (onnx.helper.get_attribute_value(attribute) for attribute in node.attribute if attribute.name == "alpha"), 1.0
-    )
+    alpha = next((onnx.helper.get_attribute_value(field) for field in node.attribute if field.name == "alpha"), 1.0)
     bias = _bias(rewriter, _optional(node, 6), a[1], b[1])
     if bias:
         rewriter.added[bias[0]] = rewriter.added[bias[0]] * np.float32(alpha)
@@ -242,14 +240,14 @@ MAX_ELEMENTS = 1 << 31
 
 @dataclass
 class Stripped:
-    """A float model and what its quantisation said.
+    """A float model and what its quantization said.
 
     ``magnitudes``: the largest magnitude of tensors by value name; ``ranges``: (lowest, highest) number of those with a
     zero point. ``weight_scales``: int8 scales (K,) of kernels by
     the first output of the node that has the weights. ``notes``: tensors whose elements are not the model's.
     ``stored``: value -> the integers of it in the model, with scale and zero point.
     ``affine``: scale, zero point and type by value name, for nodes that run on the host. ``assumed``: tensors in real
-    numbers of which the model has quantised copies only; they have the largest range of these. ``wide``: tensors and
+    numbers of which the model has quantized copies only; they have the largest range of these. ``wide``: tensors and
     weights of 16 bits.
     """
 
@@ -270,7 +268,7 @@ class Stripped:
 
 
 def strip(proto: ModelProto) -> Stripped:
-    """Remove the quantisation from an ``onnx.ModelProto``; one without any is unchanged. Raises FormatError."""
+    """Remove the quantization from an ``onnx.ModelProto``; one without any is unchanged. Raises FormatError."""
     quantized = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "QGemm"}
     if not any(node.op_type in quantized for node in proto.graph.node):
         return Stripped(proto)
@@ -369,7 +367,7 @@ class _Stripper:
         self.graph.node.extend(copies)
 
     def _real_ends(self) -> None:
-        """Inputs and outputs that hold quantised numbers become real ones."""
+        """Inputs and outputs that hold quantized numbers become real ones."""
         quantized = {node.output[0] for node in self.graph.node if node.op_type == "QuantizeLinear"}
         taken = {node.input[0] for node in self.graph.node if node.op_type == "DequantizeLinear"}
         integers = (self.onnx.TensorProto.INT8, self.onnx.TensorProto.UINT8)
@@ -378,7 +376,7 @@ class _Stripper:
                 if value.name in names and value.type.tensor_type.elem_type in integers:
                     value.type.tensor_type.elem_type = self.onnx.TensorProto.FLOAT
                     self.result.notes.append(
-                        f"{what} {value.name} is quantised in the model; it is bound in real numbers"
+                        f"{what} {value.name} is quantized in the model; it is bound in real numbers"
                     )
 
     def _parameters(self, node: NodeProto) -> tuple[np.ndarray, np.ndarray] | None:
@@ -424,7 +422,7 @@ class _Stripper:
         return True
 
     def _keep(self, node: NodeProto, original: str) -> None:
-        """The results of a node that only moves elements are quantised as they are."""
+        """The results of a node that only moves elements are quantized as they are."""
         if node.op_type in _KEEPERS and original in self.elements:
             self.elements.update(dict.fromkeys(node.output, self.elements[original]))
             for name in node.output:
@@ -436,7 +434,7 @@ class _Stripper:
             self.held.update(dict.fromkeys(node.output, first))
 
     def _first(self, node: NodeProto, source: str, wanted: Affine, kept: list[NodeProto]) -> str:
-        """Real numbers are quantised: the tensor itself where that is what all its readers take, else a Clip of it."""
+        """Real numbers are quantized: the tensor itself where that is what all its readers take, else a Clip of it."""
         readers = self.readers.get(source, [])
         ways = [self._affine(reader) if reader.op_type == "QuantizeLinear" else None for reader in readers]
         ways += [None for output in self.graph.output if output.name == source]
@@ -460,10 +458,7 @@ class _Stripper:
         if (maker := makers.get(source)) is None:
             return
         gates = [makers[name] for name in maker.input if name in makers] if maker.op_type == "Mul" else []
-        gate = next(
-            (candidate for candidate in gates if candidate.op_type in _GATES and candidate.input[0] in maker.input),
-            None,
-        )
+        gate = next((reader for reader in gates if reader.op_type in _GATES and reader.input[0] in maker.input), None)
         function = gate or maker
         if function.op_type not in _ARGUMENTS | (_GATES if gate else set()):
             return
@@ -493,7 +488,7 @@ class _Stripper:
             self.result.wide.append(value)
 
     def _note_union(self, source: str, ways: list[Affine]) -> None:
-        """The range that holds all ways in which a tensor is quantised."""
+        """The range that holds all ways in which a tensor is quantized."""
         self.result.magnitudes[source] = max(way.magnitude for way in ways)
         if all(way.bits == 8 and not way.symmetric for way in ways):
             lows, highs = zip(*(way.ends for way in ways), strict=True)
@@ -681,11 +676,7 @@ def _gate(node: NodeProto, values: np.ndarray) -> np.ndarray:
     """Return the gate of an activation function, or a sigmoid, of numbers."""
     if node.op_type == "Sigmoid":
         return np.asarray(1 / (1 + np.exp(-np.clip(values, -80, 80))))
-    slopes = (
-        {attribute.name: attribute.f for attribute in node.attribute}
-        if node.op_type == "HardSigmoid"
-        else {"alpha": 1 / 6}
-    )
+    slopes = {field.name: field.f for field in node.attribute} if node.op_type == "HardSigmoid" else {"alpha": 1 / 6}
     return np.clip(slopes.get("alpha", 0.2) * values + slopes.get("beta", 0.5), 0, 1)
 
 

@@ -99,7 +99,7 @@ def _convert(c: FlatConverter, operator: FlatOperator) -> None:
         raise UnsupportedError("it has no result")
     if moves.folds(c, operator):
         return
-    conversion, made = CONVERSIONS.get(operator.op), len(c.nodes)
+    conversion, result = CONVERSIONS.get(operator.op), len(c.nodes)
     try:
         if conversion is None:
             raise UnsupportedError("this operator is not converted")
@@ -110,13 +110,13 @@ def _convert(c: FlatConverter, operator: FlatOperator) -> None:
             raise
         if importlib.util.find_spec("ai_edge_litert") is None:
             raise UnsupportedError("it needs LiteRT's interpreter: pip install 'nvdla[tflite]'") from None
-        del c.nodes[made:]
+        del c.nodes[result:]
         _interpret(c, operator)
 
 
 def _described(model: FlatModel, operator: FlatOperator, number: int) -> str:
-    made = f" that makes {model.tensors[operator.outputs[0]].name}" if operator.outputs else ""
-    return f"operator {number} ({operator.op}){made}"
+    result = f" that makes {model.tensors[operator.outputs[0]].name}" if operator.outputs else ""
+    return f"operator {number} ({operator.op}){result}"
 
 
 def _needed(model: FlatModel) -> list[FlatOperator]:
@@ -146,9 +146,9 @@ def _dilated(c: FlatConverter, operators: list[FlatOperator]) -> list[FlatOperat
             continue
         inner = (*first.outputs, *middle.outputs)
         if all(users.get(number) == 1 and number not in ends for number in inner):
-            made = _merged(c, first, middle, last)
-            if made is not None:
-                merged[id(middle)] = made
+            result = _merged(c, first, middle, last)
+            if result is not None:
+                merged[id(middle)] = result
                 gone |= {id(first), id(last)}
     return [merged.get(id(each), each) for each in operators if id(each) not in gone]
 
@@ -194,17 +194,17 @@ def _interpret(c: FlatConverter, operator: FlatOperator) -> None:
             wanted = f"{list(c.tensors[number].shape)}, got {list(c.shape(number))}"
             raise UnsupportedError(f"shape of {c.tensors[number].name}: must be that of the file, {wanted}")
     for number in (*given, *operator.outputs):
-        if c.tensors[number].quantised and not c.is_quantised(number):
+        if c.tensors[number].quantized and not c.is_quantized(number):
             raise UnsupportedError(f"type of {c.tensors[number].name}: {c.tensors[number].kind} is not computed")
     model = _OneOperator(c, operator, given).model()
     names = [f"{c.tensors[number].name}/{operator.op}" for number in operator.outputs]
     values = [c.read(number) for number in given]
     c.host = "LiteRT's interpreter computes it"
-    made = c.parts(operator.op, values, names, domain=LITERT, model=model)
+    result = c.parts(operator.op, values, names, domain=LITERT, model=model)
     c.host = ""
-    for number, value in zip(operator.outputs, made, strict=True):
+    for number, value in zip(operator.outputs, result, strict=True):
         tensor = c.tensors[number]
-        kind = np.dtype(np.float32) if c.is_quantised(number) else tensor.dtype
+        kind = np.dtype(np.float32) if c.is_quantized(number) else tensor.dtype
         element = c.onnx.helper.np_dtype_to_tensor_dtype(kind)
         c.infos.append(c.onnx.helper.make_tensor_value_info(value, element, list(tensor.shape)))
         c.write(number, value, tensor.shape)
@@ -241,7 +241,7 @@ class _OneOperator:
     def _data(self, number: int) -> np.ndarray | memoryview | None:
         """The elements of a constant, None for a computed tensor."""
         if number in self.c.folded:
-            if self.c.tensors[number].quantised:
+            if self.c.tensors[number].quantized:
                 raise UnsupportedError(f"{self.c.tensors[number].name} is computed from constants")
             return self.c.folded[number].astype(self.c.tensors[number].dtype)
         return self.c.tensors[number].data if number not in self.c.values else None
@@ -249,7 +249,7 @@ class _OneOperator:
     def _real(self, number: int, op: str) -> int:
         """The tensor of the real numbers of a quantized one; another tensor as it is."""
         place, tensor = self.places[number], self.c.tensors[number]
-        if not self.c.is_quantised(number):
+        if not self.c.is_quantized(number):
             return place
         real = self._tensor(FlatTensor(f"{tensor.name}/{op}", "FLOAT32", tensor.shape, tensor.shape), None)
         inputs, outputs = ([real], [place]) if op == "QUANTIZE" else ([place], [real])

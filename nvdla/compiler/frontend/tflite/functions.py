@@ -53,8 +53,8 @@ def two(c: FlatConverter, operator: FlatOperator) -> None:
     """Two or more tensors element by element, with broadcasting."""
     out = operator.outputs[0]
     values, order, shape = together(c, operator.inputs)
-    made = c.node(_TWO[operator.op], values, c.name(out))
-    c.write(out, activated(c, operator, made), shape, order)
+    result = c.node(_TWO[operator.op], values, c.name(out))
+    c.write(out, activated(c, operator, result), shape, order)
 
 
 @converts("SQUARED_DIFFERENCE", onnx="Sub, Mul")
@@ -76,16 +76,16 @@ def composed(c: FlatConverter, operator: FlatOperator) -> None:
     values, order, shape = together(c, operator.inputs)
     real = c.tensors[out].kind.startswith("FLOAT")
     if operator.op == "NOT_EQUAL":
-        made = c.node("Not", [c.node("Equal", values, f"{c.name(out)}/equal")], c.name(out))
+        result = c.node("Not", [c.node("Equal", values, f"{c.name(out)}/equal")], c.name(out))
     elif operator.op == "FLOOR_MOD" and not real:
-        made = c.node("Mod", values, c.name(out))
+        result = c.node("Mod", values, c.name(out))
     elif real:
         whole = c.node("Floor", [c.node("Div", values, f"{c.name(out)}/quotient")], c.name(out))
         product = whole if operator.op == "FLOOR_DIV" else c.node("Mul", [whole, values[1]], f"{c.name(out)}/product")
-        made = whole if operator.op == "FLOOR_DIV" else c.node("Sub", [values[0], product], c.name(out))
+        result = whole if operator.op == "FLOOR_DIV" else c.node("Sub", [values[0], product], c.name(out))
     else:
         raise UnsupportedError("division of integers that are computed")
-    c.write(out, made, shape, order)
+    c.write(out, result, shape, order)
 
 
 @converts("SELECT", "SELECT_V2", onnx="Where")
@@ -133,8 +133,8 @@ def one(c: FlatConverter, operator: FlatOperator) -> None:
         form = {"alpha": operator.options.get("alpha", 0.0)}
     elif operator.op == "GELU":
         form = {"approximate": "tanh" if operator.options.get("approximate") else "none"}
-    made = c.node(_ONE[operator.op], [c.read(source, order)], c.name(out), **form)
-    c.write(out, made, c.shape(source), order)
+    result = c.node(_ONE[operator.op], [c.read(source, order)], c.name(out), **form)
+    c.write(out, result, c.shape(source), order)
 
 
 @converts("RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", onnx="Clip")
@@ -153,10 +153,10 @@ def powers(c: FlatConverter, operator: FlatOperator) -> None:
     order = c.order(source)
     value = c.read(source, order)
     if operator.op == "SQUARE":
-        made = c.node("Mul", [value, value], c.name(out))
+        result = c.node("Mul", [value, value], c.name(out))
     else:
-        made = c.node("Reciprocal", [c.node("Sqrt", [value], f"{c.name(out)}/root")], c.name(out))
-    c.write(out, made, c.shape(source), order)
+        result = c.node("Reciprocal", [c.node("Sqrt", [value], f"{c.name(out)}/root")], c.name(out))
+    c.write(out, result, c.shape(source), order)
 
 
 @converts("PRELU", onnx="PRelu")
@@ -184,8 +184,8 @@ def along_channels(c: FlatConverter, operator: FlatOperator) -> None:
         value = c.node("Mul", [value, c.constant(np.float32(beta))], f"{c.name(out)}/scaled")
     axis = 1 if order == ONNX else len(shape) - 1
     form: Document = {"p": 2} if operator.op == "L2_NORMALIZATION" else {}
-    made = c.node(_ALONG[operator.op], [value], c.name(out), axis=axis, **form)
-    c.write(out, activated(c, operator, made), shape, order)
+    result = c.node(_ALONG[operator.op], [value], c.name(out), axis=axis, **form)
+    c.write(out, activated(c, operator, result), shape, order)
 
 
 @converts("QUANTIZE", onnx="QuantizeLinear")
@@ -201,7 +201,7 @@ def quantize(c: FlatConverter, operator: FlatOperator) -> None:
 def dequantize(c: FlatConverter, operator: FlatOperator) -> None:
     """The real numbers of a tensor: nothing is computed."""
     source, out = operator.inputs[0], operator.outputs[0]
-    if c.is_constant(source) or c.is_quantised(source):
+    if c.is_constant(source) or c.is_quantized(source):
         c.alias(out, source)
     else:
         cast(c, operator)
@@ -211,8 +211,8 @@ def dequantize(c: FlatConverter, operator: FlatOperator) -> None:
 def cast(c: FlatConverter, operator: FlatOperator) -> None:
     """Another element type, of tensors without scales."""
     source, out = operator.inputs[0], operator.outputs[0]
-    if c.is_quantised(source) or c.is_quantised(out):
-        raise UnsupportedError("elements of a quantised tensor as they are")
+    if c.is_quantized(source) or c.is_quantized(out):
+        raise UnsupportedError("elements of a quantized tensor as they are")
     order = c.order(source)
     kind = c.onnx.helper.np_dtype_to_tensor_dtype(c.tensors[out].dtype)
     c.write(out, c.node("Cast", [c.read(source, order)], c.name(out), to=kind), c.shape(source), order)
@@ -240,15 +240,15 @@ def reduction(c: FlatConverter, operator: FlatOperator) -> None:
     order = ONNX if len(shape) == 4 else FILE
     value, name = c.read(source, order), c.name(out)
     if order == ONNX and axes == [1, 2] and operator.op == "MEAN":
-        made = c.node("GlobalAveragePool", [value], name)
+        output = c.node("GlobalAveragePool", [value], name)
     elif axes:
         places = [TO_ONNX.index(axis) if order == ONNX else axis for axis in axes]
-        made = c.node(_REDUCTIONS[operator.op], [value, c.shape_constant(places)], name, keepdims=1)
+        output = c.node(_REDUCTIONS[operator.op], [value, c.shape_constant(places)], name, keepdims=1)
     else:
-        made = c.node("Identity", [value], name)
+        output = c.node("Identity", [value], name)
     if result != kept and order == ONNX and axes != [1, 2] and axes != [3]:  # else the rest is in the file's order
-        made, order = c.node("Transpose", [c.rounded(out, made)], f"{name}/file", perm=list(TO_FILE)), FILE
-    c.write(out, made, kept, order, reshaped=None if result == kept else result)
+        output, order = c.node("Transpose", [c.rounded(out, output)], f"{name}/file", perm=list(TO_FILE)), FILE
+    c.write(out, output, kept, order, reshaped=None if result == kept else result)
 
 
 def _axis(axis: int, rank: int) -> int:
@@ -264,9 +264,9 @@ def arg(c: FlatConverter, operator: FlatOperator) -> None:
     shape = c.shape(source)
     axis = _axis(c.integers(operator.inputs[1], "axis")[0], len(shape))
     kind = "ArgMax" if operator.op == "ARG_MAX" else "ArgMin"
-    made = c.node(kind, [c.read(source)], f"{c.name(out)}/place", axis=axis, keepdims=0)
+    result = c.node(kind, [c.read(source)], f"{c.name(out)}/place", axis=axis, keepdims=0)
     to = c.onnx.helper.np_dtype_to_tensor_dtype(c.tensors[out].dtype)
-    c.write(out, c.node("Cast", [made], c.name(out), to=to), [s for a, s in enumerate(shape) if a != axis])
+    c.write(out, c.node("Cast", [result], c.name(out), to=to), [s for a, s in enumerate(shape) if a != axis])
 
 
 @converts("TOPK_V2", onnx="TopK")

@@ -87,7 +87,7 @@ class FlatConverter:
     def real(self, number: int, what: str = "operand") -> np.ndarray:
         """The numbers that a constant stands for: float32, integers without a scale as they are."""
         array, tensor = self.elements(number, what), self.tensors[number]
-        if number not in self.folded and tensor.quantised:
+        if number not in self.folded and tensor.quantized:
             scales, points = self._spread(number, array.ndim)
             with np.errstate(over="ignore"):  # what becomes infinite is refused with the model
                 return ((array.astype(np.float64) - points) * scales).astype(np.float32)
@@ -95,27 +95,29 @@ class FlatConverter:
 
     def _spread(self, number: int, rank: int) -> tuple[np.ndarray, np.ndarray]:
         """Scales and zero points of a tensor that broadcast to its shape."""
-        found = self.tensors[number].quantization
-        assert found is not None, "only a quantised tensor has scales"
+        quantization = self.tensors[number].quantization
+        assert quantization is not None, "only a quantized tensor has scales"
         shape = [1] * rank
-        if not found.whole:
-            shape[found.axis] = -1
+        if not quantization.whole:
+            shape[quantization.axis] = -1
         elif not rank:
-            return found.scales.astype(np.float64)[0], found.points[0]
-        return found.scales.astype(np.float64).reshape(shape), found.points.reshape(shape)
+            return quantization.scales.astype(np.float64)[0], quantization.points[0]
+        return quantization.scales.astype(np.float64).reshape(shape), quantization.points.reshape(shape)
 
-    def is_quantised(self, number: int) -> bool:
-        """Check whether a computed tensor holds quantised elements."""
+    def is_quantized(self, number: int) -> bool:
+        """Check whether a computed tensor holds quantized elements."""
         tensor = self.tensors[number]
-        return tensor.quantised and tensor.kind in _QUANTIZED
+        return tensor.quantized and tensor.kind in _QUANTIZED
 
     def ends(self, number: int) -> tuple[float, float]:
         """The lowest and the highest number of a computed tensor."""
-        found = self.tensors[number].quantization
-        if not self.is_quantised(number) or found is None:
+        quantization = self.tensors[number].quantization
+        if not self.is_quantized(number) or quantization is None:
             return -math.inf, math.inf
         info = np.iinfo(self.tensors[number].dtype)
-        low, high = (float(found.scales[0]) * (end - int(found.points[0])) for end in (info.min, info.max))
+        low, high = (
+            float(quantization.scales[0]) * (end - int(quantization.points[0])) for end in (info.min, info.max)
+        )
         return low, high
 
     # ---- values
@@ -151,19 +153,19 @@ class FlatConverter:
         return values[order]
 
     def weights(self, number: int, perm: Sequence[int]) -> str:
-        """A tensor of weights with permuted dimensions: quantised elements with their scales where it has them."""
+        """A tensor of weights with permuted dimensions: quantized elements with their scales where it has them."""
         tensor = self.tensors[number]
         if not self.is_constant(number):
             return self.node("Transpose", [self.read(number)], f"{tensor.name}/moved", perm=list(perm))
         if number in self.folded or tensor.kind not in (*_QUANTIZED, "INT4") or tensor.quantization is None:
             return self.constant(self.real(number, "weights").transpose(perm), tensor.name)
-        elements, found = self.elements(number, "weights").transpose(perm), tensor.quantization
-        scales, points = found.scales, found.points.astype(elements.dtype)
+        elements, quantization = self.elements(number, "weights").transpose(perm), tensor.quantization
+        scales, points = quantization.scales, quantization.points.astype(elements.dtype)
         form: Document = {}
-        if found.whole:
+        if quantization.whole:
             scales, points = scales.reshape(()), points.reshape(())
         else:
-            form = {"axis": list(perm).index(found.axis)}
+            form = {"axis": list(perm).index(quantization.axis)}
         names = [(elements, "elements"), (scales, "scale"), (points, "zero_point")]
         inputs = [self.constant(array, f"{tensor.name}/{part}") for array, part in names]
         return self.node("DequantizeLinear", inputs, tensor.name, **form)
@@ -174,11 +176,11 @@ class FlatConverter:
         key = (array.shape, array.dtype.str, array.tobytes()) if array.size <= 64 else None
         if key in self._kept:
             return self._kept[key]
-        made = self.fresh(name)
-        self.initializers[made] = array
+        result = self.fresh(name)
+        self.initializers[result] = array
         if key is not None:
-            self._kept[key] = made
-        return made
+            self._kept[key] = result
+        return result
 
     def shape_constant(self, sizes: Sequence[int]) -> str:
         """Sizes, axes or limits as a value."""
@@ -191,12 +193,12 @@ class FlatConverter:
 
     def fresh(self, name: str) -> str:
         """A name that no value has."""
-        made, number = name, 1
-        while made in self.names or made in self.initializers:
+        result, number = name, 1
+        while result in self.names or result in self.initializers:
             number += 1
-            made = f"{name}.{number}"
-        self.names.add(made)
-        return made
+            result = f"{name}.{number}"
+        self.names.add(result)
+        return result
 
     def node(self, op: str, inputs: Sequence[str], name: str, **attributes: object) -> str:
         """Add a node; returns the value that it makes."""
@@ -204,12 +206,12 @@ class FlatConverter:
 
     def parts(self, op: str, inputs: Sequence[str], names: Sequence[str], **attributes: object) -> list[str]:
         """Add a node with several results; returns the values that it makes."""
-        made = [self.fresh(name) for name in names]
-        node = self.onnx.helper.make_node(op, list(inputs), made, **attributes)
+        result = [self.fresh(name) for name in names]
+        node = self.onnx.helper.make_node(op, list(inputs), result, **attributes)
         if self.host:
             node.metadata_props.add(key=HOST_KEY, value=self.host)
         self.nodes.append(node)
-        return made
+        return result
 
     # ---- results
 
@@ -248,18 +250,20 @@ class FlatConverter:
     def parameters(self, number: int) -> list[str]:
         """Scale and zero point of a computed tensor as values."""
         tensor = self.tensors[number]
-        found = tensor.quantization
-        assert found is not None, "only a quantised tensor has scales"
-        if not found.whole:
-            raise UnsupportedError(f"tensor {tensor.name} has {found.scales.size} scales; a computed tensor has one")
-        return [self.constant(found.scales[0]), self.constant(found.points[0].astype(tensor.dtype))]
+        quantization = tensor.quantization
+        assert quantization is not None, "only a quantized tensor has scales"
+        if not quantization.whole:
+            raise UnsupportedError(
+                f"tensor {tensor.name} has {quantization.scales.size} scales; a computed tensor has one"
+            )
+        return [self.constant(quantization.scales[0]), self.constant(quantization.points[0].astype(tensor.dtype))]
 
     def rounded(self, number: int, value: str) -> str:
-        """Real numbers as a quantised tensor holds them; those of other tensors as they are."""
+        """Real numbers as a quantized tensor holds them; those of other tensors as they are."""
         tensor = self.tensors[number]
         if tensor.kind in _NARROW and tensor.quantization is not None:
             return self._narrowed(tensor, tensor.quantization, value)
-        if not self.is_quantised(number):
+        if not self.is_quantized(number):
             return value
         parameters = self.parameters(number)
         elements = self.node("QuantizeLinear", [value, *parameters], f"{tensor.name}/elements")
@@ -286,7 +290,7 @@ class FlatConverter:
         kind = self.onnx.helper.np_dtype_to_tensor_dtype(tensor.dtype)
         self._new(number, shape)
         self.values[number] = {FILE: tensor.name}
-        if self.is_quantised(number):
+        if self.is_quantized(number):
             real = self.node("DequantizeLinear", [tensor.name, *self.parameters(number)], f"{tensor.name}/real")
             self.values[number] = {FILE: real}
         return self.onnx.helper.make_tensor_value_info(tensor.name, kind, list(shape))
@@ -297,11 +301,11 @@ class FlatConverter:
             raise UnsupportedError(f"output {tensor.name} does not depend on the inputs")
         value = self.read(number)
         _refuse_narrow(tensor)
-        if self.is_quantised(number):
-            made = self.onnx.helper.make_node("QuantizeLinear", [value, *self.parameters(number)], [tensor.name])
+        if self.is_quantized(number):
+            result = self.onnx.helper.make_node("QuantizeLinear", [value, *self.parameters(number)], [tensor.name])
         else:
-            made = self.onnx.helper.make_node("Identity", [value], [tensor.name])
-        self.nodes.append(made)
+            result = self.onnx.helper.make_node("Identity", [value], [tensor.name])
+        self.nodes.append(result)
         kind = self.onnx.helper.np_dtype_to_tensor_dtype(tensor.dtype)
         return self.onnx.helper.make_tensor_value_info(tensor.name, kind, list(self.shape(number)))
 

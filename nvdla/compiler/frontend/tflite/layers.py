@@ -19,7 +19,7 @@ LIMITS = {_RELU: (0.0, math.inf), _RELU_N1_TO_1: (-1.0, 1.0), _RELU6: (0.0, 6.0)
 
 
 def limited(c: FlatConverter, value: str, low: float, high: float, out: int) -> str:
-    """A value within limits; without those that the quantisation of the result has already."""
+    """A value within limits; without those that the quantization of the result has already."""
     least, greatest = c.ends(out)
     half = (greatest - least) / 510 if math.isfinite(greatest) else 0.0
     if greatest <= high + half:
@@ -100,8 +100,8 @@ def conv(c: FlatConverter, operator: FlatOperator) -> None:
         raise UnsupportedError(f"{kernels} kernels of {depth} channels do not fit {channels} channels")
     window, out = _window(operator, tuple(sizes), (height, width))
     inputs = [c.read(source, ONNX), c.weights(weights, (0, 3, 1, 2)), *_bias(c, operator, 2)]
-    made = c.node("Conv", inputs, c.name(operator.outputs[0]), group=channels // depth, **window)
-    c.write(operator.outputs[0], activated(c, operator, made), (batch, *out, kernels), ONNX)
+    result = c.node("Conv", inputs, c.name(operator.outputs[0]), group=channels // depth, **window)
+    c.write(operator.outputs[0], activated(c, operator, result), (batch, *out, kernels), ONNX)
 
 
 @converts("DEPTHWISE_CONV_2D", onnx="Conv")
@@ -114,8 +114,8 @@ def depthwise(c: FlatConverter, operator: FlatOperator) -> None:
         raise UnsupportedError(f"weights {list(c.shape(weights))} do not fit {channels} channels")
     window, out = _window(operator, tuple(sizes), (height, width))
     inputs = [c.read(source, ONNX), c.weights(weights, (3, 0, 1, 2)), *_bias(c, operator, 2)]
-    made = c.node("Conv", inputs, c.name(operator.outputs[0]), group=channels, **window)
-    c.write(operator.outputs[0], activated(c, operator, made), (batch, *out, kernels), ONNX)
+    result = c.node("Conv", inputs, c.name(operator.outputs[0]), group=channels, **window)
+    c.write(operator.outputs[0], activated(c, operator, result), (batch, *out, kernels), ONNX)
 
 
 @converts("TRANSPOSE_CONV", onnx="ConvTranspose")
@@ -144,8 +144,8 @@ def transpose_conv(c: FlatConverter, operator: FlatOperator) -> None:
         "output_padding": grow,
     }
     inputs = [c.read(source, ONNX), c.weights(weights, (3, 0, 1, 2)), *_bias(c, operator, 3)]
-    made = c.node("ConvTranspose", inputs, c.name(operator.outputs[0]), **window)
-    c.write(operator.outputs[0], activated(c, operator, made), shape, ONNX)
+    result = c.node("ConvTranspose", inputs, c.name(operator.outputs[0]), **window)
+    c.write(operator.outputs[0], activated(c, operator, result), shape, ONNX)
 
 
 @converts("FULLY_CONNECTED", onnx="Gemm")
@@ -162,9 +162,9 @@ def fully_connected(c: FlatConverter, operator: FlatOperator) -> None:
     if shape != (rows, depth):
         value = c.node("Reshape", [value, c.shape_constant((rows, depth))], f"{c.name(out)}/rows")
     inputs = [value, c.weights(weights, (0, 1)), *_bias(c, operator, 2)]
-    made = activated(c, operator, c.node("Gemm", inputs, c.name(out), transB=1))
+    result = activated(c, operator, c.node("Gemm", inputs, c.name(out), transB=1))
     kept = operator.options.get("keep_num_dims") and shape[-1:] == (depth,) and len(shape) != 2
-    c.write(out, made, (rows, units), reshaped=(*shape[:-1], units) if kept else None)
+    c.write(out, result, (rows, units), reshaped=(*shape[:-1], units) if kept else None)
 
 
 @converts("BATCH_MATMUL", onnx="MatMul")
@@ -188,8 +188,8 @@ def batch_matmul(c: FlatConverter, operator: FlatOperator) -> None:
     leading = _broadcast(shapes[0][:-2], shapes[1][:-2])
     if shapes[0][-1] != shapes[1][-2]:
         raise UnsupportedError(f"matrices {shapes[0]} and {shapes[1]} do not fit")
-    made = c.node("MatMul", values, c.name(operator.outputs[0]))
-    c.write(operator.outputs[0], made, (*leading, shapes[0][-2], shapes[1][-1]))
+    result = c.node("MatMul", values, c.name(operator.outputs[0]))
+    c.write(operator.outputs[0], result, (*leading, shapes[0][-2], shapes[1][-1]))
 
 
 def _broadcast(*shapes: Any) -> tuple[int, ...]:
@@ -213,13 +213,13 @@ def pool(c: FlatConverter, operator: FlatOperator) -> None:
     if operator.op == "L2_POOL_2D":
         value = c.node("Mul", [value, value], f"{name}/squares")
     if operator.op == "MAX_POOL_2D":
-        made = c.node("MaxPool", [value], name, **window)
+        output = c.node("MaxPool", [value], name, **window)
     else:
         del window["dilations"]
-        made = c.node("AveragePool", [value], name, count_include_pad=0, **window)
+        output = c.node("AveragePool", [value], name, count_include_pad=0, **window)
     if operator.op == "L2_POOL_2D":
-        made = c.node("Sqrt", [made], name)
-    c.write(out, activated(c, operator, made), (batch, *result, channels), ONNX)
+        output = c.node("Sqrt", [output], name)
+    c.write(out, activated(c, operator, output), (batch, *result, channels), ONNX)
 
 
 @converts("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", onnx="Resize")
@@ -232,8 +232,8 @@ def resize(c: FlatConverter, operator: FlatOperator) -> None:
         raise UnsupportedError(f"size {sizes}")
     if given == [1, 1]:  # one element per channel, repeated
         shape = c.shape_constant((batch, channels, *sizes))
-        made = c.node("Expand", [c.read(source, ONNX), shape], c.name(operator.outputs[0]))
-        c.write(operator.outputs[0], made, (batch, *sizes, channels), ONNX)
+        result = c.node("Expand", [c.read(source, ONNX), shape], c.name(operator.outputs[0]))
+        c.write(operator.outputs[0], result, (batch, *sizes, channels), ONNX)
         return
     aligned, half = operator.options.get("align_corners"), operator.options.get("half_pixel_centers")
     mode = "align_corners" if aligned else "half_pixel" if half else "asymmetric"
@@ -241,8 +241,8 @@ def resize(c: FlatConverter, operator: FlatOperator) -> None:
     if operator.op == "RESIZE_NEAREST_NEIGHBOR":
         form |= {"mode": "nearest", "nearest_mode": "floor" if mode == "asymmetric" else "round_prefer_ceil"}
     inputs = [c.read(source, ONNX), "", "", c.shape_constant((batch, channels, *sizes))]
-    made = c.node("Resize", inputs, c.name(operator.outputs[0]), **form)
-    c.write(operator.outputs[0], made, (batch, *sizes, channels), ONNX)
+    result = c.node("Resize", inputs, c.name(operator.outputs[0]), **form)
+    c.write(operator.outputs[0], result, (batch, *sizes, channels), ONNX)
 
 
 @converts("LOCAL_RESPONSE_NORMALIZATION", onnx="LRN")
@@ -252,5 +252,5 @@ def lrn(c: FlatConverter, operator: FlatOperator) -> None:
     size = 2 * options["radius"] + 1
     form = {"alpha": options["alpha"] * size, "beta": options["beta"], "bias": options["bias"], "size": size}
     _rank(c, source, 4)
-    made = c.node("LRN", [c.read(source, ONNX)], c.name(operator.outputs[0]), **form)
-    c.write(operator.outputs[0], made, c.shape(source), ONNX)
+    result = c.node("LRN", [c.read(source, ONNX)], c.name(operator.outputs[0]), **form)
+    c.write(operator.outputs[0], result, c.shape(source), ONNX)

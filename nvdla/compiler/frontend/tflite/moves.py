@@ -108,9 +108,9 @@ def concatenation(c: FlatConverter, operator: FlatOperator) -> None:
     if len(rest) != 1 or any(len(shape) != len(shapes[0]) for shape in shapes):
         raise UnsupportedError(f"shapes {' and '.join(str(list(shape)) for shape in shapes[:4])} do not fit")
     order = _order(c, numbers[0])
-    made = c.node("Concat", [c.read(number, order) for number in numbers], c.name(out), axis=_place(axis, order))
+    output = c.node("Concat", [c.read(number, order) for number in numbers], c.name(out), axis=_place(axis, order))
     result = (*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :])
-    c.write(out, activated(c, operator, made), result, order)
+    c.write(out, activated(c, operator, output), result, order)
 
 
 @converts("PACK", onnx="Unsqueeze, Concat")
@@ -198,8 +198,8 @@ def slice_(c: FlatConverter, operator: FlatOperator) -> None:
         if not 0 <= begin <= end <= whole:
             raise UnsupportedError(f"{size} from {begin} of {whole}")
         slices.append(slice(begin, end))
-    made = _slice(c, c.read(source, order), slices, shape, order, c.name(out))
-    c.write(out, made, [each.stop - each.start for each in slices], order)
+    result = _slice(c, c.read(source, order), slices, shape, order, c.name(out))
+    c.write(out, result, [each.stop - each.start for each in slices], order)
 
 
 def _strided(c: FlatConverter, operator: FlatOperator) -> tuple[list[slice], list[int]]:
@@ -259,8 +259,8 @@ def strided_slice(c: FlatConverter, operator: FlatOperator) -> None:
     if kept == result:
         c.write(out, _slice(c, c.read(source, order), slices, shape, order, c.name(out)), kept, order)
         return
-    made = _slice(c, c.read(source), slices, shape, FILE, f"{c.name(out)}/slice")
-    c.write(out, c.node("Reshape", [made, c.shape_constant(result)], c.name(out)), result)
+    output = _slice(c, c.read(source), slices, shape, FILE, f"{c.name(out)}/slice")
+    c.write(out, c.node("Reshape", [output, c.shape_constant(result)], c.name(out)), result)
 
 
 @converts("REVERSE_V2", onnx="Slice")
@@ -304,8 +304,8 @@ def tile(c: FlatConverter, operator: FlatOperator) -> None:
     times = c.integers(operator.inputs[1], "multiples")
     if len(times) != len(shape) or min(times, default=1) < 0:
         raise UnsupportedError(f"multiples {times[:8]} of {len(shape)} dimensions")
-    made = c.node("Tile", [c.read(source, order), c.shape_constant(_along(times, order))], c.name(out))
-    c.write(out, made, [size * count for size, count in zip(shape, times, strict=True)], order)
+    result = c.node("Tile", [c.read(source, order), c.shape_constant(_along(times, order))], c.name(out))
+    c.write(out, result, [size * count for size, count in zip(shape, times, strict=True)], order)
 
 
 @converts("BROADCAST_TO", onnx="Expand")
@@ -325,8 +325,8 @@ def gather(c: FlatConverter, operator: FlatOperator) -> None:
     shape, indices = c.shape(source), c.shape(places)
     if operator.op == "GATHER_ND":
         index = c.node("Cast", [c.read(places)], f"{c.name(out)}/places", to=7)
-        made = c.node("GatherND", [c.read(source), index], c.name(out))
-        c.write(out, made, (*indices[:-1], *shape[indices[-1] :]))
+        result = c.node("GatherND", [c.read(source), index], c.name(out))
+        c.write(out, result, (*indices[:-1], *shape[indices[-1] :]))
         return
     if operator.options.get("batch_dims", 0):
         raise UnsupportedError("dimensions of a batch")
@@ -339,8 +339,8 @@ def gather(c: FlatConverter, operator: FlatOperator) -> None:
         index = c.constant(chosen, "indices")
     else:
         index = c.read(places)
-    made = c.node("Gather", [c.read(source, order), index], c.name(out), axis=_place(axis, order))
-    c.write(out, made, (*shape[:axis], *indices, *shape[axis + 1 :]), order)
+    result = c.node("Gather", [c.read(source, order), index], c.name(out), axis=_place(axis, order))
+    c.write(out, result, (*shape[:axis], *indices, *shape[axis + 1 :]), order)
 
 
 @converts("SPACE_TO_DEPTH", "DEPTH_TO_SPACE", onnx={"SPACE_TO_DEPTH": "SpaceToDepth", "DEPTH_TO_SPACE": "DepthToSpace"})
@@ -419,8 +419,8 @@ def one_hot(c: FlatConverter, operator: FlatOperator) -> None:
     axis = _axis(operator.options.get("axis", -1), len(shape) + 1)
     ends = c.constant(np.stack([c.real(off).reshape(()), c.real(on).reshape(())]))
     index = c.node("Cast", [c.read(places)], f"{c.name(out)}/places", to=7)
-    made = c.node("OneHot", [index, c.constant(np.array(number, np.int64)), ends], c.name(out), axis=axis)
-    c.write(out, made, [*shape[:axis], number, *shape[axis:]])
+    result = c.node("OneHot", [index, c.constant(np.array(number, np.int64)), ends], c.name(out), axis=axis)
+    c.write(out, result, [*shape[:axis], number, *shape[axis:]])
 
 
 # ---- shapes that are computed while the model is read
@@ -526,7 +526,7 @@ def folds(c: FlatConverter, operator: FlatOperator) -> bool:
     if operator.op not in _OF_SHAPES:
         whole = all(c.is_constant(number) for number in given)
         kinds = {(c.folded[n] if n in c.folded else c.tensors[n]).dtype.kind for n in given} if whole else {"f"}
-        if "f" in kinds or any(c.tensors[number].quantised for number in given) or not whole:
+        if "f" in kinds or any(c.tensors[number].quantized for number in given) or not whole:
             return operator.op in ("FILL", "RANGE") and whole and _fold(c, operator)
     return _fold(c, operator)
 

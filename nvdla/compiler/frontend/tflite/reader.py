@@ -163,7 +163,7 @@ class FlatTensor:
         return np.dtype(_DTYPES[self.kind])
 
     @property
-    def quantised(self) -> bool:
+    def quantized(self) -> bool:
         """True if its elements represent real numbers."""
         return self.quantization is not None and self.kind in ("INT4", "INT8", "UINT8", "INT16", "INT32", "INT64")
 
@@ -284,11 +284,11 @@ class _Reading:
         quantization, details = row["quantization"], (row["quantization"] or {}).get("details_type", 0)
         if details:
             unread = f"quantization per block or by custom parameters (kind {details}) is not read"
-        made = FlatTensor(name, kind, shape, signature, data if len(data) else None, unread=unread)
-        made.variable = row["is_variable"]
+        result = FlatTensor(name, kind, shape, signature, data if len(data) else None, unread=unread)
+        result.variable = row["is_variable"]
         if quantization is not None and len(quantization["scale"]):
-            made.quantization = _quantization(quantization, made)
-        return made
+            result.quantization = _quantization(quantization, result)
+        return result
 
     def _operator(self, row: Document, count: int) -> FlatOperator:
         codes = self.tables["operator_codes"]

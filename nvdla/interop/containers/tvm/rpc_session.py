@@ -186,7 +186,7 @@ class RpcSession:
 
     def _answer(self, code: int, reader: Reader) -> bytes:
         if code == Code.INIT_SERVER:
-            return self._initialise(reader)
+            return self._initialize(reader)
         if code == Code.CALL:
             return self._call(reader)
         if code == Code.COPY_FROM_REMOTE:
@@ -229,7 +229,7 @@ class RpcSession:
     def _exception(self, text: str) -> bytes:
         return packet(Code.EXCEPTION, pack_sequence([text[:_MAX_MESSAGE_TEXT]], self._current()))
 
-    def _initialise(self, reader: Reader) -> bytes:
+    def _initialize(self, reader: Reader) -> bytes:
         version = reader.string()
         if version != PROTOCOL_VERSION:
             said = version[:40].decode("utf-8", "replace")

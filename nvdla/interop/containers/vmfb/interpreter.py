@@ -150,17 +150,17 @@ class VirtualMachine:
         self.stack: list[Frame] = []
         self.decoders: dict[int, Decoder] = {}
         self.decoded: dict[tuple[int, int], Instruction] = {}
-        self.is_initialised = False
+        self.is_initialized = False
 
     def call(self, name: str, arguments: Sequence[object]) -> list[object]:
         """Calls an exported function, after the module's ``__init`` the first time. FormatError (VmError) when it
         cannot run to its end."""
         export = self.module.export(name)
-        if not self.is_initialised:
-            self.is_initialised = True
-            for initialiser in self.module.exports:
-                if initialiser.name == "__init" and initialiser is not export:
-                    self.invoke(self.module.functions[initialiser.ordinal], [])
+        if not self.is_initialized:
+            self.is_initialized = True
+            for initializer in self.module.exports:
+                if initializer.name == "__init" and initializer is not export:
+                    self.invoke(self.module.functions[initializer.ordinal], [])
         return self.invoke(self.module.functions[export.ordinal], arguments)
 
     def invoke(self, function: ModuleFunction, arguments: Sequence[object]) -> list[object]:

@@ -105,7 +105,7 @@ def test_the_recorded_client_of_0_27_is_answered_as_tvm_did(formats):
     assert session.memory.used == 0
 
 
-def test_the_old_dialect_is_recognised_by_its_type_codes():
+def test_the_old_dialect_is_recognized_by_its_type_codes():
     session = demo_session()
     session.handle(memoryview(packet(Code.GET_GLOBAL, pack_sequence(["demo.addone"], "0.8")))[8:])
     assert session.dialect == "0.8"
