@@ -116,9 +116,8 @@ class LoadedNetwork(Loadable):
         return Runtime(self)
 
     @cached_property
-    def _machine(self) -> HostMachine:
-        assert self._package is not None, "a loadable has a runtime"
-        return self._package.machine()
+    def _machine(self) -> HostMachine | None:
+        return None if self._package is None else self._package.machine()
 
     @property
     def submit_order(self) -> list[SubmitEntry]:
@@ -209,16 +208,17 @@ class LoadedNetwork(Loadable):
         Returns:
             Outputs by name.
         """
-        if self._package is None:
+        package, machine = self._package, self._machine
+        if package is None or machine is None:
             return self._runtime.run(inputs, real=real)
         import numpy as np
 
         from nvdla.cli.packages import feeds_of
 
         if isinstance(inputs, Mapping):
-            return self._machine.run({name: np.asarray(value) for name, value in inputs.items()})
+            return machine.run({name: np.asarray(value) for name, value in inputs.items()})
         is_file = isinstance(inputs, (str, os.PathLike))
-        return self._machine.run(feeds_of(self._package, [str(inputs)]) if is_file else np.asarray(inputs))
+        return machine.run(feeds_of(package, [str(inputs)]) if is_file else np.asarray(inputs))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Loadable):

@@ -27,7 +27,7 @@ RUNS: dict[str, list[str]] = {
     "compile": ["samples digit -o digits", "compile lenet.onnx --calibrate digits -o new.loadable"],
     "configs": ["configs"],
     "container-disassemble": [],
-    "container-edit": ["container create --data a=4xf32=1 a.irpa", "container edit a.irpa --erase a"],
+    "container-edit": ["container create --fill a=4xf32=1 a.irpa", "container edit a.irpa --erase a"],
     "container-extract": ["container extract lenet.loadable -o parts"],
     "container-formats": ["container formats"],
     "container-list": ["container list lenet.loadable"],

@@ -108,9 +108,9 @@ def test_the_command_writes_what_netron_shows(nvdla_command, chromium_browser, t
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "--onnx"),
-        (("--onnx", "x.png"), ".onnx"),
-        (("--onnx", "x.onnx", "-i", "none.pgm", "--node-data", "d"), "none"),
+        ((), "--output"),
+        (("--output", "x.png"), ".onnx"),
+        (("--output", "x.onnx", "-i", "none.pgm", "--node-data", "d"), "none"),
     ],
 )
 def test_bad_usage_is_one_line(nvdla_command, tmp_path, monkeypatch, words, message):

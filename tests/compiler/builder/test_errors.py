@@ -126,7 +126,7 @@ def test_calibration_arguments_are_checked():
             calibrate(net, data, **arguments)
     with pytest.raises(BuildError, match="no calibration data"):
         calibrate(net, [])
-    with pytest.raises(BuildError, match=r"input in has shape .* must be Nx4x8x8"):
+    with pytest.raises(BuildError, match=r"input in: shape: must be Nx4x8x8, got"):
         calibrate(net, np.ones((1, 4, 8, 7)))
 
 

@@ -76,7 +76,7 @@ def detector(seed: int = 3) -> Any:
         node("Add", "from to", "sum"),
         node("Mul", "sum half", "center"),
         node("Sub", "to from", "size"),
-        node("Concat", "centre size", "cells", axis=1),
+        node("Concat", "center size", "cells", axis=1),
         node("Mul", "cells strides", "pixels"),
         node("Sigmoid", "logits", "scores"),
         node("Concat", "pixels scores", "output0", axis=1),
