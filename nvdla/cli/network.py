@@ -121,7 +121,11 @@ class LoadedNetwork(Loadable):
 
     @property
     def submit_order(self) -> list[SubmitEntry]:
-        """Submit entries in the order in which they are served. Raises FormatError for a package."""
+        """Submit entries in the order in which they are served.
+
+        Raises:
+            FormatError: The file is a package.
+        """
         if self._package is not None:
             raise FormatError(f"{self.name}: must be a loadable, got a package. Use nvdla.load(...).run.")
         return super().submit_order

@@ -134,7 +134,7 @@ def test_run_raw_wants_every_input(runtime):
     ("options", "error", "said"),
     [
         ({"config": "nv_smal"}, nvdla.ConfigError, "did you mean nv_small"),
-        ({"abi": "newer"}, nvdla.DescriptorError, "'newer' is not known"),
+        ({"abi": "newer"}, nvdla.DescriptorError, "must be 'old', 'new' or 'auto', got 'newer'"),
         ({"threads": 0}, nvdla.FormatError, "threads is 0"),
         ({"memory_limit": 1000}, nvdla.LinkError, "limit of 1000 bytes"),
     ],

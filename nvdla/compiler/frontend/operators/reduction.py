@@ -25,14 +25,12 @@ def reduce(graph: Graph, node: Node) -> GraphValue:
     return _reduced(graph, node, value, axes, kind, graph.label(node))
 
 
-@operator(
-    "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp", note="table, convolution, table"
-)
+@operator("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", note="table, convolution, table")
 def reduce_function(graph: Graph, node: Node) -> GraphValue:
     """A table for the elements (squares in fp16: a product), a sum as for ReduceSum, and a table for the result if
     the operator needs one."""
     value, axes = _operands(graph, node)
-    if graph.precision == Precision.FP16 and node.op in ("ReduceLogSum", "ReduceLogSumExp"):
+    if graph.precision == Precision.FP16 and node.op == "ReduceLogSum":
         raise Cut("the logarithm of a sum, whose range is not known, has no table in fp16")
     before, after = _AROUND[node.op]
     net, source = graph.network, value
@@ -55,7 +53,6 @@ _AROUND: dict[str, tuple[Function | None, Function | None]] = {
     "ReduceSumSquare": (np.square, None),
     "ReduceL2": (np.square, lambda x: np.sqrt(np.maximum(x, 0))),
     "ReduceLogSum": (None, lambda x: np.log(np.maximum(x, 1e-6))),
-    "ReduceLogSumExp": (lambda x: np.exp(np.minimum(x, 80)), lambda x: np.log(np.maximum(x, 1e-6))),
 }
 
 
