@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from nvdla.compiler.builder import NetworkTensor
-from nvdla.compiler.builder.layers import FunctionSettings
 from nvdla.compiler.frontend.graph import Cut, Graph, GraphValue, Node, factor_of
 from nvdla.compiler.frontend.operators.functions import (
     JUMPS,
@@ -139,21 +138,7 @@ def function(graph: Graph, node: Node) -> GraphValue:
     form = TABLE[node.op](node)
     if node.op in POLES and graph.precision != Precision.INT8:
         raise Cut("it is too steep for a table that interpolates between entries", "build in int8")
-    source = graph.source(node)
-    if node.op == "Log" and _sums_exponentials(source):
-        raise Cut("it is the logarithm of a sum of exponentials, which elements cannot hold")
-    return table(graph, node, source, form, node.op not in JUMPS)
-
-
-def _sums_exponentials(value: GraphValue) -> bool:
-    """Check whether a value is a reduction of a table that grows exponentially."""
-    if value.tensor is None or not value.tensor.producer.inputs:
-        return False
-    layer = value.tensor.producer.inputs[0].producer
-    if value.tensor.producer.kind == "function" or layer.kind != "function":
-        return False
-    small, large = FunctionSettings.of(layer).function(np.array([4.0, 8.0]))
-    return bool(large > 20 * small > 0)  # exp: 55 times; a power up to the fourth: 16 times
+    return table(graph, node, graph.source(node), form, node.op not in JUMPS)
 
 
 @operator("LRN", note="CDP")
