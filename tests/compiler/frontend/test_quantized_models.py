@@ -223,3 +223,26 @@ def test_the_command_prints_the_worst_layers_and_writes_qdq(tmp_path, capsys):
     onnx.checker.check_model(onnx.load(tmp_path / "q.onnx"))
     assert main([*words[:-2], "--precision", "auto", "--max-drop", "50%"]) == 0
     assert "int16: " in capsys.readouterr().out
+
+
+def test_a_limit_that_only_the_range_of_the_integers_states_holds_in_a_composed_table():
+    """x * relu6(x) is one table; ReLU6 is a Relu whose result has the quantized range 0 to 6."""
+    kind = TensorProto.FLOAT
+    constants = {"sx": 0.14, "s6": 6 / 255, "sy": 0.83}
+    initial = [numpy_helper.from_array(np.float32(value), name) for name, value in constants.items()]
+    initial.append(numpy_helper.from_array(np.int8(-128), "z"))
+    nodes = []
+    for name, source, scale in (("x0", "x", "sx"), ("r6", "r", "s6"), ("y", "m", "sy")):
+        if name == "r6":
+            nodes.append(helper.make_node("Relu", ["x0"], ["r"]))
+        if name == "y":
+            nodes.append(helper.make_node("Mul", ["r6", "x0"], ["m"]))
+        nodes.append(helper.make_node("QuantizeLinear", [source, scale, "z"], [f"{name}/q"]))
+        nodes.append(helper.make_node("DequantizeLinear", [f"{name}/q", scale, "z"], [name]))
+    ends = [helper.make_tensor_value_info(name, kind, (1, 8, 4, 4)) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "limit", ends[:1], ends[1:], initial)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    given = (np.arange(128, dtype=np.float32) * np.float32(0.28)).reshape(1, 8, 4, 4)
+    wanted = np.round(given * np.minimum(given, 6) / 0.83) * 0.83
+    compiled = compile_model(model, "nv_small")
+    assert np.abs(compiled.run({"x": given})["y"] - np.minimum(wanted, 0.83 * 255)).max() <= 0.84

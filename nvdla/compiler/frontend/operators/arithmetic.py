@@ -66,7 +66,7 @@ def _of_one(graph: Graph, node: Node) -> GraphValue:
 
     result = table(graph, node, _plain(base), function)
     result.base, result.function, result.calls = None, None, 0
-    return composed(result, base, function, calls)
+    return composed(node, result, base, function, calls)
 
 
 def _plain(base: GraphValue) -> GraphValue:

@@ -161,13 +161,18 @@ def is_table(value: GraphValue) -> bool:
 def keep(node: Node, result: GraphValue, source: GraphValue, function: Function) -> GraphValue:
     """Remember what the result is a function of."""
     base, inner = derived(source)
-    return composed(result, base, lambda x: function(inner(x)), source.calls + 1)
+    return composed(node, result, base, lambda x: function(inner(x)), source.calls + 1)
 
 
-def composed(result: GraphValue, base: GraphValue, function: Function, calls: int) -> GraphValue:
-    """The result with what it is a function of, unless that takes too many calls."""
+def composed(node: Node, result: GraphValue, base: GraphValue, function: Function, calls: int) -> GraphValue:
+    """The result with what it is a function of, unless that takes too many calls.
+
+    A quantized model may leave a limit (a ReLU6) to the range of the integers: a table that composes functions stores
+    no integers between them, so their range belongs to the function."""
     if calls <= MOST_CALLS:
-        result.base, result.function, result.calls = base, function, calls
+        held = node.model.affine.get(node.outputs[0])
+        result.base, result.calls = base, calls
+        result.function = function if held is None else lambda x: np.clip(function(x), *held.ends)
     return result
 
 
