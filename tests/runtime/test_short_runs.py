@@ -60,8 +60,10 @@ def test_a_short_run_with_its_conversions_does_not_give_up_the_interpreter(sampl
 def test_a_long_run_gives_it_up(samples, turns_of_another_thread):
     runtime, array, _ = ready(samples, "lenet_nv_full_fp16")
     before = turns_of_another_thread()
-    for _ in range(3):
+    for _ in range(200):  # on a busy machine the other thread may sleep through some of them
         runtime.run(array)
+        if turns_of_another_thread() > before:
+            break
     assert turns_of_another_thread() > before
 
 
