@@ -26,6 +26,7 @@ from nvdla.util.arguments import refuse_unknown
 from nvdla.util.escaping import Document, Json
 from nvdla.util.escaping import table as html_table
 from nvdla.util.files import is_zip_file
+from nvdla.util.recognition import kind_of
 
 if TYPE_CHECKING:
     import argparse
@@ -177,7 +178,7 @@ class LoadedNetwork(Loadable):
         """Compare every tensor of a run with a model, as ``nvdla compare``.
 
         Args:
-            model: The float model (.onnx) or another loadable.
+            model: The float model (.onnx, .tflite) or another loadable.
             inputs: The input: a file, or an array (N, C, H, W).
             **options: Options of the command: ``min_snr``, ``tolerance`` ...
 
@@ -185,7 +186,7 @@ class LoadedNetwork(Loadable):
             One row per tensor.
         """
         path = os.fspath(model)
-        way: Document = {"onnx": path} if path.endswith(".onnx") else {"other": path}
+        way: Document = {"onnx": path} if kind_of(path) in ("onnx", "tflite") else {"other": path}
         with _file_of(inputs) as file:
             return self._command("compare", {**way, **options, "input": [file]})
 
@@ -280,13 +281,13 @@ def load(source: Source, *, limits: Limits | None = None, checked: bool = True) 
     path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else None
     if path is not None and is_zip_file(path):
         net = LoadedNetwork(name=str(path))
-        net.__dict__["_path"] = str(path)
+        net.__dict__["_path"] = os.path.abspath(path)
         _ = net._package  # a damaged package is reported here
         return net
     read = load_loadable(source, limits=limits, checked=checked)
     net = LoadedNetwork(**{item.name: getattr(read, item.name) for item in fields(read)})
     if path is not None:
-        net.__dict__["_path"] = str(path)
+        net.__dict__["_path"] = os.path.abspath(path)
     return net
 
 
@@ -316,6 +317,8 @@ def _words(command: str, parser: argparse.ArgumentParser, options: Mapping[str, 
             words.append(str(value))
         elif action.nargs == 0:
             words.append(action.option_strings[0])
+        elif action.nargs == "+":
+            words += [action.option_strings[0], *map(_text, value if isinstance(value, list | tuple) else [value])]
         else:
             items = value if isinstance(value, list) else [value]
             words += [f"{action.option_strings[0]}={_text(value)}" for value in items]

@@ -141,7 +141,9 @@ class Preprocessing:
         """Pixels (1, C, H, W) as the model takes them."""
         for name, numbers in (("mean", self.mean), ("scale", self.scale)):
             if len(numbers) not in (1, pixels.shape[1]):
-                raise FormatError(f"{what}: {len(numbers)} numbers of {name} for {pixels.shape[1]} channels")
+                raise FormatError(
+                    f"{what}: {name}: must be one number or one per channel ({pixels.shape[1]}), got {len(numbers)}"
+                )
         mean, scale = (np.asarray(numbers, np.float32).reshape(1, -1, 1, 1) for numbers in (self.mean, self.scale))
         values = (pixels - mean) * scale
         return values if self.layout == "nchw" else values.transpose(0, 2, 3, 1)

@@ -32,7 +32,8 @@ from nvdla.compiler.frontend.importer import (
     check_host,
     import_graph,
 )
-from nvdla.compiler.frontend.model import Model, read, reads
+from nvdla.compiler.frontend.isolation import reads
+from nvdla.compiler.frontend.model import Model, read
 from nvdla.compiler.frontend.opening import HostPart
 from nvdla.compiler.frontend.package import CompiledPart, HostMachine, halves_of, pack, run_config
 from nvdla.compiler.frontend.quantization.activations import FloatModel, shared_scales, weak_channels

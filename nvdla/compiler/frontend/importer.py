@@ -27,8 +27,8 @@ from nvdla.compiler.builder.schedule import schedule
 from nvdla.compiler.frontend.attributes import DOMAINS
 from nvdla.compiler.frontend.checking import multiplications
 from nvdla.compiler.frontend.graph import FLOATS, Binding, Cut, Graph, GraphValue, Node, canonical
-from nvdla.compiler.frontend.isolation import one_line
-from nvdla.compiler.frontend.model import OLDEST, Model, reads
+from nvdla.compiler.frontend.isolation import one_line, reads
+from nvdla.compiler.frontend.model import OLDEST, Model
 from nvdla.compiler.frontend.opening import submodel
 from nvdla.compiler.frontend.operators import OPERATORS
 from nvdla.compiler.frontend.tflite.graph import HOST_KEY
@@ -134,7 +134,7 @@ def import_graph(
     """
     chosen = configuration(config) if isinstance(config, str) else config
     chosen.require(precision)
-    forced = {name: Cut(reason) for name, reason in (host or {}).items()}
+    forced = _sums_of_exponentials(model) | {name: Cut(reason) for name, reason in (host or {}).items()}
     while True:
         walk = _Walk(model, chosen, precision, forced, ranged)
         walk.run()
@@ -142,6 +142,26 @@ def import_graph(
         if not again:
             return walk.finish()
         forced.update(again)
+
+
+def _sums_of_exponentials(model: Model) -> dict[str, Cut]:
+    """Find the nodes Exp, ReduceSum and Log of a logarithm of a sum of exponentials.
+
+    Neither int8 nor fp16 elements hold such a sum (exp(12) is above the largest half). Where the largest value is
+    subtracted before, as in a softmax, the sum is small."""
+    makers = {name: node for node in model.proto.graph.node for name in node.output}
+    cuts: dict[str, Cut] = {}
+    for log in model.proto.graph.node:
+        total = makers.get(log.input[0]) if log.op_type == "Log" else None
+        power = makers.get(total.input[0]) if total is not None and total.op_type == "ReduceSum" else None
+        if total is None or power is None or power.op_type != "Exp":
+            continue
+        shifted = makers.get(power.input[0])
+        if shifted is None or not any(
+            name in makers and makers[name].op_type == "ReduceMax" for name in shifted.input if shifted.op_type == "Sub"
+        ):
+            cuts |= {node.name: Cut("elements cannot hold a sum of exponentials") for node in (power, total, log)}
+    return cuts
 
 
 class _Walk:
@@ -179,14 +199,14 @@ class _Walk:
         """The parts whose nodes read a value; -1: it is an output of the model."""
         readers: dict[str, set[int]] = {name: {-1} for name in self.model.outputs}
         for number, nodes in self.by_part.items():
-            for name in (name for node in nodes for name in _reads(node)):
+            for name in (name for node in nodes for name in reads(node.proto)):
                 readers.setdefault(name, set()).add(number)
         return readers
 
     # ---- placing
 
     def _place(self, node: Node) -> NodeRow:
-        taken = [self.stages.get(name, -1) for name in _reads(node) if name not in self.model.constants]
+        taken = [self.stages.get(name, -1) for name in reads(node.proto) if name not in self.model.constants]
         latest = max(taken, default=-1)
         try:
             if node.name in self.forced:
@@ -431,11 +451,6 @@ def _node(proto: ModelProto, model: Model) -> Node:
         value = onnx.helper.get_attribute_value(attribute)
         attributes[attribute.name] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
     return Node(proto.name, proto.op_type, list(proto.input), list(proto.output), attributes, model, proto)
-
-
-def _reads(node: Node) -> list[str]:
-    """Values that a node reads, those of its sub-graphs from outside included."""
-    return reads(node.proto)
 
 
 def macs(node: Node) -> int:

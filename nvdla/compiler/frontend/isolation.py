@@ -298,7 +298,9 @@ def session(model: ModelProto | bytes, name: str, optimize: bool = True, threads
         options.intra_op_num_threads = threads
     try:
         data = model if isinstance(model, bytes) else model.SerializeToString()
-        if LITERT.encode() in data:
+        if LITERT.encode() in data and any(
+            node.domain == LITERT for node in packages()[0].ModelProto.FromString(data).graph.node
+        ):
             return _MixedSession(data, name, optimize, threads)
         return runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     except FormatError:
@@ -331,11 +333,11 @@ class _Interpreted:
         model = next((field.s for field in node.attribute if field.name == "model"), b"")
         kind = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
         try:
-            self._made = Interpreter(model_content=model, experimental_op_resolver_type=kind, num_threads=1)
-            self._made.allocate_tensors()
+            self._interpreter = Interpreter(model_content=model, experimental_op_resolver_type=kind, num_threads=1)
+            self._interpreter.allocate_tensors()
         except Exception as error:  # the interpreter raises ValueError and RuntimeError
             raise FormatError(f"{name}: {node.op_type}: LiteRT cannot run it: {one_line(error)}") from None
-        self._inputs, self._outputs = self._made.get_input_details(), self._made.get_output_details()
+        self._inputs, self._outputs = self._interpreter.get_input_details(), self._interpreter.get_output_details()
         self._given, self.outputs = list(node.input), list(node.output)
         if len(self._given) != len(self._inputs) or len(self.outputs) != len(self._outputs):
             raise FormatError(f"{name}: {node.op_type}: its TFLite model has other inputs or outputs")
@@ -348,12 +350,13 @@ class _Interpreted:
 
     def run(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Compute the results."""
-        self._made.reset_all_variables()
+        self._interpreter.reset_all_variables()
         for name, row in zip(self._given, self._inputs, strict=True):
-            self._made.set_tensor(row["index"], np.ascontiguousarray(values[name], row["dtype"]))
-        self._made.invoke()
+            self._interpreter.set_tensor(row["index"], np.ascontiguousarray(values[name], row["dtype"]))
+        self._interpreter.invoke()
         return {
-            name: self._made.get_tensor(row["index"]) for name, row in zip(self.outputs, self._outputs, strict=True)
+            name: self._interpreter.get_tensor(row["index"])
+            for name, row in zip(self.outputs, self._outputs, strict=True)
         }
 
 
@@ -385,11 +388,11 @@ class _MixedSession:
         """Add a session of nodes of onnxruntime."""
         helper, graph = self._onnx.helper, self._proto.graph
         written = {name for node in nodes for name in node.output if name}
-        others = [name for node in graph.node if not written & set(node.output) for name in _read(node)]
+        others = [name for node in graph.node if not written & set(node.output) for name in reads(node)]
         outputs = [name for name in dict.fromkeys((*others, *self._outputs)) if name in written]
         if not outputs:
             return
-        read = list(dict.fromkeys(name for node in nodes for name in _read(node) if name not in written))
+        read = list(dict.fromkeys(name for node in nodes for name in reads(node) if name not in written))
         inputs = [self._infos[name] for name in read if name in self._infos]
         held = [self._held[name] for name in read if name in self._held]
         results = [self._onnx.ValueInfoProto(name=name) for name in outputs]
@@ -440,8 +443,13 @@ class _Part:
         return dict(zip(self.outputs, results, strict=True))
 
 
-def _read(node: NodeProto) -> list[str]:
-    """Names that a node and its sub-graphs read."""
-    inner = [field.g for field in node.attribute if field.HasField("g")]
-    inner += [graph for field in node.attribute for graph in field.graphs]
-    return [name for name in (*node.input, *(n for g in inner for part in g.node for n in _read(part))) if name]
+def reads(node: NodeProto) -> list[str]:
+    """Value names that a node reads; sub-graphs read values of the graph around them."""
+    names = [name for name in node.input if name]
+    for attribute in node.attribute:
+        for graph in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
+            inner = {value.name for value in [*graph.input, *graph.initializer]}
+            inner |= {name for inner_node in graph.node for name in inner_node.output}
+            names += [name for inner_node in graph.node for name in reads(inner_node) if name not in inner]
+            names += [output.name for output in graph.output if output.name not in inner]
+    return list(dict.fromkeys(names))

@@ -18,7 +18,7 @@ import numpy as np
 from nvdla.compiler.frontend import isolation
 from nvdla.compiler.frontend.attributes import DOMAINS, check_shapes, infer_shapes
 from nvdla.compiler.frontend.checking import Budget, check_model, fix_inputs, infer_strictly, runtime_types
-from nvdla.compiler.frontend.isolation import ModelWorker, one_line, packages, run_once, session
+from nvdla.compiler.frontend.isolation import ModelWorker, one_line, packages, reads, run_once, session
 from nvdla.compiler.frontend.loading import SMALL, check_size, load_model, without_torch
 from nvdla.compiler.frontend.quantization.qdq import Affine, strip
 from nvdla.errors import ArgumentTypeError, FormatError, described, shown
@@ -249,18 +249,6 @@ def _copy(message: Any) -> Any:
     copy = type(message)()
     copy.CopyFrom(message)
     return copy
-
-
-def reads(proto: ModelProto) -> list[str]:
-    """Value names that a node reads; sub-graphs read values of the graph around them."""
-    names = [name for name in proto.input if name]
-    for attribute in proto.attribute:
-        for graph in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-            inner = {value.name for value in [*graph.input, *graph.initializer]}
-            inner |= {name for node in graph.node for name in node.output}
-            names += [name for node in graph.node for name in reads(node) if name not in inner]
-            names += [output.name for output in graph.output if output.name not in inner]
-    return list(dict.fromkeys(names))
 
 
 class _Normalizer:

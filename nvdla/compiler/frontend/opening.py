@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from nvdla.compiler.frontend.checking import check_work
-from nvdla.compiler.frontend.isolation import End, ModelWorker, one_line, packages, run_session, session
+from nvdla.compiler.frontend.isolation import End, ModelWorker, one_line, packages, reads, run_session, session
 from nvdla.compiler.frontend.loading import load_model, parse, refuse_external
-from nvdla.compiler.frontend.model import Model, reads
+from nvdla.compiler.frontend.model import Model
 from nvdla.errors import FormatError
 from nvdla.util.escaping import Document
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-pytest.importorskip("onnx")
+onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-import nvdla
-from nvdla.compiler.frontend.model import session
-from tests.compiler.frontend.models import model, node
+import nvdla  # noqa: E402
+from nvdla.compiler.frontend.model import session  # noqa: E402
+from tests.compiler.frontend.models import model, node  # noqa: E402
 
 NODES = {
     "ReduceSumSquare": node("ReduceSumSquare", "x", "y", keepdims=0),
@@ -33,3 +33,27 @@ def test_squares_and_their_sums_are_exact_to_the_rounding_of_halves(name, larges
     # Each square and the sum are rounded to 11 bits once; below 2**-14 halves have a fixed step.
     np.testing.assert_allclose(compiled.run(x)["y"], exact, rtol=2.0**-10, atol=2.0**-24)
     assert name == "ReduceL2" or all(row.placement == "accelerator" for row in compiled.nodes)
+
+
+@pytest.mark.parametrize(("precision", "config"), [("int8", "nv_small"), ("fp16", "nv_full")])
+@pytest.mark.parametrize("shifted", [False, True])
+def test_a_logarithm_of_a_sum_of_exponentials_is_right(precision, config, shifted):
+    """exp(60) fits into no element: the host computes it. Less the largest value, as in a softmax, the sum is small."""
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    nodes = [("ReduceMax", ["x", "axis"], "top"), ("Sub", ["x", "top"], "s")] if shifted else []
+    nodes += [("Exp", ["s" if shifted else "x"], "e"), ("ReduceSum", ["e", "axis"], "t"), ("Log", ["t"], "y")]
+    graph = helper.make_graph(
+        [helper.make_node(op, inputs, [name], name=f"{name}_node") for op, inputs, name in nodes],
+        "sum",
+        [helper.make_tensor_value_info("x", kind, (1, 8, 4, 4))],
+        [helper.make_tensor_value_info("y", kind, (1, 1, 4, 4))],
+        [onnx.numpy_helper.from_array(np.array([1]), "axis")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    given = np.random.default_rng(2).uniform(-60, 60, (1, 8, 4, 4)).astype(np.float32)
+    shift = given.max(axis=1, keepdims=True) if shifted else np.zeros(1)
+    wanted = np.log(np.exp(given.astype(np.float64) - shift).sum(axis=1, keepdims=True))
+    compiled = nvdla.compile(model, config, precision, [{"x": given}])
+    placed = {row.op: row.placement for row in compiled.nodes}
+    assert (placed["ReduceSum"] == "host") == (not shifted)
+    assert np.abs(compiled.run({"x": given})["y"] - wanted).max() < (0.05 if shifted else 1e-4)

@@ -143,3 +143,15 @@ def test_four_bit_steps_are_kept(kind, zero, low, high):
     feed = np.random.default_rng(7).normal(0, 3, (1, 4, 4, 2)).astype(np.float32)
     wanted = (np.clip(np.rint(feed / 0.25) + zero, low, high) - zero) * 0.25
     np.testing.assert_array_equal(session.run(None, {"x": feed})[0], wanted.astype(np.float32))
+
+
+def test_a_model_that_only_contains_the_name_of_the_domain_runs_in_onnxruntime():
+    onnx = pytest.importorskip("onnx")
+    from nvdla.compiler.frontend.isolation import LITERT, run_once
+
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    ends = [helper.make_tensor_value_info(name, kind, (1, 2)) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], LITERT, ends[:1], ends[1:], doc_string=LITERT)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (result,) = run_once(model, "named", {"x": np.array([[-1, 2]], np.float32)})
+    assert result.tolist() == [[0, 2]]

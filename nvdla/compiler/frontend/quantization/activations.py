@@ -24,8 +24,8 @@ from nvdla.compiler.builder.groups import group_layers
 from nvdla.compiler.builder.layer_types import layer_type
 from nvdla.compiler.builder.quantization import LARGEST, Calibration
 from nvdla.compiler.frontend.importer import ACCELERATOR, HOST, Imported, Part
-from nvdla.compiler.frontend.isolation import run_session
-from nvdla.compiler.frontend.model import Model, reads
+from nvdla.compiler.frontend.isolation import reads, run_session
+from nvdla.compiler.frontend.model import Model
 from nvdla.compiler.frontend.opening import feeds_of, open_session
 from nvdla.errors import FormatError, shape_text
 from nvdla.tensors.real import Units

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nvdla.compiler.frontend.isolation import reads
 from nvdla.errors import FormatError
 from nvdla.util.escaping import Document
 
@@ -327,7 +328,7 @@ class _Stripper:
         self._split_operators()
         self._real_ends()
         for node in self.graph.node:
-            for name in {*node.input, *_inner_names(node)}:
+            for name in reads(node):
                 self.readers.setdefault(name, []).append(node)
         kept: list[NodeProto] = []
         for node in self.graph.node:
@@ -659,9 +660,9 @@ class _Stripper:
             )
 
     def _drop_unused(self) -> None:
-        used = {name for node in self.graph.node for name in node.input} | {output.name for output in self.graph.output}
-        for node in self.graph.node:
-            used |= _inner_names(node)
+        used = {name for node in self.graph.node for name in reads(node)} | {
+            output.name for output in self.graph.output
+        }
         kept = [constant for constant in self.graph.initializer if constant.name in used]
         del self.graph.initializer[:]
         self.graph.initializer.extend(kept)
@@ -688,13 +689,3 @@ _KEEPERS = (
 _NOT_NEGATIVE = ("Relu", "Sigmoid", "Softmax", "HardSigmoid", "Abs")
 _AVERAGES = ("AveragePool", "GlobalAveragePool", "MaxPool", "ReduceMean", "ReduceMax", "ReduceSum", "Resize")
 _FUNCTIONS = ("Elu", "Gelu", "HardSwish", "LeakyRelu", "PRelu", "Tanh")
-
-
-def _inner_names(node: NodeProto) -> set[str]:
-    """Values that the sub-graphs of a node name."""
-    names: set[str] = set()
-    for attribute in node.attribute:
-        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-            for inner in graph.node:
-                names |= set(inner.input) | _inner_names(inner)
-    return names

@@ -99,7 +99,7 @@ def _convert(c: FlatConverter, operator: FlatOperator) -> None:
         raise UnsupportedError("it has no result")
     if moves.folds(c, operator):
         return
-    conversion, result = CONVERSIONS.get(operator.op), len(c.nodes)
+    conversion, first = CONVERSIONS.get(operator.op), len(c.nodes)
     try:
         if conversion is None:
             raise UnsupportedError("this operator is not converted")
@@ -110,13 +110,13 @@ def _convert(c: FlatConverter, operator: FlatOperator) -> None:
             raise
         if importlib.util.find_spec("ai_edge_litert") is None:
             raise UnsupportedError("it needs LiteRT's interpreter: pip install 'nvdla[tflite]'") from None
-        del c.nodes[result:]
+        del c.nodes[first:]
         _interpret(c, operator)
 
 
 def _described(model: FlatModel, operator: FlatOperator, number: int) -> str:
-    result = f" that makes {model.tensors[operator.outputs[0]].name}" if operator.outputs else ""
-    return f"operator {number} ({operator.op}){result}"
+    target = f" that makes {model.tensors[operator.outputs[0]].name}" if operator.outputs else ""
+    return f"operator {number} ({operator.op}){target}"
 
 
 def _needed(model: FlatModel) -> list[FlatOperator]:
@@ -146,9 +146,9 @@ def _dilated(c: FlatConverter, operators: list[FlatOperator]) -> list[FlatOperat
             continue
         inner = (*first.outputs, *middle.outputs)
         if all(users.get(number) == 1 and number not in ends for number in inner):
-            result = _merged(c, first, middle, last)
-            if result is not None:
-                merged[id(middle)] = result
+            dilated = _merged(c, first, middle, last)
+            if dilated is not None:
+                merged[id(middle)] = dilated
                 gone |= {id(first), id(last)}
     return [merged.get(id(each), each) for each in operators if id(each) not in gone]
 
@@ -200,9 +200,9 @@ def _interpret(c: FlatConverter, operator: FlatOperator) -> None:
     names = [f"{c.tensors[number].name}/{operator.op}" for number in operator.outputs]
     values = [c.read(number) for number in given]
     c.host = "LiteRT's interpreter computes it"
-    result = c.parts(operator.op, values, names, domain=LITERT, model=model)
+    results = c.parts(operator.op, values, names, domain=LITERT, model=model)
     c.host = ""
-    for number, value in zip(operator.outputs, result, strict=True):
+    for number, value in zip(operator.outputs, results, strict=True):
         tensor = c.tensors[number]
         kind = np.dtype(np.float32) if c.is_quantized(number) else tensor.dtype
         element = c.onnx.helper.np_dtype_to_tensor_dtype(kind)
@@ -247,7 +247,7 @@ class _OneOperator:
         return self.c.tensors[number].data if number not in self.c.values else None
 
     def _real(self, number: int, op: str) -> int:
-        """The tensor of the real numbers of a quantized one; another tensor as it is."""
+        """The tensor of the real numbers of a quantized one; any other tensor unchanged."""
         place, tensor = self.places[number], self.c.tensors[number]
         if not self.c.is_quantized(number):
             return place
@@ -266,7 +266,7 @@ class _OneOperator:
         if operator.table in HOST_OPTIONS:
             fields |= {"builtin_options": self._options(), "builtin_options_type": operator.table}
         elif any(key[0] != "_" for key in operator.options):  # REDUCE_ANY and REDUCE_ALL
-            numbers = {key: each for key, each in operator.options.items() if key[0] != "_"}
+            numbers = {key: option for key, option in operator.options.items() if key[0] != "_"}
             fields |= {"builtin_options": self._table("ReducerOptions", **numbers)}
             fields |= {"builtin_options_type": fb.BuiltinOptions.ReducerOptions}
         if operator.custom:
@@ -294,11 +294,11 @@ class _OneOperator:
 
     def _tensor(self, tensor: FlatTensor, data: np.ndarray | memoryview | None) -> int:
         """Add a tensor; returns its position."""
-        builder, found = self.builder, tensor.quantization
+        builder, quantization = self.builder, tensor.quantization
         fields = {"name": builder.CreateString(tensor.name), "shape": self._numbers(tensor.shape)}
-        if found is not None:
-            scales, points = self._numbers(found.scales, "f4"), self._numbers(found.points, "i8")
-            parameters = {"scale": scales, "zero_point": points, "quantized_dimension": found.axis}
+        if quantization is not None:
+            scales, points = self._numbers(quantization.scales, "f4"), self._numbers(quantization.points, "i8")
+            parameters = {"scale": scales, "zero_point": points, "quantized_dimension": quantization.axis}
             fields["quantization"] = self._table("QuantizationParameters", **parameters)
         number = 0
         if data is not None:
@@ -318,8 +318,8 @@ class _OneOperator:
 
     def _tables(self, offsets: Sequence[int]) -> int:
         self.builder.StartVector(4, len(offsets), 4)
-        for each in reversed(offsets):
-            self.builder.PrependUOffsetTRelative(each)
+        for offset in reversed(offsets):
+            self.builder.PrependUOffsetTRelative(offset)
         return int(self.builder.EndVector())
 
     def _numbers(self, values: Any, dtype: str = "i4") -> int:

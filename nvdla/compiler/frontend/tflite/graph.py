@@ -176,11 +176,11 @@ class FlatConverter:
         key = (array.shape, array.dtype.str, array.tobytes()) if array.size <= 64 else None
         if key in self._kept:
             return self._kept[key]
-        result = self.fresh(name)
-        self.initializers[result] = array
+        held = self.fresh(name)
+        self.initializers[held] = array
         if key is not None:
-            self._kept[key] = result
-        return result
+            self._kept[key] = held
+        return held
 
     def shape_constant(self, sizes: Sequence[int]) -> str:
         """Sizes, axes or limits as a value."""
@@ -193,12 +193,12 @@ class FlatConverter:
 
     def fresh(self, name: str) -> str:
         """A name that no value has."""
-        result, number = name, 1
-        while result in self.names or result in self.initializers:
+        candidate, number = name, 1
+        while candidate in self.names or candidate in self.initializers:
             number += 1
-            result = f"{name}.{number}"
-        self.names.add(result)
-        return result
+            candidate = f"{name}.{number}"
+        self.names.add(candidate)
+        return candidate
 
     def node(self, op: str, inputs: Sequence[str], name: str, **attributes: object) -> str:
         """Add a node; returns the value that it makes."""
@@ -206,12 +206,12 @@ class FlatConverter:
 
     def parts(self, op: str, inputs: Sequence[str], names: Sequence[str], **attributes: object) -> list[str]:
         """Add a node with several results; returns the values that it makes."""
-        result = [self.fresh(name) for name in names]
-        node = self.onnx.helper.make_node(op, list(inputs), result, **attributes)
+        outputs = [self.fresh(name) for name in names]
+        node = self.onnx.helper.make_node(op, list(inputs), outputs, **attributes)
         if self.host:
             node.metadata_props.add(key=HOST_KEY, value=self.host)
         self.nodes.append(node)
-        return result
+        return outputs
 
     # ---- results
 
@@ -269,11 +269,13 @@ class FlatConverter:
         elements = self.node("QuantizeLinear", [value, *parameters], f"{tensor.name}/elements")
         return self.node("DequantizeLinear", [elements, *parameters], f"{tensor.name}/real")
 
-    def _narrowed(self, tensor: FlatTensor, found: FlatQuantization, value: str) -> str:
+    def _narrowed(self, tensor: FlatTensor, quantization: FlatQuantization, value: str) -> str:
         """Real numbers in steps of 4 or 2 bits: limited, then rounded as 8 bits."""
-        if not found.whole:
-            raise UnsupportedError(f"tensor {tensor.name} has {found.scales.size} scales; a computed tensor has one")
-        scale, point = found.scales[0], int(found.points[0])
+        if not quantization.whole:
+            raise UnsupportedError(
+                f"tensor {tensor.name} has {quantization.scales.size} scales; a computed tensor has one"
+            )
+        scale, point = quantization.scales[0], int(quantization.points[0])
         ends = [self.constant(np.float32(scale * (end - point))) for end in _NARROW[tensor.kind]]
         limited = self.node("Clip", [value, *ends], f"{tensor.name}/limited")
         kind = np.uint8 if tensor.kind[0] == "U" else np.int8
@@ -302,10 +304,10 @@ class FlatConverter:
         value = self.read(number)
         _refuse_narrow(tensor)
         if self.is_quantized(number):
-            result = self.onnx.helper.make_node("QuantizeLinear", [value, *self.parameters(number)], [tensor.name])
+            node = self.onnx.helper.make_node("QuantizeLinear", [value, *self.parameters(number)], [tensor.name])
         else:
-            result = self.onnx.helper.make_node("Identity", [value], [tensor.name])
-        self.nodes.append(result)
+            node = self.onnx.helper.make_node("Identity", [value], [tensor.name])
+        self.nodes.append(node)
         kind = self.onnx.helper.np_dtype_to_tensor_dtype(tensor.dtype)
         return self.onnx.helper.make_tensor_value_info(tensor.name, kind, list(self.shape(number)))
 

@@ -284,11 +284,11 @@ class _Reading:
         quantization, details = row["quantization"], (row["quantization"] or {}).get("details_type", 0)
         if details:
             unread = f"quantization per block or by custom parameters (kind {details}) is not read"
-        result = FlatTensor(name, kind, shape, signature, data if len(data) else None, unread=unread)
-        result.variable = row["is_variable"]
+        tensor = FlatTensor(name, kind, shape, signature, data if len(data) else None, unread=unread)
+        tensor.variable = row["is_variable"]
         if quantization is not None and len(quantization["scale"]):
-            result.quantization = _quantization(quantization, result)
-        return result
+            tensor.quantization = _quantization(quantization, tensor)
+        return tensor
 
     def _operator(self, row: Document, count: int) -> FlatOperator:
         codes = self.tables["operator_codes"]
