@@ -84,7 +84,7 @@
       heading(side, op.engine, `${op.label}${op.layer ? " " + op.layer : ""}`, op.what),
       view.el("div", { class: "row" }, step(-1, "‹ previous"), step(1, "next ›"), here),
       findings(op),
-      part("figures", "Figures", figures(side, op, chain)),
+      part("figures", "Metrics", figures(side, op, chain)),
       part("flow", "Dependencies and data", flow(side, op, chain)),
       later("tensors", "Tensors", () => tensors(side, op)),
       op.weights?.length ? later("weights", "Weights and operands", () => op.weights.map((row) => weights(side, row))) : null,
@@ -207,7 +207,7 @@
     return [
       heading(side, null, each.name, each.kind),
       view.el("div", { class: "row" }, [["Show in graph", "Graph"], ["Show in memory", "Memory"]].map(([text, tab]) => view.el("button", { type: "button", onclick: () => view.show(tab, true) }, text))),
-      part("figures", "Figures", rows),
+      part("figures", "Metrics", rows),
       tensor === null ? null : later("tensors", "Tensors", () => view.tensor(side, tensor, each.name)),
     ];
   }
