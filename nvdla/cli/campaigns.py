@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nvdla.cli.arguments import add_config_option, add_input_scale_option, positive_scale, scales_of, whole_command
-from nvdla.cli.output import add_format_options, print_document, with_settings
+from nvdla.cli.output import add_format_options, print_document, whole, with_settings
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.loadable import load
 from nvdla.tensors.real import ScaleMissing
@@ -89,8 +89,17 @@ def add_campaign_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--tls-key", metavar="FILE.pem", help="client private key for a tls:// scheduler")
     group.add_argument("--resume", action="store_true", help="continue from the results in --samples or --output")
     group.add_argument("--samples", metavar="FILE.jsonl", help="journal: one JSON line per result, written immediately")
+    shard = "perform every N-th task only, beginning with the K-th (needs --samples or --output)"
+    group.add_argument("--shard", type=_part, metavar="K/N", help=shard)
+    group.add_argument("--merge", nargs="+", metavar="FILE.jsonl", help="join the journals of all shards, run nothing")
     group.add_argument("--output", "-o", metavar="FILE.json", help="write the metrics as JSON")
     add_format_options(parser)
+
+
+def _part(text: str) -> tuple[int, int]:
+    """The numbers of "7/64"."""
+    number, _, count = text.partition("/")
+    return whole(1)(number), whole(1)(count)
 
 
 def written(document: Document, title: str, page: Callable[[Document, str], str], args: argparse.Namespace) -> bool:
@@ -105,16 +114,21 @@ def written(document: Document, title: str, page: Callable[[Document, str], str]
 @contextlib.contextmanager
 def journal_of(table: Table, args: argparse.Namespace) -> Iterator[Journal]:
     """Journal of the arguments: --samples, a file next to --output, or a temporary one."""
-    from nvdla.experiments.campaign import Journal
+    from nvdla.experiments.campaign import CampaignPart, Journal
 
+    part = CampaignPart(*args.shard) if args.shard else None
+    if part and args.merge:
+        raise FormatError("--shard and --merge exclude each other: omit one")
     path = args.samples or (f"{args.output}.samples.jsonl" if args.output else None)
     if path:
-        journal = Journal(path, table, args.resume)
+        journal = Journal(path, table, args.resume, part)
         try:
             yield journal
         finally:
             journal.close()
         return
+    if part:
+        raise FormatError(f"--shard {part}: no journal: add --samples FILE.jsonl, which --merge reads")
     with tempfile.TemporaryDirectory(prefix="nvdla-") as folder:
         journal = Journal(Path(folder) / "samples.jsonl", table)
         try:
@@ -124,9 +138,14 @@ def journal_of(table: Table, args: argparse.Namespace) -> Iterator[Journal]:
 
 
 def run_with_progress(table: Table, journal: Journal, args: argparse.Namespace, total: int | None) -> None:
-    """Run the campaign; on a terminal with a bar that shows rate and time left."""
+    """Run the campaign, or merge its journals; on a terminal with a bar that shows rate and time left."""
     from nvdla.experiments.campaign import Tls, Workers, run
 
+    if args.merge:
+        journal.merge(args.merge, table)
+        journal.finish()
+        return
+    total = None if total is None else journal.part.size(total)
     files = args.tls_ca_file, args.tls_cert, args.tls_key
     workers = Workers(args.workers, args.scheduler, Tls(*files) if any(files) else None)
     if args.scheduler is not None:

@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     with journal_of(table, args) as journal:
         run_with_progress(table, journal, args, total)
         summary = summarize(read(journal.path)).document(source.classes)
-    if not summary["samples"]:
+    if not summary["samples"] and (summary["damaged"] or not args.shard):
         first = summary.get("problems", [{"id": "-", "error": "no samples in the data"}])[0]
         raise FormatError(f"no sample could be judged; the first: {first['id']}: {first['error']}")
     document = {

@@ -5,8 +5,8 @@ tasks to workers, appends their records to a journal as they come, and gives all
 docs/evaluate.md writes one in thirty lines.
 """
 
-from nvdla.experiments.campaign.journal import Journal, Record, Table, Task
+from nvdla.experiments.campaign.journal import CampaignPart, Journal, Record, Table, Task
 from nvdla.experiments.campaign.pool import Tls
 from nvdla.experiments.campaign.runner import Workers, run
 
-__all__ = ["Journal", "Record", "Table", "Task", "Tls", "Workers", "run"]
+__all__ = ["CampaignPart", "Journal", "Record", "Table", "Task", "Tls", "Workers", "run"]

@@ -15,6 +15,7 @@ import contextlib
 import functools
 import hashlib
 import heapq
+import itertools
 import json
 import os
 import time
@@ -126,6 +127,39 @@ class Task:
     payload: object
 
 
+MAX_PARTS = 1 << 20
+
+
+@dataclass(frozen=True)
+class CampaignPart:
+    """Every ``count``-th task of a campaign, beginning with task ``number`` (from 1): one machine's share of it.
+
+    Raises:
+        FormatError: ``number`` is not 1 .. ``count``.
+    """
+
+    number: int = 1
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.number <= self.count <= MAX_PARTS:
+            raise FormatError(f"shard {self}: must be K/N with 1 <= K <= N <= {MAX_PARTS}, such as 7/64")
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+    def of(self, tasks: Iterable[Task]) -> Iterator[Task]:
+        """Yield the tasks of this part."""
+        return itertools.islice(tasks, self.number - 1, None, self.count)
+
+    def size(self, total: int) -> int:
+        """Return the number of tasks of this part, of ``total``."""
+        return len(range(self.number - 1, total, self.count))
+
+
+WHOLE = CampaignPart()
+
+
 class Table(ABC):
     """A campaign: its tasks, and the function that performs them.
 
@@ -183,6 +217,8 @@ class Table(ABC):
 FORMAT, VERSION = "nvdla-campaign", 1
 SYNC_SECONDS = 2.0
 COPIED = 1 << 20
+#: records that are read together when journals are merged
+MERGED = 4096
 #: bytes of a line: a record of one sample or fault
 MAX_LINE = 16 << 20
 _encode = json.JSONEncoder(sort_keys=True, allow_nan=False, separators=(",", ":")).encode
@@ -209,19 +245,25 @@ class Journal:
         table: The campaign.
         path: The file.
         resume: Continue an existing file. False: an existing file is an error, so that no results are lost.
+        part: The tasks whose records the journal holds (default: all).
 
     Raises:
         FormatError: The file exists, is open as a journal in another process, or has foreign or duplicate records.
     """
 
-    def __init__(self, path: str | os.PathLike[str], table: Table, resume: bool = False) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], table: Table, resume: bool = False, part: CampaignPart | None = None
+    ) -> None:
         self.path = Path(path)
+        self.part = part or WHOLE
         self.done: set[str] = set()
         self.count = 0
         self._runs: list[_Run] = []
         self._end = 0
         self._full = False
         self._head = {"format": FORMAT, "version": VERSION, "campaign": table.name, "identity": table.identity()}
+        if self.part != WHOLE:
+            self._head["shard"] = str(self.part)
         self._settings = table.settings()
         self._synced = time.monotonic()
         require_file(self.path, "journal")
@@ -303,12 +345,7 @@ class Journal:
                 f"{self.path} contains {len(self.done)} results of this campaign. Continue with --resume, or "
                 "remove the file."
             )
-        foreign = table.foreign(self.done)
-        if foreign:
-            raise FormatError(
-                f"{self.path}: {len(foreign)} records are of tasks that this campaign does not have, such as "
-                f"{min(foreign)[:80]!r}. Remove their lines or the file."
-            )
+        _refuse_keys(self.path, table.foreign(self.done))
 
     def _note(self, key: str, size: int, joins: bool) -> None:
         """A line more; ``joins``: it may go on with the latest run."""
@@ -319,15 +356,77 @@ class Journal:
         else:
             self._runs.append(_Run(key, key, start, self._end))
 
-    def _check(self, head: Record | None) -> None:
+    def _check(self, head: Record | None, merged: Path | None = None) -> None:
+        """Raise FormatError for the first line of another campaign; ``merged``: a file of any part of it."""
+        path = merged or self.path
         if not _is_head(head):
-            raise FormatError(f"{self.path} is not a journal of a campaign. Give another file.")
+            raise FormatError(f"{path} is not a journal of a campaign. Give another file.")
         assert head is not None
         if head.get("identity") != self._head["identity"]:
             raise FormatError(
-                f"{self.path} belongs to another run ({_difference(head, self._head, self._settings)}): give another "
+                f"{path} belongs to another run ({_difference(head, self._head, self._settings)}): give another "
                 "file, or the settings of that run"
             )
+        ours = self._head.get("shard", str(WHOLE))
+        if merged is None and head.get("shard", str(WHOLE)) != ours:
+            raise FormatError(f"{path}: shard: must be {ours}, got {head.get('shard', WHOLE)}")
+
+    def merge(self, paths: Iterable[str | os.PathLike[str]], table: Table) -> None:
+        """Add the records of the journals of all parts of a campaign.
+
+        Args:
+            paths: The journals.
+            table: The campaign.
+
+        Raises:
+            FormatError: A file is not a finished journal of this campaign, a task has two records, or tasks have none.
+        """
+        known: set[str] = set()
+        counts: set[int] = set()
+        files = [Path(path) for path in paths]
+        for path in files:
+            require_file(path, "journal")
+            try:
+                with locked(path, "rb") as stream:
+                    counts.add(self._check_part(stream, path, known))
+            except OSError as error:
+                raise FormatError(f"journal {path} cannot be read: {error.strerror or error}") from error
+        missing: list[int] = []
+        for number, task in enumerate(table.tasks()):
+            if task.key in known:
+                known.remove(task.key)
+            else:
+                missing.append(number)
+        _refuse_keys(self.path, known)
+        if missing:
+            count = counts.pop() if len(counts) == 1 else 1
+            parts = ", ".join(
+                str(CampaignPart(number + 1, count)) for number in sorted({index % count for index in missing})
+            )
+            raise FormatError(
+                f"{len(missing)} tasks have no record: must be one per task. Finish --shard {parts} with --resume, and "
+                "merge again."
+            )
+        for path in files:
+            records = read(path)
+            while batch := list(itertools.islice(records, MERGED)):
+                self.append(batch)
+
+    def _check_part(self, stream: IO[bytes], path: Path, known: set[str]) -> int:
+        """Add the keys of a file to those that are known; the number of parts that its campaign has."""
+        lines = _lines(stream, path)
+        head = _entry(next(lines, b""))
+        self._check(head, path)
+        for line in lines:
+            record = _entry(line) if line.endswith(b"\n") else None
+            key = None if record is None else record.get("key")
+            if not isinstance(key, str):
+                raise FormatError(f"{path}: not finished, or damaged. Run its shard again with --resume.")
+            if key in known:
+                raise FormatError(f"{path}: task {key[:80]!r} has a record already: must be one per task")
+            known.add(key)
+        text = str((head or {}).get("shard", WHOLE)).partition("/")[2]
+        return int(text) if text.isdecimal() and 1 <= int(text[:8]) <= MAX_PARTS else 1
 
     def known(self) -> set[str]:
         """Return the keys of all records so far."""
@@ -417,6 +516,14 @@ def _lines(stream: IO[bytes], path: str | os.PathLike[str]) -> Iterator[bytes]:
         if len(line) > MAX_LINE:
             raise FormatError(f"{os.fspath(path)}: a line of more than {MAX_LINE} bytes is not a record of a campaign")
         yield line
+
+
+def _refuse_keys(path: Path, foreign: Set[str]) -> None:
+    if foreign:
+        raise FormatError(
+            f"{path}: {len(foreign)} records are of tasks that this campaign does not have, such as "
+            f"{min(foreign)[:80]!r}. Remove their lines or the file."
+        )
 
 
 def _line(entry: Record) -> bytes:

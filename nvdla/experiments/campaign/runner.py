@@ -71,14 +71,14 @@ def run(table: Table, journal: Journal, workers: Workers | None = None, progress
 
     Args:
         table: The campaign.
-        journal: Receives the records.
+        journal: Receives the records; its ``part`` of the tasks is performed.
         workers: Worker processes (default: one per core).
         progress: Called as ``progress(done, failed)`` when records arrive.
 
     Raises:
         NvdlaError: A worker or the journal failed. The journal contains the finished tasks.
     """
-    shards = _shards(table, journal.known())
+    shards = _shards(table, journal)
     asked = workers or Workers()
     first = list(itertools.islice(shards, asked.processes()))
     if first:
@@ -87,9 +87,10 @@ def run(table: Table, journal: Journal, workers: Workers | None = None, progress
     journal.finish()
 
 
-def _shards(table: Table, done: set[str]) -> Iterator[Shard]:
+def _shards(table: Table, journal: Journal) -> Iterator[Shard]:
     """Return the remaining tasks, in shards; tasks are taken from the table as they are needed."""
-    left = (task for task in table.tasks() if task.key not in done)
+    done = journal.known()
+    left = (task for task in journal.part.of(table.tasks()) if task.key not in done)
     while tasks := list(itertools.islice(left, table.shard)):
         yield Shard(tasks)
 
