@@ -685,13 +685,16 @@ class Runtime:
         if preprocessing is not None:
             checked(preprocessing, PixelConversion, "preprocessing")
         scale, model = self.names.scale(tensor.name) if tensor.dtype.kind != "f" else None, None
-        only_resize = PixelConversion(resize=True)
-        if preprocessing in (None, only_resize) and self.names.preprocessing is not None:
+        if self.names.preprocessing is not None and (preprocessing is None or _keeps_numbers(preprocessing)):
             model = Preprocessing.of(self.names.preprocessing)
-            if preprocessing == only_resize:
-                model = replace(model, resize=True, digit=False)
+            model = model if preprocessing is None else model.sized_as(preprocessing)
         numbers, zero = pixels_of(self.names.pixels).get(tensor.name), self.names.zero_point(tensor.name)
         return InputForm(tensor.name, tensor.shape, tensor.dtype, scale, model, preprocessing, numbers, zero)
+
+
+def _keeps_numbers(preprocessing: PixelConversion) -> bool:
+    """Check whether images change only their size."""
+    return preprocessing.is_geometry and bool(preprocessing.resize or preprocessing.crop)
 
 
 def _joined(outputs: Sequence[Mapping[str, np.ndarray]], name: str) -> np.ndarray:

@@ -17,9 +17,10 @@ import nvdla
 from nvdla.cli.output import real, reals, say, whole
 from nvdla.errors import FormatError
 from nvdla.program.naming import Names, from_calibration, from_yaml, is_scale, names_for
-from nvdla.tensors.images import ORDERS, PixelConversion
+from nvdla.tensors.images import INTERPOLATIONS, MAX_SIDE, ORDERS, PixelConversion
 from nvdla.tensors.real import ScaleMissing
 from nvdla.util import rounding
+from nvdla.util.escaping import Document
 
 if TYPE_CHECKING:
     from nvdla.runtime import Runtime
@@ -250,7 +251,11 @@ def add_image_options(parser: argparse.ArgumentParser) -> None:
     image.add_argument("--std", type=reals, metavar="S[,S,S]", help="divisor of pixels after --mean")
     image.add_argument("--scale", type=reals, metavar="S[,S,S]", help="factor of pixels after --mean")
     image.add_argument("--color", choices=ORDERS, help="channel order (default: bgr; compile: rgb)")
-    image.add_argument("--resize", action="store_true", help="resize images to the input size")
+    resize = "resize images to the input size, or the shorter side to N pixels"
+    image.add_argument("--resize", nargs="?", type=_side, const="input", metavar="N", help=resize)
+    image.add_argument("--crop", type=_side, metavar="N", help="keep the center of images, N x N pixels")
+    scaling = "scale as PIL (bilinear) or OpenCV (INTER_LINEAR) does (default: pil)"
+    image.add_argument("--interpolation", choices=INTERPOLATIONS, help=scaling)
     image.add_argument(
         "--no-preprocess", action="store_true", help="take pixels as they are, without the layer file's preprocessing"
     )
@@ -263,7 +268,19 @@ def preprocessing_of(args: argparse.Namespace) -> PixelConversion | None:
     mean = (0.0,) if args.mean is None and args.no_preprocess else args.mean
     given = PixelConversion(mean or (), args.std or (), args.scale or (), args.color or "bgr")
     said = any(value is not None for value in (mean, args.std, args.scale, args.color))
-    return replace(given, resize=args.resize) if said or args.resize else None
+    sizes = sizes_of(args)
+    return replace(given, **sizes) if said or sizes["resize"] or sizes["crop"] else None
+
+
+def sizes_of(args: argparse.Namespace) -> Document:
+    """Return the fields of a conversion of images that ``--resize``, ``--crop`` and ``--interpolation`` set."""
+    resize = True if args.resize == "input" else args.resize or False
+    return {"resize": resize, "crop": args.crop or 0, "interpolation": args.interpolation or "pil"}
+
+
+def _side(text: str) -> int | str:
+    """Pixels of a side; "input": those of the network's input."""
+    return text if text == "input" else whole(1, most=MAX_SIDE)(text)
 
 
 def surfaces_of_runs(

@@ -10,7 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nvdla.cli.arguments import add_config_option, add_cvsram_size_option, add_image_options, add_trusted_option
+from nvdla.cli.arguments import (
+    add_config_option,
+    add_cvsram_size_option,
+    add_image_options,
+    add_trusted_option,
+    sizes_of,
+)
 from nvdla.cli.campaigns import add_calibrate_option, add_root_option
 from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table, real, say
 from nvdla.cli.study import add_memory_options
@@ -191,7 +197,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.output:
         raise FormatError("no output file: give -o FILE for the loadable, or --check to see the placement only")
     preprocessing = Preprocessing(
-        args.mean or (0.0,), args.scale or (1.0,), args.color or "rgb", args.layout, args.resize
+        args.mean or (0.0,), args.scale or (1.0,), args.color or "rgb", args.layout, **sizes_of(args)
     ).divided(args.std or (1.0,))
     options = _options(args)  # before anything is read
     with ProgressBar(args) as bar:

@@ -380,8 +380,8 @@ def real(low: float = -math.inf, high: float = math.inf) -> Callable[[str], floa
     return number
 
 
-def whole(least: int = 0, base: int = 10) -> Callable[[str], int]:
-    """A whole number of at least ``least``; base 0 takes 0x too."""
+def whole(least: int = 0, base: int = 10, most: float = math.inf) -> Callable[[str], int]:
+    """A whole number of ``least`` to ``most``; base 0 takes 0x too."""
 
     def number(text: str) -> int:
         try:
@@ -390,6 +390,8 @@ def whole(least: int = 0, base: int = 10) -> Callable[[str], int]:
             raise argparse.ArgumentTypeError(f"{text[:40]!r} must be a whole number") from None
         if value < least:
             raise argparse.ArgumentTypeError(f"{text[:40]}: must be at least {least}")
+        if value > most:
+            raise argparse.ArgumentTypeError(f"{text[:40]}: must be at most {most}")
         return value
 
     return number

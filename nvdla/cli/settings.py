@@ -44,7 +44,9 @@ KEYS: dict[str, type | tuple[type, ...]] = {
     "std": (list, *_NUMBER),
     "scale": (list, *_NUMBER),
     "color": str,
-    "resize": bool,
+    "resize": (bool, int),
+    "crop": int,
+    "interpolation": str,
 }
 
 #: keys with one number or one per channel
@@ -186,7 +188,7 @@ def _checked(values: Any, name: str) -> Document:
         kinds = KEYS.get(key)
         if kinds is None:
             raise ConfigError(f"{name}: unknown key {key!r}; known are {', '.join(KEYS)}")
-        if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
+        if not isinstance(value, kinds) or (isinstance(value, bool) and kinds not in (bool, (bool, int))):
             raise ConfigError(f"{name}: {key} is {str(value)[:80]!r}, which has the wrong type")
     return {key: _numbers(value, f"{name}: {key}") if key in NUMBERS else value for key, value in values.items()}
 

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -28,6 +28,9 @@ Result = TypeVar("Result")
 
 ORDERS = ("bgr", "rgb")
 MAX_PIXELS = 64 << 20
+#: the longest side that images may be scaled or cropped to
+MAX_SIDE = 1 << 16
+INTERPOLATIONS = ("pil", "opencv")
 # Pillow knows many more, one of which (PostScript) starts another program.
 FORMATS = ("PPM", "PNG", "JPEG")
 MAX_FILE = 1 << 29
@@ -47,16 +50,61 @@ CHANNELS = {"1": 1, "L": 1, "RGB": 3, "P": 3, "RGBA": 4}
 @dataclass(frozen=True)
 class PixelConversion:
     """Conversion of pixels to numbers: ``(pixel - mean) / std * scale`` (fp16 and int16 only), one number each or one
-    per channel; order of the channels of ``color`` images; ``resize`` to the size of the input (otherwise a different
-    size is refused). ``digit``: the input takes digits like those of MNIST, into which pictures of any size are
-    converted (:func:`find_digit`)."""
+    per channel; order of the channels of ``color`` images; ``resize`` to the size of the input, or the shorter side to
+    a number of pixels; ``crop``: side of the square that is kept around the center (otherwise a different size is
+    refused); ``interpolation``: "pil" (bilinear, averaging where it reduces), or "opencv" (INTER_LINEAR). ``digit``:
+    the input takes digits like those of MNIST, into which pictures of any size are converted (:func:`find_digit`).
+    """
 
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
     color: str = "bgr"
-    resize: bool = False
+    resize: bool | int = False
     digit: bool = False
+    crop: int = 0
+    interpolation: str = "pil"
+
+    @property
+    def is_geometry(self) -> bool:
+        """Check whether it changes only the size of images."""
+        return replace(self, resize=False, crop=0, interpolation="pil") == PixelConversion()
+
+    def sizes(self, name: str, size: tuple[int, int], wanted: tuple[int, int]) -> tuple[int, int]:
+        """Return the size (width, height) to which an image is scaled before it is cropped to ``wanted``.
+
+        Raises:
+            FormatError: The image cannot have the wanted size then.
+        """
+        scaled = size
+        if self.resize is True and not self.crop:
+            return wanted
+        if self.resize is True:
+            raise FormatError(f"{name}: --resize: must be the shorter side in pixels with --crop, got no number")
+        if self.resize:
+            width, height = size
+            side = self.resize
+            scaled = (side, side * height // width) if width < height else (side * width // height, side)
+        if scaled[0] * scaled[1] > MAX_PIXELS:
+            raise FormatError(f"{name}: scaled to {scaled[0]} x {scaled[1]}: must be at most {MAX_PIXELS} pixels")
+        if self.crop and self.crop > min(scaled):
+            raise FormatError(f"{name}: --crop {self.crop}: must be at most {min(scaled)}, the shorter side")
+        if (result := (self.crop, self.crop) if self.crop else scaled) != wanted:
+            raise FormatError(
+                f"{name}: the image is {result[0]} x {result[1]} (width x height), the network's input is "
+                f"{wanted[0]} x {wanted[1]}; scale the image, or ask for --resize"
+            ).about("resize")
+        return scaled
+
+    def fit(self, image: Image, name: str, wanted: tuple[int, int]) -> Image:
+        """Return an image scaled and cropped to the size (width, height). Raises FormatError."""
+        scaled = self.sizes(name, image.size, wanted)
+        if image.size != scaled:
+            image = _opencv_linear(image, scaled) if self.interpolation == "opencv" else _bilinear(image, scaled)
+        if scaled == wanted:
+            return image
+        left, top = (round((side - target) / 2) for side, target in zip(scaled, wanted, strict=True))
+        return image.crop((left, top, left + wanted[0], top + wanted[1]))
 
 
 def load_image(
@@ -111,7 +159,7 @@ def describe_digit(source: object, size: tuple[int, int]) -> str:
     """
 
     def changes(image: Image, name: str) -> str:
-        _check_size(name, image.size, size, True)
+        _check_size(name, image.size)
         return find_digit(image, name, size)[1]
 
     return _opened(source, changes)
@@ -171,14 +219,11 @@ def _picture(value: Any) -> Image:
 
 def _cube(image: Image, name: str, shape: tuple[int, int, int, int], preprocessing: PixelConversion) -> np.ndarray:
     _, channels, height, width = shape
-    _check_size(name, image.size, (width, height), preprocessing.resize or preprocessing.digit)
+    _check_size(name, image.size)
     if preprocessing.digit and channels == 1:
         return find_digit(image, name, (width, height))[0][None, None]
-    image = _with_channels(name, image, channels)
-    if image.size != (width, height):
-        from PIL import Image
-
-        image = image.resize((width, height), Image.Resampling.BILINEAR)
+    preprocessing.sizes(name, image.size, (width, height))  # before pixels are decoded
+    image = preprocessing.fit(_with_channels(name, image, channels), name, (width, height))
     cube = np.asarray(image, np.uint8).reshape(height, width, -1).transpose(2, 0, 1)
     if channels >= 3 and preprocessing.color == "bgr":
         cube = np.concatenate([cube[2::-1], cube[3:]])
@@ -230,15 +275,45 @@ def _broken(name: str, error: Exception) -> FormatError:
     return FormatError(f"{name}: the image cannot be read: {str(error) or type(error).__name__}{hint}")
 
 
-def _check_size(name: str, image_size: tuple[int, int], wanted: tuple[int, int], resize: bool) -> None:
+def _bilinear(image: Image, size: tuple[int, int]) -> Image:
+    from PIL import Image as Images
+
+    return image.resize(size, Images.Resampling.BILINEAR)
+
+
+def _opencv_linear(image: Image, size: tuple[int, int]) -> Image:
+    """The image scaled as INTER_LINEAR of OpenCV does it: two taps per axis, with weights in units of 1/2048."""
+    from PIL import Image as Images
+
+    pixels = np.asarray(image, np.int32)
+    pixels = pixels.reshape(*pixels.shape[:2], -1)
+    height, width = pixels.shape[:2]
+    if (width, height) == (2 * size[0], 2 * size[1]):  # OpenCV averages then
+        quads = pixels[::2, ::2] + pixels[1::2, ::2] + pixels[::2, 1::2] + pixels[1::2, 1::2]
+        result = (quads + 2) >> 2
+    else:
+        left, right, near, far = _taps(size[0], width)
+        top, bottom, upper, lower = _taps(size[1], height)
+        near, far = np.where(left == right, 2048, near), np.where(left == right, 0, far)  # not so for rows
+        columns = (pixels[:, left] * near[:, None] + pixels[:, right] * far[:, None]) >> 4
+        above = (columns[top] * upper[:, None, None]) >> 16
+        result = (above + ((columns[bottom] * lower[:, None, None]) >> 16) + 2) >> 2
+    shape = result.shape if result.shape[2] > 1 else result.shape[:2]
+    return Images.fromarray(result.astype(np.uint8).reshape(shape))
+
+
+def _taps(count: int, source: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Positions and weights of the two pixels of a line that each new pixel is made of."""
+    place = ((np.arange(count) + 0.5) * (source / count) - 0.5).astype(np.float32)
+    first = np.floor(place).astype(np.int64)
+    second = np.rint((place - first) * np.float32(2048)).astype(np.int32)
+    return first.clip(0, source - 1), (first + 1).clip(0, source - 1), 2048 - second, second
+
+
+def _check_size(name: str, image_size: tuple[int, int]) -> None:
     """Before any pixel is decoded, so that a huge image costs nothing."""
     if image_size[0] * image_size[1] > MAX_PIXELS:
         raise FormatError(f"{name}: {image_size[0]} x {image_size[1]} pixels are more than the limit of {MAX_PIXELS}")
-    if image_size != wanted and not resize:
-        raise FormatError(
-            f"{name}: the image is {image_size[0]} x {image_size[1]} (width x height), the network's input is "
-            f"{wanted[0]} x {wanted[1]}; scale the image, or ask for --resize"
-        ).about("resize")
 
 
 def _with_channels(name: str, image, channels: int):  # type: ignore[no-untyped-def]  # PIL is imported late

@@ -15,7 +15,7 @@ import numpy as np
 
 from nvdla.errors import FormatError, shape_text
 from nvdla.tensors.files import IMAGE_ENDINGS, INPUT_ENDINGS, ending, fit, read_dimg, read_npy, read_raw
-from nvdla.tensors.images import PixelConversion, is_picture, is_pil, load_image, read_pixels
+from nvdla.tensors.images import MAX_SIDE, PixelConversion, is_picture, is_pil, load_image, read_pixels
 from nvdla.tensors.real import PixelNumbers, ScaleMissing, holding_scale, to_elements
 from nvdla.util.arguments import as_array, raw_bytes
 from nvdla.util.escaping import Document
@@ -26,12 +26,14 @@ def holds_pixels(array: np.ndarray) -> bool:
     return bool(array.dtype == np.uint8)
 
 
-def planes(array: np.ndarray, shape: tuple[int, ...], resize: bool = False) -> np.ndarray:
-    """Return pixels (H, W), (H, W, C), (C, H, W) or flat as (1, C, H, W), scaled to the size of ``shape`` (C, H, W)
-    with ``resize``. Raises FormatError."""
+def planes(array: np.ndarray, shape: tuple[int, ...], conversion: PixelConversion | None = None) -> np.ndarray:
+    """Return pixels (H, W), (H, W, C), (C, H, W) or flat as (1, C, H, W), with the size of ``shape`` (C, H, W) as
+    ``conversion`` specifies. Raises FormatError."""
     channels, height, width = shape
-    if resize and array.ndim >= 2 and array.size != channels * height * width:
-        array = _resized(array, channels, height, width)
+    conversion = conversion or PixelConversion()
+    is_size = array.size == channels * height * width
+    if array.ndim >= 2 and (conversion.crop or (conversion.resize and not is_size)):
+        array = _resized(array, channels, (width, height), conversion)
     if array.size != channels * height * width:
         raise FormatError(
             f"a sample has the shape {shape_text(array.shape)}, the input takes {channels}x{height}x{width}"
@@ -41,8 +43,8 @@ def planes(array: np.ndarray, shape: tuple[int, ...], resize: bool = False) -> n
     return array.reshape(1, channels, height, width)
 
 
-def _resized(array: np.ndarray, channels: int, height: int, width: int) -> np.ndarray:
-    """Each channel scaled as images are; (C, H, W)."""
+def _resized(array: np.ndarray, channels: int, size: tuple[int, int], conversion: PixelConversion) -> np.ndarray:
+    """Each channel scaled and cropped as images are; (C, H, W)."""
     from PIL import Image
 
     if array.ndim == 2:
@@ -51,7 +53,7 @@ def _resized(array: np.ndarray, channels: int, height: int, width: int) -> np.nd
         array = array.transpose(2, 0, 1)
     if len(array) != channels:
         raise FormatError(f"a sample has the shape {shape_text(array.shape)}, the input has {channels} channels")
-    planes = [Image.fromarray(plane).resize((width, height), Image.Resampling.BILINEAR) for plane in array]
+    planes = [conversion.fit(Image.fromarray(plane), "a sample", size) for plane in array]
     return np.stack([np.asarray(plane, np.uint8) for plane in planes])
 
 
@@ -61,16 +63,18 @@ CHANNELS = (1, 3, 4)
 @dataclass(frozen=True)
 class Preprocessing:
     """Conversion of the pixels 0..255 of an image to the numbers that a model takes: ``(pixel - mean) * scale``, a
-    number each or one per channel, channels in the order ``color``; ``layout`` of the input; ``resize`` images of
-    another size. ``digit``: the model takes digits in the form of MNIST, into which every picture is converted
-    (:func:`nvdla.tensors.images.find_digit`)."""
+    number each or one per channel, channels in the order ``color``; ``layout`` of the input; ``resize``, ``crop``
+    and ``interpolation`` as of :class:`PixelConversion`. ``digit``: the model takes digits in the form of MNIST, into
+    which every picture is converted (:func:`nvdla.tensors.images.find_digit`)."""
 
     mean: tuple[float, ...] = (0.0,)
     scale: tuple[float, ...] = (1.0,)
     color: str = "rgb"
     layout: str = "nchw"
-    resize: bool = False
+    resize: bool | int = False
     digit: bool = False
+    crop: int = 0
+    interpolation: str = "pil"
 
     def divided(self, std: Sequence[float]) -> Preprocessing:
         """Return the conversion ``(pixel - mean) / std * scale``. Raises FormatError."""
@@ -81,11 +85,18 @@ class Preprocessing:
         return replace(self, scale=tuple(scale / divisor for scale, divisor in zip(scales, divisors, strict=True)))
 
     def document(self) -> Document:
-        """The settings as plain data; ``digit`` only where it is set."""
+        """The settings as plain data; ``digit``, ``crop`` and ``interpolation`` only where they are set."""
         settings = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
-        if not self.digit:
-            del settings["digit"]
+        for key in ("digit", "crop", "interpolation"):
+            if settings[key] == getattr(Preprocessing, key):
+                del settings[key]
         return settings
+
+    def sized_as(self, given: PixelConversion) -> Preprocessing:
+        """Return the conversion with the sizes that are given for the images of a run, if any are."""
+        if not (given.resize or given.crop):
+            return self
+        return replace(self, digit=False, resize=given.resize, crop=given.crop, interpolation=given.interpolation)
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Preprocessing:
@@ -96,8 +107,10 @@ class Preprocessing:
                 tuple(float(number) for number in document["scale"]),
                 str(document["color"]),
                 str(document["layout"]),
-                bool(document["resize"]),
+                _side(document["resize"]),
                 bool(document.get("digit", False)),
+                int(_side(document.get("crop", 0))),
+                str(document.get("interpolation", "pil")),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"preprocessing of the layer file: {error!r} is wrong or missing") from None
@@ -105,7 +118,8 @@ class Preprocessing:
     @property
     def conversion(self) -> PixelConversion:
         """The changes to pixels, before they become numbers."""
-        return PixelConversion(color=self.color, resize=self.resize, digit=self.digit)
+        sizes = self.crop, self.interpolation
+        return PixelConversion((), (), (), self.color, self.resize, self.digit, *sizes)
 
     def image(self, path: object, shape: tuple[int, ...]) -> np.ndarray:
         """An image (a file, a PIL image, a uint8 array (H, W, C)) as one input of this shape (1, C, H, W) or, in layout
@@ -126,7 +140,7 @@ class Preprocessing:
         if len(shape) not in (3, 4):
             raise FormatError(f"a sample of pixels: the input of shape {shape_text(shape)} takes no image")
         channels, height, width = shape[-3:] if self.layout == "nchw" else (shape[-1], *shape[-3:-1])
-        return _as_input(self.numbers_of_rgb(planes(pixels, (channels, height, width), self.resize)), shape)
+        return _as_input(self.numbers_of_rgb(planes(pixels, (channels, height, width), self.conversion)), shape)
 
     def numbers_of_rgb(self, pixels: np.ndarray) -> np.ndarray:
         """Pixels (N, C, H, W) with the channels R, G, B as the model takes them."""
@@ -147,6 +161,13 @@ class Preprocessing:
         mean, scale = (np.asarray(numbers, np.float32).reshape(1, -1, 1, 1) for numbers in (self.mean, self.scale))
         values = (pixels - mean) * scale
         return values if self.layout == "nchw" else values.transpose(0, 2, 3, 1)
+
+
+def _side(value: object) -> bool | int:
+    """A size of a layer file. Raises ValueError."""
+    if not isinstance(value, bool | int) or not 0 <= value <= MAX_SIDE:
+        raise ValueError(f"sizes must be 0 .. {MAX_SIDE}, got {str(value)[:40]}")
+    return value
 
 
 def _as_input(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -89,7 +89,7 @@ def test_images_have_one_set_of_options() -> None:
     declared = options()
     takers = set(declared["mean"])
     assert {"compile", "run", "compare", "evaluate", "faults", "program", "report", "view"} <= takers
-    for name in ("std", "scale", "color", "resize"):
+    for name in ("std", "scale", "color", "resize", "crop", "interpolation"):
         assert set(declared[name]) == takers, name
 
 

@@ -90,8 +90,10 @@ class LoadableNetwork(EvaluatedNetwork):
         self.outputs = int(np.prod(self._output.shape[1:])) if self._order is None else self._order.size
         self._pixels = pixels
         self._numbers = pixels_of(known.pixels).get(self._input.name)
-        as_the_model = self._scale is not None and pixels in (PixelConversion(), PixelConversion(resize=True))
-        self._model_pixels = _preprocessing_of(path) if as_the_model else None
+        as_the_model = self._scale is not None and pixels.is_geometry
+        model = _preprocessing_of(path) if as_the_model else None
+        self._model_pixels = None if model is None else model.sized_as(pixels)
+        self._sizes = pixels if self._model_pixels is None else self._model_pixels.conversion
         self._digits = self._model_pixels if self._model_pixels is not None and self._model_pixels.digit else None
 
     def prepare(self, value: object) -> np.ndarray:
@@ -118,7 +120,7 @@ class LoadableNetwork(EvaluatedNetwork):
             assert self._digits is not None
             return self._quantized(self._digits.image(array, shape))
         if holds_pixels(array):
-            return self._of_pixels(planes(array, self.shape, self._pixels.resize))
+            return self._of_pixels(planes(array, self.shape, self._sizes))
         if array.dtype.kind == "f" and dtype.kind == "i":
             if self._scale is None:
                 raise ScaleMissing(self._input.name, dtype, "input", holding_scale(array, dtype))
@@ -130,7 +132,7 @@ class LoadableNetwork(EvaluatedNetwork):
         arrays = self._input.shape[0] == 1 and all(isinstance(value, np.ndarray) for value in values)
         if not arrays or not all(holds_pixels(value) and not self._is_raw_digit(value) for value in values):
             return super().prepare_many(values)
-        pixels = np.concatenate([planes(value, self.shape, self._pixels.resize) for value in values])
+        pixels = np.concatenate([planes(value, self.shape, self._sizes) for value in values])
         return list(np.ascontiguousarray(self._of_pixels(pixels))[:, None])
 
     def _is_raw_digit(self, array: np.ndarray) -> bool:
