@@ -685,16 +685,11 @@ class Runtime:
         if preprocessing is not None:
             checked(preprocessing, PixelConversion, "preprocessing")
         scale, model = self.names.scale(tensor.name) if tensor.dtype.kind != "f" else None, None
-        if self.names.preprocessing is not None and (preprocessing is None or _keeps_numbers(preprocessing)):
+        if self.names.preprocessing is not None and (preprocessing is None or preprocessing.is_geometry):
             model = Preprocessing.of(self.names.preprocessing)
             model = model if preprocessing is None else model.sized_as(preprocessing)
         numbers, zero = pixels_of(self.names.pixels).get(tensor.name), self.names.zero_point(tensor.name)
         return InputForm(tensor.name, tensor.shape, tensor.dtype, scale, model, preprocessing, numbers, zero)
-
-
-def _keeps_numbers(preprocessing: PixelConversion) -> bool:
-    """Check whether images change only their size."""
-    return preprocessing.is_geometry and bool(preprocessing.resize or preprocessing.crop)
 
 
 def _joined(outputs: Sequence[Mapping[str, np.ndarray]], name: str) -> np.ndarray:

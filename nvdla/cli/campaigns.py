@@ -58,7 +58,7 @@ def check_scale(network: EvaluatedNetwork, source: SampleSource, args: argparse.
 
 def add_label_options(parser: argparse.ArgumentParser) -> None:
     """Add ``--labels`` and ``--root``, the options of data sets."""
-    parser.add_argument("--labels", metavar="FILE.npy", help="label file for .npy samples")
+    parser.add_argument("--labels", metavar="FILE", help="label file: .npy for .npy samples, .txt for a directory")
     add_root_option(parser)
 
 

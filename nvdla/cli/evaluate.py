@@ -35,7 +35,8 @@ HELP = """Measure the accuracy of a network over a data set, bit-exactly, on thi
   nvdla evaluate net.loadable val.csv --scheduler tcp://10.0.0.1:8786 --samples samples.jsonl --resume
 
 DATA: a directory with one subdirectory per class or of files without labels, one image, a .csv or .jsonl manifest
-(path, label), .npz (images, labels), .npy with --labels FILE.npy, or module:function that yields (sample, label).
+(path, label), .npz (images, labels), .npy with --labels FILE.npy, .tar (WebDataset), .parquet, an address (s3://), or
+module:function that yields (sample, label).
 Compile (--calibrate), faults and explore read the same kinds of data."""
 
 

@@ -34,7 +34,7 @@ from nvdla.emulator.execution.dry_run import deadlock
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import BuildError, ConfigError, NvdlaError
 from nvdla.experiments.campaign.journal import Record, Table, Task, takes_records
-from nvdla.experiments.evaluation.identity import configuration_settings, content_hash, layer_file_hash, model_hash
+from nvdla.experiments.evaluation.networks import configuration_settings, content_hash, layer_file_hash, model_hash
 from nvdla.loadable import Loadable, load
 from nvdla.program import Program
 from nvdla.tensors.datasets import SampleSource, data_hash

@@ -12,11 +12,8 @@ import importlib
 import io
 import json
 import os
-import re
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -26,58 +23,32 @@ import numpy as np
 from nvdla.errors import FormatError, shape_text
 from nvdla.tensors.files import INPUT_ENDINGS
 from nvdla.tensors.npz import map_npy, read_npz
+from nvdla.tensors.samples import (
+    CLASS_NUMBER,
+    LABELS,
+    MAX_LABEL,
+    MAX_LOADED,
+    Label,
+    ParquetRows,
+    Sample,
+    SampleSource,
+    TarFiles,
+    data_hash,
+    fetched,
+    label_of,
+    labels_of,
+    shards_of,
+)
 from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document
 from nvdla.util.files import named, read_file, require_file
 
-CHUNK = 1 << 20
 MAX_MANIFEST = 1 << 30
-#: bytes of a DataLoader that are kept in memory
-MAX_LOADED = 4 << 30
 MANIFESTS = (".csv", ".jsonl")
 SAMPLES = ("images", "x", "samples", "data")
-LABELS = ("labels", "y", "target")
 #: files of a directory that are samples; .npz files (arrays of several inputs by name) in the absence of others
 SAMPLE_ENDINGS = (*INPUT_ENDINGS, ".npz")
 _ROOT_HINT = "If you trust the manifest, name a directory that holds all samples with --root DIR."
-#: the largest number of a label that is compared with an output
-MAX_LABEL = 1e300
-_CLASS = re.compile(r"[+-]?[0-9]{1,18}")
-Label = int | list[float] | None
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One sample: a name for messages, a path or an array without batch axis, a class or numbers of all outputs."""
-
-    id: str
-    value: object
-    label: Label
-
-
-class SampleSource(ABC):
-    """Samples by position, with the names of the classes where the data set has names."""
-
-    classes: list[str] | None = None
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @abstractmethod
-    def sample(self, position: int) -> Sample:
-        """Return the sample at a position."""
-
-    def name_of(self, position: int) -> str:
-        """Return the name of the sample at a position, also if the sample cannot be read."""
-        return str(position)
-
-    @abstractmethod
-    def settings(self) -> Document:
-        """Return the identity of the data as plain data: paths, labels and sizes of files, or hashes."""
-
-    def payloads(self, positions: Iterable[int]) -> Iterator[tuple[int, Any]]:
-        """Yield (position, payload): None for data that workers read themselves, else the sample."""
-        return ((position, None) for position in positions)
 
 
 class Files(SampleSource):
@@ -132,7 +103,7 @@ class Arrays(SampleSource):
         if labels is not None and len(labels) != len(samples):
             raise FormatError(f"{name}: {len(samples)} samples and {len(labels)} labels")
         self.name, self.samples = name, samples
-        self._labels = None if labels is None else _labels(labels, name)
+        self._labels = None if labels is None else labels_of(labels, name)
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -192,7 +163,7 @@ class Function(SampleSource):
             if not isinstance(row, tuple) or not 2 <= len(row) <= 3:
                 raise FormatError(f"{self.name}: sample {position} must be (sample, label) or (sample, label, id)")
             value, label, *rest = row
-            yield position, Sample(str(rest[0]) if rest else str(position), value, _label(label, self.name))
+            yield position, Sample(str(rest[0]) if rest else str(position), value, label_of(label, self.name))
 
     def _rows(self) -> Iterator[Any]:
         """Yield from the function. Raises FormatError for any exception of it."""
@@ -259,8 +230,10 @@ def open_source(
     Args:
         data: a directory (one subdirectory per class, or files alone), one image or tensor, a .csv or .jsonl manifest
             (path, label), a .npz with samples and labels, a .npy with samples, ``module:function``, or a ``DataLoader``
-            of PyTorch with batches [samples, labels], which are kept in memory.
-        labels: a .npy with the labels of a .npy.
+            of PyTorch with batches [samples, labels], which are kept in memory. A .tar, or WebDataset shards as
+            ``val-{00..15}.tar``; a .parquet of Hugging Face; the address of any of these files ("s3://...").
+        labels: a .npy with the labels of a .npy; a .txt with the labels of a directory of files, one per line in the
+            order of their names, or lines of file and label.
         root: the directory of a manifest's paths (default: the directory of the manifest). Paths must be below it.
 
     Raises:
@@ -269,13 +242,17 @@ def open_source(
     if is_loader(data):
         return _loader_source(cast("Iterable[object]", data))
     text = os.fspath(named(cast("str", data), "data"))
+    if "://" in text:
+        text = str(fetched(text))
     path = Path(text)
     suffix = path.suffix.lower()
     if root is not None and suffix not in MANIFESTS:
         raise FormatError(f"--root {root}: must be given with a manifest ({', '.join(MANIFESTS)}), the data are {data}")
     try:
         if path.is_dir():
-            return _directory(path)
+            return _directory(path, labels)
+        if suffix == ".tar":
+            return TarFiles(text, shards_of(text))
         exists = path.exists()
     except (OSError, ValueError) as error:  # a name that is too long
         raise FormatError(f"{text[:80]}: {getattr(error, 'strerror', None) or error}") from None
@@ -289,10 +266,13 @@ def open_source(
         return arrays_source(text, read_npz(path))
     if suffix in MANIFESTS:
         return _manifest(path, root)
+    if suffix == ".parquet":
+        return ParquetRows(path)
     if suffix in INPUT_ENDINGS:
         return Files(text, [(path.name, None)], path.resolve().parent, None)
     raise FormatError(
-        f"{text}: unknown kind of data: must be a directory, an image, .csv, .jsonl, .npz, .npy or module:function, "
+        f"{text}: unknown kind of data: must be a directory, an image, .csv, .jsonl, .npz, .npy, .tar, .parquet or "
+        f"module:function, "
         f"got {suffix or 'a file without ending'}"
     )
 
@@ -341,8 +321,26 @@ def python_function(name: str) -> Callable[..., Any]:
     return target
 
 
-def _directory(path: Path) -> SampleSource:
+def _ground_truth(path: Path, labels: str) -> SampleSource:
+    """The files of a flat directory with the labels of a text, as ILSVRC has them. Raises FormatError."""
+    files = _files(path)
+    lines = read_file(labels, MAX_MANIFEST, "labels").decode("utf-8", "replace").split("\n")
+    rows = [(number, line.split()) for number, line in enumerate(lines, 1) if line.strip()]
+    known, entries = set(files), list[tuple[str, Label]]()
+    for place, (number, words) in enumerate(rows):
+        file = words[0] if len(words) == 2 else files[place] if place < len(files) else ""
+        if len(words) > 2 or not CLASS_NUMBER.fullmatch(words[-1]) or (len(words) == 2 and file not in known):
+            raise FormatError(f"{labels}:{number}: must be LABEL, or FILE LABEL of a file in {path}, got {words[:3]}")
+        entries.append((file, int(words[-1])))
+    if len(rows) != len(files) and not all(len(words) == 2 for _, words in rows):
+        raise FormatError(f"{labels}: must have one label per file ({len(files)}), got {len(rows)}")
+    return Files(str(path), entries, path.resolve(), None)
+
+
+def _directory(path: Path, labels: str | None = None) -> SampleSource:
     """Files without labels, and the files of each subdirectory with its number; hidden directories are skipped."""
+    if labels is not None:
+        return _ground_truth(path, labels)
     classes = sorted(item.name for item in path.iterdir() if item.is_dir() and not item.name.startswith("."))
     entries: list[tuple[str, Label]] = [(file, None) for file in _files(path)]
     for label, name in enumerate(classes):
@@ -439,7 +437,7 @@ def _manifest_label(label: object, where: str) -> int | str | list[float]:
         return int(label)
     if isinstance(label, str) and label.strip():
         name = label.strip()
-        return int(name) if _CLASS.fullmatch(name) else name
+        return int(name) if CLASS_NUMBER.fullmatch(name) else name
     if isinstance(label, int):
         return int(label)
     given = "nothing" if label is None or label == "" else f"{str(label)[:80]!r}"
@@ -454,49 +452,7 @@ def _mapped(path: Path) -> np.ndarray:
         raise FormatError(f"{path}: {error.strerror or error}") from None
 
 
-def _labels(labels: np.ndarray, name: str) -> list[Label]:
-    if labels.ndim == 1 and labels.dtype.kind in "iub":
-        return [int(label) for label in labels]
-    if labels.dtype.kind in "iuf":
-        if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-            raise FormatError(f"{name}: labels must be finite numbers, got NaN or infinity")
-        return [[float(value) for value in np.ravel(row)] for row in labels]
-    raise FormatError(f"{name}: labels must be classes or numbers, got elements of type {labels.dtype}")
-
-
-def _label(label: object, name: str) -> Label:
-    if label is None or isinstance(label, int | np.integer):
-        return None if label is None else int(label)
-    try:
-        return _labels(np.asarray(label, np.float64)[None], name)[0]
-    except (TypeError, ValueError):
-        raise FormatError(f"{name}: the label must be a class or numbers, got {label!r}") from None
-
-
-def data_hash(path: str | os.PathLike[str]) -> str:
-    """Return the SHA-256 of a file, or of all files of a directory with their names. Raises FormatError."""
-    root = Path(path)
-    files = sorted(file for file in root.rglob("*") if file.is_file()) if root.is_dir() else [root]
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(framed(os.fsencode(file.relative_to(root)), file))
-    return digest.hexdigest()
-
-
 def code_hash(function: object) -> str | None:
     """Return the SHA-256 of the module that defines a function, None where the module has no file."""
     file = getattr(sys.modules.get(getattr(function, "__module__", None) or ""), "__file__", None)
     return data_hash(file) if file and os.path.isfile(file) else None
-
-
-def framed(name: bytes, path: Path) -> bytes:
-    """Return the digest of a file's name and content; of the name alone where the file does not exist."""
-    digest = hashlib.sha256(b"%d:%s" % (len(name), name))
-    if path.is_file():
-        try:
-            with open(path, "rb") as stream:
-                while piece := stream.read(CHUNK):
-                    digest.update(piece)
-        except OSError as error:
-            raise FormatError(f"{path} cannot be read: {error.strerror or error}") from error
-    return digest.digest()

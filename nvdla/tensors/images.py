@@ -67,8 +67,9 @@ class PixelConversion:
 
     @property
     def is_geometry(self) -> bool:
-        """Check whether it changes only the size of images."""
-        return replace(self, resize=False, crop=0, interpolation="pil") == PixelConversion()
+        """Check whether it changes the size of images, and nothing else."""
+        plain = replace(self, resize=False, crop=0, interpolation="pil")
+        return plain == PixelConversion() and bool(self.resize or self.crop)
 
     def sizes(self, name: str, size: tuple[int, int], wanted: tuple[int, int]) -> tuple[int, int]:
         """Return the size (width, height) to which an image is scaled before it is cropped to ``wanted``.
@@ -178,6 +179,27 @@ def _opened(source: object, use: Callable[[Image, str], Result]) -> Result:
             warnings.simplefilter("error")
             _check_scans(data, image.size, name)
             return use(image, name)
+    except FormatError:
+        raise
+    except UnidentifiedImageError:
+        raise _unknown(name, data) from None
+    except Exception as error:  # Pillow's decoders raise a dozen kinds for broken files
+        raise _broken(name, error) from error
+
+
+def decode_picture(data: bytes, name: str) -> Image:
+    """Return the PIL image in the bytes of an image file, decoded. Raises FormatError."""
+    from PIL import Image, UnidentifiedImageError
+
+    if data[:1] == b"P" and data[1:2].isalnum():
+        _check_pnm(data, name)
+    try:
+        with warnings.catch_warnings(), Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            warnings.simplefilter("error")
+            _check_size(name, image.size)
+            _check_scans(data, image.size, name)
+            image.load()
+            return image
     except FormatError:
         raise
     except UnidentifiedImageError:

@@ -19,6 +19,7 @@ from nvdla.compiler.frontend.model import Model, read
 from nvdla.errors import FormatError, shape_text
 from nvdla.tensors.datasets import Arrays, Function, Sample, SampleSource, arrays_source, is_loader, open_source
 from nvdla.tensors.files import IMAGE_ENDINGS, read_dimg
+from nvdla.tensors.images import is_pil
 from nvdla.tensors.inputs import Preprocessing, holds_pixels
 from nvdla.tensors.npz import parse_npy, read_npz
 from nvdla.util.arguments import as_array
@@ -200,7 +201,7 @@ def _feed(model: Model, value: Any, preprocessing: Preprocessing) -> dict[str, n
         arrays = _known(model, read_npz(value))
         return {name: _sample(model, name, array) for name, array in arrays.items()}
     name = _only_input(model)
-    if suffix in IMAGE_ENDINGS:
+    if suffix in IMAGE_ENDINGS or is_pil(value):
         return {name: preprocessing.image(value, model.shapes[name])}
     if suffix == ".npy":
         value = parse_npy(read_file(value, MAX_FILE, "calibration data"), f"calibration data {value}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,15 +16,20 @@ import numpy as np
 import nvdla
 from nvdla.emulator.execution.dry_run import silent_warnings
 from nvdla.errors import FormatError, shape_text
+from nvdla.program import naming
 from nvdla.program.naming import Names, names_for
 from nvdla.tensors.files import IMAGE_ENDINGS, fit
-from nvdla.tensors.images import PixelConversion, convert_pixels, is_digit, is_picture
+from nvdla.tensors.images import PixelConversion, convert_pixels, is_digit, is_picture, is_pil
 from nvdla.tensors.inputs import InputForm, Preprocessing, holds_pixels, planes
 from nvdla.tensors.real import ScaleMissing, Units, holding_scale, pixels_of, to_elements
+from nvdla.tensors.samples import framed
 from nvdla.util.arguments import by_annotations
-from nvdla.util.files import is_zip_file, require_file
+from nvdla.util.escaping import Json
+from nvdla.util.files import is_zip_file, read_file, require_file
 from nvdla.util.recognition import wrong_kind
 
+MAX_NETWORK = 4 << 30
+_LOCATION = re.compile(rb"\x0a\x08location\x12")
 WARM_RUNS = 3
 """The first run goes through the firmware, the others go together."""
 
@@ -90,7 +97,7 @@ class LoadableNetwork(EvaluatedNetwork):
         self.outputs = int(np.prod(self._output.shape[1:])) if self._order is None else self._order.size
         self._pixels = pixels
         self._numbers = pixels_of(known.pixels).get(self._input.name)
-        as_the_model = self._scale is not None and pixels.is_geometry
+        as_the_model = self._scale is not None and (pixels == PixelConversion() or pixels.is_geometry)
         model = _preprocessing_of(path) if as_the_model else None
         self._model_pixels = None if model is None else model.sized_as(pixels)
         self._sizes = pixels if self._model_pixels is None else self._model_pixels.conversion
@@ -99,8 +106,8 @@ class LoadableNetwork(EvaluatedNetwork):
     def prepare(self, value: object) -> np.ndarray:
         """A sample as an array (C, H, W) of the input's elements."""
         shape, dtype = self._input.shape, self._input.dtype
-        if isinstance(value, str | os.PathLike):
-            if self._model_pixels is not None and Path(value).suffix.lower() in IMAGE_ENDINGS:
+        if isinstance(value, str | os.PathLike) or is_pil(value):
+            if self._model_pixels is not None and (is_pil(value) or Path(str(value)).suffix.lower() in IMAGE_ENDINGS):
                 return self._quantized(self._model_pixels.image(value, shape))
             form = InputForm(
                 self._input.name,
@@ -113,7 +120,7 @@ class LoadableNetwork(EvaluatedNetwork):
             )
             elements = form.elements(value)
             if isinstance(elements, bytes):
-                raise FormatError(f"{os.fspath(value)}: raw surfaces cannot be evaluated. Use images or .npy.")
+                raise FormatError(f"{value}: raw surfaces cannot be evaluated. Use images or .npy.")
             return elements
         array = np.asarray(value)
         if self._is_raw_digit(array):
@@ -216,6 +223,8 @@ class PackageNetwork(EvaluatedNetwork):
             if Path(value).suffix.lower() == ".npy":
                 return read_npy_sample(value, self._whole)
             return given.image(value, self._whole)
+        if is_pil(value):
+            return given.image(value, self._whole)
         array = np.asarray(value)
         if holds_pixels(array) and array.ndim >= 2:
             array = given.array(array, self._whole)
@@ -270,8 +279,6 @@ def _silent_warnings(runtime: nvdla.Runtime, strict: bool) -> list[str]:
 
 def _preprocessing_of(path: str) -> Preprocessing | None:
     """The preprocessing that ``nvdla compile`` wrote into the layer file; None where there is none."""
-    from nvdla.program import naming
-
     data = naming.load(path) or {}
     if not isinstance(data.get("preprocessing"), dict):
         return None
@@ -311,3 +318,58 @@ def _batched_unpack(layout: Any, surfaces: Sequence[bytes]) -> np.ndarray:
         together = replace(layout, shape=(len(surfaces), *layout.shape[1:]), size=stride * len(surfaces))
         return together.unpack(np.frombuffer(b"".join(surfaces), np.uint8))
     return np.concatenate([layout.unpack(np.frombuffer(surface, np.uint8)) for surface in surfaces])
+
+
+# ---- identity of an evaluation: hashes of networks, models and configurations
+
+
+def network_settings(path: str, config: str, pixels: PixelConversion, scale: float | None) -> dict[str, Json]:
+    """Return what a run of a network depends on: the content of the network, of its layer file and of a configuration
+    file, and how samples become elements. Raises FormatError."""
+    return {
+        "network": content_hash(path),
+        "layers": layer_file_hash(path),
+        "config": configuration_settings(config),
+        "pixels": str(pixels),
+        "input_scale": scale,
+    }
+
+
+def layer_file_hash(network: str) -> str | None:
+    """Return the SHA-256 of the layer file of a loadable, None where there is none. Raises FormatError."""
+    layers = naming.path_of(network)
+    return content_hash(layers, "layer file") if layers.is_file() else None
+
+
+def configuration_settings(name: str) -> str | dict[str, str]:
+    """Return the name of a configuration, with the hash of the content where it is a file. Raises FormatError."""
+    if not name.endswith((".yaml", ".yml")):
+        return name
+    return {"file": name, "content": content_hash(name, "configuration")}
+
+
+def content_hash(path: str | os.PathLike[str], what: str = "network") -> str:
+    """Return the SHA-256 of a file. Raises FormatError."""
+    return hashlib.sha256(read_file(path, MAX_NETWORK, what)).hexdigest()
+
+
+def model_hash(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a model with the files of its external data. Raises FormatError."""
+    data = read_file(path, MAX_NETWORK, "model")
+    digest = hashlib.sha256(data)
+    for location in sorted(set(_locations(data))):
+        digest.update(framed(location, Path(os.fsdecode(path)).parent / os.fsdecode(location)))
+    return digest.hexdigest()
+
+
+def _locations(data: bytes) -> Iterator[bytes]:
+    """The names of external files in an ONNX model: the values of entries with the key "location"."""
+    for match in _LOCATION.finditer(data):
+        length, shift, at = 0, 0, match.end()
+        while at < len(data) and shift < 28:
+            length |= (data[at] & 127) << shift
+            shift, at = shift + 7, at + 1
+            if data[at - 1] < 128:
+                if b"\0" not in data[at : at + length]:
+                    yield data[at : at + length]
+                break

@@ -14,9 +14,14 @@ from nvdla.compiler.frontend.isolation import run_session, worker_of
 from nvdla.compiler.frontend.opening import open_file
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.experiments.campaign import Record, Table, Task, worker
-from nvdla.experiments.evaluation.identity import model_hash, network_settings
 from nvdla.experiments.evaluation.metrics import percent
-from nvdla.experiments.evaluation.networks import EvaluatedNetwork, LoadableNetwork, open_network
+from nvdla.experiments.evaluation.networks import (
+    EvaluatedNetwork,
+    LoadableNetwork,
+    model_hash,
+    network_settings,
+    open_network,
+)
 from nvdla.tensors.datasets import Sample, SampleSource, code_hash, python_function
 from nvdla.tensors.images import PixelConversion
 from nvdla.util import html

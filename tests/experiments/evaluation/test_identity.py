@@ -10,7 +10,7 @@ import pytest
 
 from nvdla.cli.main import main
 from nvdla.experiments.evaluation import Evaluation, open_source
-from nvdla.experiments.evaluation.identity import model_hash
+from nvdla.experiments.evaluation.networks import model_hash
 from nvdla.experiments.exploration import Exploration, Point
 from nvdla.tensors.datasets import data_hash
 
