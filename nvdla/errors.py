@@ -59,9 +59,11 @@ class NvdlaError(Exception):
         place: The file and line, the operation or the field that has the problem and with which the message begins;
             empty if the message begins with none.
         options: Names of the options whose values cause the problem, as in ``nvdla.toml``; empty if they are unknown.
+        input: Name of the network's input whose file or value has the problem; empty if it is none in particular.
     """
 
     place: str = ""
+    input: str = ""
     options: tuple[str, ...] = ()
 
     def __init__(self, message: object = "") -> None:
@@ -76,7 +78,7 @@ class NvdlaError(Exception):
         if self.place:
             return self
         placed = type(self)(f"{place}: {self}")
-        placed.place, placed.options = place, self.options
+        placed.place, placed.options, placed.input = place, self.options, self.input
         return placed
 
     def about(self, *options: str) -> NvdlaError:
@@ -141,6 +143,16 @@ def in_layer(name: str) -> Iterator[None]:
         if error.layer:
             raise
         raise BuildError(error, layer=name) from None
+
+
+@contextlib.contextmanager
+def in_input(name: str) -> Iterator[None]:
+    """Name the network's input in every error of the block."""
+    try:
+        yield
+    except NvdlaError as error:
+        error.input = name
+        raise
 
 
 class ArgumentTypeError(NvdlaError, TypeError):

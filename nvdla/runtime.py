@@ -30,7 +30,7 @@ from nvdla.emulator.memory.address_space import LeavesRegion
 from nvdla.emulator.memory.linker import LinkedLoadable, Surface
 from nvdla.emulator.memory.placement import Strides
 from nvdla.emulator.memory.surfaces import Layout, tensor_layout
-from nvdla.errors import ArgumentTypeError, FormatError, NvdlaError, ScheduleError, printable
+from nvdla.errors import ArgumentTypeError, FormatError, NvdlaError, ScheduleError, in_input, printable
 from nvdla.kernels.jit.processor import usable_cores
 from nvdla.kernels.threads import limited
 from nvdla.limits import Limits
@@ -671,7 +671,8 @@ class Runtime:
 
     def _surface(self, tensor: Tensor, value: Input, preprocessing: PixelConversion | None) -> bytes:
         """The raw surface of an input."""
-        elements = self._input_form(tensor, value, preprocessing).elements(value)
+        with in_input(tensor.name):
+            elements = self._input_form(tensor, value, preprocessing).elements(value)
         if isinstance(elements, bytes):
             return elements
         surface = bytearray(tensor.size)

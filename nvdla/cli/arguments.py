@@ -15,7 +15,7 @@ import numpy as np
 
 import nvdla
 from nvdla.cli.output import real, reals, say, whole
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, in_input
 from nvdla.program.naming import Names, from_calibration, from_yaml, is_scale, names_for
 from nvdla.tensors.images import ORDERS, PixelConversion
 from nvdla.tensors.real import ScaleMissing
@@ -302,9 +302,11 @@ def of_right_size(runtime: Runtime, files: dict[str, str], surfaces: list[bytes]
     for tensor, surface in zip(runtime.inputs, surfaces, strict=True):
         if len(surface) != tensor.size:
             hint = " (cut off?)" if len(surface) < tensor.size else ""
-            raise FormatError(
-                f"{files[tensor.name]}: {len(surface)} bytes, but input {tensor.name} takes {tensor.size} bytes{hint}"
-            )
+            with in_input(tensor.name):
+                raise FormatError(
+                    f"{files[tensor.name]}: {len(surface)} bytes, but input {tensor.name} takes {tensor.size} bytes"
+                    f"{hint}"
+                )
     return surfaces
 
 

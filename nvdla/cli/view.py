@@ -132,28 +132,24 @@ class Single:
             raise FormatError(f"{name}: input must be one of {', '.join(inputs) or 'none'}, got {tensor!r}.")
         path = self._folder / f"{next(self._numbers)}{ending(name, INPUT_ENDINGS, 'an input')}"
         path.write_bytes(data)
-        before = self._dropped.get(tensor)
+        before = dict(self._dropped)
         self._dropped[tensor] = str(path), name
         given = [f"{key}={file}" for key, (file, _) in self._dropped.items()]
         changes = {"input": given, "other_input": [], "random_input": None}
         try:
             self._data = self._made(argparse.Namespace(**vars(self._args) | changes))
         except NvdlaError as error:
-            raise FormatError(self._without_named(str(error), tensor, before)) from None
+            text = str(error)
+            for file, called in self._dropped.values():
+                text = text.replace(file, called)
+            if error.input:
+                del self._dropped[error.input]
+            if error.input == tensor and tensor in before:
+                self._dropped[tensor] = before[tensor]
+            raise FormatError(text) from None
         finally:
             self._remove_unused()
         return self._data
-
-    def _without_named(self, text: str, tensor: str, before: tuple[str, str] | None) -> str:
-        """Take back files that an error names: the last good file of ``tensor`` comes back. The error as people read
-        it."""
-        for each, (file, called) in list(self._dropped.items()):
-            if file in text:
-                text = text.replace(file, called)
-                del self._dropped[each]
-                if each == tensor and before:
-                    self._dropped[tensor] = before
-        return text
 
     def _remove_unused(self) -> None:
         used = {file for file, _ in self._dropped.values()}

@@ -209,15 +209,16 @@ def test_a_drop_for_an_unknown_input_is_refused_and_leaves_nothing(single, digit
     assert len(list(folder.iterdir())) == 1
 
 
-def test_a_drop_that_cannot_be_read_leaves_the_one_before(single, digit_path):
+@pytest.mark.parametrize(("name", "data"), [("bad.pgm", b"P5 nothing"), ("bad.bin", b"short")])
+def test_a_drop_that_cannot_be_read_leaves_the_one_before(single, digit_path, name, data):
     source, folder = single
-    with pytest.raises(FormatError, match=r"bad\.pgm") as caught:
-        source.run("", "bad.pgm", "data", b"P5 nothing")
+    with pytest.raises(FormatError, match=name.replace(".", r"\.")) as caught:
+        source.run("", name, "data", data)
     assert str(folder) not in str(caught.value)
     assert not list(folder.iterdir())
     source.run("", "good.pgm", "data", digit_path.read_bytes())
-    with pytest.raises(FormatError, match=r"bad\.pgm"):
-        source.run("", "bad.pgm", "data", b"P5 nothing")
+    with pytest.raises(FormatError, match=name.replace(".", r"\.")):
+        source.run("", name, "data", data)
     assert [each.read_bytes() for each in folder.iterdir()] == [digit_path.read_bytes()]
 
 
