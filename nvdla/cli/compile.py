@@ -152,7 +152,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_search_options(parser)
     add_image_options(parser)
     parser.add_argument(
-        "--layout", choices=("nchw", "nhwc"), default="nchw", help="layout of the input (default: nchw)"
+        "--layout",
+        choices=("auto", "nchw", "nhwc"),
+        default="auto",
+        help="layout of the input (default: auto)",
     )
 
 

@@ -259,7 +259,7 @@ def _widths(texts: Mapping[str, Sequence[str]], width: int | None) -> dict[str, 
 def _that_fit(texts: Mapping[str, Sequence[str]], width: int, least: Sequence[str]) -> list[str]:
     """The columns that fit into ``width`` with long cells wrapped between their words: ``least`` go first, then the
     last; those that say which row it is stay."""
-    words = {key: _longest_word(cells) for key, cells in texts.items()}
+    words = {key: min(_longest_word(cells), WRAPPED) for key, cells in texts.items()}
     wanted = {key: max(words[key], min(WRAPPED, max(map(len, texts[key])))) for key in texts}
     kept, leading = list(texts), _leading(texts)
     if sum(words.values()) + GAP * len(words) <= width:

@@ -536,14 +536,18 @@ def layers_meant(layers: Iterable[str | None], name: str) -> set[str]:
 
 
 def short_layer(layer: str) -> str:
-    """Shorten a name that comes from the path of an ONNX value.
+    """Shorten a name that comes from the path of an ONNX value, or from the values that TFLite's converter has fused.
 
-    "/features/features.0/conv/Conv_output_0+/features/Relu_output_0" is "features.0/conv+features/Relu".
+    "/features/features.0/conv/Conv_output_0+/features/Relu_output_0" is "features.0/conv+features/Relu"; "net/a/Relu6;
+    net/a/add;net/a/conv" is "a/Relu6".
     """
-    return "+".join(map(_short, layer.split("+"))) if "/" in layer else layer
+    return "+".join(dict.fromkeys(map(_short, layer.split("+")))) if "/" in layer else layer
 
 
 def _short(name: str) -> str:
+    if ";" in name:
+        scope, _, rest = name.split(";")[0].partition("/")
+        return rest if "/" in rest else f"{scope}/{rest}".rstrip("/")
     if not name.startswith("/"):
         return name
     words = re.sub(r"_output_\d+$", "", name).strip("/").split("/")

@@ -175,7 +175,9 @@ def check_whole(array: np.ndarray, dtype: np.dtype, what: str, advice: str, whos
 
 
 def fit(array: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype, name: str) -> np.ndarray:
-    """``array`` as (N, C, H, W) of ``dtype``; dimensions of 1 may be missing. Values must survive.
+    """``array``, (N, C, H, W) or (N, H, W, C), as (N, C, H, W) of ``dtype``; dimensions of 1 may be missing.
+
+    An array is (N, H, W, C) if its shape can mean nothing else. Values must survive.
 
     Raises FormatError for another shape, and for values that an integer ``dtype`` cannot hold.
     """
@@ -183,7 +185,11 @@ def fit(array: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype, na
         return array
     if array.dtype.kind not in "iufb":
         raise FormatError(f"{name}: must be an array of numbers, got elements of type {array.dtype}")
-    if array.size != math.prod(shape) or _without_ones(array.shape) != _without_ones(shape):
+    fits = array.size == math.prod(shape) and _without_ones(array.shape) == _without_ones(shape)
+    batch, channels, height, width = shape
+    if not fits and array.shape in ((batch, height, width, channels), (height, width, channels)):
+        array, fits = np.moveaxis(array, -1, -3), True
+    if not fits:
         raise FormatError(
             f"{name}: the array's shape is {shape_text(array.shape)}, the network's input is {shape_text(shape)}"
         )

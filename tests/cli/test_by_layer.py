@@ -62,9 +62,15 @@ def test_a_name_means_a_whole_layer_before_beginnings():
         ("/Relu_output_0", "Relu"),
         ("a/b_output_0", "a/b_output_0"),
         ("/", "/"),
+        (
+            "net_1/dw_2_relu/Relu6;net_1/bn/add_1;net_1/dw_2/depthwise;+net_1/dw_2_relu/Relu6;net_1/bn/add_1.2",
+            "dw_2_relu/Relu6",
+        ),
+        ("net/Relu;net/add", "net/Relu"),
+        ("Call:0;net/add+b", "Call:0+b"),
     ],
 )
-def test_names_of_onnx_values_are_shortened(layer, short):
+def test_names_of_onnx_and_tflite_values_are_shortened(layer, short):
     assert short_layer(layer) == short
 
 

@@ -99,7 +99,7 @@ class LoadableNetwork(EvaluatedNetwork):
         shape, dtype = self._input.shape, self._input.dtype
         if isinstance(value, str | os.PathLike):
             if self._model_pixels is not None and Path(value).suffix.lower() in IMAGE_ENDINGS:
-                return self._quantized(self._model_pixels.image(value, shape))
+                return self._quantized(self._model_pixels.cube(value, shape))
             form = InputForm(
                 self._input.name,
                 shape,
