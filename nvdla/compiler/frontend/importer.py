@@ -37,7 +37,7 @@ from nvdla.errors import BuildError, ConfigError, FormatError
 from nvdla.util.precision import Precision
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, NodeProto
 
 
 # What numpy and Python raise where attributes do not fit each other; onnxruntime judges such a node.
@@ -134,7 +134,8 @@ def import_graph(
     """
     chosen = configuration(config) if isinstance(config, str) else config
     chosen.require(precision)
-    forced = _sums_of_exponentials(model) | {name: Cut(reason) for name, reason in (host or {}).items()}
+    forced = _sums_of_exponentials(model) | (_variances(model) if precision == Precision.INT8 else {})
+    forced |= {name: Cut(reason) for name, reason in (host or {}).items()}
     while True:
         walk = _Walk(model, chosen, precision, forced, ranged)
         walk.run()
@@ -162,6 +163,33 @@ def _sums_of_exponentials(model: Model) -> dict[str, Cut]:
         ):
             cuts |= {node.name: Cut("elements cannot hold a sum of exponentials") for node in (power, total, log)}
     return cuts
+
+
+def _variances(model: Model) -> dict[str, Cut]:
+    """Find the nodes of a variance that is the mean of the squares minus the square of the mean.
+
+    The difference of two int8 tensors keeps the steps of the larger one, of which a small variance is a fraction. (ONNX
+    defines LayerNormalization so. The mean of the squared deviations, as exporters write it, is exact enough.)"""
+    makers = {name: node for node in model.proto.graph.node for name in node.output}
+    cuts: dict[str, Cut] = {}
+    for difference in model.proto.graph.node:
+        terms = [makers.get(name) for name in difference.input] if difference.op_type == "Sub" else []
+        if len(terms) != 2 or terms[0] is None or terms[0].op_type != "ReduceMean":
+            continue
+        square, mean = makers.get(terms[0].input[0]), _squared(terms[1], makers)
+        source = _squared(square, makers)
+        if source and mean and mean in makers and list(makers[mean].input[:1]) == [source]:
+            cuts |= {
+                node.name: Cut("a difference of int8 elements is not exact enough for a variance")
+                for node in (square, *terms, difference)
+                if node is not None
+            }
+    return cuts
+
+
+def _squared(node: NodeProto | None, makers: Mapping[str, NodeProto]) -> str:
+    """Name of the value that a node squares; empty if it is another operator."""
+    return node.input[0] if node is not None and node.op_type == "Mul" and node.input[0] == node.input[1] else ""
 
 
 class _Walk:
