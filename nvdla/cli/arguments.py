@@ -90,8 +90,9 @@ def add_tolerance_option(parser: argparse._ActionsContainer) -> None:
 
 
 def add_model_options(parser: argparse._ActionsContainer) -> None:
-    """``--onnx`` and ``--caffe``: the model of a loadable."""
-    parser.add_argument("--onnx", metavar="MODEL", help="ONNX model of the loadable (needs nvdla[onnx])")
+    """``--onnx``, ``--tflite`` and ``--caffe``: the model of a loadable."""
+    text = "ONNX or TFLite model of the loadable (needs nvdla[onnx])"
+    parser.add_argument("--onnx", "--tflite", metavar="MODEL", help=text)
     caffe = ".prototxt and .caffemodel of the loadable (needs nvdla[onnx])"
     parser.add_argument("--caffe", nargs="+", metavar="FILE", help=caffe)
 

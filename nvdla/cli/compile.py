@@ -301,8 +301,9 @@ def _next_commands(document: Document, args: argparse.Namespace) -> list[str]:
     output, model = shlex.quote(args.output), shlex.quote(args.model)
     commands = [f"nvdla run {output} --input FILE", f"nvdla cycles {output}"]
     if document["kind"] == "loadable":
-        against = f"--caffe {model} {shlex.quote(args.weights)}" if args.weights else f"--onnx {model}"
-        known = args.weights or args.model.endswith(".onnx")
+        option = f"--{Path(args.model).suffix[1:]}"
+        against = f"--caffe {model} {shlex.quote(args.weights)}" if args.weights else f"{option} {model}"
+        known = args.weights or option in ("--onnx", "--tflite")
         commands += [f"nvdla compare {output} {against} --input FILE"] if known else []
     return ["Next:", *(f"  {each}" for each in commands)]
 

@@ -209,3 +209,16 @@ def test_factors_behind_a_convolution_multiply_the_scales_of_its_weights():
     (got,) = compiled.run({"t0": real.astype(np.float32)}).values()
     inside = np.abs(wanted) < 0.6 * 120
     assert np.abs(got[0] - wanted)[inside].max() <= 0.6 * 2
+
+
+def test_the_suggested_commands_run(tmp_path, nvdla_command, monkeypatch):
+    """compile names the commands for the next steps; compare takes the TFLite file."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.tflite").write_bytes(small().model([0], [3]))
+    np.save(tmp_path / "FILE.npy", np.random.default_rng(0).normal(size=(1, 4, 4, 2)).astype(np.float32))
+    status, out, _ = nvdla_command("compile", "net.tflite", "-o", "net.loadable")
+    assert status == 0
+    suggested = [line.strip() for line in out.partition("Next:\n")[2].splitlines() if line.startswith("  nvdla ")]
+    assert suggested[-1] == "nvdla compare net.loadable --tflite net.tflite --input FILE"
+    for line in suggested:
+        assert nvdla_command(*line.replace("FILE", "FILE.npy").split()[1:])[0] == 0
