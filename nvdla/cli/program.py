@@ -163,7 +163,7 @@ def _summary(made: Export, form: Printer, runtime: Runtime, args: argparse.Names
     print_table("Sizes", _sizes(document))
     print_table("Files", document["files"])
     if document["input"] == "random":
-        print("the run in it is one on random input (--input gives another)", file=sys.stderr)
+        print("the recorded run has random input; --input FILE replaces it", file=sys.stderr)
 
 
 def _sizes(document: Document) -> list[Document]:
