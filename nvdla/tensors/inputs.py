@@ -235,7 +235,9 @@ class InputForm:
         if self.model is None:
             image = load_image(value, single_shape, self.dtype, self.pixels)
         else:
-            image = self._quantized(self.model.cube(value, single_shape))
+            values = self.model.cube(value, single_shape)
+            check_pixels(values, self.scale, self.zero, self.dtype, self.name)
+            image = self._quantized(values)
         return np.broadcast_to(image, self.shape)
 
     def _pixels(self, numbers: PixelNumbers, value: object, shape: Shape) -> np.ndarray:
@@ -260,6 +262,23 @@ class InputForm:
         if scale is None:
             raise ScaleMissing(self.name, self.dtype, "input", holding_scale(values, self.dtype))
         return to_elements(values, scale, self.dtype, self.zero)
+
+
+def check_pixels(values: np.ndarray, scale: float | None, zero: int, dtype: np.dtype, name: str) -> None:
+    """Check that the numbers of a picture are near the range of an input; pixels 0..255 of a model for 0..1 are not.
+
+    Raises:
+        FormatError: A number is farther from the range than the range is wide.
+    """
+    if scale is None or dtype.kind == "f" or not values.size:
+        return
+    low, high = (scale * (end - zero) for end in (np.iinfo(dtype).min, np.iinfo(dtype).max))
+    least, most = float(values.min()), float(values.max())
+    if least < 2 * low - high or most > 2 * high - low:
+        raise FormatError(
+            f"input {name}: a picture must have numbers of about {low:.3g} to {high:.3g}, the calibrated range, got "
+            f" {least:.3g} to {most:.3g}. Compile the model with the --mean and --std of its training."
+        )
 
 
 @dataclass(frozen=True)

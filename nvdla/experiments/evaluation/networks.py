@@ -17,7 +17,7 @@ from nvdla.errors import FormatError, shape_text
 from nvdla.program.naming import Names, names_for
 from nvdla.tensors.files import IMAGE_ENDINGS, fit
 from nvdla.tensors.images import PixelConversion, convert_pixels, is_digit, is_picture
-from nvdla.tensors.inputs import InputForm, Preprocessing, holds_pixels, planes
+from nvdla.tensors.inputs import InputForm, Preprocessing, check_pixels, holds_pixels, planes
 from nvdla.tensors.real import ScaleMissing, Units, holding_scale, pixels_of, to_elements
 from nvdla.util.arguments import by_annotations
 from nvdla.util.files import is_zip_file, require_file
@@ -99,7 +99,7 @@ class LoadableNetwork(EvaluatedNetwork):
         shape, dtype = self._input.shape, self._input.dtype
         if isinstance(value, str | os.PathLike):
             if self._model_pixels is not None and Path(value).suffix.lower() in IMAGE_ENDINGS:
-                return self._quantized(self._model_pixels.cube(value, shape))
+                return self._of_picture(self._model_pixels.cube(value, shape))
             form = InputForm(
                 self._input.name,
                 shape,
@@ -145,7 +145,11 @@ class LoadableNetwork(EvaluatedNetwork):
             return self._numbers.stored(pixels)
         if self._model_pixels is None:
             return convert_pixels(pixels, self._input.dtype, self._pixels)
-        return self._quantized(self._model_pixels.numbers_of_rgb(pixels))
+        return self._of_picture(self._model_pixels.numbers_of_rgb(pixels))
+
+    def _of_picture(self, values: np.ndarray) -> np.ndarray:
+        check_pixels(values, self._scale, self._zero, self._input.dtype, self._input.name)
+        return self._quantized(values)
 
     def _quantized(self, values: np.ndarray) -> np.ndarray:
         """Real numbers as elements of the input."""

@@ -5,6 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from PIL import Image
+from support.tflite_writer import FlatWriter
 
 import nvdla
 from nvdla.cli.main import main
@@ -102,3 +103,33 @@ def test_the_layout_is_the_one_that_has_the_channels_of_a_picture():
     square = picture[:3, :3]
     np.testing.assert_array_equal(auto.image(square, (1, 3, 3, 3))[0], square.transpose(2, 0, 1))
     np.testing.assert_array_equal(Preprocessing(layout="nhwc").image(square, (1, 3, 3, 3))[0], square)
+
+
+@pytest.mark.parametrize(("kind", "point"), [("int8", -128), ("uint8", 0), ("int8", -1), ("uint8", 100)])
+def test_pixels_are_the_elements_of_a_quantized_tflite_input(kind, point, tmp_path, nvdla_command):
+    """The element of pixel p is p in uint8 and p - 128 in int8, as TFLite's tools feed pictures."""
+    writer = FlatWriter()
+    writer.tensor((1, 8, 6, 3), kind, 0.02, point, name="data")
+    writer.constant(np.ones((1, 1, 1, 3), np.int8), 0.5)
+    writer.constant(np.zeros(1, np.int32), 0.01)
+    writer.tensor((1, 8, 6, 1), kind, 0.2, 0, name="out")
+    writer.operator("CONV_2D", [0, 1, 2], [3], padding=1, stride_w=1, stride_h=1)
+    (tmp_path / "net.tflite").write_bytes(writer.model([0], [3]))
+    picture = np.random.default_rng(5).integers(0, 256, (8, 6, 3), np.uint8)
+    Image.fromarray(picture).save(tmp_path / "in.png")
+    assert nvdla_command("compile", tmp_path / "net.tflite", "-o", tmp_path / "net.nvdla")[0] == 0
+    runtime = nvdla.Runtime(tmp_path / "net.nvdla")
+    real = 0.02 * (picture.astype(np.float32) + np.iinfo(kind).min - point)
+    assert runtime.surfaces(tmp_path / "in.png") == runtime.surfaces(real[None])
+
+
+def test_a_picture_far_outside_the_calibrated_range_is_refused(folder, tmp_path, nvdla_command):
+    """Calibrated with numbers of about -2 to 2, and run on pixels 0..255."""
+    np.savez(tmp_path / "data.npz", images=numbers(folder))
+    loadable = tmp_path / "net.nvdla"
+    assert nvdla_command("compile", folder / "last.onnx", "--calibrate", tmp_path / "data.npz", "-o", loadable)[0] == 0
+    for words in (("run", loadable, "--input", folder / "images" / "0.png"),
+                  ("evaluate", loadable, folder / "images", "--predict-only")):  # fmt: skip
+        status, _, error = nvdla_command(*words)
+        assert status != 0
+        assert "a picture must have numbers of about" in error
