@@ -149,10 +149,10 @@ def _options(args: argparse.Namespace) -> dict[str, str]:
     return dict(_pair(text, "--option", "KEY=VALUE") for text in args.option)
 
 
-def _pair(text: str, what: str, form: str) -> tuple[str, str]:
+def _pair(text: str, option: str, form: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if not separator:
-        raise FormatError(f"{what} {text}: expected {form}")
+        raise FormatError(f"{option} {text}: expected {form}")
     return key, value
 
 

@@ -147,7 +147,7 @@ def _diff(words: list[str], args: argparse.Namespace) -> int:
         )
     if not (operations(first) or operations(second)):
         raise FormatError(f"{words[0]} and {words[1]}: nothing to compare: must enable a unit, got no operation")
-    found = differences(first, second, args.mask_addresses)
+    changes = differences(first, second, args.mask_addresses)
     rows: list[Document] = [
         {
             "unit": difference.unit,
@@ -155,9 +155,9 @@ def _diff(words: list[str], args: argparse.Namespace) -> int:
             "register": difference.register,
             "first": difference.first,
             "second": difference.second,
-            "fields": [{"field": name, "first": one, "second": other} for name, one, other in difference.fields],
+            "fields": [{"field": name, "first": before, "second": after} for name, before, after in difference.fields],
         }
-        for difference in found
+        for difference in changes
     ]
     document = {"format": "nvdla-csb-diff", "version": 1, "map": first.map.name, "equal": not rows, "differences": rows}
     if not print_document(document, args):
@@ -206,8 +206,8 @@ def _replay(words: list[str], args: argparse.Namespace) -> int:
         for line in result.stuck:
             print(line)
         ran = _ran(result.engines)
-        made = f"{counted(len(checks) - len(failed), 'range')} of memory equal, {len(failed)} not"
-        print(f"ran {ran}; {made if result.compared else 'FAILED: the log has no written memory to compare with'}")
+        verdict = f"{counted(len(checks) - len(failed), 'range')} of memory equal, {len(failed)} not"
+        print(f"ran {ran}; {verdict if result.compared else 'FAILED: the log has no written memory to compare with'}")
     return 0 if result.passed else 1
 
 

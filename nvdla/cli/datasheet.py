@@ -64,10 +64,10 @@ def run(args: argparse.Namespace) -> int:
     document |= {"silicon": silicon(config), "fpga": fpga_verdicts(config), "proof": proof(config)}
     if not print_document(document, args):
         print_written(args.output, len(data), args)
-        for each in points:
-            if "error" in each:
-                say(f"{each['network']}: impossible: {each['error']}")
-    return 1 if any("error" in each or each["deadlock"] for each in points) else 0
+        for point in points:
+            if "error" in point:
+                say(f"{point['network']}: impossible: {point['error']}")
+    return 1 if any("error" in point or point["deadlock"] for point in points) else 0
 
 
 def _points(network: str, args: argparse.Namespace) -> list[Document]:
@@ -81,16 +81,18 @@ def _points(network: str, args: argparse.Namespace) -> list[Document]:
     path = os.path.realpath(network)
     table = Exploration(path, [point], args.calibrate, source=source, limit=args.limit, clock=args.clock)
     records = table.open()(list(table.tasks()))
-    return [{"network": Path(network).name, **{key: each[key] for key in each if key != "key"}} for each in records]
+    return [
+        {"network": Path(network).name, **{key: record[key] for key in record if key != "key"}} for record in records
+    ]
 
 
 def _faults(path: str) -> Document:
     """A document of ``nvdla faults``. Raises FormatError for any other file."""
     try:
         document = json.loads(read_file(path, MAX_FAULTS, "results of nvdla faults"))
-        found = document["format"] if isinstance(document, dict) else type(document).__name__
+        kind = document["format"] if isinstance(document, dict) else type(document).__name__
     except (ValueError, KeyError) as error:
         raise FormatError(f"{path}: must be the JSON of 'nvdla faults', got {type(error).__name__}: {error}") from None
-    if found != "nvdla-faults":
-        raise FormatError(f"{path}: format: must be nvdla-faults, got {found}")
+    if kind != "nvdla-faults":
+        raise FormatError(f"{path}: format: must be nvdla-faults, got {kind}")
     return dict(document)

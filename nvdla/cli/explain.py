@@ -128,9 +128,9 @@ def _print_accounting(spent: dict[str, int] | None) -> None:
 def _form_cells(form: Document) -> Document:
     kept = form["keeps_weights"] if form["parts"] > 1 else None
     passes = f"{form['data_passes']:.2f}"
-    what = f"{form['form']}, weights compressed" if form["compressed"] else form["form"]
+    variant = f"{form['form']}, weights compressed" if form["compressed"] else form["form"]
     return form | {
-        "form": what,
+        "form": variant,
         "weights_kept": kept,
         "data_passes": passes,
         "built": "yes" if form["chosen"] else None,

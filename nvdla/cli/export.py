@@ -62,7 +62,7 @@ def _node_data(args: argparse.Namespace) -> list[Document]:
 
     sides = [side for side, _ in sides_of(args)]
     study = sides[0].study
-    found = {
+    metrics = {
         "cycles": ("cycles", node_data.cycles(study), False),
         "mac_use": ("MAC use, %", node_data.mac_use(study), True),
         "saturation": ("saturation, %", node_data.saturation(sides[0]), False),
@@ -70,7 +70,7 @@ def _node_data(args: argparse.Namespace) -> list[Document]:
     }
     folder, rows = Path(args.node_data), []
     make_directory(folder)
-    for name, (title, numbers, falling) in found.items():
+    for name, (title, numbers, falling) in metrics.items():
         if not numbers:
             continue
         data = json_text(node_data.document(study.title, title, numbers, falling), indent=1).encode()

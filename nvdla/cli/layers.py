@@ -54,9 +54,9 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"{args.loadable} cannot run on {args.config}: {reason}")
     written = None
     if args.caffe or args.onnx:
-        found, network = _recognized(args, program)
-        names, confidence, unused = found.layers, found.confidence, found.unused
-        written = None if args.dry_run else _write(args, program, network, found)
+        recognition, network = _recognized(args, program)
+        names, confidence, unused = recognition.layers, recognition.confidence, recognition.unused
+        written = None if args.dry_run else _write(args, program, network, recognition)
     else:
         names, confidence, unused = names_for(args.loadable).layers, _known_confidence(args.loadable), []
     rows = [
@@ -100,7 +100,7 @@ def _recognized(args: argparse.Namespace, program: Program) -> tuple[Any, str]:
     return recognize(program.loadable, graph, program.config.name, program.abi.name), graph.name or Path(source).stem
 
 
-def _write(args: argparse.Namespace, program: Program, network: str, found: Any) -> str:
+def _write(args: argparse.Namespace, program: Program, network: str, recognition: Any) -> str:
     """Write the layer file; returns its path. Raises FormatError where the compiler's own names would be lost."""
     from nvdla.checks.layers.match import layer_file
     from nvdla.compiler.builder.compiler import save
@@ -112,7 +112,7 @@ def _write(args: argparse.Namespace, program: Program, network: str, found: Any)
             "replaces them; --dry-run only prints the names found"
         )
     scales = from_calibration(args.scales).scales if args.scales else {}
-    return str(save(layer_file(program, network, found, scales, before), args.loadable))
+    return str(save(layer_file(program, network, recognition, scales, before), args.loadable))
 
 
 def _was_found(document: Document) -> bool:

@@ -103,10 +103,10 @@ def run(args: argparse.Namespace) -> int:
     if args.name or args.output:
         written = write(args.name or list(CONTENTS), Path(args.output or "."))
     rows: list[Document] = []
-    for name, what in CONTENTS.items():
+    for name, contents in CONTENTS.items():
         files = files_of(name)
         size = sum(path.stat().st_size for path in files)
-        rows.append({"name": name, "files": [path.name for path in files], "bytes": size, "what": what})
+        rows.append({"name": name, "files": [path.name for path in files], "bytes": size, "what": contents})
     if print_document({"samples": rows, "written": [str(path) for path in written]}, args):
         return 0
     for path in written:

@@ -184,9 +184,9 @@ def sides_of(args: argparse.Namespace) -> list[tuple[Side, DoctorReport]]:
     asked = [args]
     if args.other or args.other_input or args.other_config:
         asked.append(_beside(args))
-    made = [_side(each, labels, len(asked)) for each in asked]
-    _tell_apart([side.document for side, _ in made], asked)
-    return made
+    sides = [_side(side_args, labels, len(asked)) for side_args in asked]
+    _tell_apart([side.document for side, _ in sides], asked)
+    return sides
 
 
 def _tell_apart(documents: list[Document], asked: list[argparse.Namespace]) -> None:
@@ -197,7 +197,7 @@ def _tell_apart(documents: list[Document], asked: list[argparse.Namespace]) -> N
         if asked[0].loadable != asked[1].loadable:
             document["title"] += f" ({args.loadable})"
         elif asked[0].input != asked[1].input:
-            document["title"] += "".join(f", {Path(each).name}" for each in args.input)
+            document["title"] += "".join(f", {Path(path).name}" for path in args.input)
 
 
 def _beside(args: argparse.Namespace) -> argparse.Namespace:

@@ -147,11 +147,11 @@ class Single:
     def _without_named(self, text: str, tensor: str, before: tuple[str, str] | None) -> str:
         """Take back files that an error names: the last good file of ``tensor`` comes back. The error as people read
         it."""
-        for each, (file, called) in list(self._dropped.items()):
+        for key, (file, called) in list(self._dropped.items()):
             if file in text:
                 text = text.replace(file, called)
-                del self._dropped[each]
-                if each == tensor and before:
+                del self._dropped[key]
+                if key == tensor and before:
                     self._dropped[tensor] = before
         return text
 

@@ -50,19 +50,21 @@ def disassemble(module: Module, function: str | None = None, source: bool = Fals
     ]
     lines += [f"vm.rodata[{segment.index}] = {segment.data.hex().upper()}" for segment in module.rodata]
     lines.append("")
-    for each in module.functions:
-        lines += [*function_lines(module, each, source), ""]
+    for item in module.functions:
+        lines += [*function_lines(module, item, source), ""]
     return "\n".join(lines[:-1] if module.functions else lines) + "\n"
 
 
 def named(module: Module, name: str) -> ModuleFunction:
     """The function of this name (its own, or one that it is exported by) or ordinal. FormatError otherwise."""
-    ordinals = [each.ordinal for each in module.exports if each.name == name]
-    ordinals += [each.ordinal for each in module.functions if name in (each.name, f"fn{each.ordinal}")]
+    ordinals = [export.ordinal for export in module.exports if export.name == name]
+    ordinals += [
+        candidate.ordinal for candidate in module.functions if name in (candidate.name, f"fn{candidate.ordinal}")
+    ]
     if not ordinals and is_digits(name) and int(name[:9]) < len(module.functions):
         ordinals = [int(name[:9])]
     if not ordinals:
-        known = ", ".join(repr(each.name or each.ordinal) for each in module.functions[:20]) or "none"
+        known = ", ".join(repr(candidate.name or candidate.ordinal) for candidate in module.functions[:20]) or "none"
         raise FormatError(f"{module.source.name}: function: must be one of {known}, got {name!r}")
     return module.functions[ordinals[0]]
 
@@ -101,13 +103,13 @@ def block_starts(instructions: list[Instruction]) -> dict[int, int]:
 
 def branches(instruction: Instruction) -> list[Branch]:
     """Every branch of an instruction."""
-    found: list[Branch] = []
+    targets: list[Branch] = []
     for operand in instruction.operands:
         if isinstance(operand, Branch):
-            found.append(operand)
+            targets.append(operand)
         elif isinstance(operand, tuple):
-            found += [each for each in operand if isinstance(each, Branch)]
-    return found
+            targets += [item for item in operand if isinstance(item, Branch)]
+    return targets
 
 
 def _arguments(function: ModuleFunction) -> str:
@@ -158,7 +160,7 @@ class _Printer:
         if kind == "r":
             return register(value | REF_BIT)
         if kind in "LR":
-            return ", ".join(register(each) for each in value)
+            return ", ".join(register(item) for item in value)
         if kind == "U":
             return ", ".join(map(str, value))
         if kind == "B":
@@ -258,14 +260,14 @@ _FORMS: Mapping[str, Callable[[_Printer, str, list[str], Instruction], str]] = {
 def verify(module: Module, strict: bool = False) -> list[FileFinding]:
     """All findings: wrapping, tables, functions, nested modules. Strict makes errors of what IREE's loader forgives."""
     rule = Severity.ERROR if strict else Severity.WARNING
-    found = [*_wrapping(module, rule), *_tables(module, rule)]
+    findings = [*_wrapping(module, rule), *_tables(module, rule)]
     for function in module.functions:
-        found += _function(module, function, rule)
+        findings += _function(module, function, rule)
     for index, inner in module.nested():
-        found += [
+        findings += [
             FileFinding(f.severity, f"rodata[{index}], {f.where}", f.offset, f.message) for f in verify(inner, strict)
         ]
-    return found
+    return findings
 
 
 def _wrapping(module: Module, rule: Severity) -> Iterator[FileFinding]:

@@ -392,8 +392,8 @@ class Decoder:
         value = self.number(4)
         limit = len(self.module.imports) if value & IMPORT_BIT else len(self.module.functions)
         if value & ~IMPORT_BIT >= limit:
-            what = "import" if value & IMPORT_BIT else "function"
-            raise self.fail(self.start, f"{what}: must be below {limit}, got {value & ~IMPORT_BIT}")
+            kind = "import" if value & IMPORT_BIT else "function"
+            raise self.fail(self.start, f"{kind}: must be below {limit}, got {value & ~IMPORT_BIT}")
         return value
 
     def string(self) -> str:

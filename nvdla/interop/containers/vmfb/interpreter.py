@@ -415,10 +415,10 @@ def _switch(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> 
     frame.write(kind, result, value)
 
 
-def _reference(frame: Frame, register: int, wanted: type, what: str) -> Any:
+def _reference(frame: Frame, register: int, wanted: type, kind: str) -> Any:
     value = frame.read("r", register)
     if not isinstance(value, wanted):
-        raise VmError(f"{register & REF_MASK}: the register holds {'null' if value is None else 'no ' + what}")
+        raise VmError(f"{register & REF_MASK}: the register holds {'null' if value is None else 'no ' + kind}")
     return value
 
 
@@ -427,9 +427,9 @@ def _list(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> No
     if action == "alloc":
         types = machine.module.types
         element = types[operands[0]] if operands[0] < len(types) else "?"
-        made = VmList(element, machine.memory)
-        made.reserve(frame.read("i", operands[1]) & 0xFFFFFFFF)
-        frame.write("r", operands[2], made)
+        items = VmList(element, machine.memory)
+        items.reserve(frame.read("i", operands[1]) & 0xFFFFFFFF)
+        frame.write("r", operands[2], items)
         return
     held = _reference(frame, operands[0], VmList, "list")
     if action == "size":

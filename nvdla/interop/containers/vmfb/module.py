@@ -268,8 +268,8 @@ class _Reader:
 
     def slot(self, table: FlatTable, kind: str, name: str) -> int:
         """Slot of a field, or one past every vtable for a field this generation does not have."""
-        found = self.generation.slot(kind, name)
-        return 1 << 16 if found is None else found
+        place = self.generation.slot(kind, name)
+        return 1 << 16 if place is None else place
 
     def known(self, table: FlatTable, kind: str) -> FlatTable:
         """The table, after checking that it has no field this generation does not know."""
@@ -597,11 +597,11 @@ def text_of(data: memoryview) -> str | None:
 
 def source_lines(module: Module, function: ModuleFunction) -> dict[int, str]:
     """Offset of an instruction -> where its source is, from the debug database (empty where it was stripped)."""
-    for each in module.source_maps:
-        if each.name == function.name and function.name:
+    for source_map in module.source_maps:
+        if source_map.name == function.name and function.name:
             return {
                 offset: " < ".join(islice(_places(module.locations, index), _MAX_DEPTH))
-                for offset, index in each.locations
+                for offset, index in source_map.locations
             }
     return {}
 

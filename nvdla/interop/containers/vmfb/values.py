@@ -249,10 +249,10 @@ class VmMemory:
     limit: int
     used: int = 0
 
-    def take(self, count: int, what: str) -> None:
+    def take(self, count: int, item: str) -> None:
         """Charge bytes. Raises VmError beyond the limit."""
         if count < 0 or self.used + count > self.limit:
-            raise VmError(f"{what} of {count} bytes: {self.used} of {self.limit} bytes are in use (option memory)")
+            raise VmError(f"{item} of {count} bytes: {self.used} of {self.limit} bytes are in use (option memory)")
         self.used += count
 
     def give_back(self, count: int) -> None:
