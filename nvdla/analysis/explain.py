@@ -277,7 +277,7 @@ def operation_document(study: Study, node: Operation) -> Row:
         "precision": node.precision,
         "on_the_fly_with": [member.label for member in chain if member is not node],
         "waits_for": [other.label for other in before],
-        "lets_go_on": [
+        "consumers": [
             study.by_key[dependency.target].label
             for dependency in node.dependencies
             if dependency.target in study.by_key
@@ -335,11 +335,11 @@ def lines(row: Row, width: int) -> Iterator[str]:
     yield f"    {', '.join(filter(None, (shape, row['precision'])))}"
     if row["on_the_fly_with"]:
         yield f"    on the fly with {', '.join(row['on_the_fly_with'])}"
-    if row["waits_for"] or row["lets_go_on"]:
-        before, behind = (", ".join(row[side]) or "none" for side in ("waits_for", "lets_go_on"))
-        yield f"    waits for {before}; consumers {behind}"
+    if row["waits_for"] or row["consumers"]:
+        before, after = (", ".join(row[side]) or "none" for side in ("waits_for", "consumers"))
+        yield f"    waits for {before}; consumers {after}"
     ends = row["start"] is not None and row["end"] is not None
-    when = f"{row['start']:,} to {row['end']:,}" if ends else "which never begins or ends"
+    when = f"{row['start']:,} to {row['end']:,}" if ends else "never begins or ends"
     if row["cycles"] is not None:
         share = f" ({row['share']:.1%} of the whole)" if row["share"] else ""
         yield f"    {row['cycles']:,} cycles{share}, {when}, bound by {row['bound']}"
