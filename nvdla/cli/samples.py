@@ -17,10 +17,10 @@ CONTENTS = {
     "lenet": "LeNet-5 for gray digits of 28x28, int8, nv_small",
     "lenet_nv_large": "the same for nv_large",
     "lenet_nv_full_fp16": "the same in fp16 for nv_full",
-    "colour_digits": "color images of 32x32, int8, nv_small",
-    "colour_digits_nv_full_fp16": "the same in fp16 for nv_full",
+    "color_digits": "color images of 32x32, int8, nv_small",
+    "color_digits_nv_full_fp16": "the same in fp16 for nv_full",
     "digit": "a gray digit of each class",
-    "colour_digit": "a color image of each class",
+    "color_digit": "a color image of each class",
     "labels": "names of the classes",
     "caffe": "LeNet as a Caffe network in float32",
     "onnx": "LeNet as an ONNX model in float32",
@@ -34,7 +34,7 @@ CONTENTS = {
 }
 _PATTERNS = {
     "digit": ("digit[0-9].pgm",),
-    "colour_digit": ("colour_digit[0-9].ppm",),
+    "color_digit": ("color_digit[0-9].ppm",),
     "labels": ("labels.txt",),
     "caffe": ("lenet.prototxt", "lenet.caffemodel"),
     "onnx": ("lenet.onnx",),

@@ -13,7 +13,7 @@ import nvdla
 from nvdla.emulator.execution.instances import Instances
 from nvdla.emulator.execution.paths import SINGLE_CALL, RunPath
 
-NETWORKS = ["lenet", "lenet_nv_large", "colour_digits"]
+NETWORKS = ["lenet", "lenet_nv_large", "color_digits"]
 
 
 def ready(samples, name, **options):

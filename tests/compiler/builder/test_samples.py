@@ -33,7 +33,7 @@ def test_the_script_makes_the_same_bytes_again(script):
         assert built.sidecar == naming.load(SAMPLES / name)
 
 
-@pytest.mark.parametrize("name", ["lenet.loadable", "lenet_nv_large.loadable", "colour_digits.loadable"])
+@pytest.mark.parametrize("name", ["lenet.loadable", "lenet_nv_large.loadable", "color_digits.loadable"])
 def test_int8_samples_read_at_least_97_percent_of_the_held_out_digits(script, name):
     assert script.accuracy(name, SAMPLES / name) >= 0.97
 
@@ -80,7 +80,7 @@ def test_random_variation_keeps_the_digits_and_follows_its_seed(script):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["lenet_nv_full_fp16.loadable", "colour_digits_nv_full_fp16.loadable"])
+@pytest.mark.parametrize("name", ["lenet_nv_full_fp16.loadable", "color_digits_nv_full_fp16.loadable"])
 def test_fp16_samples_read_at_least_97_percent_of_the_held_out_digits(script, name):
     assert script.accuracy(name, SAMPLES / name) >= 0.97
 
@@ -108,14 +108,14 @@ def test_every_sample_digit_is_read_rightly(config):
     assert sum(a == b for a, b in zip(read, range(10), strict=True)) >= 9
 
 
-def test_colour_images_are_read_rightly():
-    runtime = nvdla.Runtime(nvdla.load(SAMPLES / "colour_digits.loadable"))
-    read = [int(next(iter(runtime.run(str(SAMPLES / f"colour_digit{n}.ppm")).values())).argmax()) for n in range(10)]
+def test_color_images_are_read_correctly():
+    runtime = nvdla.Runtime(nvdla.load(SAMPLES / "color_digits.loadable"))
+    read = [int(next(iter(runtime.run(str(SAMPLES / f"color_digit{n}.ppm")).values())).argmax()) for n in range(10)]
     assert sum(a == b for a, b in zip(read, range(10), strict=True)) >= 9
 
 
 def test_int8_and_fp16_equal_the_plain_model(script):
-    for name in ("lenet.loadable", "colour_digits.loadable"):
+    for name in ("lenet.loadable", "color_digits.loadable"):
         built = script.build_sample(name, script._weights())
         runtime = nvdla.Runtime(built.loadable, config="nv_small")
         shape = runtime.inputs[0].shape
