@@ -64,7 +64,7 @@ class Study(OfProgram):
         program = Program.of(loadable, config, abi, layers)
         total = sum(len(task) for task in program.tasks.values())
         if total > MAX_OPERATIONS:
-            raise DescriptorError(f"{total} operations are must be at most {MAX_OPERATIONS}")
+            raise DescriptorError(f"operations: must be at most {MAX_OPERATIONS}, got {total}")
         return cls(program, memory or Memory(), software or Software())
 
     @property

@@ -303,7 +303,8 @@ def of_right_size(runtime: Runtime, files: dict[str, str], surfaces: list[bytes]
         if len(surface) != tensor.size:
             hint = " (cut off?)" if len(surface) < tensor.size else ""
             raise FormatError(
-                f"{files[tensor.name]}: {len(surface)} bytes, but input {tensor.name} takes {tensor.size} bytes{hint}"
+                f"{files[tensor.name]}: size: must be {tensor.size} bytes (input {tensor.name}), "
+                f"got {len(surface)}{hint}"
             )
     return surfaces
 

@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     names = names_of(args, runtime.loadable)
     runs = surfaces_of_runs(runtime, args)
     if len(runs) > 1:
-        raise FormatError(f"{len(runs)} inputs were given: must be one, a comparison is of one run")
+        raise FormatError(f"--input: must be one run to compare, got {len(runs)}")
     with whole_command(args):
         reference = _reference(args, runtime, runs[0], names)
     limits = Tolerances(args.tolerance, args.min_cosine, args.min_snr)
@@ -210,7 +210,7 @@ def _float_reference(args: argparse.Namespace, runtime: Runtime, surfaces: list[
 def _caffe_files(files: list[str]) -> tuple[str, str | None]:
     """(.prototxt, .caffemodel) in either order; the second may be missing."""
     if len(files) > 2:
-        raise FormatError(f"--caffe takes a .prototxt and a .caffemodel, {len(files)} files were given")
+        raise FormatError(f"--caffe: must be a .prototxt and a .caffemodel, got {len(files)} files")
     files = sorted(files, key=lambda name: name.endswith(".caffemodel"))
     return files[0], files[1] if len(files) == 2 else None
 
@@ -298,7 +298,7 @@ def _print(args: argparse.Namespace, reference: object, comparison: Comparison) 
         say(f"Without a counterpart: {', '.join(comparison.skipped[:MOST_NAMED])}{more}.")
     if unused := getattr(reference, "unused", []):
         more = f" and {len(unused) - 5} more" if len(unused) > 5 else ""
-        say(f"Golden files that belong to no tensor: {', '.join(unused[:5])}{more}.")
+        say(f"Golden files without a tensor: {', '.join(unused[:5])}{more}.")
     first = comparison.first
     if first is None:
         return

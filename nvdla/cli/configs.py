@@ -16,7 +16,7 @@ HELP = """List the hardware configurations: precisions, MAC array, convolution b
 
   nvdla configs                            all of them
   nvdla configs --silicon                  area and power by the fit of NVIDIA's table, with the table
-  nvdla configs nv_small my.yaml --fpga    boards that they fit, by public reports"""
+  nvdla configs nv_small my.yaml --fpga    FPGA boards, by public reports"""
 
 FEATURES = {
     "sdp_lut": "LUT",
@@ -33,7 +33,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("configuration", nargs="*", help="names or .yaml files (default: all built-in configurations)")
     parser.add_argument("--silicon", action="store_true", help="print area and power (28 and 16 nm) with their source")
-    parser.add_argument("--fpga", action="store_true", help="print the FPGA boards that they fit, with the reports")
+    parser.add_argument(
+        "--fpga",
+        action="store_true",
+        help="print whether the configurations fit on FPGA boards, according to public reports",
+    )
     add_format_options(parser)
 
 

@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     if near and not Path(words[0]).exists():
         raise FormatError(f"csb {words[0]}: unknown action; did you mean {near[0]!r}?")
     if len(words) != wanted:
-        raise FormatError(f"csb {action} takes {wanted} file{'s' * (wanted > 1)}, {len(words)} are given")
+        raise FormatError(f"csb {action}: must get {wanted} file{'s' * (wanted > 1)}, got {len(words)}")
     return {"show": _show, "diff": _diff, "replay": _replay}[action](words, args)
 
 
@@ -142,9 +142,7 @@ def _diff(words: list[str], args: argparse.Namespace) -> int:
 
     first, second = _read(words[0], args), _read(words[1], args)
     if first.map.name != second.map.name:
-        raise FormatError(
-            f"{words[0]} has the register map {first.map.name}, {words[1]} {second.map.name}: they cannot be compared"
-        )
+        raise FormatError(f"{words[1]}: register map: must be {first.map.name} as in {words[0]}, got {second.map.name}")
     if not (operations(first) or operations(second)):
         raise FormatError(f"{words[0]} and {words[1]}: nothing to compare: must enable a unit, got no operation")
     changes = differences(first, second, args.mask_addresses)

@@ -16,15 +16,14 @@ from nvdla.errors import FormatError
 from nvdla.util.escaping import Document
 from nvdla.util.files import read_file, write_file
 
-HELP = """Write a datasheet of a configuration as one HTML page: features, what is proven, area, power, FPGA boards.
+HELP = """Write a datasheet of a configuration as one HTML page: features, proof, area, power, FPGA boards.
 
-For networks it has frames per second, traffic, use of the buffer, energy for comparisons, accuracy and sensitivity to
-faults.
+Each network adds frames per second, traffic, CBUF use, relative energy, accuracy and sensitivity to faults.
 
   nvdla datasheet my.yaml -o page.html
   nvdla datasheet nv_small net.loadable --data digits.npz --faults faults.json -o page.html
 
-A model (.onnx, .prototxt) is compiled for the configuration. Exit code 1 if a network is impossible or deadlocks."""
+A model (.onnx, .prototxt) is compiled for the configuration. Exit code 1 if a network cannot run or deadlocks."""
 
 MAX_FAULTS = 1 << 26
 
@@ -33,10 +32,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("configuration", help="configuration: a name or a .yaml file")
     parser.add_argument("network", nargs="*", help="models (.onnx, .prototxt) or loadables")
-    parser.add_argument("--output", "-o", required=True, metavar="PAGE.html", help="the page")
+    parser.add_argument("--output", "-o", required=True, metavar="PAGE.html", help="HTML page to write")
     parser.add_argument("--precision", default="int8", choices=("int8", "int16", "fp16"), help="precision of models")
     add_calibrate_option(parser)
-    parser.add_argument("--data", metavar="DATA", help="labelled data for accuracy (formats: see nvdla evaluate)")
+    parser.add_argument("--data", metavar="DATA", help="labeled data for accuracy (formats: see nvdla evaluate)")
     add_label_options(parser)
     add_limit_option(parser)
     parser.add_argument(

@@ -97,9 +97,9 @@ def _print(args: argparse.Namespace, report: DoctorReport, counts: dict[str, int
         print_table(f"outputs of {counted(report.runs, 'run')}", outputs, least=("histogram", "type", "shape", "layer"))
     say(f"{args.loadable} on {report.configuration}: {summary(counts)}.")
     if report.runs and args.random_input is not None and not args.input:
-        print("The inputs were random: saturation, unused range and dead channels of real data are not judged.")
+        print("The input was random, so saturation, unused range and dead channels are not checked.")
     if not report.runs and not report.run_error:
-        print("It was not run: give --input IMAGE (as often as you like) for saturation, range and dead channels.")
+        print("Static checks only. Add --input IMAGE (repeatable) to check saturation, range and dead channels.")
 
 
 def _tensor(tensor: Document) -> Document:

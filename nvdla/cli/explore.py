@@ -79,7 +79,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--clock", type=float, default=1000.0, metavar="MHZ", help="clock frequency (default: 1000 MHz)"
     )
-    parser.add_argument("--data", metavar="DATA", help="labelled data for accuracy (formats: see nvdla evaluate)")
+    parser.add_argument("--data", metavar="DATA", help="labeled data for accuracy (formats: see nvdla evaluate)")
     add_label_options(parser)
     add_limit_option(parser)
     parser.add_argument(

@@ -90,7 +90,7 @@ def _recognized(args: argparse.Namespace, program: Program) -> tuple[Any, str]:
     from nvdla.checks.layers import caffe_graph, onnx_graph, recognize
 
     if args.caffe and len(args.caffe) > 2:
-        raise FormatError(f"--caffe takes a .prototxt and a .caffemodel, {len(args.caffe)} files were given")
+        raise FormatError(f"--caffe: must be a .prototxt and a .caffemodel, got {len(args.caffe)} files")
     if args.caffe:
         files = sorted(args.caffe, key=lambda name: str(name).endswith(".caffemodel"))
         graph = caffe_graph(*files)
@@ -138,6 +138,6 @@ def _print(document: Document, count: int) -> None:
     doubt = f", {doubtful} of them uncertain (order)" if doubtful else ""
     say(f"{document['named']} of {count} operations have names{doubt}.")
     if document["unused"]:
-        say(f"Layers that no operation was found for: {', '.join(document['unused'])}.")
+        say(f"Layers without an operation: {', '.join(document['unused'])}.")
     if document["layer_file"]:
         say(f"Written to {document['layer_file']}.")

@@ -159,7 +159,7 @@ def by_name(words: Sequence[str], names: list[str], kind: str) -> dict[str, str]
         name, path = split_name(word)
         name = next((free for free in names if free not in files), None) if name is None else name
         if name not in names or name in files:
-            raise FormatError(f"--{kind} {word}: the model's {kind}s are {', '.join(names) or 'none'}")
+            raise FormatError(f"--{kind} {word}: must be one {kind} each of {', '.join(names) or 'none'}")
         files[name] = path
     return files
 
@@ -174,10 +174,12 @@ def _read(package: Package, name: str, path: str) -> np.ndarray:
         document = package.manifest.get("preprocessing")
         return (Preprocessing.of(document) if document else Preprocessing()).image(path, shape)
     if suffix != ".npy":
-        raise FormatError(f"{path}: an input of a package is an image or .npy with the model's real numbers")
+        raise FormatError(f"{path}: input of a package: must be an image, or .npy with real numbers")
     array = read_npy(path)
     if array.size != math.prod(shape):
-        raise FormatError(f"{path}: {array.size} elements for input {name} of shape {shape_text(shape)}")
+        raise FormatError(
+            f"{path}: elements: must be {math.prod(shape)} (input {name}, {shape_text(shape)}), got {array.size}"
+        )
     return array.reshape(shape)
 
 

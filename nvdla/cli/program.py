@@ -39,8 +39,10 @@ The program contains the register accesses of the firmware, unrolled. It needs n
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("loadable", help="the loadable")
-    parser.add_argument("--format", "-f", default="c", metavar="FORM", help="output format; 'list' prints all formats")
-    parser.add_argument("--output", "-o", metavar="FOLDER", help="output directory (default: NAME_FORMAT)")
+    parser.add_argument(
+        "--format", "-f", default="c", metavar="FORMAT", help="output format; 'list' prints all formats"
+    )
+    parser.add_argument("--output", "-o", metavar="DIR", help="output directory (default: NAME_FORMAT)")
     parser.add_argument("--name", help="base name of files and C symbols (default: name of the loadable)")
     parser.add_argument(
         "--serial", action="store_true", help="run one engine chain at a time (default: schedule of the firmware)"
@@ -123,7 +125,7 @@ def _inputs(runtime: Runtime, args: argparse.Namespace) -> list[bytes]:
         return random_surfaces(runtime, args.random_input or 0)
     runs = surfaces_of_runs(runtime, args)
     if len(runs) != 1:
-        raise FormatError(f"the export contains one run, got {len(runs)}")
+        raise FormatError(f"--input: must be one run, got {len(runs)}")
     return runs[0]
 
 
@@ -164,7 +166,7 @@ def _summary(exported: Export, form: Printer, runtime: Runtime, args: argparse.N
     print_table("Sizes", _sizes(document))
     print_table("Files", document["files"])
     if document["input"] == "random":
-        print("the run in it is one on random input (--input gives another)", file=sys.stderr)
+        print("The program contains a run on random input. Use --input FILE for your own.", file=sys.stderr)
 
 
 def _sizes(document: Document) -> list[Document]:

@@ -20,7 +20,7 @@ an input the page also has the result and the output of every operation.
   nvdla report net.nvdla --input digit.pgm --class-names labels.txt -o report.html
   nvdla report a.nvdla b.nvdla --input digit.pgm             two loadables side by side
   nvdla report net.nvdla -i a.pgm --other-input b.pgm        two runs side by side
-  nvdla report FOLDER -o pages                               one page per loadable, and an index
+  nvdla report DIR -o pages                                  one page per loadable, and an index
   nvdla report net.nvpkg -o pages                            one page per accelerator part, and an index
 
 'nvdla view' opens the same page in a browser. Exit code 1 if the loadable cannot run on the input."""

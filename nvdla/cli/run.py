@@ -269,10 +269,10 @@ def _check_number_of_images(args: argparse.Namespace, count: int, outputs: dict[
     if count == 1:
         return
     if args.dump_ops or args.stats or args.csb_log:
-        raise FormatError(f"{count} images were given: --dump-ops, --stats and --csb-log need exactly one")
+        raise FormatError(f"--dump-ops, --stats, --csb-log: must have one image, got {count}")
     for path in outputs.values():
         if Path(path).suffix.lower() == ".dimg":
-            raise FormatError(f"{path}: a .dimg contains the output of one image, got {count} images. Use .npy.")
+            raise FormatError(f"{path}: .dimg output: must be of one image, got {count}. Use .npy.")
 
 
 def _named(words: list[str], names: list[str], kind: str) -> dict[str, str]:
@@ -303,7 +303,7 @@ def compare_with(path: str, tensor: np.ndarray, raw: bytes) -> Difference:
             golden = golden.view(np.float16)  # NVIDIA's runtime marks a CPU task's halves as integers
     if golden.size != actual.size:
         raise FormatError(
-            f"{path}: {golden.size} elements, but the output has {actual.size} (shape {shape_text(actual.shape)})"
+            f"{path}: elements: must be {actual.size} (shape {shape_text(actual.shape)}), got {golden.size}"
         )
     return compare(golden.reshape(actual.shape), actual)
 

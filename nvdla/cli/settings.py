@@ -185,7 +185,7 @@ def _checked(values: Any, name: str) -> Document:
     for key, value in values.items():
         kinds = KEYS.get(key)
         if kinds is None:
-            raise ConfigError(f"{name}: unknown key {key!r}; known are {', '.join(KEYS)}")
+            raise ConfigError(f"{name}: unknown key {key!r}: must be one of {', '.join(KEYS)}")
         if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
             raise ConfigError(f"{name}: {key} is {str(value)[:80]!r}, which has the wrong type")
     return {key: _numbers(value, f"{name}: {key}") if key in NUMBERS else value for key, value in values.items()}

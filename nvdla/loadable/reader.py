@@ -385,7 +385,7 @@ def _bytes_of(source: Source, limits: Limits) -> tuple[memoryview, str, StoredFi
         return (view.cast("B") if view.nbytes else memoryview(b"")).toreadonly(), UNNAMED, None
     except (TypeError, ValueError, BufferError):
         kind = type(source).__name__
-        raise LoadableError(f"a loadable is read from a path or from contiguous bytes, not from {kind}") from None
+        raise LoadableError(f"source of a loadable: must be a path or contiguous bytes, got {kind}") from None
 
 
 def _read(path: Path, limit: int) -> tuple[memoryview, StoredFile | None]:

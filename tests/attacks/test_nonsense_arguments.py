@@ -70,7 +70,7 @@ OTHER_NONSENSE = [
 @pytest.mark.parametrize("value", NONSENSE, ids=name_of)
 @pytest.mark.parametrize("door", OF_A_LOADABLE)
 def test_what_is_no_loadable_is_a_type_error(door, value):
-    with pytest.raises(nvdla.ArgumentTypeError, match=r"must be a Loadable(?: or a Program)?, not "):
+    with pytest.raises(nvdla.ArgumentTypeError, match=r"must be a Loadable(?: or a Program)?, got "):
         OF_A_LOADABLE[door](value)
 
 
@@ -85,14 +85,14 @@ def test_a_number_is_no_path(door, value):
 
 @pytest.mark.parametrize("value", [{1}, "x", 5, [1]], ids=name_of)
 def test_limits_are_limits(value):
-    with pytest.raises(nvdla.ArgumentTypeError, match="limits must be a Limits, not "):
+    with pytest.raises(nvdla.ArgumentTypeError, match="limits must be a Limits, got "):
         nvdla.load(SAMPLE, limits=value)
 
 
 def test_other_doors_say_a_sentence():
-    with pytest.raises(nvdla.ArgumentTypeError, match="config must be a Configuration, not int 5"):
+    with pytest.raises(nvdla.ArgumentTypeError, match="config must be a Configuration, got int 5"):
         read_trace("x.cfg", 5)
-    with pytest.raises(nvdla.ArgumentTypeError, match="text must be a str, not int 3"):
+    with pytest.raises(nvdla.ArgumentTypeError, match="text must be a str, got int 3"):
         parse(3)
     with pytest.raises(nvdla.FormatError, match="too long"):
         open_source("x" * 100_000)

@@ -319,7 +319,7 @@ def test_tables_alone_are_written_for_spreadsheets(option, separator, nvdla_comm
     assert len(rows) > 10
 
 
-def test_severities_are_coloured_on_a_terminal_alone(nvdla_command, lenet, monkeypatch):
+def test_severities_are_colored_only_on_a_terminal(nvdla_command, lenet, monkeypatch):
     assert "\x1b" not in nvdla_command("lint", lenet, "--config", "nv_full")[1]
 
 

@@ -541,7 +541,7 @@ def _shaped(golden: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray
     if golden.dtype.kind not in "iufb":
         raise FormatError(f"{name}: must be an array of numbers, got elements of type {golden.dtype}")
     if golden.size != int(np.prod(shape, dtype=np.int64)):
-        raise FormatError(f"{name}: shape {shape_text(golden.shape)}, but the tensor is {shape_text(shape)}")
+        raise FormatError(f"{name}: shape: must be {shape_text(shape)}, got {shape_text(golden.shape)}")
     return golden.reshape(shape)
 
 

@@ -382,7 +382,9 @@ class GoldenReference:
         if path.suffix == ".bin":
             data = np.frombuffer(read_file(path, MAX_FILE, "golden"), np.uint8)
             if data.size != len(raw):
-                raise FormatError(f"{path}: {data.size} bytes, but the surface of output {tensor.name} has {len(raw)}")
+                raise FormatError(
+                    f"{path}: size: must be {len(raw)} bytes (surface of output {tensor.name}), got {data.size}"
+                )
             return Expected(path.name, tensor.layout.unpack(data))
         golden = _tensor(path)
         if golden.dtype == np.int16 and array.dtype == np.float16:
@@ -397,7 +399,7 @@ class GoldenReference:
         data = np.frombuffer(read_file(path, MAX_FILE, "golden"), np.uint8)
         written = observation.written
         if data.size != written.size:
-            raise FormatError(f"{path}: {data.size} bytes, but {observation} wrote {written.size}")
+            raise FormatError(f"{path}: size: must be {written.size} bytes (written by {observation}), got {data.size}")
         surface = data.reshape(written.shape)
         golden = dense(surface, observation.dtype, observation.channels)
         return Expected(path.name, golden, note=padding_note(observation, surface, golden))
@@ -463,4 +465,4 @@ def _entries(file: Path) -> list[Document]:
 
 def _same_engine(path: Path, engine: str, observation: Observation) -> None:
     if engine != observation.engine:
-        raise FormatError(f"{path}: is of engine {engine.upper()}, but it is {observation}")
+        raise FormatError(f"{path}: engine in the name: must be that of {observation}, got {engine.upper()}")

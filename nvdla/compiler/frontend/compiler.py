@@ -232,7 +232,7 @@ def compile(
     recipe, rest = _options(options, preprocessing)
     data = _data(loaded, calibration, preprocessing)
     loaded = loaded.measured() if isinstance(data, Samples) else loaded
-    kept = dict.fromkeys(keep_on_host, "it is kept on the host as asked")
+    kept = dict.fromkeys(keep_on_host, "kept on the host as requested")
     return _Compilation(
         loaded, config, precision, data, recipe, rest, preprocessing, host, progress, max_drop, kept
     ).compiled()
@@ -588,8 +588,8 @@ def _coarser(imported: Imported, built: Built) -> list[str]:
         ratio = surface.scale * LEVELS / (held[1] - held[0])
         if not np.isclose(ratio, 1.0, rtol=1e-6):
             notes.append(
-                f"tensor {imported.tensors[name]} holds {held[0]:.4g} to {held[1]:.4g} in the model; what reads it or "
-                f"shares its scale takes no such zero point, its step is {ratio:.3g} times as large"
+                f"tensor {imported.tensors[name]} holds {held[0]:.4g} to {held[1]:.4g} in the model; its consumers, or "
+                f"tensors of the same scale, do not support its zero point: its step is {ratio:.3g} times as large"
             )
     return notes
 

@@ -36,7 +36,7 @@ class CdpDriver(Driver):
             op.in_precision == op.out_precision,
             f"in_precision {op.in_precision} and out_precision {op.out_precision} differ; CDP does not convert",
         )
-        operation.require(op.local_size in LOCAL_SIZES, f"local_size is {op.local_size}; it must be 3, 5, 7 or 9")
+        operation.require(op.local_size in LOCAL_SIZES, f"local_size: must be 3, 5, 7 or 9, got {op.local_size}")
         if op.lut_index >= 0:
             require_lut(operation)
 

@@ -43,8 +43,8 @@ class PdpDriver(Driver):
         operation.require_precision(op.precision, "precision")
         for name in ("stride_x", "stride_y"):
             value = getattr(op, name)
-            operation.require(1 <= value <= MAX_STRIDE, f"{name} is {value}; it must be 1 to {MAX_STRIDE}")
-        operation.require(1 <= op.split_num <= MAX_SPLITS, f"split_num is {op.split_num}; it must be 1 to {MAX_SPLITS}")
+            operation.require(1 <= value <= MAX_STRIDE, f"{name}: must be 1 to {MAX_STRIDE}, got {value}")
+        operation.require(1 <= op.split_num <= MAX_SPLITS, f"split_num: must be 1 to {MAX_SPLITS}, got {op.split_num}")
         operation.require(
             src.type != MEMORY_ON_THE_FLY or op.split_num == 1,
             f"split_num is {op.split_num}, but an input on the fly cannot be split (1)",

@@ -480,8 +480,8 @@ class Scheduler:
             )
         if node.common.dependency_count == 0:
             raise ScheduleError(
-                f"{node.operation} waits for nothing more, but {event.name} of {group.operation} should count its "
-                "dependencies down below 0: the dependency graph is broken"
+                f"{node.operation} waits for no further event, but {event.name} of {group.operation} would "
+                "decrement its dependency count below 0: the dependency graph is broken"
             )
         node.common.dependency_count -= 1
         if node.common.dependency_count == 0:

@@ -41,7 +41,7 @@ class SdpDriver(Driver):
         op, surface = operation.op, operation.surface
         operation.require_precision(op.src_precision, "src_precision")
         operation.require_precision(op.dst_precision, "dst_precision")
-        operation.require(op.batch_num >= 1, "batch_num is 0; it must be at least 1")
+        operation.require(op.batch_num >= 1, "batch_num: must be at least 1, got 0")
         operation.require_cube(surface.src_data, "src_data")
         operation.require_memory(surface.src_data, "src_data", on_the_fly=True)
         operation.require_memory(surface.dst_data, "dst_data", on_the_fly=True)

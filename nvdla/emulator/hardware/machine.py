@@ -167,7 +167,7 @@ class Machine:
         """Note that an address leads out of its memory into another; raises LeavesRegion unless ``flat``."""
         if not self.memory.flat:
             raise LeavesRegion(text)
-        text = f"{text}: hardware goes where it leads"
+        text = f"{text}: hardware accesses it without a check"
         if text not in self.warnings:
             self.warnings.append(text)
 

@@ -73,7 +73,7 @@ def test_images_overlap_by_the_cycle_model():
 def test_the_number_of_images_has_limits(images):
     net = layer()
     scales = calibrate(net, samples(net, np.random.default_rng(1)))
-    with pytest.raises(BuildError, match=f"a batch of {images} images, it must be 1 to 256"):
+    with pytest.raises(BuildError, match=f"images: must be 1 to 256, got {images}"):
         build(net, "nv_small", "int8", scales, images=images)
 
 

@@ -102,7 +102,7 @@ def test_what_others_need_or_has_more_channels_stays_a_feature_surface():
         assert build(net, "nv_small", "int8", scales).program.inputs[0].pixels is None
         with pytest.raises(BuildError, match=why):
             build(net, "nv_small", "int8", scales, input_format="image")
-    with pytest.raises(BuildError, match="input format 'png': known are auto, image, feature"):
+    with pytest.raises(BuildError, match="input format 'png': must be one of auto, image, feature"):
         build(net, "nv_small", "int8", scales, input_format="png")
 
 

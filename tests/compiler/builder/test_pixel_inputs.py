@@ -206,8 +206,14 @@ def test_strides_of_two_planes_cannot_be_changed():
 @pytest.mark.parametrize(
     ("form", "channels", "config", "precision", "words"),
     [
-        ("T_R8", 1, "nv_small", "int8", "input format 'T_R8': known are auto, image, feature, pixels and the pixel"),
-        ("FEATURE", 1, "nv_small", "int8", "input format 'FEATURE': known are"),
+        (
+            "T_R8",
+            1,
+            "nv_small",
+            "int8",
+            "input format 'T_R8': must be one of auto, image, feature, pixels and the pixel",
+        ),
+        ("FEATURE", 1, "nv_small", "int8", "input format 'FEATURE': must be one of"),
         ("R8", 3, "nv_small", "int8", "a pixel of R8 has 1 channels of 8 bits, it has 3"),
         ("R10", 1, "nv_small", "int8", "nv_small has no int16 (the elements of R10); configurations with it: nv_full"),
         ("R16_I", 1, "nv_full", "int8", "pixels of R16_I are for int16, the network computes in int8"),

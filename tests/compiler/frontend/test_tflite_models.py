@@ -88,9 +88,12 @@ def test_four_bit_weights_are_unpacked():
         (lambda w: w.operator("MyOperator", [0], [3]), "operator 0 (MyOperator) that makes y"),
         (lambda w: w.operator("CONV_2D", [0, 1], [9]), "CONV_2D: tensor: must be less than 4, got 9"),
         (lambda w: w.operator("CONV_2D", [0, 2], [3], stride_w=1, stride_h=1), "t2 must have 4 dimensions, has 1"),
-        (lambda w: w.operator("RELU", [0], [0]), "tensor y is made later or nowhere"),
+        (lambda w: w.operator("RELU", [0], [0]), "tensor y is used before it is defined"),
         (lambda w: w.operator("CONV_2D", [0, 1], [3]), "size 4, kernel 1, stride 0, dilation 1 must be positive"),
-        (lambda w: w.operator("RELU", [3], [3]), "operator 0 (RELU) that makes y: tensor y is made later or nowhere"),
+        (
+            lambda w: w.operator("RELU", [3], [3]),
+            "operator 0 (RELU) that makes y: tensor y is used before it is defined",
+        ),
     ],
 )
 def test_what_is_not_converted_is_named(change, words):
@@ -104,7 +107,7 @@ def test_what_is_not_converted_is_named(change, words):
 def test_a_tensor_that_is_made_twice_is_refused():
     writer = small()
     writer.operator("RELU", [0], [3])
-    with pytest.raises(FormatError, match="tensor y: must be made once"):
+    with pytest.raises(FormatError, match="tensor y: must be defined once"):
         converted(writer.model([0], [3]))
 
 

@@ -185,7 +185,7 @@ def test_the_page_has_the_matrix_as_a_picture(capsys, tmp_path):
     [
         ((LENET, "missing.npz"), "no such file or directory"),
         ((LENET, "empty"), "no samples: must hold files"),
-        ((LENET, "wide.npy", "--labels", "y.npy"), "no sample could be judged"),
+        ((LENET, "wide.npy", "--labels", "y.npy"), "no sample could be evaluated"),
         ((LENET, "x.npy"), "has no label"),
         ((LENET, "x.npy", "--labels", "far.npy"), "has the label 77"),
         ((LENET, "x.npy", "--labels", "short.npy"), "3 samples and 2 labels"),

@@ -44,7 +44,7 @@ def parse_json(data: bytes | memoryview, where: str) -> Any:
         raise FormatError(f"{where}: must be UTF-8, but byte {error.start} is not") from None
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)[:200]
-        raise FormatError(f"{where}: not JSON: {reason}") from None
+        raise FormatError(f"{where}: must be JSON: {reason}") from None
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def _entry_index(value: object, rows: tuple[int, ...], where: str) -> int:
         raise FormatError(f"{where}: a reference: must be [node, output, version]")
     node, output = _integers(value[:2], where)
     if node >= len(rows) - 1 or output >= rows[node + 1] - rows[node]:
-        raise FormatError(f"{where}: node {node} has no output {output}")
+        raise FormatError(f"{where}: a reference: must be an output of a node, got output {output} of node {node}")
     return rows[node] + output
 
 

@@ -209,11 +209,13 @@ class ParamsFile:
         for index, tensor in enumerate(self.tensors):
             where = f"tensor {index} {tensor.name!r}"
             if tensor.raw_name in seen:
-                message = f"has the same name as tensor {seen[tensor.raw_name]}; TVM keeps the later one"
+                message = f"name: must be unique, got that of tensor {seen[tensor.raw_name]}. TVM keeps the later one."
                 findings.append(FileFinding(Severity.ERROR, where, tensor.offset, message))
             seen[tensor.raw_name] = index
             if tensor.dtype.code not in codes(tensor.dialect):
-                message = f"type code {tensor.dtype.code} is unknown to dialect {tensor.dialect}: TVM refuses the file"
+                message = (
+                    f"type code: must be known to dialect {tensor.dialect}, got {tensor.dtype.code}: TVM refuses it"
+                )
                 findings.append(FileFinding(Severity.ERROR, where, tensor.offset, message))
             findings += [FileFinding(worse, where, tensor.offset, text) for text in _tensor_faults(tensor)]
             findings += [FileFinding(Severity.WARNING, where, tensor.offset, text) for text in _tensor_oddities(tensor)]
@@ -251,8 +253,8 @@ def read(data: bytes | bytearray | memoryview, dialect: str = CURRENT_DIALECT) -
         raise FormatError(
             f"tensor count at byte {reader.offset - 8}: must be {count}, the count of names, got {tensors}"
         )
-    tensors = tuple(_read_tensor(reader, name, dialect) for name in names)
-    return ParamsFile(tensors, reserved, reader.data[reader.offset :], len(reader.data))
+    contents = tuple(_read_tensor(reader, name, dialect) for name in names)
+    return ParamsFile(contents, reserved, reader.data[reader.offset :], len(reader.data))
 
 
 class _Reader:
@@ -307,7 +309,7 @@ def _read_tensor(reader: _Reader, raw_name: bytes, dialect: str) -> ParamsTensor
     if stored != expected:
         raise FormatError(
             f"{name} at byte {start}: {TvmDataType(code, bits, lanes).name(dialect)} of shape "
-            f"{_brief(shape)} is stored in {expected} bytes, got {stored}"
+            f"{_brief(shape)}: must be stored in {expected} bytes, got {stored}"
         )
     data = reader.take(stored, f"data of {name}")
     return ParamsTensor(raw_name, TvmDataType(code, bits, lanes), shape, data, device_id, reserved, start, dialect)
@@ -398,8 +400,8 @@ def _tensor_of(parameter: Parameter, dialect: str) -> ParamsTensor:
     tensor = ParamsTensor(utf8_name(parameter.name), dtype, tuple(shape), data, dialect=dialect)
     if len(data) != tensor.needed:
         raise FormatError(
-            f"parameter {parameter.name!r}: {name} of shape {_brief(shape)} takes {tensor.needed} bytes, "
-            f"but {len(data)} are given"
+            f"parameter {parameter.name!r}: {name} of shape {_brief(shape)} : must have {tensor.needed} bytes, "
+            f"got {len(data)}"
         )
     if stored > len(data):  # under 8 bits: packed data first, then the bytes TVM expects and does not use
         data = memoryview(bytes(data) + bytes(stored - len(data)))

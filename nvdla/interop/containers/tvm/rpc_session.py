@@ -212,9 +212,7 @@ class RpcSession:
             if len(attempt.rest()):
                 del fits[dialect]
         if not fits:
-            raise FormatError(
-                f"the arguments of an RPC packet make sense in none of the known dialects ({', '.join(DIALECTS)})"
-            )
+            raise FormatError(f"arguments of an RPC packet: must fit one of the dialects {', '.join(DIALECTS)}")
         dialect, values = next(iter(fits.items()))
         if len(fits) == 1:
             self.dialect = dialect
@@ -487,12 +485,14 @@ class RpcServer:
         deadline = time.monotonic() + self.limits.handshake
         magic, length = _PAIR.unpack(_receive(connection, _PAIR.size, deadline))
         if magic != MAGIC or not 0 <= length <= _MAX_KEY:
-            raise _Closed(f"no TVM RPC client: it begins with {magic & 0xFFFFFFFF:#010x} and a key of {length} bytes")
+            raise _Closed(
+                f"client: must be a TVM RPC client, got {magic & 0xFFFFFFFF:#010x} and a key of {length} bytes"
+            )
         key = bytes(_receive(connection, length, deadline)).decode("utf-8", "replace")
         name = key.removeprefix("client:").split(" ")[0]
         if not key.startswith("client:") or (self.key is not None and name != self.key):
             connection.sendall(struct.pack("<i", MISMATCH))
-            raise _Closed(f"the client's key {key[:80]!r} does not fit")
+            raise _Closed(f"key of the client: must be that of the server, got {key[:80]!r}")
         answer = f"server:{self.key or ''}".encode()
         connection.sendall(_PAIR.pack(MAGIC, len(answer)) + answer)
 
@@ -503,7 +503,7 @@ class RpcServer:
             return True
         with self._lock:
             if self._waiting.pop(connection, None) is None:
-                raise _Closed("it was idle, and gave way to another caller")
+                raise _Closed("disconnected for another caller because it was idle")
         try:
             return self._answer(connection, session, length)
         finally:
@@ -513,7 +513,7 @@ class RpcServer:
     def _answer(self, connection: socket.socket, session: RpcSession, length: int) -> bool:
         """Reads the rest of a packet and answers it."""
         if length > self.limits.message:
-            text = f"a message of {length} bytes; this server takes {self.limits.message} (start it with --max-message)"
+            text = f"message: must have at most {self.limits.message} bytes (--max-message), got {length}"
             connection.sendall(packet(Code.EXCEPTION, pack_sequence([text], session.dialect or "0.27")))
             raise _Closed(text)
         allowed = self.limits.packet + length / _SLOWEST_BYTES_A_SECOND
@@ -543,7 +543,7 @@ def _receive(connection: socket.socket, size: int, deadline: float) -> bytearray
     while len(data) < size:
         left = deadline - time.monotonic()
         if left <= 0:
-            raise _Closed(f"{len(data)} of {size} bytes came in time")
+            raise _Closed(f"received only {len(data)} of {size} bytes in time")
         connection.settimeout(left)
         try:
             chunk = connection.recv(min(size - len(data), _CHUNK))

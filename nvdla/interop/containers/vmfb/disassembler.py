@@ -280,19 +280,24 @@ def _wrapping(module: Module, rule: Severity) -> Iterator[FileFinding]:
     )
     if around.kind.startswith("zip"):
         if not wrapping.has_central_directory(data):
-            yield FileFinding(rule, "file", None, "the ZIP archive has no directory: IREE loads it, ZIP tools do not")
+            yield FileFinding(
+                rule, "file", None, "ZIP archive: must have a directory for ZIP tools (IREE loads it without)"
+            )
         if around.module_offset % wrapping.ALIGNMENT:
             yield FileFinding(
                 rule,
                 "file",
                 around.module_offset,
-                f"the module is not at a multiple of {wrapping.ALIGNMENT} bytes",
+                f"offset of the module: must be a multiple of {wrapping.ALIGNMENT}, got {around.module_offset}",
             )
     elif any(data[end:]) and not wrapping.has_central_directory(data[end:]):
-        yield FileFinding(rule, "file", end, f"{len(data) - end} bytes after the module have no meaning")
+        yield FileFinding(rule, "file", end, f"must end after the module, got {len(data) - end} more bytes")
     if around.rodata_offset is None and module.generation.is_prefixed:
         yield FileFinding(
-            Severity.ERROR, "file", around.flatbuffer_offset, "the size prefix is missing: no IREE loads it"
+            Severity.ERROR,
+            "file",
+            around.flatbuffer_offset,
+            "size prefix: must be present: no IREE loads the file without it",
         )
 
 
@@ -302,7 +307,7 @@ def _tables(module: Module, rule: Severity) -> Iterator[FileFinding]:
             Severity.WARNING,
             "bytecode_version",
             None,
-            f"version {module.major} is not known here; read as {GENERATIONS[-1].name}",
+            f"version: must be a known one, got {module.major}. It is read as {GENERATIONS[-1].name}.",
         )
     if module.requirements & ~int(ModuleFeatures(15)):
         yield FileFinding(rule, "requirements", None, f"must be known features, got 0x{module.requirements:x}")
@@ -322,7 +327,7 @@ def _function(module: Module, function: ModuleFunction, rule: Severity) -> list[
     plain, refs = registers_of_arguments(function.signature)
     if plain > function.registers or refs > function.ref_registers:
         message = (
-            f"its arguments take {plain} registers and {refs} references, its descriptor counts {function.registers} "
+            f"register counts: must be at least {plain} and {refs} (arguments), got {function.registers} "
             f"and {function.ref_registers}"
         )
         return [FileFinding(Severity.ERROR, where, at, message)]
@@ -344,14 +349,14 @@ def _flow(module: Module, function: ModuleFunction, instructions: list[Instructi
         targets += [o for k, o in zip(instruction.shape, instruction.operands, strict=False) if k == "P"]
         for target in targets:
             if target not in starts:
-                yield instruction.pc, f"branches to {target:08X}, where no block begins"
+                yield instruction.pc, f"branch target: must be the start of a block, got {target:08X}"
     if has_markers and instructions[0].mnemonic != "block":
-        yield 0, "does not begin with a block"
+        yield 0, "must begin with a block"
     blocks = sum(i.mnemonic == "block" for i in instructions)
     if has_markers and function.blocks is not None and blocks != function.blocks:
         yield 0, f"blocks: must be {function.blocks} (descriptor), got {blocks}"
     if instructions[-1].mnemonic not in TERMINATORS:
-        yield instructions[-1].pc, "the code ends within a block"
+        yield instructions[-1].pc, "must end with the end of a block"
 
 
 def _requirements(
@@ -363,7 +368,9 @@ def _requirements(
     for feature, word in ((ModuleFeatures.EXT_F32, "f32"), (ModuleFeatures.EXT_F64, "f64")):
         uses = next((i for i in instructions if word in i.mnemonic.split(".") and _feature(i) == feature), None)
         if uses is not None and not function.requirements & feature:
-            yield FileFinding(rule, where, at + uses.pc, f"uses vm.{uses.mnemonic} but does not require {feature.name}")
+            yield FileFinding(
+                rule, where, at + uses.pc, f"requirements: must contain {feature.name} (used by vm.{uses.mnemonic})"
+            )
 
 
 def _feature(instruction: Instruction) -> ModuleFeatures:

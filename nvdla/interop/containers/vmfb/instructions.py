@@ -330,7 +330,7 @@ class Decoder:
     def bytes(self, size: int) -> memoryview:
         """The next ``size`` bytes. Raises FormatError at the end of the function."""
         if self.pc + size > len(self.code):
-            raise self.fail(self.start, f"runs past the end of the function's {len(self.code)} bytes")
+            raise self.fail(self.start, f"must end within the {len(self.code)} bytes of the function")
         self.pc += size
         return self.code[self.pc - size : self.pc]
 
@@ -431,7 +431,7 @@ class Decoder:
         pairs = tuple(zip(flat[::2], flat[1::2], strict=True))
         for source, destination in pairs:
             if (source ^ destination) & REF_BIT:
-                raise self.fail(self.start, f"a branch copies register 0x{source:04x} to one of another kind")
+                raise self.fail(self.start, f"branch: register 0x{source:04x}: must be copied to one of the same kind")
         return Branch(target, pairs)
 
     def branch_table(self) -> tuple[Branch, ...]:

@@ -229,8 +229,7 @@ def rewrap(module: Module, mode: str, names: Sequence[str] = ()) -> bytes:
         return bytes(data)
     if not module.generation.is_prefixed:
         raise FormatError(
-            f"{module.source.name}: modules of {module.generation.name} are bare; IREE of that time "
-            "loads no other wrapping"
+            f"{module.source.name}: wrapping: must be keep for modules of {module.generation.name}, got {mode}"
         )
     original = layout(module)
     parts = None if original is None else _parts(module, original, mode)
@@ -359,8 +358,8 @@ def _kept(module: Module, mode: str) -> bytes:
         return zip_members([(MODULE_MEMBER, body)]) if mode == "zip" else body
     if around.module_offset % ALIGNMENT:
         raise FormatError(
-            f"{module.source.name}: the module is at byte {around.module_offset}, no multiple of "
-            f"{ALIGNMENT}, so its rodata would move"
+            f"{module.source.name}: offset of the module: must be a multiple of {ALIGNMENT} to keep the place "
+            f"of its rodata, got {around.module_offset}"
         )
     end = max(segment.offset + len(segment.data) for segment in module.rodata if segment.is_external)
     body = bytes(data[around.module_offset : max(end, around.flatbuffer_offset + around.flatbuffer_length)])

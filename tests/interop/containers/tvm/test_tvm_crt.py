@@ -48,7 +48,7 @@ def test_the_empty_registry_finds_nothing():
 
 @pytest.mark.parametrize("text", [b"", b"\x03Foo\0Bar\0\0", b"\x02\0\0Foo\0\0", b"\x01"])
 def test_a_count_that_disagrees_with_the_names_is_refused(text):
-    with pytest.raises(FormatError, match="does not agree"):
+    with pytest.raises(FormatError, match="must be the number of names"):
         FuncRegistry.parse(text)
 
 
