@@ -44,7 +44,7 @@ def _meant(nodes: Sequence[Operation], name: str) -> list[Operation]:
 
 
 def _known(nodes: Sequence[Operation]) -> str:
-    """Describe what can be named, for an error."""
+    """List the possible names, for an error."""
     labels = [node.label for node in nodes]
     layers = list(dict.fromkeys(short_layer(node.layer) for node in nodes if node.layer))
     texts = [", ".join(names[:8]) + (" ..." if len(names) > 8 else "") for names in (labels, layers)]
@@ -416,7 +416,7 @@ class _Ring:
     def take(
         self, node: Operation, where: tuple[int, int, int], banks: tuple[int, int], count: int, times: tuple[float, ...]
     ) -> Iterator[Stay]:
-        """Return what a convolution has in the ring; nothing is fetched where ``count`` is 0: it keeps its
+        """Return the contents of a convolution in the ring; nothing is fetched where ``count`` is 0: it keeps its
         data."""
         begin, there, end = times
         first, mine, capacity = where
@@ -439,7 +439,7 @@ class _Ring:
 
 
 def stays(study: Study) -> list[Stay]:
-    """Return what is in the buffer when, convolution by convolution in the order in which they run."""
+    """Return the contents of the buffer over time, by convolution in running order."""
     stays: list[Stay] = []
     data, weights = _Ring("data"), _Ring("weights")
     fetched = 0.0

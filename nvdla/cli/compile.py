@@ -305,7 +305,7 @@ def _next_commands(document: Document, args: argparse.Namespace) -> list[str]:
 
 
 def _print_accuracy(document: Document, worst: list[Document]) -> None:
-    """The noisiest layers, and what mixed precision chose."""
+    """The noisiest layers, and the choice of mixed precision."""
     if worst:
         shown = [
             {

@@ -1,4 +1,4 @@
-"""``nvdla evaluate``: what a network is worth over a whole data set."""
+"""``nvdla evaluate``: accuracy of a network over a data set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``nvdla inspect``: what is in a loadable."""
+"""``nvdla inspect``: the contents of a loadable."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def place_of_finding(finding: Finding) -> Place:
 
 
 def print_findings(findings: Iterable[Finding]) -> None:
-    """Rule by rule: where, what was seen, and what to do."""
+    """Print findings by rule: place, evidence, advice."""
     width = min(terminal_width(), 120)
     groups: dict[tuple[str, str, str, str], list[Finding]] = {}
     for finding in findings:

@@ -389,7 +389,7 @@ def _prepare_streams() -> None:
 
 
 def _silence_output() -> None:
-    """Drop what is still to be written, so that the interpreter does not stumble over it at exit."""
+    """Drop unwritten output, which would be an error at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

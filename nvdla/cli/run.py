@@ -226,7 +226,7 @@ _LOG_LINES = {
 
 
 def _access(entry: CsbEntry) -> str:
-    """A line of the log of register writes; what the firmware does besides is a remark."""
+    """A line of the log of register writes; other actions of the firmware are comments."""
     return _LOG_LINES.get(str(entry[0]), f"# {entry[0]} op={{}} type={{}} group={{}}").format(*entry[1:]) + "\n"
 
 

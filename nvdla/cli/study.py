@@ -190,7 +190,7 @@ def sides_of(args: argparse.Namespace) -> list[tuple[Side, DoctorReport]]:
 
 
 def _tell_apart(documents: list[Document], asked: list[argparse.Namespace]) -> None:
-    """Two sides of one title are called after what differs: their files, or the inputs of their runs."""
+    """Add the difference to equal titles of two sides: their files, or the inputs of their runs."""
     if len(documents) < 2 or documents[0]["title"] != documents[1]["title"]:
         return
     for document, args in zip(documents, asked, strict=True):
@@ -201,7 +201,7 @@ def _tell_apart(documents: list[Document], asked: list[argparse.Namespace]) -> N
 
 
 def _beside(args: argparse.Namespace) -> argparse.Namespace:
-    """The arguments of the second side: what is not said of it is as for the first."""
+    """The arguments of the second side; those of the first are the defaults."""
     config = args.other_config or ("auto" if args.other else args.config)
     changes = {"loadable": args.other or args.loadable, "input": args.other_input or args.input, "config": config}
     return argparse.Namespace(**vars(args) | changes | ({"layers": None} if args.other else {}))

@@ -376,7 +376,7 @@ def _check_tasks(loadable: Loadable, limits: Limits) -> None:
 
 
 def _bytes_of(source: Source, limits: Limits) -> tuple[memoryview, str, StoredFile | None]:
-    """The bytes, what they are called, and the file where it can give them once more."""
+    """The bytes, their name, and the file if it can be read again."""
     if isinstance(source, str | os.PathLike):
         data, file = _read(Path(source), limits.file_size)
         return data, str(source), file

@@ -221,7 +221,7 @@ def place_of(document: Any, shapes: Mapping[str, Cube], what: str) -> StoredPlac
 
 
 def value_of(document: Any, what: str) -> ModelValue | None:
-    """Read what a tensor is in the model; None where its order is not known. Raises FormatError."""
+    """Read the place of a tensor in the model; None if its order is unknown. Raises FormatError."""
     name, shape = _entry(document, "value", str, what), _entry(document, "shape", list, what)
     sizes = tuple(_whole(size, f"{what}: shape") for size in shape)
     order, units = document.get("index"), None

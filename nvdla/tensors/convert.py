@@ -160,7 +160,7 @@ class Form:
 
     @property
     def bytes(self) -> int:
-        """Return what the packed or strided tensor takes, to its last byte; whole surfaces and lines where it is
+        """Return the bytes of the packed or strided tensor, to its last byte; whole surfaces and lines where it is
         packed."""
         n, _, height, width = self.shape
         if self.layout in DENSE:

@@ -89,7 +89,7 @@ class Preprocessing:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Preprocessing:
-        """From a sidecar. Raises FormatError for what is not a preprocessing."""
+        """Read the preprocessing of a layer file. Raises FormatError if it is malformed."""
         try:
             return cls(
                 tuple(float(number) for number in document["mean"]),
@@ -293,7 +293,7 @@ def is_image(value: object) -> bool:
 
 
 def per_run(value: Any, shape: tuple[int, ...], name: str) -> list[Any]:
-    """Return what was given for one input, run by run: a list of images or a batch array holds those of several runs.
+    """Return the data of one input, run by run: a list of images or a batch array contains those of several runs.
 
     Raises FormatError where their number is not a multiple of what the network takes at a time.
     """

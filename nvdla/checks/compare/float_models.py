@@ -56,7 +56,7 @@ def _run(session: Any, inputs: Mapping[str, np.ndarray], name: str) -> dict[str,
 
 
 def real_inputs(runtime: Runtime, surfaces: Sequence[bytes], names: Names) -> dict[str, np.ndarray]:
-    """Return what the bound inputs stand for, float32 arrays by the model's input and in its shape, where the layer
+    """Return the real values of the bound inputs, float32 arrays by the model's input and in its shape, where the layer
     file states those. Raises FormatError for an integer input without a scale."""
     arrays_by_input: dict[str, np.ndarray] = {}
     for tensor, surface in zip(runtime.inputs, surfaces, strict=True):

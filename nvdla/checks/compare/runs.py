@@ -271,7 +271,7 @@ class RunReference:
     def _aligned(
         self, theirs: list[Observation], ours: Runtime, surfaces: Sequence[bytes], names: Names
     ) -> tuple[dict[Key, Observation], str]:
-        """Match with what our run will do. Our own run is only made here when the loadables differ."""
+        """Match the operations of both runs. Run our loadable here only if the loadables differ."""
         if ours.loadable == self.runtime.loadable:
             return {
                 observation.key: observation for observation in theirs if observation.surface is not None
@@ -279,7 +279,7 @@ class RunReference:
         return align(observe(ours, surfaces, names)[0], theirs)
 
     def operation(self, observation: Observation) -> Expected | None:
-        """Return what the other run's operation wrote."""
+        """Return the output of the other run's operation."""
         other = self._match.get(observation.key)
         if other is None or other.tensor.shape != observation.tensor.shape:
             return None
@@ -405,7 +405,7 @@ class GoldenReference:
         return Expected(path.name, golden, note=padding_note(observation, surface, golden))
 
     def _sort_in(self, file: Path) -> None:
-        """Note what the file is a golden of."""
+        """Record the tensor that the golden file belongs to."""
         if file.suffix not in ENDINGS:
             return
         name = file.stem

@@ -1,4 +1,4 @@
-"""Scales, weights and biases: what can be seen without a run."""
+"""Checks of scales, weights and biases, without a run."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class CaffeGraph:
             raise self.fail(f"the tensors have {elements} elements up to here, the limit is {MAX_ELEMENTS}")
 
     def _charge(self, value: CaffeValue, work: int) -> None:
-        """Refuse what would take memory or time without end."""
+        """Refuse layers that need too much memory or time."""
         self.allow(value.shape)
         self.elements += value.size
         self.multiplications += value.size * work

@@ -398,7 +398,7 @@ def _for_host(model: Model, fresh: set[str], kept: Set[str], failures: int) -> s
 
 
 def _readers(model: Model, nodes: set[str]) -> set[str]:
-    """The nodes that take what these nodes make."""
+    """The consumers of these nodes."""
     graph = model.proto.graph.node
     values = {value for node in graph if node.name in nodes for value in node.output}
     return {node.name for node in graph if values & set(reads(node))}
@@ -595,7 +595,7 @@ def _coarser(imported: Imported, built: Built) -> list[str]:
 
 
 def _factors(refined: Refined) -> dict[str, list[float]]:
-    """By what the channels of equalized tensors were divided."""
+    """Divisors of the channels of equalized tensors."""
     return {name: factors.tolist() for name, factors in refined.factors.items() if np.any(factors != 1)}
 
 

@@ -311,7 +311,7 @@ class _Walk:
     # ---- ends
 
     def _outputs(self) -> None:
-        """Bind what other parts and the application need."""
+        """Bind the values that other parts and the application need."""
         self.outputs: dict[int, list[Binding]] = {number: [] for number in self.graphs}
         for number, graph in self.graphs.items():
             bound: set[NetworkTensor] = set()

@@ -31,7 +31,7 @@ class BdmaDriver(Driver):
         """BDMA has none."""
 
     def enable(self, csb: Csb, operation: FirmwareOperation, group: int, read_dma: bool, statistics: bool) -> None:
-        """Start what a group has been programmed with."""
+        """Start the programmed operation of a group."""
         if not operation.surface.num_transfers:
             return
         if statistics:
@@ -39,7 +39,7 @@ class BdmaDriver(Driver):
         csb.write("BDMA", f"CFG_LAUNCH{group}", 1)
 
     def check(self, operation: FirmwareOperation) -> None:
-        """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
+        """Refuse unsupported settings. Raises DescriptorError or ConfigError."""
         operation.needs("bdma", "the operation is a BDMA transfer")
         surface = operation.surface
         count = surface.num_transfers

@@ -26,7 +26,7 @@ class CdpDriver(Driver):
         csb.write_fields("CDP", "D_PERF_ENABLE", DMA_EN=1, LUT_EN=1)
 
     def check(self, operation: FirmwareOperation) -> None:
-        """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
+        """Refuse unsupported settings. Raises DescriptorError or ConfigError."""
         op, surface = operation.op, operation.surface
         operation.require_memory(surface.src_data, "src_data")
         operation.require_memory(surface.dst_data, "dst_data")

@@ -22,7 +22,7 @@ class ConvDriver(Driver):
         csb.write("CDMA", "D_PERF_ENABLE", 1)
 
     def check(self, operation: FirmwareOperation) -> None:
-        """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
+        """Refuse unsupported settings. Raises DescriptorError or ConfigError."""
         op, surface = operation.op, operation.surface
         operation.require_precision(op.in_precision, "in_precision")
         operation.require_precision(op.out_precision, "out_precision")

@@ -31,7 +31,7 @@ class PdpDriver(Driver):
         csb.write_fields("PDP", "D_PERF_ENABLE", DMA_EN=1)
 
     def check(self, operation: FirmwareOperation) -> None:
-        """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
+        """Refuse unsupported settings. Raises DescriptorError or ConfigError."""
         op, src, dst = operation.op, operation.surface.src_data, operation.surface.dst_data
         operation.require_memory(src, "src_data", on_the_fly=True)
         operation.require(

@@ -18,7 +18,7 @@ class RubikDriver(Driver):
     engine = "rubik"
 
     def check(self, operation: FirmwareOperation) -> None:
-        """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
+        """Refuse unsupported settings. Raises DescriptorError or ConfigError."""
         op, surface = operation.op, operation.surface
         operation.needs("rubik", "deconvolution needs it")
         operation.require_choice(op.mode, MODES, "mode")

@@ -228,7 +228,7 @@ class FirmwareTask:
         ]
 
     def check(self) -> None:
-        """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
+        """Refuse unsupported settings. Raises DescriptorError or ConfigError."""
         for operation in self.operations():
             if operation.type not in self._drivers:
                 self._drivers[operation.type] = driver(operation.type)

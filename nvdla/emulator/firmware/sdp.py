@@ -37,7 +37,7 @@ class SdpDriver(Driver):
         csb.write_fields("SDP", "D_PERF_ENABLE", PERF_DMA_EN=1, PERF_LUT_EN=1, PERF_SAT_EN=1, PERF_NAN_INF_COUNT_EN=1)
 
     def check(self, operation: FirmwareOperation) -> None:
-        """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
+        """Refuse unsupported settings. Raises DescriptorError or ConfigError."""
         op, surface = operation.op, operation.surface
         operation.require_precision(op.src_precision, "src_precision")
         operation.require_precision(op.dst_precision, "dst_precision")

@@ -33,7 +33,7 @@ class FetchingEngine(Engine, Protocol):
     """An engine that can fetch before its results find a taker."""
 
     def fetch(self, groups: dict[str, RegisterGroup]) -> None:
-        """Read what the next job works on now."""
+        """Read the inputs of the next job."""
 
     def close(self) -> None:
         """Note that no further job is prepared."""

@@ -261,7 +261,7 @@ class RegisterFile:
         return self.read_register(self.map.at(address))
 
     def read_register(self, register: Register) -> int:
-        """The value of a register (32 bits), or what its listener says instead."""
+        """The value of a register (32 bits), or that of its listener."""
         value = self.units[register.unit].read(register)
         hook = self._read_hooks.get(register.unit)
         return hook(register.name, value) if hook else value

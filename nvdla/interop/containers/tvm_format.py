@@ -87,7 +87,7 @@ class LibraryContainer(Container):
         return ((path, member.data) for path, member in self.library.files.items())
 
     def convert_to(self, file: IO[bytes], target: Format, options: Options | None = None) -> None:
-        """Write what is here as a file of another format. Raises FormatError for what it cannot hold."""
+        """Write the contents as a file of another format. Raises FormatError if it cannot hold them."""
         if target.name == "loadable" and "template" not in (options or {}):
             model = target.check_options(options).get("name", "")
             file.write(loadable_of(self.library, model).to_bytes())

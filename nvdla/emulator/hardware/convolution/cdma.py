@@ -147,7 +147,7 @@ class Specials:
 
 
 class _Source:
-    """Views on memory, and what the latest read of them met."""
+    """Views on memory, and the special values of the latest read."""
 
     settings: ConvolutionSettings
     views: list[np.ndarray]

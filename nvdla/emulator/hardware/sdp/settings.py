@@ -454,7 +454,7 @@ class SdpCubes:
 
 
 def decode_cubes(groups: dict[str, RegisterGroup], settings: SdpSettings, config: Configuration) -> SdpCubes:
-    """Decode and check what read and write DMA are to do. Raises NvdlaError."""
+    """Decode and check the settings of read and write DMA. Raises NvdlaError."""
     rdma = groups.get("SDP_RDMA")
     source = _source_cube(rdma, settings, config)
     operands = tuple(_operand_cube(rdma, block, settings, config) for block in (settings.x1, settings.x2, settings.y))

@@ -198,7 +198,7 @@ def decode_handle(handle: int, layout: str = "landed") -> tuple[int | None, int]
 
 @dataclass(frozen=True)
 class ModuleHandle:
-    """A module as a value: what remote callers hold."""
+    """Handle of a module for remote callers."""
 
     value: int
 
@@ -212,7 +212,7 @@ class FunctionHandle:
 
 @dataclass
 class CrtModule:
-    """A module: a registry of functions, and what to do when it is freed. ``state`` is the module's own."""
+    """A module: a registry of functions, and an action for its release. ``state`` is the module's own."""
 
     registry: FuncRegistry
     state: object = None

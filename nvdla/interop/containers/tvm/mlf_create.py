@@ -350,7 +350,7 @@ def unpack(library: ModelLibrary, module: LibraryModule) -> Loadable:
 
 
 def _now() -> int:
-    """The current time, or what a reproducible build sets instead."""
+    """The current time, or that of a reproducible build."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     return integer(epoch) if is_digits(epoch) else int(time.time())
 
@@ -360,7 +360,7 @@ def _json(value: object) -> bytes:
 
 
 def _members(files: Mapping[str, bytes], stamp: int) -> Iterable[TarMember]:
-    """Folders before what they hold, as TVM writes them, everything in order of name."""
+    """Directories before their files, as TVM writes them, in order of name."""
     folders = {"."}
     for path in files:
         parts = path.split("/")[:-1]

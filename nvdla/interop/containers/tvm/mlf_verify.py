@@ -1,4 +1,4 @@
-"""Checks a model library: what its metadata says against the files that are there.
+"""Check a model library: its metadata against its files.
 
 TVM writes these files and never reads most of them back, so nothing of this is checked by TVM itself.
 """

@@ -258,7 +258,7 @@ def read(data: bytes | bytearray | memoryview, dialect: str = CURRENT_DIALECT) -
 
 
 class _Reader:
-    """A cursor on bytes which says what was cut short, and where."""
+    """A cursor on bytes, with errors that state the missing part and its place."""
 
     def __init__(self, data: memoryview) -> None:
         self.data = data

@@ -70,7 +70,7 @@ def power(base: float, exponent: float) -> float:
 
 
 def to_long(value: float) -> int:
-    """C's llround() on x86-64: what does not fit becomes the smallest number."""
+    """C's llround() on x86-64: numbers out of range become the smallest number."""
     rounded = round_half_away(value)
     return int(rounded) if -(2.0**63) <= rounded < 2.0**63 else -(1 << 63)
 
