@@ -98,7 +98,7 @@ def test_half_of_a_surrogate_pair_in_a_layer_file_is_refused(name, tmp_path):
     assert from_sidecar(tmp_path / "x.nvdla").layers == {(0, 0): "\U0001f980"}
 
 
-def test_a_layer_file_that_nobody_named_is_not_waited_for(tmp_path):
+def test_an_implicit_layer_file_that_is_a_pipe_does_not_block(tmp_path):
     """A pipe beside a loadable, which no one writes to; one that is too large is refused."""
     os.mkfifo(tmp_path / "x.nvdla.layers.json")
     found = []

@@ -140,7 +140,7 @@ def calls(function, values, drawn=12):
         yield {each.name: rng.choice(values) for each in named if each.name in must or rng.random() < 0.5}
 
 
-def test_every_public_callable_says_a_sentence_about_nonsense(tmp_path, monkeypatch):
+def test_every_public_callable_refuses_nonsense_with_one_sentence(tmp_path, monkeypatch):
     """Functions, constructors and methods: an error of the family (or Python's own TypeError), on one line."""
     monkeypatch.chdir(tmp_path)
     values = [*NONSENSE, *OTHER_NONSENSE, *held_objects(), *made_anew()]

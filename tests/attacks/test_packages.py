@@ -90,7 +90,7 @@ WRONG |= {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_a_manifest_says_is_checked(name, members):
+def test_every_field_of_a_manifest_is_checked(name, members):
     change, said = WRONG[name]
     manifest = json.loads(members["manifest.json"])
     change(manifest)
@@ -160,7 +160,7 @@ def test_a_package_packed_by_other_methods_is_refused(members):
             run(packed(members, packing))
 
 
-def test_parts_that_lie_about_their_values(members):
+def test_parts_with_false_values_are_refused(members):
     """Whatever a host part makes: a value that no part made is an error, not a KeyError."""
     manifest = json.loads(members["manifest.json"])
     host = first(manifest, "host")

@@ -121,7 +121,7 @@ def test_functions_on_a_device_are_run_as_documented(corpus, nvdla_command, as_d
     assert "ran_on" in json.loads(out)
 
 
-def test_a_server_says_in_the_frame_where_it_is(as_documented):
+def test_a_server_has_its_address_in_the_frame(as_documented):
     for words in ("--registers --config nv_small --socket 127.0.0.1:0", "--tvm-rpc --port 0"):
         command = [sys.executable, "-m", "nvdla", "serve", *words.split(), "--json"]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:

@@ -60,7 +60,7 @@ def test_resident_memory_stays(prepared):
     assert resident() - before < 1 << 20
 
 
-def test_observed_runs_leave_nothing_behind(prepared):
+def test_observed_runs_keep_no_memory(prepared):
     runtime, surface = prepared
     count = 0
 

@@ -30,7 +30,7 @@ def joined(flat: bool = True) -> AddressSpace:
     return space
 
 
-def test_an_access_goes_on_in_the_next_region_and_it_is_told():
+def test_an_access_continues_in_the_next_region_with_a_warning():
     space, told = joined(), []
     space.noticed = told.append
     assert space.view(Space.DRAM, 60, 8, "SDP output").tolist() == list(range(60, 68))
@@ -45,7 +45,7 @@ def test_an_access_that_leaves_mapped_memory_is_refused(address, size):
         joined().view(Space.DRAM, address, size)
 
 
-def test_only_memory_that_lies_side_by_side_is_joined():
+def test_only_adjacent_memory_is_joined():
     with pytest.raises(LeavesRegion):
         joined(flat=False).view(Space.DRAM, 60, 8)
     apart = AddressSpace(flat=True)
@@ -136,7 +136,7 @@ def test_what_runs_has_figures(overrun):
     assert "atoms of 8 bytes" in refusal(Program.of(overrun, "nv_large"))
 
 
-def test_a_comparison_says_it_too(overrun, tmp_path, nvdla_command):
+def test_a_comparison_warns_too(overrun, tmp_path, nvdla_command):
     overrun.save(tmp_path / "overrun.nvdla")
     words = ["compare", tmp_path / "overrun.nvdla", "--random-input", "--other-threads", 1]
     code, _, error = nvdla_command(*words)
@@ -153,7 +153,7 @@ def test_nothing_outside_of_the_address_space_is_touched(overrun):
         guards.check()
 
 
-def test_dram_goes_on_behind_the_last_memory():
+def test_dram_continues_after_the_last_memory():
     """NVIDIA's compiler lets the second part of a concat end after the output, where no operation reads it."""
     case = next(iter(CASES), None)
     if case is None:

@@ -385,7 +385,7 @@ attack("cube_of_exabytes.dimg", "tensor", "the header states .* the file contain
 attack("empty_and_endless.dimg", "tensor", "the header states .* = 0 bytes, the file contains 0")(
     lambda: struct.pack("<4sI7I", b"DIMG", 0, 44, 0, (1 << 32) - 1, (1 << 32) - 1, 0, 0, 0)
 )
-attack("format_unknown.dimg", "tensor", "surface format 99 cannot be read")(
+attack("format_unknown.dimg", "tensor", "surface format: must be .*, got 99")(
     lambda: struct.pack("<4sI7I", b"DIMG", 0, 99, 1, 1, 1, 0, 0, 0)
 )
 attack("postscript.png", "tensor", "not an image that can be read")(

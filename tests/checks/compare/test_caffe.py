@@ -71,7 +71,7 @@ def test_layers_are_mapped_by_a_file(nvdla_command, samples, tmp_path):
     ]
 
 
-def test_a_network_without_its_weights_says_so(nvdla_command, samples):
+def test_a_network_without_weights_is_refused_by_name(nvdla_command, samples):
     words = ("-i", samples / "digit3.pgm", "--caffe", samples / "lenet.prototxt")
     code, out, err = nvdla_command("compare", samples / "lenet.loadable", *words)
     assert (code, out) == (2, "")

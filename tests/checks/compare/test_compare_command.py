@@ -26,7 +26,7 @@ def test_a_loadable_equals_itself_on_one_thread(nvdla_command, samples):
     assert "6 tensors compared: 6 exact, 0 close, 0 different." in out
 
 
-def test_a_broken_loadable_is_told_from_a_good_one(nvdla_command, samples, broken):
+def test_a_broken_loadable_differs_from_a_good_one(nvdla_command, samples, broken):
     code, out, _ = nvdla_command("compare", broken, samples / "lenet.loadable", "-i", samples / "digit3.pgm")
     assert code == 1
     assert (

@@ -81,7 +81,7 @@ def test_a_change_in_padding_channels_is_only_noted(runtime, surfaces, dumps):
         ("task0-op0007-sdp.npy", 7),
     ],
 )
-def test_goldens_are_told_apart_by_their_names(runtime, surfaces, observed, tmp_path, name, operation):
+def test_golden_files_are_recognized_by_name(runtime, surfaces, observed, tmp_path, name, operation):
     observation = next(each for each in observed[0] if each.index == operation)
     if name.endswith(".bin"):
         (tmp_path / name).write_bytes(observation.surface.tobytes())

@@ -65,7 +65,7 @@ def weighted(graph: ModelGraph, weights: dict[str, np.ndarray]) -> ModelGraph:
 
 
 @pytest.mark.parametrize("config", ["nv_small", "nv_full"])
-def test_branches_that_look_alike_are_told_apart_by_their_weights(config):
+def test_similar_branches_are_recognized_by_their_weights(config):
     rng = np.random.default_rng(3)
     net, graph, weights = branches(rng)
     # At level 1 such branches become one convolution, and nothing is left to be told apart.
@@ -81,7 +81,7 @@ def test_branches_that_look_alike_are_told_apart_by_their_weights(config):
     )
 
 
-def test_a_model_of_another_network_names_nothing_wrongly():
+def test_a_model_of_another_network_gives_no_wrong_names():
     graph = caffe_graph(PROTOTXT)
     found = recognize(nvdla.load(SAMPLES / "color_digits.loadable"), graph)
     assert found.share < 0.5 and found.unused

@@ -77,7 +77,7 @@ def test_the_number_of_images_has_limits(images):
         build(net, "nv_small", "int8", scales, images=images)
 
 
-def test_pools_of_a_batch_work_beside_the_next_convolution_where_that_is_faster():
+def test_pools_of_a_batch_overlap_with_the_next_convolution_where_that_is_faster():
     """A pool holds the next image's convolution back, which it works beside where it takes its data from memory."""
     rng = np.random.default_rng(0)
     net = Network("pooled")

@@ -53,7 +53,7 @@ def test_an_image_gives_the_results_of_the_reference(config, precision, per_chan
         (2, "fp16", PixelFormat.A16B16G16R16_F),
     ],
 )
-def test_the_loadable_says_that_its_input_is_an_image(channels, precision, form):
+def test_the_input_of_the_loadable_is_an_image(channels, precision, form):
     net = first_layer((channels, 10, 10))
     scales = calibrate(net, samples(net, np.random.default_rng(1)))
     tensor = build(net, "nv_full", precision, scales).loadable.tensors[0]

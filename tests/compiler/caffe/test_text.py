@@ -20,7 +20,7 @@ def read(text):
     return parse(text, OUTER, "net.prototxt")
 
 
-def test_what_is_not_said_has_its_default():
+def test_missing_fields_have_their_defaults():
     net = read("")
     assert (net["name"], net["count"], net["ratio"], net["mode"]) == ("none", 7, 0.5, "GREEN")
     assert (net["several"], net["words"], net["inner"]["flag"], net["inner"]["dim"]) == ([], [], True, [])

@@ -118,7 +118,7 @@ def test_data_of_another_size_than_the_shape_is_refused():
         converted(writer.model([0], [3]))
 
 
-def test_an_open_batch_is_one_and_other_open_sizes_are_asked_for():
+def test_an_open_batch_is_one_and_other_open_sizes_must_be_given():
     data = small(shape=(1, 4, 4, 2), signature=(-1, 4, 4, 2)).model([0], [3])
     sizes = [dim.dim_value for dim in converted(data).graph.input[0].type.tensor_type.shape.dim]
     assert sizes == [1, 4, 4, 2]
@@ -194,7 +194,7 @@ def test_the_command_takes_a_file(tmp_path, capsys):
     assert "Conv" in capsys.readouterr().out
 
 
-def test_factors_behind_a_convolution_multiply_the_scales_of_its_weights():
+def test_factors_after_a_convolution_multiply_the_scales_of_its_weights():
     rng = np.random.default_rng(1)
     net = OneOperator(rng)
     source, weights = net.input((1, 6, 6, 4), 0.03, 7), net.constant(net.elements((6, 3, 3, 4)), 0.01)

@@ -116,7 +116,7 @@ def test_txn_registers_have_word_addresses(tmp_path):
     assert isinstance(wait, commands.WaitInterrupt)
 
 
-def test_txn_memory_files_are_hex_lines_behind_a_header(tmp_path):
+def test_txn_memory_files_are_hex_lines_after_a_header(tmp_path):
     (tmp_path / "m.dat").write_text("W = 8\nPrecision = INT16\n0x01 0x02 0x03 0x04\n 0x05 0x06\n")
     load, dump = parse(tmp_path, "load_mem 0x50000000 0x5 m.dat\ndump_mem 0x80000000 0x6 m.dat", "input.txn")
     assert (load.space, load.image.segments) == (Space.CVSRAM, ((0, b"\x01\x02\x03\x04\x05"),))

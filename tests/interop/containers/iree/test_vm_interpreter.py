@@ -108,7 +108,7 @@ def test_registers_of_another_kind_than_the_signature_are_an_error():
         machine(Code("f", "0i_r", [("block",), ("return", (0,))])).call("f", [3])
 
 
-def test_a_yieldable_call_goes_on_where_it_says():
+def test_a_yieldable_call_continues_at_its_target():
     helper = Code("helper", "0i_i", [("block",), ("add.i32", 0, 0, 0), ("return", (0,))], is_exported=False)
     outer = Code("f", "0i_i", [("block",), ("call.yieldable", 1, (0,), 1, (3,)), ("block",), ("return", (3,))])
     assert machine(outer, helper).call("f", [21]) == [42]
@@ -154,7 +154,7 @@ def test_buffers_count_offsets_in_elements():
     assert run(code, "0i_iiI", [-2]) == [-2, -2, 32]
 
 
-def test_references_are_moved_when_the_code_says_so():
+def test_references_are_moved_if_the_code_has_the_move_bit():
     moved = 0x4000
     code = [
         ("const.ref.rodata", 0, R0),

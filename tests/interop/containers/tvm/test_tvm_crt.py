@@ -171,7 +171,7 @@ def test_the_time_evaluator_returns_seconds_and_is_replaced_by_the_next():
     assert all(0 <= s < 1 for s in seconds)
 
 
-def test_a_time_evaluator_does_not_run_for_ever(monkeypatch):
+def test_a_time_evaluator_has_a_time_limit(monkeypatch):
     monkeypatch.setattr("nvdla.interop.containers.tvm.crt.MAX_EVALUATION_SECONDS", 0.0)
     crt = runtime()
     module = crt.add_module(CrtModule(FuncRegistry(["f"], [lambda: None])))

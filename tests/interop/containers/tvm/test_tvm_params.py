@@ -46,7 +46,7 @@ def test_what_tvm_wrote_lists_as_recorded(formats, entry):
 
 
 @pytest.mark.parametrize("entry", entries(False))
-def test_a_file_is_refused_where_tvm_refuses_it_and_says_why(formats, entry):
+def test_a_file_that_tvm_refuses_is_refused_with_a_reason(formats, entry):
     data = (formats / "params" / entry["name"]).read_bytes()
     stem = entry["name"].removeprefix("handmade/").removesuffix(".params")
     if stem in REFUSED:
@@ -72,7 +72,7 @@ def test_a_file_is_refused_where_tvm_refuses_it_and_says_why(formats, entry):
         ("lanes4", "drops the rest"),
     ],
 )
-def test_what_tvm_accepts_in_silence_is_reported(formats, stem, word):
+def test_what_tvm_accepts_silently_is_reported(formats, stem, word):
     file = params.read((formats / "params" / "handmade" / f"{stem}.params").read_bytes())
     assert any(word in finding.message or word in finding.where for finding in file.verify())
 

@@ -43,7 +43,7 @@ def overrun(lenet_loadable, plant, tmp_path):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_that_runs_a_network_tells_and_refuses(command, overrun, tmp_path, nvdla_command):
+def test_a_command_that_runs_a_network_warns_and_strict_refuses(command, overrun, tmp_path, nvdla_command):
     options = [str(word).format(folder=tmp_path) for word in COMMANDS[command]]
     code, _, error = nvdla_command(command, overrun, *options)
     assert code == 0, error
@@ -65,7 +65,7 @@ def test_a_strict_run_with_faults_refuses_it_too(overrun):
         nvdla.Runtime(overrun, strict=True).run_raw([surface], faults=[fault])
 
 
-def test_an_evaluation_that_fails_does_not_say_first_how_few_its_samples_are(lenet, tmp_path, nvdla_command):
+def test_a_failed_evaluation_does_not_report_its_number_of_samples(lenet, tmp_path, nvdla_command):
     np.savez(tmp_path / "odd.npz", images=np.zeros((4, 5, 5), np.uint8), labels=np.zeros(4, np.int64))
     code, _, error = nvdla_command("evaluate", lenet, tmp_path / "odd.npz", "--limit", 2, "--workers", 1)
     assert code == 2 and len(error.splitlines()) == 1 and "no sample could be evaluated" in error
@@ -99,7 +99,7 @@ def overrun_package(plant, tmp_path):
     return path
 
 
-def test_a_package_tells_and_refuses(overrun_package, tmp_path, nvdla_command):
+def test_a_package_warns_and_strict_refuses(overrun_package, tmp_path, nvdla_command):
     options = ["--input", tmp_path / "in.npy"]
     code, _, error = nvdla_command("run", overrun_package, *options)
     assert code == 0, error
@@ -108,7 +108,7 @@ def test_a_package_tells_and_refuses(overrun_package, tmp_path, nvdla_command):
     assert code == 2 and "outside region" in error and error.count("\n") == 1, error
 
 
-def test_a_served_network_does_what_hardware_does_and_the_server_tells_once(overrun, capsys):
+def test_a_served_network_behaves_like_hardware_and_the_server_warns_once(overrun, capsys):
     networks = rpc_worker._Networks(1, Limits())
     number = networks.load(overrun.read_bytes(), "auto", "auto", 1 << 30)["number"]
     runtime = nvdla.Runtime(overrun)
