@@ -421,7 +421,7 @@ def test_samples_pages_and_notebooks_import_promised_names_only():
 def _answers():
     """(question, name, files, test) of the rows that say where a change belongs."""
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    table = page[page.index("## Where to change what") :].split("\n## ")[0]
+    table = page[page.index("## Where to change something") :].split("\n## ")[0]
     for row in re.findall(r"^\| (.+) \|$", table, flags=re.M)[1:]:
         question, name, files, test = row.split(" | ")
         yield question, name.strip("`"), re.findall(r"`([\w/]+\.\w+)`", files), test.strip("`")

@@ -65,7 +65,9 @@ def run(args: argparse.Namespace) -> int:
         print_table(
             f"{study.loadable.name} on {study.config.name}", map(_layer_cells, candidates), LAYER_COLUMNS, LEAST
         )
-        print("Cycles of each layer, timed alone. All forms and changes: --json, or 'nvdla explain LOADABLE OPERATION'")
+        print(
+            "Cycles of each layer, timed alone. All variants and changes: --json, or 'nvdla explain LOADABLE OPERATION'"
+        )
     elif not args.svg:
         _print_rows(rows)
         _print_accounting(spent)
