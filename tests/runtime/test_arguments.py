@@ -68,7 +68,7 @@ def test_strides_are_three_numbers_or_more(strides, lenet):
 
 @pytest.mark.parametrize("value", [3, None, [], {}, object()], ids=["number", "none", "list", "mapping", "object"])
 def test_what_is_neither_path_nor_bytes_is_no_loadable(value):
-    with pytest.raises(NvdlaError, match="a loadable is read from"):
+    with pytest.raises(NvdlaError, match="source of a loadable: must be a path"):
         nvdla.Runtime(value)
 
 

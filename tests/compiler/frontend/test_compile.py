@@ -135,7 +135,7 @@ def _nan(net):
 
 BAD = {
     "dynamic shape": (_dynamic, "input x has the dynamic shape .*--shape x="),
-    "circle": (_circle, "node 0 \\(Conv\\): its input m is made later or in a circle"),
+    "circle": (_circle, "node 0 \\(Conv\\): its input m is used before it is defined"),
     "NaN": (_nan, "node .*: tensor w holds NaN or infinity"),
 }
 

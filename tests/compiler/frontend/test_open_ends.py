@@ -83,7 +83,7 @@ def test_nodes_come_in_any_order():
         found = nvdla.compile(convolution(nodes=[nodes[place] for place in order]), "nv_full", "fp16")
         assert np.array_equal(found.run(image())["y"], wanted)
     nodes[0].input[0] = "y"
-    with pytest.raises(FormatError, match="is made later or in a circle"):
+    with pytest.raises(FormatError, match="is used before it is defined"):
         nvdla.compile(convolution(nodes=nodes), "nv_full", "fp16")
 
 

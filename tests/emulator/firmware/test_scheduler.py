@@ -138,7 +138,7 @@ def test_an_event_too_many_is_reported():
         Op(SDP, copy((INPUT, 0), (WORK, 0)), consumers={PDP: (1, Event.OP_COMPLETED)}),
         Op(PDP, pool((WORK, 0), (OUTPUT, 0))),
     ]
-    with pytest.raises(nvdla.ScheduleError, match="count its dependencies down below 0"):
+    with pytest.raises(nvdla.ScheduleError, match="decrement its dependency count below 0"):
         run(network(ops))
 
 
