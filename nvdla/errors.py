@@ -31,7 +31,7 @@ def shown(value: object) -> str:
 
 
 def described(value: object) -> str:
-    """A value for a message: its type, and what it is where that is short."""
+    """A value for a message: its type, and the value itself if it is short."""
     if value is None or isinstance(value, (bool, float, str, bytes)):
         return f"{type(value).__name__} {value!r}"[:80] if value is not None else "None"
     if isinstance(value, int):
@@ -164,7 +164,7 @@ class OutOfMemoryError(NvdlaError, MemoryError):
 
 
 def memory_refused(what: str, error: MemoryError) -> OutOfMemoryError:
-    """A MemoryError as one that says what was being done."""
+    """A MemoryError with the work that caused it."""
     if isinstance(error, OutOfMemoryError):
         return error
     asked = f" ({error})" if str(error) else ""

@@ -361,7 +361,7 @@ class Runtime:
         real: bool = False,
         faults: Sequence[Fault] = (),
     ) -> list[dict[str, np.ndarray]] | list[list[bytes]]:
-        """Run many images, and return what one run after the other would return.
+        """Run many images, with the results of single runs.
 
         Several images go through the network together where that is faster. This takes the memory of the network's
         surfaces and of one layer's padded data once per image (at most
@@ -425,7 +425,7 @@ class Runtime:
         return kind(self.config, self._linked.space, self.threads, self.limits, self._hardware_only, room)
 
     def _note(self, machine: Machine) -> None:
-        """Keep what a machine that has run the tasks says: warnings, and the memory that it took."""
+        """Keep warnings and memory use of a machine that has run the tasks."""
         self.warnings += [warning for warning in machine.warnings if warning not in self.warnings]
         self._linked.account.hold_scratch(machine.meter.most)
 
@@ -599,7 +599,7 @@ class Runtime:
     def _run_firmware(
         self, inputs: list[tuple[MemoryEntry, Surface]], on_operation: OnOperation | None, log: CsbLog | None
     ) -> list[bytes]:
-        """Run through the firmware, and keep what the hardware does where that can be repeated."""
+        """Run through the firmware, and record the jobs of the hardware if they can be repeated."""
         dirty, self._dirty = self._dirty, None  # everything, until the run is through
         self._plan = None
         self._instances.renew(None)

@@ -44,7 +44,7 @@ def _meant(nodes: Sequence[Operation], name: str) -> list[Operation]:
 
 
 def _known(nodes: Sequence[Operation]) -> str:
-    """Describe what can be named, for an error."""
+    """List the possible names, for an error."""
     labels = [node.label for node in nodes]
     layers = list(dict.fromkeys(short_layer(node.layer) for node in nodes if node.layer))
     texts = [", ".join(names[:8]) + (" ..." if len(names) > 8 else "") for names in (labels, layers)]
@@ -277,7 +277,7 @@ def operation_document(study: Study, node: Operation) -> Row:
         "precision": node.precision,
         "on_the_fly_with": [member.label for member in chain if member is not node],
         "waits_for": [other.label for other in before],
-        "lets_go_on": [
+        "consumers": [
             study.by_key[dependency.target].label
             for dependency in node.dependencies
             if dependency.target in study.by_key
@@ -335,11 +335,11 @@ def lines(row: Row, width: int) -> Iterator[str]:
     yield f"    {', '.join(filter(None, (shape, row['precision'])))}"
     if row["on_the_fly_with"]:
         yield f"    on the fly with {', '.join(row['on_the_fly_with'])}"
-    if row["waits_for"] or row["lets_go_on"]:
-        before, behind = (", ".join(row[side]) or "none" for side in ("waits_for", "lets_go_on"))
-        yield f"    waits for {before}; consumers {behind}"
+    if row["waits_for"] or row["consumers"]:
+        before, after = (", ".join(row[side]) or "none" for side in ("waits_for", "consumers"))
+        yield f"    waits for {before}; consumers {after}"
     ends = row["start"] is not None and row["end"] is not None
-    when = f"{row['start']:,} to {row['end']:,}" if ends else "which never begins or ends"
+    when = f"{row['start']:,} to {row['end']:,}" if ends else "never begins or ends"
     if row["cycles"] is not None:
         share = f" ({row['share']:.1%} of the whole)" if row["share"] else ""
         yield f"    {row['cycles']:,} cycles{share}, {when}, bound by {row['bound']}"
@@ -416,7 +416,7 @@ class _Ring:
     def take(
         self, node: Operation, where: tuple[int, int, int], banks: tuple[int, int], count: int, times: tuple[float, ...]
     ) -> Iterator[Stay]:
-        """Return what a convolution has in the ring; nothing is fetched where ``count`` is 0: it keeps its
+        """Return the contents of a convolution in the ring; nothing is fetched where ``count`` is 0: it keeps its
         data."""
         begin, there, end = times
         first, mine, capacity = where
@@ -439,7 +439,7 @@ class _Ring:
 
 
 def stays(study: Study) -> list[Stay]:
-    """Return what is in the buffer when, convolution by convolution in the order in which they run."""
+    """Return the contents of the buffer over time, by convolution in running order."""
     stays: list[Stay] = []
     data, weights = _Ring("data"), _Ring("weights")
     fetched = 0.0

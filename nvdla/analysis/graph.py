@@ -238,7 +238,7 @@ def _id(node: Operation) -> str:
 
 
 def key_id(key: tuple[int, int, int]) -> str:
-    """Return what an operation is called in drawings."""
+    """Return the name of an operation in drawings."""
     return "op_" + "_".join(_number(part) for part in key)
 
 
@@ -499,7 +499,7 @@ class _Names:
 
     @staticmethod
     def fly(node: Operation) -> str:
-        """Return what an operation hands over on the fly."""
+        """Return the on-the-fly output of an operation."""
         return f"{node.label} on the fly"
 
     def info(self, value: Value) -> ValueInfoProto:
@@ -535,7 +535,7 @@ class _Names:
 
 
 def _type_of(node: Operation, side: int) -> int:
-    """The element type of what an operation reads (0) or writes (1)."""
+    """The element type of the input (0) or output (1) of an operation."""
     from onnx import TensorProto
 
     if node.precisions is None:

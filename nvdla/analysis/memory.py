@@ -136,7 +136,7 @@ class MemoryMap:
         return memory.contents[0] if memory.contents else None
 
     def buffer_rows(self) -> list[Row]:
-        """One row per value: what is where, from which operation to which."""
+        """One row per value: its place, its first and last operation."""
         addresses = {allocation.memory.id: allocation.address for allocation in self.allocations}
         return [
             {

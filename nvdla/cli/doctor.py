@@ -59,18 +59,18 @@ def run(args: argparse.Namespace) -> int:
         return surfaces_of_runs(runtime, args)
 
     with working(f"examining {args.loadable}"):
-        found = _examined(args, loadable, inputs)
+        report = _examined(args, loadable, inputs)
     shown = replace(
-        found,
-        findings=tuple(chosen(found.findings, args, place_of_finding)),
-        tensors=chosen(found.tensors, args),
-        scales=chosen(found.scales, args),
+        report,
+        findings=tuple(chosen(report.findings, args, place_of_finding)),
+        tensors=chosen(report.tensors, args),
+        scales=chosen(report.scales, args),
     )
     document = {"format": FORMAT, "version": VERSION, **shown.as_dict(), "loadable": args.loadable}
-    document["counts"] = found.as_dict()["counts"]
+    document["counts"] = report.as_dict()["counts"]
     if not print_document(document, args):
         _print(args, shown, document["counts"])
-    return int(bool(found.count("error")) or (args.warnings_as_errors and bool(found.count("warning"))))
+    return int(bool(report.count("error")) or (args.warnings_as_errors and bool(report.count("warning"))))
 
 
 def _examined(
@@ -88,32 +88,32 @@ def _examined(
     )
 
 
-def _print(args: argparse.Namespace, found: DoctorReport, counts: dict[str, int]) -> None:
-    print_findings(found.findings)
+def _print(args: argparse.Namespace, report: DoctorReport, counts: dict[str, int]) -> None:
+    print_findings(report.findings)
     if args.converters:
-        print_table("scales", found.scales)
-    if found.tensors:
-        outputs = [_tensor(tensor) for tensor in found.tensors]
-        print_table(f"outputs of {counted(found.runs, 'run')}", outputs, least=("histogram", "type", "shape", "layer"))
-    say(f"{args.loadable} on {found.configuration}: {summary(counts)}.")
-    if found.runs and args.random_input is not None and not args.input:
-        print("The inputs were random: saturation, unused range and dead channels of real data are not judged.")
-    if not found.runs and not found.run_error:
-        print("It was not run: give --input IMAGE (as often as you like) for saturation, range and dead channels.")
+        print_table("scales", report.scales)
+    if report.tensors:
+        outputs = [_tensor(tensor) for tensor in report.tensors]
+        print_table(f"outputs of {counted(report.runs, 'run')}", outputs, least=("histogram", "type", "shape", "layer"))
+    say(f"{args.loadable} on {report.configuration}: {summary(counts)}.")
+    if report.runs and args.random_input is not None and not args.input:
+        print("The input was random, so saturation, unused range and dead channels are not checked.")
+    if not report.runs and not report.run_error:
+        print("Static checks only. Add --input IMAGE (repeatable) to check saturation, range and dead channels.")
 
 
-def _tensor(each: Document) -> Document:
+def _tensor(tensor: Document) -> Document:
     return {
-        "operation": f"{each['task']}/{each['operation']} {each['engine'].upper()}",
-        "layer": each["layer"],
-        "shape": each["shape"][1:],
-        "type": each["dtype"],
-        "min": each["min"],
-        "max": each["max"],
-        "zero": f"{each['zero_share']:.1%}",
-        "at_ends": f"{each['saturated_share']:.2%}",
-        "dead": each["dead_count"] or None,
-        "histogram": bars(each["histogram"]["counts"]),
+        "operation": f"{tensor['task']}/{tensor['operation']} {tensor['engine'].upper()}",
+        "layer": tensor["layer"],
+        "shape": tensor["shape"][1:],
+        "type": tensor["dtype"],
+        "min": tensor["min"],
+        "max": tensor["max"],
+        "zero": f"{tensor['zero_share']:.1%}",
+        "at_ends": f"{tensor['saturated_share']:.2%}",
+        "dead": tensor["dead_count"] or None,
+        "histogram": bars(tensor["histogram"]["counts"]),
     }
 
 

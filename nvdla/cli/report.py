@@ -20,7 +20,7 @@ an input the page also has the result and the output of every operation.
   nvdla report net.nvdla --input digit.pgm --class-names labels.txt -o report.html
   nvdla report a.nvdla b.nvdla --input digit.pgm             two loadables side by side
   nvdla report net.nvdla -i a.pgm --other-input b.pgm        two runs side by side
-  nvdla report FOLDER -o pages                               one page per loadable, and an index
+  nvdla report DIR -o pages                                  one page per loadable, and an index
   nvdla report net.nvpkg -o pages                            one page per accelerator part, and an index
 
 'nvdla view' opens the same page in a browser. Exit code 1 if the loadable cannot run on the input."""
@@ -46,22 +46,22 @@ def run(args: argparse.Namespace) -> int:
     output = args.output or f"{Path(args.loadable).name}.html"
     ending(output, (".html", ".htm"), "a report")
     with working(f"writing the page of {args.loadable}"):
-        made = sides_of(args)
-        data = Data.of([side for side, _ in made])
+        sides = sides_of(args)
+        data = Data.of([side for side, _ in sides])
         text = html_page(data).encode()
     write_file(output, text)
-    errors = [side.view.error for side, _ in made if side.view is not None and side.view.error is not None]
+    errors = [side.view.error for side, _ in sides if side.view is not None and side.view.error is not None]
     document = {
         "format": FORMAT,
         "version": VERSION,
         "loadable": args.loadable,
         "other": args.other,
-        "configuration": made[0][0].study.config.name,
+        "configuration": sides[0][0].study.config.name,
         "output": output,
         "bytes": len(text),
         "sections": data.sections,
-        "findings": made[0][1].as_dict()["counts"],
-        "ran": made[0][0].view is not None and not errors,
+        "findings": sides[0][1].as_dict()["counts"],
+        "ran": sides[0][0].view is not None and not errors,
         "run_error": errors[0] if errors else None,
     }
     if not print_document(document, args):
@@ -88,11 +88,11 @@ def _folder(args: argparse.Namespace) -> int:
         if row["page"]:
             try:
                 with working(f"writing the page of {path}"):
-                    made = sides_of(argparse.Namespace(**vars(args) | {"loadable": str(path)}))
+                    sides = sides_of(argparse.Namespace(**vars(args) | {"loadable": str(path)}))
             except NvdlaError as error:  # it is listed in the index; the other pages are written anyway
                 row |= {"error": str(error), "page": None}
             else:
-                write_file(output / row["page"], html_page(Data.of([side for side, _ in made])).encode())
+                write_file(output / row["page"], html_page(Data.of([side for side, _ in sides])).encode())
     rows += host_rows(folder)
     write_file(output / "index.html", html_page(Data.of_index(folder.resolve().name, rows)).encode())
     document = {

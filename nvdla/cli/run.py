@@ -203,8 +203,8 @@ def run(args: argparse.Namespace) -> int:
     tell_warnings(args.loadable, runtime.warnings)
     rows = [] if args.profile is None else profile(runtime, images[0], args.profile)
     with whole_command(args):
-        each = [runtime.unpack(raw, real=args.real) for raw in raws]
-    tensors = {name: np.concatenate([one[name] for one in each]) for name in each[0]}
+        results = [runtime.unpack(raw, real=args.real) for raw in raws]
+    tensors = {name: np.concatenate([result[name] for result in results]) for name in results[0]}
     raw = [b"".join(parts) for parts in zip(*raws, strict=True)]
     for name, path in outputs.items():
         index = list(tensors).index(name)
@@ -226,7 +226,7 @@ _LOG_LINES = {
 
 
 def _access(entry: CsbEntry) -> str:
-    """A line of the log of register writes; what the firmware does besides is a remark."""
+    """A line of the log of register writes; other actions of the firmware are comments."""
     return _LOG_LINES.get(str(entry[0]), f"# {entry[0]} op={{}} type={{}} group={{}}").format(*entry[1:]) + "\n"
 
 
@@ -269,25 +269,25 @@ def _check_number_of_images(args: argparse.Namespace, count: int, outputs: dict[
     if count == 1:
         return
     if args.dump_ops or args.stats or args.csb_log:
-        raise FormatError(f"{count} images were given: --dump-ops, --stats and --csb-log need exactly one")
+        raise FormatError(f"--dump-ops, --stats, --csb-log: must have one image, got {count}")
     for path in outputs.values():
         if Path(path).suffix.lower() == ".dimg":
-            raise FormatError(f"{path}: a .dimg contains the output of one image, got {count} images. Use .npy.")
+            raise FormatError(f"{path}: .dimg output: must be of one image, got {count}. Use .npy.")
 
 
-def _named(words: list[str], names: list[str], what: str) -> dict[str, str]:
+def _named(words: list[str], names: list[str], kind: str) -> dict[str, str]:
     """Files by tensor name: given as NAME=FILE, or in bind order."""
-    found: dict[str, str] = {}
+    files: dict[str, str] = {}
     for word in words:
         name, path = split_name(word)
         if name is None:
-            name = next((free for free in names if free not in found), None)
-        if name not in names or name in found:
+            name = next((free for free in names if free not in files), None)
+        if name not in names or name in files:
             known = ", ".join(names) or "none"
-            problem = "is surplus" if name is None or name in found else f"is not an {what}"
-            raise FormatError(f"--{what} {word} {problem}: the network's {what}s are {known}")
-        found[name] = path
-    return found
+            problem = "is surplus" if name is None or name in files else f"is not an {kind}"
+            raise FormatError(f"--{kind} {word} {problem}: the network's {kind}s are {known}")
+        files[name] = path
+    return files
 
 
 def compare_with(path: str, tensor: np.ndarray, raw: bytes) -> Difference:
@@ -303,7 +303,7 @@ def compare_with(path: str, tensor: np.ndarray, raw: bytes) -> Difference:
             golden = golden.view(np.float16)  # NVIDIA's runtime marks a CPU task's halves as integers
     if golden.size != actual.size:
         raise FormatError(
-            f"{path}: {golden.size} elements, but the output has {actual.size} (shape {shape_text(actual.shape)})"
+            f"{path}: elements: must be {actual.size} (shape {shape_text(actual.shape)}), got {golden.size}"
         )
     return compare(golden.reshape(actual.shape), actual)
 
@@ -394,7 +394,7 @@ def _report(
             }
             for name, tensor in tensors.items()
         ],
-        "differences": {name: each.as_dict() for name, each in differences.items()},
+        "differences": {name: difference.as_dict() for name, difference in differences.items()},
         "statistics": watcher.statistics,
         "profile": [row.as_dict() for row in rows],
     }

@@ -184,24 +184,24 @@ def sides_of(args: argparse.Namespace) -> list[tuple[Side, DoctorReport]]:
     asked = [args]
     if args.other or args.other_input or args.other_config:
         asked.append(_beside(args))
-    made = [_side(each, labels, len(asked)) for each in asked]
-    _tell_apart([side.document for side, _ in made], asked)
-    return made
+    sides = [_side(side_args, labels, len(asked)) for side_args in asked]
+    _tell_apart([side.document for side, _ in sides], asked)
+    return sides
 
 
 def _tell_apart(documents: list[Document], asked: list[argparse.Namespace]) -> None:
-    """Two sides of one title are called after what differs: their files, or the inputs of their runs."""
+    """Add the difference to equal titles of two sides: their files, or the inputs of their runs."""
     if len(documents) < 2 or documents[0]["title"] != documents[1]["title"]:
         return
     for document, args in zip(documents, asked, strict=True):
         if asked[0].loadable != asked[1].loadable:
             document["title"] += f" ({args.loadable})"
         elif asked[0].input != asked[1].input:
-            document["title"] += "".join(f", {Path(each).name}" for each in args.input)
+            document["title"] += "".join(f", {Path(path).name}" for path in args.input)
 
 
 def _beside(args: argparse.Namespace) -> argparse.Namespace:
-    """The arguments of the second side: what is not said of it is as for the first."""
+    """The arguments of the second side; those of the first are the defaults."""
     config = args.other_config or ("auto" if args.other else args.config)
     changes = {"loadable": args.other or args.loadable, "input": args.other_input or args.input, "config": config}
     return argparse.Namespace(**vars(args) | changes | ({"layers": None} if args.other else {}))

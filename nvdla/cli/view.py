@@ -32,7 +32,7 @@ run it and to see the output of every operation.
   nvdla view net.nvdla
   nvdla view net.nvdla --input digit.pgm --class-names labels.txt
   nvdla view a.nvdla b.nvdla --input digit.pgm              two loadables side by side
-  nvdla view FOLDER                                         index of the loadables in a directory
+  nvdla view DIR                                            index of the loadables in a directory
   nvdla view net.nvpkg                                      index of the parts of a package
 
 The server listens on the loopback interface only and answers only requests for the printed address. Stop it with

@@ -457,7 +457,7 @@ class Loadable:
         return counts | {"byte": sum(blob.length for blob in self.blobs)}
 
     def __getstate__(self) -> dict[str, Json]:
-        """For pickle: the fields, without what was looked up."""
+        """For pickle: the fields, without caches."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
     def forget(self) -> None:

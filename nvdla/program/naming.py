@@ -152,9 +152,7 @@ class ModelValue:
         size = math.prod(self.shape) if self.shape else flat.shape[1]
         index = np.arange(flat.shape[1]) if self.index is None else self.index
         if index.size != flat.shape[1] or index.max() >= size:
-            raise FormatError(
-                f"layer file: inputs: index of {self.name} does not fit a tensor of {flat.shape[1]} elements"
-            )
+            raise FormatError(f"layer file: inputs: index of {self.name} must fit a tensor of {flat.shape[1]} elements")
         value = np.zeros((len(cubes), size), cubes.dtype) if before is None else before.reshape(len(cubes), size)
         value[:, index] = flat
         return ModelValue(self.name, self.shape).value(value if self.shape else value.reshape(cubes.shape))
@@ -223,7 +221,7 @@ def place_of(document: Any, shapes: Mapping[str, Cube], what: str) -> StoredPlac
 
 
 def value_of(document: Any, what: str) -> ModelValue | None:
-    """Read what a tensor is in the model; None where its order is not known. Raises FormatError."""
+    """Read the place of a tensor in the model; None if its order is unknown. Raises FormatError."""
     name, shape = _entry(document, "value", str, what), _entry(document, "shape", list, what)
     sizes = tuple(_whole(size, f"{what}: shape") for size in shape)
     order, units = document.get("index"), None
@@ -469,9 +467,9 @@ def read_calibration(path: str | os.PathLike[str]) -> dict[str, Document]:
     try:
         document = parse_json(read_file(path, MAX_FILE, "calibration table"))
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"{name}: not JSON: {error}") from None
+        raise FormatError(f"{name}: calibration table: must be JSON: {error}") from None
     if not isinstance(document, dict) or not all(isinstance(entry, dict) for entry in document.values()):
-        raise FormatError(f'{name}: not a calibration table ({{"layer": {{"scale": number}}, ...}})')
+        raise FormatError(f'{name}: calibration table: must be a mapping ({{"layer": {{"scale": number}}, ...}})')
     return document
 
 
@@ -570,9 +568,9 @@ def load(loadable: str | Path) -> Document | None:
     try:
         data = parse_json(read_file(path, MAX_FILE, "layer file"))
     except (ValueError, RecursionError) as reason:
-        raise FormatError(f"{path}: not JSON: {reason}") from None
+        raise FormatError(f"{path}: layer file: must be JSON: {reason}") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT or not isinstance(data.get("tasks"), list):
-        raise FormatError(f"{path}: not a layer file: must have format {FORMAT!r} and a list of tasks")
+        raise FormatError(f"{path}: layer file: must have format {FORMAT!r} and a list of tasks")
     if data.get("version") != VERSION:
         raise FormatError(f"{path}: layer file version: must be {VERSION}, got {data.get('version')!r}")
     return data
@@ -593,7 +591,7 @@ def operations(data: Document, entry: str, needed: bool = False) -> dict[tuple[i
                 if needed or entry in operation:
                     rows[int(task["task"]), int(operation["index"])] = operation[entry]
         except (KeyError, TypeError, ValueError, OverflowError):
-            raise FormatError("layer file: a task needs its number and operations with index and layer") from None
+            raise FormatError("layer file: a task: must have a number, and operations with index and layer") from None
     return rows
 
 

@@ -548,7 +548,7 @@ def _operations(study: Study, number: dict[Key, int]) -> list[Row]:
 
 
 def _values(study: Study, memory: MemoryMap, number: dict[Key, int]) -> list[Row]:
-    """Return what is in memory; ``first`` and ``last`` are steps, ``readers`` [operation, role]."""
+    """Return the values in memory; ``first`` and ``last`` are steps, ``readers`` [operation, role]."""
     spaces = {allocation.memory.id: allocation.space for allocation in memory.allocations}
     keep = ("name", "kind", "memory", "offset", "address", "size", "bytes", "shape", "layout", "line_stride")
     return [
@@ -584,7 +584,7 @@ def _findings(examination: DoctorReport, number: dict[Key, int]) -> list[Row]:
 
 
 def _roof(study: Study) -> Row:
-    """Return what the machine can do at most: multiplications and bytes per cycle."""
+    """Return the limits of the machine: multiplications and bytes per cycle."""
     config, memory = study.config, study.memory
     return {
         "macs": config.mac_atomic_c * config.mac_atomic_k,

@@ -48,7 +48,7 @@ def pairs(left: Side, right: Side) -> list[Row]:
 
 
 def _observed(side: Side) -> dict[Key, Observation]:
-    """Return what each operation wrote in the side's run."""
+    """Return the output of each operation in the side's run."""
     observations = side.view.observations if side.view else []
     return {observation.key: observation for observation in observations}
 
@@ -143,7 +143,7 @@ class Data:
 
     @property
     def title(self) -> str:
-        """Return what the page is called."""
+        """Return the title of the page."""
         if self.document["kind"] == "index":
             return f"Loadables in {self.document['folder']}"
         return " and ".join(side["title"] for side in self.document["sides"])

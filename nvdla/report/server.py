@@ -78,7 +78,7 @@ class ViewServer:
 
     @property
     def address(self) -> str:
-        """Return what a browser opens."""
+        """Return the address to open in a browser."""
         return f"http://{HOST}:{self.port}/?{urlencode({'token': self.token})}"
 
     def serve(self) -> None:

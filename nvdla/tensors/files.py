@@ -83,7 +83,7 @@ def read_dimg(path: str | os.PathLike[str]) -> np.ndarray:
         raise FormatError(f"{name}: .dimg version {version}, only version 0 is known")
     if code not in _DTYPES:
         known = ", ".join(f"{surface_format.value} {surface_format.name}" for surface_format in SurfaceFormat)
-        raise FormatError(f"{name}: .dimg surface format {code} cannot be read; known are {known}")
+        raise FormatError(f"{name}: .dimg surface format: must be {known}, got {code}")
     dtype = np.dtype(_DTYPES[SurfaceFormat(code)]).newbyteorder("<")
     expected = width * height * channels * dtype.itemsize
     size = len(data) - HEADER.size

@@ -92,7 +92,7 @@ class Preprocessing:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Preprocessing:
-        """From a sidecar. Raises FormatError for what is not a preprocessing."""
+        """Read the preprocessing of a layer file. Raises FormatError if it is malformed."""
         try:
             return cls(
                 tuple(float(number) for number in document["mean"]),
@@ -277,7 +277,7 @@ def check_pixels(values: np.ndarray, scale: float | None, zero: int, dtype: np.d
     if least < 2 * low - high or most > 2 * high - low:
         raise FormatError(
             f"input {name}: a picture must have numbers of about {low:.3g} to {high:.3g}, the calibrated range, got "
-            f" {least:.3g} to {most:.3g}. Compile the model with the --mean and --std of its training."
+            f"{least:.3g} to {most:.3g}. Compile the model with the --mean and --std of its training."
         )
 
 
@@ -318,7 +318,7 @@ def is_image(value: object) -> bool:
 
 
 def per_run(value: Any, shape: tuple[int, ...], name: str) -> list[Any]:
-    """Return what was given for one input, run by run: a list of images or a batch array holds those of several runs.
+    """Return the data of one input, run by run: a list of images or a batch array contains those of several runs.
 
     Raises FormatError where their number is not a multiple of what the network takes at a time.
     """

@@ -23,7 +23,7 @@ def package(tmp_path_factory):
 
 @pytest.mark.parametrize("by", ["layer", "block", "type"])
 def test_groups_have_the_sums_of_their_operations(by, samples, nvdla_command):
-    words = ("cycles", samples / "colour_digits.loadable", "--by", by, "--json")
+    words = ("cycles", samples / "color_digits.loadable", "--by", by, "--json")
     document = json.loads(nvdla_command(*words)[1])
     rows, groups = document["operations"], document["groups"]
     key = {"layer": "layer", "type": "engine"}.get(by)

@@ -87,7 +87,7 @@ def test_the_document_has_every_part(command, folder, nvdla_command, as_document
 
 
 @pytest.mark.parametrize("command", REFUSED)
-def test_what_takes_no_package_says_why_and_names_its_loadables(command, folder, nvdla_command):
+def test_commands_without_packages_give_the_reason_and_the_loadables(command, folder, nvdla_command):
     code, out, err = nvdla_command(command, "net.nvpkg", *REFUSED[command])
     assert (code, out) == (2, "")
     assert "net.nvpkg: must be a loadable, got a package: " in err and "net.nvpkg/part4.loadable" in err

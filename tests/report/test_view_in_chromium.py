@@ -214,7 +214,7 @@ def test_histograms_have_round_ticks(window, page):
     assert round(step / 10 ** np.floor(np.log10(step) + 1e-9)) in (1, 2, 5)
 
 
-def test_a_feature_map_is_enlarged_and_says_its_values(window, page):
+def test_an_enlarged_feature_map_shows_its_values(window, page):
     shown = window().open(page)
     shown.value("view.choose(0, 'op', 2)")
     sheet = shown.page.locator("#panel .sheet >> nth=0")
@@ -259,7 +259,7 @@ def test_both_sides_are_shown_and_led_by_one_another(window, both):
     assert shown.errors == []
 
 
-def test_the_address_says_what_is_shown(window, page):
+def test_the_address_contains_the_selection(window, page):
     shown = window().open(page)
     shown.page.click("#tab-memory")
     shown.value("view.choose(0, 'op', 5)")

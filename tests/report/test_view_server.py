@@ -80,7 +80,7 @@ def test_without_the_token_nothing_is_answered(server, token):
     assert server.source.ran == []
 
 
-def test_tokens_are_made_anew(server, lenet_data):
+def test_every_server_has_a_new_token(server, lenet_data):
     other = ViewServer(Fixed(lenet_data))
     other.close()
     assert server.token != other.token
@@ -132,7 +132,7 @@ def test_every_tensor_is_handed_out_whole(server, lenet_data):
         ("", b"later run"),
     ],
 )
-def test_a_tensor_that_is_not_there_is_said(server, lenet_data, words, said):
+def test_a_missing_tensor_is_reported(server, lenet_data, words, said):
     status, _, body = ask(server, path=f"/tensor?{words.replace('MARK', lenet_data.document['mark'])}")
     assert status == 422
     assert said in body
@@ -266,7 +266,7 @@ def test_ctrl_c_ends_it_with_0(command, lenet_path, as_documented, number):
         socket.create_connection(("127.0.0.1", document["port"]), timeout=5)
 
 
-def test_a_file_that_is_no_loadable_is_said_before_anything_is_served(tmp_path):
+def test_a_file_that_is_not_a_loadable_is_refused_before_the_server_starts(tmp_path):
     (tmp_path / "x.nvdla").write_bytes(b"nothing")
     for words in ((tmp_path / "x.nvdla",), (tmp_path,), (tmp_path / "x.nvdla", "--port", "99999")):
         process = start(*words)
@@ -303,7 +303,7 @@ def test_an_image_that_is_dropped_is_run(window, command, lenet_path, digit_path
     assert process.poll() is None
 
 
-def test_tensors_are_shown_at_full_resolution_when_that_is_asked_for(window, tmp_path, command):
+def test_tensors_are_served_at_full_resolution_on_request(window, tmp_path, command):
     """A convolution of 24 channels, 80x80: the page holds 16 of them, thinned out; the button brings all."""
     path, tensor = wide_network(tmp_path)
     _, document = command(path, "--input", tmp_path / "in.npy")
@@ -340,7 +340,7 @@ def wide_network(folder):
     return folder / "wide.loadable", next(iter(result.values()))[0]
 
 
-def test_a_file_that_cannot_be_run_is_said_on_the_page(window, command, lenet_path, tmp_path):
+def test_the_page_reports_a_file_that_cannot_run(window, command, lenet_path, tmp_path):
     _, document = command(lenet_path)
     (tmp_path / "x.pgm").write_bytes(b"P5 nothing")
     (tmp_path / "x.pdf").write_bytes(b"%PDF")

@@ -242,7 +242,7 @@ def board(name: str) -> Board:
         return BOARDS[name]
     near = difflib.get_close_matches(name, BOARDS, n=1, cutoff=0.4)
     hint = f"did you mean {near[0]}? " if near else ""
-    raise ConfigError(f"unknown board {name!r}: {hint}known are {', '.join(BOARDS)}")
+    raise ConfigError(f"unknown board {name!r}: {hint}must be one of {', '.join(BOARDS)}")
 
 
 @dataclass(frozen=True)

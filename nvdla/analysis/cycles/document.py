@@ -155,7 +155,7 @@ def total_text(total: int | None, clock: float) -> str:
 
 
 def caveats(study: Study) -> list[str]:
-    """Return what a reader of the numbers must know."""
+    """Return the conditions of the numbers."""
     caveats = []
     unproven = [
         estimate for estimate in study.estimates.values() if estimate.cycles is not None and not estimate.measured
@@ -305,7 +305,7 @@ def _about(study: Study, node: Operation) -> dict[str, Json]:
 
 
 def _flows(study: Study, clock: float) -> Iterator[Event]:
-    """An arrow from what completes to what waited for it."""
+    """An arrow from a completed operation to one that waited for it."""
     number = 0
     for node in study.operations:
         span = study.schedule.spans[node.key]

@@ -69,7 +69,7 @@ def dependencies_are_counted(context: Context) -> Iterator[Said]:
         for subject in context.operations_of(task_id):
             count = subject.common.dependency_count
             if count != incoming[subject.index]:
-                yield subject, f"dependency_count is {count}, {incoming[subject.index]} operations name it"
+                yield subject, f"dependency_count is {count}, it is a consumer of {incoming[subject.index]} operations"
 
 
 @rule("error", RECOMPILE, headline="operation that is never reached")

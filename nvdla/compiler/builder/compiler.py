@@ -508,7 +508,7 @@ def _check_sizes(network: Network, config: Configuration, cvsram: int, images: i
     if cvsram:
         config.require("cvsram", f"{cvsram} bytes of CVSRAM")
     if not 1 <= images <= MAX_IMAGES:
-        raise BuildError(f"network {network.name}: a batch of {images} images, it must be 1 to {MAX_IMAGES}")
+        raise BuildError(f"network {network.name}: images: must be 1 to {MAX_IMAGES}, got {images}")
 
 
 def _evaluator(

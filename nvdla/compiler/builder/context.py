@@ -169,7 +169,7 @@ class Lowering:
 
     @property
     def tensors(self) -> list[NetworkTensor]:
-        """Inputs, and what the groups make."""
+        """Inputs, and results of the groups."""
         return [*self.inputs, *(group.output for group in self.groups)]
 
     def zero(self, name: str) -> int:

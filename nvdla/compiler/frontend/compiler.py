@@ -234,7 +234,7 @@ def compile(
     recipe, rest = _options(options, preprocessing)
     data = _data(loaded, calibration, preprocessing)
     loaded = loaded.measured() if isinstance(data, Samples) else loaded
-    kept = dict.fromkeys(keep_on_host, "it is kept on the host as asked")
+    kept = dict.fromkeys(keep_on_host, "kept on the host as requested")
     return _Compilation(
         loaded, config, precision, data, recipe, rest, preprocessing, host, progress, max_drop, kept
     ).compiled()
@@ -413,7 +413,7 @@ def _for_host(model: Model, fresh: set[str], kept: Set[str], failures: int) -> s
 
 
 def _readers(model: Model, nodes: set[str]) -> set[str]:
-    """The nodes that take what these nodes make."""
+    """The consumers of these nodes."""
     graph = model.proto.graph.node
     values = {value for node in graph if node.name in nodes for value in node.output}
     return {node.name for node in graph if values & set(reads(node))}
@@ -604,13 +604,13 @@ def _coarser(imported: Imported, built: Built) -> list[str]:
         if not np.isclose(ratio, 1.0, rtol=1e-6):
             notes.append(
                 f"tensor {imported.tensors[name]}: its step is {ratio:.3g} times that of the model (range "
-                f"{held[0]:.4g} to {held[1]:.4g}), because its consumers cannot use its zero point"
+                f"{held[0]:.4g} to {held[1]:.4g}), because its consumers do not support its zero point"
             )
     return notes
 
 
 def _factors(refined: Refined) -> dict[str, list[float]]:
-    """By what the channels of equalized tensors were divided."""
+    """Divisors of the channels of equalized tensors."""
     return {name: factors.tolist() for name, factors in refined.factors.items() if np.any(factors != 1)}
 
 

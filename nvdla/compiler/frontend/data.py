@@ -148,7 +148,7 @@ def _from_arrays(model: Model, arrays: Mapping[str, np.ndarray], limit: int | No
         elif array.shape[1:] != shape:
             raise FormatError(
                 f"calibration data of shape {shape_text(array.shape)} for input {name}: "
-                f"it must be samples of {shape_text(shape)}"
+                f"must be samples of {shape_text(shape)}"
             )
         stacks[name] = array
     counts = {len(array) for array in stacks.values()}

@@ -249,12 +249,14 @@ class _Walk:
             if entry.key == HOST_KEY:
                 raise Cut(entry.value)
         if node.proto.domain not in DOMAINS:
-            raise Cut(f"operators of domain {node.proto.domain} are not known")
+            raise Cut(f"operators of domain {node.proto.domain} are not supported")
         operator = OPERATORS.get(node.op)
         if operator is None:
-            raise Cut(f"{node.op} has no form on the accelerator")
+            raise Cut(f"{node.op} is not supported on the accelerator")
         if node.model.opset < OLDEST and "broadcast" in node.attributes:
-            raise Cut("it broadcasts in the form of the first opsets", "convert the model with onnx.version_converter")
+            raise Cut(
+                "it has the broadcast attribute of the first opsets", "convert the model with onnx.version_converter"
+            )
         self._check_types(node)
         graph = self.graphs.get(part)
         if graph is None:
@@ -271,7 +273,7 @@ class _Walk:
             raise error if isinstance(error, Cut) else Cut(str(error)) from None
         except _UNUSUAL as error:
             before.restore(graph)
-            raise Cut(f"it is not of the form that is read here ({one_line(error)})") from None
+            raise Cut(f"its inputs or attributes are not supported ({one_line(error)})") from None
         self.graphs[part] = graph
         for value in [result] if isinstance(result, GraphValue) else result:
             graph.values[value.name] = value
@@ -337,7 +339,7 @@ class _Walk:
     # ---- ends
 
     def _outputs(self) -> None:
-        """Bind what other parts and the application need."""
+        """Bind the values that other parts and the application need."""
         self.outputs: dict[int, list[Binding]] = {number: [] for number in self.graphs}
         for number, graph in self.graphs.items():
             bound: set[NetworkTensor] = set()

@@ -99,7 +99,7 @@ class _Members:
         for member in archive.infolist():
             check_packing(member, f"package: member {member.filename!r}")
             if member.filename in self._files:
-                raise FormatError(f"package: member {member.filename[:200]!r} is there twice")
+                raise FormatError(f"package: member {member.filename[:200]!r}: must be unique")
             self._files[member.filename] = member
             self._charge(member.file_size)
 
@@ -107,8 +107,8 @@ class _Members:
         self._total += size
         if self._total > self._limit:
             raise FormatError(
-                f"the package unpacks to more than {self._limit} bytes ({FREELY_UNPACKED >> 20} MiB and {MAX_RATIO} "
-                "times the file); without compression this size would be allowed"
+                f"package: unpacked size: must be at most {self._limit} bytes ({FREELY_UNPACKED >> 20} MiB and "
+                f"{MAX_RATIO} times the file); without compression this size would be allowed"
             )
 
     def content(self, name: str, limit: int | None = None) -> bytes:
@@ -129,9 +129,9 @@ def _manifest(text: bytes) -> Document:
     try:
         manifest = parse_json(text)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"manifest.json is not a JSON document: {str(error)[:200]}") from None
+        raise FormatError(f"manifest.json: must be JSON: {str(error)[:200]}") from None
     if not isinstance(manifest, dict):
-        raise FormatError(f"manifest.json must be an object, not {type(manifest).__name__}")
+        raise FormatError(f"manifest.json: must be an object, got {type(manifest).__name__}")
     if manifest.get("format") != FORMAT or manifest.get("version") != VERSION:
         raise FormatError(
             f"package of format {str(manifest.get('format'))[:80]!r}, version {str(manifest.get('version'))[:80]!r}; "
@@ -151,7 +151,7 @@ def _manifest(text: bytes) -> Document:
 
 def _part(row: object, where: str, members: _Members, indices: Mapping[str, np.ndarray]) -> PackedPart:
     if not isinstance(row, dict):
-        raise FormatError(f"{where}: must be an object, not {type(row).__name__}")
+        raise FormatError(f"{where}: must be an object, got {type(row).__name__}")
     kind, file = _field(row, "kind", str, where), _field(row, "file", str, where)
     bound = {
         way: [
@@ -204,7 +204,7 @@ def _accelerator(part: PackedPart, row: Document, where: str, loadable: bytes) -
     needed = [binding for binding in part.inputs if binding.tensor not in part.numbers] + part.outputs
     for binding in needed:
         if binding.tensor not in part.scales:
-            raise FormatError(f"{where}: scales: there is none for tensor {binding.tensor[:80]!r}")
+            raise FormatError(f"{where}: scales: none for tensor {binding.tensor[:80]!r}")
     part.loadable = load(loadable)
     _check_bound(part, where)
 
@@ -236,7 +236,7 @@ def _few(names: Mapping[str, int]) -> str:
 
 def _unpacking_binding(row: object, where: str, indices: Mapping[str, np.ndarray]) -> Binding:
     if not isinstance(row, dict):
-        raise FormatError(f"{where}: must be an object, not {type(row).__name__}")
+        raise FormatError(f"{where}: must be an object, got {type(row).__name__}")
     shape = _unpacking_shape(row.get("shape"), f"{where}: shape")
     index, key = None, row.get("index")
     if key is not None:
@@ -258,11 +258,11 @@ def _check_order(manifest: Document, parts: Sequence[PackedPart], constants: Map
     for number, part in enumerate(parts):
         for binding in part.inputs:
             if binding.value not in known:
-                raise FormatError(f"manifest.json: parts[{number}]: nothing before it makes {binding.value[:80]!r}")
+                raise FormatError(f"manifest.json: parts[{number}]: no earlier part produces {binding.value[:80]!r}")
         known |= {binding.value for binding in part.outputs}
     for name in manifest["outputs"]:
         if name not in known:
-            raise FormatError(f"manifest.json: outputs: no part makes {name[:80]!r}")
+            raise FormatError(f"manifest.json: outputs: no part produces {name[:80]!r}")
 
 
 def _field(row: Document, key: str, kind: type, where: str) -> Any:
@@ -289,7 +289,7 @@ def _names(row: Document, key: str, where: str) -> list[str]:
 def _unpacking_shape(value: object, where: str) -> tuple[int, ...]:
     sound: Callable[[object], bool] = lambda size: type(size) is int and 0 < size <= MAX_ELEMENTS  # noqa: E731
     if not isinstance(value, list) or len(value) > MAX_RANK or not all(map(sound, value)):
-        raise FormatError(f"{where}: must be a list of at most {MAX_RANK} sizes, not {str(value)[:80]}")
+        raise FormatError(f"{where}: must be a list of at most {MAX_RANK} sizes, got {str(value)[:80]}")
     if math.prod(value) > MAX_ELEMENTS:
         raise FormatError(f"{where}: {math.prod(value)} elements, the limit is {MAX_ELEMENTS}")
     return tuple(value)
@@ -297,13 +297,13 @@ def _unpacking_shape(value: object, where: str) -> tuple[int, ...]:
 
 def _zero_point(value: object, where: str) -> int:
     if type(value) is not int or abs(value) > MAX_ZERO_POINT:
-        raise FormatError(f"{where}: must be a whole number up to {MAX_ZERO_POINT}, not {str(value)[:80]}")
+        raise FormatError(f"{where}: must be a whole number up to {MAX_ZERO_POINT}, got {str(value)[:80]}")
     return int(value)
 
 
 def _positive(value: object, where: str) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
-        raise FormatError(f"{where}: must be a positive number, not {str(value)[:80]}")
+        raise FormatError(f"{where}: must be a positive number, got {str(value)[:80]}")
     return float(value)
 
 
@@ -504,7 +504,7 @@ class HostMachine:
             values.update(part.run(values))
         lacking = [name for name in self.outputs if name not in values]
         if lacking:
-            raise FormatError(f"output {', '.join(lacking)}: no part of the model makes it")
+            raise FormatError(f"output {', '.join(lacking)}: no part of the model produces it")
         with np.errstate(over="ignore"):
             halves = {name: values[name].astype(np.float16) for name in self.outputs if name in self._halves}
         return {name: values[name] for name in self.outputs} | halves

@@ -31,7 +31,7 @@ class PdpDriver(Driver):
         csb.write_fields("PDP", "D_PERF_ENABLE", DMA_EN=1)
 
     def check(self, operation: FirmwareOperation) -> None:
-        """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
+        """Refuse unsupported settings. Raises DescriptorError or ConfigError."""
         op, src, dst = operation.op, operation.surface.src_data, operation.surface.dst_data
         operation.require_memory(src, "src_data", on_the_fly=True)
         operation.require(
@@ -43,8 +43,8 @@ class PdpDriver(Driver):
         operation.require_precision(op.precision, "precision")
         for name in ("stride_x", "stride_y"):
             value = getattr(op, name)
-            operation.require(1 <= value <= MAX_STRIDE, f"{name} is {value}; it must be 1 to {MAX_STRIDE}")
-        operation.require(1 <= op.split_num <= MAX_SPLITS, f"split_num is {op.split_num}; it must be 1 to {MAX_SPLITS}")
+            operation.require(1 <= value <= MAX_STRIDE, f"{name}: must be 1 to {MAX_STRIDE}, got {value}")
+        operation.require(1 <= op.split_num <= MAX_SPLITS, f"split_num: must be 1 to {MAX_SPLITS}, got {op.split_num}")
         operation.require(
             src.type != MEMORY_ON_THE_FLY or op.split_num == 1,
             f"split_num is {op.split_num}, but an input on the fly cannot be split (1)",

@@ -1,4 +1,4 @@
-"""Pools of worker processes: what all have in common, and the pool of this machine."""
+"""Pools of worker processes: their common base, and the pool of this machine."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class WorkerPool(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what the pool holds."""
+        """Release the resources of the pool."""
 
     @abstractmethod
     def _sent(self) -> int:

@@ -166,7 +166,7 @@ class LoadableNetwork(EvaluatedNetwork):
         return self.rows(self.runtime.run_many([[surface] for surface in self.surfaces(samples)]))
 
     def warnings(self) -> list[str]:
-        """Return what a run would do silently."""
+        """Return warnings about silent behavior of a run."""
         return _silent_warnings(self.runtime, self._strict)
 
     def warm(self) -> None:
@@ -228,7 +228,7 @@ class PackageNetwork(EvaluatedNetwork):
         return array.astype(np.float32).reshape(self._whole)
 
     def warnings(self) -> list[str]:
-        """Return what a run of any part would do silently."""
+        """Return warnings about silent behavior of a run of any part."""
         return [warning for runtime in self._machine.runtimes() for warning in _silent_warnings(runtime, self._strict)]
 
     def run(self, samples: Sequence[np.ndarray]) -> np.ndarray:

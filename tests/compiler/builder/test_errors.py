@@ -119,8 +119,8 @@ def test_calibration_arguments_are_checked():
     net = _one(lambda n, x: n.relu("r", x))
     data = np.ones((1, 4, 8, 8))
     for arguments, message in [
-        ({"method": "median"}, "'median' is not one of max, percentile, entropy"),
-        ({"percentile": 0}, "percentile 0 must be above 0"),
+        ({"method": "median"}, "calibration method: must be one of max, percentile, entropy, mse, got 'median'"),
+        ({"percentile": 0}, "percentile: must be above 0 and at most 100, got 0"),
     ]:
         with pytest.raises(BuildError, match=message):
             calibrate(net, data, **arguments)

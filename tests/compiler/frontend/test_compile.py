@@ -135,7 +135,7 @@ def _nan(net):
 
 BAD = {
     "dynamic shape": (_dynamic, "input x has the dynamic shape .*--shape x="),
-    "circle": (_circle, "node 0 \\(Conv\\): its input m is made later or in a circle"),
+    "circle": (_circle, "node 0 \\(Conv\\): its input m is used before it is defined"),
     "NaN": (_nan, "node .*: tensor w holds NaN or infinity"),
 }
 
@@ -259,7 +259,7 @@ def test_the_backend_takes_infinities():
     np.testing.assert_array_equal(found[0], np.isnan(x))
 
 
-def test_without_the_onnx_package_the_message_says_what_to_install(monkeypatch, tmp_path):
+def test_without_the_onnx_package_the_message_has_the_command_to_install_it(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(nvdla.FormatError, match=r"needs onnx: pip install 'nvdla\[onnx\]'"):
         nvdla.compile(tmp_path / "net.onnx", "nv_small")
@@ -374,7 +374,7 @@ def test_what_crosses_between_parts_keeps_its_steps_and_outputs_use_all_elements
     assert np.abs(compiled.run(data)["y"] - np.exp(data)).max() < 2 * last.output_scales["y"] + first.output_scales["a"]
 
 
-def test_a_model_that_is_cut_off_says_so(samples, tmp_path):
+def test_a_truncated_model_is_reported_as_cut_off(samples, tmp_path):
     (tmp_path / "cut.onnx").write_bytes((samples / "lenet.onnx").read_bytes()[:3000])
     with pytest.raises(nvdla.NvdlaError, match=r"cut\.onnx: not an ONNX model, or damaged \(cut off\?\)"):
         nvdla.compile(str(tmp_path / "cut.onnx"), "nv_small")

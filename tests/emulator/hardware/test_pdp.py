@@ -268,7 +268,7 @@ def test_a_missing_read_dma_is_named():
         bench.step()
 
 
-def test_a_prepared_pooling_reads_memory_anew_each_time():
+def test_a_prepared_pooling_reads_memory_again_each_time():
     bench = Bench("nv_small")
     program(bench, (8, 1, 1), (1, 1))
     enable(bench)

@@ -46,9 +46,9 @@ def test_a_picture_in_memory_gives_the_bytes_of_its_file(runtime, form):
     assert runtime.surfaces(given) == runtime.surfaces(DIGITS[0])
 
 
-def test_colours_of_a_picture_in_memory_are_ordered_like_those_of_its_file():
-    colors = nvdla.Runtime(SAMPLES / "colour_digits.loadable")
-    path = SAMPLES / "colour_digit4.ppm"
+def test_colors_of_a_picture_in_memory_have_the_order_of_its_file():
+    colors = nvdla.Runtime(SAMPLES / "color_digits.loadable")
+    path = SAMPLES / "color_digit4.ppm"
     for given in (Image.open(path), pixels(str(path))):
         assert colors.surfaces(given) == colors.surfaces(path)
 
