@@ -22,7 +22,7 @@ from nvdla.compiler.builder.calibration import NotFiniteError
 from nvdla.compiler.builder.cbuf import PICTURE_BITS, depth
 from nvdla.compiler.builder.groups import group_layers
 from nvdla.compiler.builder.lower.elementwise import LEVELS
-from nvdla.compiler.frontend.data import Samples, one_image, samples
+from nvdla.compiler.frontend.data import Samples, for_bytes, one_image, samples
 from nvdla.compiler.frontend.importer import (
     ACCELERATOR,
     HOST,
@@ -60,7 +60,6 @@ from nvdla.util.arguments import by_annotations, refuse_unknown
 from nvdla.util.escaping import Document, Json
 from nvdla.util.precision import Precision
 
-EIGHT_BITS = (2, 3)  # TensorProto.UINT8 and INT8; onnx is imported when a model is read
 SINGLE_FAILURES = 16
 """Nodes that go to the host one by one, as the builder refuses them. Each later one takes adjacent nodes along, twice
 as many each time, so that the model is imported a few dozen times at most."""
@@ -230,7 +229,7 @@ def compile(
     refuse_unknown("compile", options, _keywords())
     loaded = model if isinstance(model, Model) else read(model, shapes, weights, trusted, None, example_inputs)
     _check_scales(loaded, precision)
-    preprocessing = _for_bytes(loaded, preprocessing)
+    preprocessing = for_bytes(loaded, preprocessing)
     recipe, rest = _options(options, preprocessing)
     data = _data(loaded, calibration, preprocessing)
     loaded = loaded.measured() if isinstance(data, Samples) else loaded
@@ -238,19 +237,6 @@ def compile(
     return _Compilation(
         loaded, config, precision, data, recipe, rest, preprocessing, host, progress, max_drop, kept
     ).compiled()
-
-
-def _for_bytes(model: Model, given: Preprocessing | None) -> Preprocessing | None:
-    """The preprocessing of a model whose input has elements of 8 bits: pixels are its elements (in uint8; in int8 they
-    are 128 less), as TFLite's tools have it, unless mean or scale say otherwise."""
-    stored = None if model.quantized is None else model.quantized.graph.input
-    if stored is None or given is None or len(model.inputs) != 1 or (given.mean, given.scale) != ((0.0,), (1.0,)):
-        return given
-    affine, (name,) = model.affine.get(model.inputs[0]), model.inputs
-    integers = any(each.name == name and each.type.tensor_type.elem_type in EIGHT_BITS for each in stored)
-    if affine is None or affine.bits != 8 or not integers:
-        return given
-    return replace(given, mean=(float(affine.point - np.iinfo(affine.kind).min),), scale=(affine.scale,))
 
 
 def _keywords() -> set[str]:

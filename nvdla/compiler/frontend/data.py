@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 MAX_FILE = 4 << 30
 MAX_SAMPLES = 100_000
+EIGHT_BITS = (2, 3)  # TensorProto.UINT8 and INT8; onnx is imported when a model is read
 
 
 class Samples:
@@ -98,6 +99,19 @@ def samples(model: Model, data: Any, preprocessing: Preprocessing | None = None,
     if not feeds:
         raise FormatError("calibration data is empty; give at least one sample")
     return Samples(feeds, lambda feed: feed)
+
+
+def for_bytes(model: Model, given: Preprocessing | None) -> Preprocessing | None:
+    """The preprocessing of a model whose input has elements of 8 bits: pixels are its elements (in uint8; in int8 they
+    are 128 less), as TFLite's tools have it, unless mean or scale say otherwise."""
+    stored = None if model.quantized is None else model.quantized.graph.input
+    if stored is None or given is None or len(model.inputs) != 1 or (given.mean, given.scale) != ((0.0,), (1.0,)):
+        return given
+    affine, (name,) = model.affine.get(model.inputs[0]), model.inputs
+    integers = any(each.name == name and each.type.tensor_type.elem_type in EIGHT_BITS for each in stored)
+    if affine is None or affine.bits != 8 or not integers:
+        return given
+    return replace(given, mean=(float(affine.point - np.iinfo(affine.kind).min),), scale=(affine.scale,))
 
 
 def _only_input(model: Model) -> str:
