@@ -167,7 +167,7 @@ class Single:
     def _made(args: argparse.Namespace) -> Data:
         from nvdla.report.page import Data
 
-        return Data.of([side for side, _ in sides_of(args)])
+        return Data.of([side for side, _ in sides_of(args)], served=True)
 
 
 class Folder:

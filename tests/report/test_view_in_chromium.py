@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import nvdla
+from nvdla.analysis.cycles.constants import Memory
+from nvdla.analysis.study import Study
 from nvdla.report.page import Data, html_page
 
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
@@ -119,6 +121,60 @@ def test_bars_of_the_drawings_over_time_can_be_clicked(window, page, view):
     shown.page.mouse.click(box["x"] + 300, box["y"] + y)
     assert shown.page.is_visible("#panel")
     assert shown.value("view.chosen.kind") == ("op" if view == "Timeline" else "value")
+
+
+def test_the_timeline_shows_the_use_of_memory_buffer_and_macs(window, page):
+    """The tracks are below the engines, and a pointer on one names its value."""
+    shown = window().open(page)
+    open_view(shown.page, "Timeline")
+    box = shown.page.locator("#timeline canvas >> nth=0").bounding_box()
+    names = shown.value("view.sides[0].tracks.map(track => track.name)")
+    assert names == ["memory reads", "memory writes", "CBUF", "MAC array"]
+    peak = shown.value("view.sides[0].tracks[3].points.reduce((a, b) => (b[1] > a[1] ? b : a))")
+    x = box["x"] + 104 + (box["width"] - 120) * (peak[0] + 40) / shown.value("view.sides[0].cycles")
+    rows = shown.value("new Set(view.sides[0].operations.map(op => op.engine + op.group)).size")
+    y = box["y"] + 26 + rows * 30 + 10 + 3.5 * 110  # below the axis, the engines and three tracks
+    shown.page.mouse.move(x, y)
+    tip = shown.page.locator("#timeline .tip").inner_text()
+    assert tip.startswith("MAC array at cycle ") and tip.endswith(" %")
+    assert float(tip.split()[-2]) == pytest.approx(peak[1], rel=0.01)
+    shown.page.mouse.click(x, y)
+    assert not shown.page.is_visible("#panel") and shown.errors == []
+
+
+def set_slider(page, name, value):
+    page.locator(f"#{name}-0").evaluate(
+        "(input, value) => { input.value = value; input.dispatchEvent(new Event('input')) }", value
+    )
+
+
+def test_sliders_recompute_the_cycles_from_the_table_of_the_page(window, page, lenet_path):
+    """Latency and bandwidth give the totals of the cycle model; the clock changes the time alone."""
+    shown = window().open(page)
+    open_view(shown.page, "Cycles")
+    said = shown.page.locator("#timing-0")
+    own = shown.value("view.sides[0].total")
+    assert said.inner_text() == f"{own:,} cycles = {own / 1e6:.5f} ms at 1,000 MHz"
+    first = shown.page.locator(".bars li").first.inner_text()
+    set_slider(shown.page, "latency", 3)
+    set_slider(shown.page, "bandwidth", 0)
+    set_slider(shown.page, "clock", 500)
+    memory = Memory(latency=400, bytes_per_cycle=1.0)
+    other = Study.of(nvdla.load(lenet_path), memory=memory)
+    change = other.schedule.total / own - 1
+    assert said.inner_text().startswith(
+        f"{other.schedule.total:,} cycles = {other.schedule.total / 5e5:.4f} ms at 500 MHz"
+    )
+    assert f"+{change:.1%} cycles" in said.inner_text()
+    assert shown.page.locator("#bandwidth-0").get_attribute("aria-valuetext") == "1 B/cycle = 0.5 GB/s"
+    assert shown.page.locator(".bars li").first.inner_text() != first
+    assert "1 B/cycle" not in shown.page.locator("svg.chart").inner_html()
+    shown.page.click("#cycles button:has-text('Reset')")
+    assert (
+        said.inner_text().startswith(f"{own:,} cycles = ")
+        and shown.page.locator(".bars li").first.inner_text() == first
+    )
+    assert shown.foreign() == [] and shown.errors == []
 
 
 def test_arrow_keys_go_through_the_graph(window, page):
