@@ -392,9 +392,12 @@ def run_rows(view: RunView, examination: DoctorReport, names: Names, number: dic
     ``counted``: operation -> what its hardware counters say."""
     if view.error is not None:
         return {"error": view.error, "inputs": [], "outputs": [], "wrote": {}, "counted": {}}
-    inputs = [
-        [name, pictures.add(tensor[:1], names.units(name, tensor.dtype), name)] for name, tensor in view.inputs.items()
-    ]
+    inputs: list[list[object]] = []
+    for name, tensor in view.inputs.items():
+        place = pictures.add(tensor[:1], names.units(name, tensor.dtype), name)
+        if tensor.shape[1] == 3:  # shown as a picture
+            pictures.rows[place]["color"] = (names.preprocessing or {}).get("color", "bgr")
+        inputs.append([name, place])
     outputs = []
     for name, tensor in view.outputs.items():
         rows = [[rank.index, rank.value, rank.label] for rank in view.ranks[name]]

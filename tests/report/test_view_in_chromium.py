@@ -1,6 +1,9 @@
 """The page in Chromium: nothing is loaded, nothing fails, everything leads on, by pointer and by keyboard."""
 
+import itertools
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -437,3 +440,67 @@ def test_cycles_are_summed_by_layer_and_the_colours_of_closed_blocks_are_explain
     )
     assert sums == {name: shown.value(cycles.format(name)) for name in ("front", "back")}
     assert shown.errors == []
+
+
+def test_an_input_of_three_channels_is_shown_as_the_picture(window, side, samples, tmp_path):
+    """The colors on the page are those of the file; a click shows the channels."""
+    from PIL import Image
+
+    path, image = samples / "colour_digits.loadable", samples / "colour_digit7.ppm"
+    page = tmp_path / "colors.html"
+    page.write_text(html_page(Data.of([side(nvdla.load(path), path, str(image))])), encoding="utf-8")
+    shown = window().open(page)
+    open_view(shown.page, "Overview")
+    sheet = shown.page.locator("#overview .sheet")
+    pixels = sheet.evaluate(
+        "c => [c.width, c.height, ...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]"
+    )
+    width, height, *values = pixels
+    colors = np.reshape(values, (height, width, 4))[..., :3]
+    wanted = np.asarray(Image.open(image), np.float64)
+    assert colors.shape == wanted.shape == (32, 32, 3)
+    assert np.corrcoef(colors.ravel(), wanted.ravel())[0, 1] > 0.99
+    sheet.hover(position={"x": 5, "y": 5})
+    assert shown.page.inner_text("#overview .maps output").startswith("row 0, column 0: red, green, blue ")
+    sheet.click(position={"x": 5, "y": 5})
+    assert shown.page.locator("#overview input").input_value() == "0" and shown.errors == []
+
+
+def test_headings_are_named_and_in_order(window, page):
+    """No heading is empty, and none is more than one level below the heading before it (for screen readers)."""
+    shown = window().open(page)
+    shown.value("view.choose(0, 'op', 2)")
+    for name in VIEWS:
+        open_view(shown.page, name)
+        shown.page.wait_for_timeout(100)
+        headings = shown.value(
+            "Array.from(document.querySelectorAll('h1, h2, h3, h4')).filter(h => h.offsetParent)"
+            ".map(h => [Number(h.tagName[1]), h.textContent.trim()])"
+        )
+        levels = [level for level, _ in headings]
+        assert all(text for _, text in headings), (name, headings)
+        assert all(after - before <= 1 for before, after in itertools.pairwise(levels)), (name, headings)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [420, 1280])
+def test_axe_finds_no_accessibility_problem(chromium_browser, page, width, scheme):
+    """With AXE_CORE=.../axe.min.js of the npm package axe-core."""
+    axe = os.environ.get("AXE_CORE")
+    if not axe:
+        pytest.skip("AXE_CORE does not name axe.min.js (npm install axe-core)")
+    context = chromium_browser.new_context(
+        viewport={"width": width, "height": 800}, color_scheme=scheme, bypass_csp=True
+    )
+    tab = context.new_page()
+    tab.goto(page.resolve().as_uri())
+    tab.wait_for_selector("html[data-ready]")
+    tab.evaluate(Path(axe).read_text(encoding="utf-8"))
+    found = {}
+    for name in VIEWS:
+        tab.evaluate("name => { view.show(name); view.choose(0, 'op', 0) }", name)
+        tab.wait_for_timeout(200)
+        for rule in tab.evaluate("axe.run(document)")["violations"]:
+            found[name, rule["id"]] = rule["nodes"][0]["html"]
+    context.close()
+    assert found == {}
