@@ -33,7 +33,7 @@ deadlock."""
 ENDINGS = (".json", ".svg")
 COLUMNS = ("operation", "engine", "group", "layer", "programmed", "enabled", "start", "end", "cycles", "bound")
 
-LEAST = ("programmed", "enabled", "group", "bound")
+LEAST = ("programmed", "enabled", "group", "bound", "engine", "cycles", "layer")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -356,9 +356,11 @@
     for (const { op, macs: all, moved, cycles } of [...points].sort((one, other) => other.cycles - one.cycles)) {
       const x = X(all / moved), y = Y(all / cycles), name = view.short(op.layer || op.label, 22);
       const late = x > W - R - 150, left = late ? x - 8 - 6 * name.length : x + 8, right = left + 6 * name.length;
-      if (labels.length < most && labels.every(([from, to, height]) => to < left || from > right || Math.abs(height - y) > 12)) {
-        labels.push([left, right, y]);
-        svg.append(view.el("text", { x: x + (late ? -8 : 8), y: y + 4, "text-anchor": late ? "end" : "start" }, name));
+      const free = (at) => labels.every(([from, to, height]) => to < left || from > right || Math.abs(height - at) > 11);
+      const place = [y, y + 14, y + 26, y - 12].find(free); // beside, below or above the point
+      if (labels.length < most && place !== undefined) {
+        labels.push([left, right, place]);
+        svg.append(view.el("text", { x: x + (late ? -8 : 8), y: place + 4, "text-anchor": late ? "end" : "start" }, name));
       }
       const point = view.el("circle", { cx: X(all / moved), cy: Y(all / cycles), r: 5, class: `point ${op.engine}`, tabindex: 0, role: "button", "aria-label": view.title(op), "data-op": op.id });
       point.append(view.el("title", {}, `${view.title(op)}: ${view.real(all / moved)} MACs per byte, ${view.real(all / cycles)} MACs per cycle`));
