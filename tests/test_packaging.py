@@ -296,6 +296,7 @@ def test_the_package_shows_what_it_has():
     import nvdla
 
     assert {"load", "Runtime", "Loadable", "NvdlaError"} <= set(dir(nvdla))
+    assert "TYPE_CHECKING" not in dir(nvdla)
 
 
 def test_test_modules_do_not_import_from_one_another():

@@ -18,7 +18,7 @@ from nvdla.errors import UnknownOperationError, counted, shape_text
 from nvdla.loadable.descriptors.enums import ConvMode, OpType, WeightFormat
 from nvdla.loadable.descriptors.fields import fields
 from nvdla.program.naming import layers_meant, short_layer
-from nvdla.program.operation import Operation
+from nvdla.program.operation import Key, Operation
 from nvdla.util.escaping import Document
 from nvdla.util.rounding import ceil_div
 
@@ -400,6 +400,9 @@ class Stay:
             yield float(self.first), self.first + (high - self.capacity) * scale
 
 
+AGAIN = "used again"
+
+
 @dataclass
 class _Ring:
     """Ring of banks that places the next convolution's data (or weights).
@@ -422,7 +425,7 @@ class _Ring:
         first, mine, capacity = where
         again, changed = count == 0, banks != self.banks
         if again:
-            yield Stay(node, "used again", first, mine, capacity, self.start, self.held, self.end, self.end, end)
+            yield Stay(node, AGAIN, first, mine, capacity, self.start, self.held, self.end, self.end, end)
         else:
             self.start = 0 if changed else (self.start + self.held) % capacity
             fitting = 0 if changed else max(min(capacity - self.held, count), 0)
@@ -458,6 +461,77 @@ def stays(study: Study) -> list[Stay]:
         stays += weights.take(node, where, banks, shape.weight_bytes, (begin, min(weights_in, end), end))
         fetched = max(data_in, weights_in)
     return stays
+
+
+@dataclass(frozen=True)
+class UseTrack:
+    """Use of a part of the hardware over time.
+
+    ``points``: (cycle, value) from which on the value holds, the last one 0. ``limit``: what the hardware can do;
+    values are averages of operations, so the sum of concurrent ones may exceed it.
+    """
+
+    name: str
+    unit: str
+    limit: float
+    points: list[tuple[int, float]]
+
+
+def use_tracks(study: Study) -> list[UseTrack]:
+    """Return the use of the memory ports, of the convolution buffer and of the MAC array over time.
+
+    An operation's traffic is spread evenly over the cycles in which it is fetched or at work, its multiplications over
+    those from its first to its last MAC.
+    """
+    reads: list[Load] = []
+    writes: list[Load] = []
+    macs: list[Load] = []
+    buffered = stays(study)
+    fetched: dict[Key, tuple[float, float]] = {}
+    for stay in buffered:
+        if stay.kind != AGAIN:
+            begin, there = fetched.get(stay.node.key, (stay.begin, stay.there))
+            fetched[stay.node.key] = min(begin, stay.begin), max(there, stay.there)
+    for node in study.operations:
+        estimate, span = study.estimates[node.key], study.schedule.spans[node.key]
+        if span.start is None or span.end is None or node.engine == "cpu":
+            continue
+        reads.append((*fetched.get(node.key, (span.start, span.end)), estimate.read_bytes))
+        writes.append((span.start, span.end, estimate.written_bytes))
+        if span.first_mac is not None and span.last_mac is not None:
+            peak = estimate.constants.channels * estimate.constants.kernels
+            macs.append((span.first_mac, span.last_mac, 100 * estimate.macs / peak))
+    held = [
+        (stay.begin, stay.end, 100 * (end - low) * (stay.end - stay.begin) / study.config.cbuf_banks)
+        for stay in buffered
+        for low, end in stay.pieces()
+    ]
+    rate = study.memory.rate(study.config.dram_width_bits / 8)
+    return [
+        UseTrack("memory reads", "bytes per cycle", rate, _over_time(reads)),
+        UseTrack("memory writes", "bytes per cycle", rate, _over_time(writes)),
+        UseTrack("CBUF", "%", 100, _over_time(held)),
+        UseTrack("MAC array", "%", 100, _over_time(macs)),
+    ]
+
+
+Load = tuple[float, float, float]  # first cycle, last cycle, amount
+
+
+def _over_time(loads: list[Load]) -> list[tuple[int, float]]:
+    """The sum of the amounts per cycle, as steps."""
+    changes: dict[int, float] = {}
+    for begin, end, amount in loads:
+        first, last = round(begin), max(round(end), round(begin) + 1)
+        if amount:
+            changes[first] = changes.get(first, 0.0) + amount / (last - first)
+            changes[last] = changes.get(last, 0.0) - amount / (last - first)
+    points: list[tuple[int, float]] = []
+    value = 0.0
+    for cycle in sorted(changes):
+        value += changes[cycle]
+        points.append((cycle, max(round(value, 3), 0.0)))
+    return points
 
 
 def _convolutions(study: Study) -> Iterator[tuple[Operation, ConvolutionShape, Span]]:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 HELP = """Compare a run, operation by operation, with another run, another loadable, golden files or a float model.
 
   nvdla compare A.nvdla B.nvdla -i digit.pgm          two loadables of the same network
-  nvdla compare A.nvdla -i digit.pgm --golden DIR     dumps of 'nvdla run --dump-ops', .npy, .dimg, .ops.json
+  nvdla compare A.nvdla -i digit.pgm --golden DIR     dumps of 'nvdla run --dump-ops', .bin, .dimg, .ops.json
   nvdla compare A.nvdla -i digit.pgm --onnx M.onnx    a float model; layer names from the layer file or --layers
   nvdla compare A.nvdla -i digit.pgm --caffe N.prototxt N.caffemodel     a Caffe network
   nvdla compare A.nvdla -i digit.pgm --float T.npz    named float tensors

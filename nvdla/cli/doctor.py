@@ -22,7 +22,7 @@ from nvdla.cli.output import add_format_options, add_row_options, chosen, print_
 from nvdla.cli.working import working
 from nvdla.errors import counted
 from nvdla.loadable import load as load_loadable
-from nvdla.program.naming import read_calibration
+from nvdla.program.naming import is_scale, read_calibration
 from nvdla.util.escaping import Document
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 HELP = """Check a loadable: scales implied by converters, weights and biases, lookup tables, known compiler bugs, all
 rules of 'nvdla lint'. With --input (repeatable) the loadable also runs: saturation, histograms, unused range, dead
-channels, lookups out of range. With --calibration the scale table is checked too.
+channels, lookups out of range. With --scales the scale table is checked too.
 
 Every check is explained in docs/doctor.md. Exit code 1 for errors (with --warnings-as-errors also for warnings)."""
 
@@ -43,7 +43,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("loadable", help="the loadable")
     add_input_options(parser)
     add_machine_options(parser)
-    parser.add_argument("--calibration", metavar="FILE.json", help="calibration table used by the compiler")
     add_layers_option(parser)
     parser.add_argument("--converters", action="store_true", help="list the scale of every converter")
     add_warnings_option(parser)
@@ -76,12 +75,15 @@ def run(args: argparse.Namespace) -> int:
 def _examined(
     args: argparse.Namespace, loadable: nvdla.Loadable, inputs: Callable[[Runtime], list[list[bytes]]] | None
 ) -> DoctorReport:
+    table = read_calibration(args.scales) if args.scales else None
+    if table is not None and not all(is_scale(entry.get("scale")) for entry in table.values()):
+        args.scales = None  # the checks report the table; the layer file has the scales of the tensors
     return examine(
         loadable,
         args.config,
         args.abi,
         names=names_of(args, loadable),
-        calibration=read_calibration(args.calibration) if args.calibration else None,
+        calibration=table,
         inputs=inputs if args.input or args.random_input is not None or not loadable.inputs else None,
         threads=args.threads,
         random=bool(loadable.inputs) and not args.input,

@@ -23,7 +23,7 @@ from nvdla.util.escaping import Document
 
 HELP = "Show a loadable: overview, its nine root tables, operations, dependencies."
 
-LEAST = ("consumers", "waits_for", "destination", "source", "precision", "input", "output", "type")
+LEAST = ("consumers", "waits_for", "destination", "source", "precision", "input", "output", "type", "task", "layer")
 SECTIONS = {
     "tasks": "tasks in order of submission",
     "submits": "submit list: tasks that are submitted together",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nvdla.cli import output
-from nvdla.errors import FormatError, UnknownOperationError, counted, shape_text
+from nvdla.errors import FormatError, UnknownOperationError, counted
 from nvdla.util.escaping import Document
 
 if TYPE_CHECKING:
@@ -105,8 +105,7 @@ def _changes(args: argparse.Namespace, package: Package, path: str, folder: Path
     common |= {"config": config} if _asks_auto(args) and config in configurations() else {}
     given = list(getattr(args, "input", None) or ())
     if given:
-        feeds = feeds_of(package, given)
-        common["model_inputs"] = feeds
+        common["model_inputs"] = feeds = feeds_of(package, given)
         fed = _fed(args, package, feeds, folder)
     changes = {}
     for number in numbers:
@@ -143,11 +142,14 @@ def feeds_of(package: Package, words: Sequence[str], seed: int | None = None) ->
 
         generator, shapes = default_rng(seed), package.manifest["inputs"]
         return {name: generator.uniform(-1, 1, shapes[name]).astype(float32) for name in names}
+    from nvdla.compiler.frontend.package import real_input
+
     files = by_name(words, names, "input")
     missing = [name for name in names if name not in files]
     if missing:
         raise FormatError(f"input {', '.join(missing)} is missing; give --input {missing[0]}=FILE")
-    return {name: _read(package, name, path) for name, path in files.items()}
+    shapes, preprocessing = package.manifest["inputs"], package.manifest.get("preprocessing")
+    return {name: real_input(path, name, shapes[name], preprocessing) for name, path in files.items()}
 
 
 def by_name(words: Sequence[str], names: list[str], kind: str) -> dict[str, str]:
@@ -164,23 +166,27 @@ def by_name(words: Sequence[str], names: list[str], kind: str) -> dict[str, str]
     return files
 
 
-def _read(package: Package, name: str, path: str) -> np.ndarray:
-    from nvdla.tensors.files import IMAGE_ENDINGS, read_npy
-    from nvdla.tensors.inputs import Preprocessing
+def inputs_of_parts(args: argparse.Namespace, path: str, folder: Path) -> dict[str, Document]:
+    """Run a package on ``--input`` or ``--random-input``, and return the arguments that show each part in this run.
 
-    shape = tuple(package.manifest["inputs"][name])
-    suffix = Path(path).suffix.lower()
-    if suffix in IMAGE_ENDINGS:
-        document = package.manifest.get("preprocessing")
-        return (Preprocessing.of(document) if document else Preprocessing()).image(path, shape)
-    if suffix != ".npy":
-        raise FormatError(f"{path}: input of a package: must be an image, or .npy with real numbers")
-    array = read_npy(path)
-    if array.size != math.prod(shape):
-        raise FormatError(
-            f"{path}: elements: must be {math.prod(shape)} (input {name}, {shape_text(shape)}), got {array.size}"
-        )
-    return array.reshape(shape)
+    Args:
+        args: the command line.
+        path: the package.
+        folder: directory for the inputs of the parts.
+
+    Returns:
+        Changes of the arguments by the name of the part's loadable; empty without inputs.
+
+    Raises:
+        FormatError: an input is missing, or a file does not fit.
+    """
+    from nvdla.compiler.frontend.package import unpack
+
+    if not args.input and args.random_input is None:
+        return {}
+    package = unpack(path)
+    fed = _fed(args, package, feeds_of(package, args.input, args.random_input), folder)
+    return {Path(part_path(path, number)).name: {"input": words, "random_input": None} for number, words in fed.items()}
 
 
 def _fed(

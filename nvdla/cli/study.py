@@ -22,6 +22,7 @@ from nvdla.cli.output import say
 from nvdla.errors import ConfigError, FormatError
 from nvdla.loadable import load as load_loadable
 from nvdla.util.escaping import Document
+from nvdla.util.recognition import kind_of
 
 if TYPE_CHECKING:
     from nvdla.analysis.cycles.constants import Memory, Software
@@ -174,6 +175,18 @@ def add_viewing_options(parser: argparse.ArgumentParser) -> None:
     add_input_options(parser)
     add_comparison_options(parser)
     add_class_names_option(parser)
+
+
+def refuse_several(args: argparse.Namespace) -> None:
+    """Refuse options for two runs, and inputs of a directory, whose loadables are shown one by one.
+
+    Raises:
+        FormatError: One of these options was given.
+    """
+    if args.other or args.other_input or args.other_config:
+        raise FormatError(f"{args.loadable}: must be one loadable for two sides, got several")
+    if (args.input or args.random_input is not None) and kind_of(args.loadable) != "package":
+        raise FormatError(f"{args.loadable} has several loadables, which are shown one by one: omit inputs")
 
 
 def sides_of(args: argparse.Namespace) -> list[tuple[Side, DoctorReport]]:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from nvdla.cli.arguments import add_port_option
 from nvdla.cli.output import framed, with_settings
-from nvdla.cli.study import add_viewing_options, sides_of
+from nvdla.cli.packages import inputs_of_parts
+from nvdla.cli.study import add_viewing_options, refuse_several, sides_of
 from nvdla.cli.working import at_rest
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.util.escaping import Json, json_text
@@ -34,6 +35,7 @@ run it and to see the output of every operation.
   nvdla view a.nvdla b.nvdla --input digit.pgm              two loadables side by side
   nvdla view DIR                                            index of the loadables in a directory
   nvdla view net.nvpkg                                      index of the parts of a package
+  nvdla view net.nvpkg --input digit.pgm                    the parts in a run of the package
 
 The server listens on the loopback interface only and answers only requests for the printed address. Stop it with
 Ctrl-C. 'nvdla report' writes the same page to a file."""
@@ -161,7 +163,7 @@ class Single:
     def _made(args: argparse.Namespace) -> Data:
         from nvdla.report.page import Data
 
-        return Data.of([side for side, _ in sides_of(args)])
+        return Data.of([side for side, _ in sides_of(args)], served=True)
 
 
 class Folder:
@@ -170,9 +172,10 @@ class Folder:
     def __init__(self, args: argparse.Namespace) -> None:
         from nvdla.report.server import loadables_in
 
-        if args.other or args.input or args.random_input is not None:
-            raise FormatError(f"{args.loadable} has several loadables, which are shown one by one: omit inputs")
+        refuse_several(args)
         self._args, self._folder = args, Path(args.loadable)
+        self._inputs = tempfile.TemporaryDirectory(prefix="nvdla-view-")
+        self._parts = inputs_of_parts(args, args.loadable, Path(self._inputs.name))
         self._paths = {path.relative_to(self._folder).as_posix(): path for path in loadables_in(self._folder)}
         self._rows: list[dict[str, Json]] = []
         self._opened: dict[str, tuple[Single, tempfile.TemporaryDirectory[str]]] = {}
@@ -198,7 +201,8 @@ class Folder:
             raise FormatError(f"{net}: no such loadable in {self._folder}")
         if net not in self._opened:
             folder = tempfile.TemporaryDirectory(prefix="nvdla-view-")
-            args = argparse.Namespace(**vars(self._args) | {"loadable": str(self._paths[net])})
+            changes = self._parts.get(net, {}) | {"loadable": str(self._paths[net])}
+            args = argparse.Namespace(**vars(self._args) | changes)
             self._opened[net] = Single(args, Path(folder.name)), folder
             if len(self._opened) > MAX_KEPT:
                 self._opened.pop(next(iter(self._opened)))[1].cleanup()

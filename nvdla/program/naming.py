@@ -42,6 +42,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.errors import FormatError
+from nvdla.loadable.model import Loadable
 from nvdla.tensors.real import Units, pixels_of
 from nvdla.util.escaping import Document, Json
 from nvdla.util.files import is_file, parse_json, read_file
@@ -361,25 +362,33 @@ def names_for(
     return names
 
 
+def names_of(loadable: Loadable) -> Names:
+    """The names of a loadable: of its layer file, in memory or next to its file. Raises FormatError."""
+    data = loadable.layer_file
+    return from_sidecar(loadable.name) if data is None else from_layer_file({**data}, f"layers of {loadable.name}")
+
+
 def from_sidecar(loadable: str | os.PathLike[str]) -> Names:
     """The layer file ``LOADABLE.layers.json`` that :mod:`nvdla.compiler.builder` writes; nothing where there is
     none."""
     data = load(os.fspath(loadable))
-    if data is None:
-        return Names()
+    return Names() if data is None else from_layer_file(data, f"layer file of {loadable}")
+
+
+def from_layer_file(data: Document, where: str) -> Names:
+    """Return the names in the content of a layer file. ``where``: what it is called in errors. Raises FormatError."""
     tensor_rows = data.get("tensors")
     tensors = tensor_rows if isinstance(tensor_rows, dict) else {}
     scales = {
-        str(name): _scale(row.get("scale"), f"layer file of {loadable}, tensor {name}")
+        str(name): _scale(row.get("scale"), f"{where}, tensor {name}")
         for name, row in tensors.items()
         if isinstance(row, dict) and row.get("scale") is not None
     }
     points = {
-        str(name): _zero_point(row["zero_point"], f"layer file of {loadable}, tensor {name}")
+        str(name): _zero_point(row["zero_point"], f"{where}, tensor {name}")
         for name, row in tensors.items()
         if isinstance(row, dict) and row.get("zero_point")
     }
-    where = f"layer file of {loadable}"
     shapes = {
         str(name): tuple(row["shape"])
         for name, row in tensors.items()

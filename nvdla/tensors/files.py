@@ -190,9 +190,13 @@ def fit(array: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype, na
     if not fits and array.shape in ((batch, height, width, channels), (height, width, channels)):
         array, fits = np.moveaxis(array, -1, -3), True
     if not fits:
-        raise FormatError(
-            f"{name}: the array's shape is {shape_text(array.shape)}, the network's input is {shape_text(shape)}"
+        is_color = array.ndim == 4 and (array.shape[1], shape[1]) == (3, 4) and array.shape[2:] == shape[2:]
+        hint = (
+            " Its fourth channel is the padding of a pixel format: give a picture, or add a channel."
+            if is_color
+            else ""
         )
+        raise FormatError(f"{name}: shape must be {shape_text(shape)}, got {shape_text(array.shape)}.{hint}")
     array = array.reshape(shape)
     if array.dtype == dtype:
         return array

@@ -274,3 +274,30 @@ def test_the_doctor_keeps_what_it_is_about_on_a_narrow_terminal(terminal, nvdla_
     terminal(60)
     _, out, _ = nvdla_command("doctor", lenet, "-i", digit)
     assert {"zero", "at ends", "dead"} <= {word.strip() for word in out.splitlines()[2].split("  ")}
+
+
+@pytest.mark.parametrize(
+    ("words", "columns", "answer"),
+    [
+        ("cycles lenet.loadable", 40, "cycles"),
+        ("timeline lenet.loadable", 40, "start end"),
+        ("inspect --ops lenet.loadable", 60, "what"),
+        ("memory lenet.loadable", 60, "peak_live"),
+        ("compare lenet.loadable lenet_nv_large.loadable -i digit7.pgm", 40, "result"),
+        ("layers lenet.loadable", 40, "layer"),
+        ("doctor lenet.loadable -i digit7.pgm", 60, "at_ends"),
+    ],
+)
+def test_a_narrow_terminal_shows_the_column_that_answers(
+    words, columns, answer, terminal, nvdla_command, samples, monkeypatch
+):
+    terminal(columns)
+    monkeypatch.setattr(output, "for_people", lambda: True)
+    monkeypatch.chdir(samples)
+    _, out, _ = nvdla_command(*words.split())
+    headings = {
+        word for line in out.splitlines() if line.startswith(" ") for word in line.replace(" ", "_").split("___")
+    }
+    shown = {heading.strip("_") for heading in headings}
+    assert set(answer.split()) <= shown
+    assert max(len(line) for line in out.splitlines() if line.startswith(" ")) <= columns

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 
 import nvdla
+from nvdla.analysis.cycles.constants import Memory
+from nvdla.analysis.study import Study
 from nvdla.cli.view import Single, configure
 from nvdla.compiler.builder import Network, build, calibrate
 from nvdla.errors import FormatError
@@ -365,6 +367,36 @@ def test_a_folder_is_an_index_that_leads_on(window, command, lenet_path, tmp_pat
     connection = http.client.HTTPConnection("127.0.0.1", document["port"], timeout=SECONDS)
     connection.request("GET", "/?" + urlencode({"token": token, "net": "../../etc/passwd"}))
     assert connection.getresponse().status == 422
+    assert shown.errors == []
+
+
+def test_cycles_with_another_memory_are_computed(server, lenet_path):
+    status, headers, body = ask(server, path="/timing?side=0&latency=170&bandwidth=2.5")
+    assert (status, headers["Content-Type"]) == (200, "application/json")
+    study = Study.of(nvdla.load(lenet_path), memory=Memory(170, 2.5))
+    found = json.loads(body)
+    assert found["total"] == study.schedule.total and found["bandwidth"] == 2.0  # a beat takes whole cycles
+    assert found["cycles"] == [study.estimates[node.key].cycles for node in study.operations]
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["side=1&latency=1&bandwidth=1", "side=0&latency=x&bandwidth=1", "side=0&latency=1&bandwidth=nan", "side=0"],
+)
+def test_a_memory_that_does_not_exist_is_refused(server, words):
+    status, _, body = ask(server, path=f"/timing?{words}")
+    assert status == 422 and b"must be" in body
+
+
+def test_sliders_of_the_served_page_ask_the_server(window, command, lenet_path):
+    _, document = command(lenet_path)
+    shown = window().open(document["url"])
+    assert shown.value("view.sides[0].timings") == []
+    shown.page.click("#tab-cycles")
+    shown.page.locator("#latency-0").evaluate("(i) => { i.value = 37; i.dispatchEvent(new Event('input')) }")
+    total = Study.of(nvdla.load(lenet_path), memory=Memory(370)).schedule.total
+    shown.page.locator("#timing-0", has_text=f"{total:,} cycles").wait_for()
+    assert shown.page.locator("#latency-0").get_attribute("aria-valuetext") == "370 cycles"
     assert shown.errors == []
 
 

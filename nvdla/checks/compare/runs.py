@@ -1,7 +1,7 @@
 """References for a comparison: other runs, goldens and float models, aligned by operation.
 
 =============================================  ==================================================================
-``task0-op0003-sdp.bin`` (``.npy`` ``.dimg``)  operation 3 of task 0, as ``nvdla run --dump-ops`` writes it
+``task0-op0003-sdp.npy`` (``.bin`` ``.dimg``)  operation 3 of task 0, as ``nvdla run --dump-ops`` writes it
 ``seq0004_op3_SDP.bin``                        operation 3 (of task 0, or ``seq0004_task1_op3_SDP.bin``)
 ``NAME.npy`` ``NAME.dimg`` ``NAME.bin``        the output or layer of that name
 ``out0.bin``, ``NAME.out0.bin``                the raw surface of bound output 0

@@ -55,7 +55,7 @@ from nvdla.program.naming import FORMAT, VERSION, parts, path_of
 from nvdla.tensors.real import PixelNumbers, Units, decibels
 from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document, json_text
-from nvdla.util.files import whole_file
+from nvdla.util.files import parse_json, whole_file
 from nvdla.util.rounding import ceil_div
 
 _PARTS = (Convolve, Process, Pool, Normalize, Contract, Softmax, Stage)
@@ -417,6 +417,11 @@ class Built:
             name: _real(surface, surface.of(memory.array(surface.root)))
             for name, surface in self.program.tensors.items()
         }
+
+    @property
+    def named(self) -> Loadable:
+        """The loadable with the content of its layer file."""
+        return replace(self.loadable, layer_file=parse_json(json_text(self.sidecar).encode()))
 
     def save(self, path: str | Path) -> None:
         """Write the loadable, and the layer file next to it (``<path>.layers.json``).

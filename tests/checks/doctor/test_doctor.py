@@ -372,13 +372,19 @@ def test_bad_input_gives_exit_code_2(nvdla_command, samples, tmp_path):
     (tmp_path / "table.json").write_text("[1]")
     for words in (
         (samples / "digit0.pgm",),
-        (samples / "lenet.loadable", "--calibration", tmp_path / "table.json"),
+        (samples / "lenet.loadable", "--scales", tmp_path / "table.json"),
         (samples / "lenet.loadable", "-i", "data=missing.pgm"),
         (samples / "lenet.loadable", "-i", f"nothing={samples / 'digit0.pgm'}"),
     ):
         code, _, err = nvdla_command("doctor", *words)
         assert code == 2
         assert len(err.splitlines()) == 1
+
+
+def test_a_scale_table_is_checked_too(nvdla_command, samples, tmp_path):
+    (tmp_path / "table.json").write_text('{"conv1": {"scale": 0, "min": 0, "max": 0, "offset": 0}}')
+    _, out, _ = nvdla_command("doctor", samples / "lenet.loadable", "--scales", tmp_path / "table.json", "--json")
+    assert "scales-are-positive-numbers" in {finding["rule"] for finding in json.loads(out)["findings"]}
 
 
 def test_the_json_is_as_documented(nvdla_command, samples, as_documented, lenet_loadable, plant, tmp_path):

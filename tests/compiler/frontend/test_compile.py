@@ -1,6 +1,7 @@
 """Models become loadables and packages whose bytes are those of the integer reference."""
 
 import json
+import pickle
 import sys
 
 import numpy as np
@@ -403,3 +404,37 @@ def test_a_shape_that_is_inferred_wrongly_is_named_in_calibration(rng, monkeypat
     net = model(nodes, {"x": (1, 4, 9, 9)}, {"y": None})
     with pytest.raises(nvdla.FormatError, match=r"tensor p: .* must be 1x4x4x4 .*, got 1x4x3x3"):
         nvdla.compile(net, "nv_small", "int8", rng.normal(size=(2, 4, 9, 9)), trusted=True)
+
+
+def test_a_runtime_and_run_take_what_was_compiled(samples, tmp_path):
+    """``Runtime(compiled)`` is the runtime of the saved file, and ``Compiled.run`` takes paths, pictures and lists."""
+    from PIL import Image
+
+    seven, three = samples / "digit7.pgm", samples / "digit3.pgm"
+    pixels = np.stack([np.asarray(Image.open(path), "f4")[None] for path in (seven, three)])
+    compiled = nvdla.compile(samples / "lenet.onnx", "nv_small", "int8", pixels)
+    compiled.save(tmp_path / "lenet.nvdla")
+    made, saved = nvdla.Runtime(compiled), nvdla.Runtime(tmp_path / "lenet.nvdla")
+    assert made.config.name == "nv_small" and made.names.scales == saved.names.scales
+    for runtime in (made, pickle.loads(pickle.dumps(made))):
+        found = runtime.run(seven, real=True)["prob"]
+        assert np.array_equal(found, saved.run(seven, real=True)["prob"]) and found.argmax() == 7
+    with pytest.raises(nvdla.ConfigError, match="nv_full"):
+        nvdla.Runtime(compiled, "nv_full")
+    expected = compiled.run(pixels[:1])["prob"]
+    np.save(tmp_path / "seven.npy", pixels[:1])
+    for given in (seven, str(seven), Image.open(seven), np.asarray(Image.open(seven)), tmp_path / "seven.npy"):
+        assert np.array_equal(compiled.run(given)["prob"], expected)
+        assert np.array_equal(compiled.run({"data": given})["prob"], expected)
+    colors = np.stack([np.asarray(Image.open(path).convert("L"))[..., None] for path in (seven, three)])
+    for several in ([seven, three], pixels, [pixels[:1], three], colors):
+        both = compiled.run(several)["prob"]
+        assert both.shape == (2, 10) and np.array_equal(both[:1], expected) and both[1].argmax() == 3
+    with pytest.raises(nvdla.FormatError, match=r"seven\.txt"):
+        compiled.run(tmp_path / "seven.txt")
+
+
+def test_a_model_with_host_nodes_is_not_one_loadable(rng):
+    compiled = nvdla.compile(classifier(rng), "nv_small", "int8", rng.normal(size=(2, 3, 12, 12)))
+    with pytest.raises(nvdla.FormatError, match=r"must be one accelerator part, got .*host.*Use Compiled\.run"):
+        nvdla.Runtime(compiled)

@@ -339,7 +339,7 @@ def unpack(library: ModelLibrary, module: LibraryModule) -> Loadable:
         if blob_name not in data:
             raise FormatError(f"{path}: blob {blob_name[:80]!r}: must be in {module.params_path} exactly once")
         blobs.append(_revive(Blob, {**row, "data": data.pop(blob_name)}, f"{path}: blob {index}"))
-    rows = {
+    rows: Document = {
         name: tuple(_revive(kind, row, f"{path}: {name} {i}") for i, row in enumerate(take(tables, name, list, path)))
         for name, kind in _TABLES.items()
     }
