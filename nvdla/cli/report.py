@@ -119,10 +119,10 @@ def _pages(
         if row["page"]:
             try:
                 with working(f"writing the page of {path}"):
-                    made = sides_of(
+                    sides = sides_of(
                         argparse.Namespace(**vars(args) | parts.get(path.name, {}) | {"loadable": str(path)})
                     )
             except NvdlaError as error:  # it is listed in the index; the other pages are written anyway
                 row |= {"error": str(error), "page": None}
             else:
-                write_file(output / row["page"], html_page(Data.of([side for side, _ in made])).encode())
+                write_file(output / row["page"], html_page(Data.of([side for side, _ in sides])).encode())
