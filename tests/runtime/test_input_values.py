@@ -193,8 +193,8 @@ def test_a_loadable_is_pickled_whole_and_small(runtime, protocol):
 
 def test_a_runtime_is_pickled_and_copied_at_any_time(runtime):
     """So that ``Pool.map(runtime.run, ...)`` works where processes are not forked, and joblib's do."""
-    made = nvdla.Runtime(LENET, "nv_small", threads=1, scales={"data": 0.25})
-    wanted = nvdla.Runtime(LENET, scales={"data": 0.25}).run(DIGITS[0])
+    made = nvdla.Runtime(LENET, "nv_small", threads=1, scales={"data": 1.5})
+    wanted = nvdla.Runtime(LENET, scales={"data": 1.5}).run(DIGITS[0])
     for _ in range(2):
         for again in (pickle.loads(pickle.dumps(made)), copy.deepcopy(made), copy.copy(made)):
             assert (again.config.name, again.config_reason, again.threads) == ("nv_small", "chosen by the caller", 1)

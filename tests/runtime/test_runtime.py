@@ -135,7 +135,7 @@ def test_run_raw_needs_every_input(runtime):
     [
         ({"config": "nv_smal"}, nvdla.ConfigError, "did you mean nv_small"),
         ({"abi": "newer"}, nvdla.DescriptorError, "must be 'old', 'new' or 'auto', got 'newer'"),
-        ({"threads": 0}, nvdla.FormatError, "threads is 0"),
+        ({"threads": 0}, nvdla.FormatError, "threads: must be at least 1, got 0"),
         ({"memory_limit": 1000}, nvdla.LinkError, "limit of 1000 bytes"),
     ],
 )

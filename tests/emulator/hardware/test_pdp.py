@@ -230,8 +230,8 @@ def test_a_cube_of_another_size_from_the_sdp_is_named():
     ("registers", "error", "text"),
     [
         ({"PDP__D_DATA_FORMAT": 2}, ConfigError, r"nv_small has no fp16; .*nv_full"),
-        ({"PDP__D_DATA_FORMAT": 3}, ConfigError, r"D_DATA_FORMAT.INPUT_DATA is 3"),
-        ({"PDP__D_OPERATION_MODE_CFG__POOLING_METHOD": 3}, ConfigError, "POOLING_METHOD is 3"),
+        ({"PDP__D_DATA_FORMAT": 3}, ConfigError, r"D_DATA_FORMAT.INPUT_DATA: must be .*, got 3"),
+        ({"PDP__D_OPERATION_MODE_CFG__POOLING_METHOD": 3}, ConfigError, "POOLING_METHOD: must be .*, got 3"),
         ({"PDP__D_POOLING_KERNEL_CFG__KERNEL_HEIGHT": 9}, ConfigError, "KERNEL_HEIGHT is 9"),
         ({"PDP__D_DATA_CUBE_OUT_WIDTH": 1}, ConfigError, "makes 3 output elements of width, the output cube has 2"),
         ({"PDP__D_DATA_CUBE_OUT_HEIGHT": 5}, ScheduleError, "need 7 input elements, there are 4"),
