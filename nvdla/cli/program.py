@@ -166,7 +166,7 @@ def _summary(exported: Export, form: Printer, runtime: Runtime, args: argparse.N
     print_table("Sizes", _sizes(document))
     print_table("Files", document["files"])
     if document["input"] == "random":
-        print("The program contains a run on random input. Use --input FILE for your own.", file=sys.stderr)
+        print("The input of the program is random. Use --input FILE for your own.", file=sys.stderr)
 
 
 def _sizes(document: Document) -> list[Document]:

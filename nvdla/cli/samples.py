@@ -68,8 +68,8 @@ def files_of(name: str) -> list[Path]:
     if name in known:
         return [known[name]]
     near = difflib.get_close_matches(name, [*CONTENTS, *known], n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise FormatError(f"unknown sample {name!r}; {hint}must be one of {', '.join(CONTENTS)}")
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise FormatError(f"unknown sample {name!r}: must be one of {', '.join(CONTENTS)}{hint}")
 
 
 def write(names: list[str], target: Path) -> list[Path]:

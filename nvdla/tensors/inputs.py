@@ -265,7 +265,7 @@ class InputForm:
 
 
 def check_pixels(values: np.ndarray, scale: float | None, zero: int, dtype: np.dtype, name: str) -> None:
-    """Check that the numbers of a picture are near the range of an input; pixels 0..255 of a model for 0..1 are not.
+    """Check that the numbers of a picture are near the range of an input, unlike pixels 0..255 for the range 0..1.
 
     Raises:
         FormatError: A number is farther from the range than the range is wide.

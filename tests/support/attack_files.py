@@ -263,7 +263,7 @@ def surface(said: str, name: str, **fields: object) -> None:
 
 surface("src_data.address .*: must be.*, got 300", "surface_address_outside.nvdla", src_data__address=300)
 surface(
-    "ends? (at|outside)|outside region|surface stride of 1048576",
+    "ends? (at|outside)|outside region|must be one atom .* got 1048576",
     "surface_behind_region.nvdla",
     dst_data__surf_stride=1 << 20,
     src_data__channel=4096,

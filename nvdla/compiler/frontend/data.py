@@ -102,13 +102,15 @@ def samples(model: Model, data: Any, preprocessing: Preprocessing | None = None,
 
 
 def for_bytes(model: Model, given: Preprocessing | None) -> Preprocessing | None:
-    """The preprocessing of a model whose input has elements of 8 bits: pixels are its elements (in uint8; in int8 they
-    are 128 less), as TFLite's tools have it, unless mean or scale say otherwise."""
+    """Return the preprocessing of a model with an 8-bit input, if no mean or scale is given.
+
+    A pixel is an element of the input (uint8), or 128 more than the element (int8), as in TFLite's tools.
+    """
     stored = None if model.quantized is None else model.quantized.graph.input
     if stored is None or given is None or len(model.inputs) != 1 or (given.mean, given.scale) != ((0.0,), (1.0,)):
         return given
     affine, (name,) = model.affine.get(model.inputs[0]), model.inputs
-    integers = any(each.name == name and each.type.tensor_type.elem_type in EIGHT_BITS for each in stored)
+    integers = any(value.name == name and value.type.tensor_type.elem_type in EIGHT_BITS for value in stored)
     if affine is None or affine.bits != 8 or not integers:
         return given
     return replace(given, mean=(float(affine.point - np.iinfo(affine.kind).min),), scale=(affine.scale,))

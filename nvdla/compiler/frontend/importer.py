@@ -168,8 +168,8 @@ def _sums_of_exponentials(model: Model) -> dict[str, Cut]:
 def _variances(model: Model) -> dict[str, Cut]:
     """Find the nodes of a variance that is the mean of the squares minus the square of the mean.
 
-    The difference of two int8 tensors keeps the steps of the larger one, of which a small variance is a fraction. (ONNX
-    defines LayerNormalization so. The mean of the squared deviations, as exporters write it, is exact enough.)"""
+    In int8 the steps of both are larger than a small variance. ONNX defines LayerNormalization in this way; exporters
+    write the mean of the squared deviations, which int8 represents well enough."""
     makers = {name: node for node in model.proto.graph.node for name in node.output}
     cuts: dict[str, Cut] = {}
     for difference in model.proto.graph.node:

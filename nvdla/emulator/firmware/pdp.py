@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from nvdla.emulator.firmware.driver import Driver, ram_type
 from nvdla.emulator.firmware.operation import MEMORY_ON_THE_FLY, Csb, FirmwareOperation
+from nvdla.limits import MAX_WINDOW
 from nvdla.loadable.descriptors.structures import Descriptor
 from nvdla.util.precision import Precision
 
 MAX_SPLITS = 64
 MAX_STRIDE = 8
-POOL_SIZES = tuple(str(size) for size in range(1, 9))
 POOL_MODES = ("average", "max", "min")
 
 # 1/n for n = 1..8: fixed point with 16 fraction bits (65536/n, rounded down), and fp17 bit patterns.
@@ -49,8 +49,9 @@ class PdpDriver(Driver):
             src.type != MEMORY_ON_THE_FLY or op.split_num == 1,
             f"split_num is {op.split_num}, but an input on the fly cannot be split (1)",
         )
-        operation.require_choice(op.pool_width, POOL_SIZES, "pool_width (size - 1)")
-        operation.require_choice(op.pool_height, POOL_SIZES, "pool_height (size - 1)")
+        for name in ("pool_width", "pool_height"):
+            value = getattr(op, name)
+            operation.require(0 <= value < MAX_WINDOW, f"{name} (size - 1): must be 0 to {MAX_WINDOW - 1}, got {value}")
         operation.require_choice(op.pool_mode, POOL_MODES, "pool_mode")
         operation.require(
             op.precision != Precision.FP16 or not any(op.padding_value), "padding values must be 0 in fp16"

@@ -131,9 +131,9 @@ def configuration(name: str) -> Configuration:
     if name.endswith((".yaml", ".yml")):
         return read_configuration(name)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}? " if near else ""
+    hint = f"; did you mean {near[0]}?" if near else ""
     raise ConfigError(
-        f"unknown hardware configuration {name!r}: {hint}must be one of {', '.join(known)}, or a .yaml file"
+        f"unknown hardware configuration {name!r}: must be one of {', '.join(known)}, or a .yaml file{hint}"
     )
 
 

@@ -83,7 +83,7 @@ def test_a_network_without_weights_is_refused_by_name(nvdla_command, samples):
     [
         ("num_output: 16", "num_output: 17", "weights: 16x6x5x5 in the .caffemodel, the network specifies 17x6x5x5"),
         ("kernel_size: 2", "kernel_sise: 2", "line 26: PoolingParameter has no field kernel_sise; did you mean "),
-        ('type: "Softmax"', 'type: "Softmaks"', "unknown type; did you mean Softmax?"),
+        ('type: "Softmax"', 'type: "Softmaks"', "; did you mean Softmax?"),
         ("dim: 1 dim: 28", "dim: 3 dim: 27", "input data: must be 1x1x28x28 (loadable), got 1x3x27x28"),
     ],
 )

@@ -211,7 +211,7 @@ def test_strides_of_two_planes_cannot_be_changed():
             1,
             "nv_small",
             "int8",
-            "input format 'T_R8': must be one of auto, image, feature, pixels and the pixel",
+            "input format 'T_R8': must be one of auto, image, feature, pixels, R8,",
         ),
         ("FEATURE", 1, "nv_small", "int8", "input format 'FEATURE': must be one of"),
         ("R8", 3, "nv_small", "int8", "a pixel of R8 has 1 channels of 8 bits, it has 3"),

@@ -326,7 +326,7 @@ def cut(settings, top):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (layer("Convolutoin"), "unknown type; did you mean Convolution?: must be one of "),
+        (layer("Convolutoin"), "; did you mean Convolution?"),
         (layer("ReLU", bottom="dta"), "bottom dta is written by no layer before; did you mean data?"),
         (layer("ReLU", bottom=["data", "data"]), "bottoms: must be 1, got 2"),
         (layer("Eltwise"), "bottoms: must be 2 or more, got 1"),

@@ -49,7 +49,7 @@ def chosen(lowering: NetworkLowering, wanted: str) -> dict[str, PixelFormat]:
     BuildError), "pixels" for all of them with unsigned elements, "feature" for none, or the name of a pixel format."""
     if wanted not in FORMATS and cbuf.named(wanted) is None:
         names = ", ".join(pixel_format.name for pixel_format in PixelFormat if pixel_format < PixelFormat.FEATURE)
-        raise BuildError(f"input format {wanted!r}: must be one of {', '.join(FORMATS)} and the pixel formats {names}")
+        raise BuildError(f"input format {wanted!r}: must be one of {', '.join(FORMATS)}, {names}")
     formats: dict[str, PixelFormat] = {}
     for tensor in lowering.network.inputs if wanted != "feature" else ():
         form, reason = _form(lowering, tensor, wanted)

@@ -400,7 +400,7 @@ def _tensor_of(parameter: Parameter, dialect: str) -> ParamsTensor:
     tensor = ParamsTensor(utf8_name(parameter.name), dtype, tuple(shape), data, dialect=dialect)
     if len(data) != tensor.needed:
         raise FormatError(
-            f"parameter {parameter.name!r}: {name} of shape {_brief(shape)} : must have {tensor.needed} bytes, "
+            f"parameter {parameter.name!r}: {name} of shape {_brief(shape)}: must have {tensor.needed} bytes, "
             f"got {len(data)}"
         )
     if stored > len(data):  # under 8 bits: packed data first, then the bytes TVM expects and does not use

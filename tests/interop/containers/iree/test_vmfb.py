@@ -240,7 +240,7 @@ def test_functions_that_need_a_device_run_on_irees_runtime(name):
             container.call("abs", inputs)
 
 
-def test_listings_say_in_words_what_the_module_holds():
+def test_listings_say_in_words_what_the_module_holds(formats):
     container = registry.open(read("3.13.0/simple_abs_vmvx.vmfb"))
     rows = {(row["kind"], row["name"]): row for row in container.rows()}
     create = rows["import", "hal.buffer_view.create"]
@@ -253,7 +253,7 @@ def test_listings_say_in_words_what_the_module_holds():
     assert (info["flatbuffer_bytes"], info["rodata_bytes"], info["external_rodata_bytes"]) == (4540, 1171, 1077)
 
 
-def test_one_function_is_disassembled_with_its_source_lines():
+def test_one_function_is_disassembled_with_its_source_lines(formats):
     container = registry.open(read("3.13.0/arith_polyglot.vmfb"))
     text = container.disassemble("mix64", source=True)
     assert text.count("vm.func") == 1 and "// _in_arith.mlir:19:8 < _in_arith.mlir:18:1" in text
@@ -263,7 +263,7 @@ def test_one_function_is_disassembled_with_its_source_lines():
         container.disassemble("absent")
 
 
-def test_locations_that_lead_in_circles_end():
+def test_locations_that_lead_in_circles_end(formats):
     """A call site whose caller is itself, a name of itself, a location that is not there."""
     module = modules.read(read("3.13.0/arith_polyglot.vmfb"))
     module.locations[:] = [
