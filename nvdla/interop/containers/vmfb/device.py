@@ -43,7 +43,7 @@ def call(data: bytes, function: str, inputs: Sequence[str]) -> Document:
         ) from None
     answers = answer if isinstance(answer, tuple) else () if answer is None else (answer,)
     version = importlib.metadata.version("iree-base-runtime")
-    return {"results": [_result(each) for each in answers], "ran_on": f"iree-base-runtime {version} ({_DRIVER})"}
+    return {"results": [_result(value) for value in answers], "ran_on": f"iree-base-runtime {version} ({_DRIVER})"}
 
 
 def _value(text: str, number: int) -> Any:
