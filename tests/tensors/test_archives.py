@@ -20,7 +20,7 @@ from nvdla.tensors.samples import MAX_TAR_HEADER
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 LENET = str(SAMPLES / "lenet.loadable")
-COLOR = str(SAMPLES / "colour_digits.loadable")
+COLOR = str(SAMPLES / "color_digits.loadable")
 
 
 def add(archive: tarfile.TarFile, name: str, data: bytes, **fields: object) -> None:
@@ -72,7 +72,7 @@ def test_webdataset_shards(shards, digits, capsys):
 def test_a_tar_equals_its_directory_also_in_color(tmp_path, capsys):
     for place in range(10):
         (tmp_path / "d" / str(place)).mkdir(parents=True)
-        shutil.copy(SAMPLES / f"colour_digit{place}.ppm", tmp_path / "d" / str(place) / "picture.ppm")
+        shutil.copy(SAMPLES / f"color_digit{place}.ppm", tmp_path / "d" / str(place) / "picture.ppm")
     with tarfile.open(tmp_path / "d.tar", "w") as archive:
         archive.add(tmp_path / "d", "d")
     records = []
