@@ -163,6 +163,15 @@ def test_the_workflows_do_what_the_gate_does():
             assert command in run, command
 
 
+def test_coverage_of_all_modules_but_generated_ones_is_measured_with_a_limit():
+    tomllib = pytest.importorskip("tomllib")
+    tool = tomllib.loads(read("pyproject.toml"))["tool"]["coverage"]
+    assert tool["run"]["source"] == ["nvdla"] and tool["run"]["omit"] == ["*/generated/*"]
+    assert tool["report"]["fail_under"] >= 90
+    run = [step["run"] for job, step in steps("ci.yml") if job == "coverage" and step.get("run", "").startswith("cov")]
+    assert run == ["coverage run -m pytest", "coverage combine", "coverage report", "coverage xml"]
+
+
 def test_a_release_is_published_without_a_password_with_attestations_and_a_bill_of_materials():
     jobs = yaml.safe_load(read(".github/workflows/release.yml"))["jobs"]
     assert jobs["publish"]["permissions"] == {"id-token": "write"} and jobs["publish"]["needs"] == "build"
