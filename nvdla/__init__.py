@@ -75,7 +75,7 @@ _LAZY = {
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__} - {"TYPE_CHECKING"})
 
 
 def __getattr__(name: str) -> object:

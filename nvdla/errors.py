@@ -31,7 +31,7 @@ def shown(value: object) -> str:
 
 
 def described(value: object) -> str:
-    """A value for a message: its type, and what it is where that is short."""
+    """A value for a message: its type, and the value itself if it is short."""
     if value is None or isinstance(value, (bool, float, str, bytes)):
         return f"{type(value).__name__} {value!r}"[:80] if value is not None else "None"
     if isinstance(value, int):
@@ -59,9 +59,11 @@ class NvdlaError(Exception):
         place: The file and line, the operation or the field that has the problem and with which the message begins;
             empty if the message begins with none.
         options: Names of the options whose values cause the problem, as in ``nvdla.toml``; empty if they are unknown.
+        input: Name of the network's input whose file or value has the problem; empty if it is none in particular.
     """
 
     place: str = ""
+    input: str = ""
     options: tuple[str, ...] = ()
 
     def __init__(self, message: object = "") -> None:
@@ -76,7 +78,7 @@ class NvdlaError(Exception):
         if self.place:
             return self
         placed = type(self)(f"{place}: {self}")
-        placed.place, placed.options = place, self.options
+        placed.place, placed.options, placed.input = place, self.options, self.input
         return placed
 
     def about(self, *options: str) -> NvdlaError:
@@ -143,6 +145,16 @@ def in_layer(name: str) -> Iterator[None]:
         raise BuildError(error, layer=name) from None
 
 
+@contextlib.contextmanager
+def in_input(name: str) -> Iterator[None]:
+    """Name the network's input in every error of the block."""
+    try:
+        yield
+    except NvdlaError as error:
+        error.input = name
+        raise
+
+
 class ArgumentTypeError(NvdlaError, TypeError):
     """An argument of the Python interface is of the wrong type; also a TypeError."""
 
@@ -152,7 +164,7 @@ class OutOfMemoryError(NvdlaError, MemoryError):
 
 
 def memory_refused(what: str, error: MemoryError) -> OutOfMemoryError:
-    """A MemoryError as one that says what was being done."""
+    """A MemoryError with the work that caused it."""
     if isinstance(error, OutOfMemoryError):
         return error
     asked = f" ({error})" if str(error) else ""

@@ -30,16 +30,16 @@ from nvdla.emulator.memory.address_space import LeavesRegion
 from nvdla.emulator.memory.linker import LinkedLoadable, Surface
 from nvdla.emulator.memory.placement import Strides
 from nvdla.emulator.memory.surfaces import Layout, tensor_layout
-from nvdla.errors import ArgumentTypeError, FormatError, NvdlaError, ScheduleError, printable
+from nvdla.errors import ArgumentTypeError, FormatError, NvdlaError, ScheduleError, in_input, printable
 from nvdla.kernels.jit.processor import usable_cores
 from nvdla.kernels.threads import limited
 from nvdla.limits import Limits
 from nvdla.loadable import Loadable, load
 from nvdla.loadable.descriptors import abi_named
 from nvdla.loadable.enums import Interface
-from nvdla.loadable.model import MemoryEntry
+from nvdla.loadable.model import LoadableHolder, MemoryEntry
 from nvdla.loadable.reader import Source
-from nvdla.program.naming import Names, names_for
+from nvdla.program.naming import Names, names_of
 from nvdla.program.program import Program, check_atoms
 from nvdla.tensors.images import PixelConversion
 from nvdla.tensors.inputs import (
@@ -115,7 +115,7 @@ class Runtime:
         warnings: One line per suspicious setting that the hardware accepts silently, some only after the first run.
 
     Args:
-        loadable: A :class:`nvdla.Loadable`, a decoded program, or a source of :func:`nvdla.load` (a path, bytes).
+        loadable: A :class:`nvdla.Loadable`, :class:`nvdla.Compiled` or decoded program, or a path or bytes.
         config: Name of a configuration, or "auto".
         abi: "auto", "old" or "new".
         threads: Threads of the kernels (None: one per core).
@@ -140,7 +140,7 @@ class Runtime:
     @by_annotations
     def __init__(
         self,
-        loadable: Loadable | Program | Source,
+        loadable: Loadable | Program | LoadableHolder | Source,
         config: str = "auto",
         abi: str = "auto",
         threads: int | None = None,
@@ -152,6 +152,8 @@ class Runtime:
         hardware_only: bool = False,
         strict: bool = False,
     ) -> None:
+        if isinstance(loadable, LoadableHolder):
+            loadable, config = loadable.sole_loadable(config)
         self._given: Document = {
             "config": config, "abi": abi, "threads": threads, "limits": limits, "memory_limit": memory_limit,
             "strides": strides, "scales": scales, "hardware_only": hardware_only, "strict": strict,
@@ -195,7 +197,7 @@ class Runtime:
     @cached_property
     def names(self) -> Names:
         """Layer names, scales of tensors and the model's preprocessing: of the layer file, and what the caller gave."""
-        return names_for(self.loadable.name) | Names(scales=self._scales)
+        return names_of(self.loadable) | Names(scales=self._scales)
 
     def rescale(self, scales: Mapping[str, float]) -> None:
         """Set the real value per unit of bound tensors, like ``scales`` of the constructor.
@@ -280,11 +282,10 @@ class Runtime:
         self, inputs: Input | Sequence[Input] | Mapping[str, Input], preprocessing: PixelConversion | None = None
     ) -> list[list[bytes]]:
         """The raw surfaces, in bind order, of every run that inputs given as to :meth:`run` stand for."""
+        names = [tensor.name for tensor in self.inputs]
         given = [
             per_run(value, tensor.shape, tensor.name)
-            for tensor, value in zip(
-                self.inputs, by_position(inputs, [tensor.name for tensor in self.inputs]), strict=True
-            )
+            for tensor, value in zip(self.inputs, by_position(inputs, names), strict=True)
         ]
         counts = {len(values) for values in given}
         if len(counts) > 1:
@@ -361,7 +362,7 @@ class Runtime:
         real: bool = False,
         faults: Sequence[Fault] = (),
     ) -> list[dict[str, np.ndarray]] | list[list[bytes]]:
-        """Run many images, and return what one run after the other would return.
+        """Run many images, with the results of single runs.
 
         Several images go through the network together where that is faster. This takes the memory of the network's
         surfaces and of one layer's padded data once per image (at most
@@ -425,7 +426,7 @@ class Runtime:
         return kind(self.config, self._linked.space, self.threads, self.limits, self._hardware_only, room)
 
     def _note(self, machine: Machine) -> None:
-        """Keep what a machine that has run the tasks says: warnings, and the memory that it took."""
+        """Keep warnings and memory use of a machine that has run the tasks."""
         self.warnings += [warning for warning in machine.warnings if warning not in self.warnings]
         self._linked.account.hold_scratch(machine.meter.most)
 
@@ -599,7 +600,7 @@ class Runtime:
     def _run_firmware(
         self, inputs: list[tuple[MemoryEntry, Surface]], on_operation: OnOperation | None, log: CsbLog | None
     ) -> list[bytes]:
-        """Run through the firmware, and keep what the hardware does where that can be repeated."""
+        """Run through the firmware, and record the jobs of the hardware if they can be repeated."""
         dirty, self._dirty = self._dirty, None  # everything, until the run is through
         self._plan = None
         self._instances.renew(None)
@@ -671,7 +672,8 @@ class Runtime:
 
     def _surface(self, tensor: Tensor, value: Input, preprocessing: PixelConversion | None) -> bytes:
         """The raw surface of an input."""
-        elements = self._input_form(tensor, value, preprocessing).elements(value)
+        with in_input(tensor.name):
+            elements = self._input_form(tensor, value, preprocessing).elements(value)
         if isinstance(elements, bytes):
             return elements
         surface = bytearray(tensor.size)

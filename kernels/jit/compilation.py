@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import sys
 import threading
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -42,14 +43,32 @@ _lock = threading.RLock()
 _thread = threading.local()
 
 
+_forking: list[Any] = []  # numba's lock while this process forks
+
+
+def _before_fork() -> None:
+    """Take numba's lock: a child that is forked while a thread compiles or loads a kernel waits for that thread
+    indefinitely."""
+    lock = getattr(sys.modules.get("numba.core.compiler_lock"), "global_compiler_lock", None)
+    if lock is not None:
+        lock.acquire()
+        _forking.append(lock)
+
+
 def _after_fork() -> None:
+    while _forking:
+        _forking.pop().release()
+
+
+def _after_fork_in_child() -> None:
     """Replace the lock: the thread that held it does not exist in the child."""
     global _lock
     _lock = threading.RLock()
+    _after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
 
 
 class FallbackWork:

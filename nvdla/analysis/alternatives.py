@@ -60,7 +60,7 @@ class StoredWeights:
 def compressed(
     nonzero: np.ndarray, elements: int, group: int, size: int, config: Configuration
 ) -> StoredWeights | None:
-    """Return what weights take without their zeros; None where that is not less, or cannot be done.
+    """Return the bytes of weights without their zeros; None if this is impossible or not less.
 
     ``nonzero``: of each kernel group, the ``elements`` of all kernels that are not 0, ``group`` of them in a group at
     most, ``size`` bytes each. The mask of a group and an entry more must fit its bank (programming guide,

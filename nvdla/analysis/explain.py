@@ -18,7 +18,7 @@ from nvdla.errors import UnknownOperationError, counted, shape_text
 from nvdla.loadable.descriptors.enums import ConvMode, OpType, WeightFormat
 from nvdla.loadable.descriptors.fields import fields
 from nvdla.program.naming import layers_meant, short_layer
-from nvdla.program.operation import Operation
+from nvdla.program.operation import Key, Operation
 from nvdla.util.escaping import Document
 from nvdla.util.rounding import ceil_div
 
@@ -44,7 +44,7 @@ def _meant(nodes: Sequence[Operation], name: str) -> list[Operation]:
 
 
 def _known(nodes: Sequence[Operation]) -> str:
-    """Describe what can be named, for an error."""
+    """List the possible names, for an error."""
     labels = [node.label for node in nodes]
     layers = list(dict.fromkeys(short_layer(node.layer) for node in nodes if node.layer))
     texts = [", ".join(names[:8]) + (" ..." if len(names) > 8 else "") for names in (labels, layers)]
@@ -277,7 +277,7 @@ def operation_document(study: Study, node: Operation) -> Row:
         "precision": node.precision,
         "on_the_fly_with": [member.label for member in chain if member is not node],
         "waits_for": [other.label for other in before],
-        "lets_go_on": [
+        "consumers": [
             study.by_key[dependency.target].label
             for dependency in node.dependencies
             if dependency.target in study.by_key
@@ -335,11 +335,11 @@ def lines(row: Row, width: int) -> Iterator[str]:
     yield f"    {', '.join(filter(None, (shape, row['precision'])))}"
     if row["on_the_fly_with"]:
         yield f"    on the fly with {', '.join(row['on_the_fly_with'])}"
-    if row["waits_for"] or row["lets_go_on"]:
-        before, behind = (", ".join(row[side]) or "none" for side in ("waits_for", "lets_go_on"))
-        yield f"    waits for {before}; consumers {behind}"
+    if row["waits_for"] or row["consumers"]:
+        before, after = (", ".join(row[side]) or "none" for side in ("waits_for", "consumers"))
+        yield f"    waits for {before}; consumers {after}"
     ends = row["start"] is not None and row["end"] is not None
-    when = f"{row['start']:,} to {row['end']:,}" if ends else "which never begins or ends"
+    when = f"{row['start']:,} to {row['end']:,}" if ends else "never begins or ends"
     if row["cycles"] is not None:
         share = f" ({row['share']:.1%} of the whole)" if row["share"] else ""
         yield f"    {row['cycles']:,} cycles{share}, {when}, bound by {row['bound']}"
@@ -400,6 +400,9 @@ class Stay:
             yield float(self.first), self.first + (high - self.capacity) * scale
 
 
+AGAIN = "used again"
+
+
 @dataclass
 class _Ring:
     """Ring of banks that places the next convolution's data (or weights).
@@ -416,13 +419,13 @@ class _Ring:
     def take(
         self, node: Operation, where: tuple[int, int, int], banks: tuple[int, int], count: int, times: tuple[float, ...]
     ) -> Iterator[Stay]:
-        """Return what a convolution has in the ring; nothing is fetched where ``count`` is 0: it keeps its
+        """Return the contents of a convolution in the ring; nothing is fetched where ``count`` is 0: it keeps its
         data."""
         begin, there, end = times
         first, mine, capacity = where
         again, changed = count == 0, banks != self.banks
         if again:
-            yield Stay(node, "used again", first, mine, capacity, self.start, self.held, self.end, self.end, end)
+            yield Stay(node, AGAIN, first, mine, capacity, self.start, self.held, self.end, self.end, end)
         else:
             self.start = 0 if changed else (self.start + self.held) % capacity
             fitting = 0 if changed else max(min(capacity - self.held, count), 0)
@@ -439,7 +442,7 @@ class _Ring:
 
 
 def stays(study: Study) -> list[Stay]:
-    """Return what is in the buffer when, convolution by convolution in the order in which they run."""
+    """Return the contents of the buffer over time, by convolution in running order."""
     stays: list[Stay] = []
     data, weights = _Ring("data"), _Ring("weights")
     fetched = 0.0
@@ -458,6 +461,77 @@ def stays(study: Study) -> list[Stay]:
         stays += weights.take(node, where, banks, shape.weight_bytes, (begin, min(weights_in, end), end))
         fetched = max(data_in, weights_in)
     return stays
+
+
+@dataclass(frozen=True)
+class UseTrack:
+    """Use of a part of the hardware over time.
+
+    ``points``: (cycle, value) from which on the value holds, the last one 0. ``limit``: what the hardware can do;
+    values are averages of operations, so the sum of concurrent ones may exceed it.
+    """
+
+    name: str
+    unit: str
+    limit: float
+    points: list[tuple[int, float]]
+
+
+def use_tracks(study: Study) -> list[UseTrack]:
+    """Return the use of the memory ports, of the convolution buffer and of the MAC array over time.
+
+    An operation's traffic is spread evenly over the cycles in which it is fetched or at work, its multiplications over
+    those from its first to its last MAC.
+    """
+    reads: list[Load] = []
+    writes: list[Load] = []
+    macs: list[Load] = []
+    buffered = stays(study)
+    fetched: dict[Key, tuple[float, float]] = {}
+    for stay in buffered:
+        if stay.kind != AGAIN:
+            begin, there = fetched.get(stay.node.key, (stay.begin, stay.there))
+            fetched[stay.node.key] = min(begin, stay.begin), max(there, stay.there)
+    for node in study.operations:
+        estimate, span = study.estimates[node.key], study.schedule.spans[node.key]
+        if span.start is None or span.end is None or node.engine == "cpu":
+            continue
+        reads.append((*fetched.get(node.key, (span.start, span.end)), estimate.read_bytes))
+        writes.append((span.start, span.end, estimate.written_bytes))
+        if span.first_mac is not None and span.last_mac is not None:
+            peak = estimate.constants.channels * estimate.constants.kernels
+            macs.append((span.first_mac, span.last_mac, 100 * estimate.macs / peak))
+    held = [
+        (stay.begin, stay.end, 100 * (end - low) * (stay.end - stay.begin) / study.config.cbuf_banks)
+        for stay in buffered
+        for low, end in stay.pieces()
+    ]
+    rate = study.memory.rate(study.config.dram_width_bits / 8)
+    return [
+        UseTrack("memory reads", "bytes per cycle", rate, _over_time(reads)),
+        UseTrack("memory writes", "bytes per cycle", rate, _over_time(writes)),
+        UseTrack("CBUF", "%", 100, _over_time(held)),
+        UseTrack("MAC array", "%", 100, _over_time(macs)),
+    ]
+
+
+Load = tuple[float, float, float]  # first cycle, last cycle, amount
+
+
+def _over_time(loads: list[Load]) -> list[tuple[int, float]]:
+    """The sum of the amounts per cycle, as steps."""
+    changes: dict[int, float] = {}
+    for begin, end, amount in loads:
+        first, last = round(begin), max(round(end), round(begin) + 1)
+        if amount:
+            changes[first] = changes.get(first, 0.0) + amount / (last - first)
+            changes[last] = changes.get(last, 0.0) - amount / (last - first)
+    points: list[tuple[int, float]] = []
+    value = 0.0
+    for cycle in sorted(changes):
+        value += changes[cycle]
+        points.append((cycle, max(round(value, 3), 0.0)))
+    return points
 
 
 def _convolutions(study: Study) -> Iterator[tuple[Operation, ConvolutionShape, Span]]:

@@ -8,6 +8,7 @@ A node is an operation with its descriptors as attributes, a tensor a value in m
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import shutil
 import subprocess
@@ -238,7 +239,7 @@ def _id(node: Operation) -> str:
 
 
 def key_id(key: tuple[int, int, int]) -> str:
-    """Return what an operation is called in drawings."""
+    """Return the name of an operation in drawings."""
     return "op_" + "_".join(_number(part) for part in key)
 
 
@@ -276,6 +277,8 @@ def dot_svg(text: str) -> str:
 
 
 WIDTH, GAP, LINE, ROW_GAP, MARGIN = 210, 26, 14, 40, 20
+LONG = 60  # chains or rows from which on a drawing has columns
+SLENDER = 2  # how many times as high as wide a drawing in columns is at most
 SWEEPS = 4  # over all rows, down and up by turns, until few lines cross
 _HEAD = (
     '<defs><marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
@@ -351,17 +354,10 @@ class _Graph:
 
 
 def layered_svg(study: Study, constants: bool = False, events: bool = False) -> str:
-    """The same graph as :func:`nvdla.analysis.graph.dot_text` has, as an <svg> element."""
+    """The same graph as :func:`nvdla.analysis.graph.dot_text` has, as an <svg> element; a long one in columns."""
     graph = _graph(study, constants, events)
     rows = graph.rows()
-    widest = max((len(row) for row in rows), default=1)
-    width = 2 * MARGIN + widest * (WIDTH + GAP)
-    place: dict[str, tuple[float, float]] = {}
-    top = MARGIN + 2 * LINE
-    for row in rows:
-        for box in row:
-            place[box.name] = (width / 2 + box.column * (WIDTH + GAP), top)
-        top += max(box.height for box in row) + ROW_GAP
+    place, width, top = _placed(rows)
     parts = [_line(graph, place, edge, False) for edge in graph.edges]
     parts += [_line(graph, place, edge, True) for edge in graph.events]
     parts += [_drawn(box, *place[box.name]) for row in rows for box in row]
@@ -372,6 +368,28 @@ def layered_svg(study: Study, constants: bool = False, events: bool = False) -> 
         f'<text x="{width / 2:.0f}" y="{MARGIN}" text-anchor="middle" font-size="14" fill="#6e7781">{title}</text>'
         f"{''.join(parts)}</svg>\n"
     )
+
+
+def _placed(rows: list[list[_Box]]) -> tuple[dict[str, tuple[float, float]], float, float]:
+    """Places of the boxes, and the width and height of the drawing, which is not much higher than wide."""
+    heights = [max(box.height for box in row) + ROW_GAP for row in rows]
+    high, wide = sum(heights), sum(map(len, rows)) / max(len(rows), 1) * (WIDTH + GAP)
+    limit = high if len(rows) <= LONG else high / max(math.ceil(math.sqrt(high / (SLENDER * wide))), 1)
+    place: dict[str, tuple[float, float]] = {}
+    left, top = float(MARGIN), float(MARGIN + 2 * LINE)
+    bottom, start = top, 0
+    while start < len(rows):
+        end, y = start, float(MARGIN + 2 * LINE)
+        while end < len(rows) and (end == start or y < limit):
+            y += heights[end]
+            end += 1
+        column = max(map(len, rows[start:end])) * (WIDTH + GAP)
+        y = float(MARGIN + 2 * LINE)
+        for row, height in zip(rows[start:end], heights[start:end], strict=True):
+            place |= {box.name: (left + column / 2 + box.column * (WIDTH + GAP), y) for box in row}
+            y += height
+        left, bottom, start = left + column + GAP, max(bottom, y), end
+    return place, max(left - GAP, WIDTH + GAP) + MARGIN, bottom
 
 
 def _graph(study: Study, constants: bool, events: bool) -> _Graph:
@@ -406,7 +424,7 @@ def _line(graph: _Graph, place: dict[str, tuple[float, float]], edge: tuple[str,
     source, target, label = edge
     (x1, y1), (x2, y2) = place[source], place[target]
     y1 += graph.boxes[source].height
-    bend = max(ROW_GAP / 2, abs(y2 - y1) / 3)
+    bend = max(ROW_GAP / 2, (y2 - y1) / 3)  # upwards, to the next column, nearly straight
     look = ' stroke-dasharray="4 3"' if dashed else ""
     path = f"M{x1:.1f},{y1:.1f} C{x1:.1f},{y1 + bend:.1f} {x2:.1f},{y2 - bend:.1f} {x2:.1f},{y2:.1f}"
     text = ""
@@ -499,7 +517,7 @@ class _Names:
 
     @staticmethod
     def fly(node: Operation) -> str:
-        """Return what an operation hands over on the fly."""
+        """Return the on-the-fly output of an operation."""
         return f"{node.label} on the fly"
 
     def info(self, value: Value) -> ValueInfoProto:
@@ -535,7 +553,7 @@ class _Names:
 
 
 def _type_of(node: Operation, side: int) -> int:
-    """The element type of what an operation reads (0) or writes (1)."""
+    """The element type of the input (0) or output (1) of an operation."""
     from onnx import TensorProto
 
     if node.precisions is None:

@@ -138,7 +138,7 @@ def _access(node: Operation, role: str) -> Access | None:
 
 
 def _same_layer(node: Operation) -> tuple[object, ...]:
-    """Return what parts of a layer have in common: weights, and the cube that they read bands of. Offsets in a cube
+    """Return the common data of the parts of a layer: weights, and the cube of which they read bands. Offsets in a cube
     differ by
     whole lines, and are less than a surface."""
     source, weights = _access(node, "src"), _access(node, "weights")
@@ -379,7 +379,7 @@ SAME = ("parts", "data_banks", "weight_banks", "keeps_weights", "compressed")
 
 
 def evaluate_layer(study: Study, layer: LoweredLayer) -> Row:
-    """Return what was evaluated for a layer, and what would help, as plain data (cycles alone, in its own queue)."""
+    """Return evaluated variants and helpful changes of a layer as plain data (cycles alone, in its own queue)."""
     cycles = layer.cycles(study)
     forms = [_form(layer, form, False) for form in other_forms(layer, study)]
     built = _form(layer, replace(layer.built, cycles=cycles), True)
@@ -460,7 +460,7 @@ def evaluation_lines(row: Row) -> Iterator[str]:
 
 
 def builder_lines(row: Row) -> Iterator[str]:
-    """Return what the builder evaluated, as the layer file keeps it, when the loadable was made."""
+    """Return the variants that the builder evaluated, from the layer file."""
     kept = row["by_the_builder"]
     if not kept:
         return

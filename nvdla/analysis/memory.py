@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -136,7 +137,7 @@ class MemoryMap:
         return memory.contents[0] if memory.contents else None
 
     def buffer_rows(self) -> list[Row]:
-        """One row per value: what is where, from which operation to which."""
+        """One row per value: its place, its first and last operation."""
         addresses = {allocation.memory.id: allocation.address for allocation in self.allocations}
         return [
             {
@@ -267,11 +268,12 @@ def _live_bytes(values: Iterable[Value], steps: int) -> list[int]:
 LEFT, RIGHT, ROW, CURVE = 330, 24, 15, 90
 MIN_WIDTH, MAX_WIDTH = 640, 2400
 MAX_ROWS = 2000
+CAPTION, CHARACTER = 12, 7  # characters of a caption of the axis, and the pixels of one
 
 
 def memory_svg(memory: MemoryMap, style: str = STYLE) -> str:
     """The drawing as SVG text; ``style`` "" for a page that has the colors."""
-    rows = sorted(memory.buffer_rows(), key=lambda row: (row["address"] or 0, row["first"]))
+    rows = sorted(memory.buffer_rows(), key=lambda row: (row["kind"] == "constant", row["address"] or 0, row["first"]))
     steps = memory.steps()
     plot = min(max(len(steps) * 14, MIN_WIDTH), MAX_WIDTH)
     scale = plot / max(len(steps), 1)
@@ -308,12 +310,13 @@ def _curve(drawing: Drawing, live: list[int], space: str, scale: float, plot: fl
 
 
 def _axis(drawing: Drawing, steps: list[Row], scale: float, plot: float, top: float, height: float) -> float:
-    every = max(1, round(60 / scale))
+    every = max(1, math.ceil((CAPTION * CHARACTER + 8) / scale))
     for step in range(0, len(steps), every):
         x = LEFT + step * scale
         drawing.line(x, top + 16, x, top + 20 + height)
-        label = f"{steps[step]['operations'][0]} {steps[step]['engines'][0]}"
-        drawing.text(x + 2, top + 12, short(label, 12), "soft")
+        label = short(f"{steps[step]['operations'][0]} {steps[step]['engines'][0]}", CAPTION)
+        if x + 2 + len(label) * CHARACTER <= LEFT + plot + RIGHT:
+            drawing.text(x + 2, top + 12, label, "soft")
     drawing.line(LEFT, top + 18, LEFT + plot, top + 18)
     return top + 20
 

@@ -118,7 +118,7 @@ def _refusal(config: Configuration, macs: int, kib: float, rows: list[Row]) -> s
 
 
 def silicon_notes() -> list[str]:
-    """Return what a reader of area and power must know: source, errors, conditions."""
+    """Return notes on area and power: source, errors, conditions."""
     table = facts()["table"]
     errors = "; ".join(
         f"{unit}: mean {fits()[key].mean:.1%}, worst {fits()[key].worst:.1%}, row left out {fits()[key].left_out:.1%}"
@@ -203,7 +203,7 @@ def proof(config: Configuration) -> Row:
 
 
 def proof_lines(config: Configuration, kinds: tuple[str, ...] = ("results", "cycles")) -> list[str]:
-    """Return what is extrapolated for a configuration, one line per kind that has anything."""
+    """Return the extrapolated features of a configuration, one line per kind."""
     lines = []
     for kind in kinds:
         if open_ones := [name for name, basis in proof(config)[kind].items() if basis is None]:

@@ -64,7 +64,7 @@ class Study(OfProgram):
         program = Program.of(loadable, config, abi, layers)
         total = sum(len(task) for task in program.tasks.values())
         if total > MAX_OPERATIONS:
-            raise DescriptorError(f"{total} operations are must be at most {MAX_OPERATIONS}")
+            raise DescriptorError(f"operations: must be at most {MAX_OPERATIONS}, got {total}")
         return cls(program, memory or Memory(), software or Software())
 
     @property
@@ -104,7 +104,7 @@ class Study(OfProgram):
 
     @cached_property
     def estimates(self) -> dict[Key, Estimate]:
-        """Return what every operation costs, by its key."""
+        """Return the cost of every operation by its key."""
         return estimates(self.operations, self.config, self.memory)
 
     @cached_property
@@ -118,7 +118,7 @@ class Study(OfProgram):
 
     @cached_property
     def values(self) -> list[Value]:
-        """Return what is in memory, from its first write to its last read."""
+        """Return the values in memory, from their first write to their last read."""
         return values_of(self.loadable, self.steps)
 
     @cached_property

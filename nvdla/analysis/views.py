@@ -188,7 +188,7 @@ def _luts(task: DlaTask | EmuTask) -> int | None:
 
 @by_annotations
 def memory_rows(loadable: Loadable) -> list[Row]:
-    """Every memory with its contents and what is bound to it."""
+    """Every memory with its contents and bindings."""
     windows: dict[int, list[int]] = {}
     for entry in loadable.addresses:
         windows.setdefault(entry.mem_id, []).append(entry.id)

@@ -15,7 +15,7 @@ import numpy as np
 
 import nvdla
 from nvdla.cli.output import real, reals, say, whole
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, in_input
 from nvdla.program.naming import Names, from_calibration, from_yaml, is_scale, names_for
 from nvdla.tensors.images import ORDERS, PixelConversion
 from nvdla.tensors.real import ScaleMissing
@@ -62,12 +62,12 @@ def add_cvsram_size_option(parser: argparse._ActionsContainer) -> None:
 
 def add_base_option(parser: argparse._ActionsContainer, name: str, default: int | None = None) -> None:
     """``--dram-base``, ``--cvsram-base``, ``--csb-base``: addresses as Python writes them."""
-    what, usual = {
+    meaning, usual = {
         "dram": ("base address of DRAM", "0xc0000000"),
         "cvsram": ("base address of CVSRAM", "0x50000000"),
         "csb": ("address of the first register", "0"),
     }[name]
-    text = f"{what} (default: {usual})"
+    text = f"{meaning} (default: {usual})"
     parser.add_argument(f"--{name}-base", type=whole(base=0), default=default, metavar="ADDRESS", help=text)
 
 
@@ -90,8 +90,9 @@ def add_tolerance_option(parser: argparse._ActionsContainer) -> None:
 
 
 def add_model_options(parser: argparse._ActionsContainer) -> None:
-    """``--onnx`` and ``--caffe``: the model of a loadable."""
-    parser.add_argument("--onnx", metavar="MODEL", help="ONNX model of the loadable (needs nvdla[onnx])")
+    """``--onnx``, ``--tflite`` and ``--caffe``: the model of a loadable."""
+    text = "ONNX or TFLite model of the loadable (needs nvdla[onnx])"
+    parser.add_argument("--onnx", "--tflite", metavar="MODEL", help=text)
     caffe = ".prototxt and .caffemodel of the loadable (needs nvdla[onnx])"
     parser.add_argument("--caffe", nargs="+", metavar="FILE", help=caffe)
 
@@ -108,8 +109,8 @@ def add_strict_option(parser: argparse.ArgumentParser) -> None:
 
 def add_trusted_option(parser: argparse.ArgumentParser) -> None:
     """``--trusted`` of commands that read models or packages."""
-    what = "read and run models in this process, without limits on their memory and processor time"
-    parser.add_argument("--trusted", action="store_true", help=what)
+    text = "read and run models in this process, without limits on their memory and processor time"
+    parser.add_argument("--trusted", action="store_true", help=text)
 
 
 def add_warnings_option(parser: argparse.ArgumentParser) -> None:
@@ -194,11 +195,11 @@ def scales_of(args: argparse.Namespace, loadable: nvdla.Loadable) -> dict[str, f
 
     Raises FormatError for a scale that is not a positive number, or of a tensor that ``args.loadable`` does not bind.
     """
-    found: dict[str, float] = {}
+    scales: dict[str, float] = {}
     if getattr(args, "scales", None):
-        found |= from_calibration(args.scales).scales
+        scales |= from_calibration(args.scales).scales
     if getattr(args, "layers", None):
-        found |= from_yaml(args.layers).scales
+        scales |= from_yaml(args.layers).scales
     for kind, memories in (("input", loadable.inputs), ("output", loadable.outputs)):
         names = [loadable.tensor(memory.tensor_desc_id).name for memory in memories]
         for text in getattr(args, f"{kind}_scale", None) or ():
@@ -210,8 +211,8 @@ def scales_of(args: argparse.Namespace, loadable: nvdla.Loadable) -> dict[str, f
                 if loadable.name != str(args.loadable):
                     continue  # it is for the loadable that this one is compared with
                 raise FormatError(f"--{kind}-scale {text}: no such {kind}: must be one of {known}, got {name}")
-            found[name or names[0]] = scale
-    return found
+            scales[name or names[0]] = scale
+    return scales
 
 
 def positive_scale(option: str, text: str) -> float:
@@ -262,8 +263,8 @@ def preprocessing_of(args: argparse.Namespace) -> PixelConversion | None:
     # A stated mean, even of 0, replaces the layer file's preprocessing.
     mean = (0.0,) if args.mean is None and args.no_preprocess else args.mean
     given = PixelConversion(mean or (), args.std or (), args.scale or (), args.color or "bgr")
-    said = any(value is not None for value in (mean, args.std, args.scale, args.color))
-    return replace(given, resize=args.resize) if said or args.resize else None
+    is_changed = any(value is not None for value in (mean, args.std, args.scale, args.color))
+    return replace(given, resize=args.resize) if is_changed or args.resize else None
 
 
 def surfaces_of_runs(
@@ -302,23 +303,25 @@ def of_right_size(runtime: Runtime, files: dict[str, str], surfaces: list[bytes]
     for tensor, surface in zip(runtime.inputs, surfaces, strict=True):
         if len(surface) != tensor.size:
             hint = " (cut off?)" if len(surface) < tensor.size else ""
-            raise FormatError(
-                f"{files[tensor.name]}: {len(surface)} bytes, but input {tensor.name} takes {tensor.size} bytes{hint}"
-            )
+            with in_input(tensor.name):
+                raise FormatError(
+                    f"{files[tensor.name]}: size: must be {tensor.size} bytes (input {tensor.name}), "
+                    f"got {len(surface)}{hint}"
+                )
     return surfaces
 
 
 def _by_name(words: Sequence[str], names: list[str]) -> dict[str, list[str]]:
     """Files of each input: by name, or without names in bind order, again and again."""
-    found: dict[str, list[str]] = {name: [] for name in names}
+    files: dict[str, list[str]] = {name: [] for name in names}
     for word in words:
         name, path = split_name(word)
         if name is None:
-            name = min(names, key=lambda each: len(found[each]))
-        if name not in found:
+            name = min(names, key=lambda key: len(files[key]))
+        if name not in files:
             raise FormatError(f"--input {word}: no such input: must be one of {', '.join(names)}")
-        found[name].append(path)
-    return found
+        files[name].append(path)
+    return files
 
 
 def random_surfaces(runtime: Runtime, seed: int) -> list[bytes]:

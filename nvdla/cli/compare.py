@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 HELP = """Compare a run, operation by operation, with another run, another loadable, golden files or a float model.
 
   nvdla compare A.nvdla B.nvdla -i digit.pgm          two loadables of the same network
-  nvdla compare A.nvdla -i digit.pgm --golden DIR     dumps of 'nvdla run --dump-ops', .npy, .dimg, .ops.json
+  nvdla compare A.nvdla -i digit.pgm --golden DIR     dumps of 'nvdla run --dump-ops', .bin, .dimg, .ops.json
   nvdla compare A.nvdla -i digit.pgm --onnx M.onnx    a float model; layer names from the layer file or --layers
   nvdla compare A.nvdla -i digit.pgm --caffe N.prototxt N.caffemodel     a Caffe network
   nvdla compare A.nvdla -i digit.pgm --float T.npz    named float tensors
@@ -108,28 +108,28 @@ def run(args: argparse.Namespace) -> int:
     names = names_of(args, runtime.loadable)
     runs = surfaces_of_runs(runtime, args)
     if len(runs) > 1:
-        raise FormatError(f"{len(runs)} inputs were given: must be one, a comparison is of one run")
+        raise FormatError(f"--input: must be one run to compare, got {len(runs)}")
     with whole_command(args):
         reference = _reference(args, runtime, runs[0], names)
     limits = Tolerances(args.tolerance, args.min_cosine, args.min_snr)
     with working(f"comparing {args.loadable}"):
-        found = compare_run(runtime, runs[0], reference, names, limits, args.fail_fast)
+        comparison = compare_run(runtime, runs[0], reference, names, limits, args.fail_fast)
     tell_warnings(args.loadable, runtime.warnings)
     other = getattr(reference, "runtime", None)
     if other is not None and args.other:
         tell_warnings(args.other, other.warnings)
-    if not found.rows:
+    if not comparison.rows:
         raise FormatError(
             f"nothing could be compared: no tensor of {args.loadable} has a counterpart. Name the layers with --layers."
         )
-    if not print_document(document(args, runtime, reference, found), args):
-        _print(args, reference, found)
-    return 0 if found.passed else 1
+    if not print_document(document(args, runtime, reference, comparison), args):
+        _print(args, reference, comparison)
+    return 0 if comparison.passed else 1
 
 
-def document(args: argparse.Namespace, runtime: Runtime, reference: Any, found: Comparison) -> Document:
+def document(args: argparse.Namespace, runtime: Runtime, reference: Any, comparison: Comparison) -> Document:
     """The result as plain data (docs/compare.md)."""
-    first = found.first
+    first = comparison.first
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -142,13 +142,13 @@ def document(args: argparse.Namespace, runtime: Runtime, reference: Any, found: 
             "aligned": getattr(reference, "aligned", None),
             "unused": getattr(reference, "unused", []),
         },
-        "passed": found.passed,
-        "compared": len(found.rows),
-        **found.counts,
-        "skipped": found.skipped,
+        "passed": comparison.passed,
+        "compared": len(comparison.rows),
+        **comparison.counts,
+        "skipped": comparison.skipped,
         "first": first.as_dict() if first else None,
-        "region": found.region.as_dict() if found.region else None,
-        "tensors": [row.as_dict() for row in _rows(args, found)],
+        "region": comparison.region.as_dict() if comparison.region else None,
+        "tensors": [row.as_dict() for row in _rows(args, comparison)],
     }
 
 
@@ -173,9 +173,9 @@ def _reference(args: argparse.Namespace, runtime: Runtime, surfaces: list[bytes]
     wanted = [name for name in ("golden", "onnx", "caffe", "float") if getattr(args, name)]
     wanted += ["other"] * bool(other_run)
     if len(wanted) != 1:
-        what = f"{' and '.join(wanted)} were given" if wanted else "nothing to compare with"
+        problem = f"{' and '.join(wanted)} were given" if wanted else "nothing to compare with"
         raise FormatError(
-            f"{what}; give one of OTHER, --golden, --onnx, --caffe, --float, --other-input, --other-config, "
+            f"{problem}; give one of OTHER, --golden, --onnx, --caffe, --float, --other-input, --other-config, "
             "--other-threads"
         )
     if args.golden:
@@ -210,7 +210,7 @@ def _float_reference(args: argparse.Namespace, runtime: Runtime, surfaces: list[
 def _caffe_files(files: list[str]) -> tuple[str, str | None]:
     """(.prototxt, .caffemodel) in either order; the second may be missing."""
     if len(files) > 2:
-        raise FormatError(f"--caffe takes a .prototxt and a .caffemodel, {len(files)} files were given")
+        raise FormatError(f"--caffe: must be a .prototxt and a .caffemodel, got {len(files)} files")
     files = sorted(files, key=lambda name: name.endswith(".caffemodel"))
     return files[0], files[1] if len(files) == 2 else None
 
@@ -276,9 +276,9 @@ LEAST = ("psnr_db", "mean_abs", "against", "first", "shape", "snr_db", "max_abs"
 COLUMNS = ("operation", "layer", "against", "shape", "result", *FIGURES, "note")
 
 
-def _rows(args: argparse.Namespace, found: Comparison) -> list[Row]:
+def _rows(args: argparse.Namespace, comparison: Comparison) -> list[Row]:
     """Tensors selected by the options."""
-    return chosen(found.rows, args, _place, _cells)
+    return chosen(comparison.rows, args, _place, _cells)
 
 
 def _place(row: Row) -> Place:
@@ -288,23 +288,23 @@ def _place(row: Row) -> Place:
     return [f"{row.task}/{row.operation}"], [str(row.engine).lower()], layers
 
 
-def _print(args: argparse.Namespace, reference: object, found: Comparison) -> None:
-    rows = [row for row in _rows(args, found) if not (args.different and row.passed)]
+def _print(args: argparse.Namespace, reference: object, comparison: Comparison) -> None:
+    rows = [row for row in _rows(args, comparison) if not (args.different and row.passed)]
     print_table(f"{args.loadable} against {_against(args)}", [_cells(row) for row in rows], COLUMNS, LEAST)
-    counts = ", ".join(f"{count} {name}" for name, count in found.counts.items())
-    print(f"{counted(len(found.rows), 'tensor')} compared: {counts}.")
-    if found.skipped:
-        more = f" and {len(found.skipped) - MOST_NAMED} more" if len(found.skipped) > MOST_NAMED else ""
-        say(f"Without a counterpart: {', '.join(found.skipped[:MOST_NAMED])}{more}.")
+    counts = ", ".join(f"{count} {name}" for name, count in comparison.counts.items())
+    print(f"{counted(len(comparison.rows), 'tensor')} compared: {counts}.")
+    if comparison.skipped:
+        more = f" and {len(comparison.skipped) - MOST_NAMED} more" if len(comparison.skipped) > MOST_NAMED else ""
+        say(f"Without a counterpart: {', '.join(comparison.skipped[:MOST_NAMED])}{more}.")
     if unused := getattr(reference, "unused", []):
         more = f" and {len(unused) - 5} more" if len(unused) > 5 else ""
-        say(f"Golden files that belong to no tensor: {', '.join(unused[:5])}{more}.")
-    first = found.first
+        say(f"Golden files without a tensor: {', '.join(unused[:5])}{more}.")
+    first = comparison.first
     if first is None:
         return
     say(f"First divergence: {first.place}" + (f": {first.difference}" if first.difference else ""))
-    if found.region:
-        _print_region(found.region)
+    if comparison.region:
+        _print_region(comparison.region)
 
 
 def _cells(row: Row) -> dict[str, Json]:

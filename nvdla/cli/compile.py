@@ -89,8 +89,8 @@ class ProgressBar:
             self._bar.refresh()
         return self
 
-    def _show(self, what: str, done: int, total: int | None) -> None:
-        self._bar.update(self._task, description=what, completed=done, total=total)
+    def _show(self, phase: str, done: int, total: int | None) -> None:
+        self._bar.update(self._task, description=phase, completed=done, total=total)
         if time.monotonic() - self._drawn > DRAW_SECONDS or done == total:
             self._bar.refresh()
             self._drawn = time.monotonic()
@@ -152,7 +152,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_search_options(parser)
     add_image_options(parser)
     parser.add_argument(
-        "--layout", choices=("nchw", "nhwc"), default="nchw", help="layout of the input (default: nchw)"
+        "--layout",
+        choices=("auto", "nchw", "nhwc"),
+        default="auto",
+        help="layout of the input (default: auto)",
     )
 
 
@@ -284,7 +287,7 @@ def _print_report(document: Document, args: argparse.Namespace) -> None:
     lines = summary_lines(summary)
     if summary["config_assumed"]:
         lines["configuration"] += " (configuration assumed; choose another one with --config)"
-    lines["files"] = ", ".join(f"{each['file']} ({size_text(each['bytes'])})" for each in summary["files"])
+    lines["files"] = ", ".join(f"{file['file']} ({size_text(file['bytes'])})" for file in summary["files"])
     print_pairs(f"{document['output']}: a {document['kind']}", lines)
     _print_accuracy(document, summary["worst_layers"])
     for note in document.get("notes", ()):
@@ -298,14 +301,15 @@ def _next_commands(document: Document, args: argparse.Namespace) -> list[str]:
     output, model = shlex.quote(args.output), shlex.quote(args.model)
     commands = [f"nvdla run {output} --input FILE", f"nvdla cycles {output}"]
     if document["kind"] == "loadable":
-        against = f"--caffe {model} {shlex.quote(args.weights)}" if args.weights else f"--onnx {model}"
-        known = args.weights or args.model.endswith(".onnx")
+        option = f"--{Path(args.model).suffix[1:]}"
+        against = f"--caffe {model} {shlex.quote(args.weights)}" if args.weights else f"{option} {model}"
+        known = args.weights or option in ("--onnx", "--tflite")
         commands += [f"nvdla compare {output} {against} --input FILE"] if known else []
-    return ["Next:", *(f"  {each}" for each in commands)]
+    return ["Next:", *(f"  {command}" for command in commands)]
 
 
 def _print_accuracy(document: Document, worst: list[Document]) -> None:
-    """The noisiest layers, and what mixed precision chose."""
+    """The noisiest layers, and the choice of mixed precision."""
     if worst:
         shown = [
             {

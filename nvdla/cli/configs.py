@@ -16,7 +16,7 @@ HELP = """List the hardware configurations: precisions, MAC array, convolution b
 
   nvdla configs                            all of them
   nvdla configs --silicon                  area and power by the fit of NVIDIA's table, with the table
-  nvdla configs nv_small my.yaml --fpga    boards that they fit, by public reports"""
+  nvdla configs nv_small my.yaml --fpga    FPGA boards, by public reports"""
 
 FEATURES = {
     "sdp_lut": "LUT",
@@ -33,7 +33,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("configuration", nargs="*", help="names or .yaml files (default: all built-in configurations)")
     parser.add_argument("--silicon", action="store_true", help="print area and power (28 and 16 nm) with their source")
-    parser.add_argument("--fpga", action="store_true", help="print the FPGA boards that they fit, with the reports")
+    parser.add_argument(
+        "--fpga",
+        action="store_true",
+        help="print whether the configurations fit on FPGA boards, according to public reports",
+    )
     add_format_options(parser)
 
 
@@ -41,13 +45,13 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     from nvdla.analysis.silicon import proof, proof_lines
 
-    found = [configuration(name) for name in args.configuration] or list(configurations().values())
-    proofs = [proof(each) for each in found]
-    document: Document = {"configurations": [vars(each) for each in found], "proof": proofs}
+    configs = [configuration(name) for name in args.configuration] or list(configurations().values())
+    proofs = [proof(config) for config in configs]
+    document: Document = {"configurations": [vars(config) for config in configs], "proof": proofs}
     if args.silicon:
-        document["silicon"] = _silicon(found)
+        document["silicon"] = _silicon(configs)
     if args.fpga:
-        document["fpga"] = _fpga(found)
+        document["fpga"] = _fpga(configs)
     if print_document(document, args):
         return 0
     if args.silicon:
@@ -55,46 +59,46 @@ def run(args: argparse.Namespace) -> int:
     if args.fpga:
         _print_fpga(document["fpga"])
     if not (args.silicon or args.fpga):
-        unproven = [[name for name, basis in each["results"].items() if basis is None] for each in proofs]
-        rows = [_row(each) | {"unproven": ", ".join(names)} for each, names in zip(found, unproven, strict=True)]
+        unproven = [[name for name, basis in features["results"].items() if basis is None] for features in proofs]
+        rows = [_row(config) | {"unproven": ", ".join(names)} for config, names in zip(configs, unproven, strict=True)]
         print_table("configurations", rows)
         if args.configuration:
-            print_table("compared with", [row for each in proofs for row in _proof_rows(each)])
-            for line in [line for each in found for line in proof_lines(each, ("results",))]:
+            print_table("compared with", [row for features in proofs for row in _proof_rows(features)])
+            for line in [line for config in configs for line in proof_lines(config, ("results",))]:
                 say(f"Note: {line}.")
     return 0
 
 
-def _proof_rows(found: Document) -> list[Document]:
+def _proof_rows(features: Document) -> list[Document]:
     """One row per feature."""
     return [
         {
-            "configuration": found["configuration"],
+            "configuration": features["configuration"],
             "feature": feature,
             "results": basis or "extrapolated",
-            "cycles": found["cycles"][feature] or "extrapolated",
+            "cycles": features["cycles"][feature] or "extrapolated",
         }
-        for feature, basis in found["results"].items()
+        for feature, basis in features["results"].items()
     ]
 
 
-def _row(each: Configuration) -> Document:
+def _row(config: Configuration) -> Document:
     return {
-        "name": each.name,
-        "precisions": " ".join(each.precisions),
-        "atom": each.memory_atom,
-        "MACs": f"{each.mac_atomic_c} x {each.mac_atomic_k}",
-        "CBUF KiB": each.cbuf_banks * each.cbuf_bank_bytes // 1024,
-        "banks": each.cbuf_banks,
-        "DRAM bits": each.dram_width_bits,
-        "has": ", ".join(word for key, word in FEATURES.items() if getattr(each, key)),
+        "name": config.name,
+        "precisions": " ".join(config.precisions),
+        "atom": config.memory_atom,
+        "MACs": f"{config.mac_atomic_c} x {config.mac_atomic_k}",
+        "CBUF KiB": config.cbuf_banks * config.cbuf_bank_bytes // 1024,
+        "banks": config.cbuf_banks,
+        "DRAM bits": config.dram_width_bits,
+        "has": ", ".join(word for key, word in FEATURES.items() if getattr(config, key)),
     }
 
 
-def _silicon(found: list[Configuration]) -> Document:
+def _silicon(configs: list[Configuration]) -> Document:
     from nvdla.analysis.silicon import facts, silicon, silicon_notes
 
-    return {"estimates": [silicon(each) for each in found], "table": facts()["table"], "notes": silicon_notes()}
+    return {"estimates": [silicon(config) for config in configs], "table": facts()["table"], "notes": silicon_notes()}
 
 
 def _print_silicon(document: Document) -> None:
@@ -103,15 +107,15 @@ def _print_silicon(document: Document) -> None:
     print_table("NVIDIA's table (ResNet-50, 1 GHz, int8)", document["table"]["rows"])
     for line in document["notes"]:
         say(f"Note: {line}.")
-    for each in document["estimates"]:
-        if each["refused"]:
-            say(f"Note: {each['configuration']}: no estimate: {each['refused']}.")
+    for estimate in document["estimates"]:
+        if estimate["refused"]:
+            say(f"Note: {estimate['configuration']}: no estimate: {estimate['refused']}.")
 
 
-def _fpga(found: list[Configuration]) -> Document:
+def _fpga(configs: list[Configuration]) -> Document:
     from nvdla.analysis.silicon import facts, fpga_verdicts
 
-    verdicts = [verdict for each in found for verdict in fpga_verdicts(each)]
+    verdicts = [verdict for config in configs for verdict in fpga_verdicts(config)]
     return {"verdicts": verdicts, "reports": facts()["fpga_reports"], "boards": facts()["boards"]}
 
 

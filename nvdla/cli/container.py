@@ -35,9 +35,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         add_format_options(sub)
         return sub
 
-    command("formats", "the formats that are known, and the options they take")
-    _add_file(command("list", "what is in a file"))
-    verify = _add_file(command("verify", "check a file; exit code 1 when it fails"))
+    command("formats", "list the formats with their options")
+    _add_file(command("list", "list the parts of a file"))
+    verify = _add_file(command("verify", "check a file; exit code 1 if it has errors"))
     verify.add_argument("--warnings-as-errors", action="store_true", help="exit with code 1 for warnings, too")
     extract = _add_file(command("extract", "write the parts of a file to a directory"))
     extract.add_argument("names", nargs="*", metavar="NAME", help="extract only these parts")
@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="write this part to this file instead of the output directory",
     )
     extract.add_argument(
-        "--output", "-o", default=".", metavar="FOLDER", help="output directory (default: current directory)"
+        "--output", "-o", default=".", metavar="DIR", help="output directory (default: current directory)"
     )
     _configure_writers(command)
     run = _add_file(command("run", "run a function of a module in the interpreter"))
@@ -156,10 +156,10 @@ def _options(args: argparse.Namespace) -> dict[str, str]:
     return dict(_pair(text, "--option", "KEY=VALUE") for text in args.option)
 
 
-def _pair(text: str, what: str, form: str) -> tuple[str, str]:
+def _pair(text: str, option: str, form: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if not separator:
-        raise FormatError(f"{what} {text}: expected {form}")
+        raise FormatError(f"{option} {text}: must be {form}")
     return key, value
 
 
@@ -177,12 +177,12 @@ def _part(text: str, scope: str) -> tuple[str, str]:
     """(name, file) of ``[SCOPE::]NAME=FILE``; names may hold "=", so the last one counts."""
     name, separator, target = text.rpartition("=")
     if not separator or not name or not target:
-        raise FormatError(f"--extract {text}: expected [SCOPE::]NAME=FILE")
+        raise FormatError(f"--extract {text}: must be [SCOPE::]NAME=FILE")
     given, marked, key = name.partition("::")
     if marked and given == scope:
         return key, target
     if scope:
-        raise FormatError(f"--extract {text}: the file's scope is {scope!r}, so the name begins with {scope}::")
+        raise FormatError(f"--extract {text}: must begin with {scope}:: (the file's scope)")
     return name, target
 
 
@@ -361,7 +361,7 @@ def _run_edit(args: argparse.Namespace) -> int:
     replacements = [_pair(text, "--replace", "NAME=FILE") for text in args.replace]
     contents = {name: registry.Source.of(Path(path)).data for name, path in replacements}
     if len(contents) < len(replacements):
-        raise FormatError("--replace: a parameter is named twice")
+        raise FormatError("--replace: parameters: must be unique")
     larger = {name: data for name, data in contents.items() if not fits(args.file, name, len(data))}
     specs = [[entry_spec(p) for p in registry.open(Path(name)).parameters()] for name in args.append]
     document = _document("edit", file=args.file, erased=0, replaced=list(contents), appended_at=[])

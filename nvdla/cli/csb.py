@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     if near and not Path(words[0]).exists():
         raise FormatError(f"csb {words[0]}: unknown action; did you mean {near[0]!r}?")
     if len(words) != wanted:
-        raise FormatError(f"csb {action} takes {wanted} file{'s' * (wanted > 1)}, {len(words)} are given")
+        raise FormatError(f"csb {action}: must get {wanted} file{'s' * (wanted > 1)}, got {len(words)}")
     return {"show": _show, "diff": _diff, "replay": _replay}[action](words, args)
 
 
@@ -142,12 +142,10 @@ def _diff(words: list[str], args: argparse.Namespace) -> int:
 
     first, second = _read(words[0], args), _read(words[1], args)
     if first.map.name != second.map.name:
-        raise FormatError(
-            f"{words[0]} has the register map {first.map.name}, {words[1]} {second.map.name}: they cannot be compared"
-        )
+        raise FormatError(f"{words[1]}: register map: must be {first.map.name} as in {words[0]}, got {second.map.name}")
     if not (operations(first) or operations(second)):
         raise FormatError(f"{words[0]} and {words[1]}: nothing to compare: must enable a unit, got no operation")
-    found = differences(first, second, args.mask_addresses)
+    changes = differences(first, second, args.mask_addresses)
     rows: list[Document] = [
         {
             "unit": difference.unit,
@@ -155,9 +153,9 @@ def _diff(words: list[str], args: argparse.Namespace) -> int:
             "register": difference.register,
             "first": difference.first,
             "second": difference.second,
-            "fields": [{"field": name, "first": one, "second": other} for name, one, other in difference.fields],
+            "fields": [{"field": name, "first": before, "second": after} for name, before, after in difference.fields],
         }
-        for difference in found
+        for difference in changes
     ]
     document = {"format": "nvdla-csb-diff", "version": 1, "map": first.map.name, "equal": not rows, "differences": rows}
     if not print_document(document, args):
@@ -206,8 +204,8 @@ def _replay(words: list[str], args: argparse.Namespace) -> int:
         for line in result.stuck:
             print(line)
         ran = _ran(result.engines)
-        made = f"{counted(len(checks) - len(failed), 'range')} of memory equal, {len(failed)} not"
-        print(f"ran {ran}; {made if result.compared else 'FAILED: the log has no written memory to compare with'}")
+        verdict = f"{counted(len(checks) - len(failed), 'range')} of memory equal, {len(failed)} not"
+        print(f"ran {ran}; {verdict if result.compared else 'FAILED: the log has no written memory to compare with'}")
     return 0 if result.passed else 1
 
 

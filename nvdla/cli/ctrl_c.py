@@ -1,4 +1,4 @@
-"""Ctrl-C from the first moment on: what a command does with it before it has begun and after it has ended.
+"""Ctrl-C from the first moment on: behavior before a command begins and after it ends.
 
 Until it is taken over it is Python that answers, with a traceback. So this module imports nothing but what the
 interpreter is made of or has loaded by itself.

@@ -16,15 +16,14 @@ from nvdla.errors import FormatError
 from nvdla.util.escaping import Document
 from nvdla.util.files import read_file, write_file
 
-HELP = """Write a datasheet of a configuration as one HTML page: features, what is proven, area, power, FPGA boards.
+HELP = """Write a datasheet of a configuration as one HTML page: features, proof, area, power, FPGA boards.
 
-For networks it has frames per second, traffic, use of the buffer, energy for comparisons, accuracy and sensitivity to
-faults.
+Each network adds frames per second, traffic, CBUF use, relative energy, accuracy and sensitivity to faults.
 
   nvdla datasheet my.yaml -o page.html
   nvdla datasheet nv_small net.loadable --data digits.npz --faults faults.json -o page.html
 
-A model (.onnx, .prototxt) is compiled for the configuration. Exit code 1 if a network is impossible or deadlocks."""
+A model (.onnx, .prototxt) is compiled for the configuration. Exit code 1 if a network cannot run or deadlocks."""
 
 MAX_FAULTS = 1 << 26
 
@@ -33,10 +32,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("configuration", help="configuration: a name or a .yaml file")
     parser.add_argument("network", nargs="*", help="models (.onnx, .prototxt) or loadables")
-    parser.add_argument("--output", "-o", required=True, metavar="PAGE.html", help="the page")
+    parser.add_argument("--output", "-o", required=True, metavar="PAGE.html", help="HTML page to write")
     parser.add_argument("--precision", default="int8", choices=("int8", "int16", "fp16"), help="precision of models")
     add_calibrate_option(parser)
-    parser.add_argument("--data", metavar="DATA", help="labelled data for accuracy (formats: see nvdla evaluate)")
+    parser.add_argument("--data", metavar="DATA", help="labeled data for accuracy (formats: see nvdla evaluate)")
     add_label_options(parser)
     add_limit_option(parser)
     parser.add_argument(
@@ -64,10 +63,10 @@ def run(args: argparse.Namespace) -> int:
     document |= {"silicon": silicon(config), "fpga": fpga_verdicts(config), "proof": proof(config)}
     if not print_document(document, args):
         print_written(args.output, len(data), args)
-        for each in points:
-            if "error" in each:
-                say(f"{each['network']}: impossible: {each['error']}")
-    return 1 if any("error" in each or each["deadlock"] for each in points) else 0
+        for point in points:
+            if "error" in point:
+                say(f"{point['network']}: impossible: {point['error']}")
+    return 1 if any("error" in point or point["deadlock"] for point in points) else 0
 
 
 def _points(network: str, args: argparse.Namespace) -> list[Document]:
@@ -81,16 +80,18 @@ def _points(network: str, args: argparse.Namespace) -> list[Document]:
     path = os.path.realpath(network)
     table = Exploration(path, [point], args.calibrate, source=source, limit=args.limit, clock=args.clock)
     records = table.open()(list(table.tasks()))
-    return [{"network": Path(network).name, **{key: each[key] for key in each if key != "key"}} for each in records]
+    return [
+        {"network": Path(network).name, **{key: record[key] for key in record if key != "key"}} for record in records
+    ]
 
 
 def _faults(path: str) -> Document:
     """A document of ``nvdla faults``. Raises FormatError for any other file."""
     try:
         document = json.loads(read_file(path, MAX_FAULTS, "results of nvdla faults"))
-        found = document["format"] if isinstance(document, dict) else type(document).__name__
+        kind = document["format"] if isinstance(document, dict) else type(document).__name__
     except (ValueError, KeyError) as error:
         raise FormatError(f"{path}: must be the JSON of 'nvdla faults', got {type(error).__name__}: {error}") from None
-    if found != "nvdla-faults":
-        raise FormatError(f"{path}: format: must be nvdla-faults, got {found}")
+    if kind != "nvdla-faults":
+        raise FormatError(f"{path}: format: must be nvdla-faults, got {kind}")
     return dict(document)

@@ -27,16 +27,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    found = diff(load_loadable(args.a), load_loadable(args.b), args.abi)
-    document = {"format": FORMAT, "version": VERSION, **found.as_dict(), "a": args.a, "b": args.b}
+    result = diff(load_loadable(args.a), load_loadable(args.b), args.abi)
+    document = {"format": FORMAT, "version": VERSION, **result.as_dict(), "a": args.a, "b": args.b}
     if not print_document(document, args):
         if not args.summary:
-            for area in dict.fromkeys(change.area for change in found.changes):
-                print_table(area, [_change(change) for change in found.changes if change.area == area])
-            if found.operands:
-                print_table("operands", [_operand(operand) for operand in found.operands])
-        print(_summary(found.counts()))
-    return 0 if found.identical else 1
+            for area in dict.fromkeys(change.area for change in result.changes):
+                print_table(area, [_change(change) for change in result.changes if change.area == area])
+            if result.operands:
+                print_table("operands", [_operand(operand) for operand in result.operands])
+        print(_summary(result.counts()))
+    return 0 if result.identical else 1
 
 
 def _summary(counts: dict[str, int]) -> str:
@@ -60,19 +60,19 @@ def _value(value: object, meaning: str | None) -> object:
     return f"{value} ({meaning})" if meaning else value
 
 
-def _operand(each: OperandChange) -> Document:
-    first = each.first or {}
+def _operand(operand: OperandChange) -> Document:
+    first = operand.first or {}
     return {
-        "where": each.where,
-        "operand": each.operand,
-        "type": each.dtype,
-        "elements": each.statistics_a["elements"],
-        "different": each.different,
-        "max_abs": each.max_abs,
-        "cosine": each.cosine,
+        "where": operand.where,
+        "operand": operand.operand,
+        "type": operand.dtype,
+        "elements": operand.statistics_a["elements"],
+        "different": operand.different,
+        "max_abs": operand.max_abs,
+        "cosine": operand.cosine,
         "first": ", ".join(f"{name} {at}" for name, at in first.items()),
-        "a": _figures(each.statistics_a),
-        "b": _figures(each.statistics_b),
+        "a": _figures(operand.statistics_a),
+        "b": _figures(operand.statistics_b),
     }
 
 

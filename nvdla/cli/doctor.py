@@ -22,7 +22,7 @@ from nvdla.cli.output import add_format_options, add_row_options, chosen, print_
 from nvdla.cli.working import working
 from nvdla.errors import counted
 from nvdla.loadable import load as load_loadable
-from nvdla.program.naming import read_calibration
+from nvdla.program.naming import is_scale, read_calibration
 from nvdla.util.escaping import Document
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 HELP = """Check a loadable: scales implied by converters, weights and biases, lookup tables, known compiler bugs, all
 rules of 'nvdla lint'. With --input (repeatable) the loadable also runs: saturation, histograms, unused range, dead
-channels, lookups out of range. With --calibration the scale table is checked too.
+channels, lookups out of range. With --scales the scale table is checked too.
 
 Every check is explained in docs/doctor.md. Exit code 1 for errors (with --warnings-as-errors also for warnings)."""
 
@@ -43,7 +43,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("loadable", help="the loadable")
     add_input_options(parser)
     add_machine_options(parser)
-    parser.add_argument("--calibration", metavar="FILE.json", help="calibration table used by the compiler")
     add_layers_option(parser)
     parser.add_argument("--converters", action="store_true", help="list the scale of every converter")
     add_warnings_option(parser)
@@ -59,61 +58,64 @@ def run(args: argparse.Namespace) -> int:
         return surfaces_of_runs(runtime, args)
 
     with working(f"examining {args.loadable}"):
-        found = _examined(args, loadable, inputs)
+        report = _examined(args, loadable, inputs)
     shown = replace(
-        found,
-        findings=tuple(chosen(found.findings, args, place_of_finding)),
-        tensors=chosen(found.tensors, args),
-        scales=chosen(found.scales, args),
+        report,
+        findings=tuple(chosen(report.findings, args, place_of_finding)),
+        tensors=chosen(report.tensors, args),
+        scales=chosen(report.scales, args),
     )
     document = {"format": FORMAT, "version": VERSION, **shown.as_dict(), "loadable": args.loadable}
-    document["counts"] = found.as_dict()["counts"]
+    document["counts"] = report.as_dict()["counts"]
     if not print_document(document, args):
         _print(args, shown, document["counts"])
-    return int(bool(found.count("error")) or (args.warnings_as_errors and bool(found.count("warning"))))
+    return int(bool(report.count("error")) or (args.warnings_as_errors and bool(report.count("warning"))))
 
 
 def _examined(
     args: argparse.Namespace, loadable: nvdla.Loadable, inputs: Callable[[Runtime], list[list[bytes]]] | None
 ) -> DoctorReport:
+    table = read_calibration(args.scales) if args.scales else None
+    if table is not None and not all(is_scale(entry.get("scale")) for entry in table.values()):
+        args.scales = None  # the checks report the table; the layer file has the scales of the tensors
     return examine(
         loadable,
         args.config,
         args.abi,
         names=names_of(args, loadable),
-        calibration=read_calibration(args.calibration) if args.calibration else None,
+        calibration=table,
         inputs=inputs if args.input or args.random_input is not None or not loadable.inputs else None,
         threads=args.threads,
         random=bool(loadable.inputs) and not args.input,
     )
 
 
-def _print(args: argparse.Namespace, found: DoctorReport, counts: dict[str, int]) -> None:
-    print_findings(found.findings)
+def _print(args: argparse.Namespace, report: DoctorReport, counts: dict[str, int]) -> None:
+    print_findings(report.findings)
     if args.converters:
-        print_table("scales", found.scales)
-    if found.tensors:
-        outputs = [_tensor(tensor) for tensor in found.tensors]
-        print_table(f"outputs of {counted(found.runs, 'run')}", outputs, least=("histogram", "type", "shape", "layer"))
-    say(f"{args.loadable} on {found.configuration}: {summary(counts)}.")
-    if found.runs and args.random_input is not None and not args.input:
-        print("The inputs were random: saturation, unused range and dead channels of real data are not judged.")
-    if not found.runs and not found.run_error:
-        print("It was not run: give --input IMAGE (as often as you like) for saturation, range and dead channels.")
+        print_table("scales", report.scales)
+    if report.tensors:
+        outputs = [_tensor(tensor) for tensor in report.tensors]
+        print_table(f"outputs of {counted(report.runs, 'run')}", outputs, least=("histogram", "type", "shape", "layer"))
+    say(f"{args.loadable} on {report.configuration}: {summary(counts)}.")
+    if report.runs and args.random_input is not None and not args.input:
+        print("The input was random, so saturation, unused range and dead channels are not checked.")
+    if not report.runs and not report.run_error:
+        print("Static checks only. Add --input IMAGE (repeatable) to check saturation, range and dead channels.")
 
 
-def _tensor(each: Document) -> Document:
+def _tensor(tensor: Document) -> Document:
     return {
-        "operation": f"{each['task']}/{each['operation']} {each['engine'].upper()}",
-        "layer": each["layer"],
-        "shape": each["shape"][1:],
-        "type": each["dtype"],
-        "min": each["min"],
-        "max": each["max"],
-        "zero": f"{each['zero_share']:.1%}",
-        "at_ends": f"{each['saturated_share']:.2%}",
-        "dead": each["dead_count"] or None,
-        "histogram": bars(each["histogram"]["counts"]),
+        "operation": f"{tensor['task']}/{tensor['operation']} {tensor['engine'].upper()}",
+        "layer": tensor["layer"],
+        "shape": tensor["shape"][1:],
+        "type": tensor["dtype"],
+        "min": tensor["min"],
+        "max": tensor["max"],
+        "zero": f"{tensor['zero_share']:.1%}",
+        "at_ends": f"{tensor['saturated_share']:.2%}",
+        "dead": tensor["dead_count"] or None,
+        "histogram": bars(tensor["histogram"]["counts"]),
     }
 
 

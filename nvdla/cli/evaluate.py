@@ -1,4 +1,4 @@
-"""``nvdla evaluate``: what a network is worth over a whole data set."""
+"""``nvdla evaluate``: accuracy of a network over a data set."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Compile (--calibrate), faults and explore read the same kinds of data."""
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("network", help="loadable, or package of nvdla compile")
-    parser.add_argument("data", help="labelled data")
+    parser.add_argument("data", help="labeled data")
     add_data_options(parser)
     add_limit_option(parser)
     parser.add_argument("--shuffle", type=int, metavar="SEED", help="choose the samples of --limit at random")
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
         summary = summarize(read(journal.path)).document(source.classes)
     if not summary["samples"]:
         first = summary.get("problems", [{"id": "-", "error": "no samples in the data"}])[0]
-        raise FormatError(f"no sample could be judged; the first: {first['id']}: {first['error']}")
+        raise FormatError(f"no sample could be evaluated; first: {first['id']}: {first['error']}")
     document = {
         "format": "nvdla-evaluation",
         "version": 1,
@@ -117,7 +117,7 @@ def _tell(document: Document, args: argparse.Namespace) -> None:
     if written(document, f"{Path(args.network).name} on {Path(args.data).name}", page, args):
         return
     print_table(
-        f"{args.network} on {args.data}", [{"figure": what, "value": value} for what, value in figures(summary)]
+        f"{args.network} on {args.data}", [{"figure": name, "value": value} for name, value in figures(summary)]
     )
     rows = [
         {

@@ -65,7 +65,9 @@ def run(args: argparse.Namespace) -> int:
         print_table(
             f"{study.loadable.name} on {study.config.name}", map(_layer_cells, candidates), LAYER_COLUMNS, LEAST
         )
-        print("Cycles of each layer, timed alone. All forms and changes: --json, or 'nvdla explain LOADABLE OPERATION'")
+        print(
+            "Cycles of each layer, timed alone. All variants and changes: --json, or 'nvdla explain LOADABLE OPERATION'"
+        )
     elif not args.svg:
         _print_rows(rows)
         _print_accounting(spent)
@@ -128,9 +130,9 @@ def _print_accounting(spent: dict[str, int] | None) -> None:
 def _form_cells(form: Document) -> Document:
     kept = form["keeps_weights"] if form["parts"] > 1 else None
     passes = f"{form['data_passes']:.2f}"
-    what = f"{form['form']}, weights compressed" if form["compressed"] else form["form"]
+    variant = f"{form['form']}, weights compressed" if form["compressed"] else form["form"]
     return form | {
-        "form": what,
+        "form": variant,
         "weights_kept": kept,
         "data_passes": passes,
         "built": "yes" if form["chosen"] else None,

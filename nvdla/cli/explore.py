@@ -79,7 +79,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--clock", type=float, default=1000.0, metavar="MHZ", help="clock frequency (default: 1000 MHz)"
     )
-    parser.add_argument("--data", metavar="DATA", help="labelled data for accuracy (formats: see nvdla evaluate)")
+    parser.add_argument("--data", metavar="DATA", help="labeled data for accuracy (formats: see nvdla evaluate)")
     add_label_options(parser)
     add_limit_option(parser)
     parser.add_argument(
@@ -164,9 +164,9 @@ def _tell(document: Document, args: argparse.Namespace) -> None:
     from nvdla.experiments.exploration import remarks
 
     asked = [columns for name, columns in SILICON.items() if getattr(args, name)]
-    names = {key: column for each in asked for key, column in each.items()}
-    done = [each for each in document["points"] if "error" not in each]
-    rows = [_row(each) | {name: each["silicon"][key] for key, name in names.items()} for each in done]
+    names = {key: column for columns in asked for key, column in columns.items()}
+    done = [point for point in document["points"] if "error" not in point]
+    rows = [_row(point) | {name: point["silicon"][key] for key, name in names.items()} for point in done]
     columns = (*COLUMNS, *names.values())
     if args.output:
         write_file(args.output, (json_text(with_settings(document, args), indent=1, sort_keys=True) + "\n").encode())
@@ -181,12 +181,12 @@ def _tell(document: Document, args: argparse.Namespace) -> None:
     if rows:
         print_table(args.network, rows, columns)
     if names and rows:
-        _print_source([each["silicon"] for each in done])
+        _print_source([point["silicon"] for point in done])
     for line in remarks(document["points"]):
         say(line, sys.stderr)
-    for each in document["points"]:
-        if "error" in each:
-            say(f"{each['config']} {each['precision']}: impossible: {each['error']}", sys.stderr)
+    for point in document["points"]:
+        if "error" in point:
+            say(f"{point['config']} {point['precision']}: impossible: {point['error']}", sys.stderr)
 
 
 def _csv(rows: list[Document], columns: Sequence[str]) -> str:
@@ -203,7 +203,9 @@ def _print_source(estimates: list[Document]) -> None:
 
     print_table("NVIDIA's table (ResNet-50, 1 GHz, int8)", facts()["table"]["rows"])
     refused = [
-        f"{each['configuration']}: no area and power: {each['refused']}" for each in estimates if each["refused"]
+        f"{estimate['configuration']}: no area and power: {estimate['refused']}"
+        for estimate in estimates
+        if estimate["refused"]
     ]
     for line in [*silicon_notes(), *dict.fromkeys(refused)]:
         say(line, sys.stderr)

@@ -13,10 +13,10 @@ from nvdla.util.files import make_directory, write_file
 
 HELP = """Export a loadable to other viewers: as an ONNX graph (Netron) or as node data (Model Explorer).
 
-  nvdla export net.nvdla --output net.onnx               one node per operation, in a custom domain
-  nvdla export net.nvdla --node-data folder              cycles and MAC use, one file each
-  nvdla export net.nvdla -i digit.pgm --node-data folder  also saturation
-  nvdla export net.nvdla other.nvdla -i digit.pgm --node-data folder  also SNR against the other
+  nvdla export net.nvdla --output net.onnx                          one node per operation, in a custom domain
+  nvdla export net.nvdla --node-data dir                            cycles and MAC use, one file each
+  nvdla export net.nvdla -i digit.pgm --node-data dir               also saturation
+  nvdla export net.nvdla other.nvdla -i digit.pgm --node-data dir   also SNR against the other
 
 To open the graph itself: 'model-explorer net.nvdla --extensions=nvdla.report.model_explorer'."""
 
@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_viewing_options(parser)
     parser.add_argument("--output", "-o", metavar="FILE.onnx", help="write the graph as ONNX (needs nvdla[onnx])")
     parser.add_argument("--no-weights", action="store_true", help="omit weights from --output")
-    parser.add_argument("--node-data", metavar="FOLDER", help="write metrics per operation as JSON for Model Explorer")
+    parser.add_argument("--node-data", metavar="DIR", help="write metrics per operation as JSON for Model Explorer")
     add_format_options(parser)
 
 
@@ -62,7 +62,7 @@ def _node_data(args: argparse.Namespace) -> list[Document]:
 
     sides = [side for side, _ in sides_of(args)]
     study = sides[0].study
-    found = {
+    metrics = {
         "cycles": ("cycles", node_data.cycles(study), False),
         "mac_use": ("MAC use, %", node_data.mac_use(study), True),
         "saturation": ("saturation, %", node_data.saturation(sides[0]), False),
@@ -70,7 +70,7 @@ def _node_data(args: argparse.Namespace) -> list[Document]:
     }
     folder, rows = Path(args.node_data), []
     make_directory(folder)
-    for name, (title, numbers, falling) in found.items():
+    for name, (title, numbers, falling) in metrics.items():
         if not numbers:
             continue
         data = json_text(node_data.document(study.title, title, numbers, falling), indent=1).encode()

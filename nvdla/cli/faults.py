@@ -159,16 +159,16 @@ def _faults(network: LoadableNetwork, args: argparse.Namespace) -> list[str]:
                 raise FormatError(f"{where}{error}") from error
             faults.append(str(fault))
         return faults
-    found = strata(known, args.where.split(","), args.operation, args.permanent)
+    known_strata = strata(known, args.where.split(","), args.operation, args.permanent)
     count = DEFAULT_COUNT if args.count is None else args.count
     if args.margin is not None:
         if args.count is not None:
             raise FormatError("--count and --margin exclude each other: omit one")
-        count = sample_size(sum(stratum.population for stratum in found), args.margin, args.confidence)
+        count = sample_size(sum(stratum.population for stratum in known_strata), args.margin, args.confidence)
     if not 1 <= count <= MAX_FAULTS:
         raise FormatError(f"{count} faults: must be 1 .. {MAX_FAULTS}")
     bits = [_bit(word) for word in args.bits.split(",") if word]
-    chosen = islice(draw(found, _effects(args.what, args), bits, args.permanent, args.seed), count)
+    chosen = islice(draw(known_strata, _effects(args.what, args), bits, args.permanent, args.seed), count)
     return [str(fault) for fault in chosen]
 
 
@@ -192,7 +192,7 @@ def _bit(word: str) -> int:
 def _lines(path: str) -> list[tuple[str, str]]:
     """The faults of a file, each with its place there."""
     text = read_file(path, MAX_LIST, "list of faults").decode("utf-8", "replace")
-    lines = [(f"{path}:{number}: ", each.split("#")[0].strip()) for number, each in enumerate(text.splitlines(), 1)]
+    lines = [(f"{path}:{number}: ", line.split("#")[0].strip()) for number, line in enumerate(text.splitlines(), 1)]
     return [(where, line) for where, line in lines if line]
 
 
@@ -233,9 +233,9 @@ def _tell(document: Document, args: argparse.Namespace) -> None:
         say(f"not tried: {problem['fault']}: {problem['error']}", sys.stderr)
 
 
-def _row(name: str, key: object, found: Document) -> Document:
+def _row(name: str, key: object, group: Document) -> Document:
     from nvdla.experiments.evaluation.metrics import percent
     from nvdla.experiments.vulnerability.table import OUTCOMES
 
-    values = [found["faults"], *(found["outcomes"][outcome] for outcome in OUTCOMES), percent(found["sdc1"])]
+    values = [group["faults"], *(group["outcomes"][outcome] for outcome in OUTCOMES), percent(group["sdc1"])]
     return {name or "group": key, **dict(zip(COLUMNS, values, strict=True))}

@@ -63,9 +63,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _svg(study: Study, constants: bool, events: bool) -> str:
-    """By graphviz; where that is missing or fails, drawn in rows, and the reason said."""
-    from nvdla.analysis.graph import dot_svg, dot_text, layered_svg
+    """By graphviz; a long graph in columns; without graphviz in rows, with the reason."""
+    from nvdla.analysis.graph import LONG, dot_svg, dot_text, layered_svg
 
+    if len(study.chains) > LONG:  # graphviz would draw a ribbon
+        return layered_svg(study, constants, events)
     try:
         return dot_svg(dot_text(study, constants, events))
     except FormatError as error:

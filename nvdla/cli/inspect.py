@@ -1,4 +1,4 @@
-"""``nvdla inspect``: what is in a loadable."""
+"""``nvdla inspect``: the contents of a loadable."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from nvdla.util.escaping import Document
 
 HELP = "Show a loadable: overview, its nine root tables, operations, dependencies."
 
-LEAST = ("consumers", "waits_for", "destination", "source", "precision", "input", "output", "type")
+LEAST = ("consumers", "waits_for", "destination", "source", "precision", "input", "output", "type", "task", "layer")
 SECTIONS = {
     "tasks": "tasks in order of submission",
     "submits": "submit list: tasks that are submitted together",
@@ -41,8 +41,8 @@ SECTIONS = {
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("loadable", help="the loadable")
-    for name, what in SECTIONS.items():
-        parser.add_argument(f"--{name}", action="store_true", help=what)
+    for name, help_text in SECTIONS.items():
+        parser.add_argument(f"--{name}", action="store_true", help=help_text)
     parser.add_argument("--all", action="store_true", help="print everything (default: an overview)")
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
     add_row_options(parser)

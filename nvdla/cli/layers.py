@@ -54,9 +54,9 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"{args.loadable} cannot run on {args.config}: {reason}")
     written = None
     if args.caffe or args.onnx:
-        found, network = _recognized(args, program)
-        names, confidence, unused = found.layers, found.confidence, found.unused
-        written = None if args.dry_run else _write(args, program, network, found)
+        recognition, network = _recognized(args, program)
+        names, confidence, unused = recognition.layers, recognition.confidence, recognition.unused
+        written = None if args.dry_run else _write(args, program, network, recognition)
     else:
         names, confidence, unused = names_for(args.loadable).layers, _known_confidence(args.loadable), []
     rows = [
@@ -90,7 +90,7 @@ def _recognized(args: argparse.Namespace, program: Program) -> tuple[Any, str]:
     from nvdla.checks.layers import caffe_graph, onnx_graph, recognize
 
     if args.caffe and len(args.caffe) > 2:
-        raise FormatError(f"--caffe takes a .prototxt and a .caffemodel, {len(args.caffe)} files were given")
+        raise FormatError(f"--caffe: must be a .prototxt and a .caffemodel, got {len(args.caffe)} files")
     if args.caffe:
         files = sorted(args.caffe, key=lambda name: str(name).endswith(".caffemodel"))
         graph = caffe_graph(*files)
@@ -100,7 +100,7 @@ def _recognized(args: argparse.Namespace, program: Program) -> tuple[Any, str]:
     return recognize(program.loadable, graph, program.config.name, program.abi.name), graph.name or Path(source).stem
 
 
-def _write(args: argparse.Namespace, program: Program, network: str, found: Any) -> str:
+def _write(args: argparse.Namespace, program: Program, network: str, recognition: Any) -> str:
     """Write the layer file; returns its path. Raises FormatError where the compiler's own names would be lost."""
     from nvdla.checks.layers.match import layer_file
     from nvdla.compiler.builder.compiler import save
@@ -112,7 +112,7 @@ def _write(args: argparse.Namespace, program: Program, network: str, found: Any)
             "replaces them; --dry-run only prints the names found"
         )
     scales = from_calibration(args.scales).scales if args.scales else {}
-    return str(save(layer_file(program, network, found, scales, before), args.loadable))
+    return str(save(layer_file(program, network, recognition, scales, before), args.loadable))
 
 
 def _was_found(document: Document) -> bool:
@@ -138,6 +138,6 @@ def _print(document: Document, count: int) -> None:
     doubt = f", {doubtful} of them uncertain (order)" if doubtful else ""
     say(f"{document['named']} of {count} operations have names{doubt}.")
     if document["unused"]:
-        say(f"Layers that no operation was found for: {', '.join(document['unused'])}.")
+        say(f"Layers without an operation: {', '.join(document['unused'])}.")
     if document["layer_file"]:
         say(f"Written to {document['layer_file']}.")

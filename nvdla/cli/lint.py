@@ -36,13 +36,13 @@ def place_of_finding(finding: Finding) -> Place:
 
 
 def print_findings(findings: Iterable[Finding]) -> None:
-    """Rule by rule: where, what was seen, and what to do."""
+    """Print findings by rule: place, evidence, advice."""
     width = min(terminal_width(), 120)
     groups: dict[tuple[str, str, str, str], list[Finding]] = {}
     for finding in findings:
         groups.setdefault((finding.severity, finding.headline, finding.rule, finding.advice), []).append(finding)
     for (severity, headline, rule, advice), members in groups.items():
-        print(f"{_coloured(severity)}: {headline} [{rule}]")
+        print(f"{_colored(severity)}: {headline} [{rule}]")
         for member in members:
             _print_wrapped(f"{member.place}: {member.evidence}", width)
         _print_wrapped(f"-> {advice}", width)
@@ -52,14 +52,14 @@ def _print_wrapped(text: str, width: int) -> None:
     print(escape(textwrap.fill(text, width, initial_indent="    ", subsequent_indent="      ")))
 
 
-def _coloured(severity: str) -> str:
+def _colored(severity: str) -> str:
     """In color on a terminal, unless NO_COLOR is set."""
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return severity
-    return f"\x1b[{_COLOURS.get(severity, '36')}m{severity}\x1b[0m"
+    return f"\x1b[{_COLORS.get(severity, '36')}m{severity}\x1b[0m"
 
 
-_COLOURS = {"error": "1;31", "warning": "33"}
+_COLORS = {"error": "1;31", "warning": "33"}
 
 
 def summary(counts: dict[str, int]) -> str:

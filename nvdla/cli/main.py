@@ -38,23 +38,23 @@ GRACE = 0.5
 @contextlib.contextmanager
 def noted(prog: str) -> Iterator[list[int]]:
     """Within, Ctrl-C raises KeyboardInterrupt, is noted in the list, and ends the process after :data:`GRACE`."""
-    found: list[int] = []
+    signals: list[int] = []
     usual = signal.getsignal(signal.SIGINT)
     ours = usual in (signal.default_int_handler, leave_at_once)
     if not ours or threading.current_thread() is not threading.main_thread():
-        yield found
+        yield signals
         return
 
     def note(number: int, frame: object) -> None:
-        found.append(number)
+        signals.append(number)
         raise KeyboardInterrupt
 
     hook = sys.unraisablehook
-    sys.unraisablehook = lambda problem: None if found else hook(problem)  # what C code dropped
+    sys.unraisablehook = lambda problem: None if signals else hook(problem)  # what C code dropped
     signal.signal(signal.SIGINT, note)
     try:
         with _watched(prog):
-            yield found
+            yield signals
     finally:
         signal.signal(signal.SIGINT, usual)
         sys.unraisablehook = hook
@@ -312,8 +312,8 @@ def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int
             sys.stdout.flush()
             return code if code or not heard or name in ENDED_BY_CTRL_C else say(prog)
         except _BadUsage as error:
-            where, what = error.args
-            return _fail(where, what, words, "UsageError")
+            where, message = error.args
+            return _fail(where, message, words, "UsageError")
         except NvdlaError as error:
             if heard:
                 return say(prog)
@@ -335,8 +335,8 @@ def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int
                 return say(prog)
             if os.environ.get("NVDLA_TRACEBACK"):
                 raise
-            what = f"{type(error).__name__}: {error}"
-            text = f"internal error, please report it (NVDLA_TRACEBACK=1 shows where): {what}"
+            reason = f"{type(error).__name__}: {error}"
+            text = f"internal error, please report it (NVDLA_TRACEBACK=1 shows where): {reason}"
             return _fail(prog, text, words, type(error).__name__)
 
 
@@ -389,7 +389,7 @@ def _prepare_streams() -> None:
 
 
 def _silence_output() -> None:
-    """Drop what is still to be written, so that the interpreter does not stumble over it at exit."""
+    """Drop unwritten output, which would be an error at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

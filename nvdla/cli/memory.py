@@ -102,7 +102,11 @@ def _check_reach(memory: MemoryMap) -> None:
 def _print(document: Document, hidden: int) -> None:
     """``hidden``: constants that are not in the list of buffers."""
     spaces = [_hex(row) for row in document["spaces"]]
-    print_table(f"{document['loadable']} on {document['configuration']}", spaces, least=("end", "base", "constant"))
+    print_table(
+        f"{document['loadable']} on {document['configuration']}",
+        spaces,
+        least=("end", "base", "constant", "bound", "intermediate", "allocated"),
+    )
     for row in document["spaces"]:
         print(f"{row['space']}: {sized(row['allocated'])} in {sized(row['carve_out'])} of carve-out\n")
     steps = document["steps"]

@@ -207,23 +207,13 @@ class LoadedNetwork(Loadable):
         """Run the network bit-exactly. The first call links it; keep the object for further calls.
 
         Args:
-            inputs: Inputs as for :meth:`nvdla.Runtime.run`; of a package a file, or real numbers (alone or by name).
+            inputs: Inputs as for :meth:`nvdla.Runtime.run`; of a package as for :meth:`nvdla.Compiled.run`.
             real: Return real numbers instead of elements; a package always does.
 
         Returns:
             Outputs by name.
         """
-        package, machine = self._package, self._machine
-        if package is None or machine is None:
-            return self._runtime.run(inputs, real=real)
-        import numpy as np
-
-        from nvdla.cli.packages import feeds_of
-
-        if isinstance(inputs, Mapping):
-            return machine.run({name: np.asarray(value) for name, value in inputs.items()})
-        is_file = isinstance(inputs, (str, os.PathLike))
-        return machine.run(feeds_of(package, [str(inputs)]) if is_file else np.asarray(inputs))
+        return self._runtime.run(inputs, real=real) if self._machine is None else self._machine.run(inputs)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Loadable):

@@ -187,7 +187,7 @@ def _short_layers(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, 
     """Rows with short names of layers, and whether any became shorter; a short name of two layers stays whole."""
     names = {row["layer"] for row in rows if isinstance(row.get("layer"), str)}
     counts = Counter(map(short_layer, names))
-    short = {name: each for name in names if counts[each := short_layer(name)] == 1 and each != name}
+    short = {name: shorter for name in names if counts[shorter := short_layer(name)] == 1 and shorter != name}
     return [{**row, "layer": short[row["layer"]]} if row.get("layer") in short else row for row in rows], bool(short)
 
 
@@ -259,7 +259,7 @@ def _widths(texts: Mapping[str, Sequence[str]], width: int | None) -> dict[str, 
 def _that_fit(texts: Mapping[str, Sequence[str]], width: int, least: Sequence[str]) -> list[str]:
     """The columns that fit into ``width`` with long cells wrapped between their words: ``least`` go first, then the
     last; those that say which row it is stay."""
-    words = {key: _longest_word(cells) for key, cells in texts.items()}
+    words = {key: min(_longest_word(cells), WRAPPED) for key, cells in texts.items()}
     wanted = {key: max(words[key], min(WRAPPED, max(map(len, texts[key])))) for key in texts}
     kept, leading = list(texts), _leading(texts)
     if sum(words.values()) + GAP * len(words) <= width:
@@ -346,7 +346,7 @@ def _cell(value: object, separators: bool = False) -> str:
     if isinstance(value, float):
         return f"{value:,.6g}" if separators else f"{value:.6g}"
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}={_cell(each)}" for key, each in value.items() if each not in (None, [], ""))
+        return ", ".join(f"{key}={_cell(item)}" for key, item in value.items() if item not in (None, [], ""))
     if isinstance(value, (list, tuple)):
         return ", ".join(_cell(item) for item in value)
     return printable(str(value))
@@ -469,15 +469,15 @@ def chosen(
 
     Raises FormatError for an operation that no row is about, and a column that does not exist.
     """
-    found = list(rows)
+    selected = list(rows)
     if args.every:
-        _check_operations(args.op, [place(row) for row in found])
-    layers = {layer for row in found for layer in place(row)[2]}
+        _check_operations(args.op, [place(row) for row in selected])
+    layers = {layer for row in selected for layer in place(row)[2]}
     meant = {layer for name in args.op for layer in layers_meant(layers, name)}
-    found = [row for row in found if _wanted(place(row), args, meant)]
+    selected = [row for row in selected if _wanted(place(row), args, meant)]
     if args.sort:
-        found = _sorted(found, args.sort, value)
-    return found[: args.top] if args.top else found
+        selected = _sorted(selected, args.sort, value)
+    return selected[: args.top] if args.top else selected
 
 
 def _wanted(place: Place, args: argparse.Namespace, meant: set[str]) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nvdla.cli import output
-from nvdla.errors import FormatError, UnknownOperationError, counted, shape_text
+from nvdla.errors import FormatError, UnknownOperationError, counted
 from nvdla.util.escaping import Document
 
 if TYPE_CHECKING:
@@ -84,12 +84,12 @@ def _run_parts(
     unknown: UnknownOperationError | None = None
     for number, changed in changes.items():
         try:
-            with output.collected() as found:
+            with output.collected() as printed:
                 codes[number] = command(argparse.Namespace(**vars(args) | changed))
         except UnknownOperationError as error:
             unknown = unknown or error
             continue
-        documents.append(found[0] if found else None)
+        documents.append(printed[0] if printed else None)
     if unknown is not None and not codes:
         raise unknown
     return codes, documents
@@ -105,10 +105,9 @@ def _changes(args: argparse.Namespace, package: Package, path: str, folder: Path
     common |= {"config": config} if _asks_auto(args) and config in configurations() else {}
     given = list(getattr(args, "input", None) or ())
     if given:
-        feeds = feeds_of(package, given)
-        common["model_inputs"] = feeds
+        common["model_inputs"] = feeds = feeds_of(package, given)
         fed = _fed(args, package, feeds, folder)
-    found = {}
+    changes = {}
     for number in numbers:
         changed = common | {"loadable": part_path(path, number)} | ({"input": fed[number]} if given else {})
         for option in WRITES[args.command_name]:
@@ -116,8 +115,8 @@ def _changes(args: argparse.Namespace, package: Package, path: str, folder: Path
                 changed[option] = _with_number(getattr(args, option), number)
         if args.command_name == "program" and not args.name:
             changed["name"] = f"{Path(path).stem}_part{number}"
-        found[number] = changed
-    return found
+        changes[number] = changed
+    return changes
 
 
 def _asks_auto(args: argparse.Namespace) -> bool:
@@ -143,42 +142,51 @@ def feeds_of(package: Package, words: Sequence[str], seed: int | None = None) ->
 
         generator, shapes = default_rng(seed), package.manifest["inputs"]
         return {name: generator.uniform(-1, 1, shapes[name]).astype(float32) for name in names}
+    from nvdla.compiler.frontend.package import real_input
+
     files = by_name(words, names, "input")
     missing = [name for name in names if name not in files]
     if missing:
         raise FormatError(f"input {', '.join(missing)} is missing; give --input {missing[0]}=FILE")
-    return {name: _read(package, name, path) for name, path in files.items()}
+    shapes, preprocessing = package.manifest["inputs"], package.manifest.get("preprocessing")
+    return {name: real_input(path, name, shapes[name], preprocessing) for name, path in files.items()}
 
 
-def by_name(words: Sequence[str], names: list[str], what: str) -> dict[str, str]:
+def by_name(words: Sequence[str], names: list[str], kind: str) -> dict[str, str]:
     """Files by the name of an input or output of the model; without names in order. Raises FormatError."""
     from nvdla.cli.arguments import split_name
 
-    found: dict[str, str] = {}
+    files: dict[str, str] = {}
     for word in words:
         name, path = split_name(word)
-        name = next((each for each in names if each not in found), None) if name is None else name
-        if name not in names or name in found:
-            raise FormatError(f"--{what} {word}: the model's {what}s are {', '.join(names) or 'none'}")
-        found[name] = path
-    return found
+        name = next((free for free in names if free not in files), None) if name is None else name
+        if name not in names or name in files:
+            raise FormatError(f"--{kind} {word}: must be one {kind} each of {', '.join(names) or 'none'}")
+        files[name] = path
+    return files
 
 
-def _read(package: Package, name: str, path: str) -> np.ndarray:
-    from nvdla.tensors.files import IMAGE_ENDINGS, read_npy
-    from nvdla.tensors.inputs import Preprocessing
+def inputs_of_parts(args: argparse.Namespace, path: str, folder: Path) -> dict[str, Document]:
+    """Run a package on ``--input`` or ``--random-input``, and return the arguments that show each part in this run.
 
-    shape = tuple(package.manifest["inputs"][name])
-    suffix = Path(path).suffix.lower()
-    if suffix in IMAGE_ENDINGS:
-        document = package.manifest.get("preprocessing")
-        return (Preprocessing.of(document) if document else Preprocessing()).image(path, shape)
-    if suffix != ".npy":
-        raise FormatError(f"{path}: an input of a package is an image or .npy with the model's real numbers")
-    array = read_npy(path)
-    if array.size != math.prod(shape):
-        raise FormatError(f"{path}: {array.size} elements for input {name} of shape {shape_text(shape)}")
-    return array.reshape(shape)
+    Args:
+        args: the command line.
+        path: the package.
+        folder: directory for the inputs of the parts.
+
+    Returns:
+        Changes of the arguments by the name of the part's loadable; empty without inputs.
+
+    Raises:
+        FormatError: an input is missing, or a file does not fit.
+    """
+    from nvdla.compiler.frontend.package import unpack
+
+    if not args.input and args.random_input is None:
+        return {}
+    package = unpack(path)
+    fed = _fed(args, package, feeds_of(package, args.input, args.random_input), folder)
+    return {Path(part_path(path, number)).name: {"input": words, "random_input": None} for number, words in fed.items()}
 
 
 def _fed(
@@ -187,18 +195,18 @@ def _fed(
     """``--input`` words for every accelerator part: files with the elements that a run of the package gives it."""
     import numpy as np
 
-    found: dict[int, list[str]] = {}
+    words: dict[int, list[str]] = {}
 
     def write(number: int, elements: dict[str, np.ndarray]) -> None:
-        found[number] = []
+        words[number] = []
         for place, (name, array) in enumerate(elements.items()):
             path = folder / f"part{number}-{place}.npy"
             np.save(path, array)
-            found[number].append(f"{name}={path}")
+            words[number].append(f"{name}={path}")
 
     machine = package.machine(getattr(args, "strict", False), getattr(args, "trusted", False))
     machine.run(feeds, write)
-    return found
+    return words
 
 
 def host_rows(parts: Sequence[PackedPart], seconds: Mapping[int, float]) -> list[Document]:
@@ -227,9 +235,9 @@ def totals(package: Package, documents: Sequence[Mapping[str, Any] | None], seco
     ends = {*package.manifest["inputs"], *package.constants}
     sizes: dict[str, int] = {}
     for part in package.parts:  # host parts bind some values without a shape
-        for each in (*part.inputs, *part.outputs):
-            sizes[each.value] = max(sizes.get(each.value, 0), math.prod(each.shape) * part.images)
-    crossing = [sizes[each.value] for part in package.parts for each in part.inputs if each.value not in ends]
+        for binding in (*part.inputs, *part.outputs):
+            sizes[binding.value] = max(sizes.get(binding.value, 0), math.prod(binding.shape) * part.images)
+    crossing = [sizes[binding.value] for part in package.parts for binding in part.inputs if binding.value not in ends]
     return {
         "accelerator_parts": len(package.parts) - len(host),
         "cycles": None if None in cycles or not cycles else sum(filter(None, cycles)),
@@ -241,18 +249,18 @@ def totals(package: Package, documents: Sequence[Mapping[str, Any] | None], seco
     }
 
 
-def totals_text(found: Mapping[str, Any]) -> str:
+def totals_text(sums: Mapping[str, Any]) -> str:
     """Describe totals: "accelerator 1,416 cycles in 3 parts, 6 host nodes not timed (81% of multiplications) ..."."""
     from nvdla.compiler.frontend.summary import size_text
 
-    cycles, share = found["cycles"], found["host_macs_share"]
+    cycles, share = sums["cycles"], sums["host_macs_share"]
     timed = "" if cycles is None else f"{cycles:,} cycles "
-    text = f"accelerator {timed}in {counted(found['accelerator_parts'], 'part')}"
-    seconds = found["host_seconds"]
-    host = f"{counted(found['host_nodes'], 'host node')} "
+    text = f"accelerator {timed}in {counted(sums['accelerator_parts'], 'part')}"
+    seconds = sums["host_seconds"]
+    host = f"{counted(sums['host_nodes'], 'host node')} "
     host += "not timed" if seconds is None else f"{seconds * 1e3:.3f} ms in onnxruntime on this machine"
     host += "" if share is None else f" ({share:.0%} of multiplications)"
-    moved = f"{counted(found['transfers'], 'transfer')} of {size_text(found['transferred_bytes'])}"
+    moved = f"{counted(sums['transfers'], 'transfer')} of {size_text(sums['transferred_bytes'])}"
     return f"{text}, {host}, {moved}"
 
 
@@ -262,7 +270,7 @@ def _tell(
     """All parts in one document, or for people the host parts and the totals after the tables of the parts."""
     seconds = package.machine().host_seconds(feeds_of(package, [], 0)) if getattr(args, "host_time", None) else {}
     rows = host_rows(package.parts, seconds)
-    found = totals(package, list(documents.values()), seconds)
+    sums = totals(package, list(documents.values()), seconds)
     parts = [{"part": number, "kind": "accelerator", "document": document} for number, document in documents.items()]
     hosts = [{"kind": "host", **row} for row in rows]
     document = {
@@ -271,8 +279,8 @@ def _tell(
         "command": args.command_name,
         "package": path,
         "configuration": package.manifest["config"],
-        "parts": sorted(parts + hosts, key=lambda each: each["part"]),
-        "totals": found,
+        "parts": sorted(parts + hosts, key=lambda row: row["part"]),
+        "totals": sums,
     }
     if output.print_document(document, args):
         return
@@ -280,4 +288,4 @@ def _tell(
     if not drawn and rows:
         shown = [row | {"ms": f"{row['seconds'] * 1e3:.3f}" if row["seconds"] is not None else None} for row in rows]
         output.print_table("host parts", shown, HOST_COLUMNS, ("macs", "operators"))
-    output.say(f"{path}: {totals_text(found)}", sys.stderr if drawn else None)
+    output.say(f"{path}: {totals_text(sums)}", sys.stderr if drawn else None)

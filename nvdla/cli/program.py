@@ -39,8 +39,10 @@ The program contains the register accesses of the firmware, unrolled. It needs n
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("loadable", help="the loadable")
-    parser.add_argument("--format", "-f", default="c", metavar="FORM", help="output format; 'list' prints all formats")
-    parser.add_argument("--output", "-o", metavar="FOLDER", help="output directory (default: NAME_FORMAT)")
+    parser.add_argument(
+        "--format", "-f", default="c", metavar="FORMAT", help="output format; 'list' prints all formats"
+    )
+    parser.add_argument("--output", "-o", metavar="DIR", help="output directory (default: NAME_FORMAT)")
     parser.add_argument("--name", help="base name of files and C symbols (default: name of the loadable)")
     parser.add_argument(
         "--serial", action="store_true", help="run one engine chain at a time (default: schedule of the firmware)"
@@ -72,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     from nvdla.registers.register_program import checked_bases
 
     if args.format == "list":
-        rows = [{"form": name, "what": each.help} for name, each in sorted(printers().items())]
+        rows = [{"form": name, "what": form.help} for name, form in sorted(printers().items())]
         if not print_document({"forms": rows}, args):
             print_table("Formats", [{"format": row["form"], "what": row["what"]} for row in rows])
         return 0
@@ -89,9 +91,9 @@ def run(args: argparse.Namespace) -> int:
     bases = checked_bases(
         recording.register_program, {space: base for space, base in given.items() if base is not None}
     )
-    made = export(recording, args.output or f"{name}_{args.format}", bases, options)
-    form.write(made)
-    _summary(made, form, runtime, args)
+    program = export(recording, args.output or f"{name}_{args.format}", bases, options)
+    form.write(program)
+    _summary(program, form, runtime, args)
     return 0
 
 
@@ -108,8 +110,8 @@ def _options(args: argparse.Namespace, form: Printer) -> Options:
     ):
         if value is not None and option not in known:
             words = {"arrays": "--image and --arrays", "word_addresses": "--csb-addressing"}
-            said = words.get(option, f"--{option.replace('_', '-')}")
-            raise FormatError(f"format {form.format} does not support {said}. Omit it, or choose another --format.")
+            name = words.get(option, f"--{option.replace('_', '-')}")
+            raise FormatError(f"format {form.format} does not support {name}. Omit it, or choose another --format.")
     words_wanted = None if args.csb_addressing is None else args.csb_addressing == "word"
     arrays = True if args.arrays else False if args.image else None
     return Options(args.csb_base, words_wanted, args.poll_limit or 0, arrays)
@@ -123,7 +125,7 @@ def _inputs(runtime: Runtime, args: argparse.Namespace) -> list[bytes]:
         return random_surfaces(runtime, args.random_input or 0)
     runs = surfaces_of_runs(runtime, args)
     if len(runs) != 1:
-        raise FormatError(f"the export contains one run, got {len(runs)}")
+        raise FormatError(f"--input: must be one run, got {len(runs)}")
     return runs[0]
 
 
@@ -133,10 +135,10 @@ def _identifier(file: str) -> str:
     return c_identifier(stem)
 
 
-def _summary(made: Export, form: Printer, runtime: Runtime, args: argparse.Namespace) -> None:
+def _summary(exported: Export, form: Printer, runtime: Runtime, args: argparse.Namespace) -> None:
     from nvdla.registers.register_program import Await, Mark
 
-    program = made.register_program
+    program = exported.register_program
     document = {
         "format": "nvdla-program-summary",
         "version": 1,
@@ -148,22 +150,23 @@ def _summary(made: Export, form: Printer, runtime: Runtime, args: argparse.Names
         "register_writes": len(program.writes),
         "waits": sum(isinstance(step, Await) for step in program.steps),
         "cpu_operations": len(program.cpu_operations),
-        "table_bytes": form.table_bytes(made) if form.table_bytes else None,
+        "table_bytes": form.table_bytes(exported) if form.table_bytes else None,
         "memories": [
-            {"space": space.value, "base": made.bases[space], "bytes": size} for space, size in program.sizes.items()
+            {"space": space.value, "base": exported.bases[space], "bytes": size}
+            for space, size in program.sizes.items()
         ],
         "data_bytes": sum(segment.size for segment in program.segments),
         "input": "given" if args.input else "random" if program.inputs else "none",
-        "files": [{"file": str(path), "bytes": path.stat().st_size} for path in made.written],
+        "files": [{"file": str(path), "bytes": path.stat().st_size} for path in exported.written],
     }
     if print_document(document, args):
         return
     kind = "serial" if program.serial else "parallel"
-    say(f"{made.name}: {kind} register program for {program.config.name} ({runtime.config_reason})")
+    say(f"{exported.name}: {kind} register program for {program.config.name} ({runtime.config_reason})")
     print_table("Sizes", _sizes(document))
     print_table("Files", document["files"])
     if document["input"] == "random":
-        print("the run in it is one on random input (--input gives another)", file=sys.stderr)
+        print("The input of the program is random. Use --input FILE for your own.", file=sys.stderr)
 
 
 def _sizes(document: Document) -> list[Document]:

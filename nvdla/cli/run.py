@@ -28,7 +28,7 @@ from nvdla.cli.arguments import (
     tell_warnings,
     whole_command,
 )
-from nvdla.cli.output import add_format_options, print_document, print_table, say, whole
+from nvdla.cli.output import add_format_options, framed, print_document, print_table, say, whole
 from nvdla.cli.working import compiling
 from nvdla.emulator.execution.steps import ProfileRow, profile
 from nvdla.emulator.firmware.operation import CsbLog
@@ -44,6 +44,7 @@ from nvdla.util.escaping import Document, json_text
 from nvdla.util.files import is_zip_file, make_directory, read_file, write_file
 
 if TYPE_CHECKING:
+    from nvdla.checks.compare.comparison import Observation
     from nvdla.compiler.frontend.package import Package
     from nvdla.emulator.execution.steps import OnOperation, OperationEvent
     from nvdla.emulator.firmware.operation import CsbEntry
@@ -145,7 +146,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_class_names_option(result)
     result.add_argument("--compare", action="append", default=[], metavar="[NAME=]GOLDEN", help=_COMPARE_HELP)
     add_tolerance_option(result)
-    result.add_argument("--dump-ops", metavar="DIR", help="write the output of every operation to one file each")
+    result.add_argument(
+        "--dump-ops", metavar="DIR", help="write the output of every operation as .npy, with an index.json"
+    )
     result.add_argument("--csb-log", metavar="FILE", help="write a log of all register writes, for 'nvdla csb'")
     result.add_argument("--stats", action="store_true", help="print counters per operation: saturation, NaN, LUT hits")
     result.add_argument(
@@ -203,8 +206,8 @@ def run(args: argparse.Namespace) -> int:
     tell_warnings(args.loadable, runtime.warnings)
     rows = [] if args.profile is None else profile(runtime, images[0], args.profile)
     with whole_command(args):
-        each = [runtime.unpack(raw, real=args.real) for raw in raws]
-    tensors = {name: np.concatenate([one[name] for one in each]) for name in each[0]}
+        results = [runtime.unpack(raw, real=args.real) for raw in raws]
+    tensors = {name: np.concatenate([result[name] for result in results]) for name in results[0]}
     raw = [b"".join(parts) for parts in zip(*raws, strict=True)]
     for name, path in outputs.items():
         index = list(tensors).index(name)
@@ -226,7 +229,7 @@ _LOG_LINES = {
 
 
 def _access(entry: CsbEntry) -> str:
-    """A line of the log of register writes; what the firmware does besides is a remark."""
+    """A line of the log of register writes; other actions of the firmware are comments."""
     return _LOG_LINES.get(str(entry[0]), f"# {entry[0]} op={{}} type={{}} group={{}}").format(*entry[1:]) + "\n"
 
 
@@ -269,25 +272,25 @@ def _check_number_of_images(args: argparse.Namespace, count: int, outputs: dict[
     if count == 1:
         return
     if args.dump_ops or args.stats or args.csb_log:
-        raise FormatError(f"{count} images were given: --dump-ops, --stats and --csb-log need exactly one")
+        raise FormatError(f"--dump-ops, --stats, --csb-log: must have one image, got {count}")
     for path in outputs.values():
         if Path(path).suffix.lower() == ".dimg":
-            raise FormatError(f"{path}: a .dimg contains the output of one image, got {count} images. Use .npy.")
+            raise FormatError(f"{path}: .dimg output: must be of one image, got {count}. Use .npy.")
 
 
-def _named(words: list[str], names: list[str], what: str) -> dict[str, str]:
+def _named(words: list[str], names: list[str], kind: str) -> dict[str, str]:
     """Files by tensor name: given as NAME=FILE, or in bind order."""
-    found: dict[str, str] = {}
+    files: dict[str, str] = {}
     for word in words:
         name, path = split_name(word)
         if name is None:
-            name = next((free for free in names if free not in found), None)
-        if name not in names or name in found:
+            name = next((free for free in names if free not in files), None)
+        if name not in names or name in files:
             known = ", ".join(names) or "none"
-            problem = "is surplus" if name is None or name in found else f"is not an {what}"
-            raise FormatError(f"--{what} {word} {problem}: the network's {what}s are {known}")
-        found[name] = path
-    return found
+            problem = "is surplus" if name is None or name in files else f"is not an {kind}"
+            raise FormatError(f"--{kind} {word} {problem}: the network's {kind}s are {known}")
+        files[name] = path
+    return files
 
 
 def compare_with(path: str, tensor: np.ndarray, raw: bytes) -> Difference:
@@ -303,7 +306,7 @@ def compare_with(path: str, tensor: np.ndarray, raw: bytes) -> Difference:
             golden = golden.view(np.float16)  # NVIDIA's runtime marks a CPU task's halves as integers
     if golden.size != actual.size:
         raise FormatError(
-            f"{path}: {golden.size} elements, but the output has {actual.size} (shape {shape_text(actual.shape)})"
+            f"{path}: elements: must be {actual.size} (shape {shape_text(actual.shape)}), got {golden.size}"
         )
     return compare(golden.reshape(actual.shape), actual)
 
@@ -312,7 +315,7 @@ class _Watcher:
     """Callbacks per operation: progress on a terminal, dumps and statistics."""
 
     def __init__(self, args: argparse.Namespace, runtime: Runtime, images: int = 1) -> None:
-        self.directory = Path(args.dump_ops) if args.dump_ops else None
+        self.dump = _Dump(args, runtime) if args.dump_ops else None
         self.wants_statistics = args.stats
         self.statistics: list[Document] = []
         self.progress: Any = None
@@ -321,10 +324,8 @@ class _Watcher:
 
             tasks = [task for task in runtime.tasks if isinstance(task, FirmwareTask)]
             self.progress = _progress(images * sum(1 for task in tasks for _ in task.operations()))
-        watching = self.directory or self.wants_statistics or self.progress
+        watching = self.dump or self.wants_statistics or self.progress
         self.callback = self._operation if watching else None
-        if self.directory:
-            make_directory(self.directory)
 
     def __enter__(self) -> _Watcher:
         if self.progress:
@@ -334,6 +335,8 @@ class _Watcher:
     def __exit__(self, *_: object) -> None:
         if self.progress:
             self.progress.stop()
+        if self.dump:
+            self.dump.finish()
 
     def _operation(self, event: OperationEvent) -> None:
         label = f"{event.task}/{event.index} {event.engine.upper()}"
@@ -343,9 +346,43 @@ class _Watcher:
             self.statistics.append(
                 {"task": event.task, "operation": event.index, "engine": event.engine, **event.statistics}
             )
-        if self.directory and event.destination is not None:
-            name = f"task{event.task}-op{event.index:04d}-{event.engine}.bin"
-            write_file(self.directory / name, np.ascontiguousarray(event.destination).tobytes())
+        if self.dump:
+            self.dump.observer.see(event)
+
+
+class _Dump:
+    """``--dump-ops``: one .npy (1, C, H, W) per operation that writes memory, and index.json."""
+
+    def __init__(self, args: argparse.Namespace, runtime: Runtime) -> None:
+        from nvdla.checks.compare.comparison import Observer
+
+        self._directory, self._names = Path(args.dump_ops), runtime.names
+        self._document: Document = {"loadable": args.loadable, "configuration": runtime.config.name, "operations": []}
+        self.observer = Observer(runtime.program(runtime.names.layers), self._write, runtime.names)
+        make_directory(self._directory)
+
+    def _write(self, seen: Observation) -> None:
+        if seen.surface is None:
+            return
+        again = f"-roi{seen.roi}" if seen.roi else ""
+        name = f"task{seen.task}-op{seen.index:04d}{again}-{seen.engine}.npy"
+        write_file(self._directory / name, _written(name, seen.dense))
+        units = seen.units_of_part(self._names)
+        if units is not None and seen.part is not seen.dense and (units.factors is not None or np.ndim(units.zero)):
+            units = None  # channels have another order in memory
+        row = {"task": seen.task, "operation": seen.index, "engine": seen.engine, "layer": seen.layer, "file": name}
+        row |= {"shape": list(seen.dense.shape), "dtype": str(seen.dense.dtype)}
+        row |= {
+            "scale": units and units.scale,
+            "zero_point": None if units is None else np.asarray(units.zero).tolist(),
+        }
+        factors = None if units is None or units.factors is None else units.factors.tolist()
+        self._document["operations"].append(row | {"factors": factors})
+
+    def finish(self) -> None:
+        """Write the index."""
+        text = json_text(framed(self._document, "dump"), indent=1)
+        write_file(self._directory / "index.json", text.encode() + b"\n")
 
 
 def _progress(total: int) -> Any:
@@ -394,7 +431,7 @@ def _report(
             }
             for name, tensor in tensors.items()
         ],
-        "differences": {name: each.as_dict() for name, each in differences.items()},
+        "differences": {name: difference.as_dict() for name, difference in differences.items()},
         "statistics": watcher.statistics,
         "profile": [row.as_dict() for row in rows],
     }

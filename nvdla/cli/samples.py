@@ -17,10 +17,10 @@ CONTENTS = {
     "lenet": "LeNet-5 for gray digits of 28x28, int8, nv_small",
     "lenet_nv_large": "the same for nv_large",
     "lenet_nv_full_fp16": "the same in fp16 for nv_full",
-    "colour_digits": "color images of 32x32, int8, nv_small",
-    "colour_digits_nv_full_fp16": "the same in fp16 for nv_full",
+    "color_digits": "color images of 32x32, int8, nv_small",
+    "color_digits_nv_full_fp16": "the same in fp16 for nv_full",
     "digit": "a gray digit of each class",
-    "colour_digit": "a color image of each class",
+    "color_digit": "a color image of each class",
     "labels": "names of the classes",
     "caffe": "LeNet as a Caffe network in float32",
     "onnx": "LeNet as an ONNX model in float32",
@@ -35,7 +35,7 @@ CONTENTS = {
 }
 _PATTERNS = {
     "digit": ("digit[0-9].pgm",),
-    "colour_digit": ("colour_digit[0-9].ppm",),
+    "color_digit": ("color_digit[0-9].ppm",),
     "labels": ("labels.txt",),
     "caffe": ("lenet.prototxt", "lenet.caffemodel"),
     "onnx": ("lenet.onnx",),
@@ -70,8 +70,8 @@ def files_of(name: str) -> list[Path]:
     if name in known:
         return [known[name]]
     near = difflib.get_close_matches(name, [*CONTENTS, *known], n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise FormatError(f"unknown sample {name!r}; {hint}must be one of {', '.join(CONTENTS)}")
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise FormatError(f"unknown sample {name!r}: must be one of {', '.join(CONTENTS)}{hint}")
 
 
 def write(names: list[str], target: Path) -> list[Path]:
@@ -105,10 +105,10 @@ def run(args: argparse.Namespace) -> int:
     if args.name or args.output:
         written = write(args.name or list(CONTENTS), Path(args.output or "."))
     rows: list[Document] = []
-    for name, what in CONTENTS.items():
+    for name, contents in CONTENTS.items():
         files = files_of(name)
         size = sum(path.stat().st_size for path in files)
-        rows.append({"name": name, "files": [path.name for path in files], "bytes": size, "what": what})
+        rows.append({"name": name, "files": [path.name for path in files], "bytes": size, "what": contents})
     if print_document({"samples": rows, "written": [str(path) for path in written]}, args):
         return 0
     for path in written:

@@ -40,7 +40,7 @@ def configure_registers(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the register server (docs/registers.md)")
     group.add_argument("--registers", action="store_true", help="serve the register model")
     add_config_option(group, "nv_small")
-    group.add_argument("--socket", metavar="WHERE", help="path of a Unix socket, or 127.0.0.1:PORT")
+    group.add_argument("--socket", metavar="ADDRESS", help="path of a Unix socket, or 127.0.0.1:PORT")
     group.add_argument(
         "--dram",
         metavar="FILE",
@@ -170,7 +170,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     add_port_option(parser, 9090)
     parser.add_argument("--key", help="key that clients must send (not a secret)")
-    parser.add_argument("--models", metavar="FOLDER", help="directory of loadables that clients may open by name")
+    parser.add_argument("--models", metavar="DIR", help="directory of loadables that clients may open by name")
     parser.add_argument(
         "--max-message", type=int, default=256, metavar="MIB", help="largest message in MiB (default: 256)"
     )

@@ -95,9 +95,9 @@ def apply(parser: argparse.ArgumentParser, folder: Path | None = None) -> str:
     Raises:
         ConfigError: The file is malformed, or a value is none of its option.
     """
-    found, name = read(folder or Path())
+    values, name = read(folder or Path())
     options = {action.dest: action for action in parser._actions if action.option_strings}
-    for key, value in found.items():
+    for key, value in values.items():
         if key in options:
             parser.set_defaults(**{key: _Setting(_converted(options[key], key, value, name), value)})
     return name
@@ -105,9 +105,9 @@ def apply(parser: argparse.ArgumentParser, folder: Path | None = None) -> str:
 
 def taken(args: argparse.Namespace, name: str) -> tuple[Document, UsedSettings]:
     """Return the arguments with the values of settings, and the settings that the command line has not replaced."""
-    found = {key: each for key, each in vars(args).items() if isinstance(each, _Setting)}
-    used = UsedSettings(name, {key: each.written for key, each in found.items()})
-    values = {key: each.value for key, each in found.items()}
+    settings = {key: setting for key, setting in vars(args).items() if isinstance(setting, _Setting)}
+    used = UsedSettings(name, {key: setting.written for key, setting in settings.items()})
+    values = {key: setting.value for key, setting in settings.items()}
     return vars(args) | values, used
 
 
@@ -185,7 +185,7 @@ def _checked(values: Any, name: str) -> Document:
     for key, value in values.items():
         kinds = KEYS.get(key)
         if kinds is None:
-            raise ConfigError(f"{name}: unknown key {key!r}; known are {', '.join(KEYS)}")
+            raise ConfigError(f"{name}: unknown key {key!r}: must be one of {', '.join(KEYS)}")
         if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
             raise ConfigError(f"{name}: {key} is {str(value)[:80]!r}, which has the wrong type")
     return {key: _numbers(value, f"{name}: {key}") if key in NUMBERS else value for key, value in values.items()}

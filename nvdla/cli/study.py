@@ -22,6 +22,7 @@ from nvdla.cli.output import say
 from nvdla.errors import ConfigError, FormatError
 from nvdla.loadable import load as load_loadable
 from nvdla.util.escaping import Document
+from nvdla.util.recognition import kind_of
 
 if TYPE_CHECKING:
     from nvdla.analysis.cycles.constants import Memory, Software
@@ -176,6 +177,18 @@ def add_viewing_options(parser: argparse.ArgumentParser) -> None:
     add_class_names_option(parser)
 
 
+def refuse_several(args: argparse.Namespace) -> None:
+    """Refuse options for two runs, and inputs of a directory, whose loadables are shown one by one.
+
+    Raises:
+        FormatError: One of these options was given.
+    """
+    if args.other or args.other_input or args.other_config:
+        raise FormatError(f"{args.loadable}: must be one loadable for two sides, got several")
+    if (args.input or args.random_input is not None) and kind_of(args.loadable) != "package":
+        raise FormatError(f"{args.loadable} has several loadables, which are shown one by one: omit inputs")
+
+
 def sides_of(args: argparse.Namespace) -> list[tuple[Side, DoctorReport]]:
     """One side or two, examined and run. Raises NvdlaError."""
     from nvdla.tensors.real import read_labels
@@ -184,24 +197,24 @@ def sides_of(args: argparse.Namespace) -> list[tuple[Side, DoctorReport]]:
     asked = [args]
     if args.other or args.other_input or args.other_config:
         asked.append(_beside(args))
-    made = [_side(each, labels, len(asked)) for each in asked]
-    _tell_apart([side.document for side, _ in made], asked)
-    return made
+    sides = [_side(side_args, labels, len(asked)) for side_args in asked]
+    _tell_apart([side.document for side, _ in sides], asked)
+    return sides
 
 
 def _tell_apart(documents: list[Document], asked: list[argparse.Namespace]) -> None:
-    """Two sides of one title are called after what differs: their files, or the inputs of their runs."""
+    """Add the difference to equal titles of two sides: their files, or the inputs of their runs."""
     if len(documents) < 2 or documents[0]["title"] != documents[1]["title"]:
         return
     for document, args in zip(documents, asked, strict=True):
         if asked[0].loadable != asked[1].loadable:
             document["title"] += f" ({args.loadable})"
         elif asked[0].input != asked[1].input:
-            document["title"] += "".join(f", {Path(each).name}" for each in args.input)
+            document["title"] += "".join(f", {Path(path).name}" for path in args.input)
 
 
 def _beside(args: argparse.Namespace) -> argparse.Namespace:
-    """The arguments of the second side: what is not said of it is as for the first."""
+    """The arguments of the second side; those of the first are the defaults."""
     config = args.other_config or ("auto" if args.other else args.config)
     changes = {"loadable": args.other or args.loadable, "input": args.other_input or args.input, "config": config}
     return argparse.Namespace(**vars(args) | changes | ({"layers": None} if args.other else {}))

@@ -45,7 +45,9 @@ OUTPUTS = (".npy", ".dimg", ".bin", ".png", ".json")
 FORMAT, VERSION = "nvdla-tensor", 1
 MAX_FILE = 1 << 30
 MAX_SAMPLE = 24
-_LAYOUT_HELP = "of a .bin input: feature-x8, feature-x16, feature-x32, nchw, nhwc, a pixel format (docs/tensor.md)"
+_LAYOUT_HELP = (
+    "layout of a .bin input: feature-x8, feature-x16, feature-x32, nchw, nhwc, a pixel format (docs/tensor.md)"
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +81,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def _add_form(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tensor", metavar="LOADABLE[:NAME]", help="layout, shape, type and strides of a bound tensor")
     parser.add_argument("--layout", metavar="LAYOUT", choices=LAYOUTS, help=_LAYOUT_HELP)
-    parser.add_argument("--shape", metavar="N,C,H,W", help="C,H,W or N,C,H,W")
+    parser.add_argument("--shape", metavar="N,C,H,W", help="shape of a .bin input: C,H,W or N,C,H,W")
     parser.add_argument("--dtype", choices=DTYPES, help="element type of a .bin input, or of the result")
     parser.add_argument(
         "--line-stride", type=int, default=0, metavar="BYTES", help="line stride of a .bin input (default: packed)"

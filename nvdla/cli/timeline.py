@@ -33,7 +33,7 @@ deadlock."""
 ENDINGS = (".json", ".svg")
 COLUMNS = ("operation", "engine", "group", "layer", "programmed", "enabled", "start", "end", "cycles", "bound")
 
-LEAST = ("programmed", "enabled", "group", "bound")
+LEAST = ("programmed", "enabled", "group", "bound", "engine", "cycles", "layer")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -64,9 +64,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _trace(study: Study, clock: float) -> Document:
     from nvdla.analysis.cycles.document import trace_document
+    from nvdla.analysis.explain import use_tracks
     from nvdla.analysis.memory import MemoryMap
 
-    return trace_document(study, clock, MemoryMap.of(study).usage)
+    counters = {(track.name, track.unit): track.points for track in use_tracks(study)}
+    return trace_document(study, clock, MemoryMap.of(study).usage, counters)
 
 
 def _content(study: Study, clock: float, suffix: str) -> str:

@@ -68,10 +68,13 @@ def run(args: argparse.Namespace) -> int:
             say(f"ok    line {check.line}: {check.name} = {check.actual}")
         else:
             say(f"FAIL  line {check.line}: {check.name}: expected {check.expected}, got {check.actual}")
-    engines = ", ".join(f"{str(each['engine']).upper()} (group {each['group']})" for each in operations) or "nothing"
-    made = f"{counted(len(result.checks) - failed, 'check')} passed, {failed} failed"
-    made = made if result.checks else "FAILED: the trace checks nothing"
-    say(f"{result.path.name} on {result.config.name}: ran {engines}; {made}")
+    engines = (
+        ", ".join(f"{str(operation['engine']).upper()} (group {operation['group']})" for operation in operations)
+        or "nothing"
+    )
+    verdict = f"{counted(len(result.checks) - failed, 'check')} passed, {failed} failed"
+    verdict = verdict if result.checks else "FAILED: the trace checks nothing"
+    say(f"{result.path.name} on {result.config.name}: ran {engines}; {verdict}")
     if passing:
         say(f"{PASSES_ON} {', '.join(passing)}")
     return 0 if result.passed else 1

@@ -1,4 +1,4 @@
-"""``nvdla version``: what runs here. ``nvdla --version`` says the first line of it."""
+"""``nvdla version``: versions of the toolkit and its dependencies. ``nvdla --version`` prints the first line."""
 
 from __future__ import annotations
 

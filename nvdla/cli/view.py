@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from nvdla.cli.arguments import add_port_option
 from nvdla.cli.output import framed, with_settings
-from nvdla.cli.study import add_viewing_options, sides_of
+from nvdla.cli.packages import inputs_of_parts
+from nvdla.cli.study import add_viewing_options, refuse_several, sides_of
 from nvdla.cli.working import at_rest
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.util.escaping import Json, json_text
@@ -32,8 +33,9 @@ run it and to see the output of every operation.
   nvdla view net.nvdla
   nvdla view net.nvdla --input digit.pgm --class-names labels.txt
   nvdla view a.nvdla b.nvdla --input digit.pgm              two loadables side by side
-  nvdla view FOLDER                                         index of the loadables in a directory
+  nvdla view DIR                                            index of the loadables in a directory
   nvdla view net.nvpkg                                      index of the parts of a package
+  nvdla view net.nvpkg --input digit.pgm                    the parts in a run of the package
 
 The server listens on the loopback interface only and answers only requests for the printed address. Stop it with
 Ctrl-C. 'nvdla report' writes the same page to a file."""
@@ -132,28 +134,24 @@ class Single:
             raise FormatError(f"{name}: input must be one of {', '.join(inputs) or 'none'}, got {tensor!r}.")
         path = self._folder / f"{next(self._numbers)}{ending(name, INPUT_ENDINGS, 'an input')}"
         path.write_bytes(data)
-        before = self._dropped.get(tensor)
+        before = dict(self._dropped)
         self._dropped[tensor] = str(path), name
         given = [f"{key}={file}" for key, (file, _) in self._dropped.items()]
         changes = {"input": given, "other_input": [], "random_input": None}
         try:
             self._data = self._made(argparse.Namespace(**vars(self._args) | changes))
         except NvdlaError as error:
-            raise FormatError(self._without_named(str(error), tensor, before)) from None
+            text = str(error)
+            for file, called in self._dropped.values():
+                text = text.replace(file, called)
+            if error.input:
+                del self._dropped[error.input]
+            if error.input == tensor and tensor in before:
+                self._dropped[tensor] = before[tensor]
+            raise FormatError(text) from None
         finally:
             self._remove_unused()
         return self._data
-
-    def _without_named(self, text: str, tensor: str, before: tuple[str, str] | None) -> str:
-        """Take back files that an error names: the last good file of ``tensor`` comes back. The error as people read
-        it."""
-        for each, (file, called) in list(self._dropped.items()):
-            if file in text:
-                text = text.replace(file, called)
-                del self._dropped[each]
-                if each == tensor and before:
-                    self._dropped[tensor] = before
-        return text
 
     def _remove_unused(self) -> None:
         used = {file for file, _ in self._dropped.values()}
@@ -165,7 +163,7 @@ class Single:
     def _made(args: argparse.Namespace) -> Data:
         from nvdla.report.page import Data
 
-        return Data.of([side for side, _ in sides_of(args)])
+        return Data.of([side for side, _ in sides_of(args)], served=True)
 
 
 class Folder:
@@ -174,9 +172,10 @@ class Folder:
     def __init__(self, args: argparse.Namespace) -> None:
         from nvdla.report.server import loadables_in
 
-        if args.other or args.input or args.random_input is not None:
-            raise FormatError(f"{args.loadable} has several loadables, which are shown one by one: omit inputs")
+        refuse_several(args)
         self._args, self._folder = args, Path(args.loadable)
+        self._inputs = tempfile.TemporaryDirectory(prefix="nvdla-view-")
+        self._parts = inputs_of_parts(args, args.loadable, Path(self._inputs.name))
         self._paths = {path.relative_to(self._folder).as_posix(): path for path in loadables_in(self._folder)}
         self._rows: list[dict[str, Json]] = []
         self._opened: dict[str, tuple[Single, tempfile.TemporaryDirectory[str]]] = {}
@@ -202,7 +201,8 @@ class Folder:
             raise FormatError(f"{net}: no such loadable in {self._folder}")
         if net not in self._opened:
             folder = tempfile.TemporaryDirectory(prefix="nvdla-view-")
-            args = argparse.Namespace(**vars(self._args) | {"loadable": str(self._paths[net])})
+            changes = self._parts.get(net, {}) | {"loadable": str(self._paths[net])}
+            args = argparse.Namespace(**vars(self._args) | changes)
             self._opened[net] = Single(args, Path(folder.name)), folder
             if len(self._opened) > MAX_KEPT:
                 self._opened.pop(next(iter(self._opened)))[1].cleanup()

@@ -22,8 +22,8 @@ _CLEAR = "\r\x1b[K"
 class _Line:
     """Current work and its start time. ``spoke``: time of the last print; ``free``: the last line is empty."""
 
-    def __init__(self, what: str, descriptor: int) -> None:
-        self.what = what
+    def __init__(self, work: str, descriptor: int) -> None:
+        self.work = work
         self.free = True
         self._descriptor = descriptor
         self._began = self._spoke = time.monotonic()
@@ -52,7 +52,7 @@ class _Line:
             with self._lock:
                 now = time.monotonic()
                 if self.free and now - self._spoke >= SILENCE:
-                    self._write(f"{_CLEAR}{self.what}{compiling()}: {now - self._began:.0f} s")
+                    self._write(f"{_CLEAR}{self.work}{compiling()}: {now - self._began:.0f} s")
                     self._shown = True
 
     def _clear(self) -> None:
@@ -88,8 +88,8 @@ _lines: list[_Line] = []
 
 
 @contextlib.contextmanager
-def line_of_work(what: str) -> Iterator[None]:
-    """Within, the line says ``what`` where standard error is a terminal."""
+def line_of_work(work: str) -> Iterator[None]:
+    """Show ``work`` in the last line while the command runs, if standard error is a terminal."""
     try:
         wanted = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         descriptor = sys.stderr.fileno() if wanted else -1
@@ -98,7 +98,7 @@ def line_of_work(what: str) -> Iterator[None]:
     if not wanted:
         yield
         return
-    line, before = _Line(what, descriptor), (sys.stdout, sys.stderr)
+    line, before = _Line(work, descriptor), (sys.stdout, sys.stderr)
     _lines.append(line)
     os.register_at_fork(after_in_child=lambda: _as_before(before))
     sys.stderr = _Stream(sys.stderr, line)
@@ -113,10 +113,10 @@ def line_of_work(what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def working(what: str) -> Iterator[None]:
-    """Within, the line says what the command does."""
+def working(work: str) -> Iterator[None]:
+    """Show the current work of the command in the line."""
     for line in _lines:
-        line.what = what
+        line.work = work
     yield
 
 

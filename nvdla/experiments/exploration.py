@@ -127,7 +127,7 @@ class Exploration(Table):
         return self.network.endswith(MODELS)
 
     def settings(self) -> Document:
-        """Return what a run depends on, as plain data: runs of other settings do not resume it."""
+        """Return everything that affects the results, as plain data: runs with other settings do not resume it."""
         return {
             "network": model_hash(self.network) if self.compiles else content_hash(self.network),
             "layers": None if self.compiles else layer_file_hash(self.network),
@@ -256,7 +256,7 @@ def _microjoules(studies: list[Study]) -> float:
 @by_annotations
 @takes_records
 def notes(record: Record) -> dict[str, str]:
-    """Return what the numbers of a point leave out, in words, by the mark of each in tables: "host", "deadlock",
+    """Return the limits of the numbers of a point as text, by the mark of each in tables: "host", "deadlock",
     "unproven" or "extrapolated"."""
     notes_by_mark = {}
     if record["deadlock"]:
@@ -384,7 +384,7 @@ def plot(points: Sequence[PlotPoint], over: Cost | None = None) -> str:
 
 
 def _cost(points: Sequence[PlotPoint]) -> tuple[Callable[[PlotPoint], float], str]:
-    """Return what the plot is over: the size of the MAC array where configurations differ in it, else the bandwidth."""
+    """Return the x axis: the size of the MAC array if configurations differ in it, else the bandwidth."""
     if len({point["mac_units"] for point in points}) > 1:
         return (lambda point: point["mac_units"]), "multipliers"
     return (lambda point: point["bandwidth"] or point["bus_bytes"]), "offered bandwidth (bytes per cycle)"

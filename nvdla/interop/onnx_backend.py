@@ -54,15 +54,15 @@ class NvdlaRep(BackendRep):
         """Outputs in the model's order, as a named tuple where the names allow it."""
         arrays = list(inputs) if isinstance(inputs, Sequence) else [inputs]
         feed = dict(zip(self.model.inputs, arrays, strict=True))
-        found = self._for(feed).run(feed)
+        outputs = self._for(feed).run(feed)
         kind = namedtuple("Outputs", self.model.outputs, rename=True)  # type: ignore[misc]
-        return kind(*found.values())
+        return kind(*outputs.values())
 
     def _for(self, feed: dict[str, np.ndarray]) -> Compiled:
         if self.precision == Precision.FP16 and self._compiled is not None:
             return self._compiled
-        arrays = [np.asarray(each) for each in feed.values()]
-        real = arrays and all(each.dtype.kind == "f" and np.isfinite(each).all() for each in arrays)
+        arrays = [np.asarray(value) for value in feed.values()]
+        real = arrays and all(array.dtype.kind == "f" and np.isfinite(array).all() for array in arrays)
         data = samples(self.model, [feed]) if real else None
         # The scales are exact for the data of the run.
         options = {"headroom": False, **self.options}
@@ -111,7 +111,7 @@ class NvdlaBackend(Backend):
         import onnx
 
         helper = onnx.helper
-        arrays = [np.asarray(each) for each in inputs]
+        arrays = [np.asarray(value) for value in inputs]
         infos = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
             for name, array in zip([name for name in node.input if name], arrays, strict=True)

@@ -187,7 +187,10 @@ def addresses_fit(loadable: Loadable) -> Iterator[Problem]:
     for index, address in enumerate(loadable.addresses):
         where = f"address_list[{index}]"
         if address.mem_id not in sizes:
-            yield f"{where}.mem_id", f" (address {address.id}): {address.mem_id}, no memory has this id"
+            yield (
+                f"{where}.mem_id",
+                f" (address {address.id}): must be the id of an existing memory, got {address.mem_id}",
+            )
         elif not _fits(address.offset, 0, sizes[address.mem_id]):
             limit = f"at most {sizes[address.mem_id]} (size of memory {address.mem_id})"
             yield f"{where}.offset", f" (address {address.id}): must be {limit}, got {address.offset}"
@@ -217,7 +220,7 @@ def tasks_refer_to_what_exists(loadable: Loadable) -> Iterator[Problem]:
 def _missing(where: str, ids: Iterable[int], known: set[int], kind: str) -> Iterator[Problem]:
     for position, id_ in enumerate(ids):
         if id_ not in known:
-            yield f"{where}[{position}]", f": {id_}, no {kind} has this id"
+            yield f"{where}[{position}]", f": must be the id of an existing {kind}, got {id_}"
 
 
 @rule
@@ -229,7 +232,7 @@ def submits_refer_to_tasks(loadable: Loadable) -> Iterator[Problem]:
         yield from _missing(f"submit_list[{index}].task_id", entry.task_ids, tasks, "task")
         for position, task_id in enumerate(entry.task_ids):
             if task_id in submitted:
-                yield f"submit_list[{index}].task_id[{position}]", f": task {task_id} is submitted a second time"
+                yield f"submit_list[{index}].task_id[{position}]", f": must be submitted once, got task {task_id} again"
             submitted.add(task_id)
 
 
@@ -240,7 +243,7 @@ def tensors_fit(loadable: Loadable) -> Iterator[Problem]:
     for index, tensor in enumerate(loadable.tensors):
         where = f"tensor_desc_list[{index}]"
         if tensor.mem_id not in sizes:
-            yield f"{where}.mem_id", f" ({tensor.name}): {tensor.mem_id}, no memory has this id"
+            yield f"{where}.mem_id", f" ({tensor.name}): must be the id of an existing memory, got {tensor.mem_id}"
         elif not _fits(tensor.offset, tensor.size, sizes[tensor.mem_id]):
             yield (
                 f"{where}.size",
@@ -269,7 +272,7 @@ def bindings_are_complete(loadable: Loadable) -> Iterator[Problem]:
             if tensor is None:
                 yield (
                     f"{where}.tensor_desc_id",
-                    f" (memory {memory.id}, {kind}): {memory.tensor_desc_id}, no tensor has this id",
+                    f" (memory {memory.id}, {kind}): must be the id of an existing tensor, got {memory.tensor_desc_id}",
                 )
             elif tensor.mem_id != memory.id:
                 yield (
@@ -289,12 +292,12 @@ def relocations_fit(loadable: Loadable) -> Iterator[Problem]:
         source = addresses.get(reloc.address_id)
         bound = None if source is None else memories.get(source.mem_id)
         if source is None:
-            yield f"{where}.address_id", f": {reloc.address_id}, no address has this id"
+            yield f"{where}.address_id", f": must be the id of an existing address, got {reloc.address_id}"
         elif bound is not None and not (bound.is_input or bound.is_output):
-            yield f"{where}.address_id", f": {reloc.address_id} is memory {bound.id}, which is neither input nor output"
+            yield f"{where}.address_id", f": must be in an input or output, got {reloc.address_id} (memory {bound.id})"
         written = memories.get(reloc.write_id)
         if written is None:
-            yield f"{where}.write_id", f": {reloc.write_id}, no memory has this id"
+            yield f"{where}.write_id", f": must be the id of an existing memory, got {reloc.write_id}"
         elif not _fits(reloc.offset, 4, written.size):
             yield f"{where}.offset", f": must be at most {written.size - 4} (memory {written.id}), got {reloc.offset}"
 

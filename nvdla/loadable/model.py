@@ -310,11 +310,27 @@ class RelocEntry:
     reloc_type: RelocType
 
 
+class LoadableHolder:
+    """Base class of objects that contain a loadable, such as compiled models."""
+
+    def sole_loadable(self, config: str) -> tuple[Loadable, str]:
+        """Return the loadable, and the name of the configuration to run it on.
+
+        Args:
+            config: Name of a configuration, or "auto".
+
+        Raises:
+            FormatError: The object is not one loadable.
+        """
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, repr=False)
 class Loadable:
     """A compiled network: the tables of one loadable file.
 
-    ``identifier`` is "NVDA", or "" for files without one. ``name`` (the file, for messages) is ignored in comparisons.
+    ``identifier`` is "NVDA", or "" for files without one. ``name`` (the file, for messages) and ``layer_file`` (the
+    content of the layer file of a loadable in memory, or None) are ignored in comparisons.
     """
 
     version: Version = Version()
@@ -328,6 +344,7 @@ class Loadable:
     submits: tuple[SubmitEntry, ...] = ()
     identifier: str = "NVDA"
     name: str = field(default="loadable", compare=False)
+    layer_file: Mapping[str, Json] | None = field(default=None, compare=False)
 
     def task(self, task_id: int) -> TaskEntry:
         """Return a task.
@@ -457,7 +474,7 @@ class Loadable:
         return counts | {"byte": sum(blob.length for blob in self.blobs)}
 
     def __getstate__(self) -> dict[str, Json]:
-        """For pickle: the fields, without what was looked up."""
+        """For pickle: the fields, without caches."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
     def forget(self) -> None:

@@ -376,7 +376,7 @@ def _check_tasks(loadable: Loadable, limits: Limits) -> None:
 
 
 def _bytes_of(source: Source, limits: Limits) -> tuple[memoryview, str, StoredFile | None]:
-    """The bytes, what they are called, and the file where it can give them once more."""
+    """The bytes, their name, and the file if it can be read again."""
     if isinstance(source, str | os.PathLike):
         data, file = _read(Path(source), limits.file_size)
         return data, str(source), file
@@ -385,7 +385,7 @@ def _bytes_of(source: Source, limits: Limits) -> tuple[memoryview, str, StoredFi
         return (view.cast("B") if view.nbytes else memoryview(b"")).toreadonly(), UNNAMED, None
     except (TypeError, ValueError, BufferError):
         kind = type(source).__name__
-        raise LoadableError(f"a loadable is read from a path or from contiguous bytes, not from {kind}") from None
+        raise LoadableError(f"source of a loadable: must be a path or contiguous bytes, got {kind}") from None
 
 
 def _read(path: Path, limit: int) -> tuple[memoryview, StoredFile | None]:

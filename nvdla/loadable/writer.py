@@ -71,7 +71,7 @@ def flatbuffer(loadable: Any) -> bytes:
 
 
 def _table(builder: flatbuffers.Builder, table: TableSchema, entry: object) -> int:
-    """Write an entry and return its offset; what its fields refer to is written before it."""
+    """Write an entry after the data of its fields, and return its offset."""
     values = [_child(builder, field.type, _value(entry, field.name)) for field in table.fields]
     return _object(builder, table, list(zip(table.fields, values, strict=True)))
 
@@ -90,7 +90,7 @@ def _object(builder: flatbuffers.Builder, table: TableSchema, values: Sequence[t
 
 
 def _child(builder: flatbuffers.Builder, kind: FieldType | Union, value: Any) -> Any:
-    """Write what is stored outside its table and return its offset; return other values."""
+    """Write data outside the table and return its offset; return other values."""
     if isinstance(kind, String):
         return builder.CreateString(value)
     if not isinstance(kind, Vector):

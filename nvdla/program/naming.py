@@ -42,6 +42,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.errors import FormatError
+from nvdla.loadable.model import Loadable
 from nvdla.tensors.real import Units, pixels_of
 from nvdla.util.escaping import Document, Json
 from nvdla.util.files import is_file, parse_json, read_file
@@ -152,9 +153,7 @@ class ModelValue:
         size = math.prod(self.shape) if self.shape else flat.shape[1]
         index = np.arange(flat.shape[1]) if self.index is None else self.index
         if index.size != flat.shape[1] or index.max() >= size:
-            raise FormatError(
-                f"layer file: inputs: index of {self.name} does not fit a tensor of {flat.shape[1]} elements"
-            )
+            raise FormatError(f"layer file: inputs: index of {self.name} must fit a tensor of {flat.shape[1]} elements")
         value = np.zeros((len(cubes), size), cubes.dtype) if before is None else before.reshape(len(cubes), size)
         value[:, index] = flat
         return ModelValue(self.name, self.shape).value(value if self.shape else value.reshape(cubes.shape))
@@ -223,7 +222,7 @@ def place_of(document: Any, shapes: Mapping[str, Cube], what: str) -> StoredPlac
 
 
 def value_of(document: Any, what: str) -> ModelValue | None:
-    """Read what a tensor is in the model; None where its order is not known. Raises FormatError."""
+    """Read the place of a tensor in the model; None if its order is unknown. Raises FormatError."""
     name, shape = _entry(document, "value", str, what), _entry(document, "shape", list, what)
     sizes = tuple(_whole(size, f"{what}: shape") for size in shape)
     order, units = document.get("index"), None
@@ -363,25 +362,33 @@ def names_for(
     return names
 
 
+def names_of(loadable: Loadable) -> Names:
+    """The names of a loadable: of its layer file, in memory or next to its file. Raises FormatError."""
+    data = loadable.layer_file
+    return from_sidecar(loadable.name) if data is None else from_layer_file({**data}, f"layers of {loadable.name}")
+
+
 def from_sidecar(loadable: str | os.PathLike[str]) -> Names:
     """The layer file ``LOADABLE.layers.json`` that :mod:`nvdla.compiler.builder` writes; nothing where there is
     none."""
     data = load(os.fspath(loadable))
-    if data is None:
-        return Names()
+    return Names() if data is None else from_layer_file(data, f"layer file of {loadable}")
+
+
+def from_layer_file(data: Document, where: str) -> Names:
+    """Return the names in the content of a layer file. ``where``: what it is called in errors. Raises FormatError."""
     tensor_rows = data.get("tensors")
     tensors = tensor_rows if isinstance(tensor_rows, dict) else {}
     scales = {
-        str(name): _scale(row.get("scale"), f"layer file of {loadable}, tensor {name}")
+        str(name): _scale(row.get("scale"), f"{where}, tensor {name}")
         for name, row in tensors.items()
         if isinstance(row, dict) and row.get("scale") is not None
     }
     points = {
-        str(name): _zero_point(row["zero_point"], f"layer file of {loadable}, tensor {name}")
+        str(name): _zero_point(row["zero_point"], f"{where}, tensor {name}")
         for name, row in tensors.items()
         if isinstance(row, dict) and row.get("zero_point")
     }
-    where = f"layer file of {loadable}"
     shapes = {
         str(name): tuple(row["shape"])
         for name, row in tensors.items()
@@ -469,9 +476,9 @@ def read_calibration(path: str | os.PathLike[str]) -> dict[str, Document]:
     try:
         document = parse_json(read_file(path, MAX_FILE, "calibration table"))
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"{name}: not JSON: {error}") from None
+        raise FormatError(f"{name}: calibration table: must be JSON: {error}") from None
     if not isinstance(document, dict) or not all(isinstance(entry, dict) for entry in document.values()):
-        raise FormatError(f'{name}: not a calibration table ({{"layer": {{"scale": number}}, ...}})')
+        raise FormatError(f'{name}: calibration table: must be a mapping ({{"layer": {{"scale": number}}, ...}})')
     return document
 
 
@@ -536,14 +543,18 @@ def layers_meant(layers: Iterable[str | None], name: str) -> set[str]:
 
 
 def short_layer(layer: str) -> str:
-    """Shorten a name that comes from the path of an ONNX value.
+    """Shorten a name that comes from the path of an ONNX value, or from the values that TFLite's converter has fused.
 
-    "/features/features.0/conv/Conv_output_0+/features/Relu_output_0" is "features.0/conv+features/Relu".
+    "/features/features.0/conv/Conv_output_0+/features/Relu_output_0" is "features.0/conv+features/Relu"; "net/a/Relu6;
+    net/a/add;net/a/conv" is "a/Relu6".
     """
-    return "+".join(map(_short, layer.split("+"))) if "/" in layer else layer
+    return "+".join(dict.fromkeys(map(_short, layer.split("+")))) if "/" in layer else layer
 
 
 def _short(name: str) -> str:
+    if ";" in name:
+        scope, _, rest = name.split(";")[0].partition("/")
+        return rest if "/" in rest else f"{scope}/{rest}".rstrip("/")
     if not name.startswith("/"):
         return name
     words = re.sub(r"_output_\d+$", "", name).strip("/").split("/")
@@ -566,9 +577,9 @@ def load(loadable: str | Path) -> Document | None:
     try:
         data = parse_json(read_file(path, MAX_FILE, "layer file"))
     except (ValueError, RecursionError) as reason:
-        raise FormatError(f"{path}: not JSON: {reason}") from None
+        raise FormatError(f"{path}: layer file: must be JSON: {reason}") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT or not isinstance(data.get("tasks"), list):
-        raise FormatError(f"{path}: not a layer file: must have format {FORMAT!r} and a list of tasks")
+        raise FormatError(f"{path}: layer file: must have format {FORMAT!r} and a list of tasks")
     if data.get("version") != VERSION:
         raise FormatError(f"{path}: layer file version: must be {VERSION}, got {data.get('version')!r}")
     return data
@@ -589,7 +600,7 @@ def operations(data: Document, entry: str, needed: bool = False) -> dict[tuple[i
                 if needed or entry in operation:
                     rows[int(task["task"]), int(operation["index"])] = operation[entry]
         except (KeyError, TypeError, ValueError, OverflowError):
-            raise FormatError("layer file: a task needs its number and operations with index and layer") from None
+            raise FormatError("layer file: a task: must have a number, and operations with index and layer") from None
     return rows
 
 

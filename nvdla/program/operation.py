@@ -195,7 +195,7 @@ class Operation(Keyed):
         return printable(f"<Operation {self.title}: {self.what}>")
 
     def _repr_html_(self) -> str:
-        """For notebooks: what it reads and writes."""
+        """Inputs and outputs as HTML, for notebooks."""
         rows = [
             {
                 "": "writes" if access.writes else "reads",
@@ -305,12 +305,12 @@ class Operation(Keyed):
 
     @property
     def input(self) -> Shape | None:
-        """(channels, height, width) of what it reads; None for BDMA."""
+        """(channels, height, width) of the input; None for BDMA."""
         return self._shape("src")
 
     @property
     def output(self) -> Shape | None:
-        """(channels, height, width) of what it writes; None for BDMA."""
+        """(channels, height, width) of the output; None for BDMA."""
         return self._shape("dst")
 
     def _shape(self, side: str) -> Shape | None:

@@ -131,8 +131,8 @@ def check_atoms(loadable: Loadable, config: Configuration) -> None:
         if tensor.pixel_format == PixelFormat.FEATURE_X8 and config.memory_atom != atom:
             able = ", ".join(configurations_with(memory_atom=atom))
             raise ConfigError(
-                f"tensor {tensor.name} is in atoms of {atom} bytes ({tensor.pixel_format.name}), but {config.name} "
-                f"has atoms of {config.memory_atom}: the loadable was compiled for another configuration, one of {able}"
+                f"tensor {tensor.name}: atom: must be {config.memory_atom} bytes on {config.name}, got {atom} "
+                f"({tensor.pixel_format.name}). The loadable was compiled for another configuration: one of {able}."
             )
 
 
@@ -277,7 +277,7 @@ def _describe(needs: Needs) -> str:
     strict = max(configurations().values(), key=lambda candidate: candidate.weight_alignment)
     odd = [text for size, text in needs.weights.items() if size % strict.weight_alignment]
     if odd and needs.atom != FEATURE_ATOMS[PixelFormat.FEATURE_X8]:  # of 8 bytes: not nv_full anyway
-        parts.append(f"{odd[0]}, not a multiple of {strict.weight_alignment} as {strict.name} wants")
+        parts.append(f"{odd[0]}, not a multiple of {strict.weight_alignment} as {strict.name} requires")
     return ", ".join(parts) or "no property depends on the configuration"
 
 

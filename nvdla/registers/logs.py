@@ -151,7 +151,7 @@ def _format(name: str, text: str) -> str:
         if _PLAIN.match(line.partition("#")[0].strip()):
             return "plain"
     raise TraceError(
-        f"{name}: not a log of register accesses: known are 'W address value' lines, sc.log of the virtual platform, "
+        f"{name}: must be a log of register accesses: 'W address value' lines, sc.log of the virtual platform, "
         "write_reg transactions, reg_write(NAME, value) statements and 'address value' lines"
     )
 

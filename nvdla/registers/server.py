@@ -388,7 +388,7 @@ def _failed(text: str) -> bytes:
 
 
 class _Session:
-    """One client: its machine, and what it has been told."""
+    """One client: its machine, and the replies to it."""
 
     def __init__(self, connection: Connection, server: RegisterServer) -> None:
         self._connection = connection

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.analysis.cycles.document import caveats, cycles_document
-from nvdla.analysis.explain import explanations, sentences
+from nvdla.analysis.explain import explanations, sentences, use_tracks
 from nvdla.analysis.memory import MemoryMap
 from nvdla.analysis.study import Study
 from nvdla.analysis.views import TABLES, blocks, describe_tensor, operation_counts
@@ -392,9 +392,12 @@ def run_rows(view: RunView, examination: DoctorReport, names: Names, number: dic
     ``counted``: operation -> what its hardware counters say."""
     if view.error is not None:
         return {"error": view.error, "inputs": [], "outputs": [], "wrote": {}, "counted": {}}
-    inputs = [
-        [name, pictures.add(tensor[:1], names.units(name, tensor.dtype), name)] for name, tensor in view.inputs.items()
-    ]
+    inputs: list[list[object]] = []
+    for name, tensor in view.inputs.items():
+        place = pictures.add(tensor[:1], names.units(name, tensor.dtype), name)
+        if tensor.shape[1] == 3:  # shown as a picture
+            pictures.rows[place]["color"] = (names.preprocessing or {}).get("color", "bgr")
+        inputs.append([name, place])
     outputs = []
     for name, tensor in view.outputs.items():
         rows = [[rank.index, rank.value, rank.label] for rank in view.ranks[name]]
@@ -460,6 +463,12 @@ def side_of(
         "findings": _findings(report, number),
         "tables": {name: rows(study.program)[:MAX_ROWS] for name, rows in TABLES.items()},
         "roof": _roof(study),
+        "tracks": [
+            {"name": track.name, "unit": track.unit, "limit": track.limit, "points": track.points}
+            for track in use_tracks(study)
+        ],
+        "memory": {"latency": study.memory.latency, "bus": study.config.dram_width_bits / 8},
+        "timings": [],
         "cycles": study.schedule.cycles,
         "total": study.schedule.total,
     }
@@ -548,7 +557,7 @@ def _operations(study: Study, number: dict[Key, int]) -> list[Row]:
 
 
 def _values(study: Study, memory: MemoryMap, number: dict[Key, int]) -> list[Row]:
-    """Return what is in memory; ``first`` and ``last`` are steps, ``readers`` [operation, role]."""
+    """Return the values in memory; ``first`` and ``last`` are steps, ``readers`` [operation, role]."""
     spaces = {allocation.memory.id: allocation.space for allocation in memory.allocations}
     keep = ("name", "kind", "memory", "offset", "address", "size", "bytes", "shape", "layout", "line_stride")
     return [
@@ -584,12 +593,54 @@ def _findings(examination: DoctorReport, number: dict[Key, int]) -> list[Row]:
 
 
 def _roof(study: Study) -> Row:
-    """Return what the machine can do at most: multiplications and bytes per cycle."""
+    """Return the limits of the machine: multiplications and bytes per cycle."""
     config, memory = study.config, study.memory
     return {
         "macs": config.mac_atomic_c * config.mac_atomic_k,
         "bytes": memory.rate(config.dram_width_bits / 8),
     }
+
+
+#: cycles of latency, and parts of the bus's bandwidth, for which a page without a server has the cycles
+LATENCIES, DIVISORS = (50, 100, 200, 400), (1, 2, 4, 8)
+#: operations of a network up to which it has them
+MAX_TIMED = 1000
+
+
+def timing(study: Study, latency: int, bandwidth: float) -> Row:
+    """Return the cycles of a loadable with another memory.
+
+    Args:
+        study: The loadable.
+        latency: Cycles.
+        bandwidth: Bytes per cycle.
+
+    Returns:
+        ``total`` (None: deadlock) and, for each operation, ``cycles`` and ``bound``.
+
+    Raises:
+        ConfigError: The latency or the bandwidth is out of range.
+    """
+    memory = replace(study.memory, latency=latency, bytes_per_cycle=bandwidth)
+    other = replace(study, memory=memory)
+    rows = [other.estimates[node.key] for node in study.operations]
+    return {
+        "latency": latency,
+        "bandwidth": memory.rate(study.config.dram_width_bits / 8),
+        "total": other.schedule.total,
+        "cycles": [row.cycles for row in rows],
+        "bound": [row.bound for row in rows],
+    }
+
+
+def timings(study: Study) -> list[Row]:
+    """Return :func:`timing` for a grid of memories, which includes the study's own; none for large networks."""
+    if len(study.operations) > MAX_TIMED:
+        return []
+    bus, memory = study.config.dram_width_bits / 8, study.memory
+    latencies = sorted({*LATENCIES, memory.latency})
+    rates = sorted({*(bus / divisor for divisor in DIVISORS), memory.rate(bus)})
+    return [timing(study, latency, rate) for latency in latencies for rate in rates]
 
 
 def _details(

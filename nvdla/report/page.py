@@ -17,15 +17,16 @@ from typing import SupportsFloat, SupportsIndex
 import numpy as np
 
 import nvdla
+from nvdla.analysis.study import Study
 from nvdla.checks.compare.comparison import Observation
 from nvdla.checks.compare.metrics import compare
 from nvdla.errors import FormatError
 from nvdla.program.operation import Key, Operation
-from nvdla.report.document import Side
+from nvdla.report.document import Side, timing, timings
 from nvdla.tensors.real import Units
 from nvdla.util import html
 from nvdla.util.escaping import Document, Json, clean, xml_attribute
-from nvdla.util.rounding import integer
+from nvdla.util.rounding import integer, real
 
 Row = Document
 
@@ -48,7 +49,7 @@ def pairs(left: Side, right: Side) -> list[Row]:
 
 
 def _observed(side: Side) -> dict[Key, Observation]:
-    """Return what each operation wrote in the side's run."""
+    """Return the output of each operation in the side's run."""
     observations = side.view.observations if side.view else []
     return {observation.key: observation for observation in observations}
 
@@ -105,10 +106,16 @@ class Data:
     document: Document
     elements: bytes
     whole: list[list[np.ndarray]] = field(default_factory=list, repr=False)
+    studies: list[Study] = field(default_factory=list, repr=False)
 
     @classmethod
-    def of(cls, sides: list[Side]) -> Data:
-        """The data of one loadable, or of two side by side. Closes the sides' pictures."""
+    def of(cls, sides: list[Side], served: bool = False) -> Data:
+        """Return the data of one loadable, or of two side by side. Closes the sides' pictures.
+
+        Args:
+            sides: One side or two.
+            served: A server computes the cycles with other memories; otherwise the data contain a table.
+        """
         blocks, start = [], 0
         for side in sides:
             block = side.pictures.close()
@@ -120,7 +127,9 @@ class Data:
         document = _frame("view") | {"sides": [side.document for side in sides], "pairs": [], "mark": _mark(whole)}
         if len(sides) == 2:
             document["pairs"] = pairs(*sides)
-        return cls(document, b"".join(blocks), whole)
+        for side in sides:
+            side.document["timings"] = [] if served else timings(side.study)
+        return cls(document, b"".join(blocks), whole, [side.study for side in sides])
 
     @classmethod
     def of_index(cls, folder: str, rows: Sequence[Mapping[str, Json]]) -> Data:
@@ -141,9 +150,23 @@ class Data:
             raise FormatError(f"side {side!r} has no tensor {number!r}") from None
         return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
 
+    def timing(self, side: str, latency: str, bandwidth: str) -> Document:
+        """Return the cycles of a side with another memory (:func:`nvdla.report.document.timing`).
+
+        Raises:
+            FormatError: The side does not exist, or a number is none.
+            ConfigError: A number is out of range.
+        """
+        try:
+            study = {str(at): study for at, study in enumerate(self.studies)}[side]
+            return timing(study, integer(latency), real(bandwidth))
+        except (KeyError, ValueError):
+            wanted = f"side {side!r}, latency {latency!r}, bandwidth {bandwidth!r}"
+            raise FormatError(f"{wanted}: must be a side of the page, cycles and bytes per cycle") from None
+
     @property
     def title(self) -> str:
-        """Return what the page is called."""
+        """Return the title of the page."""
         if self.document["kind"] == "index":
             return f"Loadables in {self.document['folder']}"
         return " and ".join(side["title"] for side in self.document["sides"])

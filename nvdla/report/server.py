@@ -78,7 +78,7 @@ class ViewServer:
 
     @property
     def address(self) -> str:
-        """Return what a browser opens."""
+        """Return the address to open in a browser."""
         return f"http://{HOST}:{self.port}/?{urlencode({'token': self.token})}"
 
     def serve(self) -> None:
@@ -167,11 +167,11 @@ class _Handler(BaseHTTPRequestHandler):
         return words
 
     def _get(self, words: Mapping[str, str]) -> tuple[str, bytes]:
-        return self._tensor(words) if urlsplit(self.path).path == "/tensor" else self._page(words)
+        return {"/tensor": self._tensor, "/timing": self._timing}.get(urlsplit(self.path).path, self._page)(words)
 
     def _page(self, words: Mapping[str, str]) -> tuple[str, bytes]:
         if urlsplit(self.path).path != "/":
-            raise _Refused(HTTPStatus.NOT_FOUND, "there is one page, /, and its tensors, /tensor")
+            raise _Refused(HTTPStatus.NOT_FOUND, "there is one page, /, its tensors, /tensor, and its cycles, /timing")
         with self.server.view.lock:
             data = self.server.view.source.page(words.get("net", ""))
         if data.document["kind"] == "index":
@@ -186,6 +186,13 @@ class _Handler(BaseHTTPRequestHandler):
             data = self.server.view.source.page(words.get("net", ""))
         elements = data.tensor(words.get("side", ""), words.get("tensor", ""), words.get("mark", ""))
         return "application/octet-stream", elements
+
+    def _timing(self, words: Mapping[str, str]) -> tuple[str, bytes]:
+        """Cycles with another memory."""
+        with self.server.view.lock:
+            data = self.server.view.source.page(words.get("net", ""))
+        document = data.timing(words.get("side", ""), words.get("latency", ""), words.get("bandwidth", ""))
+        return "application/json", json.dumps(document).encode()
 
     def _run(self, words: Mapping[str, str]) -> tuple[str, bytes]:
         if urlsplit(self.path).path != "/run":

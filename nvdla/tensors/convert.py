@@ -87,7 +87,9 @@ class Form:
             )
         if self.layout in DENSE:
             if size != needed:
-                raise FormatError(f"a tensor {shape_text(self.shape)} of {self.dtype} takes {needed} bytes, not {size}")
+                raise FormatError(
+                    f"a tensor {shape_text(self.shape)} of {self.dtype}: must have {needed} bytes, got {size}"
+                )
             return DenseLayout(self.shape, self.dtype, self.layout, size)
         if self.layout in ATOMS:
             return FeatureLayout(
@@ -102,7 +104,7 @@ class Form:
         """This layout with the packed strides written out. Raises FormatError for an unknown layout."""
         height, width = self.shape[2:]
         if self.layout not in LAYOUTS:
-            raise FormatError(f"unknown layout {self.layout!r}: known are {', '.join(LAYOUTS)}")
+            raise FormatError(f"unknown layout {self.layout!r}: must be one of {', '.join(LAYOUTS)}")
         if self.layout in DENSE:
             return self
         if self.layout in ATOMS:
@@ -158,7 +160,7 @@ class Form:
 
     @property
     def bytes(self) -> int:
-        """Return what the packed or strided tensor takes, to its last byte; whole surfaces and lines where it is
+        """Return the bytes of the packed or strided tensor, to its last byte; whole surfaces and lines where it is
         packed."""
         n, _, height, width = self.shape
         if self.layout in DENSE:
@@ -215,7 +217,7 @@ def _check_shape(shape: Shape, dtype: np.dtype) -> None:
 def dtype_named(name: str) -> np.dtype:
     """An element type by name. Raises FormatError."""
     if name not in DTYPES:
-        raise FormatError(f"unknown element type {name!r}: known are {', '.join(DTYPES)}")
+        raise FormatError(f"unknown element type {name!r}: must be one of {', '.join(DTYPES)}")
     return np.dtype(name).newbyteorder("<")
 
 

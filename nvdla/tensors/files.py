@@ -83,7 +83,7 @@ def read_dimg(path: str | os.PathLike[str]) -> np.ndarray:
         raise FormatError(f"{name}: .dimg version {version}, only version 0 is known")
     if code not in _DTYPES:
         known = ", ".join(f"{surface_format.value} {surface_format.name}" for surface_format in SurfaceFormat)
-        raise FormatError(f"{name}: .dimg surface format {code} cannot be read; known are {known}")
+        raise FormatError(f"{name}: .dimg surface format: must be {known}, got {code}")
     dtype = np.dtype(_DTYPES[SurfaceFormat(code)]).newbyteorder("<")
     expected = width * height * channels * dtype.itemsize
     size = len(data) - HEADER.size
@@ -175,7 +175,9 @@ def check_whole(array: np.ndarray, dtype: np.dtype, what: str, advice: str, whos
 
 
 def fit(array: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype, name: str) -> np.ndarray:
-    """``array`` as (N, C, H, W) of ``dtype``; dimensions of 1 may be missing. Values must survive.
+    """``array``, (N, C, H, W) or (N, H, W, C), as (N, C, H, W) of ``dtype``; dimensions of 1 may be missing.
+
+    An array is (N, H, W, C) if its shape can mean nothing else. Values must survive.
 
     Raises FormatError for another shape, and for values that an integer ``dtype`` cannot hold.
     """
@@ -183,10 +185,18 @@ def fit(array: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype, na
         return array
     if array.dtype.kind not in "iufb":
         raise FormatError(f"{name}: must be an array of numbers, got elements of type {array.dtype}")
-    if array.size != math.prod(shape) or _without_ones(array.shape) != _without_ones(shape):
-        raise FormatError(
-            f"{name}: the array's shape is {shape_text(array.shape)}, the network's input is {shape_text(shape)}"
+    fits = array.size == math.prod(shape) and _without_ones(array.shape) == _without_ones(shape)
+    batch, channels, height, width = shape
+    if not fits and array.shape in ((batch, height, width, channels), (height, width, channels)):
+        array, fits = np.moveaxis(array, -1, -3), True
+    if not fits:
+        is_color = array.ndim == 4 and (array.shape[1], shape[1]) == (3, 4) and array.shape[2:] == shape[2:]
+        hint = (
+            " Its fourth channel is the padding of a pixel format: give a picture, or add a channel."
+            if is_color
+            else ""
         )
+        raise FormatError(f"{name}: shape must be {shape_text(shape)}, got {shape_text(array.shape)}.{hint}")
     array = array.reshape(shape)
     if array.dtype == dtype:
         return array

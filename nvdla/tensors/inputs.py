@@ -60,15 +60,18 @@ CHANNELS = (1, 3, 4)
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Conversion of the pixels 0..255 of an image to the numbers that a model takes: ``(pixel - mean) * scale``, a
-    number each or one per channel, channels in the order ``color``; ``layout`` of the input; ``resize`` images of
-    another size. ``digit``: the model takes digits in the form of MNIST, into which every picture is converted
-    (:func:`nvdla.tensors.images.find_digit`)."""
+    """Conversion of the pixels 0..255 of an image to the numbers that a model takes: ``(pixel - mean) * scale``.
+
+    ``mean`` and ``scale`` are one number or one per channel, the channels in the order ``color``. ``layout`` of the
+    input: nchw, nhwc, or auto, the one that has 1, 3 or 4 channels. ``resize``: images of another size are resized.
+    ``digit``: the model takes digits in the form of MNIST, into which every picture is converted
+    (:func:`nvdla.tensors.images.find_digit`).
+    """
 
     mean: tuple[float, ...] = (0.0,)
     scale: tuple[float, ...] = (1.0,)
     color: str = "rgb"
-    layout: str = "nchw"
+    layout: str = "auto"
     resize: bool = False
     digit: bool = False
 
@@ -89,7 +92,7 @@ class Preprocessing:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Preprocessing:
-        """From a sidecar. Raises FormatError for what is not a preprocessing."""
+        """Read the preprocessing of a layer file. Raises FormatError if it is malformed."""
         try:
             return cls(
                 tuple(float(number) for number in document["mean"]),
@@ -108,25 +111,37 @@ class Preprocessing:
         return PixelConversion(color=self.color, resize=self.resize, digit=self.digit)
 
     def image(self, path: object, shape: tuple[int, ...]) -> np.ndarray:
-        """An image (a file, a PIL image, a uint8 array (H, W, C)) as one input of this shape (1, C, H, W) or, in layout
-        nhwc, (1, H, W, C); float32."""
+        """An image (a file, a PIL image, a uint8 array (H, W, C)) as one float32 input of this shape."""
         name = path if isinstance(path, (str, os.PathLike)) else "the image"
-        if len(shape) not in (3, 4):
-            raise FormatError(f"{name}: the input of shape {shape_text(shape)} takes no image")
-        channels, height, width = shape[-3:] if self.layout == "nchw" else (shape[-1], *shape[-3:-1])
+        channels, height, width = self._cube_shape(shape, name)
         cube = read_pixels(path, (1, channels, height, width), self.conversion)
-        return _as_input(self.numbers(cube.astype(np.float32), name), shape)
+        return self._as_input(self.numbers(cube.astype(np.float32), name), shape)
 
     def array(self, pixels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """Convert a sample of a data set to one float32 input of shape (1, C, H, W), or (1, H, W, C) in layout nhwc.
+        """Convert a sample of a data set to one float32 input of this shape.
 
-        ``shape`` is the shape of the input. The sample is uint8 (H, W), (H, W, C), (C, H, W) or flat with the channels
-        R, G, B. Raises FormatError.
+        The sample is uint8 (H, W), (H, W, C), (C, H, W) or flat with the channels R, G, B. Raises FormatError.
         """
+        cube_shape = self._cube_shape(shape, "a sample of pixels")
+        return self._as_input(self.numbers_of_rgb(planes(pixels, cube_shape, self.resize)), shape)
+
+    def _is_channels_last(self, shape: tuple[int, ...]) -> bool:
+        if self.layout == "auto":
+            return shape[-1] in CHANNELS and shape[-3] not in CHANNELS
+        return self.layout == "nhwc"
+
+    def _cube_shape(self, shape: tuple[int, ...], name: object) -> tuple[int, int, int]:
+        """Channels, height and width of an input. Raises FormatError."""
         if len(shape) not in (3, 4):
-            raise FormatError(f"a sample of pixels: the input of shape {shape_text(shape)} takes no image")
-        channels, height, width = shape[-3:] if self.layout == "nchw" else (shape[-1], *shape[-3:-1])
-        return _as_input(self.numbers_of_rgb(planes(pixels, (channels, height, width), self.resize)), shape)
+            raise FormatError(f"{name}: the input of shape {shape_text(shape)} takes no image")
+        first, second, third = shape[-3:]
+        return (third, first, second) if self._is_channels_last(shape) else (first, second, third)
+
+    def _as_input(self, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """One picture (1, C, H, W) in the shape of an input. Raises FormatError for an input of several."""
+        if len(shape) == 4 and shape[0] != 1:
+            raise FormatError(f"one picture for an input of shape {shape_text(shape)}: must be {shape[0]} pictures")
+        return (values.transpose(0, 2, 3, 1) if self._is_channels_last(shape) else values).reshape(shape)
 
     def numbers_of_rgb(self, pixels: np.ndarray) -> np.ndarray:
         """Pixels (N, C, H, W) with the channels R, G, B as the model takes them."""
@@ -134,26 +149,17 @@ class Preprocessing:
 
     def cube(self, path: object, shape: tuple[int, ...]) -> np.ndarray:
         """An image as a bound cube (1, C, H, W), or (1, H, W, C) where the model's input is used unchanged."""
-        rows_first = self.layout == "nhwc" and shape[1] not in CHANNELS and shape[3] in CHANNELS
-        return replace(self, layout="nhwc" if rows_first else "nchw").image(path, shape)
+        return replace(self, layout="auto").image(path, shape)
 
     def numbers(self, pixels: np.ndarray, what: object = "pixels") -> np.ndarray:
-        """Pixels (1, C, H, W) as the model takes them."""
+        """The pixels (N, C, H, W) as the numbers of the model, in the same layout."""
         for name, numbers in (("mean", self.mean), ("scale", self.scale)):
             if len(numbers) not in (1, pixels.shape[1]):
                 raise FormatError(
                     f"{what}: {name}: must be one number or one per channel ({pixels.shape[1]}), got {len(numbers)}"
                 )
         mean, scale = (np.asarray(numbers, np.float32).reshape(1, -1, 1, 1) for numbers in (self.mean, self.scale))
-        values = (pixels - mean) * scale
-        return values if self.layout == "nchw" else values.transpose(0, 2, 3, 1)
-
-
-def _as_input(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """One picture in the shape of an input. Raises FormatError for an input of several."""
-    if len(shape) == 4 and shape[0] != 1:
-        raise FormatError(f"one picture for an input of shape {shape_text(shape)}: must be {shape[0]} pictures")
-    return values.reshape(shape)
+        return (pixels - mean) * scale
 
 
 Shape = tuple[int, int, int, int]
@@ -229,7 +235,9 @@ class InputForm:
         if self.model is None:
             image = load_image(value, single_shape, self.dtype, self.pixels)
         else:
-            image = self._quantized(self.model.cube(value, single_shape))
+            values = self.model.cube(value, single_shape)
+            check_pixels(values, self.scale, self.zero, self.dtype, self.name)
+            image = self._quantized(values)
         return np.broadcast_to(image, self.shape)
 
     def _pixels(self, numbers: PixelNumbers, value: object, shape: Shape) -> np.ndarray:
@@ -254,6 +262,23 @@ class InputForm:
         if scale is None:
             raise ScaleMissing(self.name, self.dtype, "input", holding_scale(values, self.dtype))
         return to_elements(values, scale, self.dtype, self.zero)
+
+
+def check_pixels(values: np.ndarray, scale: float | None, zero: int, dtype: np.dtype, name: str) -> None:
+    """Check that the numbers of a picture are near the range of an input, unlike pixels 0..255 for the range 0..1.
+
+    Raises:
+        FormatError: A number is farther from the range than the range is wide.
+    """
+    if scale is None or dtype.kind == "f" or not values.size:
+        return
+    low, high = (scale * (end - zero) for end in (np.iinfo(dtype).min, np.iinfo(dtype).max))
+    least, most = float(values.min()), float(values.max())
+    if least < 2 * low - high or most > 2 * high - low:
+        raise FormatError(
+            f"input {name}: a picture must have numbers of about {low:.3g} to {high:.3g}, the calibrated range, got "
+            f"{least:.3g} to {most:.3g}. Compile the model with the --mean and --std of its training."
+        )
 
 
 @dataclass(frozen=True)
@@ -293,7 +318,7 @@ def is_image(value: object) -> bool:
 
 
 def per_run(value: Any, shape: tuple[int, ...], name: str) -> list[Any]:
-    """Return what was given for one input, run by run: a list of images or a batch array holds those of several runs.
+    """Return the data of one input, run by run: a list of images or a batch array contains those of several runs.
 
     Raises FormatError where their number is not a multiple of what the network takes at a time.
     """
@@ -312,7 +337,10 @@ def per_run(value: Any, shape: tuple[int, ...], name: str) -> list[Any]:
 
 def _is_batch(array: np.ndarray, shape: tuple[int, ...]) -> bool:
     """More images than the network takes at a time, or pictures (N, H, W, C)."""
-    return is_picture(array[0], shape) if array.shape[1:] != shape[1:] else len(array) > shape[0]
+    _, channels, height, width = shape
+    if array.shape[1:] == (channels, height, width):
+        return len(array) > shape[0]
+    return is_picture(array[0], shape) or (array.shape[1:] == (height, width, channels) and len(array) > shape[0])
 
 
 def _holds_batches(images: Sequence[object], shape: tuple[int, ...]) -> bool:

@@ -185,9 +185,7 @@ def _member(source: Source, info: zipfile.ZipInfo) -> Member:
         beginning = memoryview(_inflate(packed, where, _PREFIX))
     start, shape, dtype, order = read_header(beginning[: info.file_size], where)
     if dtype.name not in ELEMENT_BITS:
-        raise FormatError(
-            f"{where}: element type {dtype} is not a plain number type; known are {', '.join(ELEMENT_BITS)}"
-        )
+        raise FormatError(f"{where}: element type: must be one of {', '.join(ELEMENT_BITS)}, got {dtype}")
     expected = element_count(shape) * dtype.itemsize
     if expected != info.file_size - start:
         raise FormatError(

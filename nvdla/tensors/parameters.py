@@ -50,7 +50,7 @@ def element_count(shape: tuple[int, ...]) -> int:
 def packed_size(dtype: str, shape: tuple[int, ...]) -> int:
     """Bytes of a dense tensor: elements packed without gaps, the last byte padded for types under 8 bits."""
     if dtype not in ELEMENT_BITS:
-        raise FormatError(f"unknown element type {dtype!r}; known are {', '.join(ELEMENT_BITS)}")
+        raise FormatError(f"unknown element type {dtype!r}: must be one of {', '.join(ELEMENT_BITS)}")
     return ceil_div(element_count(shape) * ELEMENT_BITS[dtype], 8)
 
 
@@ -110,7 +110,7 @@ class Parameter:
         plain = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).reshape(array.shape)
         if plain.dtype.name not in ELEMENT_BITS:
             raise FormatError(
-                f"parameter {name!r}: element type {array.dtype} cannot be stored; known are {', '.join(ELEMENT_BITS)}"
+                f"parameter {name!r}: element type: must be one of {', '.join(ELEMENT_BITS)}, got {array.dtype}"
             )
         return cls.from_bytes(name, plain.reshape(-1).view(np.uint8).data, plain.dtype.name, plain.shape, metadata)
 

@@ -286,5 +286,5 @@ def _packed_labels(path: str | os.PathLike[str]) -> bytes:
 
 
 def _printable(text: str) -> str:
-    """Without what would steer a terminal."""
+    """Replace terminal control characters."""
     return "".join(c if c.isprintable() else "\ufffd" for c in text)

@@ -106,7 +106,7 @@ class _Known(type):
 def _refuse(name: str, value: object, hint: object) -> None:
     if isinstance(value, numbers.Integral) and _rule(hint)(0):
         raise FormatError(f"{name}: must fit into 64 bits, got a number of {int(value).bit_length():,} bits")
-    raise ArgumentTypeError(f"{name} must be {_words(hint)}, not {_short(value)}")
+    raise ArgumentTypeError(f"{name} must be {_words(hint)}, got {_short(value)}")
 
 
 def _short(value: object) -> str:
@@ -220,10 +220,10 @@ def _bare(hint: object) -> str:
 def whole_number(value: object, name: str, least: int) -> int:
     """``value`` as an int of at least ``least``. Raises ArgumentTypeError (no whole number), FormatError (too low)."""
     if not isinstance(value, SupportsIndex):
-        raise ArgumentTypeError(f"{name} must be a whole number, not {described(value)}")
+        raise ArgumentTypeError(f"{name} must be a whole number, got {described(value)}")
     number = operator.index(value)
     if number < least:
-        raise FormatError(f"{name} is {str(number)[:40]}; it must be at least {least}")
+        raise FormatError(f"{name}: must be at least {least}, got {str(number)[:40]}")
     return number
 
 
@@ -243,13 +243,13 @@ def strides_by_name(value: object) -> dict[str, tuple[int, ...]]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise ArgumentTypeError(f"strides must be a mapping of tensor names to strides, not {described(value)}")
+        raise ArgumentTypeError(f"strides must be a mapping of tensor names to strides, got {described(value)}")
     strides = {}
     for name, lengths in value.items():
         what = f"strides of {described(name) if not isinstance(name, str) else name}"
         if isinstance(lengths, (str, bytes, Mapping)) or not isinstance(lengths, Iterable):
             raise ArgumentTypeError(
-                f"{what} must be whole numbers (element, line, surface) in bytes, not {described(lengths)}"
+                f"{what} must be whole numbers (element, line, surface) in bytes, got {described(lengths)}"
             )
         strides[checked(name, str, "a tensor's name in strides")] = tuple(
             whole_number(number, what, 0) for number in lengths
@@ -264,15 +264,15 @@ def numbers_by_name(value: object, what: str) -> dict[str, float]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise ArgumentTypeError(f"{what} must be a mapping of tensor names to numbers, not {described(value)}")
+        raise ArgumentTypeError(f"{what} must be a mapping of tensor names to numbers, got {described(value)}")
     by_name = {}
     for name, text in value.items():
         try:
             by_name[checked(name, str, f"a tensor's name in {what}")] = number = float(text)
         except (TypeError, ValueError, OverflowError):
-            raise ArgumentTypeError(f"{what} of {name} must be a number, not {described(text)}") from None
+            raise ArgumentTypeError(f"{what} of {name} must be a number, got {described(text)}") from None
         if not 0 < number < float("inf"):
-            raise FormatError(f"{what} of {name} is {number:g}; it must be a positive number: the value of one unit")
+            raise FormatError(f"{what} of {name}: must be a positive number (the value of one unit), got {number:g}")
     return by_name
 
 
@@ -281,7 +281,7 @@ def raw_bytes(value: object, what: str) -> bytes | bytearray | memoryview:
     try:
         view = memoryview(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, BufferError):
-        raise ArgumentTypeError(f"{what} must be bytes or an array, not {described(value)}") from None
+        raise ArgumentTypeError(f"{what} must be bytes or an array, got {described(value)}") from None
     if view.format == "O" or "O" in view.format.replace("Zd", ""):
         raise ArgumentTypeError(f"{what} must be bytes or an array of numbers, got an array of Python objects")
     if view.c_contiguous:
@@ -296,7 +296,7 @@ def as_array(value: object, what: str) -> np.ndarray:
     try:
         return np.asarray(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ArgumentTypeError(f"{what} must be an array, bytes or a file, not {described(value)}: {error}") from None
+        raise ArgumentTypeError(f"{what} must be an array, bytes or a file, got {described(value)}: {error}") from None
 
 
 def images_of_batch(images: object) -> list[object]:

@@ -51,7 +51,7 @@ def test_an_unknown_operation_names_those_there_are(lenet_loadable):
         explanations(Study.of(lenet_loadable), "0/1")
 
 
-def test_the_command_says_it_in_words_and_as_data(nvdla_command, samples):
+def test_the_command_prints_text_and_json(nvdla_command, samples):
     code, out, err = nvdla_command("explain", samples / "lenet.loadable", "0/3")
     assert (code, err) == (0, "")
     assert "weights: 8 banks, 2,400 bytes, all of them remain in the buffer" in out
@@ -204,7 +204,7 @@ def test_banks_that_the_buffer_does_not_have_are_drawn_too(lenet_loadable, plant
     assert rows[-1] in (46, 47)
 
 
-def test_the_screen_says_what_the_builder_weighed(nvdla_command, tmp_path, as_documented):
+def test_the_command_lists_the_candidates_of_the_builder(nvdla_command, tmp_path, as_documented):
     """From the layer file; a broken one is one line."""
     path = tmp_path / "net.loadable"
     built = convolution_of(2)

@@ -90,7 +90,7 @@ def test_every_fact_has_a_source():
     assert all(each["source"] for kind in ("fpga_reports", "boards") for each in known[kind])
 
 
-def test_the_command_prints_the_table_beside_the_estimate(nvdla_command):
+def test_the_command_prints_the_table_next_to_the_estimate(nvdla_command):
     code, out, _ = nvdla_command("configs", "nv_large", "nv_full", "--silicon")
     assert code == 0
     for text in ("5.68", "766", "nvdla.org primer", "worst 7.6%", "nv_full: no estimate"):

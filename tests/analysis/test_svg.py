@@ -1,16 +1,19 @@
 """Drawings: ticks are round numbers, nothing is clipped, and everything can be read on light and on dark."""
 
+import itertools
+import re
 from pathlib import Path
 
 import pytest
 
 import nvdla
+from nvdla.analysis import graph, memory
 from nvdla.analysis.cycles.document import schedule_svg, trace_document
 from nvdla.analysis.explain import buffer_svg
 from nvdla.analysis.graph import dot_program, dot_svg, dot_text, layered_svg
 from nvdla.analysis.memory import MemoryMap, memory_svg
 from nvdla.analysis.study import Study
-from nvdla.analysis.svg import log_ticks, round_ticks
+from nvdla.analysis.svg import Drawing, log_ticks, round_ticks
 from nvdla.program.naming import names_for
 
 LENET = Path(__file__).resolve().parents[2] / "samples" / "lenet.loadable"
@@ -94,3 +97,40 @@ def test_traces_for_perfetto_name_the_layers(study):
 )
 def test_logarithmic_axes_begin_and_end_with_round_numbers(low, high, ticks):
     assert log_ticks(low, high) == pytest.approx(ticks)
+
+
+def test_captions_of_the_memory_axis_are_apart(study):
+    """As many steps as in a large network: no caption touches the next one or leaves the drawing."""
+    steps = [{"operations": [f"0/{number}"], "engines": ["conv"]} for number in range(80)]
+    drawing = Drawing()
+    memory._axis(drawing, steps, 14.0, 14.0 * 80, 30.0, 100.0)
+    texts = [(float(x), text) for x, text in re.findall(r'<text x="([0-9.]+)"[^>]*>([^<]+)', "".join(drawing.parts))]
+    assert len(texts) > 5
+    for (x, text), (after, _) in itertools.pairwise(texts):
+        assert x + memory.CHARACTER * len(text) < after
+    assert texts[-1][0] + memory.CHARACTER * len(texts[-1][1]) <= memory.LEFT + 14 * 80 + memory.RIGHT
+
+
+def test_weights_come_after_the_tensors_of_a_run(study):
+    names = re.findall(r"<text[^>]*>0x[0-9a-f]+  ([^<]+)</text>", memory_svg(MemoryMap.of(study)))
+    weights = [name.startswith("tb-") for name in names]
+    assert weights == sorted(weights) and 0 < sum(weights) < len(weights)
+
+
+@pytest.mark.parametrize(("count", "wide"), [(3, 1), (90, 2), (300, 1), (300, 8), (2000, 1)])
+def test_long_graphs_are_drawn_in_columns(count, wide):
+    """No drawing is much higher than wide, and no box covers another one."""
+    rows = [
+        [
+            graph._Box(f"{row} {column}", ["a", "b"], "#000000", False, column=column - (wide - 1) / 2)
+            for column in range(wide)
+        ]
+        for row in range(count)
+    ]
+    places, width, height = graph._placed(rows)
+    assert len(places) == count * wide and len(set(places.values())) == count * wide
+    assert count < 60 or (height < 3 * width and width < 4 * height)
+    assert min(x for x, _ in places.values()) >= graph.WIDTH / 2
+    assert max(x for x, _ in places.values()) + graph.WIDTH / 2 <= width
+    for (x, y), (other, lower) in itertools.pairwise(sorted(places.values())):
+        assert other - x >= graph.WIDTH or (x == other and lower - y >= rows[0][0].height)

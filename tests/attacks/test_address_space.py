@@ -36,9 +36,9 @@ def test_where_the_limit_is_raised_the_system_refuses_and_the_error_is_ours():
         nvdla.Runtime(loadable, memory_limit=1 << 50)
 
 
-@pytest.mark.parametrize("name", ["lenet", "colour_digits", "lenet_nv_full_fp16"])
+@pytest.mark.parametrize("name", ["lenet", "color_digits", "lenet_nv_full_fp16"])
 @pytest.mark.parametrize("strides", [0, 1, None], ids=["overlapping", "a byte apart", "as they were"])
-def test_a_corrupted_operation_that_asks_for_more_is_an_error_and_takes_little(name, strides, plant):
+def test_a_corrupted_operation_that_requests_more_memory_is_an_error(name, strides, plant):
     """Cubes of 8192 in every direction stand for 512 GiB: each operation in turn, all others as they were."""
     loadable = nvdla.load(SAMPLES / f"{name}.loadable")
     count = sum(each.num_operations for each in nvdla.Runtime(loadable).tasks if hasattr(each, "num_operations"))

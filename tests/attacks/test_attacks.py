@@ -59,7 +59,7 @@ def test_a_trace_that_reaches_too_far_is_refused(name):
 
 
 @pytest.mark.parametrize("name", of("tensor"))
-def test_a_tensor_file_that_lies_is_refused(name):
+def test_a_tensor_file_with_false_sizes_is_refused(name):
     import numpy as np
     from support.tensor_files import read_tensor
 
@@ -67,14 +67,14 @@ def test_a_tensor_file_that_lies_is_refused(name):
 
 
 @pytest.mark.parametrize("name", of("container"))
-def test_a_container_that_lies_is_refused(name):
+def test_a_container_with_false_sizes_is_refused(name):
     from nvdla.interop.containers import registry
 
     refused(FILES / name, lambda path: registry.open(path))
 
 
 @pytest.mark.parametrize("name", of("caffe"))
-def test_a_caffe_network_that_lies_is_refused(name):
+def test_a_contradictory_caffe_network_is_refused(name):
     from nvdla.compiler.caffe import read_network, read_weights
     from nvdla.compiler.caffe.conversion import convert
 

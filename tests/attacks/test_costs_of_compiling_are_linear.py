@@ -13,9 +13,11 @@ from support.growing_networks import FAMILIES
 
 import nvdla
 from nvdla import limits
-from nvdla.compiler.builder import schedule
+from nvdla.compiler.builder import Calibration, Network, build, schedule
+from nvdla.compiler.builder.lower import convolution
 from nvdla.compiler.frontend import compiler
 from nvdla.compiler.frontend.quantization import activations, calibrate
+from nvdla.errors import BuildError
 from nvdla.limits import PlanLimits
 
 ROOT = str(Path(nvdla.__file__).parent)
@@ -119,3 +121,23 @@ def test_nodes_that_fail_one_after_the_other_end_up_on_the_host():
     assert all(row.reason for row in compiled.nodes if row.placement == "host")
     values = np.full((1, 8, 4, 4), 2.0**-60, np.float32)
     assert np.array_equal(compiled.run(values)["t60"], np.ones_like(values))
+
+
+@pytest.mark.parametrize(
+    ("stride", "problem"),
+    [
+        (40, "plan: must be at most 1,000 operations"),
+        (1 << 20, "stride: must have at most 4,096 positions, got 1048576x1048576"),
+    ],
+)
+def test_a_layer_with_too_many_operations_is_refused_before_they_are_made(stride, problem, monkeypatch):
+    """A deconvolution needs one convolution for each position within its stride."""
+    monkeypatch.setattr(limits, "PLAN", PlanLimits(operations=1000))
+    net = Network("net")
+    made = []
+    monkeypatch.setattr(convolution, "_phase", lambda *given, call=convolution._phase: made.append(1) or call(*given))
+    x = net.input("x", (4, 1, 1))
+    net.output(net.deconvolution("up", x, np.ones((4, 3, 3, 3), np.float32), stride=stride, padding=(0, 0, 0, 0)))
+    with pytest.raises(BuildError, match=f"layer up: {problem}"):
+        build(net, "nv_small", "int8", Calibration({"x": 1.0, "up": 1.0}))
+    assert len(made) <= 1001

@@ -95,7 +95,7 @@ LOADABLE_COMMANDS = {
 
 
 @pytest.mark.parametrize("is_sound", [True, False])
-def test_commands_read_what_was_named_and_write_what_was_asked_for(is_sound, tmp_path, samples):
+def test_commands_read_and_write_only_named_files(is_sound, tmp_path, samples):
     folder = tmp_path.resolve()
     source = samples / "lenet.loadable" if is_sound else FILES / "consumer_outside.nvdla"
     (folder / "x.nvdla").write_bytes(source.read_bytes())

@@ -155,7 +155,7 @@ def test_a_crash_is_one_line_of_the_command(tmp_path):
 
 
 def test_what_onnxruntime_logs_is_no_message(tmp_path):
-    """A Range without end, which it reports on standard error with colours."""
+    """A Range without end, which it reports on standard error with colors."""
     constants = {"a": np.int64(0), "b": np.int64(2**62), "c": np.int64(1)}
     net = with_constants([node("Range", "a b c", "r")], "r", constants, None, TensorProto.INT64)
     path = tmp_path / "m.onnx"

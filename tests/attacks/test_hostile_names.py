@@ -39,12 +39,12 @@ YAML = {
     "keys_of_other_kinds": ("{1: 2, [a]: b}", "a key must be a scalar"),
 }
 JSON = {
-    "nested": ("[" * 100_000, "not JSON"),
+    "nested": ("[" * 100_000, "must be JSON"),
     "nan": ('{"conv1": {"scale": NaN}}', "got nan"),
     "beyond_floats": ('{"conv1": {"scale": 1' + "0" * 400 + "}}", "scale: must be"),
-    "digits": ('{"conv1": {"scale": 1' + "0" * 9000 + "}}", "not JSON"),
-    "list": ("[1, 2]", "not a calibration table"),
-    "half_a_pair": ('{"\\ud800": {"scale": 1}}', "not JSON.*surrogates"),
+    "digits": ('{"conv1": {"scale": 1' + "0" * 9000 + "}}", "must be JSON"),
+    "list": ("[1, 2]", "calibration table: must be a mapping"),
+    "half_a_pair": ('{"\\ud800": {"scale": 1}}', "must be JSON.*surrogates"),
 }
 
 
@@ -81,7 +81,7 @@ def test_numbers_that_are_none_in_a_layer_file_or_a_list_of_hashes_are_refused(n
     (tmp_path / "hashes.json").write_text(f'[{{"task": {number}, "op": 0, "type": "sdp"}}]')
     if number[:4] == "1000":
         return  # an integer, if a strange one
-    refused(from_sidecar, tmp_path / "x.nvdla", "a task needs its number|not JSON")
+    refused(from_sidecar, tmp_path / "x.nvdla", "a task: must have a number|must be JSON")
     refused(_entries, tmp_path / "hashes.json", "not a list of operations")
 
 
@@ -93,12 +93,12 @@ def test_half_of_a_surrogate_pair_in_a_layer_file_is_refused(name, tmp_path):
     )
     path = tmp_path / "x.nvdla.layers.json"
     path.write_bytes((text % name).encode("utf-8", "surrogatepass"))
-    refused(from_sidecar, tmp_path / "x.nvdla", "not JSON")
+    refused(from_sidecar, tmp_path / "x.nvdla", "must be JSON")
     path.write_text(text % r"\ud83e\udd80")
     assert from_sidecar(tmp_path / "x.nvdla").layers == {(0, 0): "\U0001f980"}
 
 
-def test_a_layer_file_that_nobody_named_is_not_waited_for(tmp_path):
+def test_an_implicit_layer_file_that_is_a_pipe_does_not_block(tmp_path):
     """A pipe beside a loadable, which no one writes to; one that is too large is refused."""
     os.mkfifo(tmp_path / "x.nvdla.layers.json")
     found = []

@@ -48,7 +48,7 @@ def test_limits_of_tasks_are_those_of_a_runtime(config, name, value):
     assert nvdla.Runtime(loadable, config=config, abi="new", limits=Limits(**{name: 3}))
 
 
-def test_data_behind_shared_offsets_is_limited_and_the_limit_adjustable():
+def test_data_at_shared_offsets_has_an_adjustable_limit():
     from support.attack_files import FILES
 
     data = FILES.joinpath("shared_strings.nvdla").read_bytes()
@@ -135,7 +135,7 @@ def test_images_of_a_trace_share_one_limit(tmp_path):
         replay(tmp_path / "t.cfg", "nv_small", limits=Limits(memory=1 << 16))
 
 
-def test_the_meter_says_what_and_how_much():
+def test_a_budget_error_states_the_work_and_the_amount():
     meter = Meter(Limits(multiplications=10, cube=5))
     meter.charge("conv", Work(multiplications=6, cube=5))
     with pytest.raises(nvdla.ScheduleError, match=r"conv: a cube of 6 elements is more than the limit of 5"):

@@ -61,24 +61,24 @@ WRONG = {
     "no parts": (lambda m: m.pop("parts"), "parts: must be list, got nothing"),
     "parts are a number": (lambda m: m.update(parts=7), "parts: must be list, got int"),
     "too many parts": (lambda m: m.update(parts=m["parts"] * 600), "1200, the limit is 1000"),
-    "nothing is done": (lambda m: m.update(parts=[]), "no part makes 'y'"),
-    "parts in the wrong order": (lambda m: m["parts"].reverse(), "nothing before it makes"),
+    "nothing is done": (lambda m: m.update(parts=[]), "no part produces 'y'"),
+    "parts in the wrong order": (lambda m: m["parts"].reverse(), "no earlier part produces"),
     "kind": (of_accelerator(kind="evil"), "must be accelerator or host"),
     "file outside": (of_accelerator(file="../../etc/passwd"), r"no member '\.\./"),
     "file of another kind": (of_accelerator(file={}), "file: must be str, got dict"),
     "precision": (of_accelerator(precision="evil"), "must be one of int8"),
-    "no scale": (of_accelerator(scales={}), "there is none for tensor"),
+    "no scale": (of_accelerator(scales={}), "scales: none for tensor"),
     "images": (of_accelerator(images=10**9), "must be 1 .. 256"),
     "images that do not fit": (of_accelerator(images=2), "elements"),
     "pixels": (of_accelerator(pixels=7), "pixels: must be dict, got int"),
-    "unknown tensor": (of_binding("outputs", tensor="other"), "there is none for tensor 'other'"),
-    "unknown value": (of_binding("inputs", value="other"), "nothing before it makes 'other'"),
+    "unknown tensor": (of_binding("outputs", tensor="other"), "scales: none for tensor 'other'"),
+    "unknown value": (of_binding("inputs", value="other"), "no earlier part produces 'other'"),
     "endless shape": (of_binding("inputs", shape=[10**9, 10**9]), "elements, the limit is"),
     "shape of words": (of_binding("inputs", shape="abc"), "must be a list of at most 8 sizes"),
     "negative shape": (of_binding("inputs", shape=[-1, 432]), "must be a list of at most 8 sizes"),
     "another shape": (of_binding("inputs", shape=[1, 1, 1]), "elements, 1 are bound"),
     "unknown index": (of_binding("inputs", index="other"), "is not an array of 432 places"),
-    "unknown output": (lambda m: m.update(outputs=["other"]), "no part makes 'other'"),
+    "unknown output": (lambda m: m.update(outputs=["other"]), "no part produces 'other'"),
     "inputs are a list": (lambda m: m.update(inputs=["x"]), "inputs: must be dict, got list"),
     "input of words": (lambda m: m.update(inputs={"x": "1x3"}), "must be a list of at most 8 sizes"),
     "version": (lambda m: m.update(version="9" * 100), "version '9{80}'"),
@@ -90,7 +90,7 @@ WRONG |= {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_a_manifest_says_is_checked(name, members):
+def test_every_field_of_a_manifest_is_checked(name, members):
     change, said = WRONG[name]
     manifest = json.loads(members["manifest.json"])
     change(manifest)
@@ -115,7 +115,7 @@ def test_members_that_are_missing_cut_off_or_there_twice(members):
             rest = {each: data for each, data in members.items() if each != name}
             with pytest.raises(NvdlaError):
                 run(packed(rest if changed is None else {**members, name: changed}))
-    with pytest.raises(NvdlaError, match=r"member 'manifest\.json' is there twice"):
+    with pytest.raises(NvdlaError, match=r"member 'manifest\.json': must be unique"):
         run(packed(members, twice="manifest.json"))
     whole = packed(members)
     for size in (len(whole) // 2, len(whole) - 10):
@@ -147,7 +147,7 @@ def test_a_small_package_takes_little_memory(bomb, members):
 
     tracemalloc.start()
     try:
-        with pytest.raises(NvdlaError, match=r"unpacks to more than|the limit is 16777216"):
+        with pytest.raises(NvdlaError, match=r"unpacked size: must be at most|the limit is 16777216"):
             run(data)
         assert tracemalloc.get_traced_memory()[1] < 100 << 20
     finally:
@@ -160,13 +160,13 @@ def test_a_package_packed_by_other_methods_is_refused(members):
             run(packed(members, packing))
 
 
-def test_parts_that_lie_about_their_values(members):
+def test_parts_with_false_values_are_refused(members):
     """Whatever a host part makes: a value that no part made is an error, not a KeyError."""
     manifest = json.loads(members["manifest.json"])
     host = first(manifest, "host")
     host["outputs"].append({"tensor": "t", "value": "promised", "shape": [1], "index": None})
     manifest["outputs"] = ["promised"]
-    with pytest.raises(NvdlaError, match="output promised: no part of the model makes it"):
+    with pytest.raises(NvdlaError, match="output promised: no part of the model produces it"):
         run(packed({**members, "manifest.json": json.dumps(manifest).encode()}))
 
 

@@ -23,7 +23,7 @@ def package(tmp_path_factory):
 
 @pytest.mark.parametrize("by", ["layer", "block", "type"])
 def test_groups_have_the_sums_of_their_operations(by, samples, nvdla_command):
-    words = ("cycles", samples / "colour_digits.loadable", "--by", by, "--json")
+    words = ("cycles", samples / "color_digits.loadable", "--by", by, "--json")
     document = json.loads(nvdla_command(*words)[1])
     rows, groups = document["operations"], document["groups"]
     key = {"layer": "layer", "type": "engine"}.get(by)
@@ -62,9 +62,15 @@ def test_a_name_means_a_whole_layer_before_beginnings():
         ("/Relu_output_0", "Relu"),
         ("a/b_output_0", "a/b_output_0"),
         ("/", "/"),
+        (
+            "net_1/dw_2_relu/Relu6;net_1/bn/add_1;net_1/dw_2/depthwise;+net_1/dw_2_relu/Relu6;net_1/bn/add_1.2",
+            "dw_2_relu/Relu6",
+        ),
+        ("net/Relu;net/add", "net/Relu"),
+        ("Call:0;net/add+b", "Call:0+b"),
     ],
 )
-def test_names_of_onnx_values_are_shortened(layer, short):
+def test_names_of_onnx_and_tflite_values_are_shortened(layer, short):
     assert short_layer(layer) == short
 
 

@@ -106,7 +106,7 @@ def printed(command, nvdla_command):
     return {"": lines, "head": [*lines[:count], "..."], "tail": ["...", *lines[-count:]]}[cut]
 
 
-def test_every_block_is_run_or_says_why_not():
+def test_every_block_is_run_or_has_a_reason():
     """Console blocks begin with a command; what is not run has a reason; no page is left out."""
     for path in [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]:
         text = path.read_text(encoding="utf-8")

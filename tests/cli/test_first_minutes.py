@@ -87,7 +87,7 @@ def test_clearing_the_cache_removes_kernels_and_nothing_else(tmp_path):
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_completion_knows_every_command(shell, nvdla_command):
+def test_completion_has_every_command(shell, nvdla_command):
     pytest.importorskip("shtab", reason="the extra 'completion' is not installed")
     code, out, _ = nvdla_command("completion", shell)
     assert code == 0
@@ -135,7 +135,7 @@ def test_settings_that_are_none_are_refused(text, said, nvdla_command, lenet, tm
     assert "nvdla.toml" in error
 
 
-def test_what_comes_from_a_file_is_told(nvdla_command, lenet, tmp_path, monkeypatch, as_documented):
+def test_settings_of_a_file_are_reported(nvdla_command, lenet, tmp_path, monkeypatch, as_documented):
     """On standard error and in JSON: a file that came with a network may change its result."""
     pytest.importorskip("tomllib")
     monkeypatch.chdir(tmp_path)
@@ -152,7 +152,7 @@ def test_what_comes_from_a_file_is_told(nvdla_command, lenet, tmp_path, monkeypa
     assert nvdla_command("inspect", lenet)[2] == ""
 
 
-def test_a_mean_of_a_file_is_told_by_the_run_that_it_changes(nvdla_command, samples, tmp_path, monkeypatch):
+def test_a_mean_of_a_file_is_reported_by_the_run_that_it_changes(nvdla_command, samples, tmp_path, monkeypatch):
     pytest.importorskip("tomllib")
     monkeypatch.chdir(tmp_path)
     words = ["run", samples / "lenet_nv_full_fp16.loadable", "-i", samples / "digit7.pgm", "--json"]
@@ -252,13 +252,13 @@ def test_a_dash_is_no_file_elsewhere(words, nvdla_command, lenet, tmp_path, monk
     assert not list(tmp_path.iterdir())
 
 
-def test_a_word_that_is_nearly_an_action_is_told(nvdla_command, tmp_path):
+def test_a_misspelled_action_gets_a_suggestion(nvdla_command, tmp_path):
     code, _, error = nvdla_command("csb", "difff", tmp_path / "a", tmp_path / "b")
     assert code == 2
     assert "unknown action; did you mean 'diff'?" in error
 
 
-def test_an_ending_that_is_none_is_told_with_those_that_are(nvdla_command, samples, tmp_path):
+def test_an_unknown_suffix_is_reported_with_the_known_ones(nvdla_command, samples, tmp_path):
     code, _, error = nvdla_command("container", "convert", samples / "weights.npz", tmp_path / "w.x")
     assert code == 2
     assert "must end in one of .gguf, .irpa, .loadable, " in error
@@ -305,7 +305,7 @@ def test_in_a_pipe_a_row_is_a_line(nvdla_command, monkeypatch):
     assert not any(cell != cell.strip() for row in rows for cell in row)
 
 
-def test_columns_says_how_wide_tables_are(nvdla_command, monkeypatch):
+def test_columns_sets_the_width_of_tables(nvdla_command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "70")
     assert max(map(len, nvdla_command("configs")[1].splitlines())) <= 70
 
@@ -319,7 +319,7 @@ def test_tables_alone_are_written_for_spreadsheets(option, separator, nvdla_comm
     assert len(rows) > 10
 
 
-def test_severities_are_coloured_on_a_terminal_alone(nvdla_command, lenet, monkeypatch):
+def test_severities_are_colored_only_on_a_terminal(nvdla_command, lenet, monkeypatch):
     assert "\x1b" not in nvdla_command("lint", lenet, "--config", "nv_full")[1]
 
 

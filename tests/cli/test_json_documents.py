@@ -35,7 +35,7 @@ RUNS: dict[str, list[str]] = {
     "container-verify": ["container verify lenet.loadable"],
     "container-write": ["container convert lenet.loadable weights.npz"],
     "csb-accesses": [LOG, "csb txn/lenet.txn"],
-    "csb-diff": [LOG, "program colour_digits.loadable --format txn -o other", "csb diff txn/lenet.txn other/input.txn"],
+    "csb-diff": [LOG, "program color_digits.loadable --format txn -o other", "csb diff txn/lenet.txn other/input.txn"],
     "csb-operations": [LOG, "csb txn/lenet.txn --operations"],
     "csb-replay": [LOG, "csb replay txn/lenet.txn --config nv_small"],
     "cycles": ["cycles lenet.loadable --by layer"],
@@ -51,7 +51,7 @@ RUNS: dict[str, list[str]] = {
     "extract": ["extract lenet.loadable tb-0 -o blob.bin"],
     "graph": ["graph lenet.loadable"],
     "hexdump": ["hexdump lenet.loadable task-0-op_list"],
-    "inspect": ["inspect colour_digits.loadable --all"],
+    "inspect": ["inspect color_digits.loadable --all"],
     "layers-found": ["layers lenet.loadable --caffe lenet.prototxt --dry-run"],
     "lint": ["lint lenet.loadable --config nv_full"],
     "lint-rules": ["lint --rules"],
@@ -121,7 +121,7 @@ def test_functions_on_a_device_are_run_as_documented(corpus, nvdla_command, as_d
     assert "ran_on" in json.loads(out)
 
 
-def test_a_server_says_in_the_frame_where_it_is(as_documented):
+def test_a_server_has_its_address_in_the_frame(as_documented):
     for words in ("--registers --config nv_small --socket 127.0.0.1:0", "--tvm-rpc --port 0"):
         command = [sys.executable, "-m", "nvdla", "serve", *words.split(), "--json"]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:

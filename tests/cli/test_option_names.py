@@ -32,6 +32,7 @@ EXCEPTIONS = {
 }  # fmt: skip
 #: The help of these options states what the command writes.
 WRITES = {"output"}
+BRITISH = re.compile(r"colour|normalis|quantis|optimis|initialis|neighbour|centre|grey|behaviour")
 
 
 def parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
@@ -81,8 +82,11 @@ def test_an_option_means_the_same_in_every_command() -> None:
 
 
 def test_options_are_spelled_as_in_american_english() -> None:
-    british = re.compile(r"colour|normalis|quantis|optimis|initialis|neighbour|centre|grey|behaviour")
-    assert not [name for name in options() if british.search(name)]
+    assert not [name for name in options() if BRITISH.search(name)]
+
+
+def test_samples_are_spelled_as_in_american_english(samples: Path) -> None:
+    assert not [path.name for path in samples.rglob("*") if BRITISH.search(path.name)]
 
 
 def test_images_have_one_set_of_options() -> None:

@@ -63,7 +63,7 @@ def test_its_number_is_still_taken(folder, nvdla_command):
     assert "must be at least 0" in err
 
 
-def test_behind_two_dashes_nothing_is_an_option(folder, nvdla_command):
+def test_nothing_after_two_dashes_is_an_option(folder, nvdla_command):
     shutil.copy("lenet.loadable", "--wide")
     code, out, _ = nvdla_command("inspect", "--", "--wide")
     assert code == 0
@@ -80,7 +80,7 @@ def test_behind_two_dashes_nothing_is_an_option(folder, nvdla_command):
         ("run lenet.loadable --inp digit7.pgm", "ambiguous option: --inp"),
     ],
 )
-def test_wrong_words_are_said_as_before(words, said, folder, nvdla_command):
+def test_wrong_words_have_the_usual_error(words, said, folder, nvdla_command):
     code, out, err = nvdla_command(*words.split())
     assert (code, out) == (2, "")
     assert said in err

@@ -63,7 +63,7 @@ def test_a_table_that_fits_is_whole(terminal, capsys):
     assert "Left out" not in capsys.readouterr().out
 
 
-def test_the_last_columns_go_first_and_it_is_said(terminal, capsys):
+def test_the_last_columns_are_omitted_first_with_a_note(terminal, capsys):
     terminal(40)
     output.print_table("rows", ROWS)
     text = capsys.readouterr().out
@@ -81,7 +81,7 @@ def test_columns_of_least_importance_go_before_the_last(terminal, capsys):
     assert text.count("1,000,000,000,000") == 3
 
 
-def test_the_columns_that_tell_the_rows_apart_stay(terminal, capsys):
+def test_the_columns_that_identify_the_rows_stay(terminal, capsys):
     terminal(24)
     output.print_table("rows", ROWS, least=("task", "operation"))
     head = capsys.readouterr().out.splitlines()[2]
@@ -110,7 +110,7 @@ def test_large_numbers_have_separators_on_terminals_alone(terminal, capsys):
     assert "1,234,567" in text and " 123 " in text
 
 
-def test_sizes_are_said_in_bytes_and_in_binary_units():
+def test_sizes_are_printed_in_bytes_and_binary_units():
     assert [sized(n) for n in (5, 2048, 58064, 3 << 20, 5 << 30)] == [
         "5 bytes",
         "2,048 bytes (2.0 KiB)",
@@ -262,7 +262,7 @@ def test_what_is_not_known_of_a_tensor_is_not_listed(terminal, capsys):
     assert "kind=bias, zero=0" in capsys.readouterr().out
 
 
-def test_what_was_left_out_is_said_within_the_terminal(terminal, capsys):
+def test_omitted_columns_are_listed_within_the_width_of_the_terminal(terminal, capsys):
     terminal(40)
     output.print_table("rows", [{f"column {at}": "word " * 3 for at in range(12)}])
     out = capsys.readouterr().out
@@ -274,3 +274,30 @@ def test_the_doctor_keeps_what_it_is_about_on_a_narrow_terminal(terminal, nvdla_
     terminal(60)
     _, out, _ = nvdla_command("doctor", lenet, "-i", digit)
     assert {"zero", "at ends", "dead"} <= {word.strip() for word in out.splitlines()[2].split("  ")}
+
+
+@pytest.mark.parametrize(
+    ("words", "columns", "answer"),
+    [
+        ("cycles lenet.loadable", 40, "cycles"),
+        ("timeline lenet.loadable", 40, "start end"),
+        ("inspect --ops lenet.loadable", 60, "what"),
+        ("memory lenet.loadable", 60, "peak_live"),
+        ("compare lenet.loadable lenet_nv_large.loadable -i digit7.pgm", 40, "result"),
+        ("layers lenet.loadable", 40, "layer"),
+        ("doctor lenet.loadable -i digit7.pgm", 60, "at_ends"),
+    ],
+)
+def test_a_narrow_terminal_shows_the_column_that_answers(
+    words, columns, answer, terminal, nvdla_command, samples, monkeypatch
+):
+    terminal(columns)
+    monkeypatch.setattr(output, "for_people", lambda: True)
+    monkeypatch.chdir(samples)
+    _, out, _ = nvdla_command(*words.split())
+    headings = {
+        word for line in out.splitlines() if line.startswith(" ") for word in line.replace(" ", "_").split("___")
+    }
+    shown = {heading.strip("_") for heading in headings}
+    assert set(answer.split()) <= shown
+    assert max(len(line) for line in out.splitlines() if line.startswith(" ")) <= columns

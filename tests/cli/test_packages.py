@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
+import nvdla
 from nvdla.cli import packages, view
 from nvdla.cli.main import COMMANDS
 from tests.support.packages import write_package
@@ -87,7 +88,7 @@ def test_the_document_has_every_part(command, folder, nvdla_command, as_document
 
 
 @pytest.mark.parametrize("command", REFUSED)
-def test_what_takes_no_package_says_why_and_names_its_loadables(command, folder, nvdla_command):
+def test_commands_without_packages_give_the_reason_and_the_loadables(command, folder, nvdla_command):
     code, out, err = nvdla_command(command, "net.nvpkg", *REFUSED[command])
     assert (code, out) == (2, "")
     assert "net.nvpkg: must be a loadable, got a package: " in err and "net.nvpkg/part4.loadable" in err
@@ -173,6 +174,32 @@ def test_view_has_an_index_of_the_parts_and_their_pages(folder):
         "part0", "part2", "part4", "part1 (host): MatMul", "part3 (host): MatMul"
     ]  # fmt: skip
     assert source.page("part4.loadable").document["sides"][0]["title"].startswith("part4.loadable")
+
+
+def values_of(page):
+    return page["sides"][0]["run"], page["sides"][0]["tensors"]
+
+
+def test_report_and_view_show_the_parts_in_a_run_of_the_package(folder, nvdla_command):
+    """The run on every part's page has the result of the whole package; a directory takes no inputs."""
+    code, _, err = nvdla_command("report", "net.nvpkg", "-i", "x.npy", "-o", "pages", "--json")
+    assert code == 0, err
+    parser = argparse.ArgumentParser()
+    view.configure(parser)
+    source = view.Folder(parser.parse_args(["net.nvpkg", "--input", "x=x.npy"]))
+    results = nvdla.load("net.nvpkg").run("x.npy")["y"]
+    for number in (0, 2, 4):
+        run, tensors = values_of(source.page(f"part{number}.loadable").document)
+        assert run["error"] is None and run["wrote"]
+        assert os.path.getsize(f"pages/part{number}.loadable.html") > 10_000
+    row, (_, largest, _) = tensors[run["outputs"][0][1]], run["outputs"][0][2][0]
+    assert (largest - row["zero"]) * row["scale"] == pytest.approx(results.max())
+    other = view.Folder(parser.parse_args(["net.nvpkg", "--random-input", "7"])).page("part4.loadable").document
+    assert values_of(other)[1] != tensors
+    code, _, err = nvdla_command("report", ".", "-i", "x.npy")
+    assert code == 2 and "has several loadables, which are shown one by one: omit inputs" in err
+    code, _, err = nvdla_command("report", "net.nvpkg", "net.nvpkg/part0.loadable")
+    assert code == 2 and "must be one loadable for two sides, got several" in err
 
 
 def test_a_damaged_member_is_one_line(folder, nvdla_command):

@@ -115,7 +115,7 @@ def test_an_error_in_the_middle_of_writing_leaves_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("moment", ["open", "fdopen", "fsync", "chmod", "replace"])
-def test_ctrl_c_within_any_step_of_writing_leaves_nothing_behind(tmp_path, monkeypatch, moment):
+def test_ctrl_c_within_any_step_of_writing_leaves_no_files(tmp_path, monkeypatch, moment):
     """The step itself is done when the interrupt is seen: the interpreter looks for it between two calls."""
     (tmp_path / "out").write_bytes(b"old")
     real = getattr(os, moment)

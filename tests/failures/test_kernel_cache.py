@@ -98,7 +98,7 @@ def test_a_folder_of_another_user_is_refused(choose, monkeypatch, tmp_path):
 
 
 @posix
-def test_a_command_without_a_cache_says_so_in_one_line(tmp_path):
+def test_a_command_without_a_cache_warns_in_one_line(tmp_path):
     """Not as Python prints warnings, with a line of source."""
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -110,7 +110,7 @@ def test_a_command_without_a_cache_says_so_in_one_line(tmp_path):
     assert done.stderr.count("\n") == 1 and "RuntimeWarning" not in done.stderr
 
 
-def test_beside_the_kernels_comes_before_the_users_folder(choose, monkeypatch, tmp_path):
+def test_the_directory_of_the_kernels_comes_before_that_of_the_user(choose, monkeypatch, tmp_path):
     monkeypatch.setattr(folders, "HERE", tmp_path / "kernels")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     assert choose() == tmp_path / "kernels" / "__pycache__"
@@ -149,7 +149,7 @@ def test_a_second_process_finds_what_the_first_compiled(private):
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "foreign"])
-def test_a_damaged_file_is_compiled_anew_and_replaced(private, damage):
+def test_a_damaged_file_is_compiled_again_and_replaced(private, damage):
     _, (file,) = compiled(private)
     whole = file.read_bytes()
     broken = {"truncated": whole[:-100], "flipped": whole[:-1] + bytes([whole[-1] ^ 1]), "empty": b"",

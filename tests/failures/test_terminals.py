@@ -60,7 +60,7 @@ def test_a_run_on_a_terminal_shows_its_progress_and_result():
     assert re.search(rb"times: linking [\d.]+ m?s, .*running [\d.]+ m?s", shown)
 
 
-def test_whoever_works_in_silence_says_so_and_leaves_nothing_of_it():
+def test_long_silent_work_is_shown_and_its_line_is_cleared():
     """After a second the line comes; what is printed clears it; it never breaks into a line."""
     shown, code = shown_by([sys.executable], "-c", WORK)
     assert code == 0
@@ -69,7 +69,7 @@ def test_whoever_works_in_silence_says_so_and_leaves_nothing_of_it():
     assert b"half a line.\r\n" in shown
 
 
-def test_kernels_that_are_compiled_are_told(tmp_path):
+def test_compiled_kernels_are_reported(tmp_path):
     """Of a cache that is empty: on the terminal, and in the times, apart from those of running."""
     folder = tmp_path / "kernels"
     environment = {**os.environ, "NVDLA_CACHE_DIR": str(folder)}

@@ -220,7 +220,7 @@ def main() -> int:
     from fuzz_targets import TARGETS
 
     if args.target not in TARGETS:
-        parser.error(f"there is no target {args.target!r}: known are {', '.join(TARGETS)}")
+        parser.error(f"target: unknown: must be one of {', '.join(TARGETS)}")
     if args.child:
         child(args)
         return 0

@@ -131,7 +131,7 @@ def test_large_cubes_are_shared_out_and_may_be_normalized_in_place():
 
 
 @given(st.integers(1, 4), st.booleans(), st.integers(-128, 127), st.integers(-32768, 32767), st.integers(0, 31))
-def test_no_total_lies_outside_the_table(reach, no_squares, offset, scale, shift):
+def test_no_total_is_outside_the_table(reach, no_squares, offset, scale, shift):
     icvt = CdpConverter(offset, scale, shift, 9)
     low, high = cdp_int8.totals(CdpFunction(reach, int(no_squares), 0, 25), icvt)
     inputs = [0] + [convert(x, *icvt) for x in range(-128, 128)]

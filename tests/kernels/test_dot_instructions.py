@@ -288,7 +288,7 @@ def asked(monkeypatch):
     return asked
 
 
-def test_a_set_is_asked_for_by_the_environment(asked):
+def test_an_environment_variable_selects_the_instruction_set(asked):
     assert asked("none") is None
     assert asked("") == next(iter(HERE), None)
     for name in HERE:

@@ -16,7 +16,7 @@ from nvdla.loadable.reader import position_of
 TABLES = [field.name for field in schema.LOADABLE.fields]
 #: a limit: what the value must be, or with what it does not agree
 LIMITS = (
-    r"must (be|begin) |has this id|second time|is in memory|no blob is named|"
+    r"must (be|begin) |is in memory|no blob is named|"
     r"which is no "
 )
 SAID = re.compile(rf"(Loadable|{'|'.join(TABLES)})\b.*?: .*({LIMITS})", re.DOTALL)

@@ -56,7 +56,7 @@ def test_every_truncation_is_refused(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 1 << 31, (1 << 32) - 1])
-def test_the_root_lies_inside_the_file(data: bytes, offset: int) -> None:
+def test_the_root_is_inside_the_file(data: bytes, offset: int) -> None:
     refused(
         patched(data, 0, "I", offset), f"Loadable.root offset at byte 0: offset: must be between 1 and.*, got {offset}"
     )

@@ -89,7 +89,7 @@ def test_the_loadable_computes_what_the_network_computes(networks, config):
     assert np.corrcoef(next(iter(got.values())).ravel(), expected.ravel())[0, 1] > 0.99
 
 
-def test_a_row_says_ratio_limits_verdict_and_machine(folder):
+def test_a_row_has_ratio_limits_verdict_and_machine(folder):
     pytest.importorskip("onnxruntime")
     words = [sys.executable, folder / "run.py", "lenet-nv_small", "--json", "--inline", "--seconds", "0.1"]
     document = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)

@@ -21,7 +21,7 @@ def resident() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.fixture(params=["lenet.loadable", "lenet_nv_large.loadable", "colour_digits.loadable"])
+@pytest.fixture(params=["lenet.loadable", "lenet_nv_large.loadable", "color_digits.loadable"])
 def prepared(request, samples):
     runtime = nvdla.Runtime(nvdla.load(samples / request.param), threads=1)
     tensor = runtime.inputs[0]
@@ -60,7 +60,7 @@ def test_resident_memory_stays(prepared):
     assert resident() - before < 1 << 20
 
 
-def test_observed_runs_leave_nothing_behind(prepared):
+def test_observed_runs_keep_no_memory(prepared):
     runtime, surface = prepared
     count = 0
 

@@ -370,7 +370,7 @@ def batch_of_two(stride):
     return loadable, moved
 
 
-def test_lint_sees_the_images_of_a_batch_behind_the_first(plant):
+def test_lint_checks_all_images_of_a_batch(plant):
     """The second image ends beyond its memory, the first does not."""
     loadable, moved = batch_of_two(ROOM)
     found = lint(plant(loadable, moved), "nv_full").findings

@@ -259,7 +259,7 @@ def test_of_each_byte_the_first_read_and_the_last_write_count(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["lenet.cfg", "input.txn", "lenet.txn", "lenet_straight.c", "csb.txt", "sc.log"])
-def test_a_log_that_was_cut_off_within_a_line_is_told_so(made, tmp_path, name):
+def test_a_log_that_ends_within_a_line_is_reported_as_cut_off(made, tmp_path, name):
     """Anywhere in a line, but where what is left is a line, too."""
     own_log(made, made.folder / "csb.txt")
     platform_log(made, made.folder / "sc.log")
@@ -280,7 +280,7 @@ def test_a_log_that_was_cut_off_within_a_line_is_told_so(made, tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["lenet.cfg", "input.txn"])
-def test_a_trace_that_was_cut_off_is_told_so(made, tmp_path, name):
+def test_a_truncated_trace_is_reported_as_cut_off(made, tmp_path, name):
     for path in made.folder.glob("*.dat"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     text = (made.folder / name).read_text()

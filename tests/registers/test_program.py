@@ -359,7 +359,7 @@ def test_straight_statements_say_which_wait_failed(tmp_path, capsys):
     assert subprocess.run([tmp_path / "main"], capture_output=True, text=True).stdout == "2 4"
 
 
-def test_the_tables_take_what_the_summary_says(tmp_path):
+def test_the_tables_have_the_size_of_the_summary(tmp_path):
     compiler = CROSS["riscv32"]
     if not shutil.which(compiler[0]):
         pytest.skip(f"{compiler[0]} is not installed")

@@ -103,7 +103,7 @@ def test_lenet_runs_over_the_socket_alone(client):
     assert int(scores.argmax()) == 7
 
 
-def test_what_is_wrong_with_a_write_is_told_by_the_next_reply(client):
+def test_the_next_reply_reports_a_failed_write(client):
     client.send("W", 0x3FFFC, 1)
     with pytest.raises(RuntimeError, match="no register at byte address 0x3fffc"):
         client.ask("R", 0x100C)
@@ -118,7 +118,7 @@ def test_every_reply_tells_a_failed_write(client, command):
     assert client.ask("V") == 1
 
 
-def test_loads_and_dumps_tell_a_failed_write_too(client):
+def test_loads_and_dumps_report_a_failed_write(client):
     for command, data in (("L", b"abcd"), ("D", b"")):
         client.send("W", 0x3FFFC, 1)
         with pytest.raises(RuntimeError, match="no register at byte address 0x3fffc"):
@@ -142,7 +142,7 @@ def test_memory_outside_the_regions_is_refused_and_the_connection_goes_on(client
     assert client.ask("V") == 1
 
 
-def test_with_events_on_the_line_is_told_as_it_rises(client):
+def test_with_events_on_a_rising_interrupt_line_is_sent(client):
     client.ask("E", 0, 1)
     client.send("W", 0x1004, 0)  # no cause is masked
     client.send("W", 0x1008, 1)  # S_INTR_SET: SDP_DONE of group 0
@@ -243,7 +243,7 @@ def hasty(tmp_path):
         each.close()
 
 
-def test_a_silent_client_gives_way_to_others_and_is_told(hasty):
+def test_a_silent_client_is_disconnected_for_others_with_a_reason(hasty):
     silent, other = hasty(), hasty()
     assert other.ask("V") == 1
     status, size = silent.reply()
@@ -266,7 +266,7 @@ def test_clients_are_served_in_turn(hasty):
     assert [client.reply() for client in clients] == [(0, 1)] * 6
 
 
-def test_who_has_stopped_waiting_drives_nobody_out(hasty):
+def test_a_client_that_stopped_waiting_disconnects_no_other(hasty):
     client, gone = hasty(), hasty()
     assert client.ask("V") == 1
     gone.connection.close()

@@ -239,7 +239,7 @@ def test_two_loadables_and_two_runs_stand_side_by_side(nvdla_command, lenet_path
         assert (min(differences) == 1.0) is equal
 
 
-def test_two_files_of_one_name_are_told_apart(nvdla_command, lenet_path, tmp_path):
+def test_two_files_of_one_name_get_different_titles(nvdla_command, lenet_path, tmp_path):
     paths = [tmp_path / each / "net.nvdla" for each in "ab"]
     for path in paths:
         path.parent.mkdir()

@@ -1,11 +1,16 @@
 """The page in Chromium: nothing is loaded, nothing fails, everything leads on, by pointer and by keyboard."""
 
+import itertools
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import nvdla
+from nvdla.analysis.cycles.constants import Memory
+from nvdla.analysis.study import Study
 from nvdla.report.page import Data, html_page
 
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
@@ -121,6 +126,60 @@ def test_bars_of_the_drawings_over_time_can_be_clicked(window, page, view):
     assert shown.value("view.chosen.kind") == ("op" if view == "Timeline" else "value")
 
 
+def test_the_timeline_shows_the_use_of_memory_buffer_and_macs(window, page):
+    """The tracks are below the engines, and a pointer on one names its value."""
+    shown = window().open(page)
+    open_view(shown.page, "Timeline")
+    box = shown.page.locator("#timeline canvas >> nth=0").bounding_box()
+    names = shown.value("view.sides[0].tracks.map(track => track.name)")
+    assert names == ["memory reads", "memory writes", "CBUF", "MAC array"]
+    peak = shown.value("view.sides[0].tracks[3].points.reduce((a, b) => (b[1] > a[1] ? b : a))")
+    x = box["x"] + 104 + (box["width"] - 120) * (peak[0] + 40) / shown.value("view.sides[0].cycles")
+    rows = shown.value("new Set(view.sides[0].operations.map(op => op.engine + op.group)).size")
+    y = box["y"] + 26 + rows * 30 + 10 + 3.5 * 110  # below the axis, the engines and three tracks
+    shown.page.mouse.move(x, y)
+    tip = shown.page.locator("#timeline .tip").inner_text()
+    assert tip.startswith("MAC array at cycle ") and tip.endswith(" %")
+    assert float(tip.split()[-2]) == pytest.approx(peak[1], rel=0.01)
+    shown.page.mouse.click(x, y)
+    assert not shown.page.is_visible("#panel") and shown.errors == []
+
+
+def set_slider(page, name, value):
+    page.locator(f"#{name}-0").evaluate(
+        "(input, value) => { input.value = value; input.dispatchEvent(new Event('input')) }", value
+    )
+
+
+def test_sliders_recompute_the_cycles_from_the_table_of_the_page(window, page, lenet_path):
+    """Latency and bandwidth give the totals of the cycle model; the clock changes the time alone."""
+    shown = window().open(page)
+    open_view(shown.page, "Cycles")
+    said = shown.page.locator("#timing-0")
+    own = shown.value("view.sides[0].total")
+    assert said.inner_text() == f"{own:,} cycles = {own / 1e6:.5f} ms at 1,000 MHz"
+    first = shown.page.locator(".bars li").first.inner_text()
+    set_slider(shown.page, "latency", 3)
+    set_slider(shown.page, "bandwidth", 0)
+    set_slider(shown.page, "clock", 500)
+    memory = Memory(latency=400, bytes_per_cycle=1.0)
+    other = Study.of(nvdla.load(lenet_path), memory=memory)
+    change = other.schedule.total / own - 1
+    assert said.inner_text().startswith(
+        f"{other.schedule.total:,} cycles = {other.schedule.total / 5e5:.4f} ms at 500 MHz"
+    )
+    assert f"+{change:.1%} cycles" in said.inner_text()
+    assert shown.page.locator("#bandwidth-0").get_attribute("aria-valuetext") == "1 B/cycle = 0.5 GB/s"
+    assert shown.page.locator(".bars li").first.inner_text() != first
+    assert "1 B/cycle" not in shown.page.locator("svg.chart").inner_html()
+    shown.page.click("#cycles button:has-text('Reset')")
+    assert (
+        said.inner_text().startswith(f"{own:,} cycles = ")
+        and shown.page.locator(".bars li").first.inner_text() == first
+    )
+    assert shown.foreign() == [] and shown.errors == []
+
+
 def test_arrow_keys_go_through_the_graph(window, page):
     shown = window().open(page)
     shown.page.focus("#graph canvas")
@@ -214,7 +273,7 @@ def test_histograms_have_round_ticks(window, page):
     assert round(step / 10 ** np.floor(np.log10(step) + 1e-9)) in (1, 2, 5)
 
 
-def test_a_feature_map_is_enlarged_and_says_its_values(window, page):
+def test_an_enlarged_feature_map_shows_its_values(window, page):
     shown = window().open(page)
     shown.value("view.choose(0, 'op', 2)")
     sheet = shown.page.locator("#panel .sheet >> nth=0")
@@ -259,7 +318,7 @@ def test_both_sides_are_shown_and_led_by_one_another(window, both):
     assert shown.errors == []
 
 
-def test_the_address_says_what_is_shown(window, page):
+def test_the_address_contains_the_selection(window, page):
     shown = window().open(page)
     shown.page.click("#tab-memory")
     shown.value("view.choose(0, 'op', 5)")
@@ -381,3 +440,67 @@ def test_cycles_are_summed_by_layer_and_the_colours_of_closed_blocks_are_explain
     )
     assert sums == {name: shown.value(cycles.format(name)) for name in ("front", "back")}
     assert shown.errors == []
+
+
+def test_an_input_of_three_channels_is_shown_as_the_picture(window, side, samples, tmp_path):
+    """The colors on the page are those of the file; a click shows the channels."""
+    from PIL import Image
+
+    path, image = samples / "colour_digits.loadable", samples / "colour_digit7.ppm"
+    page = tmp_path / "colors.html"
+    page.write_text(html_page(Data.of([side(nvdla.load(path), path, str(image))])), encoding="utf-8")
+    shown = window().open(page)
+    open_view(shown.page, "Overview")
+    sheet = shown.page.locator("#overview .sheet")
+    pixels = sheet.evaluate(
+        "c => [c.width, c.height, ...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]"
+    )
+    width, height, *values = pixels
+    colors = np.reshape(values, (height, width, 4))[..., :3]
+    wanted = np.asarray(Image.open(image), np.float64)
+    assert colors.shape == wanted.shape == (32, 32, 3)
+    assert np.corrcoef(colors.ravel(), wanted.ravel())[0, 1] > 0.99
+    sheet.hover(position={"x": 5, "y": 5})
+    assert shown.page.inner_text("#overview .maps output").startswith("row 0, column 0: red, green, blue ")
+    sheet.click(position={"x": 5, "y": 5})
+    assert shown.page.locator("#overview input").input_value() == "0" and shown.errors == []
+
+
+def test_headings_are_named_and_in_order(window, page):
+    """No heading is empty, and none is more than one level below the heading before it (for screen readers)."""
+    shown = window().open(page)
+    shown.value("view.choose(0, 'op', 2)")
+    for name in VIEWS:
+        open_view(shown.page, name)
+        shown.page.wait_for_timeout(100)
+        headings = shown.value(
+            "Array.from(document.querySelectorAll('h1, h2, h3, h4')).filter(h => h.offsetParent)"
+            ".map(h => [Number(h.tagName[1]), h.textContent.trim()])"
+        )
+        levels = [level for level, _ in headings]
+        assert all(text for _, text in headings), (name, headings)
+        assert all(after - before <= 1 for before, after in itertools.pairwise(levels)), (name, headings)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [420, 1280])
+def test_axe_finds_no_accessibility_problem(chromium_browser, page, width, scheme):
+    """With AXE_CORE=.../axe.min.js of the npm package axe-core."""
+    axe = os.environ.get("AXE_CORE")
+    if not axe:
+        pytest.skip("AXE_CORE does not name axe.min.js (npm install axe-core)")
+    context = chromium_browser.new_context(
+        viewport={"width": width, "height": 800}, color_scheme=scheme, bypass_csp=True
+    )
+    tab = context.new_page()
+    tab.goto(page.resolve().as_uri())
+    tab.wait_for_selector("html[data-ready]")
+    tab.evaluate(Path(axe).read_text(encoding="utf-8"))
+    found = {}
+    for name in VIEWS:
+        tab.evaluate("name => { view.show(name); view.choose(0, 'op', 0) }", name)
+        tab.wait_for_timeout(200)
+        for rule in tab.evaluate("axe.run(document)")["violations"]:
+            found[name, rule["id"]] = rule["nodes"][0]["html"]
+    context.close()
+    assert found == {}

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 
 import nvdla
+from nvdla.analysis.cycles.constants import Memory
+from nvdla.analysis.study import Study
 from nvdla.cli.view import Single, configure
 from nvdla.compiler.builder import Network, build, calibrate
 from nvdla.errors import FormatError
@@ -80,7 +82,7 @@ def test_without_the_token_nothing_is_answered(server, token):
     assert server.source.ran == []
 
 
-def test_tokens_are_made_anew(server, lenet_data):
+def test_every_server_has_a_new_token(server, lenet_data):
     other = ViewServer(Fixed(lenet_data))
     other.close()
     assert server.token != other.token
@@ -132,7 +134,7 @@ def test_every_tensor_is_handed_out_whole(server, lenet_data):
         ("", b"later run"),
     ],
 )
-def test_a_tensor_that_is_not_there_is_said(server, lenet_data, words, said):
+def test_a_missing_tensor_is_reported(server, lenet_data, words, said):
     status, _, body = ask(server, path=f"/tensor?{words.replace('MARK', lenet_data.document['mark'])}")
     assert status == 422
     assert said in body
@@ -209,15 +211,16 @@ def test_a_drop_for_an_unknown_input_is_refused_and_leaves_nothing(single, digit
     assert len(list(folder.iterdir())) == 1
 
 
-def test_a_drop_that_cannot_be_read_leaves_the_one_before(single, digit_path):
+@pytest.mark.parametrize(("name", "data"), [("bad.pgm", b"P5 nothing"), ("bad.bin", b"short")])
+def test_a_drop_that_cannot_be_read_leaves_the_one_before(single, digit_path, name, data):
     source, folder = single
-    with pytest.raises(FormatError, match=r"bad\.pgm") as caught:
-        source.run("", "bad.pgm", "data", b"P5 nothing")
+    with pytest.raises(FormatError, match=name.replace(".", r"\.")) as caught:
+        source.run("", name, "data", data)
     assert str(folder) not in str(caught.value)
     assert not list(folder.iterdir())
     source.run("", "good.pgm", "data", digit_path.read_bytes())
-    with pytest.raises(FormatError, match=r"bad\.pgm"):
-        source.run("", "bad.pgm", "data", b"P5 nothing")
+    with pytest.raises(FormatError, match=name.replace(".", r"\.")):
+        source.run("", name, "data", data)
     assert [each.read_bytes() for each in folder.iterdir()] == [digit_path.read_bytes()]
 
 
@@ -265,7 +268,7 @@ def test_ctrl_c_ends_it_with_0(command, lenet_path, as_documented, number):
         socket.create_connection(("127.0.0.1", document["port"]), timeout=5)
 
 
-def test_a_file_that_is_no_loadable_is_said_before_anything_is_served(tmp_path):
+def test_a_file_that_is_not_a_loadable_is_refused_before_the_server_starts(tmp_path):
     (tmp_path / "x.nvdla").write_bytes(b"nothing")
     for words in ((tmp_path / "x.nvdla",), (tmp_path,), (tmp_path / "x.nvdla", "--port", "99999")):
         process = start(*words)
@@ -302,7 +305,7 @@ def test_an_image_that_is_dropped_is_run(window, command, lenet_path, digit_path
     assert process.poll() is None
 
 
-def test_tensors_are_shown_at_full_resolution_when_that_is_asked_for(window, tmp_path, command):
+def test_tensors_are_served_at_full_resolution_on_request(window, tmp_path, command):
     """A convolution of 24 channels, 80x80: the page holds 16 of them, thinned out; the button brings all."""
     path, tensor = wide_network(tmp_path)
     _, document = command(path, "--input", tmp_path / "in.npy")
@@ -339,7 +342,7 @@ def wide_network(folder):
     return folder / "wide.loadable", next(iter(result.values()))[0]
 
 
-def test_a_file_that_cannot_be_run_is_said_on_the_page(window, command, lenet_path, tmp_path):
+def test_the_page_reports_a_file_that_cannot_run(window, command, lenet_path, tmp_path):
     _, document = command(lenet_path)
     (tmp_path / "x.pgm").write_bytes(b"P5 nothing")
     (tmp_path / "x.pdf").write_bytes(b"%PDF")
@@ -364,6 +367,36 @@ def test_a_folder_is_an_index_that_leads_on(window, command, lenet_path, tmp_pat
     connection = http.client.HTTPConnection("127.0.0.1", document["port"], timeout=SECONDS)
     connection.request("GET", "/?" + urlencode({"token": token, "net": "../../etc/passwd"}))
     assert connection.getresponse().status == 422
+    assert shown.errors == []
+
+
+def test_cycles_with_another_memory_are_computed(server, lenet_path):
+    status, headers, body = ask(server, path="/timing?side=0&latency=170&bandwidth=2.5")
+    assert (status, headers["Content-Type"]) == (200, "application/json")
+    study = Study.of(nvdla.load(lenet_path), memory=Memory(170, 2.5))
+    found = json.loads(body)
+    assert found["total"] == study.schedule.total and found["bandwidth"] == 2.0  # a beat takes whole cycles
+    assert found["cycles"] == [study.estimates[node.key].cycles for node in study.operations]
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["side=1&latency=1&bandwidth=1", "side=0&latency=x&bandwidth=1", "side=0&latency=1&bandwidth=nan", "side=0"],
+)
+def test_a_memory_that_does_not_exist_is_refused(server, words):
+    status, _, body = ask(server, path=f"/timing?{words}")
+    assert status == 422 and b"must be" in body
+
+
+def test_sliders_of_the_served_page_ask_the_server(window, command, lenet_path):
+    _, document = command(lenet_path)
+    shown = window().open(document["url"])
+    assert shown.value("view.sides[0].timings") == []
+    shown.page.click("#tab-cycles")
+    shown.page.locator("#latency-0").evaluate("(i) => { i.value = 37; i.dispatchEvent(new Event('input')) }")
+    total = Study.of(nvdla.load(lenet_path), memory=Memory(370)).schedule.total
+    shown.page.locator("#timing-0", has_text=f"{total:,} cycles").wait_for()
+    assert shown.page.locator("#latency-0").get_attribute("aria-valuetext") == "370 cycles"
     assert shown.errors == []
 
 

@@ -37,16 +37,16 @@ def test_a_runtime_is_made_of_what_load_takes(given, runtime, surface):
 
 
 WRONG = {
-    "threads_text": ({"threads": "2"}, "threads must be a whole number, not str '2'"),
-    "threads_float": ({"threads": 2.5}, "threads must be a whole number, not float 2.5"),
+    "threads_text": ({"threads": "2"}, "threads must be a whole number, got str '2'"),
+    "threads_float": ({"threads": 2.5}, "threads must be a whole number, got float 2.5"),
     "config_number": ({"config": 3}, "config must be a str"),
     "config_none": ({"config": None}, "config must be a str"),
     "abi_number": ({"abi": 1}, "abi must be a str"),
     "memory_limit": ({"memory_limit": "4G"}, "memory_limit must be a whole number"),
-    "limits": ({"limits": 7}, "limits must be a Limits, not int 7"),
+    "limits": ({"limits": 7}, "limits must be a Limits, got int 7"),
     "strides_text": ({"strides": "abc"}, "strides must be a mapping"),
     "strides_of_text": ({"strides": {"data": "123"}}, "strides of data must be whole numbers"),
-    "strides_of_words": ({"strides": {"data": ("1", "2", "3")}}, "strides of data must be a whole number, not str '1'"),
+    "strides_of_words": ({"strides": {"data": ("1", "2", "3")}}, "strides of data must be a whole number, got str '1'"),
     "strides_of_a_number": ({"strides": {"data": 5}}, "strides of data must be whole numbers"),
     "strides_of_no_name": ({"strides": {5: (1, 2, 3)}}, "strides must be a mapping of str"),
 }
@@ -68,7 +68,7 @@ def test_strides_are_three_numbers_or_more(strides, lenet):
 
 @pytest.mark.parametrize("value", [3, None, [], {}, object()], ids=["number", "none", "list", "mapping", "object"])
 def test_what_is_neither_path_nor_bytes_is_no_loadable(value):
-    with pytest.raises(NvdlaError, match="a loadable is read from"):
+    with pytest.raises(NvdlaError, match="source of a loadable: must be a path"):
         nvdla.Runtime(value)
 
 

@@ -13,7 +13,7 @@ from nvdla.emulator.execution.fusing import ConvolutionApart
 from nvdla.emulator.execution.instances import LANE_BYTES, MOST_LANES, Batch, lanes_for
 from nvdla.errors import FormatError, LinkError
 
-SAMPLE_FILES = ["lenet.loadable", "lenet_nv_large.loadable", "colour_digits.loadable"]
+SAMPLE_FILES = ["lenet.loadable", "lenet_nv_large.loadable", "color_digits.loadable"]
 
 
 def random_images(runtime, count, seed=0):
@@ -153,7 +153,7 @@ def test_a_batch_keeps_to_the_memory_limit(lenet_loadable):
 
 
 def test_networks_without_fused_convolutions_go_one_by_one(samples):
-    loadable = nvdla.load(samples / "colour_digits_nv_full_fp16.loadable")
+    loadable = nvdla.load(samples / "color_digits_nv_full_fp16.loadable")
     runtime = nvdla.Runtime(loadable)
     images = [[runtime.pack(0, np.full(runtime.inputs[0].shape, value, np.float16))] for value in (0, 1, 2)]
     assert runtime.run_many(images) == one_by_one(loadable, images)

@@ -10,7 +10,7 @@ from nvdla.compiler.builder import Network, build, calibrate
 from nvdla.compiler.warm_up import _network
 from nvdla.kernels.fast.dot_tile import available
 
-SAMPLES = ("lenet", "lenet_nv_large", "colour_digits", "saturating", "flipped", "lenet_nv_full_fp16")
+SAMPLES = ("lenet", "lenet_nv_large", "color_digits", "saturating", "flipped", "lenet_nv_full_fp16")
 
 
 def scribble(runtime, seed):

@@ -30,13 +30,13 @@ def joined(flat: bool = True) -> AddressSpace:
     return space
 
 
-def test_an_access_goes_on_in_the_next_region_and_it_is_told():
+def test_an_access_continues_in_the_next_region_with_a_warning():
     space, told = joined(), []
     space.noticed = told.append
     assert space.view(Space.DRAM, 60, 8, "SDP output").tolist() == list(range(60, 68))
     assert space.surface(Space.DRAM, 32, (2, 1, 2, 8), 16, 48).reshape(-1)[-1] == 32 + 48 + 15
     assert told[0].startswith("SDP output: 8 bytes from dram address 0x3c end at 0x44, outside region a")
-    assert told[0].endswith("hardware goes on in b")
+    assert told[0].endswith("hardware continues in b")
 
 
 @pytest.mark.parametrize(("address", "size"), [(120, 9), (0, 129), (200, 4), (280, 16), (60, -1)])
@@ -45,7 +45,7 @@ def test_an_access_that_leaves_mapped_memory_is_refused(address, size):
         joined().view(Space.DRAM, address, size)
 
 
-def test_only_memory_that_lies_side_by_side_is_joined():
+def test_only_adjacent_memory_is_joined():
     with pytest.raises(LeavesRegion):
         joined(flat=False).view(Space.DRAM, 60, 8)
     apart = AddressSpace(flat=True)
@@ -72,7 +72,7 @@ def test_a_loadable_that_leaves_its_region_runs_and_is_reported(overrun):
     surface = bytes(runtime.inputs[0].size)
     seen, log = [], []
     first = runtime.run_raw([surface], on_operation=lambda event: seen.append(event.index), csb_log=log)
-    assert [each for each in runtime.warnings if "operation 0/5 (PDP)" in each and "hardware goes on in" in each]
+    assert [each for each in runtime.warnings if "operation 0/5 (PDP)" in each and "hardware continues in" in each]
     assert sorted(seen) == list(range(12))
     assert sum(entry[0] == "task" for entry in log) == 1
     assert runtime.run_raw([surface]) == first
@@ -100,7 +100,7 @@ def test_an_address_that_leads_into_another_memory_is_reported():
     assert runtime.run_many([[surface]] * 3)[2][0][:8] == surface[:8]
     assert len(runtime.warnings) == 1
     assert "operation 0/0 (SDP): src_data begins at address" in runtime.warnings[0]
-    assert runtime.warnings[0].endswith("hardware goes where it leads")
+    assert runtime.warnings[0].endswith("hardware accesses it without a check")
     assert "surfaces-are-in-their-windows" in {each.rule for each in lint(stray()).findings}
     with pytest.raises(LeavesRegion, match=r"operation 0/0 \(SDP\): src_data begins at .*, outside the memory of"):
         nvdla.Runtime(stray(), strict=True).run_raw([surface])
@@ -136,13 +136,13 @@ def test_what_runs_has_figures(overrun):
     assert "atoms of 8 bytes" in refusal(Program.of(overrun, "nv_large"))
 
 
-def test_a_comparison_says_it_too(overrun, tmp_path, nvdla_command):
+def test_a_comparison_warns_too(overrun, tmp_path, nvdla_command):
     overrun.save(tmp_path / "overrun.nvdla")
     words = ["compare", tmp_path / "overrun.nvdla", "--random-input", "--other-threads", 1]
     code, _, error = nvdla_command(*words)
     assert code == 0
     assert "overrun.nvdla: warning: operation 0/5 (PDP)" in error
-    assert "hardware goes on in" in error
+    assert "hardware continues in" in error
 
 
 def test_nothing_outside_of_the_address_space_is_touched(overrun):
@@ -153,7 +153,7 @@ def test_nothing_outside_of_the_address_space_is_touched(overrun):
         guards.check()
 
 
-def test_dram_goes_on_behind_the_last_memory():
+def test_dram_continues_after_the_last_memory():
     """NVIDIA's compiler lets the second part of a concat end after the output, where no operation reads it."""
     case = next(iter(CASES), None)
     if case is None:

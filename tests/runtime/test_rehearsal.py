@@ -95,7 +95,7 @@ def test_what_cannot_be_repeated_is_left_to_the_firmware(large, surface, observe
     assert [runtime.run_raw(surface) for _ in range(2)] == [observed[0]] * 2
 
 
-def test_an_error_is_told_by_the_firmware_with_the_name_of_the_operation(large, surface, monkeypatch):
+def test_the_firmware_reports_an_error_with_the_name_of_the_operation(large, surface, monkeypatch):
     def fails(*_):
         raise ConfigError("the weights are odd")
 

@@ -32,7 +32,7 @@ def random_input(runtime, seed):
     return np.random.default_rng(seed).integers(0, 127, runtime.inputs[0].shape, np.int8)
 
 
-def test_what_was_chosen_is_said(runtime):
+def test_the_chosen_configuration_is_reported(runtime):
     assert runtime.config.name in runtime.config.name
     assert "atoms of" in runtime.config_reason
     assert runtime.abi in ("old", "new")
@@ -125,7 +125,7 @@ def test_wrong_inputs_are_refused(runtime, inputs, said):
         runtime.run(inputs)
 
 
-def test_run_raw_wants_every_input(runtime):
+def test_run_raw_needs_every_input(runtime):
     with pytest.raises(nvdla.FormatError, match=r"has 1 inputs"):
         runtime.run_raw([])
 
@@ -135,7 +135,7 @@ def test_run_raw_wants_every_input(runtime):
     [
         ({"config": "nv_smal"}, nvdla.ConfigError, "did you mean nv_small"),
         ({"abi": "newer"}, nvdla.DescriptorError, "must be 'old', 'new' or 'auto', got 'newer'"),
-        ({"threads": 0}, nvdla.FormatError, "threads is 0"),
+        ({"threads": 0}, nvdla.FormatError, "threads: must be at least 1, got 0"),
         ({"memory_limit": 1000}, nvdla.LinkError, "limit of 1000 bytes"),
     ],
 )

@@ -20,7 +20,7 @@ from nvdla.errors import NvdlaError, ScheduleError
 from nvdla.kernels.jit.processor import usable_cores
 
 CALLERS = 4
-NETWORKS = ["lenet.loadable", "colour_digits_nv_full_fp16.loadable", "branches nv_small", "branches nv_large"]
+NETWORKS = ["lenet.loadable", "color_digits_nv_full_fp16.loadable", "branches nv_small", "branches nv_large"]
 
 
 @functools.cache

@@ -13,7 +13,7 @@ import nvdla
 from nvdla.emulator.execution.instances import Instances
 from nvdla.emulator.execution.paths import SINGLE_CALL, RunPath
 
-NETWORKS = ["lenet", "lenet_nv_large", "colour_digits"]
+NETWORKS = ["lenet", "lenet_nv_large", "color_digits"]
 
 
 def ready(samples, name, **options):
@@ -91,7 +91,7 @@ def test_however_a_short_run_is_done_it_gives_the_same_bytes(samples, name):
     assert any(results[0][0])
 
 
-def test_nobody_is_at_work_beside_the_one_who_is_alone():
+def test_an_exclusive_run_overlaps_with_no_other():
     """Callers without the lock, and callers that run the firmware, which must be alone."""
 
     class Idle:

@@ -65,7 +65,7 @@ REVEALED = [
 ]
 
 
-def test_a_type_checker_knows_the_types_of_the_public_functions(tmp_path):
+def test_a_type_checker_sees_the_types_of_the_public_functions(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     root = Path(__file__).resolve().parents[2]

@@ -16,7 +16,7 @@ from nvdla.errors import ScheduleError
 from nvdla.kernels import conv, pdp, sdp
 from nvdla.kernels.fast.dot_tile import available
 
-SAMPLES = ["lenet.loadable", "lenet_nv_large.loadable", "colour_digits.loadable"]
+SAMPLES = ["lenet.loadable", "lenet_nv_large.loadable", "color_digits.loadable"]
 needs_dots = pytest.mark.skipif(not available(), reason="this processor has no instructions for it: nothing is fused")
 
 
@@ -84,7 +84,7 @@ def test_the_samples_are_as_specified(samples, name, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["colour_digits.loadable", "colour_digits_nv_full_fp16.loadable", "lenet_nv_full_fp16.loadable"]
+    "name", ["color_digits.loadable", "color_digits_nv_full_fp16.loadable", "lenet_nv_full_fp16.loadable"]
 )
 def test_the_larger_samples_are_as_specified(samples, name, monkeypatch):
     runtime, images = by_reference(samples, monkeypatch, name)

@@ -147,12 +147,14 @@ attack("blob_does_not_exist.nvdla", "load", "no blob has this name|contents")(
 attack("address_wraps_around.nvdla", "load", "offset .*: must be.*, got 18446744073709551615")(
     lambda: changed("addresses", 2, offset=(1 << 64) - 1)
 )
-attack("address_without_memory.nvdla", "load", "mem_id .*999, no memory has this id")(
+attack("address_without_memory.nvdla", "load", "mem_id .*must be the id of an existing memory, got 999")(
     lambda: changed("addresses", 2, mem_id=999)
 )
-attack("task_without_address.nvdla", "load", r"task_list\[0\].address_list\[1\]: 77, no address has this id")(
-    lambda: changed("tasks", 0, address_list=(3, 77))
-)
+attack(
+    "task_without_address.nvdla",
+    "load",
+    r"task_list\[0\].address_list\[1\]: must be the id of an existing address, got 77",
+)(lambda: changed("tasks", 0, address_list=(3, 77)))
 attack("tensor_behind_memory.nvdla", "load", "must be at most 256 .*, got 18446744073709551871")(
     lambda: changed("tensors", 0, offset=(1 << 64) - 1)
 )
@@ -261,15 +263,15 @@ def surface(said: str, name: str, **fields: object) -> None:
 
 surface("src_data.address .*: must be.*, got 300", "surface_address_outside.nvdla", src_data__address=300)
 surface(
-    "ends? (at|outside)|outside region|surface stride of 1048576",
+    "ends? (at|outside)|outside region|must be one atom .* got 1048576",
     "surface_behind_region.nvdla",
     dst_data__surf_stride=1 << 20,
     src_data__channel=4096,
     dst_data__channel=4096,
 )
-surface("src_data has width 0; it must be 1 to 8192", "width_zero.nvdla", src_data__width=0)
+surface("src_data width: must be 1 to 8192, got 0", "width_zero.nvdla", src_data__width=0)
 surface("memory type 7", "memory_type_unknown.nvdla", src_data__type=7)
-surface("in_precision|src_precision is 9", "precision_unknown.nvdla", src_precision=9)
+surface("(in|src)_precision: must be .*, got 9", "precision_unknown.nvdla", src_precision=9)
 surface(
     "a cube of .* the limit is 67108864 in",
     "strides_of_zero_huge_cube.nvdla",
@@ -284,9 +286,9 @@ def pooling(said: str, name: str, **fields: object) -> None:
     attack(name, "run", said)(lambda: one(Op(OpType.PDP, filled(pool, **fields))))
 
 
-pooling("stride_x is 0; it must be 1 to", "pooling_stride_zero.nvdla", stride_x=0)
-pooling("pool_width .* is 200", "pooling_kernel_200.nvdla", pool_width=200)
-pooling("split_num is 0; it must be 1 to", "pooling_split_zero.nvdla", split_num=0)
+pooling("stride_x: must be 1 to 8, got 0", "pooling_stride_zero.nvdla", stride_x=0)
+pooling("pool_width .*: must be .*, got 200", "pooling_kernel_200.nvdla", pool_width=200)
+pooling("split_num: must be 1 to 64, got 0", "pooling_split_zero.nvdla", split_num=0)
 
 
 def convolution(**fields: int) -> Callable:
@@ -310,10 +312,10 @@ def convolution(**fields: int) -> Callable:
     return fill
 
 
-attack("convolution_stride_zero.nvdla", "run", "conv_stride_x is 0; it must be at least 1")(
+attack("convolution_stride_zero.nvdla", "run", "conv_stride_x: must be at least 1, got 0")(
     lambda: one(Op(OpType.CONV, convolution(conv_stride_x=0)))
 )
-attack("convolution_dilation_zero.nvdla", "run", "dilation_y is 0; it must be at least 1")(
+attack("convolution_dilation_zero.nvdla", "run", "dilation_y: must be at least 1, got 0")(
     lambda: one(Op(OpType.CONV, convolution(dilation_y=0)))
 )
 attack("convolution_of_years.nvdla", "run", r"multiplications are more than the run budget of 1e\+13")(
@@ -383,7 +385,7 @@ attack("cube_of_exabytes.dimg", "tensor", "the header states .* the file contain
 attack("empty_and_endless.dimg", "tensor", "the header states .* = 0 bytes, the file contains 0")(
     lambda: struct.pack("<4sI7I", b"DIMG", 0, 44, 0, (1 << 32) - 1, (1 << 32) - 1, 0, 0, 0)
 )
-attack("format_unknown.dimg", "tensor", "surface format 99 cannot be read")(
+attack("format_unknown.dimg", "tensor", "surface format: must be .*, got 99")(
     lambda: struct.pack("<4sI7I", b"DIMG", 0, 99, 1, 1, 1, 0, 0, 0)
 )
 attack("postscript.png", "tensor", "not an image that can be read")(

@@ -53,7 +53,7 @@ def numbers(form):
 
 
 @given(forms())
-def test_every_element_lies_at_its_offset(form):
+def test_every_element_is_at_its_offset(form):
     array = numbers(form)
     data = pack(array, form)
     assert len(data) == form.bytes

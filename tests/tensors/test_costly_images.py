@@ -114,7 +114,7 @@ WHOLE = {
 
 @pytest.mark.parametrize("name", WHOLE)
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.9])
-def test_a_file_that_ends_early_is_said_to_be_cut_off(name, part, tmp_path):
+def test_a_file_that_ends_early_is_reported_as_cut_off(name, part, tmp_path):
     path = tmp_path / name
     path.write_bytes(WHOLE[name])
     read_tensor(path, SHAPE, np.int8)

@@ -102,7 +102,7 @@ def test_other_networks_and_other_documents_know_nothing_of_digits():
     assert Preprocessing(digit=True).document()["digit"] is True
     assert not Preprocessing.of(Preprocessing().document()).digit
     with pytest.raises(nvdla.FormatError, match="300 x 200"):
-        nvdla.Runtime(SAMPLES / "colour_digits.loadable").run(bar(mode="RGB"))
+        nvdla.Runtime(SAMPLES / "color_digits.loadable").run(bar(mode="RGB"))
 
 
 def test_explicit_conversions_replace_that_of_digits():

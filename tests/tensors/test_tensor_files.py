@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 from support.tensor_files import read_tensor
 
 from nvdla import FormatError
-from nvdla.tensors.files import dimg_bytes, read_dimg, write_tensor
+from nvdla.tensors.files import dimg_bytes, fit, read_dimg, write_tensor
 
 LAYOUT = SimpleNamespace(atom=32, line_stride=96, surface_stride=192)
 SHAPES = st.tuples(st.just(1), *[st.integers(1, 7)] * 3)
@@ -86,3 +86,10 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
         write_tensor(path, np.zeros((1, 1, 1, 1), np.int8), b"new")
     assert path.read_bytes() == b"old"
     assert [each.name for each in tmp_path.iterdir()] == ["t.bin"]
+
+
+def test_an_array_without_the_padding_channel_of_a_picture_is_told_what_lacks():
+    with pytest.raises(FormatError, match=r"shape must be 1x4x2x2, got 1x3x2x2\. Its fourth channel is the padding"):
+        fit(np.zeros((1, 3, 2, 2), np.int8), (1, 4, 2, 2), np.dtype(np.int8), "data")
+    with pytest.raises(FormatError, match=r"shape must be 1x4x2x2, got 1x2x2x2\.$"):
+        fit(np.zeros((1, 2, 2, 2), np.int8), (1, 4, 2, 2), np.dtype(np.int8), "data")

@@ -36,7 +36,7 @@ def test_fp16_pixels_have_mean_and_normalize_applied(grey):
     assert np.array_equal(tensor.reshape(-1), expected)
 
 
-def test_colour_is_blue_green_red_unless_asked_otherwise(color):
+def test_the_default_channel_order_is_blue_green_red(color):
     bgr = load_image(color, (1, 3, 2, 3), np.float16)
     rgb = load_image(color, (1, 3, 2, 3), np.float16, PixelConversion(color="rgb"))
     assert bgr[0, :, 0, 0].tolist() == [30, 20, 10]
@@ -49,7 +49,7 @@ def test_another_size_is_refused_with_both_sizes_and_taken_on_request(grey):
     assert load_image(grey, (1, 1, 28, 28), np.int8, PixelConversion(resize=True)).shape == (1, 1, 28, 28)
 
 
-def test_a_grey_image_is_no_colour_input(grey):
+def test_a_gray_image_for_a_color_input_is_refused(grey):
     with pytest.raises(FormatError, match="3 channels"):
         load_image(grey, (1, 3, 16, 16), np.int8)
 

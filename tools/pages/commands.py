@@ -17,8 +17,12 @@ Every command with its options, made from the commands' help by `python tools/pa
 
 `nvdla COMMAND --help` prints the same. `nvdla-run` is `nvdla run`. Exit codes: 0 success, 1 a difference or a failed
 check, 2 wrong usage or input (one line on standard error), 130 interrupted. [Settings](install.md#settings) change
-defaults. Options that several commands share are at the [end](#shared-options). `--wide` prints all columns."""
+defaults. Commands print tables and have the options `--json`, `--csv`, `--tsv` and `--wide` (all columns), unless a
+line "Output" names others. Options that several commands share are at the [end](#shared-options)."""
 FORMATS = {"--json", "--yaml", "--csv", "--tsv", "--help", "--wide"}
+_HEADER = ("| argument | meaning |", "|---|---|")
+COMMON = "#common-options"
+USUAL_FORMATS = ["`--json`", "`--csv`", "`--tsv`", "`--wide`"]
 UNTITLED = ("positional arguments", "options", "optional arguments")  # argparse's own groups
 #: command -> page of the guide
 GUIDES = {"run": "python-api", "inspect": "tutorial-look", "hexdump": "tutorial-look", "samples": "install",
@@ -27,7 +31,7 @@ GUIDES = {"run": "python-api", "inspect": "tutorial-look", "hexdump": "tutorial-
           "layers": "compare", "timeline": "cycles", "explore": "cycles", "container": "containers",
           "serve": "registers", "program": "registers", "csb": "registers", "trace": "registers"}  # fmt: skip
 SHARED_BY = 3
-"""Number of commands that must share a group of options for it to be listed once."""
+"""Number of commands that must share an option, or a group of options, for it to be listed once."""
 
 
 def titles(docs: Path) -> dict[str, str]:
@@ -40,13 +44,13 @@ def commands_page(known: Mapping[str, str]) -> str:
     parts = [INTRODUCTION, "", "| command | does |", "|---|---|"]
     parts += [f"| [{name}](#{name}) | {text} |" for name, (_, text) in COMMANDS.items()]
     parsers = {name: _parser(name) for name in COMMANDS}
-    shared = _shared(parsers.values())
+    shared, common = _shared(parsers.values()), _common(parsers.values())
     for name, parser in parsers.items():
         parts += ["", f"## {name}", ""]
-        parts += list(_command(parser, name, shared))
+        parts += list(_command(parser, name, shared, common))
         guide = GUIDES.get(name, name)
         parts += ["", f"More: [{known[guide]}]({guide}.md)."] if guide in known else []
-    parts += ["", "## Shared options"]
+    parts += ["", "## Shared options", "", f"### Common options {{{COMMON}}}", "", *_HEADER, *sorted(common)]
     for (title, table), anchor in shared.items():
         parts += ["", f"### {title} {{#{anchor}}}", "", table]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)) + "\n"
@@ -67,6 +71,27 @@ def _shared(parsers: Iterable[argparse.ArgumentParser]) -> dict[tuple[str, str],
     return {(title, table): f"shared-{re.sub('[^a-z]+', '-', title.lower()).strip('-')}" for title, table in found}
 
 
+def _common(parsers: Iterable[argparse.ArgumentParser]) -> set[str]:
+    """Rows of the options that several commands have outside of groups."""
+    leaves = [leaf for parser in parsers for leaf in _leaves(parser)]
+    rows = Counter(_row(action) for leaf in leaves for action in _ungrouped(leaf) if action.option_strings)
+    return {row for row, count in rows.items() if count >= SHARED_BY}
+
+
+def _leaves(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    """Parsers of the sub-commands, or the parser itself."""
+    commands = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return [leaf for action in commands for leaf in action.choices.values()] or [parser]
+
+
+def _ungrouped(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """Arguments outside of titled groups, without output formats."""
+    grouped = {id(action) for group in _titled(parser) for action in group._group_actions}
+    hidden = FORMATS | {argparse.SUPPRESS}
+    rows = [action for action in parser._actions if id(action) not in grouped and action.help not in hidden]
+    return [a for a in rows if not FORMATS & set(a.option_strings) and not isinstance(a, argparse._SubParsersAction)]
+
+
 def _titled(parser: argparse.ArgumentParser) -> list[argparse._ArgumentGroup]:
     return [group for group in parser._action_groups if group.title not in UNTITLED]
 
@@ -79,18 +104,20 @@ def _group(group: argparse._ArgumentGroup) -> str:
     return "\n".join(_table(group._group_actions))
 
 
-def _command(parser: argparse.ArgumentParser, name: str, shared: Mapping[tuple[str, str], str]) -> Iterator[str]:
+def _command(
+    parser: argparse.ArgumentParser, name: str, shared: Mapping[tuple[str, str], str], common: set[str]
+) -> Iterator[str]:
     """Description, arguments and sub-commands of a command."""
     yield from _description(parser.description or "")
     yield from _usage(parser)
-    yield from _arguments(parser, shared)
+    yield from _arguments(parser, shared, common)
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             helps = {each.dest: each.help for each in action._choices_actions}
             for word, sub in action.choices.items():
                 yield from ("", f"### {name} {word}", "", _sentence(helps.get(word) or ""), "")
                 yield from _usage(sub)
-                yield from _arguments(sub, shared)
+                yield from _arguments(sub, shared, common)
 
 
 def _description(text: str) -> Iterator[str]:
@@ -132,34 +159,38 @@ def _name(place: object) -> str:
     return " ".join(place) if isinstance(place, tuple) else str(place)
 
 
-def _arguments(parser: argparse.ArgumentParser, shared: Mapping[tuple[str, str], str]) -> Iterator[str]:
-    """Tables of arguments (those of no group first, then each group under its title); output formats and shared groups
-    in one sentence."""
-    rows = [action for action in parser._actions if action.help is not argparse.SUPPRESS]
-    rows = [action for action in rows if not isinstance(action, argparse._SubParsersAction)]
-    titled = _titled(parser)
-    grouped = {id(action) for group in titled for action in group._group_actions}
-    yield from _table([action for action in rows if id(action) not in grouped])
-    links = []
-    for group in titled:
+def _arguments(
+    parser: argparse.ArgumentParser, shared: Mapping[tuple[str, str], str], common: set[str]
+) -> Iterator[str]:
+    """Tables of arguments (those of no group first, then each group under its title); output formats, shared options
+    and groups in one sentence each."""
+    rows = _ungrouped(parser)
+    yield from _table([action for action in rows if _row(action) not in common])
+    links = [f"`{action.option_strings[0]}`" for action in rows if _row(action) in common]
+    links = [f"[common]({COMMON}) {', '.join(links)}"] if links else []
+    for group in _titled(parser):
         if anchor := shared.get((_title(group), _group(group))):
             links.append(f"[{_title(group)}](#{anchor})")
         else:
             yield from ("", f"{_title(group)}:", "", _group(group))
-    formats = [f"`{word}`" for action in rows for word in action.option_strings if word in FORMATS - {"--help"}]
-    if formats:
-        yield from ("", f"Output: {', '.join(formats)}.")
+    words = [word for action in parser._actions for word in action.option_strings]
+    formats = [f"`{word}`" for word in words if word in FORMATS - {"--help"}]
+    if formats != USUAL_FORMATS and not any(isinstance(a, argparse._SubParsersAction) for a in parser._actions):
+        yield from ("", f"Output: {', '.join(formats) or 'text'}.")
     if links:
-        yield from ("", f"Shared options: {', '.join(links)}.")
+        yield from ("", f"Shared options: {'; '.join(links)}.")
 
 
 def _table(actions: list[argparse.Action]) -> Iterator[str]:
     """A row an argument, files before options; without those of :data:`FORMATS`."""
     listed = [action for action in actions if not FORMATS & set(action.option_strings)]
     if listed:
-        yield from ("| argument | meaning |", "|---|---|")
-    for action in sorted(listed, key=lambda action: bool(action.option_strings)):
-        yield f"| {_argument(action)} | {_help(action)} |"
+        yield from _HEADER
+    yield from (_row(action) for action in sorted(listed, key=lambda action: bool(action.option_strings)))
+
+
+def _row(action: argparse.Action) -> str:
+    return f"| {_argument(action)} | {_help(action)} |"
 
 
 def _argument(action: argparse.Action) -> str:

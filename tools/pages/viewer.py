@@ -14,7 +14,7 @@ from nvdla.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURE = ROOT / "docs" / "pictures" / "viewer.png"
-NETWORK, IMAGE = ROOT / "samples" / "colour_digits.loadable", ROOT / "samples" / "colour_digit7.ppm"
+NETWORK, IMAGE = ROOT / "samples" / "color_digits.loadable", ROOT / "samples" / "color_digit7.ppm"
 SIZE: ViewportSize = {"width": 1200, "height": 680}
 SHOWN = "#view=Graph&op=0/3"
 """Address in the page: the graph with the side panel of a convolution."""

@@ -1,8 +1,8 @@
 """Cycle estimates as documents: JSON, Perfetto traces and timeline pictures.
 
 Tracks: the firmware's steps, each engine's two register groups (programmed, then at work, with a convolution's phases
-inside), the operations as layers, and counters of live memory. Arrows (flows) lead from an operation to those that wait
-for it. Times are microseconds at the given clock; every event carries its cycles.
+inside), the operations as layers, and counters of live memory and of the use of the hardware. Arrows (flows) lead from
+an operation to those that wait for it. Times are microseconds at the given clock; every event carries its cycles.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def total_text(total: int | None, clock: float) -> str:
 
 
 def caveats(study: Study) -> list[str]:
-    """Return what a reader of the numbers must know."""
+    """Return the conditions of the numbers."""
     caveats = []
     unproven = [
         estimate for estimate in study.estimates.values() if estimate.cycles is not None and not estimate.measured
@@ -192,8 +192,21 @@ COLORS = {"conv": "rail_response", "sdp": "good", "pdp": "bad", "cdp": "terrible
 Event = Document
 
 
-def trace_document(study: Study, clock: float, live: dict[str, list[int]] | None = None) -> Event:
-    """The trace as plain data (JSON object form). ``clock`` in MHz; ``live``: bytes alive by space and step."""
+#: cycle and value from there on, by name and unit
+Counters = dict[tuple[str, str], list[tuple[int, float]]]
+
+
+def trace_document(
+    study: Study, clock: float, live: dict[str, list[int]] | None = None, counters: Counters | None = None
+) -> Event:
+    """Return the trace as plain data (JSON object form).
+
+    Args:
+        study: Analysis of the loadable.
+        clock: Clock frequency in MHz.
+        live: Bytes alive by space and step.
+        counters: Further values over time.
+    """
     return {
         "traceEvents": [
             *_names(study),
@@ -201,6 +214,11 @@ def trace_document(study: Study, clock: float, live: dict[str, list[int]] | None
             *_hardware(study, clock),
             *_flows(study, clock),
             *_counters(study, clock, live or {}),
+            *(
+                _counter(name, cycle / clock, {unit: value}, HARDWARE)
+                for (name, unit), points in (counters or {}).items()
+                for cycle, value in points
+            ),
         ],
         "displayTimeUnit": "ns",
         "otherData": {
@@ -305,7 +323,7 @@ def _about(study: Study, node: Operation) -> dict[str, Json]:
 
 
 def _flows(study: Study, clock: float) -> Iterator[Event]:
-    """An arrow from what completes to what waited for it."""
+    """An arrow from a completed operation to one that waited for it."""
     number = 0
     for node in study.operations:
         span = study.schedule.spans[node.key]
@@ -332,16 +350,16 @@ def _counters(study: Study, clock: float, live: dict[str, list[int]]) -> Iterato
         for chain, amount in zip(study.steps, amounts, strict=True):
             start = _start(study, chain[0].key)
             if start is not None:
-                yield _counter(f"live bytes in {space}", start / clock, amount)
-        yield _counter(f"live bytes in {space}", study.schedule.cycles / clock, 0)
+                yield _counter(f"live bytes in {space}", start / clock, {"bytes": amount})
+        yield _counter(f"live bytes in {space}", study.schedule.cycles / clock, {"bytes": 0})
 
 
 def _start(study: Study, key: Key) -> int | None:
     return study.schedule.spans[key].start
 
 
-def _counter(name: str, time: float, amount: int) -> Event:
-    return {"ph": "C", "pid": MEMORY, "tid": 0, "ts": time, "name": name, "args": {"bytes": amount}}
+def _counter(name: str, time: float, amounts: dict[str, float], process: int = MEMORY) -> Event:
+    return {"ph": "C", "pid": process, "tid": 0, "ts": time, "name": name, "args": amounts}
 
 
 LEFT, RIGHT, ROW, PLOT = 110, 40, 24, 1000  # the right margin fits half of the last number

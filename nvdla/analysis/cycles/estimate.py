@@ -131,7 +131,7 @@ def chain_shape(chain: list[Operation], values: CycleConstants) -> ChainShape | 
 
 
 def _in_cvsram(chain: list[Operation]) -> frozenset[str]:
-    """Return what of a chain is in CVSRAM, by what it is for."""
+    """Return the data of a chain in CVSRAM, by purpose."""
     roles = set()
     for node in chain:
         if node.engine not in ("conv", "sdp", "pdp", "cdp"):

@@ -93,7 +93,7 @@ class Delivery:
 
     @property
     def state(self) -> tuple[float, ...]:
-        """Return what decides of the time of the stripes to come."""
+        """Return the state that decides the time of the next stripes."""
         return (round(self.end, 6), self._credits, *(round(part, 6) for segment in self._segments for part in segment))
 
 
@@ -604,7 +604,7 @@ FULL_USE = 1.05
 
 @dataclass(frozen=True)
 class Time:
-    """Cycles of a chain. ``bound``: what keeps it from being faster.
+    """Cycles of a chain. ``bound``: the limiting resource.
 
     Convolutions: ``data_done`` and ``weights_done`` when CDMA has fetched all, ``first_mac``, ``last_mac``.
     """
@@ -643,7 +643,7 @@ def _bound(chain: ChainShape, run: Run, constants: CycleConstants, memory: Memor
 
 
 def _convolution_bound(shape: ConvolutionShape, run: Run, constants: CycleConstants) -> str:
-    """Return what most of a convolution's time goes to."""
+    """Return the use that takes most of a convolution's time."""
     parts = {"fetch": run.first_mac - run.started, "weights": run.waited, "memory": run.slowed}
     name = max(parts, key=lambda part: parts[part])
     if parts[name] > run.mac_time:

@@ -54,7 +54,7 @@ class Flight:
         self.rates: deque[tuple[float, float]] = deque()
 
     def progress(self, since: float, now: float) -> None:
-        """Count what was requested since the last change, and what returned."""
+        """Count requests and responses since the last change."""
         while self.rates:
             until = min(self.rates[1][0] + self.trip, now) if len(self.rates) > 1 else now
             begin = max(since, min(self.rates[0][0] + self.trip, until))

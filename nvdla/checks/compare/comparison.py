@@ -100,11 +100,11 @@ class Observation(Keyed):
         tensor.reshape(-1)[places[known]] = self.dense[0][known]
 
     def units(self, names: Names) -> Units | None:
-        """Return what the elements of :attr:`tensor` stand for; None for integers without a scale."""
+        """Return the real values of :attr:`tensor`; None for integers without a scale."""
         return self._units(names, self.is_part)
 
     def units_of_part(self, names: Names) -> Units | None:
-        """Return what the elements of :attr:`part` stand for; None for integers without a scale."""
+        """Return the real values of :attr:`part`; None for integers without a scale."""
         return self._units(names, True)
 
     def _units(self, names: Names, of_part: bool) -> Units | None:
@@ -257,10 +257,10 @@ class Reference(Protocol):
     sees: str
 
     def operation(self, observation: Observation) -> Expected | None:
-        """Return what is expected of an operation; None when nothing is known."""
+        """Return the expected output of an operation; None if it is unknown."""
 
     def output(self, index: int, tensor: Tensor, array: np.ndarray, raw: bytes) -> Expected | None:
-        """Return what is expected of a bound output."""
+        """Return the expected value of a bound output."""
 
 
 @dataclass(frozen=True)
@@ -541,7 +541,7 @@ def _shaped(golden: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray
     if golden.dtype.kind not in "iufb":
         raise FormatError(f"{name}: must be an array of numbers, got elements of type {golden.dtype}")
     if golden.size != int(np.prod(shape, dtype=np.int64)):
-        raise FormatError(f"{name}: shape {shape_text(golden.shape)}, but the tensor is {shape_text(shape)}")
+        raise FormatError(f"{name}: shape: must be {shape_text(shape)}, got {shape_text(golden.shape)}")
     return golden.reshape(shape)
 
 

@@ -56,7 +56,7 @@ def _run(session: Any, inputs: Mapping[str, np.ndarray], name: str) -> dict[str,
 
 
 def real_inputs(runtime: Runtime, surfaces: Sequence[bytes], names: Names) -> dict[str, np.ndarray]:
-    """Return what the bound inputs stand for, float32 arrays by the model's input and in its shape, where the layer
+    """Return the real values of the bound inputs, float32 arrays by the model's input and in its shape, where the layer
     file states those. Raises FormatError for an integer input without a scale."""
     arrays_by_input: dict[str, np.ndarray] = {}
     for tensor, surface in zip(runtime.inputs, surfaces, strict=True):
@@ -89,7 +89,7 @@ def _feeds(session: Any, inputs: Mapping[str, np.ndarray], name: str) -> dict[st
     wanted = session.get_inputs()
     if len(wanted) != len(inputs):
         names = ", ".join(model_input.name for model_input in wanted)
-        raise FormatError(f"{name}: the model has {len(wanted)} inputs ({names}), the network {len(inputs)}")
+        raise FormatError(f"{name}: inputs: must be {len(inputs)}, as in the network, got {len(wanted)} ({names})")
     by_order = list(inputs.values())
     feeds = {}
     for position, model_input in enumerate(wanted):
@@ -169,7 +169,7 @@ def _caffe_feeds(network: CaffeNetwork, inputs: Mapping[str, np.ndarray]) -> dic
     if len(network.inputs) != len(inputs):
         names = text_one_line(", ".join(network.inputs)) or "none"
         raise FormatError(
-            f"{network.file}: the network has {len(network.inputs)} inputs ({names}), the loadable {len(inputs)}"
+            f"{network.file}: inputs: must be {len(inputs)}, as in the loadable, got {len(network.inputs)} ({names})"
         )
     by_order, feeds = list(inputs.values()), {}
     for place, (name, shape) in enumerate(network.inputs.items()):
@@ -180,7 +180,7 @@ def _caffe_feeds(network: CaffeNetwork, inputs: Mapping[str, np.ndarray]) -> dic
             feeds[name] = array
         elif any(size <= 0 for size in shape) or math.prod(shape[1:]) != math.prod(array.shape[1:]):
             theirs, ours = (shape_text(shape) for shape in (shape, array.shape))
-            raise FormatError(f"{network.file}: input {text_one_line(name)} is {theirs}, that of the loadable {ours}")
+            raise FormatError(f"{network.file}: input {text_one_line(name)}: must be {ours} (loadable), got {theirs}")
         else:
             feeds[name] = array.reshape(array.shape[0], *shape[1:])
     return feeds

@@ -1,7 +1,7 @@
 """References for a comparison: other runs, goldens and float models, aligned by operation.
 
 =============================================  ==================================================================
-``task0-op0003-sdp.bin`` (``.npy`` ``.dimg``)  operation 3 of task 0, as ``nvdla run --dump-ops`` writes it
+``task0-op0003-sdp.npy`` (``.bin`` ``.dimg``)  operation 3 of task 0, as ``nvdla run --dump-ops`` writes it
 ``seq0004_op3_SDP.bin``                        operation 3 (of task 0, or ``seq0004_task1_op3_SDP.bin``)
 ``NAME.npy`` ``NAME.dimg`` ``NAME.bin``        the output or layer of that name
 ``out0.bin``, ``NAME.out0.bin``                the raw surface of bound output 0
@@ -271,7 +271,7 @@ class RunReference:
     def _aligned(
         self, theirs: list[Observation], ours: Runtime, surfaces: Sequence[bytes], names: Names
     ) -> tuple[dict[Key, Observation], str]:
-        """Match with what our run will do. Our own run is only made here when the loadables differ."""
+        """Match the operations of both runs. Run our loadable here only if the loadables differ."""
         if ours.loadable == self.runtime.loadable:
             return {
                 observation.key: observation for observation in theirs if observation.surface is not None
@@ -279,7 +279,7 @@ class RunReference:
         return align(observe(ours, surfaces, names)[0], theirs)
 
     def operation(self, observation: Observation) -> Expected | None:
-        """Return what the other run's operation wrote."""
+        """Return the output of the other run's operation."""
         other = self._match.get(observation.key)
         if other is None or other.tensor.shape != observation.tensor.shape:
             return None
@@ -382,7 +382,9 @@ class GoldenReference:
         if path.suffix == ".bin":
             data = np.frombuffer(read_file(path, MAX_FILE, "golden"), np.uint8)
             if data.size != len(raw):
-                raise FormatError(f"{path}: {data.size} bytes, but the surface of output {tensor.name} has {len(raw)}")
+                raise FormatError(
+                    f"{path}: size: must be {len(raw)} bytes (surface of output {tensor.name}), got {data.size}"
+                )
             return Expected(path.name, tensor.layout.unpack(data))
         golden = _tensor(path)
         if golden.dtype == np.int16 and array.dtype == np.float16:
@@ -397,13 +399,13 @@ class GoldenReference:
         data = np.frombuffer(read_file(path, MAX_FILE, "golden"), np.uint8)
         written = observation.written
         if data.size != written.size:
-            raise FormatError(f"{path}: {data.size} bytes, but {observation} wrote {written.size}")
+            raise FormatError(f"{path}: size: must be {written.size} bytes (written by {observation}), got {data.size}")
         surface = data.reshape(written.shape)
         golden = dense(surface, observation.dtype, observation.channels)
         return Expected(path.name, golden, note=padding_note(observation, surface, golden))
 
     def _sort_in(self, file: Path) -> None:
-        """Note what the file is a golden of."""
+        """Record the tensor that the golden file belongs to."""
         if file.suffix not in ENDINGS:
             return
         name = file.stem
@@ -463,4 +465,4 @@ def _entries(file: Path) -> list[Document]:
 
 def _same_engine(path: Path, engine: str, observation: Observation) -> None:
     if engine != observation.engine:
-        raise FormatError(f"{path}: is of engine {engine.upper()}, but it is {observation}")
+        raise FormatError(f"{path}: engine in the name: must be that of {observation}, got {engine.upper()}")

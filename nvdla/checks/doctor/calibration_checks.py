@@ -23,7 +23,7 @@ def scales_are_positive_numbers(context: CheckContext) -> Iterator[Said]:
             yield f"layer {name}: scale is {shortened(scale)}"
 
 
-@check("error", "Add an entry for the layer: without it NVIDIA's compiler stops.", headline="layer without a scale")
+@check("warning", "Add an entry for the layer: without it NVIDIA's compiler stops.", headline="layer without a scale")
 def layers_have_a_scale(context: CheckContext) -> Iterator[Said]:
     """Every layer, input and output has an entry in the table (layer names must be known for this check)."""
     if context.calibration is None:

@@ -293,7 +293,7 @@ class CheckContext(Context):
         return {(subject.task, subject.index): subject for subject in self.subjects if subject.roi == 0}
 
     def measured(self) -> Iterator[tuple[Operation, TensorHealth]]:
-        """Every operation with what it was seen to write."""
+        """Every operation with its observed outputs."""
         for place, health in self.tensors.items():
             if place in self.by_place:
                 yield self.by_place[place], health

@@ -1,4 +1,4 @@
-"""Scales, weights and biases: what can be seen without a run."""
+"""Checks of scales, weights and biases, without a run."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def weights_use_their_range(context: CheckContext) -> Iterator[Said]:
         peak = int(magnitudes[-1])
         exact = np.count_nonzero(magnitudes) == 1  # moves, sums and means: no scale represents 0 and one value better
         if peak < 64 and not exact:
-            yield subject, f"the largest magnitude is {peak} of 127: {127 / peak:.1f} times coarser than need be"
+            yield subject, f"the largest magnitude is {peak} of 127: {127 / peak:.1f} times coarser than necessary"
 
 
 @check(

@@ -214,7 +214,7 @@ def choices_of(unit: Unit, graph: ModelGraph, labels: Labels) -> Iterator[LayerC
 
 
 def sources(values: Sequence[int], graph: ModelGraph, labels: Labels) -> list[Label]:
-    """Return what the values that a unit reads may be together."""
+    """Return the possible combinations of values that a unit reads."""
     value_labels = [labels.get(value) for value in values]
     known = [value_label for value_label in value_labels if value_label is not None]
     if not known or len(known) < len(value_labels):
@@ -283,7 +283,7 @@ def _turned(shape: Shape) -> Shape:
 
 
 def _room(unit: Unit, shape: Shape) -> Shape:
-    """Return what a unit may write of a layer: Winograd makes blocks of 4 x 4."""
+    """Return the possible outputs of a unit for a layer: Winograd makes blocks of 4 x 4."""
     if not unit.winograd:
         return shape
     return shape[0], align(shape[1], 4), align(shape[2], 4)
@@ -331,7 +331,7 @@ def _elementwise(
 def _used(
     layer: ModelLayer, at: int, graph: ModelGraph, relu: bool, lut: bool, operands: tuple[Label, ...]
 ) -> tuple[bool, bool, tuple[Label, ...]] | None:
-    """Return what of activation, table and operands is left when a layer is done too; None where it needs another."""
+    """Return the activation, table and operands that remain after a layer; None if the layer needs others."""
     if layer.kind == "affine":
         return relu, lut, operands
     if layer.kind == "relu":

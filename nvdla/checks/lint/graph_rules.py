@@ -69,7 +69,10 @@ def dependencies_are_counted(context: Context) -> Iterator[Said]:
         for subject in context.operations_of(task_id):
             count = subject.common.dependency_count
             if count != incoming[subject.index]:
-                yield subject, f"dependency_count is {count}, {incoming[subject.index]} operations name it"
+                yield (
+                    subject,
+                    f"dependency_count: must be {incoming[subject.index]} (operations with this consumer), got {count}",
+                )
 
 
 @rule("error", RECOMPILE, headline="operation that is never reached")

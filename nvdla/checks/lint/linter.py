@@ -93,7 +93,7 @@ class Rule:
     of_data: bool = False
 
     def findings(self, context: object) -> Iterator[Finding]:
-        """Return what the rule has to say of a context."""
+        """Return the findings of the rule in a context."""
         for statement in self.check(context):
             where, evidence = (None, statement) if isinstance(statement, str) else statement
             if isinstance(where, Operation):

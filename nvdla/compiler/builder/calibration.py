@@ -273,9 +273,9 @@ def gather(batches: Iterable[Mapping[str, np.ndarray]], *takers: Any) -> None:
 def check_method(method: str, percentile: float) -> None:
     """Raises BuildError for a method that does not exist and a percentile out of range."""
     if method not in METHODS:
-        raise BuildError(f"calibration method {method!r} is not one of {', '.join(METHODS)}")
+        raise BuildError(f"calibration method: must be one of {', '.join(METHODS)}, got {method!r}")
     if not 0 < percentile <= 100:
-        raise BuildError(f"percentile {percentile} must be above 0 and at most 100")
+        raise BuildError(f"percentile: must be above 0 and at most 100, got {percentile}")
 
 
 @by_annotations

@@ -55,7 +55,7 @@ from nvdla.program.naming import FORMAT, VERSION, parts, path_of
 from nvdla.tensors.real import PixelNumbers, Units, decibels
 from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document, json_text
-from nvdla.util.files import whole_file
+from nvdla.util.files import parse_json, whole_file
 from nvdla.util.rounding import ceil_div
 
 _PARTS = (Convolve, Process, Pool, Normalize, Contract, Softmax, Stage)
@@ -418,6 +418,11 @@ class Built:
             for name, surface in self.program.tensors.items()
         }
 
+    @property
+    def named(self) -> Loadable:
+        """The loadable with the content of its layer file."""
+        return replace(self.loadable, layer_file=parse_json(json_text(self.sidecar).encode()))
+
     def save(self, path: str | Path) -> None:
         """Write the loadable, and the layer file next to it (``<path>.layers.json``).
 
@@ -508,7 +513,7 @@ def _check_sizes(network: Network, config: Configuration, cvsram: int, images: i
     if cvsram:
         config.require("cvsram", f"{cvsram} bytes of CVSRAM")
     if not 1 <= images <= MAX_IMAGES:
-        raise BuildError(f"network {network.name}: a batch of {images} images, it must be 1 to {MAX_IMAGES}")
+        raise BuildError(f"network {network.name}: images: must be 1 to {MAX_IMAGES}, got {images}")
 
 
 def _evaluator(

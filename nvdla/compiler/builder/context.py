@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from nvdla import limits
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.compiler.builder.cost_model import CostModel
 from nvdla.compiler.builder.ir import (
     BYTES,
     Convert,
+    Convolve,
     GroupsChoice,
     Operation,
     PixelConverter,
@@ -32,6 +34,24 @@ from nvdla.compiler.builder.quantization import (
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import BuildError
 from nvdla.util.precision import Precision
+
+
+class _Operations(list[Operation]):
+    """The operations of a network. One layer may need any number of them, so each is counted before it is kept."""
+
+    weights = 0  # bytes
+
+    def append(self, operation: Operation) -> None:
+        """Add an operation.
+
+        Raises:
+            BuildError: The operations or their weights exceed the limits of a plan.
+        """
+        limits.PLAN.check_operations("", len(self) + 1)
+        if isinstance(operation, Convolve):
+            self.weights += operation.weights.nbytes
+            limits.PLAN.check_memory("", "weights", self.weights)
+        super().append(operation)
 
 
 def mean_error(
@@ -110,7 +130,7 @@ class Lowering:
         self.groups, self.inputs, self.outputs, self.consumers = groups, inputs, outputs, consumers
         self.ends = set(outputs)
         self.makers = {group.output.name: group for group in groups}
-        self.operations: list[Operation] = []
+        self.operations: list[Operation] = _Operations()
         self.precisions: dict[str, str] = {}
         self.scales: dict[str, float] = {}
         self.zeros: dict[str, int] = {}
@@ -149,7 +169,7 @@ class Lowering:
 
     @property
     def tensors(self) -> list[NetworkTensor]:
-        """Inputs, and what the groups make."""
+        """Inputs, and results of the groups."""
         return [*self.inputs, *(group.output for group in self.groups)]
 
     def zero(self, name: str) -> int:

@@ -153,11 +153,11 @@ def rename(loadable: Loadable, names: Mapping[str, str]) -> Loadable:
     known = [tensor.name for tensor in loadable.tensors]
     for name in names:
         if name not in known:
-            raise BuildError(f"no tensor is called {name!r}; there are {', '.join(known)}")
+            raise BuildError(f"no tensor is called {name!r}: must be one of {', '.join(known)}")
     tensors = tuple(replace(tensor, name=names.get(tensor.name, tensor.name)) for tensor in loadable.tensors)
     final = [tensor.name for tensor in tensors]
     if len(set(final)) < len(final):
-        raise BuildError(f"two tensors would be called the same: {', '.join(sorted(final))}")
+        raise BuildError(f"names of tensors: must be unique, got {', '.join(sorted(final))}")
     return replace(loadable, tensors=tensors)
 
 
@@ -625,7 +625,9 @@ def _emu_format(edit: _Edit, number: int) -> int:
     if edit.target.name == "new":
         return int(OLD_EMU_FORMATS[number]) if number < len(OLD_EMU_FORMATS) else number
     if EmuFormat(number) not in OLD_EMU_FORMATS:
-        raise BuildError(f"a CPU operation has buffers of format {EmuFormat(number).name}, which the old ABI has not")
+        raise BuildError(
+            f"a CPU operation has buffers of format {EmuFormat(number).name}, which the old ABI does not have"
+        )
     return OLD_EMU_FORMATS.index(EmuFormat(number))
 
 

@@ -123,7 +123,7 @@ def _is_free(branch: Group, network: Network, ends: set[NetworkTensor], given: s
 
 
 def _one(branches: list[Group], total: Group) -> Group | None:
-    """The convolution that does what all of them do; None where they differ in more than their kernels."""
+    """The convolution that replaces all of them; None where they differ in more than their kernels."""
     layers, all_settings = [branch.layer for branch in branches], [ConvSettings.of(branch.layer) for branch in branches]
     first, stride = layers[0], all_settings[0].stride
     if any(layer.inputs[0] is not first.inputs[0] for layer in layers) or any(s.stride != stride for s in all_settings):

@@ -100,7 +100,7 @@ def layer_types() -> dict[str, LayerType]:
 def layer_type(kind: str) -> LayerType:
     """That of a kind. Raises BuildError that lists those there are."""
     if kind not in layer_types():
-        raise BuildError(f"a layer of kind {kind!r} is not known: known are {', '.join(sorted(layer_types()))}")
+        raise BuildError(f"kind of layer: must be one of {', '.join(sorted(layer_types()))}, got {kind!r}")
     return layer_types()[kind]
 
 

@@ -153,7 +153,7 @@ class Trials:
             process.terminate()
 
     def costs(self, points: Sequence[Any]) -> list[Any]:
-        """The function of each point. Raises what it raised, BuildError where a process died."""
+        """The result of each point. Raises its error, or BuildError if a process died."""
         if self._executor is None or len(points) < 2:
             return [self._call(point) for point in points]
         try:

@@ -36,7 +36,7 @@ def convert(onnx: ModuleType, network: CaffeNetwork, inputs: Mapping[str, tuple[
     for layer in network.layers:
         graph.layer = layer
         if layer.type not in LAYERS:
-            raise layer.fail(f"this type is not known{near(layer.type, LAYERS)}; known are {', '.join(sorted(LAYERS))}")
+            raise layer.fail(f"unknown type: must be one of {', '.join(sorted(LAYERS))}{near(layer.type, LAYERS)}")
         convert_layer = LAYERS[layer.type]
         _check_parameters(layer, convert_layer.parameters)
         values = convert_layer.function(graph, layer, *_bottoms(layer, blobs, convert_layer.bottoms))

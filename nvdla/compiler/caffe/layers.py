@@ -99,7 +99,7 @@ class CaffeGraph:
             raise self.fail(f"the tensors have {elements} elements up to here, the limit is {MAX_ELEMENTS}")
 
     def _charge(self, value: CaffeValue, work: int) -> None:
-        """Refuse what would take memory or time without end."""
+        """Refuse layers that need too much memory or time."""
         self.allow(value.shape)
         self.elements += value.size
         self.multiplications += value.size * work
@@ -191,7 +191,7 @@ def _pair(
     if len(values) not in (1, 2):
         raise layer.fail(f"{name}: must be given once, or twice (height and width), got {len(values)} times")
     if None in values:
-        raise layer.fail(f"{settings.schema.name} does not say {name}")
+        raise layer.fail(f"{settings.schema.name}: {name} is missing")
     return values[0], values[-1]
 
 
@@ -318,7 +318,7 @@ def _pooling(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[Ca
     settings = layer.message["pooling_param"]
     _, _, height, width = _image(layer, value)
     if settings["pool"] == "STOCHASTIC":
-        raise layer.fail("stochastic pooling is not known; known are MAX and AVE")
+        raise layer.fail("pooling method: must be MAX or AVE, got STOCHASTIC")
     whole = settings["global_pooling"]
     if whole and any(key in settings for key in ("kernel_size", "kernel_h", "kernel_w")):
         raise layer.fail("global_pooling takes no kernel size")

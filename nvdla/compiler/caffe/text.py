@@ -401,7 +401,7 @@ class _Parser:
             if self._word == "," and self._kind == "mark":
                 self._next()
             elif self._word != "]":
-                self._fail(f"a list of {name} goes on with {self._word!r} instead of ',' or ']'")
+                self._fail(f"list of {name}: must continue with ',' or ']', got {self._word!r}")
         self._next()
 
     def _value(self, name: str, field: MessageField, colon: bool, depth: int) -> Any:
@@ -410,11 +410,11 @@ class _Parser:
             return self._skip(depth) if opens else self._scalar(name, colon)
         if field.kind == "message":
             if not opens:
-                self._fail(f"{name} is a message, so '{{' is expected, not {self._word!r}")
+                self._fail(f"{name}: must be a message in '{{', got {self._word!r}")
             line = self._here()
             return self._fields(TextMessage(field.inner, line), _CLOSING[self._next()], depth + 1)
         if opens:
-            self._fail(f"{name} is {field.kind}, not a message")
+            self._fail(f"{name}: must be {field.kind}, got a message")
         at = self._at
         sign, kind, word = self._scalar(name, colon)
         after, self._at = self._at, at  # what is wrong with the value is said of its line
@@ -436,7 +436,7 @@ class _Parser:
             if word in _CLOSING:
                 waiting.append(_CLOSING[word])
             elif word in "}>" and word != waiting.pop():
-                self._fail(f"{word!r} closes what it did not open")
+                self._fail(f"{word!r}: must close an open bracket")
 
     def _scalar(self, name: str, colon: bool) -> tuple[str, str, str]:
         """Sign, kind of token and word; strings that follow each other are one."""

@@ -343,7 +343,7 @@ def states_sizes_of_onnx(onnx: ModuleType, proto: ModelProto) -> bool:
 
 
 def forget_shapes(proto: ModelProto) -> None:
-    """Drop what a file states of the shapes of inner values and outputs."""
+    """Drop the shapes of inner values and outputs in a file."""
     del proto.graph.value_info[:]
     for output in proto.graph.output:
         if output.type.HasField("tensor_type"):

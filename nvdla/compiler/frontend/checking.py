@@ -364,12 +364,12 @@ def check_order(graph: GraphProto, name: str) -> None:
     for number, node in enumerate(graph.node):
         for value in node.input:
             if value and value not in known:
-                why = "is made later or in a circle" if value in computed else "is made nowhere"
+                why = "is used before it is defined (or in a cycle)" if value in computed else "is not defined"
                 raise FormatError(f"{name}: node {node.name or number} ({node.op_type}): its input {value} {why}")
         known.update(node.output)
     for output in graph.output:
         if output.name not in known:
-            raise FormatError(f"{name}: output {output.name} is made by no node")
+            raise FormatError(f"{name}: output {output.name}: no node produces it")
 
 
 def _inlined(onnx: ModuleType, proto: ModelProto, name: str) -> ModelProto:

@@ -22,7 +22,7 @@ from nvdla.compiler.builder.calibration import NotFiniteError
 from nvdla.compiler.builder.cbuf import PICTURE_BITS, depth
 from nvdla.compiler.builder.groups import group_layers
 from nvdla.compiler.builder.lower.elementwise import LEVELS
-from nvdla.compiler.frontend.data import Samples, one_image, samples
+from nvdla.compiler.frontend.data import Samples, for_bytes, one_image, samples
 from nvdla.compiler.frontend.importer import (
     ACCELERATOR,
     HOST,
@@ -35,7 +35,7 @@ from nvdla.compiler.frontend.importer import (
 from nvdla.compiler.frontend.isolation import reads
 from nvdla.compiler.frontend.model import Model, read
 from nvdla.compiler.frontend.opening import HostPart
-from nvdla.compiler.frontend.package import CompiledPart, HostMachine, halves_of, pack, run_config
+from nvdla.compiler.frontend.package import CompiledPart, HostMachine, machine_of, pack, run_config
 from nvdla.compiler.frontend.quantization.activations import FloatModel, shared_scales, weak_channels
 from nvdla.compiler.frontend.quantization.calibrate import (
     Calibrated,
@@ -50,11 +50,11 @@ from nvdla.compiler.frontend.quantization.mixed import JUDGED_SAMPLES, choose, d
 from nvdla.compiler.frontend.summary import html, report, summarize, summary_lines, text
 from nvdla.emulator.hardware.configuration import configurations
 from nvdla.errors import BuildError, FormatError
-from nvdla.loadable.model import Loadable
+from nvdla.loadable.model import Loadable, LoadableHolder
 from nvdla.loadable.reader import Source
 from nvdla.program.naming import order_document
 from nvdla.tensors.datasets import SampleSource
-from nvdla.tensors.inputs import Preprocessing
+from nvdla.tensors.inputs import Input, Preprocessing
 from nvdla.tensors.real import PixelNumbers
 from nvdla.util.arguments import by_annotations, refuse_unknown
 from nvdla.util.escaping import Document, Json
@@ -79,7 +79,7 @@ CalibrationData = (
 )
 
 
-class Compiled:
+class Compiled(LoadableHolder):
     """A compiled model; see docs/compile.md."""
 
     @by_annotations
@@ -160,19 +160,24 @@ class Compiled:
         assert refined is not None, "what is built was refined"
         write_file(path, qdq_model(refined.network, built).SerializeToString(deterministic=True))
 
-    def run(self, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
+    def sole_loadable(self, config: str) -> tuple[Loadable, str]:
+        """See :class:`nvdla.loadable.model.LoadableHolder`. Raises FormatError if nodes run on the host."""
+        if not self.whole:
+            kinds = ", ".join(part.kind for part in self.parts)
+            raise FormatError(f"{self._title}: must be one accelerator part, got {kinds}. Use Compiled.run.")
+        return self.parts[0].made.named, self.run_config if config == "auto" else config
+
+    def run(self, inputs: Input | Sequence[Input] | Mapping[str, Input]) -> dict[str, np.ndarray]:
         """Run the model: accelerator parts on the emulator, bit-exactly, host parts in onnxruntime.
 
         Args:
-            inputs: Real numbers by the model's names, or one array.
+            inputs: As for :meth:`nvdla.Runtime.run`, with the model's names; arrays are real numbers, except pictures.
 
         Returns:
-            Real outputs by the model's names.
+            Real outputs by the model's names; several images are concatenated along the first axis.
         """
         if self._machine is None:
-            ends = self.imported.model.inputs, self.imported.model.outputs
-            worker, halves = self.imported.model.worker, halves_of(self.imported)
-            self._machine = HostMachine(self.parts, *ends, self.constants, self.run_config, False, worker, halves)
+            self._machine = machine_of(self.imported, self.parts, self.constants, self.run_config, self.details)
         return self._machine.run(inputs)
 
     @property
@@ -229,10 +234,11 @@ def compile(
     refuse_unknown("compile", options, _keywords())
     loaded = model if isinstance(model, Model) else read(model, shapes, weights, trusted, None, example_inputs)
     _check_scales(loaded, precision)
+    preprocessing = for_bytes(loaded, preprocessing)
     recipe, rest = _options(options, preprocessing)
     data = _data(loaded, calibration, preprocessing)
     loaded = loaded.measured() if isinstance(data, Samples) else loaded
-    kept = dict.fromkeys(keep_on_host, "it is kept on the host as asked")
+    kept = dict.fromkeys(keep_on_host, "kept on the host as requested")
     return _Compilation(
         loaded, config, precision, data, recipe, rest, preprocessing, host, progress, max_drop, kept
     ).compiled()
@@ -398,7 +404,7 @@ def _for_host(model: Model, fresh: set[str], kept: Set[str], failures: int) -> s
 
 
 def _readers(model: Model, nodes: set[str]) -> set[str]:
-    """The nodes that take what these nodes make."""
+    """The consumers of these nodes."""
     graph = model.proto.graph.node
     values = {value for node in graph if node.name in nodes for value in node.output}
     return {node.name for node in graph if values & set(reads(node))}
@@ -578,8 +584,7 @@ def _check_host_parts(compiled: Compiled) -> None:
 
 
 def _coarser(imported: Imported, built: Built) -> list[str]:
-    """Tensors of a quantized model whose zero points the hardware cannot take everywhere, and by how much their units
-    are larger."""
+    """Tensors of a quantized model with zero points that the hardware lacks, and by how much their steps are larger."""
     notes = []
     for name, surface in built.program.tensors.items():
         held = imported.model.ranges.get(imported.tensors.get(name, ""))
@@ -588,14 +593,14 @@ def _coarser(imported: Imported, built: Built) -> list[str]:
         ratio = surface.scale * LEVELS / (held[1] - held[0])
         if not np.isclose(ratio, 1.0, rtol=1e-6):
             notes.append(
-                f"tensor {imported.tensors[name]} holds {held[0]:.4g} to {held[1]:.4g} in the model; what reads it or "
-                f"shares its scale takes no such zero point, its step is {ratio:.3g} times as large"
+                f"tensor {imported.tensors[name]}: its step is {ratio:.3g} times that of the model (range "
+                f"{held[0]:.4g} to {held[1]:.4g}), because its consumers do not support its zero point"
             )
     return notes
 
 
 def _factors(refined: Refined) -> dict[str, list[float]]:
-    """By what the channels of equalized tensors were divided."""
+    """Divisors of the channels of equalized tensors."""
     return {name: factors.tolist() for name, factors in refined.factors.items() if np.any(factors != 1)}
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 MAX_FILE = 4 << 30
 MAX_SAMPLES = 100_000
+EIGHT_BITS = (2, 3)  # TensorProto.UINT8 and INT8; onnx is imported when a model is read
 
 
 class Samples:
@@ -100,6 +101,21 @@ def samples(model: Model, data: Any, preprocessing: Preprocessing | None = None,
     return Samples(feeds, lambda feed: feed)
 
 
+def for_bytes(model: Model, given: Preprocessing | None) -> Preprocessing | None:
+    """Return the preprocessing of a model with an 8-bit input, if no mean or scale is given.
+
+    A pixel is an element of the input (uint8), or 128 more than the element (int8), as in TFLite's tools.
+    """
+    stored = None if model.quantized is None else model.quantized.graph.input
+    if stored is None or given is None or len(model.inputs) != 1 or (given.mean, given.scale) != ((0.0,), (1.0,)):
+        return given
+    affine, (name,) = model.affine.get(model.inputs[0]), model.inputs
+    integers = any(value.name == name and value.type.tensor_type.elem_type in EIGHT_BITS for value in stored)
+    if affine is None or affine.bits != 8 or not integers:
+        return given
+    return replace(given, mean=(float(affine.point - np.iinfo(affine.kind).min),), scale=(affine.scale,))
+
+
 def _only_input(model: Model) -> str:
     if len(model.inputs) != 1:
         raise FormatError(f"the model has the inputs {', '.join(model.inputs) or 'none'}: give data by name")
@@ -148,7 +164,7 @@ def _from_arrays(model: Model, arrays: Mapping[str, np.ndarray], limit: int | No
         elif array.shape[1:] != shape:
             raise FormatError(
                 f"calibration data of shape {shape_text(array.shape)} for input {name}: "
-                f"it must be samples of {shape_text(shape)}"
+                f"must be samples of {shape_text(shape)}"
             )
         stacks[name] = array
     counts = {len(array) for array in stacks.values()}

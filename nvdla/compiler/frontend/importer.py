@@ -37,7 +37,7 @@ from nvdla.errors import BuildError, ConfigError, FormatError
 from nvdla.util.precision import Precision
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, NodeProto
 
 
 # What numpy and Python raise where attributes do not fit each other; onnxruntime judges such a node.
@@ -134,7 +134,8 @@ def import_graph(
     """
     chosen = configuration(config) if isinstance(config, str) else config
     chosen.require(precision)
-    forced = _sums_of_exponentials(model) | {name: Cut(reason) for name, reason in (host or {}).items()}
+    forced = _sums_of_exponentials(model) | (_variances(model) if precision == Precision.INT8 else {})
+    forced |= {name: Cut(reason) for name, reason in (host or {}).items()}
     while True:
         walk = _Walk(model, chosen, precision, forced, ranged)
         walk.run()
@@ -162,6 +163,33 @@ def _sums_of_exponentials(model: Model) -> dict[str, Cut]:
         ):
             cuts |= {node.name: Cut("elements cannot hold a sum of exponentials") for node in (power, total, log)}
     return cuts
+
+
+def _variances(model: Model) -> dict[str, Cut]:
+    """Find the nodes of a variance that is the mean of the squares minus the square of the mean.
+
+    In int8 the steps of both are larger than a small variance. ONNX defines LayerNormalization in this way; exporters
+    write the mean of the squared deviations, which int8 represents well enough."""
+    makers = {name: node for node in model.proto.graph.node for name in node.output}
+    cuts: dict[str, Cut] = {}
+    for difference in model.proto.graph.node:
+        terms = [makers.get(name) for name in difference.input] if difference.op_type == "Sub" else []
+        if len(terms) != 2 or terms[0] is None or terms[0].op_type != "ReduceMean":
+            continue
+        square, mean = makers.get(terms[0].input[0]), _squared(terms[1], makers)
+        source = _squared(square, makers)
+        if source and mean and mean in makers and list(makers[mean].input[:1]) == [source]:
+            cuts |= {
+                node.name: Cut("a difference of int8 elements is not exact enough for a variance")
+                for node in (square, *terms, difference)
+                if node is not None
+            }
+    return cuts
+
+
+def _squared(node: NodeProto | None, makers: Mapping[str, NodeProto]) -> str:
+    """Name of the value that a node squares; empty if it is another operator."""
+    return node.input[0] if node is not None and node.op_type == "Mul" and node.input[0] == node.input[1] else ""
 
 
 class _Walk:
@@ -221,12 +249,14 @@ class _Walk:
             if entry.key == HOST_KEY:
                 raise Cut(entry.value)
         if node.proto.domain not in DOMAINS:
-            raise Cut(f"operators of domain {node.proto.domain} are not known")
+            raise Cut(f"operators of domain {node.proto.domain} are not supported")
         operator = OPERATORS.get(node.op)
         if operator is None:
-            raise Cut(f"{node.op} has no form on the accelerator")
+            raise Cut(f"{node.op} is not supported on the accelerator")
         if node.model.opset < OLDEST and "broadcast" in node.attributes:
-            raise Cut("it broadcasts in the form of the first opsets", "convert the model with onnx.version_converter")
+            raise Cut(
+                "it has the broadcast attribute of the first opsets", "convert the model with onnx.version_converter"
+            )
         self._check_types(node)
         graph = self.graphs.get(part)
         if graph is None:
@@ -243,7 +273,7 @@ class _Walk:
             raise error if isinstance(error, Cut) else Cut(str(error)) from None
         except _UNUSUAL as error:
             before.restore(graph)
-            raise Cut(f"it is not of the form that is read here ({one_line(error)})") from None
+            raise Cut(f"its inputs or attributes are not supported ({one_line(error)})") from None
         self.graphs[part] = graph
         for value in [result] if isinstance(result, GraphValue) else result:
             graph.values[value.name] = value
@@ -309,7 +339,7 @@ class _Walk:
     # ---- ends
 
     def _outputs(self) -> None:
-        """Bind what other parts and the application need."""
+        """Bind the values that other parts and the application need."""
         self.outputs: dict[int, list[Binding]] = {number: [] for number in self.graphs}
         for number, graph in self.graphs.items():
             bound: set[NetworkTensor] = set()

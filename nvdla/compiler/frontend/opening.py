@@ -294,7 +294,7 @@ def feeds_of(session: Session, values: Mapping[str, np.ndarray]) -> dict[str, np
 def value_of(values: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     """A value that a part takes. Raises FormatError where no part before it made one of this name."""
     if name not in values:
-        raise FormatError(f"value {name[:80]!r} is taken by a part of the model, and made by none before it")
+        raise FormatError(f"value {name[:80]!r} is needed by a part of the model, and no earlier part produces it")
     return values[name]
 
 

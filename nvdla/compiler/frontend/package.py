@@ -17,6 +17,7 @@ import time
 import zipfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -29,6 +30,9 @@ from nvdla.compiler.frontend.opening import HostPart, value_of
 from nvdla.emulator.hardware.configuration import configurations
 from nvdla.errors import FormatError, NvdlaError, shape_text
 from nvdla.loadable import Loadable, load
+from nvdla.tensors.files import IMAGE_ENDINGS, read_npy
+from nvdla.tensors.images import is_picture
+from nvdla.tensors.inputs import Input, Preprocessing, by_position, is_image
 from nvdla.tensors.npz import check_packing, read_npz
 from nvdla.tensors.real import PixelNumbers, pixels_of
 from nvdla.util.escaping import Document, json_text
@@ -99,7 +103,7 @@ class _Members:
         for member in archive.infolist():
             check_packing(member, f"package: member {member.filename!r}")
             if member.filename in self._files:
-                raise FormatError(f"package: member {member.filename[:200]!r} is there twice")
+                raise FormatError(f"package: member {member.filename[:200]!r}: must be unique")
             self._files[member.filename] = member
             self._charge(member.file_size)
 
@@ -107,8 +111,8 @@ class _Members:
         self._total += size
         if self._total > self._limit:
             raise FormatError(
-                f"the package unpacks to more than {self._limit} bytes ({FREELY_UNPACKED >> 20} MiB and {MAX_RATIO} "
-                "times the file); without compression this size would be allowed"
+                f"package: unpacked size: must be at most {self._limit} bytes ({FREELY_UNPACKED >> 20} MiB and "
+                f"{MAX_RATIO} times the file); without compression this size would be allowed"
             )
 
     def content(self, name: str, limit: int | None = None) -> bytes:
@@ -129,9 +133,9 @@ def _manifest(text: bytes) -> Document:
     try:
         manifest = parse_json(text)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"manifest.json is not a JSON document: {str(error)[:200]}") from None
+        raise FormatError(f"manifest.json: must be JSON: {str(error)[:200]}") from None
     if not isinstance(manifest, dict):
-        raise FormatError(f"manifest.json must be an object, not {type(manifest).__name__}")
+        raise FormatError(f"manifest.json: must be an object, got {type(manifest).__name__}")
     if manifest.get("format") != FORMAT or manifest.get("version") != VERSION:
         raise FormatError(
             f"package of format {str(manifest.get('format'))[:80]!r}, version {str(manifest.get('version'))[:80]!r}; "
@@ -151,7 +155,7 @@ def _manifest(text: bytes) -> Document:
 
 def _part(row: object, where: str, members: _Members, indices: Mapping[str, np.ndarray]) -> PackedPart:
     if not isinstance(row, dict):
-        raise FormatError(f"{where}: must be an object, not {type(row).__name__}")
+        raise FormatError(f"{where}: must be an object, got {type(row).__name__}")
     kind, file = _field(row, "kind", str, where), _field(row, "file", str, where)
     bound = {
         way: [
@@ -204,7 +208,7 @@ def _accelerator(part: PackedPart, row: Document, where: str, loadable: bytes) -
     needed = [binding for binding in part.inputs if binding.tensor not in part.numbers] + part.outputs
     for binding in needed:
         if binding.tensor not in part.scales:
-            raise FormatError(f"{where}: scales: there is none for tensor {binding.tensor[:80]!r}")
+            raise FormatError(f"{where}: scales: none for tensor {binding.tensor[:80]!r}")
     part.loadable = load(loadable)
     _check_bound(part, where)
 
@@ -236,7 +240,7 @@ def _few(names: Mapping[str, int]) -> str:
 
 def _unpacking_binding(row: object, where: str, indices: Mapping[str, np.ndarray]) -> Binding:
     if not isinstance(row, dict):
-        raise FormatError(f"{where}: must be an object, not {type(row).__name__}")
+        raise FormatError(f"{where}: must be an object, got {type(row).__name__}")
     shape = _unpacking_shape(row.get("shape"), f"{where}: shape")
     index, key = None, row.get("index")
     if key is not None:
@@ -258,11 +262,11 @@ def _check_order(manifest: Document, parts: Sequence[PackedPart], constants: Map
     for number, part in enumerate(parts):
         for binding in part.inputs:
             if binding.value not in known:
-                raise FormatError(f"manifest.json: parts[{number}]: nothing before it makes {binding.value[:80]!r}")
+                raise FormatError(f"manifest.json: parts[{number}]: no earlier part produces {binding.value[:80]!r}")
         known |= {binding.value for binding in part.outputs}
     for name in manifest["outputs"]:
         if name not in known:
-            raise FormatError(f"manifest.json: outputs: no part makes {name[:80]!r}")
+            raise FormatError(f"manifest.json: outputs: no part produces {name[:80]!r}")
 
 
 def _field(row: Document, key: str, kind: type, where: str) -> Any:
@@ -289,7 +293,7 @@ def _names(row: Document, key: str, where: str) -> list[str]:
 def _unpacking_shape(value: object, where: str) -> tuple[int, ...]:
     sound: Callable[[object], bool] = lambda size: type(size) is int and 0 < size <= MAX_ELEMENTS  # noqa: E731
     if not isinstance(value, list) or len(value) > MAX_RANK or not all(map(sound, value)):
-        raise FormatError(f"{where}: must be a list of at most {MAX_RANK} sizes, not {str(value)[:80]}")
+        raise FormatError(f"{where}: must be a list of at most {MAX_RANK} sizes, got {str(value)[:80]}")
     if math.prod(value) > MAX_ELEMENTS:
         raise FormatError(f"{where}: {math.prod(value)} elements, the limit is {MAX_ELEMENTS}")
     return tuple(value)
@@ -297,13 +301,13 @@ def _unpacking_shape(value: object, where: str) -> tuple[int, ...]:
 
 def _zero_point(value: object, where: str) -> int:
     if type(value) is not int or abs(value) > MAX_ZERO_POINT:
-        raise FormatError(f"{where}: must be a whole number up to {MAX_ZERO_POINT}, not {str(value)[:80]}")
+        raise FormatError(f"{where}: must be a whole number up to {MAX_ZERO_POINT}, got {str(value)[:80]}")
     return int(value)
 
 
 def _positive(value: object, where: str) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
-        raise FormatError(f"{where}: must be a positive number, not {str(value)[:80]}")
+        raise FormatError(f"{where}: must be a positive number, got {str(value)[:80]}")
     return float(value)
 
 
@@ -362,7 +366,7 @@ def pack(
         "model": model.name,
         "config": imported.config.name,
         "precision": imported.precision,
-        "inputs": {name: _shape(model.shapes[name], images) for name in model.inputs},
+        "inputs": {name: batch_shape(model.shapes[name], images) for name in model.inputs},
         "outputs": model.outputs,
         "halves": halves_of(imported),
         "parts": parts,
@@ -378,8 +382,8 @@ def pack(
     return stream.getvalue()
 
 
-def _shape(shape: Sequence[int], images: int) -> list[int]:
-    """Shape for a run of ``images``, from the shape for one image."""
+def batch_shape(shape: Sequence[int], images: int) -> list[int]:
+    """Return the shape for a run of ``images``, from the shape for one image."""
     return list(shape) if images == 1 else [images, *shape[1:]]
 
 
@@ -417,10 +421,24 @@ class Package:
     def machine(self, strict: bool = False, trusted: bool = False) -> HostMachine:
         """A machine that runs the parts one after the other. ``strict``: as of a Runtime. ``trusted``: host parts run
         in this process, without limits."""
-        inputs, outputs = list(self.manifest["inputs"]), list(self.manifest["outputs"])
-        config = run_config(self.manifest["config"])
-        halves = self.manifest.get("halves", ())
-        return HostMachine(self.parts, inputs, outputs, self.constants, config, strict, worker_of(trusted), halves)
+        inputs, outputs, halves = self.manifest["inputs"], self.manifest["outputs"], self.manifest.get("halves", ())
+        config, pixels = run_config(self.manifest["config"]), self.manifest.get("preprocessing")
+        worker = worker_of(trusted)
+        return HostMachine(self.parts, inputs, outputs, self.constants, config, strict, worker, halves, pixels)
+
+
+def machine_of(
+    imported: Imported,
+    parts: list[CompiledPart],
+    constants: Mapping[str, np.ndarray],
+    config: str,
+    details: Document,
+) -> HostMachine:
+    """Return a machine that runs the parts of a compiled model."""
+    model, images = imported.model, parts[0].images if parts else 1
+    shapes = {name: batch_shape(model.shapes[name], images) for name in model.inputs}
+    halves, pixels = halves_of(imported), details.get("preprocessing")
+    return HostMachine(parts, shapes, model.outputs, constants, config, False, model.worker, halves, pixels)
 
 
 def halves_of(imported: Imported) -> list[str]:
@@ -451,22 +469,50 @@ def unpack(source: str | os.PathLike[str] | bytes) -> Package:
         ) from None
 
 
+def real_input(value: object, name: str, shape: Sequence[int], preprocessing: Document | None) -> np.ndarray:
+    """Return the real numbers of an input of a model.
+
+    Args:
+        value: A file (image, .npy), a picture, or the numbers.
+        name: The input, for errors.
+        shape: Its shape, which a file must have.
+        preprocessing: Conversion of pictures.
+
+    Raises:
+        FormatError: The file cannot be read or does not fit.
+    """
+    shape, is_file = tuple(shape), isinstance(value, (str, os.PathLike))
+    if (len(shape) > 2 and is_picture(value, shape)) or (is_file and Path(str(value)).suffix.lower() in IMAGE_ENDINGS):
+        return (Preprocessing.of(preprocessing) if preprocessing else Preprocessing()).image(value, shape)
+    if not is_file:
+        return np.asarray(value)
+    if Path(str(value)).suffix != ".npy":
+        raise FormatError(f"{value}: an input of a package is an image or .npy with the model's real numbers")
+    array = read_npy(str(value))
+    if array.size != math.prod(shape):
+        raise FormatError(f"{value}: {array.size} elements for input {name} of shape {shape_text(shape)}")
+    return array.reshape(shape)
+
+
 class HostMachine:
     """Runs the parts of a model one after the other: real numbers in and out, by the model's names."""
 
     def __init__(
         self,
         parts: Sequence[Any],
-        inputs: Sequence[str],
+        inputs: Mapping[str, Sequence[int]],
         outputs: Sequence[str],
         constants: Mapping[str, np.ndarray],
         config: str = "auto",
         strict: bool = False,
         worker: ModelWorker | None = None,
         halves: Collection[str] = (),
+        preprocessing: Document | None = None,
     ) -> None:
-        """``halves``: outputs that are float16 in the model."""
-        self._halves = halves
+        """``inputs``: shapes by name; ``halves``: outputs that are float16 in the model; ``preprocessing``: that of
+        pictures."""
+        self._halves, self._preprocessing = halves, preprocessing
+        self._shapes = {name: tuple(shape) for name, shape in inputs.items()}
         self.inputs, self.outputs, self.constants = list(inputs), list(outputs), dict(constants)
         self.parts = [
             _Accelerator(part, config, strict)
@@ -477,34 +523,66 @@ class HostMachine:
 
     def run(
         self,
-        inputs: Mapping[str, np.ndarray] | np.ndarray,
+        inputs: Input | Sequence[Input] | Mapping[str, Input],
         before: Callable[[int, dict[str, np.ndarray]], None] | None = None,
     ) -> dict[str, np.ndarray]:
         """Run all parts.
 
         Args:
-            inputs: real numbers by the model's names.
+            inputs: real numbers, pictures or files: by the model's names, in order, or a single one. Lists and batch
+                arrays run one after the other.
             before: called for each accelerator part with its number and the elements of its inputs.
+
+        Returns:
+            Real numbers by the model's names; those of several runs are concatenated along the first axis.
 
         Raises:
             FormatError: an input is missing or has another shape.
         """
-        if not isinstance(inputs, Mapping):
-            if len(self.inputs) != 1:
-                raise FormatError(f"the model has the inputs {', '.join(self.inputs)}: give them by name")
-            inputs = {self.inputs[0]: inputs}
-        missing = [name for name in self.inputs if name not in inputs]
-        if missing:
-            raise FormatError(f"input {', '.join(missing)} is missing")
-        values: dict[str, np.ndarray] = {name: np.asarray(array) for name, array in inputs.items()}
-        values.update(self.constants)
+        results = [self._run(feeds, before) for feeds in self._feeds(inputs)]
+        if len(results) == 1:
+            return results[0]
+        return {name: np.concatenate([np.atleast_1d(result[name]) for result in results]) for name in self.outputs}
+
+    def _feeds(self, inputs: Input | Sequence[Input] | Mapping[str, Input]) -> list[dict[str, np.ndarray]]:
+        """Real numbers of the model's inputs for each run."""
+        given = dict(zip(self.inputs, by_position(inputs, self.inputs), strict=True))
+        runs = {name: self._runs(name, value) for name, value in given.items()}
+        counts = set(map(len, runs.values()))
+        if len(counts) > 1:
+            numbers = ", ".join(f"{name} {len(values)}" for name, values in runs.items())
+            raise FormatError(f"inputs: must have the same number of images each, got {numbers}")
+        return [
+            {
+                name: real_input(values[run], name, self._shapes[name], self._preprocessing)
+                for name, values in runs.items()
+            }
+            for run in range(max(counts, default=1))
+        ]
+
+    def _runs(self, name: str, value: object) -> list[object]:
+        """Return what was given for one input, run by run."""
+        shape = self._shapes[name]
+        if isinstance(value, (list, tuple)) and value and all(map(is_image, value)):
+            return list(value)
+        if isinstance(value, np.ndarray) and value.ndim == len(shape) == 4 and value.shape[1:] != shape[1:]:
+            return list(value) if len(value) and is_picture(value[0], shape) else [value]
+        if isinstance(value, np.ndarray) and len(shape) > 1 and value.shape[1:] == shape[1:]:
+            count = len(value) // max(shape[0], 1)
+            return [*np.split(value, count)] if count > 1 and len(value) == count * shape[0] else [value]
+        return [value]
+
+    def _run(
+        self, feeds: Mapping[str, np.ndarray], before: Callable[[int, dict[str, np.ndarray]], None] | None
+    ) -> dict[str, np.ndarray]:
+        values: dict[str, np.ndarray] = {**feeds, **self.constants}
         for number, part in enumerate(self.parts):
             if before is not None and isinstance(part, _Accelerator):
                 before(number, part.elements(values))
             values.update(part.run(values))
         lacking = [name for name in self.outputs if name not in values]
         if lacking:
-            raise FormatError(f"output {', '.join(lacking)}: no part of the model makes it")
+            raise FormatError(f"output {', '.join(lacking)}: no part of the model produces it")
         with np.errstate(over="ignore"):
             halves = {name: values[name].astype(np.float16) for name in self.outputs if name in self._halves}
         return {name: values[name] for name in self.outputs} | halves

@@ -105,7 +105,7 @@ class CpuBuffer:
         """The first ``count`` elements (of each image) in their order in memory, ignoring strides."""
         size, there = count * self.dtype.itemsize, self.data.shape[-1]
         if size > there:
-            raise DescriptorError(f"{self.what}: {count} elements take {size} bytes, {there} are there")
+            raise DescriptorError(f"{self.what}: size: must be at least {size} bytes ({count} elements), got {there}")
         return self.data[..., :size].view(self.dtype)
 
     def cube(self) -> np.ndarray:
@@ -117,7 +117,7 @@ class CpuBuffer:
             return np.empty(shape, self.dtype)
         end = (surfaces - 1) * self.surface_stride + (self.height - 1) * self.line_stride + self.width * self.atom
         if end > self.data.size:
-            raise DescriptorError(f"{self.what}: its last atom ends at byte {end}, {self.data.size} are there")
+            raise DescriptorError(f"{self.what}: end of its last atom: must be at most {self.data.size}, got {end}")
         size = surfaces * self.height * self.width * self.atom
         if size > self.data.size:
             raise DescriptorError(

@@ -27,7 +27,7 @@ def dry_run(
     try:
         _rehearse(loadable, abi, config, flat, warnings, linked)
     except ScheduleError as error:
-        return f"it does not come to its end: {error}", warnings
+        return f"the dry run does not finish: {error}", warnings
     except NvdlaError as error:
         return str(error), warnings
     return None, warnings

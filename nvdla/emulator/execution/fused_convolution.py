@@ -245,7 +245,7 @@ class FusedConvolution(Job):
 
     @property
     def reads(self) -> list[np.ndarray]:
-        """The data, and what X2 adds: weights and X1's operands were read when the job was made."""
+        """The data and the operands of X2: weights and X1's operands were read when the job was made."""
         summand = self.sdp.sources[1]
         return [*self.conv.source.views, *([] if summand is None else [summand.view])]
 
@@ -279,7 +279,7 @@ class FusedConvolution(Job):
         return settings.surfaces * settings.pixels * settings.atom
 
     def run(self, source: Handed = None) -> Handed:
-        """Convolve and process. Returns what PDP takes on the fly, None when the result went to memory."""
+        """Convolve and process. Returns the input of PDP, None if the result went to memory."""
         prepared = self._prepared()
         if prepared.lines is not None:
             prepared.lines[...] = self._lines()

@@ -362,8 +362,8 @@ class Loan:
 
 def _inside_a_run() -> ScheduleError:
     return ScheduleError(
-        "a run was started inside a run of the same Runtime (by on_operation or on_step) that must have its memory for "
-        "itself; wait until it is through, or use another Runtime"
+        "a run was started inside a run of the same Runtime (in on_operation or on_step), which needs its memory "
+        "alone. Wait for its end, or use another Runtime."
     )
 
 

@@ -64,7 +64,7 @@ AXES = {
 
 
 def compare(name: str, actual: np.ndarray, expected: np.ndarray) -> None:
-    """Compare what an operation wrote with what it must write. Raises ScheduleError at the first element that differs.
+    """Compare the output of an operation with the expected one. Raises ScheduleError at the first element that differs.
 
     Args:
         name: The operation.
@@ -183,7 +183,7 @@ class ReferencedCpu(CpuStep):
 
 
 def referenced(recorded: Sequence[Step | Completed]) -> list[Step | Completed]:
-    """Return what was recorded of a run with every step compared with the specification."""
+    """Return the recorded steps of a run, each compared with the specification."""
     names = {id(entry.job): str(entry.operation) for entry in recorded if isinstance(entry, Completed)}
     steps: list[Step | Completed] = []
     for entry in recorded:
@@ -504,7 +504,7 @@ class Recorder:
         return scheduler
 
     def ran(self, completion: Completion) -> None:
-        """Note what the machine did."""
+        """Record a job of the machine."""
         if completion.stages:
             self._recorded.append(Chain(tuple(stage.job for stage in completion.stages)))
 
@@ -518,7 +518,7 @@ class Recorder:
             self._on_operation(done.event())
 
     def plan(self, linked: LinkedLoadable, tasks: Sequence[FirmwareTask | CpuTask]) -> Plan:
-        """The plan of what was recorded while the tasks ran."""
+        """The plan of the recorded jobs of the tasks."""
         recorded = referenced(self._recorded) if validates_by_reference() else self._recorded
         return Plan(recorded, linked, [view for task in _of_firmware(tasks) for view in task.written])
 

@@ -83,7 +83,7 @@ class ReferenceConvolution(ConvolutionJob):
     """A convolution, to be run directly after the real one, whose lines and weights it takes."""
 
     def run(self, source: Handed = None) -> np.ndarray:
-        """Return what the real job returns."""
+        """Return the result of the real job."""
         if isinstance(self.source, ImageSource):
             self.source = _as(_ReferenceImage, self.source)
         elif type(self.source) is FeatureSource:

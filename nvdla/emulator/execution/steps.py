@@ -74,7 +74,7 @@ class Chain:
     jobs: tuple[Job, ...]
 
     def run(self) -> None:
-        """Do the work once; returns what the next engine takes on the fly, None where the result went to memory."""
+        """Do the work once; returns the result for the next engine, None if it went to memory."""
         handed: Handed = None
         for job in self.jobs:
             handed = job.run(handed)
@@ -117,7 +117,7 @@ class CpuStep:
     task: CpuTask
 
     def run(self) -> None:
-        """Do the work once; returns what the next engine takes on the fly, None where the result went to memory."""
+        """Do the work once; returns the result for the next engine, None if it went to memory."""
         self.task.run()
 
     def run_lanes(self, lanes: Lanes, count: int) -> None:

@@ -116,7 +116,7 @@ class FaultReplay:
         return (network.first_of_group[first] if first < count else count), max(lasts, default=-1)
 
     def _strike(self, number: int, changed: list[tuple[np.ndarray, int]], open_until: dict[int, int]) -> None:
-        """Before a step: what strikes now."""
+        """Apply the faults that are due before a step."""
         for index, poke in enumerate(self._faults.pokes):
             view = self._bytes[index]
             now = number == self._first if poke.permanent else number == poke.first

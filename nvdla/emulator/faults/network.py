@@ -115,7 +115,7 @@ class StruckNetwork:
 
     @classmethod
     def recorded(cls, setup: Setup, inputs: Sequence[Surface]) -> StruckNetwork:
-        """Run once through the firmware and keep what the hardware does. Raises NvdlaError."""
+        """Run once through the firmware and record the jobs. Raises NvdlaError."""
         try:
             return cls._recorded(setup, inputs, flat=False)
         except LeavesRegion:
@@ -202,7 +202,7 @@ class StruckNetwork:
         return [*readers, len(self.steps)] if is_output else readers
 
     def last_reader(self, number: int) -> int:
-        """The last step that reads what a step writes, -1 where none does; see :meth:`readers`."""
+        """The last step that reads the output of a step, -1 if none does; see :meth:`readers`."""
         if number not in self._last_readers:
             views = self.fused[number].writes
             self._last_readers[number] = max((reader for view in views for reader in self.readers(view)), default=-1)

@@ -31,7 +31,7 @@ class BdmaDriver(Driver):
         """BDMA has none."""
 
     def enable(self, csb: Csb, operation: FirmwareOperation, group: int, read_dma: bool, statistics: bool) -> None:
-        """Start what a group has been programmed with."""
+        """Start the programmed operation of a group."""
         if not operation.surface.num_transfers:
             return
         if statistics:
@@ -39,14 +39,14 @@ class BdmaDriver(Driver):
         csb.write("BDMA", f"CFG_LAUNCH{group}", 1)
 
     def check(self, operation: FirmwareOperation) -> None:
-        """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
+        """Refuse unsupported settings. Raises DescriptorError or ConfigError."""
         operation.needs("bdma", "the operation is a BDMA transfer")
         surface = operation.surface
         count = surface.num_transfers
-        operation.require(count <= MAX_TRANSFERS, f"num_transfers is {count}; it must be at most {MAX_TRANSFERS}")
+        operation.require(count <= MAX_TRANSFERS, f"num_transfers: must be at most {MAX_TRANSFERS}, got {count}")
         for name in ("source_type", "destination_type"):
             kind = getattr(surface, name)
-            operation.require(kind <= MEMORY_CVSRAM, f"{name} is {kind}; known are 0 (DRAM), 1 (CVSRAM)")
+            operation.require(kind <= MEMORY_CVSRAM, f"{name}: must be 0 (DRAM) or 1 (CVSRAM), got {kind}")
             if kind == MEMORY_CVSRAM:
                 operation.needs("cvsram", f"{name} is 1")
         for number in range(count):
@@ -68,7 +68,7 @@ def _check_transfer(operation: FirmwareOperation, number: int, transfer: Descrip
     what = f"transfer {number}"
     for name in ("line_repeat", "surface_repeat"):
         value = getattr(transfer, name)
-        operation.require(1 <= value <= MAX_CUBE_SIDE, f"{what}: {name} is {value}; it must be 1 to {MAX_CUBE_SIDE}")
+        operation.require(1 <= value <= MAX_CUBE_SIDE, f"{what}: {name}: must be 1 to {MAX_CUBE_SIDE}, got {value}")
     size = transfer.line_size
     operation.require(size > 0 and size % LINE_UNIT == 0, f"{what}: line_size {size} is not a multiple of {LINE_UNIT}")
     for side in ("source", "destination"):

@@ -26,7 +26,7 @@ class CdpDriver(Driver):
         csb.write_fields("CDP", "D_PERF_ENABLE", DMA_EN=1, LUT_EN=1)
 
     def check(self, operation: FirmwareOperation) -> None:
-        """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
+        """Refuse unsupported settings. Raises DescriptorError or ConfigError."""
         op, surface = operation.op, operation.surface
         operation.require_memory(surface.src_data, "src_data")
         operation.require_memory(surface.dst_data, "dst_data")
@@ -36,7 +36,7 @@ class CdpDriver(Driver):
             op.in_precision == op.out_precision,
             f"in_precision {op.in_precision} and out_precision {op.out_precision} differ; CDP does not convert",
         )
-        operation.require(op.local_size in LOCAL_SIZES, f"local_size is {op.local_size}; it must be 3, 5, 7 or 9")
+        operation.require(op.local_size in LOCAL_SIZES, f"local_size: must be 3, 5, 7 or 9, got {op.local_size}")
         if op.lut_index >= 0:
             require_lut(operation)
 

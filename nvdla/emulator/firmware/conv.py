@@ -22,7 +22,7 @@ class ConvDriver(Driver):
         csb.write("CDMA", "D_PERF_ENABLE", 1)
 
     def check(self, operation: FirmwareOperation) -> None:
-        """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
+        """Refuse unsupported settings. Raises DescriptorError or ConfigError."""
         op, surface = operation.op, operation.surface
         operation.require_precision(op.in_precision, "in_precision")
         operation.require_precision(op.out_precision, "out_precision")
@@ -31,7 +31,7 @@ class ConvDriver(Driver):
         operation.require_choice(op.mean_format, ("disabled", "enabled"), "mean_format")
         operation.require_choice(op.pixel_mapping, ("pitch linear",), "pixel_mapping")
         operation.require(
-            op.data_format <= FORMAT_FEATURE, f"data_format is {op.data_format}; known are 0 to 36 (feature)"
+            op.data_format <= FORMAT_FEATURE, f"data_format: must be 0 to 36 (feature), got {op.data_format}"
         )
         if op.conv_mode == CONV_WINOGRAD:
             operation.needs("winograd", "conv_mode is 1")
@@ -51,7 +51,7 @@ class ConvDriver(Driver):
             operation.require_strides(surface.dst_data, "dst_data")
         operation.require_aligned(operation.input_address(surface.src_data), operation.atom, "src_data address")
         for name in ("batch", "conv_stride_x", "conv_stride_y", "dilation_x", "dilation_y"):
-            operation.require(getattr(op, name) >= 1, f"{name} is 0; it must be at least 1")
+            operation.require(getattr(op, name) >= 1, f"{name}: must be at least 1, got 0")
 
     def _check_weights(self, operation: FirmwareOperation) -> None:
         op, surface = operation.op, operation.surface
@@ -104,7 +104,7 @@ def _program_accumulator(csb: Csb, operation: FirmwareOperation) -> None:
     single = int(dst.width == 1 and dst.height == 1)
     operation.require(
         not single or dst.line_stride == operation.atom,
-        f"dst_data is 1x1, so its line stride must be one atom ({operation.atom} bytes), not {dst.line_stride}",
+        f"dst_data line stride: must be one atom ({operation.atom} bytes) because it is 1x1, got {dst.line_stride}",
     )
     csb.write_fields("CACC", "D_DATAOUT_MAP", LINE_PACKED=single, SURF_PACKED=single)
     csb.write("CACC", "D_CLIP_CFG", op.out_cvt.truncate)

@@ -39,7 +39,7 @@ class Driver(ABC):
 
     @abstractmethod
     def check(self, operation: FirmwareOperation) -> None:
-        """Refuse what the firmware or the hardware cannot do. Raises DescriptorError or ConfigError."""
+        """Refuse unsupported settings. Raises DescriptorError or ConfigError."""
 
     def is_ready(self, processor: Processor, group: GroupState) -> bool:
         """Return True if the operation of ``group`` may be programmed, given the state of the other group."""
@@ -55,7 +55,7 @@ class Driver(ABC):
         """Write the operation's registers in the order in which the firmware does."""
 
     def enable(self, csb: Csb, operation: FirmwareOperation, group: int, read_dma: bool, statistics: bool) -> None:
-        """Start what a group has been programmed with: the read DMA first, if the operation needs it."""
+        """Start the programmed operation of a group: the read DMA first, if it needs one."""
         if statistics:
             self.count(csb)
         if read_dma and self.read_dma:

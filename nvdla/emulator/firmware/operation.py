@@ -112,7 +112,7 @@ class FirmwareOperation:
         """Width, height and channels are at least 1 and within what a register can hold."""
         for side in ("width", "height", "channel"):
             value = getattr(cube, side)
-            self.require(1 <= value <= limit, f"{what} has {side} {value}; it must be 1 to {limit}")
+            self.require(1 <= value <= limit, f"{what} {side}: must be 1 to {limit}, got {value}")
 
     def require_aligned(self, value: int, alignment: int, what: str) -> None:
         """Raise DescriptorError unless a value is a multiple of ``alignment``."""
@@ -125,8 +125,8 @@ class FirmwareOperation:
 
     def require_choice(self, value: int, choices: Sequence[str], what: str) -> None:
         """``value`` is one of the numbered ``choices``."""
-        known = ", ".join(f"{number} ({name})" for number, name in enumerate(choices))
-        self.require(0 <= value < len(choices), f"{what} is {value}; known are {known}")
+        allowed = ", ".join(f"{number} ({name})" for number, name in enumerate(choices))
+        self.require(0 <= value < len(choices), f"{what}: must be {allowed}, got {value}")
 
     def require_precision(self, precision: int, what: str) -> None:
         """The precision is known, and the configuration can compute in it (the firmware does not check that)."""

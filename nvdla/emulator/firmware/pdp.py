@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from nvdla.emulator.firmware.driver import Driver, ram_type
 from nvdla.emulator.firmware.operation import MEMORY_ON_THE_FLY, Csb, FirmwareOperation
+from nvdla.limits import MAX_WINDOW
 from nvdla.loadable.descriptors.structures import Descriptor
 from nvdla.util.precision import Precision
 
 MAX_SPLITS = 64
 MAX_STRIDE = 8
-POOL_SIZES = tuple(str(size) for size in range(1, 9))
 POOL_MODES = ("average", "max", "min")
 
 # 1/n for n = 1..8: fixed point with 16 fraction bits (65536/n, rounded down), and fp17 bit patterns.
@@ -31,7 +31,7 @@ class PdpDriver(Driver):
         csb.write_fields("PDP", "D_PERF_ENABLE", DMA_EN=1)
 
     def check(self, operation: FirmwareOperation) -> None:
-        """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
+        """Refuse unsupported settings. Raises DescriptorError or ConfigError."""
         op, src, dst = operation.op, operation.surface.src_data, operation.surface.dst_data
         operation.require_memory(src, "src_data", on_the_fly=True)
         operation.require(
@@ -43,14 +43,15 @@ class PdpDriver(Driver):
         operation.require_precision(op.precision, "precision")
         for name in ("stride_x", "stride_y"):
             value = getattr(op, name)
-            operation.require(1 <= value <= MAX_STRIDE, f"{name} is {value}; it must be 1 to {MAX_STRIDE}")
-        operation.require(1 <= op.split_num <= MAX_SPLITS, f"split_num is {op.split_num}; it must be 1 to {MAX_SPLITS}")
+            operation.require(1 <= value <= MAX_STRIDE, f"{name}: must be 1 to {MAX_STRIDE}, got {value}")
+        operation.require(1 <= op.split_num <= MAX_SPLITS, f"split_num: must be 1 to {MAX_SPLITS}, got {op.split_num}")
         operation.require(
             src.type != MEMORY_ON_THE_FLY or op.split_num == 1,
             f"split_num is {op.split_num}, but an input on the fly cannot be split (1)",
         )
-        operation.require_choice(op.pool_width, POOL_SIZES, "pool_width (size - 1)")
-        operation.require_choice(op.pool_height, POOL_SIZES, "pool_height (size - 1)")
+        for name in ("pool_width", "pool_height"):
+            value = getattr(op, name)
+            operation.require(0 <= value < MAX_WINDOW, f"{name} (size - 1): must be 0 to {MAX_WINDOW - 1}, got {value}")
         operation.require_choice(op.pool_mode, POOL_MODES, "pool_mode")
         operation.require(
             op.precision != Precision.FP16 or not any(op.padding_value), "padding values must be 0 in fp16"

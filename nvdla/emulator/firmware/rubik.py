@@ -18,7 +18,7 @@ class RubikDriver(Driver):
     engine = "rubik"
 
     def check(self, operation: FirmwareOperation) -> None:
-        """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
+        """Refuse unsupported settings. Raises DescriptorError or ConfigError."""
         op, surface = operation.op, operation.surface
         operation.needs("rubik", "deconvolution needs it")
         operation.require_choice(op.mode, MODES, "mode")
@@ -26,7 +26,7 @@ class RubikDriver(Driver):
         operation.require_memory(surface.src_data, "src_data")
         operation.require_memory(surface.dst_data, "dst_data")
         operation.require_cube(surface.src_data, "src_data")
-        operation.require(surface.dst_data.channel >= 1, "dst_data has channel 0; it must be at least 1")
+        operation.require(surface.dst_data.channel >= 1, "dst_data channel: must be at least 1, got 0")
         if op.mode == RubikMode.MERGE:
             stride = surface.src_data.plane_stride
             operation.require(
@@ -34,7 +34,7 @@ class RubikDriver(Driver):
             )
         if op.mode == RubikMode.CONTRACT:
             for name in ("stride_x", "stride_y"):
-                operation.require(getattr(op, name) >= 1, f"{name} is 0; it must be at least 1")
+                operation.require(getattr(op, name) >= 1, f"{name}: must be at least 1, got 0")
 
     def program(self, csb: Csb, operation: FirmwareOperation, read_dma: bool) -> None:
         """Write the operation's registers in the order in which the firmware does."""

@@ -228,7 +228,7 @@ class FirmwareTask:
         ]
 
     def check(self) -> None:
-        """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
+        """Refuse unsupported settings. Raises DescriptorError or ConfigError."""
         for operation in self.operations():
             if operation.type not in self._drivers:
                 self._drivers[operation.type] = driver(operation.type)
@@ -480,8 +480,8 @@ class Scheduler:
             )
         if node.common.dependency_count == 0:
             raise ScheduleError(
-                f"{node.operation} waits for nothing more, but {event.name} of {group.operation} should count its "
-                "dependencies down below 0: the dependency graph is broken"
+                f"{node.operation} waits for no further event, but {event.name} of {group.operation} would "
+                "decrement its dependency count below 0: the dependency graph is broken"
             )
         node.common.dependency_count -= 1
         if node.common.dependency_count == 0:

@@ -37,11 +37,11 @@ class SdpDriver(Driver):
         csb.write_fields("SDP", "D_PERF_ENABLE", PERF_DMA_EN=1, PERF_LUT_EN=1, PERF_SAT_EN=1, PERF_NAN_INF_COUNT_EN=1)
 
     def check(self, operation: FirmwareOperation) -> None:
-        """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
+        """Refuse unsupported settings. Raises DescriptorError or ConfigError."""
         op, surface = operation.op, operation.surface
         operation.require_precision(op.src_precision, "src_precision")
         operation.require_precision(op.dst_precision, "dst_precision")
-        operation.require(op.batch_num >= 1, "batch_num is 0; it must be at least 1")
+        operation.require(op.batch_num >= 1, "batch_num: must be at least 1, got 0")
         operation.require_cube(surface.src_data, "src_data")
         operation.require_memory(surface.src_data, "src_data", on_the_fly=True)
         operation.require_memory(surface.dst_data, "dst_data", on_the_fly=True)

@@ -89,7 +89,7 @@ class BdmaJob(Job):
         return [written for _, written in self.copies]
 
     def run(self, source: Handed = None) -> None:
-        """Do the work once; returns what the next engine takes on the fly, None where the result went to memory."""
+        """Do the work once; returns the result for the next engine, None if it went to memory."""
         for read, written in self.copies:
             written[...] = read
 

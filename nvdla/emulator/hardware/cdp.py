@@ -103,7 +103,7 @@ class CdpJob(Job):
         self.source, self.destination = move(self.source), move(self.destination)
 
     def run(self, source: Handed = None) -> None:
-        """Do the work once; returns what the next engine takes on the fly, None where the result went to memory."""
+        """Do the work once; returns the result for the next engine, None if it went to memory."""
         elements = self.settings.elements
         data = elements_of(self.source, elements)
         direct = self.destination.flags.c_contiguous

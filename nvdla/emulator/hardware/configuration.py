@@ -108,7 +108,7 @@ class Configuration:
         precision = Precision(number)
         if not precision.known:
             known = ", ".join(f"{int(known_precision)} ({known_precision})" for known_precision in Precision)
-            raise ConfigError(f"{who} is {number}; known are {known}")
+            raise ConfigError(f"{who}: must be {known}, got {number}")
         self.require(precision, who)
         return precision
 
@@ -131,8 +131,10 @@ def configuration(name: str) -> Configuration:
     if name.endswith((".yaml", ".yml")):
         return read_configuration(name)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}? " if near else ""
-    raise ConfigError(f"unknown hardware configuration {name!r}: {hint}known are {', '.join(known)}, or a .yaml file")
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise ConfigError(
+        f"unknown hardware configuration {name!r}: must be one of {', '.join(known)}, or a .yaml file{hint}"
+    )
 
 
 def read_configuration(path: str) -> Configuration:

@@ -33,7 +33,7 @@ class FetchingEngine(Engine, Protocol):
     """An engine that can fetch before its results find a taker."""
 
     def fetch(self, groups: dict[str, RegisterGroup]) -> None:
-        """Read what the next job works on now."""
+        """Read the inputs of the next job."""
 
     def close(self) -> None:
         """Note that no further job is prepared."""
@@ -167,7 +167,7 @@ class Machine:
         """Note that an address leads out of its memory into another; raises LeavesRegion unless ``flat``."""
         if not self.memory.flat:
             raise LeavesRegion(text)
-        text = f"{text}: hardware goes where it leads"
+        text = f"{text}: hardware accesses it without a check"
         if text not in self.warnings:
             self.warnings.append(text)
 

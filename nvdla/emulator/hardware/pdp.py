@@ -331,7 +331,7 @@ def decode(groups: dict[str, RegisterGroup], config: Configuration) -> PdpSettin
     method = g["D_OPERATION_MODE_CFG.POOLING_METHOD"]
     if method > MINIMUM:
         name = "PDP.D_OPERATION_MODE_CFG.POOLING_METHOD"
-        raise ConfigError(f"{name} is {method}: known are 0 (average), 1 (max), 2 (min)")
+        raise ConfigError(f"{name}: must be 0 (average), 1 (max) or 2 (min), got {method}")
     pieces = tuple(_pieces(g, _window(g, "WIDTH", "LEFT", "RIGHT")))
     height, out_height = g["D_DATA_CUBE_IN_HEIGHT"] + 1, g["D_DATA_CUBE_OUT_HEIGHT"] + 1
     surfaces, atom = surfaces_of(g["D_DATA_CUBE_IN_CHANNEL"] + 1, elements, config), config.memory_atom

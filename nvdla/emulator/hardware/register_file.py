@@ -66,7 +66,9 @@ class RegisterMap:
     def register(self, unit: str, name: str) -> Register:
         """Raises TraceError for a unit or register that the map does not have."""
         if unit not in self.units:
-            raise TraceError(f"unknown unit {unit!r} in register map {self.name}: known are {', '.join(self.units)}")
+            raise TraceError(
+                f"unknown unit {unit!r} in register map {self.name}: must be one of {', '.join(self.units)}"
+            )
         if name not in self.units[unit]:
             raise TraceError(f"unit {unit} of register map {self.name} has no register {name!r}")
         return self.units[unit][name]
@@ -259,7 +261,7 @@ class RegisterFile:
         return self.read_register(self.map.at(address))
 
     def read_register(self, register: Register) -> int:
-        """The value of a register (32 bits), or what its listener says instead."""
+        """The value of a register (32 bits), or that of its listener."""
         value = self.units[register.unit].read(register)
         hook = self._read_hooks.get(register.unit)
         return hook(register.name, value) if hook else value

@@ -88,7 +88,7 @@ class ContractJob(_Job):
     + sx) (:302, :683). ``targets``: a view (surfaces, height, width * stride_x, atom) for each sy."""
 
     def run(self, source: Handed = None) -> None:
-        """Do the work once; returns what the next engine takes on the fly, None where the result went to memory."""
+        """Do the work once; returns the result for the next engine, None if it went to memory."""
         _, stride_x = self.settings.strides
         for sy, target in enumerate(self.targets):
             surfaces = target.shape[0]
@@ -101,7 +101,7 @@ class SplitJob(_Job):
     """Feature cube (S, H, W, atom) -> planes, a line of a plane in whole bursts (:868)."""
 
     def run(self, source: Handed = None) -> None:
-        """Do the work once; returns what the next engine takes on the fly, None where the result went to memory."""
+        """Do the work once; returns the result for the next engine, None if it went to memory."""
         data = elements_of(self.source, self.elements)
         surfaces, height, width, atom = data.shape
         planes, _, bursts, _ = self.destination.shape
@@ -114,7 +114,7 @@ class MergeJob(_Job):
     """Planes (C, H, 1, bytes of a line) -> feature cube; unused channels of the last surface become 0."""
 
     def run(self, source: Handed = None) -> None:
-        """Do the work once; returns what the next engine takes on the fly, None where the result went to memory."""
+        """Do the work once; returns the result for the next engine, None if it went to memory."""
         lines = elements_of(self.source, self.elements)
         planes, height, _, width = lines.shape
         surfaces, _, _, atom_bytes = self.destination.shape

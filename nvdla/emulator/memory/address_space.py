@@ -127,7 +127,7 @@ class AddressSpace:
         if size < 0 or address + size > regions[last].end:
             raise LinkError(text)
         joined = regions[at : last + 1]
-        self.noticed(f"{text}: hardware goes on in {', '.join(region.name for region in joined[1:])}")
+        self.noticed(f"{text}: hardware continues in {', '.join(region.name for region in joined[1:])}")
         whole = as_strided(first.data, (regions[last].end - first.base,), (1,), writeable=True)
         return Region(f"{first.name} to {regions[last].name}", space, first.base, whole)
 

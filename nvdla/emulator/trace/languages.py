@@ -109,7 +109,7 @@ class _Parser:
             return self.poll(line, words, poll[1] == "field", poll[2].replace("nt_", "not_"))
         if name not in self.known:
             raise TraceError(
-                f"unknown command {name!r}: known are {', '.join(self.known)}, poll_reg_..., poll_field_..."
+                f"unknown command {name!r}: must be one of {', '.join(self.known)}, poll_reg_..., poll_field_..."
             )
         return self.known[name](line, words)
 
@@ -143,7 +143,9 @@ class _Parser:
         if not of_field:
             return Poll(line, register, comparison, expected)
         if words[1] not in register.fields:
-            raise TraceError(f"register {register} has no field {words[1]!r}: known are {', '.join(register.fields)}")
+            raise TraceError(
+                f"register {register} has no field {words[1]!r}: must be one of {', '.join(register.fields)}"
+            )
         field = register.fields[words[1]]
         return Poll(line, register, comparison, expected, field.mask << field.low, field.low)
 
@@ -154,7 +156,7 @@ class _Parser:
         cause, _, group = name.upper().rpartition("_")
         if f"{cause}_DONE" not in INTERRUPT_BITS or group not in ("0", "1"):
             known = ", ".join(name.removesuffix("_DONE") for name in INTERRUPT_BITS)
-            raise TraceError(f"unknown interrupt {name!r}: known are {known}, each with _0 or _1")
+            raise TraceError(f"unknown interrupt {name!r}: must be one of {known}, each with _0 or _1")
         return ExpectInterrupt(line, cause, int(group), sync_id)
 
     def check_crc(self, line: int, words: list[str]) -> Command:
@@ -184,7 +186,7 @@ class _Parser:
     def mem_init(self, line: int, words: list[str]) -> Command:
         space, address, size, pattern, after = _arguments(words, 4, optional=1)
         if pattern not in PATTERNS:
-            raise TraceError(f"unknown memory pattern {pattern!r}: known are {', '.join(PATTERNS)}")
+            raise TraceError(f"unknown memory pattern {pattern!r}: must be one of {', '.join(PATTERNS)}")
         length = self.folder.image(_file_name(size)).end if size.startswith('"') else number(size, "size")
         return FillMemory(line, _space(space), number(address, "address"), length, pattern, after)
 
@@ -211,7 +213,7 @@ def _arguments(words: list[str], needed: int, optional: int = 0) -> list[str]:
 
 def _space(word: str) -> Space:
     if word.lower() not in _SPACES:
-        raise TraceError(f"unknown memory {word!r}: known are {', '.join(_SPACES)}")
+        raise TraceError(f"unknown memory {word!r}: must be one of {', '.join(_SPACES)}")
     return _SPACES[word.lower()]
 
 
@@ -230,7 +232,7 @@ def parse_txn(text: str, name: str, registers: RegisterMap, folder: TraceFolder)
             continue
         try:
             if words[0] not in _COMMANDS:
-                raise TraceError(f"unknown command {words[0]!r}: known are {', '.join(_COMMANDS)}")
+                raise TraceError(f"unknown command {words[0]!r}: must be one of {', '.join(_COMMANDS)}")
             parse, counts = _COMMANDS[words[0]]
             if len(words) - 1 not in counts:
                 allowed = " or ".join(map(str, counts))

@@ -80,7 +80,7 @@ class Player(ABC):
         """Run to the end. A wait that never ends becomes a failed check; an error of an engine is raised."""
 
     def finish(self) -> None:
-        """Let the hardware end what was started, so that memory can be looked at."""
+        """Let the hardware finish, so that memory can be read."""
         while self.tick():
             self.machine.interrupt_status = 0
 
@@ -294,7 +294,7 @@ class BlockPlayer(Player):
         self._report_stuck()
 
     def _retry(self) -> None:
-        """Something has changed: look again at what the blocks put aside are waiting for."""
+        """Check the conditions of the waiting blocks again after a change."""
         self._ready = [(self._sequences[block][0].line, block) for block in self._polling]
         heapq.heapify(self._ready)
         self._polling.clear()
@@ -364,7 +364,7 @@ class BlockPlayer(Player):
             heapq.heappush(self._ready, (self._sequences[block][0].line, block))
 
     def _handle_interrupts(self) -> None:
-        """Clear what is pending; each interrupt triggers the event of the first intr_notify that expects it.
+        """Clear pending interrupts; each triggers the event of the first intr_notify that expects it.
 
         An interrupt that no command expects is cleared and forgotten: traces of one layer name only the last one.
         """

@@ -111,7 +111,7 @@ class ClusterPool(WorkerPool):
                 asked = time.monotonic()
 
     def _answer(self, call: Callable[..., Answer]) -> Answer:
-        """Return what a method of a finished future returns. Raises TimeoutError if the scheduler no longer answers."""
+        """Return the result of a method of a finished future. Raises TimeoutError if the scheduler does not answer."""
         while True:
             try:
                 return call(timeout=SILENT_SECONDS)

@@ -1,4 +1,4 @@
-"""Pools of worker processes: what all have in common, and the pool of this machine."""
+"""Pools of worker processes: their common base, and the pool of this machine."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class WorkerPool(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what the pool holds."""
+        """Release the resources of the pool."""
 
     @abstractmethod
     def _sent(self) -> int:
@@ -186,12 +186,12 @@ class LocalPool(WorkerPool):
             return None
 
     def close(self) -> None:
-        """End the worker processes."""
-        processes = list((getattr(self._executor, "_processes", None) or {}).values())
-        self._executor.shutdown(wait=not self._futures, cancel_futures=True)
-        if self._futures:  # interrupted: what is under way is not waited for
-            for process in processes:
+        """End the worker processes. After an interrupt or an error their current shards are lost."""
+        if self._futures:
+            for process in list((getattr(self._executor, "_processes", None) or {}).values()):
                 process.terminate()
+        # The executor's thread must end before the interpreter: at its end both write to a pipe that the thread closes.
+        self._executor.shutdown(wait=True, cancel_futures=True)
 
     def _broken(self, shard: Shard) -> None:
         self.suspects.append(shard)

@@ -130,7 +130,7 @@ def _checked(records: object, shard: Shard) -> list[Record]:
 
 
 def _after_death(shard: Shard, deaths: int) -> tuple[list[Shard], list[Record]]:
-    """Return what to do again after a worker died of a shard, and what is given up."""
+    """Return the tasks to repeat after a worker died of a shard, and those to give up."""
     shard.deaths += deaths
     if shard.deaths < TRIES:
         return [shard], []

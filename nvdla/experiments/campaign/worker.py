@@ -24,7 +24,7 @@ def receive(identity: str, table: Table, version: str | None = None) -> None:
 
 
 def other_version(theirs: str, ours: str) -> str:
-    """Return what to say of a worker with another version."""
+    """Return the message for a worker with another version."""
     return f"nvdla {theirs}, the campaign was started with {ours}: install the same"
 
 

@@ -17,7 +17,7 @@ from nvdla.errors import FormatError, shape_text
 from nvdla.program.naming import Names, names_for
 from nvdla.tensors.files import IMAGE_ENDINGS, fit
 from nvdla.tensors.images import PixelConversion, convert_pixels, is_digit, is_picture
-from nvdla.tensors.inputs import InputForm, Preprocessing, holds_pixels, planes
+from nvdla.tensors.inputs import InputForm, Preprocessing, check_pixels, holds_pixels, planes
 from nvdla.tensors.real import ScaleMissing, Units, holding_scale, pixels_of, to_elements
 from nvdla.util.arguments import by_annotations
 from nvdla.util.files import is_zip_file, require_file
@@ -99,7 +99,7 @@ class LoadableNetwork(EvaluatedNetwork):
         shape, dtype = self._input.shape, self._input.dtype
         if isinstance(value, str | os.PathLike):
             if self._model_pixels is not None and Path(value).suffix.lower() in IMAGE_ENDINGS:
-                return self._quantized(self._model_pixels.image(value, shape))
+                return self._of_picture(self._model_pixels.cube(value, shape))
             form = InputForm(
                 self._input.name,
                 shape,
@@ -145,7 +145,11 @@ class LoadableNetwork(EvaluatedNetwork):
             return self._numbers.stored(pixels)
         if self._model_pixels is None:
             return convert_pixels(pixels, self._input.dtype, self._pixels)
-        return self._quantized(self._model_pixels.numbers_of_rgb(pixels))
+        return self._of_picture(self._model_pixels.numbers_of_rgb(pixels))
+
+    def _of_picture(self, values: np.ndarray) -> np.ndarray:
+        check_pixels(values, self._scale, self._zero, self._input.dtype, self._input.name)
+        return self._quantized(values)
 
     def _quantized(self, values: np.ndarray) -> np.ndarray:
         """Real numbers as elements of the input."""
@@ -162,7 +166,7 @@ class LoadableNetwork(EvaluatedNetwork):
         return self.rows(self.runtime.run_many([[surface] for surface in self.surfaces(samples)]))
 
     def warnings(self) -> list[str]:
-        """Return what a run would do silently."""
+        """Return warnings about silent behavior of a run."""
         return _silent_warnings(self.runtime, self._strict)
 
     def warm(self) -> None:
@@ -224,7 +228,7 @@ class PackageNetwork(EvaluatedNetwork):
         return array.astype(np.float32).reshape(self._whole)
 
     def warnings(self) -> list[str]:
-        """Return what a run of any part would do silently."""
+        """Return warnings about silent behavior of a run of any part."""
         return [warning for runtime in self._machine.runtimes() for warning in _silent_warnings(runtime, self._strict)]
 
     def run(self, samples: Sequence[np.ndarray]) -> np.ndarray:

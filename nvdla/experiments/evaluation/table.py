@@ -50,7 +50,7 @@ class Evaluation(Table):
     name = "evaluate"
 
     def settings(self) -> Document:
-        """Return what a run depends on, as plain data: runs of other settings do not resume it."""
+        """Return everything that affects the results, as plain data: runs with other settings do not resume it."""
         return {
             **network_settings(self.network, self.config, self.pixels, self.input_scale),
             **self.source.settings(),

@@ -65,36 +65,36 @@ class GgufContainer(Container):
         self.data_start = align(self.position, alignment)
         self.tensors = [self._tensor(*item) for item in described]
 
-    def _fail(self, what: str, message: str) -> FormatError:
-        return FormatError(f"{self.source.name}: {what} at byte {self.position}: {message}")
+    def _fail(self, part: str, message: str) -> FormatError:
+        return FormatError(f"{self.source.name}: {part} at byte {self.position}: {message}")
 
-    def _take(self, length: int, what: str) -> memoryview:
+    def _take(self, length: int, part: str) -> memoryview:
         left = len(self.source.data) - self.position
         if length > left:
             raise self._fail(
-                what, f"must have {length} bytes, got {max(left, 0)} before the end of the file (cut off?)"
+                part, f"must have {length} bytes, got {max(left, 0)} before the end of the file (cut off?)"
             )
         self.position += length
         return self.source.data[self.position - length : self.position]
 
-    def _scalar(self, code: str, what: str) -> Any:
-        return struct.unpack(code, self._take(struct.calcsize(code), what))[0]
+    def _scalar(self, code: str, part: str) -> Any:
+        return struct.unpack(code, self._take(struct.calcsize(code), part))[0]
 
-    def _string(self, what: str) -> str:
-        return bytes(self._take(self._scalar("<Q", what), what)).decode("utf-8", "surrogateescape")
+    def _string(self, part: str) -> str:
+        return bytes(self._take(self._scalar("<Q", part), part)).decode("utf-8", "surrogateescape")
 
-    def _counted(self, count: int, least: int, what: str) -> range:
+    def _counted(self, count: int, least: int, part: str) -> range:
         """range(count), after checking that so many things of at least ``least`` bytes can be in the file."""
         if count * least > len(self.source.data) - self.position:
-            raise self._fail(what, f"count: must fit the rest of the file, got {count} (cut off?)")
+            raise self._fail(part, f"count: must fit the rest of the file, got {count} (cut off?)")
         return range(count)
 
     def _pair(self, number: int) -> tuple[str, object]:
         """A key and its value; its type goes to ``kinds``: ``uint32``, ``string[5]`` for an array."""
-        key, what = self._string(f"key {number}"), f"value {number}"
-        kind = self._scalar("<I", what)
+        key, part = self._string(f"key {number}"), f"value {number}"
+        kind = self._scalar("<I", part)
         start = self.position
-        value = self._typed_value(kind, what, 0)
+        value = self._typed_value(kind, part, 0)
         if kind == _ARRAY:
             element, count = struct.unpack("<IQ", self.source.data[start : start + 12])
             self.kinds[key] = f"{_KIND_NAMES.get(element, element)}[{count}]"
@@ -102,31 +102,31 @@ class GgufContainer(Container):
             self.kinds[key] = _KIND_NAMES[kind]
         return key, value
 
-    def _typed_value(self, kind: int, what: str, depth: int) -> Any:
+    def _typed_value(self, kind: int, part: str, depth: int) -> Any:
         if kind in _SCALARS:
-            return self._scalar(_SCALARS[kind], what)
+            return self._scalar(_SCALARS[kind], part)
         if kind == _STRING:
-            return self._string(what)
+            return self._string(part)
         if kind != _ARRAY or depth >= _MAX_NESTING:
-            raise self._fail(what, f"type: must be known, with at most {_MAX_NESTING} nested arrays, got type {kind}")
-        element, count = self._scalar("<I", what), self._scalar("<Q", what)
+            raise self._fail(part, f"type: must be known, with at most {_MAX_NESTING} nested arrays, got type {kind}")
+        element, count = self._scalar("<I", part), self._scalar("<Q", part)
         if element in _SCALARS:
             size = struct.calcsize(_SCALARS[element])
-            raw = self._take(count * size, what)
+            raw = self._take(count * size, part)
             kept = struct.iter_unpack(_SCALARS[element], raw[: min(count, _MAX_KEPT) * size])
             return [v for (v,) in kept] if count <= _MAX_KEPT else {"length": count}
-        values = [self._typed_value(element, what, depth + 1) for _ in self._counted(count, 8, what)]
+        values = [self._typed_value(element, part, depth + 1) for _ in self._counted(count, 8, part)]
         return values if count <= _MAX_KEPT else {"length": count}
 
     def _description(self, index: int) -> tuple[str, tuple[int, ...], int, int]:
-        what = f"tensor {index}"
-        name = self._string(what)
-        rank = self._scalar("<I", what)
+        part = f"tensor {index}"
+        name = self._string(part)
+        rank = self._scalar("<I", part)
         if rank > MAX_RANK:
-            raise self._fail(what, f"{name!r}: must have at most {MAX_RANK} dimensions, got {rank}")
-        sizes = tuple(self._scalar("<Q", what) for _ in range(rank))
+            raise self._fail(part, f"{name!r}: must have at most {MAX_RANK} dimensions, got {rank}")
+        sizes = tuple(self._scalar("<Q", part) for _ in range(rank))
         # The first dimension is the innermost.
-        return name, sizes[::-1], self._scalar("<I", what), self._scalar("<Q", what)
+        return name, sizes[::-1], self._scalar("<I", part), self._scalar("<Q", part)
 
     def _tensor(self, name: str, shape: tuple[int, ...], kind: int, offset: int) -> Parameter:
         where = f"{self.source.name}: tensor {name!r}"
@@ -182,11 +182,11 @@ class GgufContainer(Container):
 
     def verify(self, strict: bool = False) -> list[FileFinding]:
         """Yield problems of the file; ``strict``: also what other readers would refuse."""
-        found = []
+        findings = []
         ordered = sorted((p for p in self.tensors if p.length), key=lambda p: _origin(p)[0])
         for before, after in itertools.pairwise(ordered):
             if _origin(after)[0] < _origin(before)[0] + before.length:
-                found.append(
+                findings.append(
                     FileFinding(
                         Severity.ERROR,
                         f"tensor {after.name!r}",
@@ -196,7 +196,7 @@ class GgufContainer(Container):
                 )
         for p in self.tensors:
             if _origin(p)[0] % self.alignment:
-                found.append(
+                findings.append(
                     FileFinding(
                         Severity.ERROR if strict else Severity.WARNING,
                         f"tensor {p.name!r}",
@@ -204,7 +204,7 @@ class GgufContainer(Container):
                         f"must begin at a multiple of {self.alignment} bytes, got {_origin(p)[0]}",
                     )
                 )
-        return found
+        return findings
 
     def load_parameters(self) -> list[Parameter]:
         """Every entry as a parameter."""

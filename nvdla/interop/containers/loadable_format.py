@@ -86,7 +86,7 @@ class LoadableContainer(Container):
             raise FormatError(f"{self.source.name}: {error}") from None
 
     def convert_to(self, file: IO[bytes], target: Format, options: Options | None = None) -> None:
-        """Write what is here as a file of another format. Raises FormatError for what it cannot hold."""
+        """Write the contents as a file of another format. Raises FormatError if it cannot hold them."""
         if target is self.format and not options:
             write_data(file, self.source.data)
             return

@@ -48,7 +48,7 @@ class NpzContainer(Container):
     def verify(self, strict: bool = False) -> list[FileFinding]:
         """Headers and names; strict, the data's checksums, too (they are always checked when data are read out)."""
         counts = Counter(m.name for m in self.members)
-        found = [
+        findings = [
             FileFinding(Severity.ERROR, f"member {name!r}", None, "name: must be unique")
             for name, count in counts.items()
             if count > 1
@@ -57,8 +57,8 @@ class NpzContainer(Container):
             try:
                 check(member)
             except FormatError as error:
-                found.append(FileFinding(Severity.ERROR, f"member {member.name!r}", None, str(error)))
-        return found
+                findings.append(FileFinding(Severity.ERROR, f"member {member.name!r}", None, str(error)))
+        return findings
 
     def load_parameters(self) -> list[Parameter]:
         """Every entry as a parameter."""

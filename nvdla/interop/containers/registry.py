@@ -90,9 +90,9 @@ class Container(ABC):
         Raises:
             FormatError: The format has no tensors, or tensors share bytes so often that copies would fill the disk.
         """
-        found = self.load_parameters()
-        check_sharing(self.source.name, (p.data for p in found if p.data is not None))
-        return found
+        parameters = self.load_parameters()
+        check_sharing(self.source.name, (p.data for p in parameters if p.data is not None))
+        return parameters
 
     def load_parameters(self) -> list[Parameter]:
         """Return the tensors of the file; formats with tensors override this method.
@@ -389,7 +389,7 @@ def format_for_output(path: str | os.PathLike[str]) -> Format:
     for candidate in formats().values():
         if any(name.endswith(suffix) for suffix in candidate.suffixes):
             return candidate
-    known = ", ".join(sorted({suffix for each in formats().values() for suffix in each.suffixes}))
+    known = ", ".join(sorted({suffix for candidate in formats().values() for suffix in candidate.suffixes}))
     raise FormatError(f"{path}: the file name must end in one of {known}. Or name the format with --to.")
 
 

@@ -97,12 +97,12 @@ class SafetensorsContainer(Container):
 
     def verify(self, strict: bool = False) -> list[FileFinding]:
         """Tensors must cover the data without gap or overlap."""
-        found, position = [], 0
+        findings, position = [], 0
         for tensor in self.tensors:
             begin, end = _origin(tensor)
             if begin != position:
                 word = "overlaps the tensor before it" if begin < position else "leaves a gap before it"
-                found.append(
+                findings.append(
                     FileFinding(
                         Severity.ERROR,
                         f"tensor {tensor.name!r}",
@@ -114,13 +114,13 @@ class SafetensorsContainer(Container):
         left = len(self.source.data) - self.data_start - position
         if left:
             at = self.data_start + position
-            found.append(
+            findings.append(
                 FileFinding(
                     Severity.ERROR, "file", at, f"end of tensors: must be the end of the file, got {left} more bytes"
                 )
             )
         if strict and self.data_start % 8:
-            found.append(
+            findings.append(
                 FileFinding(
                     Severity.WARNING,
                     "header",
@@ -128,7 +128,7 @@ class SafetensorsContainer(Container):
                     f"begin of data: must be a multiple of 8 bytes, got {self.data_start}",
                 )
             )
-        return found
+        return findings
 
     def load_parameters(self) -> list[Parameter]:
         """Every entry as a parameter."""

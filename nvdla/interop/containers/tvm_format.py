@@ -60,13 +60,13 @@ class LibraryContainer(Container):
         """The parameters of every model; with the model's name before them where there are several."""
         several = len(self.library.modules) > 1
         dialect = "0.8" if self.library.version < 7 else "0.27"
-        found = []
+        parameters = []
         for module in self.library.modules:
             member = self.library.files.get(module.params_path or "")
             for tensor in params.read(member.data, dialect).tensors if member else ():
                 parameter = tensor.parameter()
                 name = f"{module.name}/{parameter.name}" if several else parameter.name
-                found.append(
+                parameters.append(
                     Parameter(
                         name,
                         parameter.dtype,
@@ -77,7 +77,7 @@ class LibraryContainer(Container):
                         parameter.metadata,
                     )
                 )
-        return found
+        return parameters
 
     def parts(self) -> Iterator[tuple[str, memoryview]]:
         """The files. One unsafe member (absolute, leading out, a link) refuses the whole archive."""
@@ -87,7 +87,7 @@ class LibraryContainer(Container):
         return ((path, member.data) for path, member in self.library.files.items())
 
     def convert_to(self, file: IO[bytes], target: Format, options: Options | None = None) -> None:
-        """Write what is here as a file of another format. Raises FormatError for what it cannot hold."""
+        """Write the contents as a file of another format. Raises FormatError if it cannot hold them."""
         if target.name == "loadable" and "template" not in (options or {}):
             model = target.check_options(options).get("name", "")
             file.write(loadable_of(self.library, model).to_bytes())
@@ -117,12 +117,12 @@ def loadable_of(library: mlf.ModelLibrary, model: str = "") -> Loadable:
     from nvdla.interop.containers.tvm import mlf_create
 
     names = ", ".join(module.name for module in library.modules)
-    found = [module for module in library.modules if model in ("", module.name)]
-    if len(found) != 1:
+    modules = [module for module in library.modules if model in ("", module.name)]
+    if len(modules) != 1:
         wanted = f"must be one of {names}, got {model!r}" if model else f"must contain one model, got {names}"
         hint = "'nvdla container convert FILE.tar net.nvdla --option name=MODEL' chooses one"
         raise FormatError(f"{library.name}: model of the TVM model library: {wanted}. {hint}.")
-    return mlf_create.unpack(library, found[0])
+    return mlf_create.unpack(library, modules[0])
 
 
 @register

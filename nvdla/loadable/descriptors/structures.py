@@ -150,7 +150,7 @@ class BdmaOp(Descriptor):
 
 
 class ConvOp(Descriptor):
-    """A convolution: what CDMA, CSC, CMAC and CACC are to do."""
+    """A convolution: settings of CDMA, CSC, CMAC and CACC."""
 
     _fields_ = (
         ("conv_mode", c_uint8),

@@ -51,7 +51,7 @@ def write(export: Export) -> None:
     program = export.register_program
     texts = {name: resources.files("nvdla.registers").joinpath("c").joinpath(name).read_text() for name in RUNNER}
     if not is_c_identifier(export.name) or _OWN_NAMES.fullmatch(export.name) or _is_used(export.name, texts):
-        raise FormatError(f"name {export.name}: must not be a word of the C code itself. Give another one with --name.")
+        raise FormatError(f"name {export.name}: must not be a name of the C code. Give another one with --name.")
     for space, size in program.sizes.items():
         if size > 1 << 32:
             raise FormatError(f"size of {space.value}: must be at most 4 GiB for the runner's tables, got {size} bytes")

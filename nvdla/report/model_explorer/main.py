@@ -139,14 +139,14 @@ class NvdlaData(NodeDataProvider):
     ]
 
     def get_config_editors(self, provider_id: str) -> GetConfigEditorsResult:
-        """Return what has to be said before."""
+        """Return the notes that come first."""
         asked = {"nvdla_saturation": [_INPUT], "nvdla_snr": [_OTHER, _INPUT]}
         return GetConfigEditorsResult(asked.get(provider_id, []))
 
     def run(
         self, provider_id: str, model_path: str, graph_id: str, config_values: Document, graph: object
     ) -> NodeDataProviderResult:
-        """The numbers of one provider; what goes wrong is said in the result."""
+        """The numbers of one provider; the result contains errors."""
         try:
             return NodeDataProviderResult(self._data(provider_id, model_path, config_values))
         except NvdlaError as error:

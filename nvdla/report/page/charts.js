@@ -1,6 +1,7 @@
 // Drawings over time: the schedule and the memory; and the roofline, and the layers that take longest.
 {
-  const AXIS = 26, LEFT = 104, ROW = 30;
+  const AXIS = 26, LEFT = 104, ROW = 30, TRACK = [34, 110]; // pixels; the heights of a track
+  const TRACKS = { "memory reads": "input", "memory writes": "output", CBUF: "cdp", "MAC array": "conv" }; // colors
 
   // What both drawings over time share: an axis of cycles, a strip of names on the left.
   class OverTime {
@@ -14,8 +15,8 @@
         draw: (context) => this.draw(context),
         fit: (plane) => this.fit(plane),
         hit: (x, y) => this.hit(x, y),
-        pick: (what) => what && view.choose(side.number, what.kind, what.id, this),
-        open: (what) => this.span(what),
+        pick: (what) => what && what.kind !== "track" && view.choose(side.number, what.kind, what.id, this),
+        open: (what) => what.kind !== "track" && this.span(what),
         tell: (what) => this.text(what),
         limit: (plane) => this.limit(plane),
       });
@@ -87,11 +88,14 @@
       const rank = ["bdma", "conv", "sdp", "pdp", "cdp", "rubik", "cpu"];
       this.rows = [...used.values()].sort((one, other) => rank.indexOf(one[0]) - rank.indexOf(other[0]) || one[1] - other[1]);
       this.rowOf = new Map(this.rows.map(([engine, group], at) => [`${engine} ${group ?? ""}`, at]));
-      host.style.setProperty("--rows", `${AXIS + this.rows.length * ROW + 12}px`);
+      this.tracks = side.tracks.filter((track) => track.points.length);
+      this.top = AXIS + this.rows.length * ROW + 10; // of the tracks
     }
 
+    #track() { return Math.min(Math.max((this.plane.height - this.top - 8) / this.tracks.length, TRACK[0]), TRACK[1]); }
+
     draw(context) {
-      const { plane, side } = this, bottom = AXIS + this.rows.length * ROW;
+      const { plane, side } = this, bottom = this.top + this.tracks.length * this.#track();
       plane.y = 0;
       plane.sy = 1;
       this.axis(context, bottom);
@@ -107,6 +111,30 @@
         const name = engine === "cpu" ? "CPU" : `${engine.toUpperCase()} group ${group}`;
         context.fillText(name, 8, AXIS + at * ROW + ROW / 2);
       });
+      this.tracks.forEach((track, at) => this.#use(context, track, this.top + at * this.#track()));
+    }
+
+    // The use of a part of the hardware: the average of every pixel, to the limit of the hardware.
+    #use(context, track, y) {
+      const { plane } = this, height = this.#track() - 8, bottom = y + height, most = Math.max(track.limit, ...track.points.map(([, value]) => value));
+      const unit = track.unit === "%" ? "100%" : `${view.real(track.limit)} B/cycle`;
+      context.fillStyle = view.colour("ink");
+      context.font = "12px system-ui, sans-serif";
+      context.fillText(track.name, 8, y + 8);
+      context.fillStyle = view.colour("soft");
+      context.font = "11px system-ui, sans-serif";
+      context.fillText(`of ${unit}`, 8, y + 22);
+      context.fillStyle = view.colour("panel");
+      context.fillRect(LEFT, y, plane.width - LEFT, height);
+      context.fillStyle = view.colour(TRACKS[track.name]);
+      context.globalAlpha = 0.75;
+      context.beginPath();
+      for (let x = LEFT; x < plane.width; x += 1) {
+        const value = view.average(track, plane.toWorld(x, 0)[0], plane.toWorld(x + 1, 0)[0]);
+        if (value > 0) context.rect(x, bottom - (value / most) * height, 1, (value / most) * height);
+      }
+      context.fill();
+      context.globalAlpha = 1;
     }
 
     #bar(context, op) {
@@ -139,12 +167,17 @@
     }
 
     hit(x, y) {
-      const row = Math.floor((y - AXIS) / ROW), slack = 2 / this.plane.sx;
+      const row = Math.floor((y - AXIS) / ROW), slack = 2 / this.plane.sx, track = Math.floor((y - this.top) / this.#track());
+      if (track >= 0 && this.tracks[track] && x >= 0 && x < this.total) return { kind: "track", id: track, at: x };
       const found = this.side.operations.find((op) => op.start !== null && op.end !== null && this.rowOf.get(`${op.engine} ${op.group ?? ""}`) === row && x >= op.start - slack && x <= op.end + slack);
       return found ? { kind: "op", id: found.id } : null;
     }
 
     text(what) {
+      if (what.kind === "track") {
+        const track = this.tracks[what.id], value = view.average(track, what.at, what.at + 1 / this.plane.sx);
+        return `${track.name} at cycle ${view.count(Math.round(what.at))}: ${view.real(value)} ${track.unit}`;
+      }
       const op = this.side.operations[what.id];
       return `${view.title(op)}\n${view.count(op.start)} to ${view.count(op.end)}: ${view.count(op.end - op.start)} cycles\n${op.what}`;
     }
@@ -318,13 +351,16 @@
       view.el("text", { x: (L + W) / 2, y: H - 8, "text-anchor": "middle" }, "MACs per byte moved"),
       view.el("text", { x: 14, y: H / 2 - 10, transform: `rotate(-90 14 ${H / 2 - 10})`, "text-anchor": "middle" }, "MACs per cycle"),
     );
-    const labels = []; // of the longest operations, where they do not cover each other
+    // Labels of the longest operations, where they cover neither each other nor points.
+    const labels = points.map(({ macs: all, moved, cycles }) => [X(all / moved) - 6, X(all / moved) + 6, Y(all / cycles)]), most = labels.length + 5;
     for (const { op, macs: all, moved, cycles } of [...points].sort((one, other) => other.cycles - one.cycles)) {
       const x = X(all / moved), y = Y(all / cycles), name = view.short(op.layer || op.label, 22);
       const late = x > W - R - 150, left = late ? x - 8 - 6 * name.length : x + 8, right = left + 6 * name.length;
-      if (labels.length < 5 && labels.every(([from, to, height]) => to < left || from > right || Math.abs(height - y) > 12)) {
-        labels.push([left, right, y]);
-        svg.append(view.el("text", { x: x + (late ? -8 : 8), y: y + 4, "text-anchor": late ? "end" : "start" }, name));
+      const free = (at) => labels.every(([from, to, height]) => to < left || from > right || Math.abs(height - at) > 11);
+      const place = [y, y + 14, y + 26, y - 12].find(free); // beside, below or above the point
+      if (labels.length < most && place !== undefined) {
+        labels.push([left, right, place]);
+        svg.append(view.el("text", { x: x + (late ? -8 : 8), y: place + 4, "text-anchor": late ? "end" : "start" }, name));
       }
       const point = view.el("circle", { cx: X(all / moved), cy: Y(all / cycles), r: 5, class: `point ${op.engine}`, tabindex: 0, role: "button", "aria-label": view.title(op), "data-op": op.id });
       point.append(view.el("title", {}, `${view.title(op)}: ${view.real(all / moved)} MACs per byte, ${view.real(all / cycles)} MACs per cycle`));
@@ -334,6 +370,67 @@
       svg.append(point);
     }
     return svg;
+  };
+
+  // The cycles with another memory and clock: of the page's table, or computed by its server.
+  view.timing = function (side) {
+    const charts = view.el("div", { class: "two" }), total = view.el("output", { id: `timing-${side.number}`, "aria-live": "polite" });
+    const own = { latency: side.memory.latency, bandwidth: side.roof.bytes };
+    const sorted = (list) => [...new Set(list)].sort((one, other) => one - other);
+    const known = (key) => sorted([...side.timings.map((row) => row[key]), own[key]]);
+    const lists = view.served
+      ? { latency: sorted([...Array(101).keys()].map((step) => 10 * step).concat(own.latency)), bandwidth: sorted([...Array(16).keys()].map((step) => side.memory.bus / (step + 1)).concat(own.bandwidth)) }
+      : { latency: known("latency"), bandwidth: known("bandwidth") };
+    const inputs = {}, texts = {};
+    let asked = 0;
+
+    function slider(name, unit, attributes) {
+      inputs[name] = view.el("input", { type: "range", id: `${name}-${side.number}`, min: 0, step: 1, oninput: () => change(), ...attributes });
+      texts[name] = view.el("span", { class: "soft" });
+      return view.el("label", { class: "slider" }, `${name} `, inputs[name], " ", texts[name]);
+    }
+    const index = (name) => ({ max: lists[name].length - 1, value: lists[name].indexOf(own[name]), disabled: lists[name].length < 2 });
+    const value = (name) => (name === "clock" ? Number(inputs.clock.value) : lists[name][inputs[name].value]);
+    const tools = view.el("div", { class: "row timing", role: "group", "aria-label": "Memory and clock" },
+      slider("latency", "cycles", index("latency")), slider("bandwidth", "bytes per cycle", index("bandwidth")),
+      slider("clock", "MHz", { min: Math.min(50, side.clock), max: Math.max(2000, side.clock), step: "any", value: side.clock }),
+      view.el("button", { type: "button", onclick: () => { for (const name of ["latency", "bandwidth"]) inputs[name].value = lists[name].indexOf(own[name]); inputs.clock.value = side.clock; change(); } }, "Reset"));
+
+    function fill(shown) {
+      charts.replaceChildren(view.el("div", {}, view.el("h2", {}, "Roofline"), view.roofline(shown)), view.el("div", {}, ...view.longest(shown).filter(Boolean)));
+    }
+    function label() {
+      const clock = value("clock"), say = { latency: `${view.count(value("latency"))} cycles`, bandwidth: `${view.real(value("bandwidth"))} B/cycle = ${view.real(value("bandwidth") * clock / 1000)} GB/s`, clock: `${view.count(Math.round(clock))} MHz` };
+      for (const [name, text] of Object.entries(say)) {
+        texts[name].textContent = text;
+        inputs[name].setAttribute("aria-valuetext", text);
+      }
+    }
+    async function change() {
+      label();
+      const wanted = { latency: value("latency"), bandwidth: value("bandwidth") }, number = ++asked;
+      const same = (row) => row.latency === wanted.latency && Math.abs(row.bandwidth - wanted.bandwidth) < 1e-9;
+      let row = same(own) ? { ...own, total: side.total } : side.timings.find(same);
+      if (!row) {
+        await new Promise((then) => setTimeout(then, 150));
+        if (number !== asked) return; // the slider moves on
+        try {
+          row = await view.remoteTiming(side, wanted);
+        } catch (error) {
+          total.textContent = error.message;
+          return;
+        }
+        side.timings.push(row);
+        if (number !== asked) return;
+      }
+      const clock = value("clock"), change = side.total && row.total ? row.total / side.total - 1 : 0;
+      total.textContent = row.total === null ? "no total: deadlock" : `${view.count(row.total)} cycles = ${view.real(row.total / clock / 1000)} ms at ${view.count(Math.round(clock))} MHz${change ? ` (${change > 0 ? "+" : ""}${view.percent(change)} cycles)` : ""}`;
+      const operations = row.cycles ? side.operations.map((op, id) => ({ ...op, cycles: row.cycles[id], bound: row.bound[id] })) : side.operations;
+      fill(Object.assign(Object.create(side), { operations, total: row.total, roof: { ...side.roof, bytes: row.bandwidth } }));
+    }
+    fill(side);
+    change();
+    return [tools, view.el("p", {}, total), charts];
   };
 
   // The longest operations, and the sums by block and by layer where these have several operations.

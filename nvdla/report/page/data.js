@@ -53,6 +53,14 @@
       if (!ops.length) return [0, 0];
       return [Math.min(...ops.map((op) => op.start)), Math.max(...ops.map((op) => op.end))];
     });
+    for (const track of side.tracks) { // the sum up to each point, for averages
+      let sum = 0;
+      track.sums = track.points.map(([at, value], place) => {
+        const before = sum;
+        sum += ((track.points[place + 1]?.[0] ?? at) - at) * value;
+        return before;
+      });
+    }
     side.matches = null; // operations that the search box names
   }
 
@@ -61,6 +69,20 @@
     const first = value.first < 0 ? 0 : side.times[value.first][0];
     const last = value.last < 0 ? 0 : value.last >= side.times.length ? side.cycles : side.times[value.last][1];
     return [first, Math.max(last, first)];
+  };
+
+  // Average of a track over some cycles.
+  view.average = function (track, from, to) {
+    const sum = (at) => {
+      let low = -1, high = track.points.length;
+      while (high - low > 1) {
+        const middle = (low + high) >> 1;
+        if (track.points[middle][0] <= at) low = middle;
+        else high = middle;
+      }
+      return low < 0 ? 0 : track.sums[low] + (at - track.points[low][0]) * track.points[low][1];
+    };
+    return (sum(to) - sum(from)) / (to - from);
   };
 
   view.title = (op) => `${op.engine.toUpperCase()} ${op.label}${op.layer ? " " + op.layer : ""}`;

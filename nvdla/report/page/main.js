@@ -180,8 +180,8 @@
       add("Graph", graphs),
       add("Overview", ofSide((holder, side) => holder.append(...view.overview(side)))),
       add("Operations", ofSide((holder, side) => holder.append(...view.operations(side)))),
-      add("Cycles", ofSide((holder, side) => holder.append(view.el("div", { class: "two" }, view.el("div", {}, view.el("h2", {}, "Roofline"), view.roofline(side)), view.el("div", {}, view.longest(side)))))),
-      add("Timeline", chart(view.Timeline)),
+      add("Cycles", ofSide((holder, side) => holder.append(...view.timing(side)))),
+      add("Timeline", chart(view.Timeline, () => [view.el("span", { class: "legend" }, ["at work", "programmed ahead"].map((text, thin) => view.el("span", {}, view.el("i", { class: thin ? "thin" : "conv" }), ` ${text}`)), " lower edge: first to last MAC")])),
       add("Memory", chart(view.Memory, (drawing) => [
         view.el("label", {}, view.el("input", { type: "checkbox", onchange: (event) => { drawing.constants = event.target.checked; drawing.build(); drawing.plane.redraw(); } }), " weights"),
         view.el("span", { class: "legend" }, ["input", "intermediate", "output", "constant"].map((kind) => view.el("span", {}, view.el("i", { class: kind }), ` ${kind}`))),

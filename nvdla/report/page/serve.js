@@ -50,6 +50,20 @@
     return new Uint8Array(await answer.arrayBuffer());
   };
 
+  // The cycles with another memory.
+  view.remoteTiming = async function (side, memory) {
+    const words = new URLSearchParams(location.search);
+    for (const [name, value] of Object.entries({ side: side.number, ...memory })) words.set(name, value);
+    let answer;
+    try {
+      answer = await fetch(`timing?${words}`);
+    } catch {
+      throw new Error("nvdla view does not respond. Is it still running?");
+    }
+    if (!answer.ok) throw new Error(await answer.text());
+    return answer.json();
+  };
+
   async function given(file, say) {
     if (busy) return say("A run is in progress.", 3);
     busy = true;

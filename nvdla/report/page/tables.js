@@ -87,7 +87,7 @@
       const row = side.tensors[tensor];
       return view.el("table", { class: "ranks" }, view.el("caption", {}, `${name}: largest values`), view.el("tbody", {}, rows.map(([index, value, label]) => view.el("tr", {}, view.el("th", { scope: "row" }, label ? `${index} ${label}` : String(index)), view.el("td", { class: "number" }, view.amount(row, value))))));
     });
-    const inputs = run.inputs.map(([name, tensor]) => view.tensor(side, tensor, `input ${name}`));
+    const inputs = run.inputs.map(([name, tensor]) => view.tensor(side, tensor, `input ${name}`, "h2"));
     return view.el("div", { class: "side" }, ranks, inputs);
   }
 
@@ -135,7 +135,7 @@
     return Object.entries(side.tables).flatMap(([name, rows]) => {
       const columns = Object.keys(rows[0] ?? {}).map((key) => [key.replaceAll("_", " "), (row) => (Array.isArray(row[key]) ? row[key].join(", ") : row[key])]);
       const shown = rows.length ? scroll(view.table(rows, columns, { caption: name, id: `${name}-${side.number}` }), name) : view.el("p", { class: "soft" }, "none");
-      return [view.el("h3", {}, name), shown];
+      return [view.el("h2", { class: "small" }, name), shown];
     });
   };
 
@@ -146,11 +146,11 @@
       for (const { isIntersecting, target } of seen) {
         if (!isIntersecting || target.dataset.drawn) continue;
         target.dataset.drawn = "1";
-        target.append(view.tensor(side, Number(target.dataset.tensor), " "));
+        target.append(view.tensor(side, Number(target.dataset.tensor), null));
       }
     }, { rootMargin: "300px" });
     const cards = side.chains.flat().filter((id) => id in side.run.wrote).map((id) => {
-      const card = view.el("article", { class: "value", "data-tensor": side.run.wrote[id], "data-of": id }, view.el("h3", {}, view.link(side, "op", id)));
+      const card = view.el("article", { class: "value", "data-tensor": side.run.wrote[id], "data-of": id }, view.el("h2", { class: "small" }, view.link(side, "op", id)));
       watch.observe(card);
       return card;
     });

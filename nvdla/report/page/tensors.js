@@ -44,10 +44,11 @@
 
   view.amount = (row, value) => (unitOf(row) ? view.real((value - (row.zero || 0)) * row.scale) : view.real(value));
 
-  view.tensor = function (side, id, title) {
+  // `level`: of the heading; without a title there is none.
+  view.tensor = function (side, id, title, level = "h3") {
     const row = side.tensors[id], made = view.el("div", { class: "tensor" });
-    const parts = [view.el("h4", {}, title || row.what || "tensor"), view.el("p", { class: "soft" }, facts(row)), view.histogram(row)];
-    const fill = () => made.replaceChildren(...parts, isVector(row) ? bars(row) : maps(row), ...partly(side, id, row, fill));
+    const parts = [title === null ? null : view.el(level, { class: "small" }, title || row.what || "tensor"), view.el("p", { class: "soft" }, facts(row)), view.histogram(row)];
+    const fill = () => made.replaceChildren(...parts.filter(Boolean), isVector(row) ? bars(row) : maps(row), ...partly(side, id, row, fill));
     fill();
     return made;
   };
@@ -144,7 +145,7 @@
   function maps(row) {
     const data = elements(row), [channels, height, width] = row.shown;
     const canvas = view.el("canvas", { class: "sheet", tabindex: 0, role: "img", "aria-label": `Feature maps: ${channels} channels; Enter enlarges, arrow keys select` });
-    const said = view.el("output", { class: "soft" }, "Black: smallest value, white: largest.");
+    const said = view.el("output", { class: "soft" }, row.color ? "Enter or a click shows single channels." : "Black: smallest value, white: largest.");
     const buttons = [["−", -1], ["+", 1]].map(([text, step]) => view.el("button", { type: "button", "aria-label": step > 0 ? "Larger" : "Smaller", onclick: () => { state.zoom = Math.min(Math.max(state.zoom + step, -2), 4); paint(); } }, text));
     const all = view.el("button", { type: "button", onclick: () => { state.one = null; paint(); } }, "All channels");
     const large = channels * (height + 1) * (width + 1) > SHEET, state = { one: large ? 0 : null, zoom: 0 };
@@ -153,7 +154,8 @@
       state.one = number.value === "" && !large ? null : Math.min(Math.max(asked || 0, 0), channels - 1);
       paint();
     } });
-    const grid = () => (state.one === null ? { first: 0, count: channels, columns: Math.min(channels, Math.max(1, Math.ceil(Math.sqrt(channels)))) } : { first: state.one, count: 1, columns: 1 });
+    const inColor = () => Boolean(row.color) && state.one === null, planes = row.color === "rgb" ? [0, 1, 2] : [2, 1, 0];
+    const grid = () => (inColor() ? { first: 0, count: 1, columns: 1 } : state.one === null ? { first: 0, count: channels, columns: Math.min(channels, Math.max(1, Math.ceil(Math.sqrt(channels)))) } : { first: state.one, count: 1, columns: 1 });
 
     function paint() {
       const { first, count, columns } = grid(), gap = count > 1 ? 1 : 0, rows = Math.ceil(count / columns);
@@ -165,8 +167,11 @@
         const left = (at % columns) * (width + gap), top = Math.floor(at / columns) * (height + gap);
         for (let y = 0; y < height; y += 1) {
           for (let x = 0; x < width; x += 1) {
-            const value = data[((first + at) * height + y) * width + x], pixel = ((top + y) * canvas.width + left + x) * 4;
-            image.data[pixel] = image.data[pixel + 1] = image.data[pixel + 2] = (value - row.min) * scale;
+            const pixel = ((top + y) * canvas.width + left + x) * 4;
+            for (let color = 0; color < 3; color += 1) {
+              const plane = inColor() ? planes[color] : first + at;
+              image.data[pixel + color] = (data[(plane * height + y) * width + x] - row.min) * scale;
+            }
             image.data[pixel + 3] = 255;
           }
         }
@@ -188,8 +193,9 @@
     canvas.addEventListener("pointermove", (event) => {
       const place = at(event);
       if (!place) return;
-      const value = data[(place.channel * height + place.py) * width + place.px];
-      said.textContent = `channel ${place.channel}, row ${place.py * row.stride}, column ${place.px * row.stride}: ${told(row, value)}`;
+      const value = (channel) => told(row, data[(channel * height + place.py) * width + place.px]);
+      const where = `row ${place.py * row.stride}, column ${place.px * row.stride}`;
+      said.textContent = inColor() ? `${where}: red, green, blue ${planes.map(value).join(", ")}` : `channel ${place.channel}, ${where}: ${value(place.channel)}`;
     });
     canvas.addEventListener("click", (event) => {
       const place = at(event);

@@ -60,7 +60,7 @@ def errors(entries):
 
 
 @pytest.mark.parametrize(("config", "unit"), STATED)
-def test_the_model_is_as_near_to_the_rtl_as_it_says(rtl_cycles, config, unit):
+def test_the_error_of_the_model_against_the_rtl_is_within_its_stated_bound(rtl_cycles, config, unit):
     found = errors(entry for entry in rtl_cycles[config] if entry["unit"] == unit)
     mean, worst = STATED[config, unit]
     assert found
@@ -87,7 +87,7 @@ def test_what_the_clock_gates_moved_is_right_without_them(rtl_cycles):
     assert predicted(entry).total + BY_GATES == pytest.approx(entry["cycles"], rel=0.01)
 
 
-def test_the_first_mac_is_when_the_rtl_says(rtl_cycles):
+def test_the_first_mac_is_at_the_cycle_of_the_rtl(rtl_cycles):
     for config, entries in rtl_cycles.items():
         for entry in entries:
             phases = entry.get("phases") or {}

@@ -35,7 +35,7 @@ def test_two_that_want_all_get_half_and_then_all():
     assert finish(Port(8, False), Activity(100, 8), Activity(50, 8)) == [pytest.approx(150), pytest.approx(100)]
 
 
-def test_who_wants_little_gets_it():
+def test_a_small_request_gets_its_bandwidth():
     assert finish(Port(8, False), Activity(100, 8), Activity(100, 2)) == [pytest.approx(125), pytest.approx(100)]
 
 
@@ -67,7 +67,7 @@ def test_the_port_never_moves_more_than_it_can_and_everything_ends(wanted, rate,
     assert end <= sum(duration for duration, _, _ in wanted) + 2.1 * (reads + writes) / rate + 1
 
 
-def test_an_event_that_has_happened_holds_nobody_up():
+def test_a_past_event_delays_no_operation():
     simulation, seen = Simulation(Port(8, False)), []
     event = SimulatedEvent()
 

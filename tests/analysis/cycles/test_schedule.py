@@ -128,7 +128,7 @@ def test_software_that_cannot_be_is_refused(bad):
         Software(**bad)
 
 
-def test_operations_that_wait_for_ever_are_listed():
+def test_operations_that_deadlock_are_listed():
     path = CORPUS / "loadables" / "conv_power_conv" / "nv_small-int8-basic.nvdla"
     if not path.is_file():
         pytest.skip("the corpus of loadables (../shared/corpus) is not here")

@@ -1,5 +1,6 @@
 """The exported timeline follows the Trace Event Format, as Perfetto and chrome://tracing read it."""
 
+import itertools
 import json
 from collections import defaultdict
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 import nvdla
 from nvdla.analysis.cycles.document import trace_document
+from nvdla.analysis.explain import use_tracks
 from nvdla.analysis.memory import MemoryMap
 from nvdla.analysis.study import Study
 
@@ -26,7 +28,8 @@ EVENT_KEYS = {"name", "cat", "ph", "ts", "dur", "pid", "tid", "args", "id", "bp"
 @pytest.fixture(params=SAMPLES, ids=lambda path: path.stem)
 def trace(request):
     study = Study.of(nvdla.load(request.param))
-    document = trace_document(study, 1000.0, MemoryMap.of(study).usage)
+    counters = {(track.name, track.unit): track.points for track in use_tracks(study)}
+    document = trace_document(study, 1000.0, MemoryMap.of(study).usage, counters)
     return study, json.loads(json.dumps(document, allow_nan=False))
 
 
@@ -94,3 +97,25 @@ def test_the_clock_scales_the_times():
     ends = [max(e["ts"] + e.get("dur", 0) for e in d["traceEvents"] if e["ph"] == "X") for d in (fast, slow)]
     assert ends[0] == pytest.approx(study.schedule.cycles / 1000)
     assert ends[1] == pytest.approx(2 * ends[0])
+
+
+def test_use_of_the_hardware_is_traffic_and_multiplications_over_time(trace):
+    """The areas below the counters are the bytes and MACs of the estimates; nothing is used more than it exists."""
+    study, document = trace
+    events = defaultdict(list)
+    for event in document["traceEvents"]:
+        if event["ph"] == "C" and not event["name"].startswith("live"):
+            events[event["name"]].append((event["ts"] * 1000, *event["args"].values()))
+    areas = {
+        name: sum(value * (after[0] - at) for (at, value), after in itertools.pairwise(rows))
+        for name, rows in events.items()
+    }
+    rows = [study.estimates[node.key] for node in study.operations]
+    assert areas["memory reads"] == pytest.approx(sum(row.read_bytes for row in rows), rel=0.01)
+    assert areas["memory writes"] == pytest.approx(sum(row.written_bytes for row in rows), rel=0.03)
+    peak = rows[0].constants.channels * rows[0].constants.kernels
+    assert areas["MAC array"] / 100 * peak == pytest.approx(sum(row.macs for row in rows), rel=0.01)
+    for name, limit in (("CBUF", 100), ("MAC array", 100.5)):
+        assert 1 < max(value for _, value in events[name]) <= limit
+    for points in events.values():
+        assert points == sorted(points) and points[-1][1] == 0 and points[-1][0] <= study.schedule.cycles

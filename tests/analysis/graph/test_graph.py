@@ -159,7 +159,7 @@ def test_a_graph_is_drawn_where_graphviz_fails(why, nvdla_command, tmp_path, mon
     assert ElementTree.parse(out).getroot().tag == "{http://www.w3.org/2000/svg}svg"
 
 
-def test_without_graphviz_the_message_says_what_to_do(lenet, monkeypatch):
+def test_without_graphviz_the_message_has_the_remedy(lenet, monkeypatch):
     monkeypatch.setattr(graph.shutil, "which", lambda name: None)
     with pytest.raises(FormatError, match="apt-get install graphviz"):
         dot_svg(dot_text(lenet))
@@ -172,7 +172,7 @@ def test_what_graphviz_cannot_draw_is_an_error():
         dot_svg("digraph {")
 
 
-def test_the_ledger_knows_the_last_writer_of_every_byte():
+def test_the_last_writer_of_every_byte_is_recorded():
     """Against a plain list of bytes."""
     generator = random.Random(7)
     for _ in range(200):

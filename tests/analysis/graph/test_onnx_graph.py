@@ -64,7 +64,7 @@ def test_halves_are_halves():
     assert {each.type.tensor_type.elem_type for each in model_of(path).graph.output} == {onnx.TensorProto.FLOAT16}
 
 
-def test_names_that_are_equal_are_told_apart():
+def test_equal_names_get_numbers():
     study = Study.of(nvdla.load(LENET), layers={(0, index): "same" for index in range(12)})
     names = [name for node in onnx_model(study).graph.node for name in node.output]
     assert len(set(names)) == len(names)

@@ -35,7 +35,7 @@ def test_addresses_are_those_of_a_run(loadable):
     }
 
 
-def test_operations_write_where_the_map_says(loadable):
+def test_operations_write_at_the_addresses_of_the_map(loadable):
     """Every byte that a run changes in an intermediate or output memory lies in a buffer of the map."""
     runtime = nvdla.Runtime(loadable)
     generator = np.random.default_rng(1)
@@ -135,7 +135,7 @@ def test_a_buffer_that_is_overwritten_too_early_is_found():
     assert victim.damaged_by == [third.key]
 
 
-def test_a_base_beside_a_page_and_beyond_64_bits_is_refused():
+def test_a_base_off_a_page_or_beyond_64_bits_is_refused():
     loadable = nvdla.load(SAMPLES[0])
     for base in (1, -4096, (1 << 64) - 4096):
         with pytest.raises(LinkError):

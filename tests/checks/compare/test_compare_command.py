@@ -26,7 +26,7 @@ def test_a_loadable_equals_itself_on_one_thread(nvdla_command, samples):
     assert "6 tensors compared: 6 exact, 0 close, 0 different." in out
 
 
-def test_a_broken_loadable_is_told_from_a_good_one(nvdla_command, samples, broken):
+def test_a_broken_loadable_differs_from_a_good_one(nvdla_command, samples, broken):
     code, out, _ = nvdla_command("compare", broken, samples / "lenet.loadable", "-i", samples / "digit3.pgm")
     assert code == 1
     assert (
@@ -149,4 +149,4 @@ def test_a_raw_input_of_another_size_is_bad_input(nvdla_command, samples, tmp_pa
     for command, more in (("compare", ("--other-threads", 1)), ("doctor", ()), ("report", ("-o", tmp_path / "r.html"))):
         code, out, err = nvdla_command(command, samples / "lenet.loadable", "-i", tmp_path / "short.bin", *more)
         assert (code, out) == (2, "")
-        assert "short.bin: 100 bytes, but input data takes" in err
+        assert "short.bin: size: must be 6272 bytes (input data), got 100" in err

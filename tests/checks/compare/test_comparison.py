@@ -121,7 +121,7 @@ def test_a_tolerance_lets_small_differences_pass(compared, lenet_loadable, plant
 
 
 @given(st.integers(1, 40), st.integers(1, 5), st.integers(1, 5), st.sampled_from([(8, "i1"), (32, "i1"), (32, "<f2")]))
-def test_a_surface_unpacks_as_its_layout_says(channels, height, width, kind):
+def test_a_surface_unpacks_by_its_layout(channels, height, width, kind):
     atom, dtype = kind[0], np.dtype(kind[1])
     surfaces = -(-channels * dtype.itemsize // atom)
     size = surfaces * height * width * atom
@@ -140,7 +140,7 @@ def test_the_surroundings_of_a_single_pixel_are_channels():
     assert region.actual == [[0, 0, 0, 3, 0, 0, 0]]
 
 
-def test_operations_know_whom_they_follow_on_the_fly(runtime, surfaces):
+def test_operations_have_their_on_the_fly_producers(runtime, surfaces):
     observations, _ = observe(runtime, surfaces)
     taken = {each.index: each.taken_from for each in observations}
     assert taken[2] == (0, 1)

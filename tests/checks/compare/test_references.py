@@ -46,26 +46,41 @@ def names_of(found):
 def test_dumps_of_nvdla_run_are_goldens(runtime, surfaces, dumps):
     found = compare_run(runtime, surfaces, GoldenReference(dumps))
     assert found.passed
-    assert names_of(found)[7] == "task0-op0007-sdp.bin"
+    assert names_of(found)[7] == "task0-op0007-sdp.npy"
     assert found.rows[-1].against == "prob.npy"
 
 
 def test_a_changed_dump_is_found(runtime, surfaces, dumps):
-    path = dumps / "task0-op0005-pdp.bin"
-    data = bytearray(path.read_bytes())
-    data[9] ^= 1
-    path.write_bytes(data)
+    path = dumps / "task0-op0005-pdp.npy"
+    data = np.load(path)
+    data[0, 1, 0, 1] ^= 1
+    np.save(path, data)
     first = compare_run(runtime, surfaces, GoldenReference(dumps)).first
     assert first.operation == 5
     assert first.difference.first == (0, 1, 0, 1)
 
 
-def test_a_change_in_padding_channels_is_only_noted(runtime, surfaces, dumps):
-    path = dumps / "task0-op0002-pdp.bin"  # 6 channels in an atom of 8
-    data = bytearray(path.read_bytes())
-    data[7] ^= 1
-    path.write_bytes(data)
-    found = compare_run(runtime, surfaces, GoldenReference(dumps))
+def test_the_index_of_the_dumps_has_the_scales_of_their_elements(runtime, surfaces, samples, dumps):
+    """Every operation that writes memory has a file and a row; elements and scales give the real values."""
+    rows = json.loads((dumps / "index.json").read_text())["operations"]
+    assert [row["operation"] for row in rows] == [2, 5, 7, 9, 11]
+    assert {row["file"] for row in rows} == {path.name for path in dumps.glob("task*")}
+    names = names_for(samples / "lenet.loadable")
+    seen = {each.index: each for each in observe(runtime, surfaces, names)[0]}
+    for row in rows:
+        elements = np.load(dumps / row["file"])
+        assert (list(elements.shape), str(elements.dtype)) == (row["shape"], row["dtype"])
+        factors = 1 if row["factors"] is None else np.reshape(row["factors"], (-1, 1, 1))
+        real = (elements.astype(float) - row["zero_point"]) * row["scale"] * factors
+        each = seen[row["operation"]]
+        assert np.array_equal(real, each.units(names).real(each.tensor)) and row["layer"] == names.layers[0, each.index]
+
+
+def test_a_change_in_padding_channels_is_only_noted(runtime, surfaces, observed, tmp_path):
+    data = bytearray(next(each for each in observed[0] if each.index == 2).surface.tobytes())
+    data[7] ^= 1  # 6 channels in an atom of 8
+    (tmp_path / "task0-op0002-pdp.bin").write_bytes(data)
+    found = compare_run(runtime, surfaces, GoldenReference(tmp_path))
     assert found.passed
     assert found.rows[0].note == "padding channels differ"
 
@@ -81,7 +96,7 @@ def test_a_change_in_padding_channels_is_only_noted(runtime, surfaces, dumps):
         ("task0-op0007-sdp.npy", 7),
     ],
 )
-def test_goldens_are_told_apart_by_their_names(runtime, surfaces, observed, tmp_path, name, operation):
+def test_golden_files_are_recognized_by_name(runtime, surfaces, observed, tmp_path, name, operation):
     observation = next(each for each in observed[0] if each.index == operation)
     if name.endswith(".bin"):
         (tmp_path / name).write_bytes(observation.surface.tobytes())
@@ -104,11 +119,11 @@ def test_outputs_are_goldens_by_all_their_names(runtime, surfaces, observed, tmp
 
 def test_a_golden_of_another_engine_or_size_is_refused(runtime, surfaces, tmp_path):
     (tmp_path / "task0-op0007-pdp.bin").write_bytes(b"\0" * 120)
-    with pytest.raises(FormatError, match="PDP"):
+    with pytest.raises(FormatError, match=r"engine in the name: must be that of .*, got PDP"):
         compare_run(runtime, surfaces, GoldenReference(tmp_path))
     (tmp_path / "task0-op0007-pdp.bin").rename(tmp_path / "task0-op0007-sdp.bin")
     (tmp_path / "task0-op0007-sdp.bin").write_bytes(b"\0" * 119)
-    with pytest.raises(FormatError, match="119 bytes"):
+    with pytest.raises(FormatError, match=r"size: must be 120 bytes .*, got 119"):
         compare_run(runtime, surfaces, GoldenReference(tmp_path))
 
 

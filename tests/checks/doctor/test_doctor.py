@@ -356,7 +356,7 @@ def test_an_error_gives_exit_code_1(nvdla_command, lenet_loadable, plant, sample
     assert code == 1
     assert "error: converter with scale 0 [converter-scales-are-not-zero]\n" in out
     assert "\n    operation 0/9 (SDP): out_cvt: scale 0 >> 23" in out
-    assert "It was not run" in out
+    assert "Static checks only." in out
 
 
 def test_what_cannot_run_says_why(nvdla_command, samples):
@@ -372,13 +372,19 @@ def test_bad_input_gives_exit_code_2(nvdla_command, samples, tmp_path):
     (tmp_path / "table.json").write_text("[1]")
     for words in (
         (samples / "digit0.pgm",),
-        (samples / "lenet.loadable", "--calibration", tmp_path / "table.json"),
+        (samples / "lenet.loadable", "--scales", tmp_path / "table.json"),
         (samples / "lenet.loadable", "-i", "data=missing.pgm"),
         (samples / "lenet.loadable", "-i", f"nothing={samples / 'digit0.pgm'}"),
     ):
         code, _, err = nvdla_command("doctor", *words)
         assert code == 2
         assert len(err.splitlines()) == 1
+
+
+def test_a_scale_table_is_checked_too(nvdla_command, samples, tmp_path):
+    (tmp_path / "table.json").write_text('{"conv1": {"scale": 0, "min": 0, "max": 0, "offset": 0}}')
+    _, out, _ = nvdla_command("doctor", samples / "lenet.loadable", "--scales", tmp_path / "table.json", "--json")
+    assert "scales-are-positive-numbers" in {finding["rule"] for finding in json.loads(out)["findings"]}
 
 
 def test_the_json_is_as_documented(nvdla_command, samples, as_documented, lenet_loadable, plant, tmp_path):
@@ -408,12 +414,12 @@ def test_random_numbers_give_no_advice_about_real_ones(nvdla_command, samples):
 
     judged = {check.name for check in checks() if check.of_data}
     assert {"outputs-use-their-range", "channels-are-alive", "outputs-are-not-cut-off"} <= judged
-    for name in ("lenet", "colour_digits", "lenet_nv_large"):
+    for name in ("lenet", "color_digits", "lenet_nv_large"):
         words = ("doctor", samples / f"{name}.loadable", "--random-input")
         found = json.loads(nvdla_command(*words, "--json")[1])
         assert found["runs"] == 1
         assert judged.isdisjoint(each["rule"] for each in found["findings"])
-        assert "The inputs were random" in nvdla_command(*words)[1]
+        assert "The input was random" in nvdla_command(*words)[1]
 
 
 def test_a_relu_that_ends_at_the_lowest_element_is_not_cut_off():

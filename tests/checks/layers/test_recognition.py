@@ -65,7 +65,7 @@ def weighted(graph: ModelGraph, weights: dict[str, np.ndarray]) -> ModelGraph:
 
 
 @pytest.mark.parametrize("config", ["nv_small", "nv_full"])
-def test_branches_that_look_alike_are_told_apart_by_their_weights(config):
+def test_similar_branches_are_recognized_by_their_weights(config):
     rng = np.random.default_rng(3)
     net, graph, weights = branches(rng)
     # At level 1 such branches become one convolution, and nothing is left to be told apart.
@@ -81,9 +81,9 @@ def test_branches_that_look_alike_are_told_apart_by_their_weights(config):
     )
 
 
-def test_a_model_of_another_network_names_nothing_wrongly():
+def test_a_model_of_another_network_gives_no_wrong_names():
     graph = caffe_graph(PROTOTXT)
-    found = recognize(nvdla.load(SAMPLES / "colour_digits.loadable"), graph)
+    found = recognize(nvdla.load(SAMPLES / "color_digits.loadable"), graph)
     assert found.share < 0.5 and found.unused
 
 
@@ -142,5 +142,5 @@ def test_names_of_the_compiler_are_not_lost(nvdla_command, tmp_path):
 
 
 def test_exit_code_1_where_operations_have_no_name(nvdla_command):
-    code, out, _ = nvdla_command("layers", SAMPLES / "colour_digits.loadable", "--caffe", PROTOTXT, "--dry-run")
-    assert code == 1 and "Layers that no operation was found for" in out
+    code, out, _ = nvdla_command("layers", SAMPLES / "color_digits.loadable", "--caffe", PROTOTXT, "--dry-run")
+    assert code == 1 and "Layers without an operation" in out

@@ -26,7 +26,7 @@ def errors(report):
 
 @pytest.mark.parametrize(
     "name",
-    ["lenet", "lenet_nv_large", "lenet_nv_full_fp16", "colour_digits", "colour_digits_nv_full_fp16"],
+    ["lenet", "lenet_nv_large", "lenet_nv_full_fp16", "color_digits", "color_digits_nv_full_fp16"],
 )
 def test_samples_are_clean(samples, name):
     report = lint_file(samples / f"{name}.loadable")

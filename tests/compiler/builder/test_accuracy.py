@@ -58,7 +58,7 @@ def test_fp16_is_measured_too():
 
 
 @pytest.mark.parametrize("precision", ["int8", "int16", "fp16"])
-def test_a_sum_behind_a_convolution_is_one_row(precision):
+def test_a_sum_after_a_convolution_is_one_row(precision):
     rng = np.random.default_rng(4)
     net = Network()
     x = net.relu("r", net.convolution("c1", net.input("in", (8, 9, 9)), rng.normal(size=(16, 8, 3, 3)), padding=1))

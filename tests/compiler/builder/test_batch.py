@@ -73,11 +73,11 @@ def test_images_overlap_by_the_cycle_model():
 def test_the_number_of_images_has_limits(images):
     net = layer()
     scales = calibrate(net, samples(net, np.random.default_rng(1)))
-    with pytest.raises(BuildError, match=f"a batch of {images} images, it must be 1 to 256"):
+    with pytest.raises(BuildError, match=f"images: must be 1 to 256, got {images}"):
         build(net, "nv_small", "int8", scales, images=images)
 
 
-def test_pools_of_a_batch_work_beside_the_next_convolution_where_that_is_faster():
+def test_pools_of_a_batch_overlap_with_the_next_convolution_where_that_is_faster():
     """A pool holds the next image's convolution back, which it works beside where it takes its data from memory."""
     rng = np.random.default_rng(0)
     net = Network("pooled")

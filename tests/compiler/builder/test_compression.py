@@ -73,7 +73,7 @@ def test_dense_weights_are_not_compressed():
     assert formats(made(fully_connected(0.0))) == [WeightFormat.UNCOMPRESSED]
 
 
-def test_weights_whose_fetch_nobody_waits_for_are_not_compressed():
+def test_weights_that_arrive_early_are_not_compressed():
     net = Network("layer")
     net.output(net.convolution("c", net.input("in", (64, 32, 32)), sparse((64, 64, 1, 1), 0.8)))
     assert set(formats(made(net))) == {WeightFormat.UNCOMPRESSED}
@@ -165,7 +165,7 @@ def test_a_batch_fetches_compressed_weights_once(always):
     assert all(np.array_equal(found[name], expected[name]) for name in expected)
 
 
-def test_explain_says_that_both_were_weighed(tmp_path):
+def test_explain_lists_both_candidates(tmp_path):
     built = made(fully_connected(0.8))
     built.save(tmp_path / "a.loadable")
     (row,) = built.sidecar["evaluated"]["layers"]

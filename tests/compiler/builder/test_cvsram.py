@@ -56,7 +56,7 @@ def test_random_networks_give_the_results_of_the_reference(net, cvsram):
     assert not lint(built.loadable, "nv_full").findings
 
 
-def test_what_fits_lies_there_and_leaves_the_memory_to_others():
+def test_surfaces_that_fit_are_in_cvsram():
     net = chain()
     without, some, everything = (built_with(net, size) for size in (0, 13 << 10, 1 << 20))
     assert fast(without) == 0 < fast(some) <= 13 << 10 < fast(everything)
@@ -72,7 +72,7 @@ def test_figures_of_cvsram_are_no_measured_ones():
     assert not any(each.measured for each in study.estimates.values())
 
 
-def test_the_search_knows_of_it():
+def test_the_search_uses_cvsram():
     built = built_with(chain(), 1 << 20, level=2)
     record = built.sidecar["evaluated"]["search"]
     assert record["cycles"] == Study.of(built.loadable, "nv_full").schedule.cycles

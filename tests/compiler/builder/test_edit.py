@@ -99,9 +99,9 @@ def test_renamed_and_rebound_tensors_run_under_their_new_names_and_order():
 
 def test_unknown_and_double_names_are_refused():
     loadable = _two_inputs().loadable
-    with pytest.raises(BuildError, match="no tensor is called 'x'; there are a, b"):
+    with pytest.raises(BuildError, match="no tensor is called 'x': must be one of a, b"):
         rename(loadable, {"x": "y"})
-    with pytest.raises(BuildError, match="two tensors would be called the same"):
+    with pytest.raises(BuildError, match="names of tensors: must be unique, got b, b"):
         rename(loadable, {"a": "b"})
     with pytest.raises(BuildError, match="inputs a must be all of a, b, each once"):
         rebind(loadable, ["a"])

@@ -161,7 +161,7 @@ def test_a_bias_of_whole_steps_is_added_in_the_stage_that_multiplies(precision, 
     assert np.abs(np.clip(exact, -128, 127) - found).max() < 0.53 or precision == "int16"
 
 
-def test_a_zero_point_behind_a_convolution_needs_no_factors_a_channel():
+def test_a_zero_point_after_a_convolution_needs_no_factors_per_channel():
     rng = np.random.default_rng(5)
     net = Network("zero")
     x = convolution(net, rng, "c", net.input("in", (8, 8, 8)), 16, (3, 3))

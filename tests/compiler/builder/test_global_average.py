@@ -44,7 +44,7 @@ def test_it_takes_a_fraction_of_the_cycles_and_gives_the_same_bytes(config):
     np.testing.assert_array_equal(*(each.expected(elements)["p"] for each in made))
 
 
-def test_lint_knows_lines_that_hold_all_surfaces():
+def test_lint_accepts_lines_that_hold_all_surfaces():
     net = averaged(70, 13, 13)
     built = build(net, "nv_small", "int8", calibrate(net, samples(net, np.random.default_rng(1))))
     assert not lint(built.loadable, "nv_small").findings

@@ -59,7 +59,7 @@ def test_any_number_of_groups_gives_the_same_integers(channels):
     assert not build(net, "nv_large", "int8", scales, level=0).sidecar["evaluated"]["groups"]
 
 
-def test_explain_says_what_each_number_would_cost(tmp_path, capsys):
+def test_explain_prints_the_cost_of_each_number_of_groups(tmp_path, capsys):
     net, scales = depthwise(256, 14)
     built = build(net, "nv_large", "int8", scales)
     built.save(tmp_path / "dw.loadable")

@@ -53,7 +53,7 @@ def test_an_image_gives_the_results_of_the_reference(config, precision, per_chan
         (2, "fp16", PixelFormat.A16B16G16R16_F),
     ],
 )
-def test_the_loadable_says_that_its_input_is_an_image(channels, precision, form):
+def test_the_input_of_the_loadable_is_an_image(channels, precision, form):
     net = first_layer((channels, 10, 10))
     scales = calibrate(net, samples(net, np.random.default_rng(1)))
     tensor = build(net, "nv_full", precision, scales).loadable.tensors[0]
@@ -102,7 +102,7 @@ def test_what_others_need_or_has_more_channels_stays_a_feature_surface():
         assert build(net, "nv_small", "int8", scales).program.inputs[0].pixels is None
         with pytest.raises(BuildError, match=why):
             build(net, "nv_small", "int8", scales, input_format="image")
-    with pytest.raises(BuildError, match="input format 'png': known are auto, image, feature"):
+    with pytest.raises(BuildError, match="input format 'png': must be one of auto, image, feature"):
         build(net, "nv_small", "int8", scales, input_format="png")
 
 

@@ -68,7 +68,7 @@ def test_a_new_layer_is_one_new_file(tmp_path, monkeypatch):
 def test_an_unknown_kind_lists_the_known_ones():
     network = Network()
     source = network.input("data", (8, 2, 3))
-    with pytest.raises(BuildError, match=r"'mirror' is not known: known are .*upsample"):
+    with pytest.raises(BuildError, match=r"kind of layer: must be one of .*upsample.*, got 'mirror'"):
         network.add_layer("mirror", "m", [source])
 
 

@@ -152,7 +152,7 @@ def test_a_plain_global_average_takes_as_many_channels_at_once_as_the_convolutio
     assert engines(build(net, config, "int8", calibrate(net, data), level=0)) == ["conv", "sdp"] * operations
 
 
-def test_factors_behind_factors_are_one_operation():
+def test_factors_after_factors_are_one_operation():
     net = Network()
     x = net.scale("one", net.input("in", (12, 5, 5)), _w(12), _w(12))
     net.output(net.scale("three", net.relu("r", net.scale("two", x, _w(12), _w(12))), _w(12)))
@@ -165,7 +165,7 @@ def test_factors_behind_factors_are_one_operation():
 
 
 @pytest.mark.parametrize(("config", "precision"), [("nv_small", "int8"), ("nv_large", "int8"), ("nv_full", "fp16")])
-def test_softmax_runs_on_the_cpu_behind_the_accelerator(config, precision):
+def test_softmax_runs_on_the_cpu_after_the_accelerator(config, precision):
     net = Network()
     x = net.input("in", (12, 4, 5))
     net.output(net.softmax("prob", net.fully_connected("f", x, _w(10, 240), _w(10))))
@@ -175,7 +175,7 @@ def test_softmax_runs_on_the_cpu_behind_the_accelerator(config, precision):
     assert signal_to_noise(net, built, data) > 30
 
 
-def test_layers_behind_a_softmax_run_in_a_third_task():
+def test_layers_after_a_softmax_run_in_a_third_task():
     net = Network()
     x = net.softmax("prob", net.fully_connected("f", net.input("in", (12, 4, 5)), _w(10, 240)))
     net.output(net.scale("s", x, 2.0))

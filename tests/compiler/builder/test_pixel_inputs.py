@@ -88,7 +88,7 @@ def test_pixels_give_the_results_of_the_reference(config, precision, bits, case)
         (PixelNumbers((512,), (1 / 512,), 10), "nv_full", "int16", 3, PixelFormat.A2B10G10R10),
     ],
 )
-def test_the_loadable_says_so_and_the_network_means_the_same(numbers, config, precision, channels, form):
+def test_the_loadable_has_pixel_input_and_the_same_results(numbers, config, precision, channels, form):
     net = first_layer((channels, 12, 14))
     built = built_with(net, numbers, config, precision)
     assert built.loadable.tensors[0].pixel_format == form
@@ -105,7 +105,7 @@ IMAGES = [form for form in PixelFormat if form < PixelFormat.FEATURE]
 
 
 @pytest.mark.parametrize("form", IMAGES, ids=lambda form: form.name)
-def test_every_pixel_format_can_be_asked_for(form):
+def test_every_pixel_format_can_be_requested(form):
     """Unsigned pixels with a mean and a scale a channel; signed words and halves as they are."""
     spec, bits = PIXEL_FORMATS[form], depth(form.name)
     precision = "fp16" if spec.floating else "int8" if spec.element_bytes == 1 else "int16"
@@ -206,8 +206,14 @@ def test_strides_of_two_planes_cannot_be_changed():
 @pytest.mark.parametrize(
     ("form", "channels", "config", "precision", "words"),
     [
-        ("T_R8", 1, "nv_small", "int8", "input format 'T_R8': known are auto, image, feature, pixels and the pixel"),
-        ("FEATURE", 1, "nv_small", "int8", "input format 'FEATURE': known are"),
+        (
+            "T_R8",
+            1,
+            "nv_small",
+            "int8",
+            "input format 'T_R8': must be one of auto, image, feature, pixels, R8,",
+        ),
+        ("FEATURE", 1, "nv_small", "int8", "input format 'FEATURE': must be one of"),
         ("R8", 3, "nv_small", "int8", "a pixel of R8 has 1 channels of 8 bits, it has 3"),
         ("R10", 1, "nv_small", "int8", "nv_small has no int16 (the elements of R10); configurations with it: nv_full"),
         ("R16_I", 1, "nv_full", "int8", "pixels of R16_I are for int16, the network computes in int8"),

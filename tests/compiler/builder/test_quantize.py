@@ -75,7 +75,7 @@ def test_entropy_keeps_a_uniform_histogram_whole():
 
 @pytest.mark.parametrize("zeros", [0, 60000])
 @pytest.mark.parametrize("middle", [-2.0, 0.0])
-def test_entropy_keeps_the_large_values_behind_a_hard_swish(zeros, middle):
+def test_entropy_keeps_the_large_values_after_a_hard_swish(zeros, middle):
     """Most magnitudes are below 0.4. The divergence alone saturates at 0.5 to 1 of 9: 2 to 4 dB."""
     rng = np.random.default_rng(0)
     before = np.concatenate([rng.normal(middle, 2, 40000), rng.uniform(0, 8, 400)])

@@ -32,7 +32,7 @@ def layers(built: Built) -> list[str]:
 
 @pytest.mark.parametrize(("config", "precision", "per_channel"), TARGETS)
 @pytest.mark.parametrize("sums", ["ab", "ba"])
-def test_a_sum_is_made_behind_its_convolution_byte_for_byte_as_the_reference(config, precision, per_channel, sums):
+def test_a_sum_fused_into_its_convolution_equals_the_reference(config, precision, per_channel, sums):
     rng = np.random.default_rng(1)
     net = block(rng, sums=sums)
     data = samples(net, rng)
@@ -45,7 +45,7 @@ def test_a_sum_is_made_behind_its_convolution_byte_for_byte_as_the_reference(con
 
 @pytest.mark.parametrize(("config", "precision", "per_channel"), TARGETS)
 @pytest.mark.parametrize("operation", ["multiply", "maximum", "minimum"])
-def test_products_and_extremes_are_made_behind_their_convolution(config, precision, per_channel, operation):
+def test_products_and_extremes_are_fused_into_their_convolution(config, precision, per_channel, operation):
     rng = np.random.default_rng(7)
     net = Network("block")
     x = net.input("in", (8, 10, 11))
@@ -61,7 +61,7 @@ def test_products_and_extremes_are_made_behind_their_convolution(config, precisi
 
 
 @pytest.mark.parametrize(("config", "precision", "per_channel"), TARGETS)
-def test_a_product_that_is_made_behind_its_convolution_leaves_the_sum_alone(config, precision, per_channel):
+def test_a_product_fused_into_its_convolution_does_not_change_the_sum(config, precision, per_channel):
     rng = np.random.default_rng(8)
     net = Network("block")
     x = net.convolution("a", net.input("in", (8, 10, 11)), rng.normal(size=(20, 8, 1, 1)))
@@ -109,7 +109,7 @@ def test_scales_too_far_apart_are_added_apart():
 
 
 @pytest.mark.parametrize("config", ["nv_small", "nv_large"])
-def test_the_cycle_model_says_what_is_gained(config):
+def test_the_cycle_model_predicts_the_gain(config):
     rng = np.random.default_rng(6)
     net = block(rng)
     scales = calibrate(net, samples(net, rng))

@@ -100,7 +100,7 @@ def test_a_configuration_of_ones_own_is_weighed_too(level):
     assert made == same
 
 
-def test_convolutions_behind_the_budget_share_no_data(monkeypatch):
+def test_convolutions_beyond_the_budget_share_no_data(monkeypatch):
     """Four convolutions on one cube in each of two rows: questions of four times four operations a row."""
     shared = []
     for budget in (1 << 18, 16, 15):

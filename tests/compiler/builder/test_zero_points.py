@@ -74,7 +74,7 @@ def noise(net, built, data):
 
 
 @pytest.mark.parametrize(("config", "per_channel"), ALL)
-def test_tensors_behind_relus_have_less_noise(config, per_channel):
+def test_tensors_after_relus_have_less_noise(config, per_channel):
     net = branches(np.random.default_rng(2))
     data = samples(net, np.random.default_rng(3), 2)
     calibration = calibrate(net, data)
@@ -135,7 +135,7 @@ def one_operation_less(form):
     return [operation.layer for operation in built.program.operations], built.program.tensors["a"].zero
 
 
-def test_a_product_behind_its_convolution_is_worth_more_than_a_zero_point():
+def test_a_product_fused_into_its_convolution_comes_before_a_zero_point():
     """X2 multiplies by the elements as they lie in memory."""
     found = one_operation_less(
         lambda net, rng, a: net.relu(

@@ -20,7 +20,7 @@ def read(text):
     return parse(text, OUTER, "net.prototxt")
 
 
-def test_what_is_not_said_has_its_default():
+def test_missing_fields_have_their_defaults():
     net = read("")
     assert (net["name"], net["count"], net["ratio"], net["mode"]) == ("none", 7, 0.5, "GREEN")
     assert (net["several"], net["words"], net["inner"]["flag"], net["inner"]["dim"]) == ([], [], True, [])
@@ -97,19 +97,19 @@ def test_true_has_four_forms(word):
         ("name: x", "name: must be a string in quotes, got x"),
         ("name: -'x'", "where the value of name is expected"),
         ("name: 'x", 'line 1: "\'" does not belong here'),
-        ("name { }", "name is string, not a message"),
+        ("name { }", "name: must be string, got a message"),
         ("name: ['a']", "name is not repeated"),
-        ("inner: 3", "inner is a message, so '{' is expected, not '3'"),
+        ("inner: 3", "inner: must be a message in '{', got '3'"),
         ("inner { dim: 1", "the file ends where a field of Inner or '}' is expected"),
         ("inner { dim: 1 >", "'>' is found where a field of Inner"),
         ("inner { flag: maybe }", "must be true or false"),
-        ("inner { dim: [1 2] }", "a list of dim goes on with '2'"),
-        ("inner { dim: [1", "a list of dim goes on with ''"),
+        ("inner { dim: [1 2] }", "list of dim: must continue with ',' or ']', got '2'"),
+        ("inner { dim: [1", "list of dim: must continue with ',' or ']', got ''"),
         ("}", "'}' is found where a field of Outer or the end is expected"),
         ("[a.b]: 3", "'[' is found where a field"),
         ("count: 1 @", "'@' does not belong here"),
         ("extra { a } >", "'>' is found where a field"),
-        ("extra { a < }", "'}' closes what it did not open"),
+        ("extra { a < }", "'}': must close an open bracket"),
         ("extra { a", "the file ends where '}' is expected"),
         ("extra: {" * 1000, "nested deeper than 32"),
     ],

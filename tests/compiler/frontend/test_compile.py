@@ -1,6 +1,7 @@
 """Models become loadables and packages whose bytes are those of the integer reference."""
 
 import json
+import pickle
 import sys
 
 import numpy as np
@@ -135,7 +136,7 @@ def _nan(net):
 
 BAD = {
     "dynamic shape": (_dynamic, "input x has the dynamic shape .*--shape x="),
-    "circle": (_circle, "node 0 \\(Conv\\): its input m is made later or in a circle"),
+    "circle": (_circle, "node 0 \\(Conv\\): its input m is used before it is defined"),
     "NaN": (_nan, "node .*: tensor w holds NaN or infinity"),
 }
 
@@ -259,7 +260,7 @@ def test_the_backend_takes_infinities():
     np.testing.assert_array_equal(found[0], np.isnan(x))
 
 
-def test_without_the_onnx_package_the_message_says_what_to_install(monkeypatch, tmp_path):
+def test_without_the_onnx_package_the_message_has_the_command_to_install_it(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(nvdla.FormatError, match=r"needs onnx: pip install 'nvdla\[onnx\]'"):
         nvdla.compile(tmp_path / "net.onnx", "nv_small")
@@ -374,7 +375,7 @@ def test_what_crosses_between_parts_keeps_its_steps_and_outputs_use_all_elements
     assert np.abs(compiled.run(data)["y"] - np.exp(data)).max() < 2 * last.output_scales["y"] + first.output_scales["a"]
 
 
-def test_a_model_that_is_cut_off_says_so(samples, tmp_path):
+def test_a_truncated_model_is_reported_as_cut_off(samples, tmp_path):
     (tmp_path / "cut.onnx").write_bytes((samples / "lenet.onnx").read_bytes()[:3000])
     with pytest.raises(nvdla.NvdlaError, match=r"cut\.onnx: not an ONNX model, or damaged \(cut off\?\)"):
         nvdla.compile(str(tmp_path / "cut.onnx"), "nv_small")
@@ -403,3 +404,37 @@ def test_a_shape_that_is_inferred_wrongly_is_named_in_calibration(rng, monkeypat
     net = model(nodes, {"x": (1, 4, 9, 9)}, {"y": None})
     with pytest.raises(nvdla.FormatError, match=r"tensor p: .* must be 1x4x4x4 .*, got 1x4x3x3"):
         nvdla.compile(net, "nv_small", "int8", rng.normal(size=(2, 4, 9, 9)), trusted=True)
+
+
+def test_a_runtime_and_run_take_what_was_compiled(samples, tmp_path):
+    """``Runtime(compiled)`` is the runtime of the saved file, and ``Compiled.run`` takes paths, pictures and lists."""
+    from PIL import Image
+
+    seven, three = samples / "digit7.pgm", samples / "digit3.pgm"
+    pixels = np.stack([np.asarray(Image.open(path), "f4")[None] for path in (seven, three)])
+    compiled = nvdla.compile(samples / "lenet.onnx", "nv_small", "int8", pixels)
+    compiled.save(tmp_path / "lenet.nvdla")
+    made, saved = nvdla.Runtime(compiled), nvdla.Runtime(tmp_path / "lenet.nvdla")
+    assert made.config.name == "nv_small" and made.names.scales == saved.names.scales
+    for runtime in (made, pickle.loads(pickle.dumps(made))):
+        found = runtime.run(seven, real=True)["prob"]
+        assert np.array_equal(found, saved.run(seven, real=True)["prob"]) and found.argmax() == 7
+    with pytest.raises(nvdla.ConfigError, match="nv_full"):
+        nvdla.Runtime(compiled, "nv_full")
+    expected = compiled.run(pixels[:1])["prob"]
+    np.save(tmp_path / "seven.npy", pixels[:1])
+    for given in (seven, str(seven), Image.open(seven), np.asarray(Image.open(seven)), tmp_path / "seven.npy"):
+        assert np.array_equal(compiled.run(given)["prob"], expected)
+        assert np.array_equal(compiled.run({"data": given})["prob"], expected)
+    colors = np.stack([np.asarray(Image.open(path).convert("L"))[..., None] for path in (seven, three)])
+    for several in ([seven, three], pixels, [pixels[:1], three], colors):
+        both = compiled.run(several)["prob"]
+        assert both.shape == (2, 10) and np.array_equal(both[:1], expected) and both[1].argmax() == 3
+    with pytest.raises(nvdla.FormatError, match=r"seven\.txt"):
+        compiled.run(tmp_path / "seven.txt")
+
+
+def test_a_model_with_host_nodes_is_not_one_loadable(rng):
+    compiled = nvdla.compile(classifier(rng), "nv_small", "int8", rng.normal(size=(2, 3, 12, 12)))
+    with pytest.raises(nvdla.FormatError, match=r"must be one accelerator part, got .*host.*Use Compiled\.run"):
+        nvdla.Runtime(compiled)

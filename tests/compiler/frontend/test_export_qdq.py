@@ -82,7 +82,7 @@ def test_other_precisions_and_functions_are_refused_by_name():
         qdq_model(net, built)
 
 
-def test_a_sum_behind_a_convolution_goes_out_without_a_rounding_between():
+def test_a_sum_after_a_convolution_is_exported_without_a_rounding_between():
     rng = np.random.default_rng(4)
     net = Network()
     x = net.relu("r", net.convolution("c1", net.input("in", (8, 9, 9)), rng.normal(size=(16, 8, 3, 3)), padding=1))

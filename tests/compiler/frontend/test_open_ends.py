@@ -51,7 +51,7 @@ def test_an_open_batch_is_1_with_a_note(batch):
     ("shape", "hint"),
     [((1, 3, "H", "W"), "x=1,3,?,?"), (("N", 3, "H", 8), "x=1,3,?,8"), (("N", "C", 8, 8), "x=1,?,8,8")],
 )
-def test_other_open_sizes_are_asked_for(shape, hint):
+def test_other_open_sizes_must_be_given(shape, hint):
     shown = ", ".join(map(str, shape))
     with pytest.raises(FormatError, match=re.escape(f"dynamic shape [{shown}]; fix it with --shape {hint}, a number")):
         nvdla.compile(convolution(shape), "nv_full", "fp16")
@@ -83,7 +83,7 @@ def test_nodes_come_in_any_order():
         found = nvdla.compile(convolution(nodes=[nodes[place] for place in order]), "nv_full", "fp16")
         assert np.array_equal(found.run(image())["y"], wanted)
     nodes[0].input[0] = "y"
-    with pytest.raises(FormatError, match="is made later or in a circle"):
+    with pytest.raises(FormatError, match="is used before it is defined"):
         nvdla.compile(convolution(nodes=nodes), "nv_full", "fp16")
 
 

@@ -54,7 +54,7 @@ CONVOLUTION = [node("Conv", "d w", "c"), node("Sigmoid", "c", "g"), node("Mul", 
 WEIGHTS = {"w": RNG.normal(size=(8, 8, 1, 1)).astype(np.float32)}
 
 
-def test_a_node_whose_result_nobody_gives_a_scale_runs_on_the_host():
+def test_a_node_without_a_scale_of_its_result_runs_on_the_host():
     made = partly(CONVOLUTION, WEIGHTS)
     compiled = compile_model(made, "nv_small", "int8")
     reasons = {each.op: each.reason for each in compiled.nodes if each.placement == "host"}

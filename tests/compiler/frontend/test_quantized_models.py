@@ -130,8 +130,8 @@ def test_zero_points_that_a_layer_cannot_take_are_named(tmp_path):
     ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8, 3, 3])] for name in ("x", "y")]
     stored = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
     compiled = compile_model(helper.make_model(helper.make_graph(nodes, "lrn", *ends, stored)), "nv_small")
-    notes = [note for note in compiled.report["notes"] if note.startswith("tensor x holds -10 to 15.5")]
-    assert notes and "its step is 1.22 times as large" in notes[0]
+    notes = [note for note in compiled.report["notes"] if note.startswith("tensor x: ") and "range -10 to 15.5" in note]
+    assert notes and "its step is 1.22 times that of the model" in notes[0]
 
 
 def test_a_relu_that_the_zero_point_stands_for_is_put_back():

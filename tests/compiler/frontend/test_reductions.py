@@ -57,3 +57,29 @@ def test_a_logarithm_of_a_sum_of_exponentials_is_right(precision, config, shifte
     placed = {row.op: row.placement for row in compiled.nodes}
     assert (placed["ReduceSum"] == "host") == (not shifted)
     assert np.abs(compiled.run({"x": given})["y"] - wanted).max() < (0.05 if shifted else 1e-4)
+
+
+def test_a_variance_by_difference_runs_on_the_host_in_int8():
+    """The mean of the squares minus the square of the mean loses small variances; squared deviations keep them."""
+    axis = np.array([3], np.int64)
+    means = [
+        node("ReduceMean", "x axis", "mean"),
+        node("Mul", "x x", "square"),
+        node("ReduceMean", "square axis", "squares"),
+        node("Mul", "mean mean", "squared"),
+        node("Sub", "squares squared", "y"),
+    ]
+    deviations = [
+        node("ReduceMean", "x axis", "mean"),
+        node("Sub", "x mean", "deviation"),
+        node("Mul", "deviation deviation", "square"),
+        node("ReduceMean", "square axis", "y"),
+    ]
+    spread = np.float32([1, 0.5, 1, 0.5]).reshape(1, 4, 1, 1)
+    samples = np.random.default_rng(3).normal(size=(8, 4, 6, 16)).astype("f4") * spread + 1
+    for nodes, hosted in ((means, 4), (deviations, 0)):
+        made = model(nodes, {"x": (1, 4, 6, 16)}, {"y": (1, 4, 6, 1)}, {"axis": axis}, opset=18)
+        compiled = nvdla.compile(made, "nv_small", "int8", samples)
+        assert [row.placement for row in compiled.nodes].count("host") == hosted
+        exact = session(made, "m").run(None, {"x": samples[:1]})[0]
+        assert np.abs(compiled.run(samples[:1])["y"] - exact).max() < 0.05 * exact.max()

@@ -108,7 +108,7 @@ KEEPERS = {
 
 
 @pytest.mark.parametrize("kind", KEEPERS)
-def test_a_narrower_range_behind_an_operator_that_moves_elements_saturates(kind):
+def test_a_narrower_range_after_an_operator_that_moves_elements_saturates(kind):
     net = Quantized()
     first = net.pair(net.conv(net.pair("x", 0.03, I8(0))), 0.04, I8(0))
     more = {"Reshape": [net.constant([1, 8, 36], "i8")], "Concat": [first], "Resize": ["", net.constant([1, 1, 2, 2])]}
@@ -187,7 +187,7 @@ def test_pairs_around_nodes_of_the_host_stay(kind):
 
 
 @pytest.mark.parametrize("zero", [U8(0), I8(-128)])
-def test_relu6_behind_a_convolution_is_one_operation_on_the_accelerator(zero):
+def test_relu6_after_a_convolution_is_one_operation_on_the_accelerator(zero):
     net = Quantized()
     value = net.conv(net.pair("x", 0.03, I8(0)))
     value = net.node("Clip", [value, net.constant(0.0), net.constant(6.0)])

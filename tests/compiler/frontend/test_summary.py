@@ -48,7 +48,7 @@ def test_the_summary_has_the_numbers_of_the_commands(compiled, nvdla_command):
     assert [each["file"] for each in summary["files"]] == ["net.loadable", "net.loadable.layers.json"]
 
 
-def test_the_screen_says_what_was_assumed_and_fits(compiled, nvdla_command, monkeypatch):
+def test_the_summary_states_its_assumptions_within_the_width(compiled, nvdla_command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     _, words = compiled
     _, out, _ = nvdla_command(*words)

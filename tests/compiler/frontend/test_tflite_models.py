@@ -88,9 +88,12 @@ def test_four_bit_weights_are_unpacked():
         (lambda w: w.operator("MyOperator", [0], [3]), "operator 0 (MyOperator) that makes y"),
         (lambda w: w.operator("CONV_2D", [0, 1], [9]), "CONV_2D: tensor: must be less than 4, got 9"),
         (lambda w: w.operator("CONV_2D", [0, 2], [3], stride_w=1, stride_h=1), "t2 must have 4 dimensions, has 1"),
-        (lambda w: w.operator("RELU", [0], [0]), "tensor y is made later or nowhere"),
+        (lambda w: w.operator("RELU", [0], [0]), "tensor y is used before it is defined"),
         (lambda w: w.operator("CONV_2D", [0, 1], [3]), "size 4, kernel 1, stride 0, dilation 1 must be positive"),
-        (lambda w: w.operator("RELU", [3], [3]), "operator 0 (RELU) that makes y: tensor y is made later or nowhere"),
+        (
+            lambda w: w.operator("RELU", [3], [3]),
+            "operator 0 (RELU) that makes y: tensor y is used before it is defined",
+        ),
     ],
 )
 def test_what_is_not_converted_is_named(change, words):
@@ -104,7 +107,7 @@ def test_what_is_not_converted_is_named(change, words):
 def test_a_tensor_that_is_made_twice_is_refused():
     writer = small()
     writer.operator("RELU", [0], [3])
-    with pytest.raises(FormatError, match="tensor y: must be made once"):
+    with pytest.raises(FormatError, match="tensor y: must be defined once"):
         converted(writer.model([0], [3]))
 
 
@@ -115,7 +118,7 @@ def test_data_of_another_size_than_the_shape_is_refused():
         converted(writer.model([0], [3]))
 
 
-def test_an_open_batch_is_one_and_other_open_sizes_are_asked_for():
+def test_an_open_batch_is_one_and_other_open_sizes_must_be_given():
     data = small(shape=(1, 4, 4, 2), signature=(-1, 4, 4, 2)).model([0], [3])
     sizes = [dim.dim_value for dim in converted(data).graph.input[0].type.tensor_type.shape.dim]
     assert sizes == [1, 4, 4, 2]
@@ -191,7 +194,7 @@ def test_the_command_takes_a_file(tmp_path, capsys):
     assert "Conv" in capsys.readouterr().out
 
 
-def test_factors_behind_a_convolution_multiply_the_scales_of_its_weights():
+def test_factors_after_a_convolution_multiply_the_scales_of_its_weights():
     rng = np.random.default_rng(1)
     net = OneOperator(rng)
     source, weights = net.input((1, 6, 6, 4), 0.03, 7), net.constant(net.elements((6, 3, 3, 4)), 0.01)
@@ -209,3 +212,16 @@ def test_factors_behind_a_convolution_multiply_the_scales_of_its_weights():
     (got,) = compiled.run({"t0": real.astype(np.float32)}).values()
     inside = np.abs(wanted) < 0.6 * 120
     assert np.abs(got[0] - wanted)[inside].max() <= 0.6 * 2
+
+
+def test_the_suggested_commands_run(tmp_path, nvdla_command, monkeypatch):
+    """compile names the commands for the next steps; compare takes the TFLite file."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.tflite").write_bytes(small().model([0], [3]))
+    np.save(tmp_path / "FILE.npy", np.random.default_rng(0).normal(size=(1, 4, 4, 2)).astype(np.float32))
+    status, out, _ = nvdla_command("compile", "net.tflite", "-o", "net.loadable")
+    assert status == 0
+    suggested = [line.strip() for line in out.partition("Next:\n")[2].splitlines() if line.startswith("  nvdla ")]
+    assert suggested[-1] == "nvdla compare net.loadable --tflite net.tflite --input FILE"
+    for line in suggested:
+        assert nvdla_command(*line.replace("FILE", "FILE.npy").split()[1:])[0] == 0

@@ -111,7 +111,7 @@ def test_a_flipped_input_equals_a_run_on_that_input(case):
         assert case.faulty(Fault(InputByte(0, byte), "flip=6")) == case.runtime.run_raw([bytes(image)])
 
 
-def test_a_flipped_surface_equals_a_run_whose_memory_was_changed_behind_the_operation(case):
+def test_a_flipped_surface_equals_a_run_with_memory_changed_after_the_operation(case):
     rng = random.Random(4)
     for name, place in case.network.places.items():
         if place.job.destination is None:
@@ -466,7 +466,7 @@ def test_arguments_that_are_no_faults_are_refused(small):
         small.runtime.run_raw(small.image, lambda event: None, faults=[parse("input input=0 byte=0 flip=1")])
 
 
-def test_the_text_of_a_fault_says_it_again():
+def test_a_fault_is_parsed_back_from_its_text():
     for text in (
         "weight operation=0/3 byte=17 flip=6 permanent",
         "memory address=0xc0000010 stuck1=3",

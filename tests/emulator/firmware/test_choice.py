@@ -32,7 +32,7 @@ def test_half_precision_and_bdma_are_nv_full():
     assert "operation 0/0 is a BDMA operation" in reason
 
 
-def test_a_file_that_fits_nothing_gets_the_nearest_and_is_told_so():
+def test_a_file_that_fits_no_configuration_gets_the_nearest_with_a_reason():
     name, reason = choose(network([Op(OpType.BDMA, bdma(1))]))
     assert name == "nv_small"
     assert reason.endswith("no configuration has all of this")

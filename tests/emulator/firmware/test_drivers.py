@@ -44,17 +44,17 @@ PDP_COPY = pool((INPUT, 0), (OUTPUT, 0))
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        ("op.src_precision", 3, "src_precision is 3; known are 0 (int8), 1 (int16), 2 (fp16)"),
-        ("op.batch_num", 0, "batch_num is 0"),
-        ("op.x1_op.mode", 3, "x1_op.mode is 3; known are 0 (per layer), 1 (per kernel), 2 (per point)"),
-        ("op.x2_op.type", 9, "x2_op.type is 9"),
-        ("op.y_op.act", 7, "y_op.act is 7"),
+        ("op.src_precision", 3, "src_precision: must be 0 (int8), 1 (int16), 2 (fp16), got 3"),
+        ("op.batch_num", 0, "batch_num: must be at least 1, got 0"),
+        ("op.x1_op.mode", 3, "x1_op.mode: must be 0 (per layer), 1 (per kernel), 2 (per point), got 3"),
+        ("op.x2_op.type", 9, "x2_op.type: must be "),
+        ("op.y_op.act", 7, "y_op.act: must be "),
         ("op.lut_index", 1, "nv_small has no lookup tables in its SDP"),
         ("op.y_op.enable", 1, "nv_small has no Y (element-wise) stage in its SDP"),
         ("surface.src_data.type", 1, "nv_small has no CVSRAM"),
         ("surface.dst_data.type", 3, "dst_data has memory type 3"),
-        ("surface.src_data.width", 0, "src_data has width 0; it must be 1 to 8192"),
-        ("surface.src_data.channel", 9000, "src_data has channel 9000"),
+        ("surface.src_data.width", 0, "src_data width: must be 1 to 8192, got 0"),
+        ("surface.src_data.channel", 9000, "src_data channel: must be 1 to 8192, got 9000"),
         ("surface.src_data.offset", 4, "src_data address 0x"),
         ("surface.dst_data.address", -1, "dst_data has address index -1"),
     ],
@@ -66,11 +66,11 @@ def test_sdp_settings_that_cannot_run_are_refused(path, value, said):
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        ("op.stride_x", 0, "stride_x is 0; it must be 1 to 8"),
-        ("op.stride_y", 9, "stride_y is 9"),
-        ("op.split_num", 65, "split_num is 65; it must be 1 to 64"),
-        ("op.pool_width", 8, "pool_width (size - 1) is 8"),
-        ("op.pool_mode", 3, "pool_mode is 3; known are 0 (average), 1 (max), 2 (min)"),
+        ("op.stride_x", 0, "stride_x: must be 1 to 8, got 0"),
+        ("op.stride_y", 9, "stride_y: must be 1 to 8, got 9"),
+        ("op.split_num", 65, "split_num: must be 1 to 64, got 65"),
+        ("op.pool_width", 8, "pool_width (size - 1): must be 0 to 7, got 8"),
+        ("op.pool_mode", 3, "pool_mode: must be 0 (average), 1 (max), 2 (min), got 3"),
         ("surface.dst_data.type", 2, "PDP writes to DRAM (0) or CVSRAM (1) only"),
     ],
 )
@@ -82,12 +82,12 @@ def test_pdp_settings_that_cannot_run_are_refused(path, value, said):
     ("path", "value", "said"),
     [
         ("op.out_cvt.scale", 2, "out_cvt has scale 2 and offset 0; the accumulator only truncates"),
-        ("op.data_format", 37, "data_format is 37"),
+        ("op.data_format", 37, "data_format: must be 0 to 36 (feature), got 37"),
         ("op.conv_mode", 1, "nv_small has no Winograd mode (conv_mode is 1); configurations with it: nv_full"),
         ("op.weight_format", 1, "nv_small has no weight decompression"),
-        ("op.dilation_x", 0, "dilation_x is 0"),
+        ("op.dilation_x", 0, "dilation_x: must be at least 1, got 0"),
         ("surface.weight_data.offset", 3, "weight_data address 0x"),
-        ("surface.dst_data.channel", 0, "dst_data has channel 0"),
+        ("surface.dst_data.channel", 0, "dst_data channel: must be 1 to 8192, got 0"),
     ],
 )
 def test_convolution_settings_that_cannot_run_are_refused(path, value, said):
@@ -115,7 +115,7 @@ def test_rubik_on_nv_small_names_the_configuration_that_has_it():
     ("name", "value", "said"),
     [
         ("line_size", 33, "line_size 33 is not a multiple of 32"),
-        ("line_repeat", 0, "line_repeat is 0; it must be 1 to 8192"),
+        ("line_repeat", 0, "line_repeat: must be 1 to 8192, got 0"),
         ("source_line", 32, "source_line 32 is less than line_size 64"),
         ("destination_surface", 64, "destination_surface 64 is less than 2 lines of 64 bytes"),
     ],
@@ -133,7 +133,9 @@ def test_cdp_settings_that_cannot_run_are_refused():
         cube(surface.src_data, INPUT, atom=32)
         cube(surface.dst_data, OUTPUT, atom=32)
 
-    assert "local_size is 4" in str(refusal(OpType.CDP, fill, setting("op.local_size", 4), "nv_full"))
+    assert "local_size: must be 3, 5, 7 or 9, got 4" in str(
+        refusal(OpType.CDP, fill, setting("op.local_size", 4), "nv_full")
+    )
     assert "CDP does not convert" in str(refusal(OpType.CDP, fill, setting("op.out_precision", 1), "nv_full"))
 
 

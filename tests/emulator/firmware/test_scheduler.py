@@ -99,7 +99,7 @@ def dynamic(left, top, count=1):
     return network([Op(SDP, fill)], extra={"rois": array}, **options)
 
 
-def test_a_dynamic_region_of_interest_says_where_the_input_starts():
+def test_a_dynamic_region_of_interest_sets_the_start_of_the_input():
     _, result = run(dynamic(left=8, top=3))
     assert result[:8] == DATA[3 * 32 + 8 :][:8]
 
@@ -109,7 +109,7 @@ def test_more_regions_than_the_network_is_made_for_are_refused():
         run(dynamic(0, 0, count=2))
 
 
-def test_a_cycle_is_reported_with_who_waits_for_what():
+def test_a_cycle_is_reported_with_the_waiting_operations():
     ops = [
         Op(SDP, copy((INPUT, 0), (WORK, 0)), waits=1, consumers={PDP: (1, Event.OP_COMPLETED)}),
         Op(PDP, pool((WORK, 0), (OUTPUT, 0)), waits=1, consumers={SDP: (0, Event.OP_COMPLETED)}),
@@ -126,7 +126,7 @@ def test_a_cycle_is_reported_with_who_waits_for_what():
     )
 
 
-def test_a_count_that_nobody_counts_down_is_reported():
+def test_a_dependency_count_without_producers_is_reported():
     ops = chain(3)
     ops[1].waits = 2
     with pytest.raises(nvdla.ScheduleError, match=r"operation 0/1 .* waits for 1 more event: events that no operation"):
@@ -138,7 +138,7 @@ def test_an_event_too_many_is_reported():
         Op(SDP, copy((INPUT, 0), (WORK, 0)), consumers={PDP: (1, Event.OP_COMPLETED)}),
         Op(PDP, pool((WORK, 0), (OUTPUT, 0))),
     ]
-    with pytest.raises(nvdla.ScheduleError, match="count its dependencies down below 0"):
+    with pytest.raises(nvdla.ScheduleError, match="decrement its dependency count below 0"):
         run(network(ops))
 
 

@@ -25,11 +25,11 @@ def test_what_is_missing_is_refused_in_one_way():
         assert str(refused.value) == text
 
 
-def test_precisions_are_asked_of_the_configuration():
+def test_precisions_are_checked_against_the_configuration():
     assert configuration("nv_full").require_precision(2, "x") is Precision.FP16
     with pytest.raises(ConfigError, match=r"^x: nv_large has no int16; configurations with it: nv_full$"):
         configuration("nv_large").require_precision(1, "x")
-    with pytest.raises(ConfigError, match=r"^x is 3; known are 0 \(int8\), 1 \(int16\), 2 \(fp16\)$"):
+    with pytest.raises(ConfigError, match=r"^x: must be 0 \(int8\), 1 \(int16\), 2 \(fp16\), got 3$"):
         configuration("nv_full").require_precision(3, "x")
 
 

@@ -109,7 +109,7 @@ def test_truncation_rounds_half_away_and_counts_saturation():
     assert job.statistics["saturated"] == 0
 
 
-def test_a_job_reads_memory_anew_at_each_run():
+def test_a_job_reads_memory_again_at_each_run():
     bench, layer, cube, weights = small()
     job = bench.job()
     job.run(None)
@@ -169,7 +169,7 @@ def test_a_first_layer_finds_nothing_when_a_recorded_run_is_done_again():
     assert (as_cube(job.run(None)[0], 4) == expected(cube[::-1], weights, layer)).all()
 
 
-def test_lines_of_another_shape_are_used_again_as_they_lie_in_the_buffer_and_it_is_told():
+def test_reused_lines_of_another_shape_keep_their_place_in_the_buffer_with_a_warning():
     """Two atoms a column fill two blocks of entries on nv_small; a layer of one atom finds the first block of each
     line, and the second one where the next line should be."""
     bench, layer, cube, weights = small(data=(5, 4, 16), kernel=(3, 3, 16), surfaces=2)

@@ -114,7 +114,7 @@ def test_image_convolution_is_the_definition(seed, extension, name):
 @pytest.mark.parametrize(
     ("error", "text", "registers"),
     [
-        (ConfigError, "PIXEL_FORMAT is 40", {"CDMA__D_DATAIN_FORMAT__PIXEL_FORMAT": 40}),
+        (ConfigError, "PIXEL_FORMAT: must be 0 to 35, got 40", {"CDMA__D_DATAIN_FORMAT__PIXEL_FORMAT": 40}),
         (ConfigError, "pitch linear", {"CDMA__D_DATAIN_FORMAT__PIXEL_MAPPING": 1}),
         (ConfigError, "16-bit elements", {"CDMA__D_DATAIN_FORMAT__PIXEL_FORMAT": 6}),
         (ScheduleError, "has 1 channels", {"CDMA__D_DATAIN_FORMAT__PIXEL_FORMAT": 0}),

@@ -230,8 +230,8 @@ def test_a_cube_of_another_size_from_the_sdp_is_named():
     ("registers", "error", "text"),
     [
         ({"PDP__D_DATA_FORMAT": 2}, ConfigError, r"nv_small has no fp16; .*nv_full"),
-        ({"PDP__D_DATA_FORMAT": 3}, ConfigError, r"D_DATA_FORMAT.INPUT_DATA is 3"),
-        ({"PDP__D_OPERATION_MODE_CFG__POOLING_METHOD": 3}, ConfigError, "POOLING_METHOD is 3"),
+        ({"PDP__D_DATA_FORMAT": 3}, ConfigError, r"D_DATA_FORMAT.INPUT_DATA: must be .*, got 3"),
+        ({"PDP__D_OPERATION_MODE_CFG__POOLING_METHOD": 3}, ConfigError, "POOLING_METHOD: must be .*, got 3"),
         ({"PDP__D_POOLING_KERNEL_CFG__KERNEL_HEIGHT": 9}, ConfigError, "KERNEL_HEIGHT is 9"),
         ({"PDP__D_DATA_CUBE_OUT_WIDTH": 1}, ConfigError, "makes 3 output elements of width, the output cube has 2"),
         ({"PDP__D_DATA_CUBE_OUT_HEIGHT": 5}, ScheduleError, "need 7 input elements, there are 4"),
@@ -268,7 +268,7 @@ def test_a_missing_read_dma_is_named():
         bench.step()
 
 
-def test_a_prepared_pooling_reads_memory_anew_each_time():
+def test_a_prepared_pooling_reads_memory_again_each_time():
     bench = Bench("nv_small")
     program(bench, (8, 1, 1), (1, 1))
     enable(bench)

@@ -122,7 +122,7 @@ def test_merge_undoes_split_and_clears_the_unused_channels(precision):
     [
         ("nv_small", {}, ConfigError, "nv_small has no Rubik; configurations with it: nv_full"),
         ("nv_full", {"RBK__D_MISC_CFG": 3}, ConfigError, "RUBIK_MODE: must be 0 .* got 3"),
-        ("nv_full", {"RBK__D_MISC_CFG": 0x300}, ConfigError, "IN_PRECISION is 3"),
+        ("nv_full", {"RBK__D_MISC_CFG": 0x300}, ConfigError, "IN_PRECISION: must be .*, got 3"),
         ("nv_full", {"RBK__D_DAIN_ADDR_LOW": 0}, LinkError, "Rubik source"),
         ("nv_full", {"RBK__D_DAOUT_ADDR_LOW": 0}, LinkError, "Rubik destination"),
         ("nv_full", {"RBK__D_MISC_CFG": 1, "RBK__D_DATAOUT_SIZE_1": 99}, ScheduleError, "100 planes"),

@@ -88,7 +88,7 @@ def test_a_convolution_that_the_page_promises_computes():
 
 
 @pytest.mark.parametrize("limit", [limit for limit in SUPPORTED.limits() if limit.probe], ids=lambda limit: limit.what)
-def test_what_is_not_modelled_is_as_the_page_says(limit):
+def test_features_that_are_not_modeled_behave_as_on_the_page(limit):
     assert ask(limit.probe, configuration("nv_full")).supported != limit.refused
 
 

@@ -36,7 +36,7 @@ def random_array(shape, dtype, seed=0):
     atom=st.sampled_from([8, 16, 32]),
     gaps=st.tuples(*[st.integers(0, 3)] * 3),
 )
-def test_feature_elements_lie_where_the_formula_says(shape, dtype, atom, gaps):
+def test_feature_elements_are_at_the_offset_of_the_formula(shape, dtype, atom, gaps):
     n, channels, height, width = shape
     elements = atom // dtype.itemsize
     surfaces = -(-channels // elements)

@@ -122,7 +122,7 @@ def test_memory_beyond_the_limit_is_refused_with_the_sum():
         max_size=8,
     )
 )
-def test_every_range_lies_in_one_region_and_what_is_written_is_read_back(ranges):
+def test_every_range_is_in_one_region_and_can_be_read_back(ranges):
     memory = TraceMemory(ranges)
     for number, (space, address, size) in enumerate(ranges):
         memory.view(space, address, size)[:] = number

@@ -83,7 +83,7 @@ def test_interrupts_are_named_in_either_case(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("reg_wirte(NVDLA_PDP.D_CYA_0, 1);", "unknown command 'reg_wirte': known are reg_write"),
+        ("reg_wirte(NVDLA_PDP.D_CYA_0, 1);", "unknown command 'reg_wirte': must be one of reg_write"),
         ("reg_write(NVDLA_PDP.D_CYA_0, 1)", "is not a command"),
         ("reg_write(NVDLA_PDP.D_CYA_0);", "expected 2 arguments, found 1"),
         ("reg_write(NVDLA_PDP.D_NOTHING_0, 1);", "unit PDP of register map nv_full has no register 'D_NOTHING'"),
@@ -93,8 +93,8 @@ def test_interrupts_are_named_in_either_case(tmp_path):
         ("reg_write(NVDLA_PDP.D_CYA_0, minus);", "must be an unsigned number of at most 32 bits, got 'minus'"),
         ("poll_field_equal(NVDLA_PDP.S_STATUS_0, NO, 2);", "register PDP.S_STATUS has no field 'NO'"),
         ("poll_reg_about(NVDLA_PDP.S_STATUS_0, 2);", "unknown command 'poll_reg_about'"),
-        ("intr_notify(PDP_2, a);", "unknown interrupt 'PDP_2': known are SDP"),
-        ("mem_init(pri_mem, 0x0, 16, STRIPES);", "unknown memory pattern 'STRIPES': known are ALL_ZERO"),
+        ("intr_notify(PDP_2, a);", "unknown interrupt 'PDP_2': must be one of SDP"),
+        ("mem_init(pri_mem, 0x0, 16, STRIPES);", "unknown memory pattern 'STRIPES': must be one of ALL_ZERO"),
         ("mem_init(third_mem, 0x0, 16, ONES);", "unknown memory 'third_mem'"),
         ('mem_load(pri_mem, 0x0, "gone.dat");', "file 'gone.dat' does not exist"),
         ("mem_load(pri_mem, 0x0, gone.dat);", "not a file name"),
@@ -116,7 +116,7 @@ def test_txn_registers_have_word_addresses(tmp_path):
     assert isinstance(wait, commands.WaitInterrupt)
 
 
-def test_txn_memory_files_are_hex_lines_behind_a_header(tmp_path):
+def test_txn_memory_files_are_hex_lines_after_a_header(tmp_path):
     (tmp_path / "m.dat").write_text("W = 8\nPrecision = INT16\n0x01 0x02 0x03 0x04\n 0x05 0x06\n")
     load, dump = parse(tmp_path, "load_mem 0x50000000 0x5 m.dat\ndump_mem 0x80000000 0x6 m.dat", "input.txn")
     assert (load.space, load.image.segments) == (Space.CVSRAM, ((0, b"\x01\x02\x03\x04\x05"),))
@@ -126,7 +126,7 @@ def test_txn_memory_files_are_hex_lines_behind_a_header(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("move 1 2", "unknown command 'move': known are write_reg"),
+        ("move 1 2", "unknown command 'move': must be one of write_reg"),
         ("write_reg 0xffff3406", "write_reg takes 2 arguments, found 1"),
         ("write_reg 0xfffffff0 1", "no register at byte address 0x3ffc0"),
         ("read_reg 0xffff3406 0x1 <= 0x1", "can only compare with =="),

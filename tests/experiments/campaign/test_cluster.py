@@ -82,7 +82,7 @@ def test_a_task_that_kills_workers_of_a_cluster_is_named_and_its_neighbours_are_
     assert squares(tmp_path / "a.jsonl") == {number: number**2 for number in range(30) if number != 11}
 
 
-def test_a_scheduler_that_does_not_answer_is_an_error_that_says_what_to_do(tmp_path, monkeypatch):
+def test_a_scheduler_that_does_not_answer_is_an_error_with_a_remedy(tmp_path, monkeypatch):
     monkeypatch.setattr("nvdla.experiments.campaign.cluster.CONNECT_SECONDS", 1)
     table = Squares(4)
     with pytest.raises(FormatError, match="start one with 'dask scheduler'"):
@@ -117,7 +117,7 @@ def silent():
         yield f"tcp://127.0.0.1:{listening.getsockname()[1]}"
 
 
-def test_a_scheduler_that_says_nothing_is_not_waited_for(tmp_path, silent, monkeypatch):
+def test_a_silent_scheduler_does_not_block(tmp_path, silent, monkeypatch):
     monkeypatch.setattr("nvdla.experiments.campaign.cluster.CONNECT_SECONDS", 1)
     table, start = Squares(4), time.monotonic()
     with pytest.raises(FormatError, match=r"no Dask scheduler answers .*Timeout"):
@@ -154,7 +154,7 @@ def test_a_worker_that_dies_while_it_takes_the_table_is_replaced(tmp_path):
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
-def test_a_cluster_behind_tls(tmp_path):
+def test_a_cluster_with_tls_needs_its_certificates(tmp_path):
     """With the files a cluster is used; without them, or with others, it is one line."""
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]

@@ -154,7 +154,7 @@ def test_a_full_disk_is_one_line_and_resume_goes_on(capsys, tmp_path):
     assert (tmp_path / "s.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
-def test_against_a_float_model_agreement_and_snr_are_told(capsys, tmp_path):
+def test_against_a_float_model_agreement_and_snr_are_reported(capsys, tmp_path):
     pytest.importorskip("onnxruntime")
     from onnx import TensorProto, helper, numpy_helper, save_model
 
@@ -185,7 +185,7 @@ def test_the_page_has_the_matrix_as_a_picture(capsys, tmp_path):
     [
         ((LENET, "missing.npz"), "no such file or directory"),
         ((LENET, "empty"), "no samples: must hold files"),
-        ((LENET, "wide.npy", "--labels", "y.npy"), "no sample could be judged"),
+        ((LENET, "wide.npy", "--labels", "y.npy"), "no sample could be evaluated"),
         ((LENET, "x.npy"), "has no label"),
         ((LENET, "x.npy", "--labels", "far.npy"), "has the label 77"),
         ((LENET, "x.npy", "--labels", "short.npy"), "3 samples and 2 labels"),

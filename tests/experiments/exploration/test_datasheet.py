@@ -17,7 +17,7 @@ def written(nvdla_command, tmp_path, *words, code=0):
 
 
 def test_a_configuration_and_its_networks(nvdla_command, tmp_path, samples):
-    words = ("nv_small", samples / "lenet.loadable", samples / "colour_digits.loadable")
+    words = ("nv_small", samples / "lenet.loadable", samples / "color_digits.loadable")
     shown, document = written(nvdla_command, tmp_path, *words)
     for text in (
         "nv_small: datasheet",
@@ -30,7 +30,7 @@ def test_a_configuration_and_its_networks(nvdla_command, tmp_path, samples):
         "energy is for relative comparisons only",
     ):
         assert text in shown
-    assert [each["network"] for each in document["networks"]] == ["lenet.loadable", "colour_digits.loadable"]
+    assert [each["network"] for each in document["networks"]] == ["lenet.loadable", "color_digits.loadable"]
     assert all(sum(each["accounting"].values()) == each["cycles"] for each in document["networks"])
     assert "top-1 microjoules lenet.loadable" in shown and "Fault sensitivity" not in shown
 

@@ -73,7 +73,7 @@ def test_a_configuration_that_refuses_the_loadable_has_no_figures(capsys):
     assert "the loadable cannot run on it: loadable: tensor data has atoms of 8 bytes" in other["error"]
 
 
-def test_accuracy_is_told_where_data_are_given(capsys):
+def test_accuracy_is_reported_if_data_are_given(capsys):
     (point,) = explored(capsys, LENET, "--data", SAMPLES / "digits.npz", "--limit", 50)
     assert point["accuracy"]["value"] == pytest.approx(1.0)
 

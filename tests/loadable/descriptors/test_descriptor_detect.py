@@ -14,7 +14,7 @@ from nvdla.loadable.descriptors import NEW, OLD, Abi, detect
 from nvdla.loadable.descriptors.detect import score
 
 
-def test_every_corpus_loadable_is_decided_rightly(corpus: list[Path]) -> None:
+def test_the_abi_of_every_corpus_loadable_is_detected(corpus: list[Path]) -> None:
     for path in corpus:
         abi, reason = detect(load(path))
         assert abi is (OLD if path.name.endswith("_fbuf") else NEW), (path, reason)
@@ -31,7 +31,7 @@ def test_the_margin_on_real_files_is_wide(corpus: list[Path]) -> None:
 
 
 @pytest.mark.parametrize("abi", [OLD, NEW], ids=str)
-def test_hand_made_tasks_are_decided_rightly(parts_of: Callable, abi: Abi) -> None:
+def test_the_abi_of_hand_made_tasks_is_detected(parts_of: Callable, abi: Abi) -> None:
     chosen, reason = detect(parts_of(abi).loadable())
     assert chosen is abi
     assert "fields of the surfaces are consistent" in reason

@@ -117,7 +117,7 @@ def test_every_structure_is_covered() -> None:
     assert declared - {EmuNetworkDesc.__name__} == set(SIZES)
 
 
-def test_the_new_cube_has_an_offset_behind_its_address() -> None:
+def test_the_new_cube_has_an_offset_after_its_address() -> None:
     assert {name: getattr(NEW.DataCube, name).offset for name, _ in NEW.DataCube._fields_} == {
         "type": 0, "address": 2, "offset": 4, "size": 8, "width": 12, "height": 14, "channel": 16, "reserved0": 18,
         "line_stride": 20, "surf_stride": 24, "plane_stride": 28,

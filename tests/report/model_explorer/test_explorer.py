@@ -77,7 +77,7 @@ def test_saturation_and_snr_come_from_runs(manager):
     assert all(20 < each["value"] < 60 for each in half["results"].values())
 
 
-def test_what_goes_wrong_is_said(manager, tmp_path):
+def test_errors_are_in_the_result(manager, tmp_path):
     assert "nothing.pgm" in data_of(manager, "nvdla_saturation", input="nothing.pgm")["error"]
     assert data_of(manager, "nvdla_snr", input=DIGIT, other=str(tmp_path / "none.nvdla"))["error"]
 

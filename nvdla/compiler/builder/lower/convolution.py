@@ -57,6 +57,8 @@ from nvdla.limits import MAX_CUBE_SIDE, MAX_KERNEL
 from nvdla.util.precision import Precision
 from nvdla.util.rounding import align, ceil_div
 
+# Most positions within the stride of a deconvolution, each of which is a convolution; networks have up to 32 x 32.
+MAX_PHASES = 64 * 64
 SIMULATED = 8
 """Convolutions of a layer that the model is asked of; each two of the others take what the last two of them add."""
 
@@ -555,6 +557,8 @@ def _interleaved(
 ) -> None:
     """A convolution for each phase: every stride-th row by the SDP after it, every stride-th column by a copy."""
     sy, sx = DeconvSettings.of(group.layer).stride
+    if sy * sx > MAX_PHASES:
+        raise BuildError(f"stride: must have at most {MAX_PHASES:,} positions, got {sy}x{sx}.", layer=group.name)
     kernels = full.channels
     height, width = full.height // sy, full.width // sx
     taps = ceil_div(weights.shape[2], sy), ceil_div(weights.shape[3], sx)

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from nvdla import limits
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.compiler.builder import cbuf
 from nvdla.compiler.builder.cbuf import fit
@@ -50,7 +49,7 @@ def chosen(lowering: NetworkLowering, wanted: str) -> dict[str, PixelFormat]:
     BuildError), "pixels" for all of them with unsigned elements, "feature" for none, or the name of a pixel format."""
     if wanted not in FORMATS and cbuf.named(wanted) is None:
         names = ", ".join(pixel_format.name for pixel_format in PixelFormat if pixel_format < PixelFormat.FEATURE)
-        raise BuildError(f"input format {wanted!r}: known are {', '.join(FORMATS)} and the pixel formats {names}")
+        raise BuildError(f"input format {wanted!r}: must be one of {', '.join(FORMATS)}, {names}")
     formats: dict[str, PixelFormat] = {}
     for tensor in lowering.network.inputs if wanted != "feature" else ():
         form, reason = _form(lowering, tensor, wanted)
@@ -290,7 +289,6 @@ class NetworkLowering(Lowering):
             self.places[tensor.name] = root.whole
         concat.reserve(self)
         waiting = {group.output.name for group in self.claimed.values()}
-        done = weights = 0
         for group in self.groups:
             if group.output.name in waiting:
                 continue
@@ -298,8 +296,6 @@ class NetworkLowering(Lowering):
             with in_layer(group.name):
                 self._check_halves(group)
                 layer_type(group.layer.kind).lower(self, group)
-            weights = self._check_budget(group.name, done, weights)
-            done = len(self.operations)
         self.precision = self.default
         outputs = [self._as_output(tensor) for tensor in self.network.outputs]
         return LoweredProgram(
@@ -328,16 +324,6 @@ class NetworkLowering(Lowering):
                     "calibration data. Rescale the model, or compile for int8.",
                     layer=group.name,
                 )
-
-    def _check_budget(self, layer: str, done: int, weights: int) -> int:
-        """Hold operations and weights of the layers up to this one against the limits; return the bytes of weights.
-        ``done``: operations of the layers before it, ``weights``: their bytes."""
-        limits.PLAN.check_operations(layer, len(self.operations))
-        weights += sum(
-            operation.weights.nbytes for operation in self.operations[done:] if isinstance(operation, Convolve)
-        )
-        limits.PLAN.check_memory(layer, "weights", weights)
-        return weights
 
     def _as_output(self, tensor: NetworkTensor) -> Root:
         """The root that is bound; tensors that are only a part of another root (or an input) are copied."""

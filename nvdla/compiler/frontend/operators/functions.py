@@ -159,7 +159,7 @@ def is_table(value: GraphValue) -> bool:
 
 
 def keep(node: Node, result: GraphValue, source: GraphValue, function: Function) -> GraphValue:
-    """Remember what the result is a function of."""
+    """Record the argument of which the result is a function."""
     base, inner = derived(source)
     return composed(node, result, base, lambda x: function(inner(x)), source.calls + 1)
 

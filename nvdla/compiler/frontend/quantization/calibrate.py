@@ -55,7 +55,7 @@ def read_table(path: str | os.PathLike[str]) -> ScaleTable:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
-        raise FormatError(f"{name}: a calibration table is JSON or text, this is neither") from None
+        raise FormatError(f"{name}: a calibration table: must be JSON or text, got neither") from None
     if text.lstrip()[:1] in ("{", "["):
         table = _json(name, text)
     elif text.startswith("TRT-"):
@@ -63,10 +63,10 @@ def read_table(path: str | os.PathLike[str]) -> ScaleTable:
     else:
         table = ScaleTable("onnxruntime table", dict(_cache(name, line) for line in _lines(text)))
     if not table.magnitudes:
-        raise FormatError(f"{name}: {table.kind} without any tensor")
+        raise FormatError(f"{name}: {table.kind}: must have at least one tensor, got none")
     for tensor, magnitude in table.magnitudes.items():
         if not (math.isfinite(magnitude) and magnitude >= 0):
-            raise FormatError(f"{name}: tensor {tensor} has magnitude {magnitude}; it must be a positive finite number")
+            raise FormatError(f"{name}: tensor {tensor}: magnitude: must be a positive finite number, got {magnitude}")
     return ScaleTable(
         table.kind, {tensor: magnitude for tensor, magnitude in table.magnitudes.items() if magnitude > 0}
     )
@@ -83,7 +83,7 @@ def _tensorrt(name: str, line: str) -> tuple[str, float]:
             raise ValueError
         scale = struct.unpack(">f", bytes.fromhex(bits.strip()))[0]
     except ValueError:
-        raise FormatError(f"{name}: {line[:80]!r} is not NAME: and eight hexadecimal digits") from None
+        raise FormatError(f"{name}: line: must be NAME: and eight hexadecimal digits, got {line[:80]!r}") from None
     return tensor.strip(), scale * LARGEST
 
 
@@ -92,25 +92,25 @@ def _cache(name: str, line: str) -> tuple[str, float]:
     try:
         return tensor.strip(), abs(real(number))
     except ValueError:
-        raise FormatError(f"{name}: {line[:80]!r} is not a line of a calibration table (NAME NUMBER)") from None
+        raise FormatError(f"{name}: line: must be NAME NUMBER, got {line[:80]!r}") from None
 
 
 def _json(name: str, text: str) -> ScaleTable:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as reason:
-        raise FormatError(f"{name}: is not JSON: {reason}") from None
+        raise FormatError(f"{name}: must be JSON: {reason}") from None
     if isinstance(data, dict) and isinstance(data.get("data"), dict) and "CLS" in data:
         data = data["data"]
     if not isinstance(data, dict):
-        raise FormatError(f"{name}: a calibration table is a mapping of tensor names")
+        raise FormatError(f"{name}: a calibration table: must be a mapping of tensor names")
     entries = {tensor: entry for tensor, entry in data.items() if isinstance(entry, dict | list)}
     scaled = {tensor: entry for tensor, entry in entries.items() if isinstance(entry, dict) and "scale" in entry}
     if entries and len(scaled) == len(entries):
         for tensor, entry in scaled.items():
             if entry.get("offset"):
                 offset = shortened(entry["offset"])
-                raise FormatError(f"{name}: tensor {tensor} has offset {offset}; int8 of NVDLA has none")
+                raise FormatError(f"{name}: tensor {tensor}: offset: must be 0 for NVDLA, got {offset}")
         scales = {tensor: _number(name, tensor, entry["scale"]) for tensor, entry in scaled.items()}
         return ScaleTable("NVIDIA JSON", {tensor: scale * LARGEST for tensor, scale in scales.items()})
     return ScaleTable("onnxruntime table", {tensor: _range(name, tensor, entry) for tensor, entry in entries.items()})
@@ -119,7 +119,9 @@ def _json(name: str, text: str) -> ScaleTable:
 def _range(name: str, tensor: str, entry: Any) -> float:
     ends = entry if isinstance(entry, list) else [entry.get("lowest"), entry.get("highest")]
     if len(ends) != 2:
-        raise FormatError(f"{name}: tensor {tensor} needs the lowest and the highest value")
+        raise FormatError(
+            f"{name}: tensor {tensor}: must have the lowest and the highest value, got {len(ends)} values"
+        )
     return max(abs(_number(name, tensor, end)) for end in ends)
 
 
@@ -129,11 +131,11 @@ def _number(name: str, tensor: str, value: object) -> float:
     while isinstance(value, list) and len(value) == 1:
         value = value[0]
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise FormatError(f"{name}: tensor {tensor}: {shortened(value)} is not a number")
+        raise FormatError(f"{name}: tensor {tensor}: must be a number, got {shortened(value)}")
     try:
         return float(value)
     except OverflowError:
-        raise FormatError(f"{name}: tensor {tensor}: {shortened(value)} is more than a number holds") from None
+        raise FormatError(f"{name}: tensor {tensor}: must be at most 1.8e308, got {shortened(value)}") from None
 
 
 TABLES = (".json", ".cache", ".txt", ".table")

@@ -377,7 +377,7 @@ class _Stripper:
                 if value.name in names and value.type.tensor_type.elem_type in integers:
                     value.type.tensor_type.elem_type = self.onnx.TensorProto.FLOAT
                     self.result.notes.append(
-                        f"{what} {value.name} is quantized in the model; it is bound in real numbers"
+                        f"{what} {value.name}: quantized in the model, real numbers in the loadable"
                     )
 
     def _parameters(self, node: NodeProto) -> tuple[np.ndarray, np.ndarray] | None:

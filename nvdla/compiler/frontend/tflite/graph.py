@@ -131,7 +131,7 @@ class FlatConverter:
     def value_of(self, number: int) -> dict[str, str]:
         """The values of a computed tensor by order. Raises UnsupportedError where no operator has made it."""
         if number not in self.values:
-            raise UnsupportedError(f"tensor {self.tensors[number].name} is made later or nowhere")
+            raise UnsupportedError(f"tensor {self.tensors[number].name} is used before it is defined, or not defined")
         return self.values[number]
 
     def read(self, number: int, order: str = FILE) -> str:
@@ -242,7 +242,7 @@ class FlatConverter:
     def _new(self, number: int, shape: Sequence[int]) -> None:
         name = self.tensors[number].name
         if number in self.values or number in self.folded or self.tensors[number].data is not None:
-            raise FormatError(f"tensor {name}: must be made once, is made again or is an input or a constant")
+            raise FormatError(f"tensor {name}: must be defined once, and must not be an input or a constant")
         if any(size < 0 for size in shape):
             raise UnsupportedError(f"its result {name} would have the shape {list(shape)}")
         self.shapes[number] = tuple(int(size) for size in shape)

@@ -430,7 +430,7 @@ def _shape_of(c: FlatConverter, operator: FlatOperator) -> np.ndarray:
     kind = c.tensors[operator.outputs[0]].dtype
     shape = c.shape(operator.inputs[0])
     if operator.inputs[0] not in c.shapes and not c.is_constant(operator.inputs[0]):
-        raise UnsupportedError("its input is made later or nowhere")
+        raise UnsupportedError("its input is used before it is defined, or not defined")
     return np.array(len(shape) if operator.op == "RANK" else shape, kind)
 
 

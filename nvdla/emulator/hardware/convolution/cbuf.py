@@ -97,7 +97,7 @@ class BufferAccess:
 
     @property
     def in_place(self) -> bool:
-        """True when it reads what it has fetched itself, and nothing else."""
+        """True if it reads only its own fetched data."""
         return self.fetches and self.written == self.read
 
 
@@ -444,7 +444,7 @@ def _verbatim(settings: ConvolutionSettings) -> bool:
 
 
 def layer_of(settings: ConvolutionSettings, config: Configuration) -> BufferLayer:
-    """Decode what CBUF accounting needs of a convolution."""
+    """Decode the settings of a convolution for CBUF accounting."""
     entry, slices = config.cbuf_entry_bytes, settings.entries_per_slice
     size = fetched_weight_bytes(settings, config)
     return BufferLayer(

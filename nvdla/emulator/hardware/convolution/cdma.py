@@ -147,7 +147,7 @@ class Specials:
 
 
 class _Source:
-    """Views on memory, and what the latest read of them met."""
+    """Views on memory, and the special values of the latest read."""
 
     settings: ConvolutionSettings
     views: list[np.ndarray]
@@ -274,7 +274,7 @@ class ImageSource(_Source):
         value = cdma["D_DATAIN_FORMAT.PIXEL_FORMAT"]
         if value >= len(PIXEL_FORMATS):
             known = len(PIXEL_FORMATS) - 1
-            raise ConfigError(f"CDMA.D_DATAIN_FORMAT.PIXEL_FORMAT is {value}: known are 0 to {known}")
+            raise ConfigError(f"CDMA.D_DATAIN_FORMAT.PIXEL_FORMAT: must be 0 to {known}, got {value}")
         self.format = PIXEL_FORMATS[value]
         self.signed = bool(cdma["D_DATAIN_FORMAT.PIXEL_SIGN_OVERRIDE"])
         self._check(cdma, config)

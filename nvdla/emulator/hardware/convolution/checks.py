@@ -238,7 +238,7 @@ def padded_size(settings: ConvolutionSettings) -> tuple[int, int]:
 def _precision(group: RegisterGroup, field: str) -> Precision:
     value = group[f"D_MISC_CFG.{field}"]
     if not Precision(value).known:
-        raise ConfigError(f"{group.unit}.D_MISC_CFG.{field} is {value}: known are 0 (int8), 1 (int16), 2 (fp16)")
+        raise ConfigError(f"{group.unit}.D_MISC_CFG.{field}: must be 0 (int8), 1 (int16) or 2 (fp16), got {value}")
     return Precision(value)
 
 
@@ -408,7 +408,7 @@ def _check_sizes(settings: ConvolutionSettings, config: Configuration) -> None:
     if settings.batches > (config.max_batch or 1):
         raise ConfigError(f"{settings.batches} batches: {config.name} takes at most {config.max_batch or 1}")
     if settings.post_extension > 4:
-        raise ConfigError("CSC.D_POST_Y_EXTENSION is 3: known are 0, 1 and 2 (1, 2 and 4 lines)")
+        raise ConfigError("CSC.D_POST_Y_EXTENSION: must be 0, 1 or 2 (1, 2 or 4 lines), got 3")
     if settings.image and settings.batches > 1:
         raise ConfigError(f"{settings.batches} batches of image input: the hardware has batches for feature data only")
     if settings.image and settings.winograd:
@@ -474,8 +474,8 @@ def _check_slices(settings: ConvolutionSettings, config: Configuration) -> None:
     entries = entries_per_slice(size.channels * settings.input_precision.bytes, size.width, config)
     if settings.entries_per_slice != entries:
         raise ConfigError(
-            f"CSC.D_ENTRY_PER_SLICE says {settings.entries_per_slice} entries, a line of {size.width} columns of "
-            f"{size.channels} channels takes {entries} of {config.cbuf_entry_bytes} bytes on {config.name}"
+            f"CSC.D_ENTRY_PER_SLICE: must be {entries} entries of {config.cbuf_entry_bytes} bytes (line of "
+            f"{size.width} columns of {size.channels} channels on {config.name}), got {settings.entries_per_slice}"
         )
     if settings.fetched_lines > 1 and not settings.packed_lines:
         raise ConfigError(

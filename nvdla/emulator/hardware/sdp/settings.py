@@ -313,8 +313,8 @@ def _require_packed_pixel(settings: SdpSettings, stride: int, atom: int, what: s
     (RTL: NV_NVDLA_SDP_WDMA_cmd.v:225). Hardware batches are written image by image, by their strides."""
     if settings.batches == settings.width == settings.height == 1 and stride != atom:
         raise ConfigError(
-            f"SDP: the {what} of 1x1 has a surface stride of {stride} bytes, it must be one atom ({atom}): hardware "
-            f"takes it as packed, the C model stops (cmod/sdp/NV_NVDLA_sdp.cpp:{line})"
+            f"SDP: surface stride of the {what} of 1x1: must be one atom ({atom} bytes), got {stride}: hardware "
+            f"ignores the stride, the C model stops (cmod/sdp/NV_NVDLA_sdp.cpp:{line})"
         )
 
 
@@ -454,7 +454,7 @@ class SdpCubes:
 
 
 def decode_cubes(groups: dict[str, RegisterGroup], settings: SdpSettings, config: Configuration) -> SdpCubes:
-    """Decode and check what read and write DMA are to do. Raises NvdlaError."""
+    """Decode and check the settings of read and write DMA. Raises NvdlaError."""
     rdma = groups.get("SDP_RDMA")
     source = _source_cube(rdma, settings, config)
     operands = tuple(_operand_cube(rdma, block, settings, config) for block in (settings.x1, settings.x2, settings.y))

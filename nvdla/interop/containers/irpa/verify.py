@@ -24,11 +24,11 @@ _HEADER_START = reader.MAGIC.to_bytes(4, "little") + bytes(4) + reader.HEADER_SI
 def verify(archive: IrpaArchive, strict: bool = False, external: Path | None = None) -> list[FileFinding]:
     """All findings, in file order within each rule: those of parsing first, then of headers, entries, names, alignment,
     overlaps, external files and unlinked archives."""
-    found = list(archive.problems)
+    findings = list(archive.problems)
     rule = Severity.ERROR if strict else Severity.WARNING
     for check in (_headers, _entries, _names, _alignment, _overlaps, _unlinked):
-        found += check(archive, rule)
-    return found + list(_external(archive, external))
+        findings += check(archive, rule)
+    return findings + list(_external(archive, external))
 
 
 def _headers(archive: IrpaArchive, rule: Severity) -> Iterator[FileFinding]:
@@ -151,7 +151,7 @@ def _alignment(archive: IrpaArchive, rule: Severity) -> Iterator[FileFinding]:
 def _overlaps(archive: IrpaArchive, rule: Severity) -> Iterator[FileFinding]:
     data = [(entry.offset or 0, entry) for entry in archive.entries if entry.kind is EntryType.DATA and entry.length]
     start, reach = 0, None
-    for offset, entry in sorted(data, key=lambda each: (each[0], -each[1].length)):
+    for offset, entry in sorted(data, key=lambda item: (item[0], -item[1].length)):
         if reach is not None and offset < start + reach.length:
             same = (offset, entry.length) == (start, reach.length)
             severity, word = (Severity.NOTE, "shares") if same else (rule, "overlaps")
@@ -180,9 +180,9 @@ def _find(data: memoryview, wanted: bytes) -> int | None:
     """Find bytes in a view that may be a large mapping."""
     at = 0
     for piece in pieces_of(data):
-        found = bytes(data[at : at + len(piece) + len(wanted) - 1]).find(wanted)
-        if found >= 0:
-            return at + found
+        place = bytes(data[at : at + len(piece) + len(wanted) - 1]).find(wanted)
+        if place >= 0:
+            return at + place
         at += len(piece)
     return None
 

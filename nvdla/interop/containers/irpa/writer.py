@@ -114,7 +114,7 @@ def chunks(
     ``packing`` overrides where data are placed, leaving the field unchanged: what iree-create-parameters --alignment
     does. ``base`` is the offset the archive will have in its file; data are aligned in the file, not in the archive.
     """
-    specs = [checked(each, EntrySpec, "each of the entries") for each in entries]
+    specs = [checked(entry, EntrySpec, "each of the entries") for entry in entries]
     for name, value in (("alignment", alignment), ("file alignment", file_alignment), ("packing", packing or 1)):
         if not 0 < value <= reader.MAX_ALIGNMENT or value & (value - 1):
             raise FormatError(f"{name}: must be a power of two from 1 to {reader.MAX_ALIGNMENT}, got {value}")

@@ -84,8 +84,8 @@ class FuncRegistry:
         names = _counted(text, count_bytes, byteorder)
         if names is None:
             raise FormatError(
-                f"a function registry of {len(text)} bytes beginning with {text[:4].hex(' ')}: the count "
-                f"of {count_bytes} bytes does not agree with the names"
+                f"function registry of {len(text)} bytes: count of {count_bytes} bytes: must be the number of names, "
+                f"got {text[:4].hex(' ')}"
             )
         return cls(names, (), count_bytes)
 
@@ -154,7 +154,7 @@ class MutableFuncRegistry(FuncRegistry):
         if name in self.names:
             index = self.lookup(name)
             if not override:
-                raise CrtError(CrtStatus.FUNCTION_ALREADY_DEFINED, f"function {name!r} is already defined")
+                raise CrtError(CrtStatus.FUNCTION_ALREADY_DEFINED, f"function {name!r}: must be defined once")
             self.functions[index] = function
             return index
         size = len(_name_bytes(name)) + 1
@@ -179,8 +179,7 @@ def encode_handle(module: int | None, function: int, layout: str = "landed") -> 
         return function if module is None else (module | _VALID) << 16 | function
     if layout != "landed" or module is None:
         raise FormatError(
-            f"function handle layout {layout!r} with module {module}; known are landed (which always has "
-            "a module) and rfc"
+            f"function handle layout: must be rfc, or landed with a module, got {layout!r} with module {module}"
         )
     return (module | _VALID) << 16 | function | _VALID
 
@@ -199,7 +198,7 @@ def decode_handle(handle: int, layout: str = "landed") -> tuple[int | None, int]
 
 @dataclass(frozen=True)
 class ModuleHandle:
-    """A module as a value: what remote callers hold."""
+    """Handle of a module for remote callers."""
 
     value: int
 
@@ -213,7 +212,7 @@ class FunctionHandle:
 
 @dataclass
 class CrtModule:
-    """A module: a registry of functions, and what to do when it is freed. ``state`` is the module's own."""
+    """A module: a registry of functions, and an action for its release. ``state`` is the module's own."""
 
     registry: FuncRegistry
     state: object = None
@@ -324,7 +323,7 @@ class CrtRuntime:
         if module == self.max_modules:
             return self.globals.by_index(function)(*arguments)
         if module is None or module not in self._modules:
-            raise CrtError(CrtStatus.GENERIC, f"function handle {handle:#x}: no module {module} is registered")
+            raise CrtError(CrtStatus.GENERIC, f"function handle {handle:#x}: module: must be registered, got {module}")
         return self._modules[module].registry.by_index(function)(*arguments)
 
     def global_names(self) -> Iterator[str]:
@@ -386,9 +385,9 @@ class CrtRuntime:
     def _run_time_evaluator(self, function: int, arguments: Sequence[object]) -> bytes:
         state = self._evaluator
         if state is None or function != self._evaluations:
-            raise CrtError(CrtStatus.TIME_EVALUATOR_BAD_HANDLE, "this time evaluator was replaced by a later one")
+            raise CrtError(CrtStatus.TIME_EVALUATOR_BAD_HANDLE, "time evaluator: must be the latest one")
         if decode_handle(state.function)[0] == _TIME_EVALUATOR:
-            raise CrtError(CrtStatus.TIME_EVALUATOR_BAD_HANDLE, "a time evaluator cannot time itself")
+            raise CrtError(CrtStatus.TIME_EVALUATOR_BAD_HANDLE, "time evaluator: must not time itself")
         self.call(state.function, *arguments)  # the first call is not timed: it may compile or load
         deadline = time.monotonic() + MAX_EVALUATION_SECONDS
         seconds = [self._measure(state, arguments, deadline) for _ in range(state.repeat)]

@@ -36,15 +36,15 @@ from nvdla.util.rounding import ceil_div
 _MAX_EXTENT = 1 << 40
 
 
-def parse_json(data: bytes | memoryview, what: str) -> Any:
+def parse_json(data: bytes | memoryview, where: str) -> Any:
     """JSON text as values; FormatError for anything that is not, including absurd nesting and numbers."""
     try:
         return json.loads(bytes(data).decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise FormatError(f"{what}: must be UTF-8, but byte {error.start} is not") from None
+        raise FormatError(f"{where}: must be UTF-8, but byte {error.start} is not") from None
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)[:200]
-        raise FormatError(f"{what}: not JSON: {reason}") from None
+        raise FormatError(f"{where}: must be JSON: {reason}") from None
 
 
 @dataclass(frozen=True)
@@ -94,44 +94,44 @@ class MlfGraph:
         return {self.nodes[index].name: index for index in self.arguments}
 
 
-def read_graph(data: bytes | memoryview, what: str) -> MlfGraph:
+def read_graph(data: bytes | memoryview, where: str) -> MlfGraph:
     """A graph; FormatError naming the field that is missing, of the wrong type, or points to nothing."""
-    root = parse_json(data, what)
-    raw_nodes = take(root, "nodes", list, what)
-    rows = _integers(take(root, "node_row_ptr", list, what), f"{what}: node_row_ptr")
-    attributes = take(root, "attrs", dict, what)
-    entries = _entries(attributes, f"{what}: attrs")
+    root = parse_json(data, where)
+    raw_nodes = take(root, "nodes", list, where)
+    rows = _integers(take(root, "node_row_ptr", list, where), f"{where}: node_row_ptr")
+    attributes = take(root, "attrs", dict, where)
+    entries = _entries(attributes, f"{where}: attrs")
     if len(rows) != len(raw_nodes) + 1 or list(rows) != sorted(rows) or (rows[0], rows[-1]) != (0, len(entries)):
-        raise FormatError(f"{what}: node_row_ptr: must rise from 0 to {len(entries)} over {len(raw_nodes)} nodes")
-    nodes = tuple(_node(node, index, rows, what) for index, node in enumerate(raw_nodes))
-    arguments = _integers(take(root, "arg_nodes", list, what), f"{what}: arg_nodes", len(nodes))
+        raise FormatError(f"{where}: node_row_ptr: must rise from 0 to {len(entries)} over {len(raw_nodes)} nodes")
+    nodes = tuple(_node(node, index, rows, where) for index, node in enumerate(raw_nodes))
+    arguments = _integers(take(root, "arg_nodes", list, where), f"{where}: arg_nodes", len(nodes))
     heads = tuple(
-        _entry_index(head, rows, f"{what}: head {i}") for i, head in enumerate(take(root, "heads", list, what))
+        _entry_index(head, rows, f"{where}: head {i}") for i, head in enumerate(take(root, "heads", list, where))
     )
     return MlfGraph(nodes, entries, rows, arguments, heads)
 
 
-def take(mapping: object, key: str, kind: type | tuple[type, ...], what: str, default: object = None) -> Any:
+def take(mapping: object, key: str, kind: type | tuple[type, ...], where: str, default: object = None) -> Any:
     """A field of a JSON object that must be of a type; FormatError where it is not, ``default`` where it is absent
     (and a default is given)."""
     if not isinstance(mapping, Mapping):
-        raise FormatError(f"{what}: must be an object, got {_kind(mapping)}")
+        raise FormatError(f"{where}: must be an object, got {_kind(mapping)}")
     if key not in mapping:
         if default is not None:
             return default
-        raise FormatError(f"{what}: the field {key!r} is missing")
+        raise FormatError(f"{where}: the field {key!r} is missing")
     value = mapping[key]
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         wanted = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
-        raise FormatError(f"{what}: field {key!r}: must be {wanted}, got {_kind(value)}")
+        raise FormatError(f"{where}: field {key!r}: must be {wanted}, got {_kind(value)}")
     return value
 
 
-def count(mapping: object, key: str, what: str, default: int | None = None) -> int:
+def count(mapping: object, key: str, where: str, default: int | None = None) -> int:
     """A field that counts bytes: an integer from 0 to 2^63 - 1."""
-    value = take(mapping, key, int, what, default)
+    value = take(mapping, key, int, where, default)
     if not 0 <= value < 1 << 63:
-        raise FormatError(f"{what}: field {key!r}: must be 0 to 2^63 - 1, got {_number(value)}")
+        raise FormatError(f"{where}: field {key!r}: must be 0 to 2^63 - 1, got {_number(value)}")
     return value
 
 
@@ -144,36 +144,36 @@ def _number(value: int) -> str:
     return str(value) if value.bit_length() < 128 else f"a number of {value.bit_length()} bits"
 
 
-def _integers(values: list[Any], what: str, limit: int = 1 << 62) -> tuple[int, ...]:
+def _integers(values: list[Any], where: str, limit: int = 1 << 62) -> tuple[int, ...]:
     for value in values:
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < limit:
-            raise FormatError(f"{what}: index: must be below {limit}, got {str(value)[:40]}")
+            raise FormatError(f"{where}: index: must be below {limit}, got {str(value)[:40]}")
     return tuple(values)
 
 
-def _entries(attributes: Mapping[str, Json], what: str) -> tuple[MlfEntry, ...]:
+def _entries(attributes: Mapping[str, Json], where: str) -> tuple[MlfEntry, ...]:
     columns = []
     for key in ("dltype", "shape", "storage_id"):
-        pair = take(attributes, key, list, what)
+        pair = take(attributes, key, list, where)
         if len(pair) != 2 or not isinstance(pair[1], list):
-            raise FormatError(f"{what}: {key!r}: must be a type name and a list")
+            raise FormatError(f"{where}: {key!r}: must be a type name and a list")
         columns.append(pair[1])
     dtypes, shapes, storage = columns
     if not len(dtypes) == len(shapes) == len(storage):
         raise FormatError(
-            f"{what}: types, shapes, storage ids: must be as many, got {len(dtypes)}, {len(shapes)} and {len(storage)}"
+            f"{where}: types, shapes, storage ids: must be as many, got {len(dtypes)}, {len(shapes)} and {len(storage)}"
         )
-    _integers(storage, f"{what}: storage_id")
-    found = []
+    _integers(storage, f"{where}: storage_id")
+    entries = []
     for index, (dtype, shape) in enumerate(zip(dtypes, shapes, strict=True)):
         if not isinstance(dtype, str) or not isinstance(shape, list) or len(shape) > 64:
-            raise FormatError(f"{what}: entry {index}: must have a type name and a shape")
-        found.append(MlfEntry(dtype, _integers(shape, f"{what}: shape {index}", _MAX_EXTENT), storage[index]))
-    return tuple(found)
+            raise FormatError(f"{where}: entry {index}: must have a type name and a shape")
+        entries.append(MlfEntry(dtype, _integers(shape, f"{where}: shape {index}", _MAX_EXTENT), storage[index]))
+    return tuple(entries)
 
 
-def _node(node: object, index: int, rows: tuple[int, ...], what: str) -> MlfNode:
-    where = f"{what}: node {index}"
+def _node(node: object, index: int, rows: tuple[int, ...], graph: str) -> MlfNode:
+    where = f"{graph}: node {index}"
     op, name = take(node, "op", str, where), take(node, "name", str, where)
     inputs = tuple(
         _entry_index(value, rows, f"{where}, input {i}")
@@ -185,13 +185,13 @@ def _node(node: object, index: int, rows: tuple[int, ...], what: str) -> MlfNode
     return MlfNode(op, name, function, inputs)
 
 
-def _entry_index(value: object, rows: tuple[int, ...], what: str) -> int:
+def _entry_index(value: object, rows: tuple[int, ...], where: str) -> int:
     """A reference [node, output, version] as the number of an entry."""
     if not isinstance(value, list) or len(value) not in (2, 3):
-        raise FormatError(f"{what}: a reference: must be [node, output, version]")
-    node, output = _integers(value[:2], what)
+        raise FormatError(f"{where}: a reference: must be [node, output, version]")
+    node, output = _integers(value[:2], where)
     if node >= len(rows) - 1 or output >= rows[node + 1] - rows[node]:
-        raise FormatError(f"{what}: node {node} has no output {output}")
+        raise FormatError(f"{where}: a reference: must be an output of a node, got output {output} of node {node}")
     return rows[node] + output
 
 
@@ -324,12 +324,12 @@ class ModelLibrary:
     @cached_property
     def sources_by_prefix(self) -> dict[str, list[TarMember]]:
         """``codegen/host/src/NAME_lib0.c`` and ``.../lib/NAME_lib0.o`` by ``NAME_lib``."""
-        found: dict[str, list[TarMember]] = {}
+        sources: dict[str, list[TarMember]] = {}
         for path, member in self.files.items():
             if path.startswith(("codegen/host/src/", "codegen/host/lib/")):
                 stem = path.rpartition("/")[2].partition(".")[0].rstrip("0123456789")
-                found.setdefault(stem, []).append(member)
-        return found
+                sources.setdefault(stem, []).append(member)
+        return sources
 
     def memory_rows(self) -> list[dict[str, Json]]:
         """Return the memory that each function takes."""
@@ -371,12 +371,12 @@ def read_folder(folder: Path) -> ModelLibrary:
 
 
 def _walk(folder: Path) -> Iterator[TarMember]:
-    total, found = 0, 0
+    total, number = 0, 0
     try:
         for root, folders, names in os.walk(folder):
             folders.sort()
             for name in sorted(names):
-                path, found = Path(root, name), found + 1
+                path, number = Path(root, name), number + 1
                 relative = f"./{path.relative_to(folder).as_posix()}"
                 if path.is_symlink() or not path.is_file():
                     yield TarMember(
@@ -384,7 +384,7 @@ def _walk(folder: Path) -> Iterator[TarMember]:
                     )
                     continue
                 total += path.stat().st_size
-                if total > MAX_BYTES or found > MAX_FILES:
+                if total > MAX_BYTES or number > MAX_FILES:
                     raise FormatError(
                         f"{folder}: a model library: must have at most {MAX_FILES} files and {MAX_BYTES} bytes"
                     )
@@ -481,10 +481,10 @@ def _tensors(item: object, key: str, where: str) -> dict[str, tuple[int, str]]:
     listed = take(item, key, dict, where, {})
     return {
         name: (
-            count(said, "size", f"{where}: {key}: {name[:60]}"),
-            take(said, "dtype", str, f"{where}: {key}: {name[:60]}", "?"),
+            count(row, "size", f"{where}: {key}: {name[:60]}"),
+            take(row, "dtype", str, f"{where}: {key}: {name[:60]}", "?"),
         )
-        for name, said in listed.items()
+        for name, row in listed.items()
     }
 
 

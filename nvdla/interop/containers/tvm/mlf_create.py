@@ -353,12 +353,12 @@ def unpack(library: ModelLibrary, module: LibraryModule) -> Loadable:
     tables = take(schedule, "loadable", dict, path)
     data = {t.name: t.stored for t in params.read(library.files[module.params_path].data).tensors}
     blobs = []
-    for index, said in enumerate(take(tables, "blobs", list, path)):
-        blob_name = take(said, "name", str, f"{path}: blob {index}")
+    for index, row in enumerate(take(tables, "blobs", list, path)):
+        blob_name = take(row, "name", str, f"{path}: blob {index}")
         if blob_name not in data:
             raise FormatError(f"{path}: blob {blob_name[:80]!r}: must be in {module.params_path} exactly once")
-        blobs.append(_revive(Blob, {**said, "data": data.pop(blob_name)}, f"{path}: blob {index}"))
-    rows = {
+        blobs.append(_revive(Blob, {**row, "data": data.pop(blob_name)}, f"{path}: blob {index}"))
+    rows: Document = {
         name: tuple(_revive(kind, row, f"{path}: {name} {i}") for i, row in enumerate(take(tables, name, list, path)))
         for name, kind in _TABLES.items()
     }
@@ -369,9 +369,9 @@ def unpack(library: ModelLibrary, module: LibraryModule) -> Loadable:
 
 
 def _now() -> int:
-    """The current time, or what a reproducible build sets instead."""
-    said = os.environ.get("SOURCE_DATE_EPOCH", "")
-    return integer(said) if is_digits(said) else int(time.time())
+    """The current time, or that of a reproducible build."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    return integer(epoch) if is_digits(epoch) else int(time.time())
 
 
 def _json(value: object) -> bytes:
@@ -379,7 +379,7 @@ def _json(value: object) -> bytes:
 
 
 def _members(files: Mapping[str, bytes], stamp: int) -> Iterable[TarMember]:
-    """Folders before what they hold, as TVM writes them, everything in order of name."""
+    """Directories before their files, as TVM writes them, in order of name."""
     folders = {"."}
     for path in files:
         parts = path.split("/")[:-1]
@@ -414,13 +414,13 @@ def _stored(network: CodegenNetwork) -> dict[str, int]:
 def _bound(network: CodegenNetwork, memories: Iterable[MemoryEntry]) -> list[tuple[str, int]]:
     """Name and bytes of bound tensors, in bind order. The graph needs names that differ, so one that another tensor or
     a parameter has already gets its number."""
-    taken, found = set(network.parameters), []
+    taken, bindings = set(network.parameters), []
     for memory in memories:
         name = network.binding_name(memory)
         name = name if name not in taken else f"{name}:{memory.bind_id}:{memory.id}"
         taken.add(name)
-        found.append((name, memory.size))
-    return found
+        bindings.append((name, memory.size))
+    return bindings
 
 
 def _entries(network: CodegenNetwork) -> list[tuple[str | None, int]]:
@@ -597,22 +597,22 @@ def _revive(kind: type, row: object, where: str) -> Any:
     hints = typing.get_type_hints(kind)
     values = {}
     for field in dataclasses.fields(kind):
-        said = take(row, field.name, object, where)
-        values[field.name] = _typed(said, hints[field.name], f"{where}: {field.name}")
+        value = take(row, field.name, object, where)
+        values[field.name] = _typed(value, hints[field.name], f"{where}: {field.name}")
     return kind(**values)
 
 
-def _typed(said: object, hint: Any, where: str) -> Any:
+def _typed(value: object, hint: Any, where: str) -> Any:
     """A JSON value as a field's type: a number, a text, an enum, a tuple of one of these, or a version."""
     if isinstance(hint, types.UnionType):
-        return None if said is None else _typed(said, typing.get_args(hint)[0], where)
+        return None if value is None else _typed(value, typing.get_args(hint)[0], where)
     if typing.get_origin(hint) is tuple:
-        if isinstance(said, list):
-            return tuple(_typed(item, typing.get_args(hint)[0], where) for item in said)
+        if isinstance(value, list):
+            return tuple(_typed(item, typing.get_args(hint)[0], where) for item in value)
     elif isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return _revive(hint, said, where)
-    elif isinstance(said, memoryview) or (hint is str and isinstance(said, str)):
-        return said
-    elif isinstance(said, int) and not isinstance(said, bool) and issubclass(hint, int) and abs(said) < 1 << 64:
-        return hint(said)
-    raise FormatError(f"{where}: must be {getattr(hint, '__name__', hint)}, got {type(said).__name__}")
+        return _revive(hint, value, where)
+    elif isinstance(value, memoryview) or (hint is str and isinstance(value, str)):
+        return value
+    elif isinstance(value, int) and not isinstance(value, bool) and issubclass(hint, int) and abs(value) < 1 << 64:
+        return hint(value)
+    raise FormatError(f"{where}: must be {getattr(hint, '__name__', hint)}, got {type(value).__name__}")

@@ -1,4 +1,4 @@
-"""Checks a model library: what its metadata says against the files that are there.
+"""Check a model library: its metadata against its files.
 
 TVM writes these files and never reads most of them back, so nothing of this is checked by TVM itself.
 """
@@ -233,7 +233,7 @@ class _Verification:
             yield _error(where, f"missing generated code codegen/host/src/{module.source_prefix}*.c")
             return
         names: set[str] = set()
-        found = False
+        has_registry = False
         for member in sources:
             if not member.name.endswith((".c", ".cc", ".cpp")):
                 continue
@@ -243,7 +243,7 @@ class _Verification:
                 yield FileFinding(Severity.ERROR, f"{where}, {member.name}", member.offset, str(error))
                 continue
             if registry is not None:
-                found = True
+                has_registry = True
                 names.update(registry.names)
                 yield FileFinding(
                     Severity.NOTE,
@@ -253,7 +253,7 @@ class _Verification:
                     f"({'TVM 0.9 and later' if registry.count_bytes == 2 else 'up to TVM 0.8'})",
                 )
         called = {node.function for node in graph.nodes if node.op == "tvm_op"} if graph else set()
-        if found:
+        if has_registry:
             for name in sorted(called - names - {"__nop", "__copy"}):
                 yield _error(where, f"the graph calls {name[:200]!r}, which is not in the function registry")
 

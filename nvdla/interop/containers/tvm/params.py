@@ -175,8 +175,8 @@ class ParamsTensor:
         """The tensor as every container has it; types that have no name there come as a run of bytes."""
         name = self.type_name
         if not self.complete or name not in ELEMENT_BITS or not _fits_an_array(self.shape):
-            said = {"tvm_dtype": name, "tvm_shape": list(self.shape), "complete": self.complete}
-            return Parameter.from_bytes(self.name, self.stored, metadata=said)
+            metadata = {"tvm_dtype": name, "tvm_shape": list(self.shape), "complete": self.complete}
+            return Parameter.from_bytes(self.name, self.stored, metadata=metadata)
         return Parameter.from_bytes(self.name, self.data, name, self.shape)
 
     def array(self) -> np.ndarray:
@@ -209,11 +209,13 @@ class ParamsFile:
         for index, tensor in enumerate(self.tensors):
             where = f"tensor {index} {tensor.name!r}"
             if tensor.raw_name in seen:
-                message = f"has the same name as tensor {seen[tensor.raw_name]}; TVM keeps the later one"
+                message = f"name: must be unique, got that of tensor {seen[tensor.raw_name]}. TVM keeps the later one."
                 findings.append(FileFinding(Severity.ERROR, where, tensor.offset, message))
             seen[tensor.raw_name] = index
             if tensor.dtype.code not in codes(tensor.dialect):
-                message = f"type code {tensor.dtype.code} is unknown to dialect {tensor.dialect}: TVM refuses the file"
+                message = (
+                    f"type code: must be known to dialect {tensor.dialect}, got {tensor.dtype.code}: TVM refuses it"
+                )
                 findings.append(FileFinding(Severity.ERROR, where, tensor.offset, message))
             findings += [FileFinding(worse, where, tensor.offset, text) for text in _tensor_faults(tensor)]
             findings += [FileFinding(Severity.WARNING, where, tensor.offset, text) for text in _tensor_oddities(tensor)]
@@ -251,25 +253,25 @@ def read(data: bytes | bytearray | memoryview, dialect: str = CURRENT_DIALECT) -
         raise FormatError(
             f"tensor count at byte {reader.offset - 8}: must be {count}, the count of names, got {tensors}"
         )
-    found = tuple(_read_tensor(reader, name, dialect) for name in names)
-    return ParamsFile(found, reserved, reader.data[reader.offset :], len(reader.data))
+    contents = tuple(_read_tensor(reader, name, dialect) for name in names)
+    return ParamsFile(contents, reserved, reader.data[reader.offset :], len(reader.data))
 
 
 class _Reader:
-    """A cursor on bytes which says what was cut short, and where."""
+    """A cursor on bytes, with errors that state the missing part and its place."""
 
     def __init__(self, data: memoryview) -> None:
         self.data = data
         self.offset = 0
 
-    def unpack(self, layout: struct.Struct, what: str) -> tuple[Any, ...]:
-        return layout.unpack(self.take(layout.size, what))
+    def unpack(self, layout: struct.Struct, part: str) -> tuple[Any, ...]:
+        return layout.unpack(self.take(layout.size, part))
 
-    def take(self, size: int, what: str) -> memoryview:
+    def take(self, size: int, part: str) -> memoryview:
         left = len(self.data) - self.offset
         if size > left:
             raise FormatError(
-                f"the parameter file is cut short: {what} at byte {self.offset} takes {size} bytes, "
+                f"the parameter file is cut short: {part} at byte {self.offset} takes {size} bytes, "
                 f"{left} are left (cut off?)"
             )
         self.offset += size
@@ -289,41 +291,41 @@ def _read_names(reader: _Reader, count: int) -> list[bytes]:
 
 def _read_tensor(reader: _Reader, raw_name: bytes, dialect: str) -> ParamsTensor:
     start = reader.offset
-    what = f"tensor {raw_name[:80].decode('utf-8', 'backslashreplace')!r}"
-    magic, reserved, device, device_id, rank, code, bits, lanes = reader.unpack(_TENSOR_HEADER, f"header of {what}")
+    name = f"tensor {raw_name[:80].decode('utf-8', 'backslashreplace')!r}"
+    magic, reserved, device, device_id, rank, code, bits, lanes = reader.unpack(_TENSOR_HEADER, f"header of {name}")
     if magic != TENSOR_MAGIC:
-        raise FormatError(f"{what} at byte {start}: magic: must be {TENSOR_MAGIC:#018x}, got {magic:#018x}")
+        raise FormatError(f"{name} at byte {start}: magic: must be {TENSOR_MAGIC:#018x}, got {magic:#018x}")
     if device != _CPU:
-        raise FormatError(f"{what} at byte {start}: device type: must be 1 (CPU), got {device}")
+        raise FormatError(f"{name} at byte {start}: device type: must be 1 (CPU), got {device}")
     left = len(reader.data) - reader.offset
     if not 0 <= rank <= left // 8:
         raise FormatError(
-            f"{what} at byte {start}: rank: must be at most {left // 8} (the rest of the file), got {rank}"
+            f"{name} at byte {start}: rank: must be at most {left // 8} (the rest of the file), got {rank}"
         )
-    shape = tuple(np.frombuffer(reader.take(8 * rank, f"shape of {what}"), "<i8").tolist())
-    (stored,) = reader.unpack(_I64, f"byte count of {what}")
-    elements = _elements(shape, f"{what} at byte {start}")
+    shape = tuple(np.frombuffer(reader.take(8 * rank, f"shape of {name}"), "<i8").tolist())
+    (stored,) = reader.unpack(_I64, f"byte count of {name}")
+    elements = _elements(shape, f"{name} at byte {start}")
     expected = ceil_div(bits, 8) * elements
     if stored != expected:
         raise FormatError(
-            f"{what} at byte {start}: {TvmDataType(code, bits, lanes).name(dialect)} of shape "
-            f"{_brief(shape)} is stored in {expected} bytes, got {stored}"
+            f"{name} at byte {start}: {TvmDataType(code, bits, lanes).name(dialect)} of shape "
+            f"{_brief(shape)}: must be stored in {expected} bytes, got {stored}"
         )
-    data = reader.take(stored, f"data of {what}")
+    data = reader.take(stored, f"data of {name}")
     return ParamsTensor(raw_name, TvmDataType(code, bits, lanes), shape, data, device_id, reserved, start, dialect)
 
 
-def _elements(shape: tuple[int, ...], what: str) -> int:
+def _elements(shape: tuple[int, ...], name: str) -> int:
     """Product of the shape, refused past 63 bits so that a long shape cannot make a huge number."""
     if any(extent < 0 for extent in shape):
-        raise FormatError(f"{what}: shape: must not be negative, got {_brief(shape)}")
+        raise FormatError(f"{name}: shape: must not be negative, got {_brief(shape)}")
     if 0 in shape:
         return 0
     count = 1
     for extent in shape:
         count *= extent
         if count > _INT64_MAX:
-            raise FormatError(f"{what}: shape: must have at most 2^63 elements, got {_brief(shape)}")
+            raise FormatError(f"{name}: shape: must have at most 2^63 elements, got {_brief(shape)}")
     return count
 
 
@@ -398,8 +400,8 @@ def _tensor_of(parameter: Parameter, dialect: str) -> ParamsTensor:
     tensor = ParamsTensor(utf8_name(parameter.name), dtype, tuple(shape), data, dialect=dialect)
     if len(data) != tensor.needed:
         raise FormatError(
-            f"parameter {parameter.name!r}: {name} of shape {_brief(shape)} takes {tensor.needed} bytes, "
-            f"but {len(data)} are given"
+            f"parameter {parameter.name!r}: {name} of shape {_brief(shape)}: must have {tensor.needed} bytes, "
+            f"got {len(data)}"
         )
     if stored > len(data):  # under 8 bits: packed data first, then the bytes TVM expects and does not use
         data = memoryview(bytes(data) + bytes(stored - len(data)))

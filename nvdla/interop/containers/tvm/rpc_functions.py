@@ -179,14 +179,14 @@ class ServedNetwork:
             target[...] = array
 
 
-def _find(tensors: Sequence[TensorInfo], key: object, what: str) -> int:
+def _find(tensors: Sequence[TensorInfo], key: object, kind: str) -> int:
     """A tensor by its number or name."""
     names = [tensor.name for tensor in tensors]
     if isinstance(key, str) and key in names:
         return names.index(key)
     if isinstance(key, int) and 0 <= key < len(names):
         return key
-    raise FormatError(f"{what}: must be one of {', '.join(map(repr, names[:16]))}, got {repr(key)[:80]}")
+    raise FormatError(f"{kind}: must be one of {', '.join(map(repr, names[:16]))}, got {repr(key)[:80]}")
 
 
 class Functions:

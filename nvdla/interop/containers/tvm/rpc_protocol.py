@@ -310,5 +310,5 @@ def _read_object(reader: Reader, code: int, dialect: str) -> object:
             return reader.string()
         if inner == _REMOTE_OBJECT:
             return Pointer(reader.u64())
-        raise FormatError(f"an RPC argument of object type {inner}, which cannot be sent")
-    raise FormatError(f"an RPC argument of type code {code}, which dialect {dialect} cannot send")
+        raise FormatError(f"RPC argument: object type: must be one of TVM RPC, got {inner}")
+    raise FormatError(f"RPC argument: type code: must be known to dialect {dialect}, got {code}")

@@ -78,11 +78,11 @@ class RemoteMemory:
         self._starts.append(address)
         return address
 
-    def charge(self, size: int, what: str = "") -> None:
+    def charge(self, size: int, prefix: str = "") -> None:
         """Counts bytes that are kept for the caller elsewhere; FormatError where they are more than are left."""
         if not 0 <= size <= self.limit - self.used:
             raise FormatError(
-                f"{what}size: must be at most {self.limit - self.used} (free of {self.limit} bytes), got {size}. "
+                f"{prefix}size: must be at most {self.limit - self.used} (free of {self.limit} bytes), got {size}. "
                 "Free tensors, networks or uploads, or start the server with a larger --memory."
             )
         self.used += size
@@ -181,8 +181,8 @@ class RpcSession:
             return self._exception(str(error))
         except Exception as error:  # a fault of this program must not take the server down with it
             _LOG.exception("fault while answering an RPC packet")
-            what = error.strerror if isinstance(error, OSError) else error  # no paths of the server's
-            return self._exception(f"internal fault: {type(error).__name__}: {what}")
+            reason = error.strerror if isinstance(error, OSError) else error  # no paths of the server's
+            return self._exception(f"internal fault: {type(error).__name__}: {reason}")
 
     def _answer(self, code: int, reader: Reader) -> bytes:
         if code == Code.INIT_SERVER:
@@ -212,9 +212,7 @@ class RpcSession:
             if len(attempt.rest()):
                 del fits[dialect]
         if not fits:
-            raise FormatError(
-                f"the arguments of an RPC packet make sense in none of the known dialects ({', '.join(DIALECTS)})"
-            )
+            raise FormatError(f"arguments of an RPC packet: must fit one of the dialects {', '.join(DIALECTS)}")
         dialect, values = next(iter(fits.items()))
         if len(fits) == 1:
             self.dialect = dialect
@@ -232,8 +230,8 @@ class RpcSession:
     def _initialize(self, reader: Reader) -> bytes:
         version = reader.string()
         if version != PROTOCOL_VERSION:
-            said = version[:40].decode("utf-8", "replace")
-            raise FormatError(f"RPC protocol: must be {PROTOCOL_VERSION.decode()!r}, got {said!r} from the client")
+            text = version[:40].decode("utf-8", "replace")
+            raise FormatError(f"RPC protocol: must be {PROTOCOL_VERSION.decode()!r}, got {text!r} from the client")
         arguments = self._sequence(reader)
         if arguments:
             raise FormatError(f"session constructor: must be empty, got {str(arguments[0])[:80]!r}")
@@ -348,11 +346,11 @@ class RpcSession:
         return Pointer(0)
 
     @staticmethod
-    def _arguments(arguments: list[object], wanted: tuple[type, ...], what: str) -> list[Any]:
+    def _arguments(arguments: list[object], wanted: tuple[type, ...], call: str) -> list[Any]:
         fits = len(arguments) == len(wanted) and all(isinstance(a, t) for a, t in zip(arguments, wanted, strict=True))
         if not fits:
             given = ", ".join(type(a).__name__ for a in arguments[:8])
-            raise FormatError(f"arguments to {what}: must be {', '.join(t.__name__ for t in wanted)}, got ({given})")
+            raise FormatError(f"arguments to {call}: must be {', '.join(t.__name__ for t in wanted)}, got ({given})")
         return arguments
 
 
@@ -457,7 +455,7 @@ class RpcServer:
 
     def _make_room(self) -> None:
         """Ends the connection of the caller that has been idle longest, if that is long enough. The lock is held."""
-        idle = min(self._waiting, key=lambda each: self._waiting[each], default=None)
+        idle = min(self._waiting, key=lambda caller: self._waiting[caller], default=None)
         if idle is not None and time.monotonic() - self._waiting[idle] >= self.limits.patience:
             _LOG.info("an idle caller gives way")
             del self._waiting[idle], self._open[idle]
@@ -487,12 +485,14 @@ class RpcServer:
         deadline = time.monotonic() + self.limits.handshake
         magic, length = _PAIR.unpack(_receive(connection, _PAIR.size, deadline))
         if magic != MAGIC or not 0 <= length <= _MAX_KEY:
-            raise _Closed(f"no TVM RPC client: it begins with {magic & 0xFFFFFFFF:#010x} and a key of {length} bytes")
-        said = bytes(_receive(connection, length, deadline)).decode("utf-8", "replace")
-        name = said.removeprefix("client:").split(" ")[0]
-        if not said.startswith("client:") or (self.key is not None and name != self.key):
+            raise _Closed(
+                f"client: must be a TVM RPC client, got {magic & 0xFFFFFFFF:#010x} and a key of {length} bytes"
+            )
+        key = bytes(_receive(connection, length, deadline)).decode("utf-8", "replace")
+        name = key.removeprefix("client:").split(" ")[0]
+        if not key.startswith("client:") or (self.key is not None and name != self.key):
             connection.sendall(struct.pack("<i", MISMATCH))
-            raise _Closed(f"the client's key {said[:80]!r} does not fit")
+            raise _Closed(f"key of the client: must be that of the server, got {key[:80]!r}")
         answer = f"server:{self.key or ''}".encode()
         connection.sendall(_PAIR.pack(MAGIC, len(answer)) + answer)
 
@@ -503,7 +503,7 @@ class RpcServer:
             return True
         with self._lock:
             if self._waiting.pop(connection, None) is None:
-                raise _Closed("it was idle, and gave way to another caller")
+                raise _Closed("disconnected for another caller because it was idle")
         try:
             return self._answer(connection, session, length)
         finally:
@@ -513,7 +513,7 @@ class RpcServer:
     def _answer(self, connection: socket.socket, session: RpcSession, length: int) -> bool:
         """Reads the rest of a packet and answers it."""
         if length > self.limits.message:
-            text = f"a message of {length} bytes; this server takes {self.limits.message} (start it with --max-message)"
+            text = f"message: must have at most {self.limits.message} bytes (--max-message), got {length}"
             connection.sendall(packet(Code.EXCEPTION, pack_sequence([text], session.dialect or "0.27")))
             raise _Closed(text)
         allowed = self.limits.packet + length / _SLOWEST_BYTES_A_SECOND
@@ -543,7 +543,7 @@ def _receive(connection: socket.socket, size: int, deadline: float) -> bytearray
     while len(data) < size:
         left = deadline - time.monotonic()
         if left <= 0:
-            raise _Closed(f"{len(data)} of {size} bytes came in time")
+            raise _Closed(f"received only {len(data)} of {size} bytes in time")
         connection.settimeout(left)
         try:
             chunk = connection.recv(min(size - len(data), _CHUNK))

@@ -72,10 +72,10 @@ class Worker:
 
     def load(self, data: bytes, config: str, abi: str, limit: int) -> NetworkInfo:
         """Loads a network that may take ``limit`` bytes. Raises NvdlaError."""
-        said = self._do("load", data, config, abi, limit)
+        answer = self._do("load", data, config, abi, limit)
         for kind in ("inputs", "outputs"):
-            said[kind] = tuple(TensorInfo(**{**tensor, "shape": tuple(tensor["shape"])}) for tensor in said[kind])
-        return NetworkInfo(**said)
+            answer[kind] = tuple(TensorInfo(**{**tensor, "shape": tuple(tensor["shape"])}) for tensor in answer[kind])
+        return NetworkInfo(**answer)
 
     def run(self, number: int, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Runs on tensors (N, C, H, W), one an input; the outputs. Raises NvdlaError."""

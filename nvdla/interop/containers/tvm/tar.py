@@ -127,7 +127,7 @@ def _header(data: memoryview, offset: int) -> bytes:
     if len(block) < BLOCK:
         raise FormatError(f"the tar archive is cut short in the header at byte {offset}")
     if not _checksum_fits(block):
-        raise FormatError(f"the tar header at byte {offset} has a wrong checksum (damaged?)")
+        raise FormatError(f"tar header at byte {offset}: checksum: must be correct (damaged?)")
     return block
 
 
@@ -198,10 +198,10 @@ def _pax_records(content: bytes, offset: int) -> Iterator[tuple[str, str]]:
         digits = content[at:blank] if blank > at else b""
         length = int(digits) if digits.isdigit() else 0
         if not blank - at + 3 <= length <= len(content) - at or content[at + length - 1] != ord("\n"):
-            raise FormatError(f"the pax header at byte {offset} has a record of a wrong length")
+            raise FormatError(f"pax header at byte {offset}: length of a record: must be correct")
         key, equals, value = content[blank + 1 : at + length - 1].partition(b"=")
         if not equals:
-            raise FormatError(f"the pax header at byte {offset} has a record without '='")
+            raise FormatError(f"pax header at byte {offset}: a record: must contain '='")
         yield _text(key), _text(value)
         at += length
 

@@ -60,7 +60,7 @@ def call(
         ) from None
     answers = answer if isinstance(answer, tuple) else () if answer is None else (answer,)
     version = importlib.metadata.version("iree-base-runtime")
-    return {"results": [_result(each) for each in answers], "ran_on": f"iree-base-runtime {version} ({_DRIVER})"}
+    return {"results": [_result(value) for value in answers], "ran_on": f"iree-base-runtime {version} ({_DRIVER})"}
 
 
 def _index(runtime: Any, parameters: Sequence[Parameter]) -> Any:

@@ -50,19 +50,21 @@ def disassemble(module: Module, function: str | None = None, source: bool = Fals
     ]
     lines += [f"vm.rodata[{segment.index}] = {segment.data.hex().upper()}" for segment in module.rodata]
     lines.append("")
-    for each in module.functions:
-        lines += [*function_lines(module, each, source), ""]
+    for item in module.functions:
+        lines += [*function_lines(module, item, source), ""]
     return "\n".join(lines[:-1] if module.functions else lines) + "\n"
 
 
 def named(module: Module, name: str) -> ModuleFunction:
     """The function of this name (its own, or one that it is exported by) or ordinal. FormatError otherwise."""
-    ordinals = [each.ordinal for each in module.exports if each.name == name]
-    ordinals += [each.ordinal for each in module.functions if name in (each.name, f"fn{each.ordinal}")]
+    ordinals = [export.ordinal for export in module.exports if export.name == name]
+    ordinals += [
+        candidate.ordinal for candidate in module.functions if name in (candidate.name, f"fn{candidate.ordinal}")
+    ]
     if not ordinals and is_digits(name) and int(name[:9]) < len(module.functions):
         ordinals = [int(name[:9])]
     if not ordinals:
-        known = ", ".join(repr(each.name or each.ordinal) for each in module.functions[:20]) or "none"
+        known = ", ".join(repr(candidate.name or candidate.ordinal) for candidate in module.functions[:20]) or "none"
         raise FormatError(f"{module.source.name}: function: must be one of {known}, got {name!r}")
     return module.functions[ordinals[0]]
 
@@ -101,13 +103,13 @@ def block_starts(instructions: list[Instruction]) -> dict[int, int]:
 
 def branches(instruction: Instruction) -> list[Branch]:
     """Every branch of an instruction."""
-    found: list[Branch] = []
+    targets: list[Branch] = []
     for operand in instruction.operands:
         if isinstance(operand, Branch):
-            found.append(operand)
+            targets.append(operand)
         elif isinstance(operand, tuple):
-            found += [each for each in operand if isinstance(each, Branch)]
-    return found
+            targets += [item for item in operand if isinstance(item, Branch)]
+    return targets
 
 
 def _arguments(function: ModuleFunction) -> str:
@@ -158,7 +160,7 @@ class _Printer:
         if kind == "r":
             return register(value | REF_BIT)
         if kind in "LR":
-            return ", ".join(register(each) for each in value)
+            return ", ".join(register(item) for item in value)
         if kind == "U":
             return ", ".join(map(str, value))
         if kind == "B":
@@ -258,14 +260,14 @@ _FORMS: Mapping[str, Callable[[_Printer, str, list[str], Instruction], str]] = {
 def verify(module: Module, strict: bool = False) -> list[FileFinding]:
     """All findings: wrapping, tables, functions, nested modules. Strict makes errors of what IREE's loader forgives."""
     rule = Severity.ERROR if strict else Severity.WARNING
-    found = [*_wrapping(module, rule), *_tables(module, rule)]
+    findings = [*_wrapping(module, rule), *_tables(module, rule)]
     for function in module.functions:
-        found += _function(module, function, rule)
+        findings += _function(module, function, rule)
     for index, inner in module.nested():
-        found += [
+        findings += [
             FileFinding(f.severity, f"rodata[{index}], {f.where}", f.offset, f.message) for f in verify(inner, strict)
         ]
-    return found
+    return findings
 
 
 def _wrapping(module: Module, rule: Severity) -> Iterator[FileFinding]:
@@ -278,19 +280,24 @@ def _wrapping(module: Module, rule: Severity) -> Iterator[FileFinding]:
     )
     if around.kind.startswith("zip"):
         if not wrapping.has_central_directory(data):
-            yield FileFinding(rule, "file", None, "the ZIP archive has no directory: IREE loads it, ZIP tools do not")
+            yield FileFinding(
+                rule, "file", None, "ZIP archive: must have a directory for ZIP tools (IREE loads it without)"
+            )
         if around.module_offset % wrapping.ALIGNMENT:
             yield FileFinding(
                 rule,
                 "file",
                 around.module_offset,
-                f"the module is not at a multiple of {wrapping.ALIGNMENT} bytes",
+                f"offset of the module: must be a multiple of {wrapping.ALIGNMENT}, got {around.module_offset}",
             )
     elif any(data[end:]) and not wrapping.has_central_directory(data[end:]):
-        yield FileFinding(rule, "file", end, f"{len(data) - end} bytes after the module have no meaning")
+        yield FileFinding(rule, "file", end, f"must end after the module, got {len(data) - end} more bytes")
     if around.rodata_offset is None and module.generation.is_prefixed:
         yield FileFinding(
-            Severity.ERROR, "file", around.flatbuffer_offset, "the size prefix is missing: no IREE loads it"
+            Severity.ERROR,
+            "file",
+            around.flatbuffer_offset,
+            "size prefix: must be present: no IREE loads the file without it",
         )
 
 
@@ -300,7 +307,7 @@ def _tables(module: Module, rule: Severity) -> Iterator[FileFinding]:
             Severity.WARNING,
             "bytecode_version",
             None,
-            f"version {module.major} is not known here; read as {GENERATIONS[-1].name}",
+            f"version: must be a known one, got {module.major}. It is read as {GENERATIONS[-1].name}.",
         )
     if module.requirements & ~int(ModuleFeatures(15)):
         yield FileFinding(rule, "requirements", None, f"must be known features, got 0x{module.requirements:x}")
@@ -320,7 +327,7 @@ def _function(module: Module, function: ModuleFunction, rule: Severity) -> list[
     plain, refs = registers_of_arguments(function.signature)
     if plain > function.registers or refs > function.ref_registers:
         message = (
-            f"its arguments take {plain} registers and {refs} references, its descriptor counts {function.registers} "
+            f"register counts: must be at least {plain} and {refs} (arguments), got {function.registers} "
             f"and {function.ref_registers}"
         )
         return [FileFinding(Severity.ERROR, where, at, message)]
@@ -342,14 +349,14 @@ def _flow(module: Module, function: ModuleFunction, instructions: list[Instructi
         targets += [o for k, o in zip(instruction.shape, instruction.operands, strict=False) if k == "P"]
         for target in targets:
             if target not in starts:
-                yield instruction.pc, f"branches to {target:08X}, where no block begins"
+                yield instruction.pc, f"branch target: must be the start of a block, got {target:08X}"
     if has_markers and instructions[0].mnemonic != "block":
-        yield 0, "does not begin with a block"
+        yield 0, "must begin with a block"
     blocks = sum(i.mnemonic == "block" for i in instructions)
     if has_markers and function.blocks is not None and blocks != function.blocks:
         yield 0, f"blocks: must be {function.blocks} (descriptor), got {blocks}"
     if instructions[-1].mnemonic not in TERMINATORS:
-        yield instructions[-1].pc, "the code ends within a block"
+        yield instructions[-1].pc, "must end with the end of a block"
 
 
 def _requirements(
@@ -361,7 +368,9 @@ def _requirements(
     for feature, word in ((ModuleFeatures.EXT_F32, "f32"), (ModuleFeatures.EXT_F64, "f64")):
         uses = next((i for i in instructions if word in i.mnemonic.split(".") and _feature(i) == feature), None)
         if uses is not None and not function.requirements & feature:
-            yield FileFinding(rule, where, at + uses.pc, f"uses vm.{uses.mnemonic} but does not require {feature.name}")
+            yield FileFinding(
+                rule, where, at + uses.pc, f"requirements: must contain {feature.name} (used by vm.{uses.mnemonic})"
+            )
 
 
 def _feature(instruction: Instruction) -> ModuleFeatures:

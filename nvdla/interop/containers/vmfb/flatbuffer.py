@@ -143,7 +143,7 @@ class FlatTable:
             raise self.buffer.fail(
                 f"{self.where}, field {slot}",
                 self.position,
-                f"{size} bytes at {inside} are not within its table of {self.extent}",
+                f"end of the field: must be at most {self.extent} (size of its table), got {inside + size}",
             )
         return self.position + inside
 

@@ -330,7 +330,7 @@ class Decoder:
     def bytes(self, size: int) -> memoryview:
         """The next ``size`` bytes. Raises FormatError at the end of the function."""
         if self.pc + size > len(self.code):
-            raise self.fail(self.start, f"runs past the end of the function's {len(self.code)} bytes")
+            raise self.fail(self.start, f"must end within the {len(self.code)} bytes of the function")
         self.pc += size
         return self.code[self.pc - size : self.pc]
 
@@ -392,8 +392,8 @@ class Decoder:
         value = self.number(4)
         limit = len(self.module.imports) if value & IMPORT_BIT else len(self.module.functions)
         if value & ~IMPORT_BIT >= limit:
-            what = "import" if value & IMPORT_BIT else "function"
-            raise self.fail(self.start, f"{what}: must be below {limit}, got {value & ~IMPORT_BIT}")
+            kind = "import" if value & IMPORT_BIT else "function"
+            raise self.fail(self.start, f"{kind}: must be below {limit}, got {value & ~IMPORT_BIT}")
         return value
 
     def string(self) -> str:
@@ -431,7 +431,7 @@ class Decoder:
         pairs = tuple(zip(flat[::2], flat[1::2], strict=True))
         for source, destination in pairs:
             if (source ^ destination) & REF_BIT:
-                raise self.fail(self.start, f"a branch copies register 0x{source:04x} to one of another kind")
+                raise self.fail(self.start, f"branch: register 0x{source:04x}: must be copied to one of the same kind")
         return Branch(target, pairs)
 
     def branch_table(self) -> tuple[Branch, ...]:

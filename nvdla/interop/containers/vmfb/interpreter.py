@@ -86,7 +86,7 @@ class Frame:
 def listed(frame: Frame, kind: str, register: int) -> Any:
     """The value of a register out of a list, which says nothing of its kind but whether it is a reference."""
     if (kind == "r") != bool(register & REF_BIT):
-        raise VmError(f"a list holds register 0x{register:04x} where the signature has another kind")
+        raise VmError(f"register 0x{register:04x} of a list: must have the kind of the signature")
     frame.decoder.check_register(register, kind)
     return frame.take(register) if kind == "r" else frame.read(kind, register)
 
@@ -194,7 +194,7 @@ class VirtualMachine:
         """Raise VmError for a register that a frame does not have."""
         limit = len(frame.refs) if kind == "r" else len(frame.registers) - (kind in "ld")
         if register >= limit:
-            raise frame.decoder.fail(0, "the function has too few registers for its arguments")
+            raise frame.decoder.fail(0, "registers: must be enough for the arguments, got {limit}")
 
     def run(self, result_letters: str) -> list[object]:
         """Executes until the outermost frame returns."""
@@ -243,7 +243,7 @@ class VirtualMachine:
             return instruction.operands[0]
         handler = _HANDLERS.get(instruction.mnemonic) or _HANDLERS.get(instruction.mnemonic.split(".")[0])
         if handler is None:
-            raise VmError("this interpreter does not execute it")
+            raise VmError("must be an instruction that this interpreter supports")
         handler(self, frame, instruction)
         return None
 
@@ -302,7 +302,7 @@ class VirtualMachine:
         """Put results of a call into the caller's registers."""
         for kind, target, value in zip(kinds, targets, values, strict=False):
             if (kind == "r") != bool(target & REF_BIT):
-                raise VmError("a result is of another kind than the register that takes it")
+                raise VmError("result: must have the kind of its register")
             caller.decoder.check_register(target, kind)
             caller.write(kind, target, value)
 
@@ -320,10 +320,10 @@ class VirtualMachine:
         if provided is None:
             raise VmError(missing_import(wanted.name))
         if segments is not None:
-            raise VmError(f"import {wanted.name} takes a variable number of arguments, which is not supported")
+            raise VmError(f"import {wanted.name}: must have a fixed number of arguments")
         arguments, results = signature_letters(wanted.signature, f"import {wanted.name}")
         if len(arguments) != len(sources) or len(results) < len(targets):
-            raise VmError(f"import {wanted.name}: the call does not fit its signature {wanted.signature.convention!r}")
+            raise VmError(f"import {wanted.name}: call: must fit the signature {wanted.signature.convention!r}")
         values = [listed(frame, KINDS[letter], source) for letter, source in zip(arguments, sources, strict=True)]
         answer = provided(*values)
         answers = answer if isinstance(answer, tuple) else () if answer is None and not results else (answer,)
@@ -404,7 +404,7 @@ def _switch(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> 
     if 0 <= number < len(values):
         chosen = values[number]
         if (kind == "r") != bool(chosen & REF_BIT):
-            raise VmError("a value is of another kind than the result")
+            raise VmError("value: must have the kind of the result")
         frame.decoder.check_register(chosen, kind)
         # Every IREE forwards only the low half of a chosen i64, sign-extended (SwitchI64 in vm/bytecode/dispatch.c).
         value = frame.take(chosen) if kind == "r" else frame.read("i" if kind == "l" else kind, chosen)
@@ -415,10 +415,12 @@ def _switch(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> 
     frame.write(kind, result, value)
 
 
-def _reference(frame: Frame, register: int, wanted: type, what: str) -> Any:
+def _reference(frame: Frame, register: int, wanted: type, kind: str) -> Any:
     value = frame.read("r", register)
     if not isinstance(value, wanted):
-        raise VmError(f"{register & REF_MASK}: the register holds {'null' if value is None else 'no ' + what}")
+        raise VmError(
+            f"register {register & REF_MASK}: must hold a {kind}, got {'null' if value is None else 'another kind'}"
+        )
     return value
 
 
@@ -427,9 +429,9 @@ def _list(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> No
     if action == "alloc":
         types = machine.module.types
         element = types[operands[0]] if operands[0] < len(types) else "?"
-        made = VmList(element, machine.memory)
-        made.reserve(frame.read("i", operands[1]) & 0xFFFFFFFF)
-        frame.write("r", operands[2], made)
+        items = VmList(element, machine.memory)
+        items.reserve(frame.read("i", operands[1]) & 0xFFFFFFFF)
+        frame.write("r", operands[2], items)
         return
     held = _reference(frame, operands[0], VmList, "list")
     if action == "size":
@@ -596,7 +598,7 @@ def _fail(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> No
 def _import_resolved(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> None:
     ordinal, result = instruction.operands
     if not ordinal & IMPORT_BIT:
-        raise VmError("the function is not an import")
+        raise VmError("function: must be an import")
     frame.write("i", result, int(machine.module.imports[ordinal & ~IMPORT_BIT].name in machine.imports))
 
 

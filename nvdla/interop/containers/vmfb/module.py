@@ -242,8 +242,8 @@ def read(source: Source | bytes | memoryview | str, any_wrapping: bool = False) 
         raise min(reasons, key=lambda reason: reason[0])[1]
     if best.generation.is_prefixed and around.rodata_offset is None and not any_wrapping:
         raise FormatError(
-            f"{where.name}: a module of bytecode version {best.major} must begin with its size, and the "
-            "prefix is missing (--option wrapping=any reads it without)"
+            f"{where.name}: size prefix: must be present in a module of bytecode version {best.major}. "
+            "Use --option wrapping=any to read it without."
         )
     best.candidates = candidates
     return best
@@ -268,15 +268,15 @@ class _Reader:
 
     def slot(self, table: FlatTable, kind: str, name: str) -> int:
         """Slot of a field, or one past every vtable for a field this generation does not have."""
-        found = self.generation.slot(kind, name)
-        return 1 << 16 if found is None else found
+        place = self.generation.slot(kind, name)
+        return 1 << 16 if place is None else place
 
     def known(self, table: FlatTable, kind: str) -> FlatTable:
         """The table, after checking that it has no field this generation does not know."""
         fields = len(self.generation.schema[kind])
         if any(table.slots[fields:]):
             raise FormatError(
-                f"{self.source.name}: {table.where}: a field that {kind} of {self.generation.name} does not have"
+                f"{self.source.name}: {table.where}: must have only fields of {kind} in {self.generation.name}"
             )
         return table
 
@@ -337,8 +337,8 @@ class _Reader:
         expected = self.generation.versions
         if expected is not None and version is not None and version >> 16 not in expected:
             raise FormatError(
-                f"{self.source.name}: bytecode version {version >> 16}.{version & 0xFFFF} is not of "
-                f"{self.generation.name}"
+                f"{self.source.name}: bytecode version: must be one of {self.generation.name}, got "
+                f"{version >> 16}.{version & 0xFFFF}"
             )
 
     def version(self, root: FlatTable) -> int | None:
@@ -358,8 +358,8 @@ class _Reader:
         value = table.string(self.slot(table, kind, name), name)
         if not value:
             raise FormatError(
-                f"{self.source.name}: {table.where} at byte {self.buffer.base + table.position}: its "
-                f"{name} is missing or empty"
+                f"{self.source.name}: {table.where} at byte {self.buffer.base + table.position}: "
+                f"{name}: must be present and not empty"
             )
         return value
 
@@ -446,8 +446,8 @@ class _Reader:
             left -= length
             if left < 0:
                 raise FormatError(
-                    f"{self.source.name}: function {ordinal}: functions overlap: together they are longer than the "
-                    f"bytecode of {code_size} bytes"
+                    f"{self.source.name}: function {ordinal}: functions: must not be longer together than the "
+                    f"bytecode ({code_size} bytes): they overlap"
                 )
             if halves[-1] < 0 or halves[-2] < 0:
                 raise FormatError(
@@ -496,8 +496,8 @@ class _Reader:
                 budget -= length
             if budget < 0:
                 raise FormatError(
-                    f"{self.source.name}: rodata[{index}]: external segments overlap: together they are "
-                    "longer than the file"
+                    f"{self.source.name}: rodata[{index}]: external segments: must not be longer together than "
+                    "the file: they overlap"
                 )
         return result
 
@@ -505,8 +505,8 @@ class _Reader:
         """Return the remaining bytes that segments may take together when they are written out."""
         if length > left:
             raise FormatError(
-                f"{self.source.name}: rodata[{index}]: segments share the same bytes so often that together they are "
-                f"longer than {MAX_SHARING} times the file"
+                f"{self.source.name}: rodata[{index}]: segments: must have together at most {MAX_SHARING} times the "
+                "bytes of the file: too many share the same bytes"
             )
         return left - length
 
@@ -597,11 +597,11 @@ def text_of(data: memoryview) -> str | None:
 
 def source_lines(module: Module, function: ModuleFunction) -> dict[int, str]:
     """Offset of an instruction -> where its source is, from the debug database (empty where it was stripped)."""
-    for each in module.source_maps:
-        if each.name == function.name and function.name:
+    for source_map in module.source_maps:
+        if source_map.name == function.name and function.name:
             return {
                 offset: " < ".join(islice(_places(module.locations, index), _MAX_DEPTH))
-                for offset, index in each.locations
+                for offset, index in source_map.locations
             }
     return {}
 

@@ -95,21 +95,21 @@ class FlatBufferLayout:
     def written(self, external: Sequence[tuple[int, int]] = ()) -> bytes:
         """The FlatBuffer without its size prefix; ``external``: new (offset, length) of each external segment."""
         moved = dict(zip(self.segments, external, strict=False))
-        objects = [_external(each, *moved[each.position]) if each.position in moved else each for each in self.objects]
+        objects = [_external(item, *moved[item.position]) if item.position in moved else item for item in self.objects]
         places, start, greatest = _places(objects)
         vtables: dict[bytes, int] = {}
         end = 0
-        for each in objects:
-            if each.fields and each.fields not in vtables:
-                vtables[each.fields] = end
-                end += len(each.fields)
+        for item in objects:
+            if item.fields and item.fields not in vtables:
+                vtables[item.fields] = end
+                end += len(item.fields)
         start = (start - HEADER - 4) // greatest * greatest + 4  # the size prefix is at a multiple
         image = bytearray(end - start)
-        for each in objects:
-            at = places[each.position] - start
-            image[at : at + len(each.content)] = each.content
-            if each.fields:
-                struct.pack_into("<i", image, at, places[each.position] - vtables[each.fields])
+        for item in objects:
+            at = places[item.position] - start
+            image[at : at + len(item.content)] = item.content
+            if item.fields:
+                struct.pack_into("<i", image, at, places[item.position] - vtables[item.fields])
         self._refer(image, places, start)
         for fields, at in vtables.items():
             image[at - start : at - start + len(fields)] = fields
@@ -119,7 +119,7 @@ class FlatBufferLayout:
 
     def _refer(self, image: bytearray, places: Mapping[int, int], start: int) -> None:
         """Update each reference to the new position of its object."""
-        starts = sorted(each.position for each in self.objects)
+        starts = sorted(item.position for item in self.objects)
         at = 0
         for source in sorted(self.references):
             while at + 1 < len(starts) and starts[at + 1] <= source:
@@ -132,10 +132,10 @@ class FlatBufferLayout:
 def _places(objects: list[_Object]) -> tuple[dict[int, int], int, int]:
     """Return the start of each object, counted from the tables of fields; the lowest place; the greatest alignment."""
     places, start, greatest = {}, 0, PLAIN
-    for each in objects:
-        payload = (start - (len(each.content) - 4)) // each.alignment * each.alignment
-        places[each.position] = start = payload - 4
-        greatest = max(greatest, each.alignment)
+    for item in objects:
+        payload = (start - (len(item.content) - 4)) // item.alignment * item.alignment
+        places[item.position] = start = payload - 4
+        greatest = max(greatest, item.alignment)
     return places, start, greatest
 
 
@@ -162,12 +162,12 @@ def layout(module: Module) -> FlatBufferLayout | None:
     for position in segments:
         log.objects[position] = replace(log.objects[position], alignment=WIDE)
     for greatest, is_padded in product(RODATA, (True, False)):
-        made = FlatBufferLayout(
+        flatbuffer = FlatBufferLayout(
             _aligned(log, greatest), log.references, root, bytes(log.data[4:8]), segments, is_padded
         )
-        again = made.written()
+        again = flatbuffer.written()
         if len(again) <= length and again + bytes(length - len(again)) == bytes(log.data):  # an archive pads it
-            return made
+            return flatbuffer
     return None
 
 
@@ -178,23 +178,23 @@ def _segments(module: Module, log: Log, root: int) -> list[int]:
     vector = generation.slot("BytecodeModuleDef", "rodata_segments")
     if slot is None or vector is None:
         return []
-    return [each.position for each in log.table(root, "root").tables(vector, "rodata_segments") if each.has(slot)]
+    return [table.position for table in log.table(root, "root").tables(vector, "rodata_segments") if table.has(slot)]
 
 
 def _aligned(log: Log, greatest: int) -> list[_Object]:
     """The objects, last first, each with the alignment that its place shows; rodata: up to ``greatest``."""
     behind = start = min(log.vtables())
     objects = []
-    for each in sorted(log.objects.values(), key=lambda each: -each.position):
-        payload = each.position + 4 - behind
-        gap = start - each.position - len(each.content)
-        alignment = each.alignment or greatest
+    for item in sorted(log.objects.values(), key=lambda item: -item.position):
+        payload = item.position + 4 - behind
+        gap = start - item.position - len(item.content)
+        alignment = item.alignment or greatest
         while payload % alignment and alignment > PLAIN:
             alignment //= 2
         while alignment <= gap < 1 << 16 and payload % (2 * alignment) == 0:
             alignment *= 2
-        objects.append(replace(each, alignment=alignment))
-        start = each.position
+        objects.append(replace(item, alignment=alignment))
+        start = item.position
     return objects
 
 
@@ -229,24 +229,23 @@ def rewrap(module: Module, mode: str, names: Sequence[str] = ()) -> bytes:
         return bytes(data)
     if not module.generation.is_prefixed:
         raise FormatError(
-            f"{module.source.name}: modules of {module.generation.name} are bare; IREE of that time "
-            "loads no other wrapping"
+            f"{module.source.name}: wrapping: must be keep for modules of {module.generation.name}, got {mode}"
         )
-    made = layout(module)
-    parts = None if made is None else _parts(module, made, mode)
-    if made is None or parts is None:
+    original = layout(module)
+    parts = None if original is None else _parts(module, original, mode)
+    if original is None or parts is None:
         return _kept(module, mode)
-    return _zipped(made, _named(module, parts, names)) if mode == "zip" else _plain(made, parts)
+    return _zipped(original, _named(module, parts, names)) if mode == "zip" else _plain(original, parts)
 
 
-def _plain(made: FlatBufferLayout, parts: Sequence[_Part]) -> bytes:
+def _plain(original: FlatBufferLayout, parts: Sequence[_Part]) -> bytes:
     """Size prefix, FlatBuffer, rodata: as the compiler writes it without an archive."""
     external, tail = [], 0
     for part in parts:
         tail = align(tail, part.alignment)
         external.append((tail, len(part.content)))
         tail += len(part.content)
-    flatbuffer = made.written(external)
+    flatbuffer = original.written(external)
     image = bytearray(len(flatbuffer).to_bytes(4, "little") + flatbuffer)
     image += bytes(-len(image) % ALIGNMENT)
     base = len(image)
@@ -255,7 +254,7 @@ def _plain(made: FlatBufferLayout, parts: Sequence[_Part]) -> bytes:
     return bytes(image)
 
 
-def _zipped(made: FlatBufferLayout, parts: Sequence[_Part]) -> bytes:
+def _zipped(original: FlatBufferLayout, parts: Sequence[_Part]) -> bytes:
     """A ZIP archive; its size prefix counts the padding to 64 bytes (with the prefix counted twice, ArchiveWriter.cpp),
     and offsets count the headers of members."""
     external, tail = [], 0
@@ -263,17 +262,17 @@ def _zipped(made: FlatBufferLayout, parts: Sequence[_Part]) -> bytes:
         start = align(tail + header_length(part.name), part.alignment)
         external.append((start, len(part.content)))
         tail = start + len(part.content)
-    flatbuffer = made.written(external)
+    flatbuffer = original.written(external)
     size = align(8 + len(flatbuffer), ALIGNMENT) - 4
     body = size.to_bytes(4, "little") + flatbuffer + bytes(size - len(flatbuffer))
     members = [(MODULE_MEMBER, body), *((part.name, part.content) for part in parts)]
     return zip_members(members, [part.alignment for part in parts])
 
 
-def _parts(module: Module, made: FlatBufferLayout, mode: str) -> list[_Part] | None:
+def _parts(module: Module, original: FlatBufferLayout, mode: str) -> list[_Part] | None:
     """Return the segments after the FlatBuffer; None for a layout other than the compiler's."""
     segments = [segment for segment in module.rodata if segment.is_external]
-    if len(segments) != len(made.segments):
+    if len(segments) != len(original.segments):
         return None
     base = module.wrapping.rodata_offset or 0
     names, earliest, at = [], [], base
@@ -290,20 +289,20 @@ def _parts(module: Module, made: FlatBufferLayout, mode: str) -> list[_Part] | N
     contents = [
         rewrap(nested[segment.index], mode) if segment.index in nested else bytes(segment.data) for segment in segments
     ]
-    return [_Part(*each) for each in zip(contents, alignments, names, strict=True)]
+    return [_Part(*fields) for fields in zip(contents, alignments, names, strict=True)]
 
 
 def _alignments(module: Module, segments: Sequence[Rodata], places: Sequence[tuple[int, int]]) -> list[int]:
     """Return the alignment of each segment, derived from its earliest possible and its real place. Weights of one
     module have the same alignment, which all of them must fit."""
-    weights = _OF_WEIGHTS if any(each.name.startswith("hal.") for each in module.imports) else _OF_DATA
+    weights = _OF_WEIGHTS if any(function.name.startswith("hal.") for function in module.imports) else _OF_DATA
     data = [place for segment, place in zip(segments, places, strict=True) if not _is_executable(segment.data)]
-    common = next((each for each in (*weights, *_RARE) if all(_fits(each, *place) for place in data)), None)
-    found = []
+    common = next((size for size in (*weights, *_RARE) if all(_fits(size, *place) for place in data)), None)
+    alignments = []
     for segment, place in zip(segments, places, strict=True):
         likely = _OF_EXECUTABLES if _is_executable(segment.data) else (common or weights[0], *weights)
-        found.append(next((each for each in (*likely, *_RARE) if _fits(each, *place)), 1))
-    return found
+        alignments.append(next((size for size in (*likely, *_RARE) if _fits(size, *place)), 1))
+    return alignments
 
 
 def _fits(alignment: int, earliest: int, start: int) -> bool:
@@ -335,8 +334,8 @@ def _named(module: Module, parts: Sequence[_Part], names: Sequence[str]) -> list
 def _usual_names(module: Module, parts: Sequence[_Part]) -> list[str]:
     """``_const.bin``, ``_const_0.bin``, ... for data; executables as in what the module says where no device takes
     them."""
-    said = [match.groups() for match in _REFUSAL.finditer(module.bytecode)]
-    stems = [(name, form) for name, forms in said for form in forms.split(b", ")]
+    refusals = [match.groups() for match in _REFUSAL.finditer(module.bytecode)]
+    stems = [(name, form) for name, forms in refusals for form in forms.split(b", ")]
     names, constants = [], 0
     for number, part in enumerate(parts):
         if _is_executable(memoryview(part.content)):
@@ -359,8 +358,8 @@ def _kept(module: Module, mode: str) -> bytes:
         return zip_members([(MODULE_MEMBER, body)]) if mode == "zip" else body
     if around.module_offset % ALIGNMENT:
         raise FormatError(
-            f"{module.source.name}: the module is at byte {around.module_offset}, no multiple of "
-            f"{ALIGNMENT}, so its rodata would move"
+            f"{module.source.name}: offset of the module: must be a multiple of {ALIGNMENT} to keep the place "
+            f"of its rodata, got {around.module_offset}"
         )
     end = max(segment.offset + len(segment.data) for segment in module.rodata if segment.is_external)
     body = bytes(data[around.module_offset : max(end, around.flatbuffer_offset + around.flatbuffer_length)])

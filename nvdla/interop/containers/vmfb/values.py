@@ -70,7 +70,7 @@ def power(base: float, exponent: float) -> float:
 
 
 def to_long(value: float) -> int:
-    """C's llround() on x86-64: what does not fit becomes the smallest number."""
+    """C's llround() on x86-64: numbers out of range become the smallest number."""
     rounded = round_half_away(value)
     return int(rounded) if -(2.0**63) <= rounded < 2.0**63 else -(1 << 63)
 
@@ -249,10 +249,10 @@ class VmMemory:
     limit: int
     used: int = 0
 
-    def take(self, count: int, what: str) -> None:
+    def take(self, count: int, item: str) -> None:
         """Charge bytes. Raises VmError beyond the limit."""
         if count < 0 or self.used + count > self.limit:
-            raise VmError(f"{what} of {count} bytes: {self.used} of {self.limit} bytes are in use (option memory)")
+            raise VmError(f"{item}: size: must be at most {self.limit - self.used} bytes (option memory), got {count}")
         self.used += count
 
     def give_back(self, count: int) -> None:
@@ -295,7 +295,7 @@ class VmBuffer:
     def writable(self, offset: int, length: int) -> slice:
         """The bytes of a range that may be written. Raises VmError for a constant."""
         if self.is_constant:
-            raise VmError("a read-only buffer cannot be written")
+            raise VmError("buffer: must be writable")
         return self.span(offset, length)
 
     def load(self, kind: str, offset: int) -> int | float:
@@ -364,14 +364,14 @@ class VmList:
         value = self.items[self._checked(index)]
         number = value if isinstance(value, (int, float)) else None
         if (number is None) != (kind is None):
-            raise VmError(f"list element {index} is {'no' if number is None else 'a'} number")
+            raise VmError(f"list element {index}: must be {'a number' if number is None else 'a reference'}")
         return value if kind is None or number is None else converted(kind, number)
 
     def set(self, index: int, value: Any) -> None:
         """Set an element, converted to the list's kind."""
         if self.element in _ELEMENTS:
             if not isinstance(value, (int, float)):
-                raise VmError(f"a reference cannot be stored in a list of {self.element}")
+                raise VmError(f"list of {self.element}: must contain numbers, got a reference")
             value = converted(self.element, value)
         self.items[self._checked(index)] = value
 

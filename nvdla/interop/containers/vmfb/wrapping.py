@@ -68,8 +68,8 @@ def find(source: Source) -> Wrapping:
         return Wrapping(f"{kind}bare", start, start, left, None)
     if bytes(data[start + 8 : start + 12]) != IDENTIFIER:
         raise FormatError(
-            f"{source.name}: no FlatBuffer with identifier IREE at byte {start}: it would have the "
-            "identifier 4 bytes on, or 8 with a size prefix"
+            f"{source.name}: FlatBuffer at byte {start}: must have the identifier IREE 4 bytes later, "
+            "or 8 with a size prefix"
         )
     size = int.from_bytes(data[start : start + 4], "little")
     if size > left - 4:

@@ -183,7 +183,7 @@ def test_disassemble_prints_text(capsys, program, archive):
     assert run(capsys, "disassemble", archive)[0] == 2
 
 
-def test_parts_are_extracted_to_files_and_scopes_are_told_apart(capsys, archive, tmp_path):
+def test_parts_of_different_scopes_are_extracted_to_separate_files(capsys, archive, tmp_path):
     out = tmp_path / "w.bin"
     assert run_json(capsys, "extract", archive, "--extract", f"w={out}")["written"] == [str(out)]
     assert out.read_bytes() == bytes(range(6))
@@ -208,7 +208,7 @@ def test_names_with_escape_codes_are_shown_escaped(capsys, tmp_path):
     assert code == 2 and "\x1b" not in err and err.count("\n") == 1 and "cut off?" in err
 
 
-def test_files_cut_off_are_named_and_said_to_be(tmp_path):
+def test_truncated_files_are_named_and_reported_as_cut_off(tmp_path):
     parameters = [Parameter.from_array("w", np.arange(6, dtype=np.int8))]
     for name in ("irpa", "npz", "safetensors", "tvm-params"):
         data = registry.format_named(name).create(parameters)

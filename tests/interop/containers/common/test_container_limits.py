@@ -74,14 +74,14 @@ def test_packages_of_compile_hold_stored_and_deflated_members_only(method):
         unpack(stream.getvalue())
 
 
-def test_nobody_reads_archives_by_numpy():
+def test_no_module_reads_archives_with_numpy():
     """numpy unpacks whatever it is told to, and raises what it likes for headers that cannot be."""
     root = SAMPLES.parent / "nvdla"
     assert not [path for path in root.rglob("*.py") if "np.load(" in path.read_text("utf-8")]
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_a_member_is_unpacked_no_further_than_its_header_says(tmp_path, reader):
+def test_a_member_is_unpacked_up_to_the_size_of_its_header(tmp_path, reader):
     """The directory and the array's header agree on 8 bytes; what deflate brings out of it is 100 MB."""
     path = tmp_path / "bomb.npz"
     packed(path, zipfile.ZIP_DEFLATED, npy(np.zeros(8, np.uint8)) + bytes(100 << 20))

@@ -107,7 +107,7 @@ def test_linked_archives_are_read_each_by_its_own_header(formats):
     ]
 
 
-def test_an_archive_at_another_offset_is_read_when_told_where(formats):
+def test_an_archive_at_a_given_offset_is_read(formats):
     assert len(irpa.read(read_record("py_offset16.irpa"), offset=16)) > 0
 
 
@@ -136,7 +136,7 @@ def test_alignments_in_a_small_file_do_not_ask_for_gigabytes():
     assert irpa.read(wide).entries[0].offset == 1 << 27, "what the caller asks for is done"
 
 
-def test_each_entry_lies_at_its_own_alignment_in_the_file():
+def test_each_entry_has_its_alignment_in_the_file():
     data = irpa.build(
         [
             EntrySpec("a", data=b"1", minimum_alignment=1),
@@ -198,7 +198,7 @@ def as_bytes(entry) -> bytes:
     return bytes(entry.data)
 
 
-def test_larger_data_go_behind_the_file(tmp_path):
+def test_larger_data_are_appended_to_the_file(tmp_path):
     path = tmp_path / "grown.irpa"
     path.write_bytes(irpa.build(specs(5, 9)))
     assert irpa.fits(path, "p0", 5) and not irpa.fits(path, "p0", 5000)
@@ -377,7 +377,7 @@ def splat_of(pattern_length: int, length: int = 240) -> bytes:
 
 
 @pytest.mark.parametrize("pattern_length", [0, 3, 5, 6, 7, 9, 12, 15])
-def test_a_pattern_of_impossible_length_is_an_error_and_stands_for_no_bytes(pattern_length, tmp_path):
+def test_a_pattern_of_impossible_length_is_an_error_without_bytes(pattern_length, tmp_path):
     """IREE 3.13 lists the entry; iree-convert-parameters and loading it into a module refuse it."""
     archive = splat_of(pattern_length)
     assert errors(archive) == [f"pattern_length: must be one of 1, 2, 4, 8, 16, got {pattern_length}"]

@@ -191,7 +191,7 @@ def test_a_library_with_a_damaged_loadable_is_refused(nvdla_command, lenet_libra
     lenet_library.write_bytes(container.library.repack({path: json.dumps(schedule).encode()}))
     code, _, error = nvdla_command("inspect", lenet_library)
     assert (code, error.count("\n")) == (2, 1)
-    assert "net.tar: task_list[0].post_actions[0]: 0, no event has this id" in error
+    assert "net.tar: task_list[0].post_actions[0]: must be the id of an existing event, got 0" in error
 
 
 def test_a_library_of_nothing_is_refused(run, tmp_path):

@@ -286,7 +286,7 @@ def test_wrong_calls_are_answered_with_the_runtimes_error_codes(compiled):
     assert compiled.call("tvmgen_net_unload", image) == 0x800
 
 
-def test_memory_that_cannot_be_had_leaves_nothing_behind(compiled):
+def test_a_failed_allocation_leaves_no_memory_allocated(compiled):
     platform = Platform(refuse=2)
     compiled.use("net", platform)
     assert compiled.call("tvmgen_net_load", *compiled.parameters()) == 0x503

@@ -195,7 +195,7 @@ def test_garbage_ends_the_connection_and_not_the_server(server, garbage):
     assert alive(server)
 
 
-def test_a_client_that_says_nothing_is_dropped(server):
+def test_a_silent_client_is_disconnected(server):
     assert ended(connect(server))
     assert ended(greet(server))
     assert alive(server)
@@ -229,7 +229,7 @@ def test_callers_over_the_limit_are_turned_away(server):
     assert alive(server)
 
 
-def test_a_wrong_key_is_told_so():
+def test_a_client_with_a_wrong_key_gets_an_error():
     server = RpcServer(demo_session, key="board")
     thread = threading.Thread(target=server.serve)
     thread.start()
@@ -605,7 +605,7 @@ def test_idle_callers_give_way_to_new_ones():
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
-def test_pipes_in_the_folder_are_refused_and_errors_do_not_tell_where_it_is(tmp_path):
+def test_pipes_in_the_directory_are_refused_and_errors_do_not_contain_its_path(tmp_path):
     os.mkfifo(tmp_path / "pipe.nvdla")
     (tmp_path / "folder.nvdla").mkdir()
     (tmp_path / "large.nvdla").write_bytes(bytes(5000))
@@ -629,7 +629,7 @@ def test_a_worker_imports_no_module_of_the_current_directory(tmp_path, loadable,
     assert not (tmp_path / "planted").exists()
 
 
-def test_a_worker_that_nobody_listens_to_any_more_ends_without_a_word():
+def test_a_worker_without_a_server_ends_silently():
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     worker = subprocess.Popen(interpreter(rpc_worker._CODE), **pipes)
     worker.stdout.close()

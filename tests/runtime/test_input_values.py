@@ -46,9 +46,9 @@ def test_a_picture_in_memory_gives_the_bytes_of_its_file(runtime, form):
     assert runtime.surfaces(given) == runtime.surfaces(DIGITS[0])
 
 
-def test_colours_of_a_picture_in_memory_are_ordered_like_those_of_its_file():
-    colors = nvdla.Runtime(SAMPLES / "colour_digits.loadable")
-    path = SAMPLES / "colour_digit4.ppm"
+def test_colors_of_a_picture_in_memory_have_the_order_of_its_file():
+    colors = nvdla.Runtime(SAMPLES / "color_digits.loadable")
+    path = SAMPLES / "color_digit4.ppm"
     for given in (Image.open(path), pixels(str(path))):
         assert colors.surfaces(given) == colors.surfaces(path)
 
@@ -193,8 +193,8 @@ def test_a_loadable_is_pickled_whole_and_small(runtime, protocol):
 
 def test_a_runtime_is_pickled_and_copied_at_any_time(runtime):
     """So that ``Pool.map(runtime.run, ...)`` works where processes are not forked, and joblib's do."""
-    made = nvdla.Runtime(LENET, "nv_small", threads=1, scales={"data": 0.25})
-    wanted = nvdla.Runtime(LENET, scales={"data": 0.25}).run(DIGITS[0])
+    made = nvdla.Runtime(LENET, "nv_small", threads=1, scales={"data": 1.5})
+    wanted = nvdla.Runtime(LENET, scales={"data": 1.5}).run(DIGITS[0])
     for _ in range(2):
         for again in (pickle.loads(pickle.dumps(made)), copy.deepcopy(made), copy.copy(made)):
             assert (again.config.name, again.config_reason, again.threads) == ("nv_small", "chosen by the caller", 1)

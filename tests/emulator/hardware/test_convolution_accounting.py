@@ -60,7 +60,7 @@ def test_the_c_model_deadlocks_at_a_change_of_banks_and_hardware_does_not():
     assert "C model deadlocks" in after.notes[0]
 
 
-def test_a_change_of_banks_behind_kept_weights_never_waits():
+def test_a_change_of_banks_after_kept_weights_never_waits():
     book = WeightBook()
     book.use(layer(**PADDED, keep_weights=True))
     assert book.use(layer(weight_banks=2)).in_place
@@ -119,7 +119,7 @@ def test_fetched_lines_follow_those_left():
     assert book.use(layer()).in_place
 
 
-def test_too_many_fetched_lines_behind_those_left_shift_the_next():
+def test_too_many_fetched_lines_after_the_kept_ones_shift_the_next():
     book = DataBook()
     book.use(layer(released=20))
     book.use(layer(data_reuse=True))

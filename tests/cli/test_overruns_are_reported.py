@@ -43,11 +43,11 @@ def overrun(lenet_loadable, plant, tmp_path):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_that_runs_a_network_tells_and_refuses(command, overrun, tmp_path, nvdla_command):
+def test_a_command_that_runs_a_network_warns_and_strict_refuses(command, overrun, tmp_path, nvdla_command):
     options = [str(word).format(folder=tmp_path) for word in COMMANDS[command]]
     code, _, error = nvdla_command(command, overrun, *options)
     assert code == 0, error
-    assert f"{overrun}: warning: operation 0/5 (PDP)" in error and "hardware goes on in" in error
+    assert f"{overrun}: warning: operation 0/5 (PDP)" in error and "hardware continues in" in error
     code, _, error = nvdla_command(command, overrun, *options, "--strict")
     assert code == 2 and "outside region" in error.splitlines()[-1], error
 
@@ -65,10 +65,10 @@ def test_a_strict_run_with_faults_refuses_it_too(overrun):
         nvdla.Runtime(overrun, strict=True).run_raw([surface], faults=[fault])
 
 
-def test_an_evaluation_that_fails_does_not_say_first_how_few_its_samples_are(lenet, tmp_path, nvdla_command):
+def test_a_failed_evaluation_does_not_report_its_number_of_samples(lenet, tmp_path, nvdla_command):
     np.savez(tmp_path / "odd.npz", images=np.zeros((4, 5, 5), np.uint8), labels=np.zeros(4, np.int64))
     code, _, error = nvdla_command("evaluate", lenet, tmp_path / "odd.npz", "--limit", 2, "--workers", 1)
-    assert code == 2 and len(error.splitlines()) == 1 and "no sample could be judged" in error
+    assert code == 2 and len(error.splitlines()) == 1 and "no sample could be evaluated" in error
     np.savez(tmp_path / "good.npz", images=np.zeros((4, 28, 28), np.uint8), labels=np.zeros(4, np.int64))
     code, _, error = nvdla_command(
         "evaluate", lenet, tmp_path / "good.npz", "--limit", 2, "--workers", 1, "-o", tmp_path
@@ -99,16 +99,16 @@ def overrun_package(plant, tmp_path):
     return path
 
 
-def test_a_package_tells_and_refuses(overrun_package, tmp_path, nvdla_command):
+def test_a_package_warns_and_strict_refuses(overrun_package, tmp_path, nvdla_command):
     options = ["--input", tmp_path / "in.npy"]
     code, _, error = nvdla_command("run", overrun_package, *options)
     assert code == 0, error
-    assert "warning: operation 0/3 (PDP)" in error and "hardware goes on in" in error
+    assert "warning: operation 0/3 (PDP)" in error and "hardware continues in" in error
     code, _, error = nvdla_command("run", overrun_package, *options, "--strict")
     assert code == 2 and "outside region" in error and error.count("\n") == 1, error
 
 
-def test_a_served_network_does_what_hardware_does_and_the_server_tells_once(overrun, capsys):
+def test_a_served_network_behaves_like_hardware_and_the_server_warns_once(overrun, capsys):
     networks = rpc_worker._Networks(1, Limits())
     number = networks.load(overrun.read_bytes(), "auto", "auto", 1 << 30)["number"]
     runtime = nvdla.Runtime(overrun)
@@ -116,7 +116,7 @@ def test_a_served_network_does_what_hardware_does_and_the_server_tells_once(over
     for _ in range(2):
         assert networks.run_raw(number, [surface]) == runtime.run_raw([surface])
     error = capsys.readouterr().err
-    assert error.count("warning: operation 0/5 (PDP)") == 1 and "hardware goes on in" in error
+    assert error.count("warning: operation 0/5 (PDP)") == 1 and "hardware continues in" in error
 
 
 def served(loadable, surface, *options):
@@ -146,7 +146,7 @@ def test_a_caller_over_a_socket_finds_the_warning_and_strict_refuses_the_run(ove
     surface = bytes(nvdla.Runtime(overrun).inputs[0].size)
     found, warnings, log = served(overrun, surface)
     assert found == ["it has run"] * 2
-    assert len(warnings) == 1 and "operation 0/5 (PDP)" in warnings[0] and "hardware goes on in" in warnings[0]
+    assert len(warnings) == 1 and "operation 0/5 (PDP)" in warnings[0] and "hardware continues in" in warnings[0]
     assert log.count("warning: operation 0/5 (PDP)") == 1
     found, warnings, log = served(overrun, surface, "--strict")
     assert all("operation 0/5 (PDP)" in each and "outside region" in each for each in found)

@@ -1,0 +1,135 @@
+"""Models with channels last (TFLite, Keras) take pictures and arrays (N, H, W, C) in every command."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from PIL import Image
+from support.tflite_writer import FlatWriter
+
+import nvdla
+from nvdla.cli.main import main
+from nvdla.tensors.inputs import Preprocessing
+
+HEIGHT, WIDTH = 28, 20
+MEAN, STD = (100.0, 110.0, 120.0), (50.0, 60.0, 70.0)
+OPTIONS = ["--mean", "100,110,120", "--std", "50,60,70"]
+
+
+def model(channels_last):
+    """A convolution of a picture; ``channels_last``: behind a Transpose, as exporters of Keras models write it."""
+    weights = np.random.default_rng(0).normal(size=(4, 3, 3, 3)).astype(np.float32)
+    shape = [1, HEIGHT, WIDTH, 3] if channels_last else [1, 3, HEIGHT, WIDTH]
+    nodes = [helper.make_node("Transpose", ["data"], ["planes"], perm=[0, 3, 1, 2])] if channels_last else []
+    nodes.append(helper.make_node("Conv", ["planes" if channels_last else "data", "weights"], ["out"], name="conv"))
+    graph = helper.make_graph(
+        nodes,
+        "picture",
+        [helper.make_tensor_value_info("data", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("out", TensorProto.FLOAT, [1, 4, HEIGHT - 2, WIDTH - 2])],
+        [helper.make_tensor("weights", TensorProto.FLOAT, weights.shape, weights.ravel())],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Both models, three pictures, and the loadables that the command compiles from them."""
+    folder = tmp_path_factory.mktemp("pictures")
+    chance = np.random.default_rng(1)
+    (folder / "images").mkdir()
+    for number in range(3):
+        pixels = chance.integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)
+        Image.fromarray(pixels).save(folder / "images" / f"{number}.png")
+    for name, last in (("last", True), ("first", False)):
+        onnx.save(model(last), folder / f"{name}.onnx")
+        words = ["compile", folder / f"{name}.onnx", "--calibrate", folder / "images", "-o", folder / f"{name}.nvdla"]
+        assert main([*map(str, words), *OPTIONS]) == 0
+    return folder
+
+
+def pixels(folder):
+    """The three pictures (N, H, W, C)."""
+    return np.stack([np.asarray(Image.open(folder / "images" / f"{number}.png")) for number in range(3)])
+
+
+def numbers(folder):
+    """What the model takes for them."""
+    return (pixels(folder) - np.float32(MEAN)) * (1 / np.array(STD)).astype(np.float32)
+
+
+def test_a_picture_gives_what_the_model_with_channels_first_gives(folder):
+    last, first = (nvdla.Runtime(folder / f"{name}.nvdla") for name in ("last", "first"))
+    image = folder / "images" / "0.png"
+    np.testing.assert_array_equal(last.run(image)["out"], first.run(image)["out"])
+
+
+def test_real_numbers_are_taken_in_the_order_of_the_model_and_with_channels_first(folder):
+    runtime = nvdla.Runtime(folder / "last.nvdla")
+    last = numbers(folder)[:1]
+    first = np.ascontiguousarray(last.transpose(0, 3, 1, 2))
+    expected = runtime.run(folder / "images" / "0.png")["out"]
+    for array in (last, first, last[0], first[0]):
+        np.testing.assert_array_equal(runtime.run(array)["out"], expected)
+    stacked = runtime.run(np.concatenate([last, last[:, ::-1], last]))["out"]
+    np.testing.assert_array_equal(stacked[[0, 2]], np.concatenate([expected, expected]))
+
+
+def test_an_array_in_another_order_is_refused(folder):
+    runtime = nvdla.Runtime(folder / "last.nvdla")
+    with pytest.raises(nvdla.FormatError, match=f"1x{WIDTH}x{HEIGHT}x3"):
+        runtime.run(np.zeros((1, WIDTH, HEIGHT, 3), np.float32))
+
+
+@pytest.mark.parametrize("kind", ["files", "numbers", "pixels"])
+def test_evaluate_predicts_the_same_for_both_layouts(folder, kind, tmp_path):
+    data = folder / "images"
+    if kind != "files":
+        data = tmp_path / "data.npz"
+        np.savez(data, images=pixels(folder) if kind == "pixels" else numbers(folder))
+    for name in ("last", "first"):
+        words = ["evaluate", folder / f"{name}.nvdla", data, "--predict-only", "--samples", tmp_path / f"{name}.jsonl"]
+        assert main(list(map(str, words))) == 0
+    (_, *last), (_, *first) = ((tmp_path / f"{name}.jsonl").read_text().splitlines() for name in ("last", "first"))
+    assert last == first
+    assert len(last) == 3
+
+
+def test_the_layout_is_the_one_that_has_the_channels_of_a_picture():
+    picture = np.random.default_rng(2).integers(0, 256, (8, 6, 3), np.uint8)
+    auto = Preprocessing()
+    np.testing.assert_array_equal(auto.image(picture, (1, 8, 6, 3))[0], picture)
+    np.testing.assert_array_equal(auto.image(picture, (1, 3, 8, 6))[0], picture.transpose(2, 0, 1))
+    square = picture[:3, :3]
+    np.testing.assert_array_equal(auto.image(square, (1, 3, 3, 3))[0], square.transpose(2, 0, 1))
+    np.testing.assert_array_equal(Preprocessing(layout="nhwc").image(square, (1, 3, 3, 3))[0], square)
+
+
+@pytest.mark.parametrize(("kind", "point"), [("int8", -128), ("uint8", 0), ("int8", -1), ("uint8", 100)])
+def test_pixels_are_the_elements_of_a_quantized_tflite_input(kind, point, tmp_path, nvdla_command):
+    """The element of pixel p is p in uint8 and p - 128 in int8, as TFLite's tools feed pictures."""
+    writer = FlatWriter()
+    writer.tensor((1, 8, 6, 3), kind, 0.02, point, name="data")
+    writer.constant(np.ones((1, 1, 1, 3), np.int8), 0.5)
+    writer.constant(np.zeros(1, np.int32), 0.01)
+    writer.tensor((1, 8, 6, 1), kind, 0.2, 0, name="out")
+    writer.operator("CONV_2D", [0, 1, 2], [3], padding=1, stride_w=1, stride_h=1)
+    (tmp_path / "net.tflite").write_bytes(writer.model([0], [3]))
+    picture = np.random.default_rng(5).integers(0, 256, (8, 6, 3), np.uint8)
+    Image.fromarray(picture).save(tmp_path / "in.png")
+    assert nvdla_command("compile", tmp_path / "net.tflite", "-o", tmp_path / "net.nvdla")[0] == 0
+    runtime = nvdla.Runtime(tmp_path / "net.nvdla")
+    real = 0.02 * (picture.astype(np.float32) + np.iinfo(kind).min - point)
+    assert runtime.surfaces(tmp_path / "in.png") == runtime.surfaces(real[None])
+
+
+def test_a_picture_far_outside_the_calibrated_range_is_refused(folder, tmp_path, nvdla_command):
+    """Calibrated with numbers of about -2 to 2, and run on pixels 0..255."""
+    np.savez(tmp_path / "data.npz", images=numbers(folder))
+    loadable = tmp_path / "net.nvdla"
+    assert nvdla_command("compile", folder / "last.onnx", "--calibrate", tmp_path / "data.npz", "-o", loadable)[0] == 0
+    for words in (("run", loadable, "--input", folder / "images" / "0.png"),
+                  ("evaluate", loadable, folder / "images", "--predict-only")):  # fmt: skip
+        status, _, error = nvdla_command(*words)
+        assert status != 0
+        assert "a picture must have numbers of about" in error
