@@ -153,7 +153,7 @@ class Runtime:
         strict: bool = False,
     ) -> None:
         if isinstance(loadable, LoadableHolder):
-            loadable, config = loadable.sole_loadable(config)
+            loadable, config = loadable.__nvdla_loadable__(config)
         self._given: Document = {
             "config": config, "abi": abi, "threads": threads, "limits": limits, "memory_limit": memory_limit,
             "strides": strides, "scales": scales, "hardware_only": hardware_only, "strict": strict,

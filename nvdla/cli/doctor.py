@@ -77,7 +77,8 @@ def _examined(
 ) -> DoctorReport:
     table = read_calibration(args.scales) if args.scales else None
     if table is not None and not all(is_scale(entry.get("scale")) for entry in table.values()):
-        args.scales = None  # the checks report the table; the layer file has the scales of the tensors
+        # The checks report the table; the layer file has the scales of the tensors.
+        args = argparse.Namespace(**{**vars(args), "scales": None})
     return examine(
         loadable,
         args.config,

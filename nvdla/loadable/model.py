@@ -313,7 +313,7 @@ class RelocEntry:
 class LoadableHolder:
     """Base class of objects that contain a loadable, such as compiled models."""
 
-    def sole_loadable(self, config: str) -> tuple[Loadable, str]:
+    def __nvdla_loadable__(self, config: str) -> tuple[Loadable, str]:
         """Return the loadable, and the name of the configuration to run it on.
 
         Args:

@@ -446,7 +446,7 @@ def test_an_input_of_three_channels_is_shown_as_the_picture(window, side, sample
     """The colors on the page are those of the file; a click shows the channels."""
     from PIL import Image
 
-    path, image = samples / "colour_digits.loadable", samples / "colour_digit7.ppm"
+    path, image = samples / "color_digits.loadable", samples / "color_digit7.ppm"
     page = tmp_path / "colors.html"
     page.write_text(html_page(Data.of([side(nvdla.load(path), path, str(image))])), encoding="utf-8")
     shown = window().open(page)

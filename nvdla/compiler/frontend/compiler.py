@@ -160,7 +160,7 @@ class Compiled(LoadableHolder):
         assert refined is not None, "what is built was refined"
         write_file(path, qdq_model(refined.network, built).SerializeToString(deterministic=True))
 
-    def sole_loadable(self, config: str) -> tuple[Loadable, str]:
+    def __nvdla_loadable__(self, config: str) -> tuple[Loadable, str]:
         """See :class:`nvdla.loadable.model.LoadableHolder`. Raises FormatError if nodes run on the host."""
         if not self.whole:
             kinds = ", ".join(part.kind for part in self.parts)
