@@ -383,7 +383,7 @@ def _examples():
         text = path.read_text(encoding="utf-8")
         for number, block in enumerate(re.findall(r"^```python\n(.*?)^```", text, flags=re.M | re.S)):
             yield f"{path.name}-{number}", re.sub(r"^(>>>|\.\.\.) ?", "", block, flags=re.M)
-    for path in (ROOT / "docs").glob("*.ipynb"):
+    for path in (*(ROOT / "docs").glob("*.ipynb"), *(ROOT / "samples" / "labs").glob("*.ipynb")):
         for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
             if cell["cell_type"] == "code":
                 yield f"{path.name}-{number}", "".join(cell["source"])

@@ -163,6 +163,15 @@ def test_the_workflows_do_what_the_gate_does():
             assert command in run, command
 
 
+def test_coverage_of_all_modules_but_generated_ones_is_measured_with_a_limit():
+    tomllib = pytest.importorskip("tomllib")
+    tool = tomllib.loads(read("pyproject.toml"))["tool"]["coverage"]
+    assert tool["run"]["source"] == ["nvdla"] and tool["run"]["omit"] == ["*/generated/*"]
+    assert tool["report"]["fail_under"] >= 90
+    run = [step["run"] for job, step in steps("ci.yml") if job == "coverage" and step.get("run", "").startswith("cov")]
+    assert run == ["coverage run -m pytest", "coverage combine", "coverage report", "coverage xml"]
+
+
 def test_a_release_is_published_without_a_password_with_attestations_and_a_bill_of_materials():
     jobs = yaml.safe_load(read(".github/workflows/release.yml"))["jobs"]
     assert jobs["publish"]["permissions"] == {"id-token": "write"} and jobs["publish"]["needs"] == "build"
@@ -173,3 +182,31 @@ def test_a_release_is_published_without_a_password_with_attestations_and_a_bill_
     ]
     assert artifacts == ["packages", "sbom"]
     assert "secrets." not in read(".github/workflows/release.yml")
+
+
+PAPER = read("paper/paper.md")
+
+
+def test_the_paper_has_what_the_journal_requires():
+    head, text = PAPER.removeprefix("---\n").split("\n---\n", 1)
+    about = yaml.safe_load(head)
+    assert {"title", "tags", "authors", "affiliations", "date", "bibliography"} <= about.keys()
+    indices = {place["index"] for place in about["affiliations"]}
+    assert all(author["affiliation"] in indices for author in about["authors"])
+    headings = re.findall(r"^# (.*)$", text, flags=re.M)
+    assert headings[:3] == ["Summary", "Statement of need", "Comparison with other software"]
+    assert {"Validation", "Performance"} <= set(headings) and headings[-1] == "References"
+    assert 250 <= len(text.split()) <= 1000
+    cited = set(re.findall(r"@(\w+)", text))
+    assert cited == set(re.findall(r"^@\w+\{(\w+),", read(f"paper/{about['bibliography']}"), flags=re.M))
+
+
+def test_numbers_of_the_paper_are_those_of_the_measurements_and_of_the_documentation():
+    sources = {"Validation": read("docs/concepts.md"), "Performance": read("benchmarks/RESULTS.md")}
+    for heading, source in sources.items():
+        chapter = PAPER.partition(f"\n# {heading}\n")[2].partition("\n# ")[0]
+        chapter = re.sub(r"ResNet-50|AVX512|float32|int8", "", chapter)
+        numbers = re.findall(r"\d[\d.,]*\d|\d", chapter)
+        assert len(numbers) >= 5
+        for number in numbers:
+            assert re.search(rf"(?<![\d.,]){re.escape(number)}(?![\d,]|\.\d)", source), (heading, number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import os
 import re
 import subprocess
@@ -104,6 +105,27 @@ def test_the_search_works_from_a_disk(site):
     finally:
         browser.close()
         driver.stop()
+
+
+def test_versions_of_the_site_are_kept_side_by_side(tmp_path):
+    """``mike deploy`` builds the site of a version next to the others, and lists them for the menu of versions."""
+    pytest.importorskip("mike", reason="the extra nvdla[docs] is not installed")
+    for name in ("mkdocs.yml", "docs", "tools", "nvdla", "kernels", "benchmarks", "samples", "pyproject.toml"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    for page in ROOT.glob("*.md"):
+        (tmp_path / page.name).symlink_to(page)
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    subprocess.run([*git, "init", "-q"], cwd=tmp_path, check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], cwd=tmp_path, check=True)
+    names = {f"GIT_{who}_{what}": "x@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    environment = {**os.environ, **names, "NO_MKDOCS_2_WARNING": "1"}
+    command = [sys.executable, "-m", "mike.driver", "deploy", "1.2", "latest"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, env=environment)
+    assert done.returncode == 0, done.stderr + done.stdout
+    shown = subprocess.run(["git", "show", "gh-pages:versions.json"], cwd=tmp_path, capture_output=True, text=True)
+    assert json.loads(shown.stdout) == [{"version": "1.2", "title": "1.2", "aliases": ["latest"]}]
+    listed = subprocess.run(["git", "ls-tree", "--name-only", "gh-pages:1.2"], cwd=tmp_path, capture_output=True)
+    assert {b"index.html", b"lint.html", b"404.html"} <= set(listed.stdout.split())
 
 
 def test_links_out_of_the_pages_become_text(tmp_path):

@@ -57,6 +57,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--input", action="append", default=[], metavar="VALUE", help="input argument; repeat the option in order"
     )
+    run.add_argument(
+        "--parameters",
+        action="append",
+        default=[],
+        metavar="[SCOPE=]FILE",
+        help="parameters that the function loads: a file of any format with tensors, such as an .irpa with splats",
+    )
     disassemble = _add_file(command("disassemble", "print the programs of a file as text"))
     disassemble.add_argument("--function", metavar="NAME", help="name of a function, or its ordinal")
     disassemble.add_argument("--source", action="store_true", help="include source lines, if the file contains them")
@@ -374,7 +381,10 @@ def _run_edit(args: argparse.Namespace) -> int:
 
 def _run_run(args: argparse.Namespace) -> int:
     container = registry.open(Path(args.file), None, args.source_format)
-    outcome = container.call(args.function, args.input, _options(args))
+    sets: dict[str, list[Parameter]] = {}
+    for scope, path in map(_scoped, args.parameters):
+        sets.setdefault(scope, []).extend(registry.open(path).parameters())
+    outcome = container.call(args.function, args.input, _options(args), sets)
     if not print_document(_document("run", file=args.file, function=args.function, **outcome), args):
         if "ran_on" in outcome:
             say(f"the function needs a device: it ran on {outcome['ran_on']}, not in the interpreter", sys.stderr)

@@ -398,14 +398,16 @@ def test_the_runner_is_small(tmp_path):
         ("arm", "qemu-arm", "/usr/arm-linux-gnueabihf"),
     ],
 )
-def test_lenet_runs_on_other_processors(target, machine, libraries, tmp_path):
+@pytest.mark.parametrize("interrupts", [False, True])
+def test_lenet_runs_on_other_processors(target, machine, libraries, interrupts, tmp_path):
+    """Linux programs of other processors under QEMU, by polling and by interrupts of the register server."""
     if not shutil.which(machine) or not shutil.which(CROSS[target][0]):
         pytest.skip(f"{machine} or {CROSS[target][0]} is not installed")
     recording, outputs = programmed(SAMPLES / "lenet.loadable")
     program, made = recording.register_program, exported_to(tmp_path, recording)
     printer("c").write(made)
     served = Served(tmp_path, program)
-    built = compile_runner(tmp_path, program, CROSS[target])
+    built = compile_runner(tmp_path, program, CROSS[target], interrupts)
     assert served.run(built, runs=1, before=(machine, "-L", libraries)) == (0, "")
     assert served.outputs() == outputs
 

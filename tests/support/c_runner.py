@@ -119,13 +119,17 @@ class Served:
 
     def run(self, target: Path, runs: int = 0, before: Sequence[str] = ()) -> tuple[int, str]:
         """Exit code and standard error of the program."""
+        return self.execute([*before, target, "SOCKET", *(self.paths[space] for space in Space), runs])
+
+    def execute(self, words: Sequence[object]) -> tuple[int, str]:
+        """Exit code and standard error of a command that gets the server's address in place of the word SOCKET."""
         path = str(self.folder / "s")
         listener = listen(path)
         thread = threading.Thread(target=self.server.serve, args=(listener,), daemon=True)
         thread.start()
         try:
-            words = [*before, str(target), path, *(str(self.paths[space]) for space in Space), str(runs)]
-            done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+            command = [path if word == "SOCKET" else str(word) for word in words]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
             return done.returncode, done.stderr
         finally:
             listener.shutdown(2)

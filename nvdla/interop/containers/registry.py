@@ -41,6 +41,8 @@ MAX_DEPTH = 64
 MAX_PART = 200
 
 Options = Mapping[str, str]
+#: Tensors that a program loads when it runs, by scope ("": without a scope).
+ParameterSets = Mapping[str, Sequence[Parameter]]
 #: What a part of a file is when it is extracted.
 Content = bytes | memoryview | Parameter
 
@@ -178,13 +180,20 @@ class Container(ABC):
         """
         raise FormatError(f"{self.source.name}: a {self.format.name} file contains no program to disassemble")
 
-    def call(self, function: str, inputs: Sequence[str], options: Options | None = None) -> Document:
+    def call(
+        self,
+        function: str,
+        inputs: Sequence[str],
+        options: Options | None = None,
+        parameters: ParameterSets | None = None,
+    ) -> Document:
         """Run a function of the file.
 
         Args:
             function: Its name.
             inputs: Inputs as text.
             options: Options of the format.
+            parameters: Tensors that the function loads, by scope.
 
         Returns:
             Plain data; ``results`` is a list of {type, value}.

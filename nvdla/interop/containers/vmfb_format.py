@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import IO, Any, ClassVar
 
 from nvdla.errors import FormatError
-from nvdla.interop.containers.registry import Container, FileFinding, Format, Options, Source, register
+from nvdla.interop.containers.registry import (
+    Container,
+    FileFinding,
+    Format,
+    Options,
+    ParameterSets,
+    Source,
+    register,
+)
 from nvdla.interop.containers.vmfb import module as modules
 from nvdla.interop.containers.vmfb.module import (
     Module,
@@ -85,16 +93,30 @@ class VmfbContainer(Container):
             texts.append(f"// nested module in rodata[{index}]\n{disassemble(inner, None, source)}")
         return "\n".join(texts)
 
-    def call(self, function: str, inputs: Sequence[str], options: Options | None = None) -> Document:
-        """Runs an exported function on numbers given as text. One that needs a device goes to IREE's own runtime where
-        that is installed; ``ran_on`` says so."""
+    def call(
+        self,
+        function: str,
+        inputs: Sequence[str],
+        options: Options | None = None,
+        parameters: ParameterSets | None = None,
+    ) -> Document:
+        """Run an exported function on numbers given as text.
+
+        A function that needs a device runs on IREE's own runtime if that is installed; ``ran_on`` states so. Only such
+        a function can load parameters. Raises FormatError.
+        """
         from nvdla.interop.containers.vmfb import device
         from nvdla.interop.containers.vmfb.interpreter import LETTERS, MachineLimits, VirtualMachine
 
         target = self.module.functions[self.module.export(function).ordinal]
+        loads = any(imported.name.startswith("io_parameters.") for imported in self.module.imports)
+        if parameters and not loads:
+            raise FormatError(f"{self.source.name}: --parameters: the module loads no parameters. Omit the option.")
         if self._needs_device(target) and device.is_installed():
             _limits(options)
-            return device.call(bytes(self.source.data), function, inputs)
+            if loads and not parameters:
+                raise FormatError(f"{self.source.name}: the module loads parameters. Add --parameters [SCOPE=]FILE.")
+            return device.call(bytes(self.source.data), function, inputs, parameters)
         arguments = parse_arguments(self.module, target, inputs)
         machine = VirtualMachine(self.module, limits=MachineLimits(**_limits(options)))
         values = machine.call(function, arguments)

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nvdla.emulator.memory.placement import place
 from nvdla.errors import FormatError
 from nvdla.interop.containers.tvm import params, tar
 from nvdla.interop.containers.tvm.crt import FuncRegistry
@@ -50,6 +51,8 @@ from nvdla.util.rounding import integer, is_digits
 _MAX_LITERAL = 4000
 #: Memories with such contents are loaded again before every submit: the firmware counts them down in place.
 _DEPENDENCIES = "dep_graph"
+#: A platform for register programs, and what TVM's C runtime needs from a platform. The build files leave them out.
+_PLATFORM_FILES = ("nvdla_registers.h", "nvdla_registers.c", "tvm_platform.c")
 _INTRODUCTION = "/* Generated from an NVDLA loadable. */\n"
 
 
@@ -97,6 +100,7 @@ def support_files() -> dict[str, bytes]:
     return {
         "codegen/host/include/nvdla_crt.h": (here / "nvdla_crt.h").read_bytes(),
         "codegen/host/src/nvdla_crt.c": (here / "nvdla_crt.c").read_bytes(),
+        **{f"codegen/host/platform/{name}": (here / name).read_bytes() for name in _PLATFORM_FILES},
     }
 
 
@@ -194,6 +198,7 @@ def tables_source(network: CodegenNetwork) -> str:
         *_submits(network),
         _table("nvdla_binding_t", "inputs", _bindings(network, network.loadable.inputs)),
         _table("nvdla_binding_t", "outputs", _bindings(network, network.loadable.outputs)),
+        _places(network),
         _instance(network),
         *_entry_points(network),
     ]  # fmt: skip
@@ -202,6 +207,8 @@ def tables_source(network: CodegenNetwork) -> str:
 
 def _declarations(network: CodegenNetwork) -> str:
     lines = [_declaration(name) + ";" for name in network.functions]
+    lines += [f"extern const nvdla_place_t {network.prefix}_places[];"]
+    lines += [f"extern const uint32_t {network.prefix}_{name};" for name in ("num_places", "last_task")]
     return "\n".join([*lines, f"void {network.prefix}_set_platform(const nvdla_platform_t* platform);", ""])
 
 
@@ -250,6 +257,18 @@ def _submits(network: CodegenNetwork) -> list[str]:
 
 def _bindings(network: CodegenNetwork, memories: Iterable[MemoryEntry]) -> list[str]:
     return [f"{c_string(network.binding_name(memory))}, {memory.id}u, {memory.size}u" for memory in memories]
+
+
+def _places(network: CodegenNetwork) -> str:
+    """Tables with the place of each memory in the register program, and the last task, which ends a run."""
+    allocations = place(network.loadable)
+    bases = {allocation.space: allocation.address for allocation in reversed(allocations)}
+    rows = [f"{a.memory.id}u, {int(a.memory.domain)}u, {a.address - bases[a.space]}u" for a in allocations]
+    tasks = [task for entry in network.loadable.submit_order for task in entry.task_ids]
+    numbers = (("num_places", len(rows)), ("last_task", tasks[-1] if tasks else 0))
+    body = "".join(f"    {{{row}}},\n" for row in rows or ["0u, 0u, 0u"])
+    constants = "".join(f"const uint32_t {network.prefix}_{name} = {number}u;\n" for name, number in numbers)
+    return f"const nvdla_place_t {network.prefix}_places[] = {{\n{body}}};\n{constants}"
 
 
 def _instance(network: CodegenNetwork) -> str:

@@ -23,7 +23,7 @@ static int32_t tensor_data(const TVMValue* arg, int type_code, uint64_t size, ui
     return NVDLA_INVALID_ARGUMENT;
   }
   *data = size == 0 ? NULL : (uint8_t*)tensor->data + tensor->byte_offset;
-  return NVDLA_OK;
+  return NVDLA_CRT_OK;
 }
 
 static int32_t write_contents(nvdla_instance_t* instance, int32_t only_reload) {
@@ -38,21 +38,21 @@ static int32_t write_contents(nvdla_instance_t* instance, int32_t only_reload) {
     }
     status = platform->write(platform->context, content->memory, content->offset,
                              instance->parameters[content->parameter], network->parameters[content->parameter].size);
-    if (status != NVDLA_OK) {
+    if (status != NVDLA_CRT_OK) {
       return status;
     }
   }
-  return NVDLA_OK;
+  return NVDLA_CRT_OK;
 }
 
 static int32_t release_first(nvdla_instance_t* instance, uint32_t count) {
   const nvdla_platform_t* platform = instance->platform;
-  int32_t result = NVDLA_OK;
+  int32_t result = NVDLA_CRT_OK;
   while (count > 0) {
     int32_t status;
     --count;
     status = platform->release(platform->context, instance->network->memories[count].id);
-    if (result == NVDLA_OK) {
+    if (result == NVDLA_CRT_OK) {
       result = status;
     }
   }
@@ -64,12 +64,12 @@ static int32_t allocate_all(nvdla_instance_t* instance) {
   uint32_t i;
   for (i = 0; i < instance->network->num_memories; ++i) {
     int32_t status = platform->allocate(platform->context, &instance->network->memories[i]);
-    if (status != NVDLA_OK) {
+    if (status != NVDLA_CRT_OK) {
       (void)release_first(instance, i);
       return status;
     }
   }
-  return NVDLA_OK;
+  return NVDLA_CRT_OK;
 }
 
 int32_t nvdla_crt_load(nvdla_instance_t* instance, const TVMValue* args, const int* type_codes, int num_args) {
@@ -85,25 +85,25 @@ int32_t nvdla_crt_load(nvdla_instance_t* instance, const TVMValue* args, const i
   for (i = 0; i < network->num_parameters; ++i) {
     uint8_t* data = NULL;
     status = tensor_data(&args[i], type_codes[i], network->parameters[i].size, &data);
-    if (status != NVDLA_OK) {
+    if (status != NVDLA_CRT_OK) {
       return status;
     }
     instance->parameters[i] = data;
   }
   if (instance->loaded) {
-    return NVDLA_OK;
+    return NVDLA_CRT_OK;
   }
   status = allocate_all(instance);
-  if (status != NVDLA_OK) {
+  if (status != NVDLA_CRT_OK) {
     return status;
   }
   status = write_contents(instance, 0);
-  if (status != NVDLA_OK) {
+  if (status != NVDLA_CRT_OK) {
     (void)release_first(instance, network->num_memories);
     return status;
   }
   instance->loaded = 1;
-  return NVDLA_OK;
+  return NVDLA_CRT_OK;
 }
 
 int32_t nvdla_crt_submit(nvdla_instance_t* instance, uint32_t index, int num_args) {
@@ -122,7 +122,7 @@ int32_t nvdla_crt_submit(nvdla_instance_t* instance, uint32_t index, int num_arg
   }
   submit = &instance->network->submits[index];
   status = write_contents(instance, 1);
-  for (i = 0; status == NVDLA_OK && i < submit->num_tasks; ++i) {
+  for (i = 0; status == NVDLA_CRT_OK && i < submit->num_tasks; ++i) {
     status = platform->submit(platform->context, &submit->tasks[i]);
   }
   return status;
@@ -140,22 +140,22 @@ int32_t nvdla_crt_run(nvdla_instance_t* instance, const TVMValue* args, const in
   }
   status = nvdla_crt_load(instance, args + first_parameter, type_codes + first_parameter,
                           (int)network->num_parameters);
-  for (i = 0; status == NVDLA_OK && i < network->num_inputs; ++i) {
+  for (i = 0; status == NVDLA_CRT_OK && i < network->num_inputs; ++i) {
     const nvdla_binding_t* input = &network->inputs[i];
     uint8_t* data = NULL;
     status = tensor_data(&args[i], type_codes[i], input->size, &data);
-    if (status == NVDLA_OK) {
+    if (status == NVDLA_CRT_OK) {
       status = platform->write(platform->context, input->memory, 0, data, input->size);
     }
   }
-  for (i = 0; status == NVDLA_OK && i < network->num_submits; ++i) {
+  for (i = 0; status == NVDLA_CRT_OK && i < network->num_submits; ++i) {
     status = nvdla_crt_submit(instance, i, 0);
   }
-  for (i = 0; status == NVDLA_OK && i < network->num_outputs; ++i) {
+  for (i = 0; status == NVDLA_CRT_OK && i < network->num_outputs; ++i) {
     const nvdla_binding_t* output = &network->outputs[i];
     uint8_t* data = NULL;
     status = tensor_data(&args[first_output + i], type_codes[first_output + i], output->size, &data);
-    if (status == NVDLA_OK) {
+    if (status == NVDLA_CRT_OK) {
       status = platform->read(platform->context, output->memory, 0, data, output->size);
     }
   }
@@ -167,7 +167,7 @@ int32_t nvdla_crt_unload(nvdla_instance_t* instance, int num_args) {
     return NVDLA_WRONG_ARGUMENT_COUNT;
   }
   if (!instance->loaded) {
-    return NVDLA_OK;
+    return NVDLA_CRT_OK;
   }
   instance->loaded = 0;
   return release_first(instance, instance->network->num_memories);

@@ -60,7 +60,7 @@ const TVMModule* TVMSystemLibEntryPoint(void);
 
 /* What the functions return: 0, or an error code of the C runtime. A platform's own codes are passed on. */
 enum {
-  NVDLA_OK = 0,
+  NVDLA_CRT_OK = 0,
   NVDLA_NO_PLATFORM = 0x500,
   NVDLA_WRONG_ARGUMENT_COUNT = 0x800,
   NVDLA_WRONG_ARGUMENT_TYPE = 0x801,
@@ -88,6 +88,13 @@ typedef struct {
   uint64_t size;
   uint64_t alignment;
 } nvdla_memory_t;
+
+/* Where the register program of the network (nvdla program --format c) has a memory: a byte of memory `domain`. */
+typedef struct {
+  uint32_t memory;
+  uint32_t domain;
+  uint64_t offset;
+} nvdla_place_t;
 
 /* One entry of an address list: its place in the list is the address index that descriptors use. */
 typedef struct {

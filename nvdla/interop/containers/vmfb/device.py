@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from nvdla.errors import FormatError, shape_text
 from nvdla.interop.containers.values import TYPE_NAMES, element_type
-from nvdla.tensors.parameters import ELEMENT_BITS, element_count
+from nvdla.tensors.parameters import ELEMENT_BITS, Parameter, check_splats, element_count
 from nvdla.util.escaping import Document
 from nvdla.util.rounding import integer, is_digits, real
 
 _DRIVER = "local-sync"
 _MAX_BYTES = 1 << 28
+#: Bytes of the longest pattern that IREE's runtime (3.13) repeats.
+_MAX_PATTERN = 4
 _MLIR_NAMES = {ours: theirs for theirs, ours in reversed(TYPE_NAMES.items()) if theirs[:2] != "si"}
 
 
@@ -25,18 +27,33 @@ def is_installed() -> bool:
     return find_spec("iree") is not None and find_spec("iree.runtime") is not None
 
 
-def call(data: bytes, function: str, inputs: Sequence[str]) -> Document:
-    """Runs an exported function on IREE's CPU device. Inputs are numbers (5, 0.5), tensors as iree-run-module takes
-    them (``2x2xf32=1 2 3 4``, ``4xi8=7`` for all alike) or files (``@input.npy``). FormatError where IREE refuses."""
+def call(
+    data: bytes, function: str, inputs: Sequence[str], parameters: Mapping[str, Sequence[Parameter]] | None = None
+) -> Document:
+    """Run an exported function on IREE's CPU device.
+
+    Args:
+        data: The module.
+        function: Name of the function.
+        inputs: Numbers (5, 0.5), tensors as iree-run-module takes them (``2x2xf32=1 2 3 4``, ``4xi8=7`` for all
+            elements alike), or files (``@input.npy``).
+        parameters: Tensors that the function loads, by scope.
+
+    Raises:
+        FormatError: IREE refuses the module, the inputs or the parameters.
+    """
     import importlib.metadata
 
     import iree.runtime as runtime
 
     values = [_value(text, number) for number, text in enumerate(inputs)]
+    indices = {scope: _index(runtime, tensors) for scope, tensors in (parameters or {}).items()}
     try:
         config = runtime.Config(_DRIVER)
         module = runtime.VmModule.copy_buffer(config.vm_instance, data)
-        answer = getattr(runtime.load_vm_module(module, config), function)(*values)
+        providers = [index.create_provider(scope) for scope, index in indices.items()]
+        before = [runtime.create_io_parameters_module(config.vm_instance, *providers)] if providers else []
+        answer = getattr(runtime.load_vm_modules(*before, module, config=config)[-1], function)(*values)
     except Exception as error:  # the bindings raise the errors of their C++ side
         raise FormatError(
             f"the function needs a device, and IREE's runtime refuses it: {' '.join(str(error).split())[:500]}"
@@ -44,6 +61,18 @@ def call(data: bytes, function: str, inputs: Sequence[str]) -> Document:
     answers = answer if isinstance(answer, tuple) else () if answer is None else (answer,)
     version = importlib.metadata.version("iree-base-runtime")
     return {"results": [_result(value) for value in answers], "ran_on": f"iree-base-runtime {version} ({_DRIVER})"}
+
+
+def _index(runtime: Any, parameters: Sequence[Parameter]) -> Any:
+    """IREE's index of these tensors; a splat stays one where IREE's runtime has its pattern."""
+    index = runtime.ParameterIndex()
+    check_splats([tensor for tensor in parameters if len(tensor.pattern or b"") > _MAX_PATTERN])
+    for tensor in parameters:
+        if tensor.pattern is not None and len(tensor.pattern) <= _MAX_PATTERN:
+            index.add_splat(tensor.name, tensor.pattern, tensor.length)
+        else:
+            index.add_buffer(tensor.name, bytes(tensor.as_bytes()))
+    return index
 
 
 def _value(text: str, number: int) -> Any:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import json
 import random
+import struct
 import subprocess
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.iree_corpus import FORMATS, vmfb_records
 
@@ -20,6 +22,7 @@ from nvdla.interop.containers.vmfb import module as modules
 from nvdla.interop.containers.vmfb.disassembler import disassemble
 from nvdla.interop.containers.vmfb.module import Location, SourceMap, source_lines
 from nvdla.interop.containers.vmfb.wrapping import GENERATIONS
+from nvdla.tensors.parameters import Parameter
 
 FOLDER = FORMATS / "vmfb"
 RECORDS = {record["name"]: record for record in vmfb_records() if record.get("listing")}
@@ -238,6 +241,63 @@ def test_functions_that_need_a_device_run_on_irees_runtime(name):
     for inputs in ([], ["2xf32=1 2 3"], ["f99=1"], ["@none.npy"], ["100000x100000xf32=1"], ["f32=x"]):
         with pytest.raises(FormatError):
             container.call("abs", inputs)
+
+
+SCALED = """
+module @net {
+  util.global private @w = #flow.parameter.named<"model"::"w"> : tensor<4xf32>
+  util.global private @b = #flow.parameter.named<"b"> : tensor<4xf32>
+  func.func @f(%a: tensor<4xf32>) -> tensor<4xf32> {
+    %w = util.global.load @w : tensor<4xf32>
+    %b = util.global.load @b : tensor<4xf32>
+    %m = arith.mulf %a, %w : tensor<4xf32>
+    %s = arith.addf %m, %b : tensor<4xf32>
+    return %s : tensor<4xf32>
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("ending", ["irpa", "safetensors", "gguf"])
+def test_a_module_runs_with_parameters_of_any_format(ending, tmp_path, monkeypatch, nvdla_command):
+    """Data and splats, with and without a scope; weights replaced with splats run as well."""
+    pytest.importorskip("iree.runtime")
+    compiler = pytest.importorskip("iree.compiler", reason="needs iree-base-compiler")
+    monkeypatch.chdir(tmp_path)
+    Path("m.mlir").write_text(SCALED)
+    tool = next(iter(Path(compiler.__file__).parent.rglob("iree-compile")))
+    subprocess.run([tool, *BACKENDS["vmvx"], "m.mlir", "-o", "m.vmfb"], check=True)
+    weights = np.array([2, 3, 4, 5], np.float32)
+    if ending == "gguf":
+        Path("w.gguf").write_bytes(gguf_file("w", weights))
+    else:
+        data = registry.format_named(ending).create([Parameter.from_array("w", weights)])
+        Path(f"w.{ending}").write_bytes(data)
+    nvdla_command("container", "create", "b.irpa", "--splat", "b=4xf32=0.5")
+    run = ("container", "run", "m.vmfb", "--function", "f", "--input", "4xf32=1 2 3 4", "--parameters", "b.irpa")
+    code, out, _ = nvdla_command(*run, "--parameters", f"model=w.{ending}")
+    assert (code, out) == (0, "result[0]: 4xf32=[2.5, 6.5, 12.5, 20.5]\n")
+    nvdla_command("container", "convert", f"w.{ending}", "fake.irpa", "--splat", "w=7")
+    code, out, _ = nvdla_command(*run, "--parameters", "model=fake.irpa")
+    assert (code, out) == (0, "result[0]: 4xf32=[7.5, 14.5, 21.5, 28.5]\n")
+    code, _, error = nvdla_command(*run)
+    assert code == 2 and "no provider registered that handles scopes like 'model'" in error
+    code, _, error = nvdla_command(*run[:-2])
+    assert code == 2 and "the module loads parameters. Add --parameters [SCOPE=]FILE." in error
+
+
+def gguf_file(name: str, array: np.ndarray) -> bytes:
+    """A GGUF file (version 3) with one float32 tensor."""
+    key = name.encode()
+    about = struct.pack("<Q", len(key)) + key + struct.pack("<IQIQ", 1, array.size, 0, 0)
+    head = b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + about
+    return head.ljust(-(-len(head) // 32) * 32, b"\0") + array.tobytes()
+
+
+def test_a_module_without_parameters_refuses_them(tmp_path):
+    container = registry.open(read("3.13.0/arith_polyglot.vmfb"))
+    with pytest.raises(FormatError, match="the module loads no parameters"):
+        container.call("mix64", ["1"], parameters={"": [Parameter.from_bytes("w", b"1")]})
 
 
 def test_listings_say_in_words_what_the_module_holds(formats):

@@ -10,16 +10,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.c_runner import C, Served
 from support.plain_loadable import plain_loadable
 from support.tvm_corpus import FORMATS
 
 import nvdla
+from nvdla.emulator.memory.address_space import Space
 from nvdla.errors import FormatError
 from nvdla.interop.containers import registry
 from nvdla.interop.containers.tvm import mlf, mlf_create, mlf_verify
 from nvdla.interop.containers.tvm.crt import FuncRegistry
 from nvdla.loadable.model import Loadable, SubmitEntry
+from nvdla.registers import record
+from nvdla.registers.printers import printer
+from nvdla.registers.recording import Options as ExportOptions
+from nvdla.registers.recording import export
 
+SAMPLES = Path(__file__).resolve().parents[4] / "samples"
 LOADABLES = FORMATS.parent / "loadables"
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror"]
 
@@ -377,3 +384,120 @@ def test_the_configuration_of_the_runtime_has_the_numbers_of_the_networks(tmp_pa
     assert numbers["TVM_CRT_MAX_STRLEN_FUNCTION_NAME"] == len("tvmgen_net_submit_0") + 1
     assert numbers["TVM_CRT_MAX_STRLEN_PARAM_NAME"] == max(map(len, graph.argument_names())) + 1
     assert numbers["TVM_CRT_MAX_REGISTERED_MODULES"] == 1
+
+
+MAIN = """
+#include <stdio.h>
+#include <stdlib.h>
+#include "nvdla_registers.h"
+#include "nvdla_remote.h"
+#include "network.h"
+
+int TVMInitializeRuntime(void);
+int TVMPlatformTimerStart(void);
+int TVMPlatformTimerStop(double* seconds);
+int tvmgen_network_run(TVMValue* args, int* codes, int count, TVMValue* value, int* code, void* handle);
+void tvmgen_network_set_platform(const nvdla_platform_t* platform);
+extern const nvdla_place_t tvmgen_network_places[];
+extern const uint32_t tvmgen_network_num_places, tvmgen_network_last_task;
+
+static int64_t sizes[] = {SIZES};
+enum { COUNT = sizeof sizes / sizeof *sizes };
+
+/* MAIN socket dram arguments result: inputs, parameters and room for the output come from the file `arguments`. */
+int main(int count, char **words) {
+    static nvdla_remote remote;
+    static nvdla_device device;
+    static nvdla_registers_t registers;
+    static nvdla_platform_t platform;
+    static DLTensor tensors[COUNT];
+    static TVMValue values[COUNT];
+    static int codes[COUNT];
+    double seconds = -1;
+    int i, status = TVMInitializeRuntime();
+    FILE *file;
+    if (status != 0 || count != 5 || nvdla_remote_open(&remote, words[1]) != 0) {
+        return 2;
+    }
+    device.context = &remote;
+    device.base[0] = NETWORK_DRAM_BASE;
+    device.memory[0] = nvdla_remote_map(words[2], NETWORK_DRAM_SIZE);
+    registers.device = &device;
+    registers.program = &network;
+    registers.places = tvmgen_network_places;
+    registers.num_places = tvmgen_network_num_places;
+    registers.last_task = tvmgen_network_last_task;
+    nvdla_registers_platform(&platform, &registers);
+    tvmgen_network_set_platform(&platform);
+    file = fopen(words[3], "rb");
+    for (i = 0; i < COUNT; i++) {
+        tensors[i].data = malloc((size_t)sizes[i]);
+        tensors[i].ndim = 1;
+        tensors[i].shape = &sizes[i];
+        tensors[i].dtype.bits = 8;
+        tensors[i].dtype.lanes = 1;
+        values[i].v_handle = &tensors[i];
+        codes[i] = 7;
+        if (fread(tensors[i].data, 1, (size_t)sizes[i], file) != (size_t)sizes[i]) {
+            return 2;
+        }
+    }
+    fclose(file);
+    TVMPlatformTimerStart();
+    status = tvmgen_network_run(values, codes, COUNT, NULL, NULL, NULL);
+    TVMPlatformTimerStop(&seconds);
+    file = fopen(words[4], "wb");
+    fwrite(tensors[COUNT - 1].data, 1, (size_t)sizes[COUNT - 1], file);
+    fclose(file);
+    nvdla_remote_close(&remote);
+    return status != 0 ? 1 : seconds < 0 ? 3 : 0;
+}
+"""
+PROCESSORS = {
+    "gcc": ("gcc", ()),
+    "riscv64": ("riscv64-linux-gnu-gcc", ("qemu-riscv64", "-L", "/usr/riscv64-linux-gnu")),
+}
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_a_library_runs_on_the_register_server(processor, tmp_path):
+    """The library, built by its Makefile, with the platform for register programs, computes the output of LeNet."""
+    compiler, before = PROCESSORS[processor]
+    if not shutil.which(compiler) or not shutil.which("make") or (before and not shutil.which(before[0])):
+        pytest.skip(f"{compiler}, make or {before[:1]} is not installed")
+    loadable = nvdla.load(SAMPLES / "lenet.loadable")
+    runtime = nvdla.Runtime(loadable)
+    images = runtime.surfaces(SAMPLES / "digit7.pgm")
+    recording = record(nvdla.Runtime(loadable), name="network")
+    program = recording.register_program
+    printer("c").write(export(recording, tmp_path / "program", program.bases, ExportOptions()))
+    container = registry.open(mlf_create.pack([("network", loadable)]))
+    container.extract(tmp_path)
+    host = tmp_path / "codegen" / "host"
+    subprocess.run(
+        ["make", f"CC={compiler}", f"AR={compiler.replace('gcc', 'ar')}"], cwd=host, check=True, capture_output=True
+    )
+    parameters = [bytes(each.as_bytes()) for each in container.parameters()]
+    arguments = [*images, *parameters, bytes(runtime.outputs[0].size)]
+    (tmp_path / "arguments").write_bytes(b"".join(arguments))
+    (tmp_path / "main.c").write_text(MAIN.replace("SIZES", ", ".join(str(len(each)) for each in arguments)))
+    sources = [tmp_path / "main.c", *(host / "platform").glob("*.c"), C / "nvdla_remote.c"]
+    sources += [tmp_path / "program" / name for name in ("network.c", "nvdla_runner.c", "nvdla_cpu.c")]
+    includes = [f"-I{path}" for path in (host / "include", host / "platform", tmp_path / "program", C)]
+    command = [
+        compiler,
+        *STRICT,
+        '-DNVDLA_PORT_FILE="nvdla_remote.h"',
+        *includes,
+        *sources,
+        host / "libnvdla_network.a",
+    ]
+    built = subprocess.run([*command, "-o", tmp_path / "main"], capture_output=True, text=True, check=False)
+    assert (built.returncode, built.stderr) == (0, "")
+    served = Served(tmp_path, program)
+    served.server.space.view(Space.DRAM, program.bases[Space.DRAM], program.sizes[Space.DRAM])[:] = 0xA5
+    code, error = served.execute(
+        [*before, tmp_path / "main", "SOCKET", served.paths[Space.DRAM], tmp_path / "arguments", tmp_path / "result"]
+    )
+    assert (code, error) == (0, "")
+    assert (tmp_path / "result").read_bytes() == bytes(runtime.run_raw(images)[0])
