@@ -285,6 +285,7 @@ def shards_of(text: str) -> list[Path]:
 
 
 def labels_of(labels: np.ndarray, name: str) -> list[Label]:
+    """Check the labels of samples: classes or rows of finite numbers. Raises FormatError, which starts with ``name``."""
     if labels.ndim == 1 and labels.dtype.kind in "iub":
         return [int(label) for label in labels]
     if labels.dtype.kind in "iuf":
@@ -295,6 +296,7 @@ def labels_of(labels: np.ndarray, name: str) -> list[Label]:
 
 
 def label_of(label: object, name: str) -> Label:
+    """Check the label of one sample, or None for no label. Raises FormatError, which starts with ``name``."""
     if label is None or isinstance(label, int | np.integer):
         return None if label is None else int(label)
     try:

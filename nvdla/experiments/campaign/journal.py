@@ -149,11 +149,19 @@ class CampaignPart:
         return f"{self.number}/{self.count}"
 
     def of(self, tasks: Iterable[Task]) -> Iterator[Task]:
-        """Yield the tasks of this part."""
+        """Yield the tasks of this part.
+
+        Args:
+            tasks: All tasks of the campaign, in order.
+        """
         return itertools.islice(tasks, self.number - 1, None, self.count)
 
     def size(self, total: int) -> int:
-        """Return the number of tasks of this part, of ``total``."""
+        """Return the number of tasks of this part.
+
+        Args:
+            total: Number of tasks of the campaign.
+        """
         return len(range(self.number - 1, total, self.count))
 
 
