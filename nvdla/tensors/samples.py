@@ -285,7 +285,7 @@ def shards_of(text: str) -> list[Path]:
 
 
 def labels_of(labels: np.ndarray, name: str) -> list[Label]:
-    """Check the labels of samples: classes or rows of finite numbers. Raises FormatError, which starts with ``name``."""
+    """Check the labels of samples: classes or finite numbers. Raises FormatError, which starts with ``name``."""
     if labels.ndim == 1 and labels.dtype.kind in "iub":
         return [int(label) for label in labels]
     if labels.dtype.kind in "iuf":
