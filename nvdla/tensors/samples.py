@@ -110,7 +110,7 @@ class TarFiles(SampleSource):
         rows = [row for path in archives for row in _tar_members(path)]
         directories = {row.name.rpartition("/")[0] for row in rows}
         named_classes = len(directories) > 1 and all(row.label is None for row in rows)
-        self.classes = sorted(directory.rpartition("/")[2] for directory in directories) if named_classes else None
+        self.classes = sorted({directory.rpartition("/")[2] for directory in directories}) if named_classes else None
         if self.classes is not None:
             numbers = {directory: self.classes.index(directory.rpartition("/")[2]) for directory in directories}
             rows = [replace(row, label=numbers[row.name.rpartition("/")[0]]) for row in rows]
@@ -156,7 +156,13 @@ def _tar_members(path: Path) -> list[_Member]:
                     raise FormatError(f"{path}: {info.name[:200]!r}: must be a file, is a link, device or sparse file")
                 key = f"{folder}/{stem}"
                 row = _Member(str(path.resolve()), info.name[:MAX_NAME], info.offset_data, info.size, None)
-                (labels if suffix == ".cls" else samples)[key] = row
+                kind = labels if suffix == ".cls" else samples
+                if key in kind:
+                    raise FormatError(
+                        f"{path}: {row.name}: must be the only sample {key.strip('/')!r} (the name up to the first dot), "
+                        f"got {kind[key].name} too"
+                    )
+                kind[key] = row
     except (tarfile.TarError, EOFError, ValueError, RecursionError, OSError) as error:
         hint = "WebDataset shards are not compressed: decompress .tar.gz files first"
         raise FormatError(f"{path}: not a tar file, or damaged (cut off?): {error}. {hint}") from None

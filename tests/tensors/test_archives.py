@@ -207,3 +207,21 @@ def test_an_address_is_read_through_fsspec(shards, tmp_path, monkeypatch):
     monkeypatch.setattr("nvdla.tensors.samples.MAX_FETCHED", len(data) - 1)
     with pytest.raises(FormatError, match="must have at most"):
         open_source("memory://bucket/val.tar")
+
+
+def test_directories_of_the_same_name_in_a_tar_are_one_class(tmp_path, digits):
+    with tarfile.open(tmp_path / "d.tar", "w") as archive:
+        for place, folder in enumerate(("train/cat", "train/dog", "val/cat", "val/dog")):
+            add(archive, f"{folder}/{place}.png", encoded(digits[0][place]))
+    source = open_source(str(tmp_path / "d.tar"))
+    assert source.classes == ["cat", "dog"]
+    assert [source.sample(place).label for place in range(4)] == [0, 1, 0, 1]
+
+
+def test_two_samples_of_one_key_in_a_tar_are_refused(tmp_path, digits):
+    """In WebDataset the name up to the first dot is the key: the second picture would replace the first."""
+    with tarfile.open(tmp_path / "d.tar", "w") as archive:
+        for place in range(2):
+            add(archive, f"digit.{place}.png", encoded(digits[0][place]))
+    with pytest.raises(FormatError, match=r"digit\.1\.png: must be the only sample 'digit' .* got digit\.0\.png too"):
+        open_source(str(tmp_path / "d.tar"))
