@@ -159,7 +159,7 @@ def _tar_members(path: Path) -> list[_Member]:
                 kind = labels if suffix == ".cls" else samples
                 if key in kind:
                     raise FormatError(
-                        f"{path}: {row.name}: must be the only sample {key.strip('/')!r} (the name up to the first dot), "
+                        f"{path}: {row.name}: must be the only {key.strip('/')!r} (name up to the first dot), "
                         f"got {kind[key].name} too"
                     )
                 kind[key] = row

@@ -223,5 +223,5 @@ def test_two_samples_of_one_key_in_a_tar_are_refused(tmp_path, digits):
     with tarfile.open(tmp_path / "d.tar", "w") as archive:
         for place in range(2):
             add(archive, f"digit.{place}.png", encoded(digits[0][place]))
-    with pytest.raises(FormatError, match=r"digit\.1\.png: must be the only sample 'digit' .* got digit\.0\.png too"):
+    with pytest.raises(FormatError, match=r"digit\.1\.png: must be the only 'digit' .* got digit\.0\.png too"):
         open_source(str(tmp_path / "d.tar"))
