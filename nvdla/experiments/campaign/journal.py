@@ -28,6 +28,7 @@ from typing import IO, TypeVar, cast
 from weakref import WeakSet
 
 from nvdla.errors import FormatError, NvdlaError
+from nvdla.util import rounding
 from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document
 from nvdla.util.files import require_file, whole_file
@@ -130,6 +131,7 @@ class Task:
 MAX_PARTS = 1 << 20
 
 
+@by_annotations
 @dataclass(frozen=True)
 class CampaignPart:
     """Every ``count``-th task of a campaign, beginning with task ``number`` (from 1): one machine's share of it.
@@ -434,7 +436,11 @@ class Journal:
                 raise FormatError(f"{path}: task {key[:80]!r} has a record already: must be one per task")
             known.add(key)
         text = str((head or {}).get("shard", WHOLE)).partition("/")[2]
-        return int(text) if text.isdecimal() and 1 <= int(text[:8]) <= MAX_PARTS else 1
+        try:
+            count = rounding.integer(text)
+        except ValueError:
+            return 1
+        return count if 1 <= count <= MAX_PARTS else 1
 
     def known(self) -> set[str]:
         """Return the keys of all records so far."""
