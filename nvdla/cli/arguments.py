@@ -254,7 +254,9 @@ def add_image_options(parser: argparse.ArgumentParser) -> None:
     image.add_argument("--color", choices=ORDERS, help="channel order (default: bgr; compile: rgb)")
     resize = "resize images to the input size, or the shorter side to N pixels"
     image.add_argument("--resize", nargs="?", type=_side, const="input", metavar="N", help=resize)
-    image.add_argument("--crop", type=_side, metavar="N", help="keep the center of images, N x N pixels")
+    image.add_argument(
+        "--crop", type=whole(1, most=MAX_SIDE), metavar="N", help="keep the center of images, N x N pixels"
+    )
     scaling = "scale as PIL (bilinear) or OpenCV (INTER_LINEAR) does (default: pil)"
     image.add_argument("--interpolation", choices=INTERPOLATIONS, help=scaling)
     image.add_argument(

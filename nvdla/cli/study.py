@@ -186,7 +186,7 @@ def refuse_several(args: argparse.Namespace) -> None:
     if args.other or args.other_input or args.other_config:
         raise FormatError(f"{args.loadable}: must be one loadable for two sides, got several")
     if (args.input or args.random_input is not None) and kind_of(args.loadable) != "package":
-        raise FormatError(f"{args.loadable} has several loadables, which are shown one by one: omit inputs")
+        raise FormatError(f"{args.loadable}: inputs: must be for one loadable, got a directory. Name one of its files.")
 
 
 def sides_of(args: argparse.Namespace) -> list[tuple[Side, DoctorReport]]:

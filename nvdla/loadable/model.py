@@ -15,6 +15,7 @@ import mmap
 import os
 import weakref
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -310,9 +311,10 @@ class RelocEntry:
     reloc_type: RelocType
 
 
-class LoadableHolder:
+class LoadableHolder(ABC):
     """Base class of objects that contain a loadable, such as compiled models."""
 
+    @abstractmethod
     def __nvdla_loadable__(self, config: str) -> tuple[Loadable, str]:
         """Return the loadable, and the name of the configuration to run it on.
 
@@ -322,7 +324,6 @@ class LoadableHolder:
         Raises:
             FormatError: The object is not one loadable.
         """
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, repr=False)

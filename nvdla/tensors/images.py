@@ -168,38 +168,34 @@ def describe_digit(source: object, size: tuple[int, int]) -> str:
 
 def _opened(source: object, use: Callable[[Image, str], Result]) -> Result:
     """Return the result of a function of the picture and its name."""
-    from PIL import Image, UnidentifiedImageError
-
     if not isinstance(source, (str, os.PathLike)):
         return use(_picture(source), "the image")
     name = os.fspath(source)
-    data = image_bytes(source)
+    return _decoded(image_bytes(source), name, use)
+
+
+def decode_picture(data: bytes, name: str) -> Image:
+    """Return the PIL image in the bytes of an image file, decoded. Raises FormatError."""
+
+    def loaded(image: Image, name: str) -> Image:
+        _check_size(name, image.size)
+        image.load()
+        return image
+
+    if data[:1] == b"P" and data[1:2].isalnum():
+        _check_pnm(data, name)
+    return _decoded(data, name, loaded)
+
+
+def _decoded(data: bytes, name: str, use: Callable[[Image, str], Result]) -> Result:
+    """Return the result of a function of the picture in the bytes of a file, and its name. Raises FormatError."""
+    from PIL import Image, UnidentifiedImageError
+
     try:
         with warnings.catch_warnings(), Image.open(io.BytesIO(data), formats=FORMATS) as image:
             warnings.simplefilter("error")
             _check_scans(data, image.size, name)
             return use(image, name)
-    except FormatError:
-        raise
-    except UnidentifiedImageError:
-        raise _unknown(name, data) from None
-    except Exception as error:  # Pillow's decoders raise a dozen kinds for broken files
-        raise _broken(name, error) from error
-
-
-def decode_picture(data: bytes, name: str) -> Image:
-    """Return the PIL image in the bytes of an image file, decoded. Raises FormatError."""
-    from PIL import Image, UnidentifiedImageError
-
-    if data[:1] == b"P" and data[1:2].isalnum():
-        _check_pnm(data, name)
-    try:
-        with warnings.catch_warnings(), Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            warnings.simplefilter("error")
-            _check_size(name, image.size)
-            _check_scans(data, image.size, name)
-            image.load()
-            return image
     except FormatError:
         raise
     except UnidentifiedImageError:
@@ -215,9 +211,10 @@ def is_pil(value: object) -> bool:
 
 
 def is_picture(value: object, shape: tuple[int, ...]) -> bool:
-    """Check whether a value is a picture for an input of ``shape`` (N, C, H, W), not its elements: a PIL image, or a
-    uint8
-    array (H, W) or (H, W, channels)."""
+    """Check whether a value is a picture for an input of ``shape`` (N, C, H, W), not its elements.
+
+    Pictures are PIL images and uint8 arrays (H, W) or (H, W, channels).
+    """
     if is_pil(value):
         return True
     if not isinstance(value, np.ndarray) or value.dtype != np.uint8:

@@ -15,7 +15,7 @@ import numpy as np
 
 from nvdla.errors import FormatError, shape_text
 from nvdla.tensors.files import IMAGE_ENDINGS, INPUT_ENDINGS, ending, fit, read_dimg, read_npy, read_raw
-from nvdla.tensors.images import MAX_SIDE, PixelConversion, is_picture, is_pil, load_image, read_pixels
+from nvdla.tensors.images import INTERPOLATIONS, MAX_SIDE, PixelConversion, is_picture, is_pil, load_image, read_pixels
 from nvdla.tensors.real import PixelNumbers, ScaleMissing, holding_scale, to_elements
 from nvdla.util.arguments import as_array, raw_bytes
 from nvdla.util.escaping import Document
@@ -113,7 +113,7 @@ class Preprocessing:
                 _side(document["resize"]),
                 bool(document.get("digit", False)),
                 int(_side(document.get("crop", 0))),
-                str(document.get("interpolation", "pil")),
+                _interpolation(document.get("interpolation", "pil")),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"preprocessing of the layer file: {error!r} is wrong or missing") from None
@@ -174,6 +174,13 @@ class Preprocessing:
                 )
         mean, scale = (np.asarray(numbers, np.float32).reshape(1, -1, 1, 1) for numbers in (self.mean, self.scale))
         return (pixels - mean) * scale
+
+
+def _interpolation(value: object) -> str:
+    """The interpolation of a layer file. Raises ValueError."""
+    if value not in INTERPOLATIONS:
+        raise ValueError(f"interpolation must be one of {', '.join(INTERPOLATIONS)}, got {str(value)[:40]}")
+    return str(value)
 
 
 def _side(value: object) -> bool | int:

@@ -197,7 +197,7 @@ def test_report_and_view_show_the_parts_in_a_run_of_the_package(folder, nvdla_co
     other = view.Folder(parser.parse_args(["net.nvpkg", "--random-input", "7"])).page("part4.loadable").document
     assert values_of(other)[1] != tensors
     code, _, err = nvdla_command("report", ".", "-i", "x.npy")
-    assert code == 2 and "has several loadables, which are shown one by one: omit inputs" in err
+    assert code == 2 and "inputs: must be for one loadable, got a directory" in err
     code, _, err = nvdla_command("report", "net.nvpkg", "net.nvpkg/part0.loadable")
     assert code == 2 and "must be one loadable for two sides, got several" in err
 

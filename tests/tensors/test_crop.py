@@ -113,3 +113,15 @@ def test_run_and_evaluate_take_the_same_sizes(tmp_path, capsys):
     assert main([*words, str(tmp_path / "s.jsonl"), "--workers", "1", *sizes]) == 0
     record = json.loads((tmp_path / "s.jsonl").read_text().splitlines()[1])
     assert record["top"][0] == [int(results[0].argmax()), int(results[0].max())]
+
+
+def test_a_crop_is_a_number_of_pixels(capsys):
+    """``--resize input`` exists, ``--crop input`` does not."""
+    assert main(["evaluate", LENET, str(SAMPLES / "digits.npz"), "--crop", "input"]) == 2
+    assert "--crop" in capsys.readouterr().err
+
+
+def test_an_unknown_interpolation_of_a_layer_file_is_refused():
+    document = Preprocessing().document() | {"interpolation": "nearest"}
+    with pytest.raises(FormatError, match="interpolation must be one of pil, opencv, got nearest"):
+        Preprocessing.of(document)

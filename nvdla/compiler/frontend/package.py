@@ -486,11 +486,13 @@ def real_input(value: object, name: str, shape: Sequence[int], preprocessing: Do
         return (Preprocessing.of(preprocessing) if preprocessing else Preprocessing()).image(value, shape)
     if not is_file:
         return np.asarray(value)
-    if Path(str(value)).suffix != ".npy":
-        raise FormatError(f"{value}: an input of a package is an image or .npy with the model's real numbers")
+    if Path(str(value)).suffix.lower() != ".npy":
+        raise FormatError(f"{value}: input of a package: must be an image, or .npy with real numbers")
     array = read_npy(str(value))
     if array.size != math.prod(shape):
-        raise FormatError(f"{value}: {array.size} elements for input {name} of shape {shape_text(shape)}")
+        raise FormatError(
+            f"{value}: elements: must be {math.prod(shape)} (input {name}, {shape_text(shape)}), got {array.size}"
+        )
     return array.reshape(shape)
 
 

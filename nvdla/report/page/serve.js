@@ -36,32 +36,29 @@
     document.querySelector("#head .search").before(...[choice, button, file].filter(Boolean));
   };
 
-  // All bytes of a tensor of which the page holds a part.
-  view.whole = async function (side, id) {
+  // The answer of the server to a request with the words of this page's address.
+  async function answerOf(path, values) {
     const words = new URLSearchParams(location.search);
-    for (const [name, value] of Object.entries({ side: side.number, tensor: id, mark: view.data.mark })) words.set(name, value);
+    for (const [name, value] of Object.entries(values)) words.set(name, value);
     let answer;
     try {
-      answer = await fetch(`tensor?${words}`);
+      answer = await fetch(`${path}?${words}`);
     } catch {
       throw new Error("nvdla view does not respond. Is it still running?");
     }
     if (!answer.ok) throw new Error(await answer.text());
+    return answer;
+  }
+
+  // All bytes of a tensor of which the page holds a part.
+  view.whole = async function (side, id) {
+    const answer = await answerOf("tensor", { side: side.number, tensor: id, mark: view.data.mark });
     return new Uint8Array(await answer.arrayBuffer());
   };
 
   // The cycles with another memory.
   view.remoteTiming = async function (side, memory) {
-    const words = new URLSearchParams(location.search);
-    for (const [name, value] of Object.entries({ side: side.number, ...memory })) words.set(name, value);
-    let answer;
-    try {
-      answer = await fetch(`timing?${words}`);
-    } catch {
-      throw new Error("nvdla view does not respond. Is it still running?");
-    }
-    if (!answer.ok) throw new Error(await answer.text());
-    return answer.json();
+    return (await answerOf("timing", { side: side.number, ...memory })).json();
   };
 
   async function given(file, say) {
