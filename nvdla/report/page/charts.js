@@ -384,7 +384,7 @@
     const inputs = {}, texts = {};
     let asked = 0;
 
-    function slider(name, unit, attributes) {
+    function slider(name, attributes) {
       inputs[name] = view.el("input", { type: "range", id: `${name}-${side.number}`, min: 0, step: 1, oninput: () => change(), ...attributes });
       texts[name] = view.el("span", { class: "soft" });
       return view.el("label", { class: "slider" }, `${name} `, inputs[name], " ", texts[name]);
@@ -392,8 +392,8 @@
     const index = (name) => ({ max: lists[name].length - 1, value: lists[name].indexOf(own[name]), disabled: lists[name].length < 2 });
     const value = (name) => (name === "clock" ? Number(inputs.clock.value) : lists[name][inputs[name].value]);
     const tools = view.el("div", { class: "row timing", role: "group", "aria-label": "Memory and clock" },
-      slider("latency", "cycles", index("latency")), slider("bandwidth", "bytes per cycle", index("bandwidth")),
-      slider("clock", "MHz", { min: Math.min(50, side.clock), max: Math.max(2000, side.clock), step: "any", value: side.clock }),
+      slider("latency", index("latency")), slider("bandwidth", index("bandwidth")),
+      slider("clock", { min: Math.min(50, side.clock), max: Math.max(2000, side.clock), step: "any", value: side.clock }),
       view.el("button", { type: "button", onclick: () => { for (const name of ["latency", "bandwidth"]) inputs[name].value = lists[name].indexOf(own[name]); inputs.clock.value = side.clock; change(); } }, "Reset"));
 
     function fill(shown) {
