@@ -49,6 +49,12 @@ def parse_yaml(data: bytes | str, name: str) -> object:
     loader = getattr(yaml, "CLoader", yaml.Loader)  # only its events are taken: nothing is resolved or constructed
     try:
         return _Builder(name).document(yaml.parse(data, Loader=loader))
+    except yaml.MarkedYAMLError as error:
+        # libyaml of PyYAML 6.0.4 reads ahead and stops at 1000 levels, before the events of the first ones.
+        if error.problem_mark is not None and "maximum nesting depth" in (error.problem or ""):
+            line = error.problem_mark.line + 1
+            raise FormatError(f"{name}, line {line}: collections are nested deeper than {MAX_DEPTH}") from None
+        raise FormatError(f"{name}: not YAML: {' '.join(str(error).split())[:300]}") from None
     except (yaml.YAMLError, UnicodeError, ValueError) as error:
         raise FormatError(f"{name}: not YAML: {' '.join(str(error).split())[:300]}") from None
 
