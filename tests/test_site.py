@@ -118,7 +118,8 @@ def test_versions_of_the_site_are_kept_side_by_side(tmp_path):
     subprocess.run([*git, "init", "-q"], cwd=tmp_path, check=True)
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], cwd=tmp_path, check=True)
     names = {f"GIT_{who}_{what}": "x@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    environment = {**os.environ, **names, "NO_MKDOCS_2_WARNING": "1"}
+    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # mike starts mkdocs by name
+    environment = {**os.environ, **names, "NO_MKDOCS_2_WARNING": "1", "PATH": programs}
     command = [sys.executable, "-c", "import mike.driver; mike.driver.main()", "deploy", "1.2", "latest"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr + done.stdout
