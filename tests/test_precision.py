@@ -13,6 +13,7 @@ import pytest
 
 import nvdla
 from nvdla.emulator.hardware.configuration import configurations
+from nvdla.loadable.enums import Interface
 from nvdla.util.precision import PRECISIONS, Precision
 
 NVDLA = Path(nvdla.__file__).parent
@@ -51,6 +52,12 @@ def test_copies_and_pickles_are_the_same_precision(number: int):
     precision = Precision(number)
     assert copy.deepcopy(precision) == pickle.loads(pickle.dumps(precision)) == precision
     assert pickle.loads(pickle.dumps(precision)).known == precision.known
+
+
+@pytest.mark.parametrize("number", [0, 7])
+def test_copies_and_pickles_of_loadable_enums_keep_unknown_numbers(number: int):
+    interface = Interface(number)
+    assert copy.deepcopy(interface) == pickle.loads(pickle.dumps(interface)) == interface
 
 
 def test_an_unknown_text_is_refused():

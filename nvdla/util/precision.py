@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import SupportsIndex
 
 import numpy as np
 
@@ -48,6 +49,10 @@ class Precision(str, Enum):
 
     __hash__ = str.__hash__
     __str__ = str.__str__
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[type[Precision], tuple[int]]:
+        # By number: Python 3.11.2 copies enumerations by name, and an unknown number has no name to look up.
+        return type(self), (self._value_,)
 
     def __repr__(self) -> str:
         return f"Precision.{self._name_}"

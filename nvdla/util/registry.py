@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 from enum import IntEnum
 from types import ModuleType
+from typing import SupportsIndex
 
 
 def modules_of(package: str, ending: str = "") -> list[ModuleType]:
@@ -26,6 +27,10 @@ class OpenEnum(IntEnum):
         member._name_ = f"UNKNOWN_{value}"
         member._value_ = value
         return member
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[type[OpenEnum], tuple[int]]:
+        # By number: Python 3.11.2 copies enumerations by name, and an unknown number has no name to look up.
+        return type(self), (self._value_,)
 
     @property
     def known(self) -> bool:
