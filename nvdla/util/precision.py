@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import SupportsIndex
 
 import numpy as np
 
@@ -50,7 +49,7 @@ class Precision(str, Enum):
     __hash__ = str.__hash__
     __str__ = str.__str__
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[type[Precision], tuple[int]]:
+    def __reduce_ex__(self, protocol: object) -> tuple[type[Precision], tuple[int]]:
         # By number: Python 3.11.2 copies enumerations by name, and an unknown number has no name to look up.
         return type(self), (self._value_,)
 

@@ -6,7 +6,6 @@ import importlib
 import pkgutil
 from enum import IntEnum
 from types import ModuleType
-from typing import SupportsIndex
 
 
 def modules_of(package: str, ending: str = "") -> list[ModuleType]:
@@ -28,7 +27,7 @@ class OpenEnum(IntEnum):
         member._value_ = value
         return member
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[type[OpenEnum], tuple[int]]:
+    def __reduce_ex__(self, protocol: object) -> tuple[type[OpenEnum], tuple[int]]:
         # By number: Python 3.11.2 copies enumerations by name, and an unknown number has no name to look up.
         return type(self), (self._value_,)
 
