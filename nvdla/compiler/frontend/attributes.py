@@ -204,6 +204,9 @@ def _convolution(fitted: _Fitted) -> str:
     if problem or kernel != weights[2:]:
         return problem or f"attribute kernel_shape: must be {list(weights[2:])} (weights), got {list(kernel)}"
     group, transposed = fitted.values.get("group", 1), fitted.node.op_type == "ConvTranspose"
+    problem = _padding(fitted) or (_deconvolution(fitted, weights[2:]) if transposed else "")
+    if problem:
+        return problem
     channels, kernels = (weights[0], weights[1] * group) if transposed else (weights[1] * group, weights[0])
     if given is not None and given[1] != channels:
         return f"weights {shape_text(weights)} in {group} groups: must take {given[1]} channels, got {channels}"
@@ -212,13 +215,46 @@ def _convolution(fitted: _Fitted) -> str:
     return f"bias: must be {kernels}, got {shape_text(bias)}" if bias is not None and bias != (kernels,) else ""
 
 
+def _padding(fitted: _Fitted) -> str:
+    """Two sources of one padding: onnx's inference and onnxruntime take different ones."""
+    mode, pads = fitted.values.get("auto_pad", b"NOTSET"), fitted.values.get("pads")
+    if mode == b"NOTSET" or pads is None or (mode == b"VALID" and not any(pads)):
+        return ""
+    return f"attribute pads: must be absent with auto_pad {mode.decode()}, got {list(pads)}"
+
+
+def _deconvolution(fitted: _Fitted, kernel: Sequence[int]) -> str:
+    """Settings for which onnx infers another shape than onnxruntime computes, or which onnxruntime refuses."""
+    given, spatial = fitted.shape(0), len(kernel)
+    target, extra = fitted.values.get("output_shape"), fitted.values.get("output_padding", [0] * spatial)
+    strides, dilations = (fitted.values.get(name, [1] * spatial) for name in ("strides", "dilations"))
+    limits = [max(steps) for steps in zip(strides, dilations, strict=True)]
+    if any(amount >= limit for amount, limit in zip(extra, limits, strict=True)):
+        return f"attribute output_padding: must be less than {limits} (strides or dilations), got {list(extra)}"
+    if any(extra) and target is None and fitted.values.get("auto_pad", b"").startswith(b"SAME"):
+        return f"attribute output_padding: must be 0 with auto_pad, got {list(extra)}"
+    if given is None or target is None:
+        return ""
+    spans = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
+    most = [
+        (size - 1) * stride + span + limit - 1
+        for size, stride, span, limit in zip(given[2:], strides, spans, limits, strict=True)
+    ]
+    if all(least <= size <= top for least, size, top in zip(given[2:], target, most, strict=True)):
+        return ""
+    return (
+        f"attribute output_shape: must be {shape_text(given[2:])} (input) to {shape_text(most)}, "
+        f"got {shape_text(target)}"
+    )
+
+
 def _pool(fitted: _Fitted) -> str:
     given = fitted.shape(0)
     if given is None:
         return ""
     if len(given) < 3:
         return f"input: must have at least 3 dimensions, got {shape_text(given)}"
-    problem = _lengths(fitted, len(given) - 2)
+    problem = _lengths(fitted, len(given) - 2) or _padding(fitted)
     if problem:
         return problem
     kernel, pads = fitted.values.get("kernel_shape", ()), fitted.values.get("pads", ())
@@ -271,6 +307,38 @@ def _transpose(fitted: _Fitted) -> str:
     return f"attribute perm: must hold {len(given)} numbers, got {len(perm)}"
 
 
+def _blocks(fitted: _Fitted) -> str:
+    given, block = fitted.shape(0), fitted.values.get("blocksize", 1)
+    if given is None or len(given) != 4:
+        return ""
+    if fitted.node.op_type == "SpaceToDepth":
+        bad = any(size % block for size in given[2:])
+        return f"attribute blocksize: must divide {shape_text(given[2:])}, got {block}" if bad else ""
+    return f"attribute blocksize: its square must divide {given[1]}, got {block}" if given[1] % block**2 else ""
+
+
+def _pad(fitted: _Fitted) -> str:
+    given = fitted.shape(0)
+    amounts = fitted.values["pads"] if "pads" in fitted.values else fitted.constant(1)
+    if given is None or amounts is None or fitted.values.get("mode") != b"reflect":
+        return ""
+    axes = fitted.constant(3)
+    sizes = [given[axis] for axis in np.ravel(axes).tolist()] if axes is not None else list(given)
+    for size, amount in zip(sizes * 2, np.ravel(amounts).tolist(), strict=False):
+        if amount >= max(size, 1):
+            return f"pads: must be less than the size ({size}) with mode reflect, got {amount}"
+    return ""
+
+
+def _celu(fitted: _Fitted) -> str:
+    return "" if fitted.values.get("alpha", 1.0) else "attribute alpha: must not be 0, got 0.0"
+
+
+def _lrn(fitted: _Fitted) -> str:
+    size = fitted.values.get("size", 1)
+    return "" if size % 2 else f"attribute size: must be odd, got {size}"
+
+
 def _normalization(fitted: _Fitted) -> str:
     given = fitted.shape(0)
     if given is None or len(given) < 2:
@@ -291,6 +359,11 @@ _CHECKS: Mapping[str, Callable[[_Fitted], str]] = {
     "Upsample": _resize,
     "Transpose": _transpose,
     "BatchNormalization": _normalization,
+    "SpaceToDepth": _blocks,
+    "DepthToSpace": _blocks,
+    "Pad": _pad,
+    "Celu": _celu,
+    "LRN": _lrn,
 }
 
 

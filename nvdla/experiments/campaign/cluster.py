@@ -25,7 +25,7 @@ from nvdla.util.escaping import Document
 
 CONNECT_SECONDS = 10
 READY_SECONDS = 120
-"""Limit for a cluster to take the table."""
+"""Limit for the first worker to join, and for the workers to take the table. Batch systems start workers slowly."""
 SILENT_SECONDS = 60
 """A scheduler from which nothing has come for so long is asked whether it is still there."""
 
@@ -143,14 +143,14 @@ class ClusterPool(WorkerPool):
         meanwhile may be replaced."""
 
         def take() -> Document:
-            self._client.wait_for_workers(1, timeout=CONNECT_SECONDS)
+            self._client.wait_for_workers(1, timeout=READY_SECONDS)
             versions: Document = self._client.run(_version)
             self._client.register_plugin(_plugin(distributed, self._identity, table))
             return versions
 
         for left in reversed(range(TRIES)):
             try:
-                versions = _within(READY_SECONDS, take)
+                versions = _within(2 * READY_SECONDS, take)
                 break
             except Exception as error:
                 if not left or isinstance(error, TimeoutError):

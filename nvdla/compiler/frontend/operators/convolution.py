@@ -203,10 +203,10 @@ def _deconvolution_begins(node: Node, full: list[int], wanted: list[int], spatia
     mode = node.get("auto_pad", "NOTSET")
     if mode in ("NOTSET", "VALID") and not node.get("output_shape"):
         return list(node.get("pads", [0] * 2 * spatial))[:spatial] if mode == "NOTSET" else [0] * spatial
-    total = [max(0, f - w) for f, w in zip(full, wanted, strict=True)]
-    if node.get("output_shape") and "pads" in node.attributes and mode == "NOTSET":
-        return list(node.get("pads"))[:spatial]
-    return [amount // 2 if mode != "SAME_LOWER" else amount - amount // 2 for amount in total]
+    extra = node.get("output_padding", [0] * spatial)
+    total = [max(0, f + e - w) for f, e, w in zip(full, extra, wanted, strict=True)]
+    # With output_shape, ONNX ignores pads, and an odd row or column is cut off at the end for SAME_UPPER alone.
+    return [amount // 2 if mode == "SAME_UPPER" else amount - amount // 2 for amount in total]
 
 
 @operator("Gemm", note="fully connected")
