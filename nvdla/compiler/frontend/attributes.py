@@ -216,15 +216,18 @@ def _convolution(fitted: _Fitted) -> str:
 
 
 def _padding(fitted: _Fitted) -> str:
-    """Two sources of one padding: onnx's inference and onnxruntime take different ones."""
+    """Settings for which onnx infers another shape than onnxruntime computes, or which onnxruntime refuses."""
     mode, pads = fitted.values.get("auto_pad", b"NOTSET"), fitted.values.get("pads")
+    dilations = fitted.values.get("dilations", [1])
+    if mode.startswith(b"SAME") and max(dilations) > 1 and fitted.node.op_type in ("Conv", "LpPool"):
+        return f"attribute dilations: must be 1 with auto_pad {mode.decode()}, got {list(dilations)}"
     if mode == b"NOTSET" or pads is None or (mode == b"VALID" and not any(pads)):
         return ""
     return f"attribute pads: must be absent with auto_pad {mode.decode()}, got {list(pads)}"
 
 
 def _deconvolution(fitted: _Fitted, kernel: Sequence[int]) -> str:
-    """Settings for which onnx infers another shape than onnxruntime computes, or which onnxruntime refuses."""
+    """The same for a deconvolution."""
     given, spatial = fitted.shape(0), len(kernel)
     target, extra = fitted.values.get("output_shape"), fitted.values.get("output_padding", [0] * spatial)
     strides, dilations = (fitted.values.get(name, [1] * spatial) for name in ("strides", "dilations"))

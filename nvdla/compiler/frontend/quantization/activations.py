@@ -172,19 +172,15 @@ class Activations:
         results = self._chosen.run(feed, self.needed)
         cubes = {}
         for binding in self.part.inputs:
-            flat = np.asarray(results[binding.value], np.float32).ravel()
-            expected = self.imported.model.shapes[binding.value]
-            if flat.size != math.prod(expected):
-                raise FormatError(
-                    f"{self.imported.model.name}: tensor {binding.value}: onnxruntime's result: must be "
-                    f"{shape_text(expected)} (onnx's shape inference), got {shape_text(results[binding.value].shape)}"
-                )
+            flat = self._flat(binding.value, results[binding.value])
             cubes[binding.tensor] = (flat if binding.index is None else flat[binding.index.ravel()]).reshape(
                 1, *binding.shape
             )
         for name in self._given:
             if self.imported.tensors[name] in results:
-                cubes[name] = self._cube(name, results[self.imported.tensors[name]])
+                cubes[name] = self._cube(
+                    name, self._flat(self.imported.tensors[name], results[self.imported.tensors[name]])
+                )
         for name in self._computed:
             layer = self.network.layer(name)
             if any(tensor.name not in cubes for tensor in layer.inputs):
@@ -192,9 +188,18 @@ class Activations:
             cubes[name] = np.asarray(evaluate(layer, *(cubes[tensor.name] for tensor in layer.inputs)))
         return {name: cubes[name] for name in cubes if name in self.ends or self.network.layer(name).kind == "input"}
 
-    def _cube(self, name: str, value: np.ndarray) -> np.ndarray:
+    def _flat(self, value: str, result: np.ndarray) -> np.ndarray:
+        """The elements of a result, which must have the shape that onnx infers."""
+        expected = self.imported.model.shapes[value]
+        if result.size != math.prod(expected):
+            raise FormatError(
+                f"{self.imported.model.name}: tensor {value}: onnxruntime's result: must be "
+                f"{shape_text(expected)} (onnx's shape inference), got {shape_text(result.shape)}"
+            )
+        return np.asarray(result, np.float32).ravel()
+
+    def _cube(self, name: str, flat: np.ndarray) -> np.ndarray:
         shape, order = self.network.layer(name).output.shape, self.imported.orders[name]
-        flat = np.asarray(value, np.float32).ravel()
         if order is not None:
             cube = np.empty_like(flat)
             cube[order.ravel()] = flat
