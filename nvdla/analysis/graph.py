@@ -258,15 +258,15 @@ def dot_svg(text: str) -> str:
     program = dot_program()
     if program is None:
         raise FormatError(
-            "drawing needs graphviz's 'dot', which is not installed (Debian: apt-get install graphviz); "
-            "--dot writes the graph as text without it"
+            "drawing: needs graphviz's 'dot', which is not installed. Install it (Debian: apt-get install graphviz), "
+            "or write DOT text: -o NAME.dot."
         )
     try:
         done = subprocess.run(
             [program, "-Tsvg"], input=text.encode(), capture_output=True, timeout=DOT_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise FormatError(f"graphviz did not draw the graph: {error}; --dot writes it as text") from None
+        raise FormatError(f"graphviz did not draw the graph: {error}. Write DOT text: -o NAME.dot.") from None
     output = done.stdout.decode("utf-8", "replace")
     at = output.find("<svg")
     if done.returncode or at < 0:

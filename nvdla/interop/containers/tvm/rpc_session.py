@@ -83,7 +83,7 @@ class RemoteMemory:
         if not 0 <= size <= self.limit - self.used:
             raise FormatError(
                 f"{prefix}size: must be at most {self.limit - self.used} (free of {self.limit} bytes), got {size}. "
-                "Free tensors, networks or uploads, or start the server with a larger --memory."
+                "Free tensors, networks or uploads, or start the server with a larger --memory-limit."
             )
         self.used += size
 

@@ -179,7 +179,7 @@ class _Networks:
 def _check_kept(kept: int, limit: int) -> None:
     if kept > limit:
         raise FormatError(
-            f"size of the network: must be at most {limit} bytes, got {kept}. Free others, or use a larger --memory."
+            f"size of the network: must be at most {limit} bytes, got {kept}. Free others, or raise --memory-limit."
         )
 
 
