@@ -120,11 +120,11 @@ def page() -> str:
     lines = [
         "# ONNX operators",
         "",
-        "This page lists how `nvdla compile` implements each operator. It was made by `python -m tools.onnx_operators`;",
-        "do not edit. *yes*: on the accelerator; *moves*: nothing is computed, and elements move only if a later layer",
-        "needs another order; *host*: onnxruntime, as a part of a package; *with data*: on the accelerator if calibration",
-        "data show the range of the input, otherwise on the host. The table shows one small case per operator, the text",
-        "below it the conditions. Other operators run on the host.",
+        "This page lists how `nvdla compile` implements each operator. It was made by `python -m",
+        "tools.onnx_operators`; do not edit. *yes*: on the accelerator; *moves*: nothing is computed, and elements",
+        "move only if a later layer needs another order; *host*: onnxruntime, as a part of a package; *with data*:",
+        "on the accelerator if calibration data show the range of the input, otherwise on the host. The table shows",
+        "one small case per operator, the text below it the conditions. Other operators run on the host.",
         "",
     ]
     names = sorted(OPERATORS)
