@@ -122,7 +122,7 @@ def _pads(node: Node) -> bool:
 
 @operator("GlobalAveragePool", "GlobalMaxPool", note="PDP, means in integers as convolutions")
 def global_pool(graph: Graph, node: Node) -> GraphValue:
-    """One window over the whole map. Means in integers are convolutions with ones, which gives them a separate scale."""
+    """One window over the whole map. Means in integers are convolutions with ones and have a separate scale."""
     value = graph.source(node)
     cube = graph.cube(value)
     if node.op == "GlobalMaxPool":
