@@ -486,9 +486,7 @@ def _mixed(
 ) -> Calibrated:
     """Layers of int16 where int8 alone loses more than ``max_drop`` (docs/quantization.md)."""
     if Precision.INT16 not in imported.config.precisions:
-        raise BuildError(
-            f"precision auto: {imported.config.name} supports only int8. Compile for nv_full, or with --precision int8."
-        )
+        raise BuildError(f"precision auto: {imported.config.name} supports only int8. Compile for nv_full, or int8.")
     if not isinstance(data, Samples):
         raise BuildError("precision auto needs samples as calibration data, to measure on")
     feeds = list(islice(data, JUDGED_SAMPLES))
