@@ -115,7 +115,7 @@ def replace_operands(
     """
     where = f"operation {task}/{operation}, stage {stage}"
     if stage not in _STAGES:
-        raise BuildError(f"{where}: stages are {', '.join(_STAGES)}")
+        raise BuildError(f"operation {task}/{operation}: stage: must be one of {', '.join(_STAGES)}, got {stage}")
     decoded, descriptor = _operation(loadable, task, operation, OpType.SDP)
     settings, cube = getattr(descriptor.op, f"{stage}_op"), getattr(descriptor.surface, f"{stage}_data")
     wanted = {SdpType.ADD: (alu,), SdpType.MUL: (multiplier,), SdpType.BOTH: (alu, multiplier)}.get(settings.type, ())
