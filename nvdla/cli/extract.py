@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     if args.output == "-" and (args.json or args.csv or args.tsv):
-        raise FormatError("-o -: standard output must contain only the bytes. Omit --json, --csv and --tsv.")
+        raise FormatError("-o -: the bytes are all that standard output gets. Leave out --json, --csv and --tsv.")
     blob = load_loadable(args.loadable).blob(args.blob)
     if args.output == "-":
         sys.stdout.flush()
