@@ -209,8 +209,8 @@ class Meter:
         self.most = max(self.most, self.kept + scratch)
         if self.room is not None and self.kept + scratch > self.room:
             raise LinkError(
-                f"{what}: up to {scratch:,} bytes for its data and {self.kept:,} for packed weights, but the memory "
-                f"limit leaves {self.room:,} besides the memory list; pass a higher memory_limit if that is meant"
+                f"{what}: must need at most {self.room:,} bytes (memory limit without the memory list), got up to "
+                f"{scratch:,} for its data and {self.kept:,} for packed weights. Pass a higher memory_limit."
             )
 
     def spend(self, what: str, elements: int) -> None:

@@ -107,6 +107,24 @@ def test_the_search_works_from_a_disk(site):
         driver.stop()
 
 
+def test_console_output_fits_the_code_column(site):
+    """At 1280 pixels no block with output of a command has a scroll bar."""
+    driver, browser = started()
+    try:
+        page = Window(browser, width=1280).page
+        for path in sorted(site.glob("*.html")):
+            page.goto(path.as_uri())
+            wide = page.evaluate(
+                """() => [...document.querySelectorAll("pre > code")]
+                .filter(code => code.innerText.startsWith("$ ") && code.scrollWidth > code.clientWidth)
+                .map(code => code.innerText.slice(0, 80))"""
+            )
+            assert not wide, path.name
+    finally:
+        browser.close()
+        driver.stop()
+
+
 def test_versions_of_the_site_are_kept_side_by_side(tmp_path):
     """``mike deploy`` builds the site of a version next to the others, and lists them for the menu of versions."""
     pytest.importorskip("mike", reason="the extra nvdla[docs] is not installed")

@@ -120,17 +120,25 @@ def page() -> str:
     lines = [
         "# ONNX operators",
         "",
-        "This page lists the implementation of each operator by `nvdla compile`. It was made by",
-        "`python -m tools.onnx_operators`; do not edit. *yes*: on the accelerator; *moves*: nothing is computed, and",
-        "elements move only if a later layer needs another order; *host*: onnxruntime, as a part of a package; *with",
-        "data*: on the accelerator if calibration data show the range of the input, else on the host. The table shows",
-        "one small case per operator, the text below the conditions. Other operators run on the host.",
+        "This page lists how `nvdla compile` implements each operator. It was made by `python -m",
+        "tools.onnx_operators`; do not edit. *yes*: on the accelerator; *moves*: nothing is computed, and elements",
+        "move only if a later layer needs another order; *host*: onnxruntime, as a part of a package; *with data*:",
+        "on the accelerator if calibration data show the range of the input, otherwise on the host. The table shows",
+        "one small case per operator, the text below it the conditions. Other operators run on the host.",
         "",
-        "| operator | becomes | " + " | ".join(f"{config} {precision}" for config, precision in TARGETS) + " |",
-        "|---|---|" + "---|" * len(TARGETS),
     ]
-    for name in sorted(OPERATORS):
-        lines.append(f"| {name} | {OPERATORS[name].note} | {' | '.join(placements(name))} |")
+    names = sorted(OPERATORS)
+    columns: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+    for target, words in zip(TARGETS, zip(*map(placements, names), strict=True), strict=True):
+        columns.setdefault(words, []).append(target)
+    lines += [
+        "| operator | becomes | " + " | ".join(_title(targets) for targets in columns.values()) + " |",
+        "|---|---|" + "---|" * len(columns),
+        *(
+            f"| {name} | {OPERATORS[name].note} | {' | '.join(row)} |"
+            for name, *row in zip(names, *columns, strict=True)
+        ),
+    ]
     for family in FAMILIES:
         module = sys.modules[f"nvdla.compiler.frontend.operators.{family}"]
         about = inspect.getdoc(module) or ""
@@ -138,6 +146,12 @@ def page() -> str:
         for group in _groups(family):
             lines += ["", f"### {', '.join(each.name for each in group)}", "", inspect.cleandoc(group[0].text)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _title(targets: list[tuple[str, str]]) -> str:
+    """Heading of targets with equal results: the precision, if all have the same."""
+    precisions = dict.fromkeys(precision for _, precision in targets)
+    return " or ".join(precisions) if len(targets) > 1 else " ".join(targets[0])
 
 
 def _groups(family: str) -> list[list[Operator]]:

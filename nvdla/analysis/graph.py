@@ -258,15 +258,15 @@ def dot_svg(text: str) -> str:
     program = dot_program()
     if program is None:
         raise FormatError(
-            "drawing needs graphviz's 'dot', which is not installed (Debian: apt-get install graphviz); "
-            "--dot writes the graph as text without it"
+            "drawing: needs graphviz's 'dot', which is not installed. Install it (Debian: apt-get install graphviz), "
+            "or write DOT text: -o NAME.dot."
         )
     try:
         done = subprocess.run(
             [program, "-Tsvg"], input=text.encode(), capture_output=True, timeout=DOT_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise FormatError(f"graphviz did not draw the graph: {error}; --dot writes it as text") from None
+        raise FormatError(f"graphviz did not draw the graph: {error}. Write DOT text: -o NAME.dot.") from None
     output = done.stdout.decode("utf-8", "replace")
     at = output.find("<svg")
     if done.returncode or at < 0:
@@ -467,7 +467,7 @@ def onnx_model(study: Study, weights: bool = True) -> ModelProto:
     names = _Names(study)
     constants = [value for value in study.values if value.kind == "constant"]
     if weights and sum(value.bytes for value in constants) > MAX_WEIGHTS:
-        raise FormatError(f"more than {MAX_WEIGHTS >> 30} GiB of weights: leave them out with --no-weights")
+        raise FormatError(f"more than {MAX_WEIGHTS >> 30} GiB of weights. Omit them with --no-weights.")
     given = [value for value in study.values if value.writer is None and (value.kind != "constant" or not weights)]
     graph = helper.make_graph(
         [_node(study, names, node) for chain in study.steps for node in chain],
@@ -480,7 +480,7 @@ def onnx_model(study: Study, weights: bool = True) -> ModelProto:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid(DOMAIN, OPSET)], ir_version=IR)
     model.producer_name, model.domain = "nvdla", DOMAIN
     model.doc_string = (
-        f"{study.config.name}: {study.config_reason}. For looking at; no runtime knows the domain {DOMAIN}."
+        f"{study.config.name}: {study.config_reason}. For viewers only: no runtime supports the domain {DOMAIN}."
     )
     onnx.checker.check_model(model)
     return model

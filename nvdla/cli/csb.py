@@ -112,7 +112,7 @@ def _show(words: list[str], args: argparse.Namespace) -> int:
         value = "?" if row["value"] is None else f"0x{row['value']:08x}"
         fields = " ".join(f"{name}={number}" for name, number in row["fields"].items())
         if row["mask"] is not None:
-            bound = "" if row["looks"] is None else f" within {row['looks']:,} looks"
+            bound = "" if row["looks"] is None else f" within {row['looks']:,} polls"
             fields = f"{fields} (mask 0x{row['mask']:x}{bound})".strip()
         print(f"{row['line']:6} {row['kind']:5} 0x{row['address']:05x} {row['register']:36} {value}  {fields}".rstrip())
     return 0

@@ -118,7 +118,7 @@ def _tell(document: Document, args: argparse.Namespace) -> None:
     if written(document, f"{Path(args.network).name} on {Path(args.data).name}", page, args):
         return
     print_table(
-        f"{args.network} on {args.data}", [{"figure": name, "value": value} for name, value in figures(summary)]
+        f"{args.network} on {args.data}", [{"metric": name, "value": value} for name, value in figures(summary)]
     )
     rows = [
         {

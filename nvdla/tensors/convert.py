@@ -304,7 +304,7 @@ def cast(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
             return array.astype(dtype)
-    check_whole(array, dtype, str(dtype), "give --scale to quantize them")
+    check_whole(array, dtype, str(dtype), "use --quantization-scale to quantize them")
     return array.astype(dtype)
 
 

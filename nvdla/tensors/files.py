@@ -80,7 +80,7 @@ def read_dimg(path: str | os.PathLike[str]) -> np.ndarray:
         raise FormatError(f"{name}: {len(data)} bytes, but the header of a .dimg file has {HEADER.size} (cut off?)")
     _, version, code, width, height, channels, _, _, _ = HEADER.unpack_from(data)
     if version != 0:
-        raise FormatError(f"{name}: .dimg version {version}, only version 0 is known")
+        raise FormatError(f"{name}: .dimg version: must be 0, got {version}")
     if code not in _DTYPES:
         known = ", ".join(f"{surface_format.value} {surface_format.name}" for surface_format in SurfaceFormat)
         raise FormatError(f"{name}: .dimg surface format: must be {known}, got {code}")
@@ -125,12 +125,10 @@ def dimg_bytes(tensor: np.ndarray, atom: int = 32, strides: tuple[int, int] = (0
     """
     cube = tensor[0] if tensor.ndim == 4 and tensor.shape[0] == 1 else tensor
     if cube.ndim != 3:
-        raise FormatError(
-            f"a .dimg file holds one image: a tensor of shape {shape_text(tensor.shape)} does not fit, split it"
-        )
+        raise FormatError(f".dimg file: must contain one image, got a tensor of shape {shape_text(tensor.shape)}")
     code = _FORMAT_OF.get((cube.dtype, atom)) or _FORMAT_OF.get((cube.dtype, 32))
     if code is None:
-        raise FormatError(f"a .dimg file cannot hold {cube.dtype}; it takes int8, int16 and float16")
+        raise FormatError(f".dimg file: element type: must be int8, int16 or float16, got {cube.dtype}")
     channels, height, width = cube.shape
     header = HEADER.pack(MAGIC, 0, code, width, height, channels, *strides, size)
     return header + np.ascontiguousarray(cube).astype(cube.dtype.newbyteorder("<"), copy=False).tobytes()

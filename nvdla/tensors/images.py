@@ -92,8 +92,8 @@ class PixelConversion:
             raise FormatError(f"{name}: --crop {self.crop}: must be at most {min(scaled)}, the shorter side")
         if (result := (self.crop, self.crop) if self.crop else scaled) != wanted:
             raise FormatError(
-                f"{name}: the image is {result[0]} x {result[1]} (width x height), the network's input is "
-                f"{wanted[0]} x {wanted[1]}; scale the image, or ask for --resize"
+                f"{name}: size: must be {wanted[0]} x {wanted[1]} (width x height), got "
+                f"{result[0]} x {result[1]}. Scale the image, or use --resize."
             ).about("resize")
         return scaled
 

@@ -262,7 +262,7 @@ def read_labels(path: str | os.PathLike[str]) -> list[str]:
         packed = os.fspath(path).lower().endswith(".tflite")
         text = (_packed_labels(path) if packed else read_file(path, MAX_LABELS_FILE, "labels file")).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise FormatError(f"{os.fspath(path)}: labels must be UTF-8 text, one a line: {error}") from error
+        raise FormatError(f"{os.fspath(path)}: labels: must be UTF-8 text, one per line: {error}") from error
     return [_printable(line.strip()) for line in text.splitlines()]
 
 

@@ -81,7 +81,7 @@ KINDS = {
     "tvm-params": FileKind("TVM parameters", _CONTAINER),
     "tar": FileKind("a tar archive (a TVM model library?)", _CONTAINER),
     "trace": FileKind("a register trace", "Run 'nvdla trace replay {file} --config NAME'."),
-    "csb": FileKind("a log of register accesses", "Run 'nvdla csb show {file}'."),
+    "csb": FileKind("a log of register accesses", "Run 'nvdla csb {file}'."),
     "npz": FileKind("a NumPy archive (.npz)", "Run 'nvdla container list {file}', or 'nvdla evaluate NET {file}'."),
     "npy": FileKind("a NumPy array (.npy)", _TENSOR),
     "dimg": FileKind("a tensor of NVIDIA's runtime (.dimg)", _TENSOR),

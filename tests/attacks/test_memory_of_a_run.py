@@ -106,7 +106,7 @@ def measured(kind: str, precision: str, channels: int, side: int) -> dict:
 def assert_the_number_holds(found: dict) -> None:
     assert found["listed"] < found["needed"]
     assert found["taken"] <= found["needed"] + SLACK
-    assert "pass a higher memory_limit" in found["said"]
+    assert "Pass a higher memory_limit" in found["said"]
     assert found["without"] <= found["listed"] * 2 + SLACK  # refused before temporaries are taken
 
 

@@ -1,6 +1,7 @@
 """An option name means the same in every command: destination, type, number of values, choices and help."""
 
 import argparse
+import ast
 import importlib
 import json
 import re
@@ -63,6 +64,22 @@ def meaning(name: str, action: argparse.Action) -> tuple[object, ...]:
     values = None if name in WRITES else action.metavar
     choices = tuple(action.choices) if action.choices else None
     return type(action), tuple(action.option_strings), action.dest, action.nargs, kind, choices, values, text
+
+
+#: Options of other programs, and of the program itself.
+FOREIGN = {"alignment", "extensions", "help", "rawdump", "version"}
+
+
+def test_options_in_texts_exist() -> None:
+    """No message or help text names an option that no command has."""
+    known = options().keys() | FOREIGN
+    root = Path(nvdla.__file__).parent
+    for path in root.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+            if "{ --" not in text and "var(--" not in text:  # custom properties of style sheets
+                for name in re.findall(r"(?<![\w-])--([a-z][a-z-]+)", text):
+                    assert name in known, f"{path.relative_to(root)}:{node.lineno}: --{name}"
 
 
 def test_an_option_means_the_same_in_every_command() -> None:

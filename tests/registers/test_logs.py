@@ -235,7 +235,7 @@ def test_polls_of_the_riscv_dialect_are_bounded_and_the_bound_is_read_back(made,
 
 def test_a_bound_is_shown(made, capsys):
     assert main(["csb", str(made.folder / "lenet.txn")]) == 0
-    assert "within 50,000 looks)" in capsys.readouterr().out
+    assert "within 50,000 polls)" in capsys.readouterr().out
 
 
 def test_a_log_that_is_all_over_memory_is_refused_before_it_takes_memory(tmp_path, monkeypatch):

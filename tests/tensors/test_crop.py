@@ -66,7 +66,7 @@ def test_the_interpolation_of_opencv(size):
     [
         (PixelConversion(crop=16), "--crop 16: must be at most 15, the shorter side"),
         (PixelConversion(resize=True, crop=10), "--resize: must be the shorter side in pixels with --crop"),
-        (PixelConversion(resize=12), "the image is 16 x 12 .* input is 10 x 10; scale the image, or ask for --resize"),
+        (PixelConversion(resize=12), "size: must be 10 x 10 .*, got 16 x 12. Scale the image, or use --resize"),
         (PixelConversion(resize=1 << 16), f"must be at most {MAX_PIXELS} pixels"),
     ],
 )

@@ -44,7 +44,7 @@ def test_the_default_channel_order_is_blue_green_red(color):
 
 
 def test_another_size_is_refused_with_both_sizes_and_taken_on_request(grey):
-    with pytest.raises(FormatError, match=r"16 x 16 .*28 x 28.*--resize"):
+    with pytest.raises(FormatError, match=r"28 x 28 .*16 x 16.*--resize"):
         load_image(grey, (1, 1, 28, 28), np.int8)
     assert load_image(grey, (1, 1, 28, 28), np.int8, PixelConversion(resize=True)).shape == (1, 1, 28, 28)
 

@@ -30,9 +30,9 @@ ENGINE_TITLES = {
 
 INTRODUCTION = """# What is supported
 
-This page lists the features of every configuration. It was made by `python tools/pages/supported.py`; do not edit. For
-each cell a small operation was set up in the registers of the configuration, and its engine accepted it (**yes**) or
-refused it (**-**). The messages below each table are those that users see.
+This page lists the configurations that support each feature: *all*, or their names. It was made by
+`python tools/pages/supported.py`; do not edit. For each configuration, feature and precision a small operation was set
+up in the registers, and its engine accepted or refused it. The messages below each table are those that users see.
 
 The register model accepts some features that the hardware lacks, as NVIDIA's C model does. The firmware layer refuses
 them for loadables: see [additional refusals](#additional-refusals-of-the-firmware). Features that the toolkit does not
@@ -133,23 +133,30 @@ def _mark(answer: bool) -> str:
     return "yes" if answer else "-"
 
 
+def _having(answers: list[bool]) -> str:
+    """Names of the configurations whose answer is yes."""
+    names = [name for name, answer in zip(configurations(), answers, strict=True) if answer]
+    return "all" if all(answers) else ", ".join(names) or "none"
+
+
 def _engine_table(asked: list[Probe]) -> list[str]:
-    """One row per mode and precision, then the refusals. Rows that differ in their precision alone and have the
-    same cells are one."""
-    names = list(configurations())
-    lines = [f"| mode | precision | {' | '.join(names)} |", f"|---|---|{'---|' * len(names)}"]
+    """One row per mode, then the refusals. Precisions with the same answers in all rows share a column."""
+    rows: dict[str, dict[str, str]] = {}
     refusals: list[str] = []
-    rows: dict[tuple[str, str], list[str]] = {}
     for probe in asked:
         answers = [ask(probe, config) for config in configurations().values()]
-        cells = " | ".join(_mark(answer.supported) for answer in answers)
-        rows.setdefault((probe.mode, cells), []).append("any" if probe.engine == "bdma" else probe.precision)
+        precision = "any precision" if probe.engine == "bdma" else probe.precision
+        rows.setdefault(probe.mode, {})[precision] = _having([answer.supported for answer in answers])
         refusals += [answer.refusal for answer in answers if answer.refusal][:1]
-    modes = list(dict.fromkeys(probe.mode for probe in asked))
-    for (mode, cells), precisions in sorted(rows.items(), key=lambda row: modes.index(row[0][0])):
-        lines.append(f"| {mode} | {', '.join(precisions)} | {cells} |")
-    lines += [""] if refusals else []
-    return lines + [f"* `{message}`" for message in dict.fromkeys(refusals)]
+    columns: dict[tuple[str, ...], list[str]] = {}
+    for precision in dict.fromkeys(precision for row in rows.values() for precision in row):
+        columns.setdefault(tuple(row.get(precision, "") for row in rows.values()), []).append(precision)
+    lines = [
+        f"| mode | {' | '.join(', '.join(names) for names in columns.values())} |",
+        f"|---|{'---|' * len(columns)}",
+    ]
+    lines += [f"| {mode} | {' | '.join(cells)} |" for mode, *cells in zip(rows, *columns, strict=True)]
+    return [*lines, *([""] if refusals else []), *(f"* `{message}`" for message in dict.fromkeys(refusals))]
 
 
 def pixel_formats() -> list[str]:
@@ -158,7 +165,7 @@ def pixel_formats() -> list[str]:
     from nvdla.loadable.enums import PIXEL_FORMATS
 
     lines = ["### Pixel formats of image input", ""]
-    lines += ["| input precision | formats that nv_full takes | of them on nv_small |", "|---|---|---|"]
+    lines += ["| input precision | formats that nv_full accepts | accepted on nv_small |", "|---|---|---|"]
     for index, precision in enumerate(PRECISIONS):
         taken = {}
         for name in ("nv_full", "nv_small"):
@@ -176,13 +183,11 @@ def pixel_formats() -> list[str]:
 
 def firmware_section() -> list[str]:
     """Features that the register model has and the firmware layer refuses."""
-    names = list(configurations())
-    lines = ["## Additional refusals of the firmware", ""]
-    lines += [f"| a loadable with | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
+    lines = ["## Additional refusals of the firmware", "", "| a loadable with | runs on |", "|---|---|"]
     refusals = []
     for what, change in FIRMWARE_CASES.items():
         answers = [firmware_refusal(config, change) for config in configurations().values()]
-        lines.append(f"| {what} | {' | '.join(_mark(not answer) for answer in answers)} |")
+        lines.append(f"| {what} | {_having([not answer for answer in answers])} |")
         refusals += [answer for answer in answers if answer][:1]
     return [*lines, "", *(f"* `{message}`" for message in dict.fromkeys(refusals))]
 

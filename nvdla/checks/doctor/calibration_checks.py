@@ -71,7 +71,7 @@ def calibration_is_symmetric(context: CheckContext) -> Iterator[Said]:
 
 @check("warning", "Correct the scale and compile again.", headline="input scale that does not fit images")
 def input_scales_fit_the_images(context: CheckContext) -> Iterator[Said]:
-    """The input's scale fits images with pixels up to 255: 127 units are at most 10000."""
+    """The scale of an image input is plausible: its largest element, 127, represents at most 10000."""
     for memory in context.loadable.inputs:
         name = context.loadable.tensor(memory.tensor_desc_id).name
         scale = _entries(context).get(name)

@@ -160,7 +160,7 @@ def weights_use_their_range(context: CheckContext) -> Iterator[Said]:
     headline="kernels with very different magnitudes",
 )
 def kernel_magnitudes_are_similar(context: CheckContext) -> Iterator[Said]:
-    """With one scale for all kernels of a layer, every kernel uses more than a few units (8 of 127)."""
+    """If all kernels of a layer share one scale, the largest weight of each kernel has at least 8 of 127 units."""
     for subject in context.of_type(OpType.CONV):
         peaks = kernel_peaks(context, subject)
         if peaks is None or subject.op.out_precision != Precision.INT8:

@@ -154,7 +154,7 @@ def fp16_values_do_not_overflow(context: CheckContext) -> Iterator[Said]:
 
 @check(
     "error",
-    "Lower the truncation of the sums, or split the channels.",
+    "Raise out_cvt.truncate of the convolution, or split the channels.",
     of_data=True,
     headline="accumulator saturates",
 )

@@ -301,15 +301,13 @@ def _advice(built: Built, group: Group, surface: Surface, sums: _Sums, saturated
     if saturated > _MUCH_SATURATION and sums.peak > 1.05 * largest:
         return f"values up to {sums.peak:.3g} saturate at {largest:.3g}: try --method max, or more calibration data"
     if largest > 4 * sums.peak:
-        return (
-            f"values to {sums.peak:.3g} use only part of the range {largest:.3g}, which is that of an adjacent tensor"
-        )
+        return f"values up to {sums.peak:.3g} use a part of the range {largest:.3g}, which an adjacent tensor needs"
     if group.name in convolved and group.weights is not None:
         sizes = np.abs(group.weights).reshape(len(group.weights), -1).max(axis=1)
         scales = built.program.quantized.get(group.layer.name)
         uneven = sizes.max() > _WIDE_KERNELS * max(float(np.median(sizes)), 1e-30)
         if uneven and scales is not None and np.ptp(scales.scales) == 0:
-            return "kernels differ much in size: try one scale per kernel (without --per-layer) or equalization (-O 1)"
+            return "kernels differ much in size: omit --per-layer, or use equalization (--weights-effort 1)"
     if sums.peak > _PEAKED * rms:
-        return "a few values are far larger than the rest: try --method mse or percentile, or equalization (-O 1)"
-    return "try adaptive rounding (-O 2); on nv_full int16 for this layer (--precision auto)"
+        return "a few values are far larger than the rest: try --method mse or percentile, or --weights-effort 1"
+    return "try adaptive rounding (--weights-effort 2), or int16 for this layer on nv_full (--precision auto)"

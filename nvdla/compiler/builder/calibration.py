@@ -157,7 +157,7 @@ class NotFiniteError(BuildError):
 
     def __init__(self, layers: list[str]) -> None:
         super().__init__(
-            "the float network gives NaN or infinity on the calibration data; check the data and the weights",
+            "the float network gives NaN or infinity on the calibration data. Check the data and the weights.",
             layer=layers[0],
         )
         self.layers = layers

@@ -95,7 +95,7 @@ def hindrance(form: PixelFormat, channels: int, precision: str, config: Configur
     if (spec.floating or spec.signed) and own != precision:
         return f"pixels of {form.name} are for {own}, the network computes in {precision}"
     if channels > spec.whole:
-        return f"a pixel of {form.name} has {spec.whole} channels of {spec.depth} bits, it has {channels}"
+        return f"a pixel of {form.name} has {spec.whole} channels of {spec.depth} bits, the input has {channels}"
     return ""
 
 

@@ -211,7 +211,9 @@ class Lowering:
             # A batch is unrolled into as many groups with the same weights.
             scales = np.tile(given, len(weights) // len(given)) if len(weights) % max(len(given), 1) == 0 else given
             if len(scales) != len(weights):
-                raise BuildError(f"{len(given)} weight scales for {len(weights)} kernels", layer=group.layer.name)
+                raise BuildError(
+                    f"weight scales: must be {len(weights)} (one per kernel), got {len(given)}", layer=group.layer.name
+                )
             if not np.all(np.isfinite(scales) & (scales > 0)):
                 raise BuildError("weight scales must be positive finite numbers", layer=group.layer.name)
             sizes = np.ravel(np.abs(group.factors))  # factors of layers that were folded into the weights

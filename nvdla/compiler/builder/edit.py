@@ -115,12 +115,12 @@ def replace_operands(
     """
     where = f"operation {task}/{operation}, stage {stage}"
     if stage not in _STAGES:
-        raise BuildError(f"{where}: stages are {', '.join(_STAGES)}")
+        raise BuildError(f"operation {task}/{operation}: stage: must be one of {', '.join(_STAGES)}, got {stage}")
     decoded, descriptor = _operation(loadable, task, operation, OpType.SDP)
     settings, cube = getattr(descriptor.op, f"{stage}_op"), getattr(descriptor.surface, f"{stage}_data")
     wanted = {SdpType.ADD: (alu,), SdpType.MUL: (multiplier,), SdpType.BOTH: (alu, multiplier)}.get(settings.type, ())
     if not settings.enable or settings.mode != SdpMode.PER_KERNEL or not wanted:
-        raise BuildError(f"{where}: has no operands a channel in memory")
+        raise BuildError(f"{where}: must have per-channel operands in memory")
     given = sum(values is not None for values in (alu, multiplier))
     if any(values is None for values in wanted) or given != len(wanted):
         names = {SdpType.ADD: "alu", SdpType.MUL: "multiplier", SdpType.BOTH: "alu and multiplier"}
@@ -671,6 +671,6 @@ def _list_blob(loadable: Loadable, task: TaskEntry, index: int) -> tuple[str, in
     if address.offset or len(memory.contents) != 1 or memory.offsets[0]:
         raise BuildError(
             f"task {task.id}: address index {index} is not a separate memory ({SubInterface.SURFS.name} and other "
-            "lists must be one blob a memory to change their size)"
+            "lists must be one blob per memory to change their size)"
         )
     return memory.contents[0], memory.id

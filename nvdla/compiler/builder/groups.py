@@ -148,7 +148,7 @@ def _one(branches: list[Group], total: Group) -> Group | None:
     settings = replace(all_settings[0], weights=weights, bias=bias, padding=padding)
     members = [name for branch in branches for name in branch.members]
     layer = Layer("+".join(members), "convolution", first.inputs, settings)
-    layer.made = NetworkTensor(layer.name, total.output.shape, layer)
+    layer.result = NetworkTensor(layer.name, total.output.shape, layer)
     return replace(
         branches[0],
         layer=layer,

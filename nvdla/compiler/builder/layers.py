@@ -235,13 +235,13 @@ class Layer:
     kind: str
     inputs: list[NetworkTensor]
     settings: LayerSettings = field(default_factory=LayerSettings)
-    made: NetworkTensor | None = None
+    result: NetworkTensor | None = None
 
     @property
     def output(self) -> NetworkTensor:
         """The tensor that it makes."""
-        assert self.made is not None, "a layer has its tensor from the network that it is added to"
-        return self.made
+        assert self.result is not None, "a layer has its tensor from the network that it is added to"
+        return self.result
 
 
 @dataclass(eq=False)

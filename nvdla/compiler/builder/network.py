@@ -620,7 +620,7 @@ class Network:
         for old in self.layers:
             inputs = [tensors[tensor.name] for tensor in old.inputs]
             layer = Layer(old.name, old.kind, inputs, replace(old.settings, **settings.get(old.name, {})))
-            tensors[old.name] = layer.made = NetworkTensor(old.name, old.output.shape, layer)
+            tensors[old.name] = layer.result = NetworkTensor(old.name, old.output.shape, layer)
             result._layers[old.name] = layer
         result.inputs = [tensors[tensor.name] for tensor in self.inputs]
         result.outputs = [tensors[tensor.name] for tensor in self.outputs]
@@ -650,10 +650,10 @@ class Network:
                 layer=name,
             )
         channels, height, width = (int(size) for size in shape)
-        layer.made = NetworkTensor(name, (channels, height, width), layer)
+        layer.result = NetworkTensor(name, (channels, height, width), layer)
         self._layers[name] = layer
         self._consumers = None
-        return layer.made
+        return layer.result
 
     def _own(self, tensor: NetworkTensor, name: str) -> NetworkTensor:
         if not isinstance(tensor, NetworkTensor) or self._layers.get(tensor.name) is not tensor.producer:

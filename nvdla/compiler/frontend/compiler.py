@@ -155,7 +155,7 @@ class Compiled(LoadableHolder):
         from nvdla.util.files import write_file
 
         if not self.whole:
-            raise BuildError(f"{self.imported.model.name}: nodes run on the host; only a whole network goes out as QDQ")
+            raise BuildError(f"{self.imported.model.name}: only a model without host nodes can be exported as QDQ")
         refined, built = self.parts[0].refined, self.parts[0].made
         assert refined is not None, "what is built was refined"
         write_file(path, qdq_model(refined.network, built).SerializeToString(deterministic=True))
@@ -486,7 +486,7 @@ def _mixed(
 ) -> Calibrated:
     """Layers of int16 where int8 alone loses more than ``max_drop`` (docs/quantization.md)."""
     if Precision.INT16 not in imported.config.precisions:
-        raise BuildError(f"precision auto: {imported.config.name} has int8 alone; build for nv_full, or in int8")
+        raise BuildError(f"precision auto: {imported.config.name} supports only int8. Compile for nv_full, or int8.")
     if not isinstance(data, Samples):
         raise BuildError("precision auto needs samples as calibration data, to measure on")
     feeds = list(islice(data, JUDGED_SAMPLES))

@@ -139,7 +139,7 @@ def _sample(model: Model, name: str, array: np.ndarray) -> np.ndarray:
     shape = model.shapes[name]
     if array.size != int(np.prod(shape)) or (array.shape != shape and array.shape != shape[1:]):
         raise FormatError(
-            f"calibration data of shape {shape_text(array.shape)} for input {name} of shape {shape_text(shape)}"
+            f"calibration data: shape: must be {shape_text(shape)} (input {name}), got {shape_text(array.shape)}"
         )
     if array.dtype.kind not in "fiub":
         raise FormatError(f"calibration data for input {name}: must be real numbers, got {array.dtype}")
@@ -160,7 +160,9 @@ def _from_arrays(model: Model, arrays: Mapping[str, np.ndarray], limit: int | No
             array = array[None]
         elif array.shape[1:] == shape[1:] and array.ndim == len(shape) and array.ndim:
             if len(array) < batch or not batch:
-                raise FormatError(f"calibration data of {len(array)} rows for input {name}, whose batch is {batch}")
+                raise FormatError(
+                    f"calibration data: rows of input {name}: must be at least {batch} (its batch), got {len(array)}"
+                )
             array = array[: len(array) // batch * batch].reshape(-1, *shape)
         elif array.shape[1:] != shape:
             raise FormatError(

@@ -67,9 +67,7 @@ class CpuBuffer:
             number = OLD_EMU_FORMATS[descriptor.format]
         if number not in FORMATS:
             known = ", ".join(known_format.name for known_format in FORMATS)
-            raise DescriptorError(
-                f"{what}: format {descriptor.format} ({number.name}) cannot be computed with; only {known} can"
-            )
+            raise DescriptorError(f"{what}: format: must be {known}, got {descriptor.format} ({number.name})")
         # The old ABI has no offset.
         offset = getattr(descriptor, "address_index_offset", 0)
         window = windows[index]

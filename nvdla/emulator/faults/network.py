@@ -333,9 +333,7 @@ def resolve(network: StruckNetwork, faults: Sequence[Fault]) -> Resolved:
 def _weight(network: StruckNetwork, fault: Fault, where: WeightByte, resolved: Resolved) -> None:
     place, conv = _convolution(network, where.operation)
     if not accesses(conv)[1].fetches:
-        raise ConfigError(
-            f"operation {where.operation} uses the weights that an earlier one has fetched: name that one"
-        )
+        raise ConfigError(f"operation {where.operation} reuses the weights of an earlier operation. Name that one.")
     view = conv.weight_source.views[0]
     _in(where.byte, view.size, f"weights of operation {where.operation}, byte")
     _poke_view(network, fault, view, where.byte, place.step, resolved, once=not fault.permanent)
@@ -418,9 +416,7 @@ def _multiplier(network: StruckNetwork, fault: Fault, where: Multiplier, resolve
         multipliers = resolved.convolutions.setdefault(step, ConvolutionFaults()).array.multipliers
         same = {-1, where.kernel} if where.kernel >= 0 else set(range(-1, array_of(conv).group))
         if any(multiplier.channel == where.channel and multiplier.kernel in same for multiplier, _ in multipliers):
-            raise ConfigError(
-                f"two faults strike multiplier kernel={where.kernel} channel={where.channel}: one is enough"
-            )
+            raise ConfigError(f"multiplier kernel={where.kernel} channel={where.channel}: must have one fault, got two")
         multipliers.append((where, fault.what))
 
 
@@ -449,7 +445,7 @@ def _register(network: StruckNetwork, fault: Fault, where: RegisterWord, resolve
     config = next(iter(network.places.values())).operation.config
     register_map(config.register_map).register(where.unit, where.register)
     if engine_of(where.unit) is None or where.register in NOT_SETTINGS:
-        raise ConfigError(f"{where.unit}.{where.register} is not a setting of an operation: it cannot be struck")
+        raise ConfigError(f"{where.unit}.{where.register} must be a setting of an operation")
     _set(network, fault, where.operation, (where.unit, where.register, 0), resolved)
 
 

@@ -204,7 +204,7 @@ def _total(sizes: Iterable[int], limit: int) -> int:
     total = sum(align(size, PAGE) for size in sizes)
     if total > limit:
         raise LinkError(
-            f"the memory list asks for {total} bytes ({total / (1 << 30):.2f} GiB) in all, more than the limit of "
-            f"{limit} bytes; pass a higher memory limit if that is meant"
+            f"memory list: must have at most {limit} bytes together, got {total} ({total / (1 << 30):.2f} GiB). "
+            "Pass a higher memory limit."
         )
     return total

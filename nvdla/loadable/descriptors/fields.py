@@ -10,9 +10,12 @@ Numbers in long arrays (tables, padding) come as one field whose value is a list
 from __future__ import annotations
 
 import ctypes
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from importlib import resources
+from typing import Any, cast
 
 from nvdla.loadable.descriptors import enums
 from nvdla.loadable.descriptors.enums import OpType
@@ -92,189 +95,17 @@ def describe(structure: str, field: str, value: object) -> str | None:
     return None
 
 
-#: structure -> field -> its line; "*" is for structures that share a field of the same sense
-EXPLANATIONS: dict[str, dict[str, str]] = {
-    "*": {
-        "op_type": "engine that the operation is for",
-        "index": "number in the operation list, -1 = none",
-        "in_precision": "element type of what is read",
-        "out_precision": "element type of what is written",
-        "src_precision": "element type of what is read",
-        "dst_precision": "element type of what is written",
-        "precision": "element type",
-        "stride_x": "distance from one window to the next, in columns",
-        "stride_y": "distance from one window to the next, in lines",
-        "lut_index": "number in the task's list of lookup tables, -1 = none",
-        "batch_stride": "bytes from one image of a hardware batch to the next",
-        "conv_mode": "direct, or Winograd (4 x 4 tiles of transformed data)",
-        "num_transfers": "how many transfers are made",
-    },
-    "CommonOpDesc": {
-        "roi_index": "region of interest",
-        "dependency_count": "events that must happen before it is enabled",
-    },
-    "Consumer": {"event": "event of this operation that the consumer waits for"},
-    "DataCube": {
-        "type": "DRAM, CVSRAM, or on the fly between two engines",
-        "address": "index in the task's address list, -1 = none",
-        "offset": "bytes added to the address",
-        "size": "bytes",
-        "width": "columns",
-        "height": "lines",
-        "channel": "channels",
-        "line_stride": "bytes from a line to the next",
-        "surf_stride": "bytes from a surface (one atom of channels) to the next",
-        "plane_stride": "bytes from a plane to the next (planar layouts only)",
-    },
-    "CvtParam": {
-        "scale": "factor of the converter",
-        "truncate": "bits that are shifted away after multiplying, rounded",
-        "enable": "whether the converter works",
-        "offset": "subtracted before multiplying",
-    },
-    "ConvOp": {
-        "data_reuse": "take the data that the convolution before left in the buffer",
-        "weight_reuse": "take the weights that the convolution before left in the buffer",
-        "skip_data_rls": "leave the data in the buffer for the next convolution",
-        "skip_weight_rls": "leave the weights in the buffer for the next convolution",
-        "entry_per_slice": "entries of the convolution buffer that a line of data takes",
-        "data_format": "feature cube, or pixel format of an image",
-        "pixel_mapping": "order of an image's pixels in memory",
-        "fetch_grain": "lines that are fetched before the convolution begins",
-        "batch": "images of a hardware batch",
-        "weight_format": "weights uncompressed, or compressed (without zeros, with a mask)",
-        "data_bank": "banks of the convolution buffer for data",
-        "weight_bank": "banks of the convolution buffer for weights",
-        "post_extension": "lines of an image that are multiplied at once: 0 one, 1 two, 2 four",
-        "pixel_override": "sign of an image's pixels, in place of the format's",
-        "release": "lines of data that are released when the convolution ends",
-        "input_width_csc": "columns of the input as the sequencer sees it (extended, for images)",
-        "input_height_csc": "lines of the input as the sequencer sees it",
-        "input_channel_csc": "channels of the input as the sequencer sees it",
-        "kernel_width_csc": "columns of a kernel",
-        "kernel_height_csc": "lines of a kernel",
-        "kernel_channel_csc": "channels of a kernel",
-        "input_width_cmac": "columns of the result",
-        "input_height_cmac": "lines of the result",
-        "bytes_per_kernel": "bytes of one kernel",
-        "mean_ry": "mean of red, or Y, subtracted from pixels",
-        "mean_gu": "mean of green, or U",
-        "mean_bv": "mean of blue, or V",
-        "mean_ax": "mean of alpha",
-        "mean_format": "whether means are subtracted",
-        "conv_stride_x": "distance of the kernel's positions, in columns",
-        "conv_stride_y": "distance of the kernel's positions, in lines",
-        "pad_x_left": "columns of padding on the left",
-        "pad_x_right": "columns of padding on the right",
-        "pad_y_top": "lines of padding above",
-        "pad_y_bottom": "lines of padding below",
-        "dilation_x": "columns from one tap of a kernel to the next",
-        "dilation_y": "lines from one tap of a kernel to the next",
-        "pra_truncate": "bits shifted away before the Winograd transform of the data",
-        "pad_val": "value of padding",
-    },
-    "SdpStage": {
-        "enable": "whether the stage works",
-        "alu_type": "what the adder does: max, min, sum, or compare",
-        "type": "adder, multiplier, both, or none",
-        "mode": "one operand for all, one a channel, or one an element",
-        "act": "activation: none, ReLU, lookup table",
-        "shift_value": "bits that the adder's operand is shifted left",
-        "truncate": "bits that are shifted away after the multiplier, rounded",
-        "precision": "element type of the operands",
-        "alu_operand": "the adder's operand where it is one for all",
-        "mul_operand": "the multiplier's operand where it is one for all",
-    },
-    "SdpOp": {"batch_num": "images of a hardware batch"},
-    "PdpOp": {
-        "partial_in_width_first": "input columns of the first part, where the width is split",
-        "partial_in_width_mid": "input columns of the parts between",
-        "partial_in_width_last": "input columns of the last part",
-        "partial_width_first": "output columns of the first part",
-        "partial_width_mid": "output columns of the parts between",
-        "partial_width_last": "output columns of the last part",
-        "split_num": "parts that the width is split into",
-        "pool_mode": "average, maximum or minimum",
-        "pool_width": "columns of a window less one",
-        "pool_height": "lines of a window less one",
-        "pad_left": "columns of padding on the left",
-        "pad_right": "columns of padding on the right",
-        "pad_top": "lines of padding above",
-        "pad_bottom": "lines of padding below",
-        "padding_value": "what padding adds to a window's sum, for 1 to 7 padded columns",
-    },
-    "CdpOp": {
-        "local_size": "channels that a sum of squares is taken over",
-        "bypass_sqsum": "look up the value itself, not its sum of squares",
-        "bypass_out_mul": "return the looked-up number, not multiplied by the value",
-    },
-    "RubikOp": {"mode": "contract, split or merge"},
-    "BdmaSurface": {
-        "source_type": "memory that is read",
-        "destination_type": "memory that is written",
-    },
-    "BdmaTransfer": {
-        "source_address": "index in the task's address list",
-        "destination_address": "index in the task's address list",
-        "line_size": "bytes of a line",
-        "line_repeat": "lines of a surface",
-        "source_line": "bytes from a line to the next where it is read",
-        "destination_line": "bytes from a line to the next where it is written",
-        "surface_repeat": "surfaces",
-        "source_surface": "bytes from a surface to the next where it is read",
-        "destination_surface": "bytes from a surface to the next where it is written",
-    },
-    "LutParam": {
-        "linear_exp_table": "table with exponential or coarse intervals (LE)",
-        "linear_only_table": "table with even, fine intervals (LO)",
-        "linear_exp_start": "least number that LE holds",
-        "linear_exp_end": "greatest number that LE holds",
-        "linear_only_start": "least number that LO holds",
-        "linear_only_end": "greatest number that LO holds",
-        "hybrid_priority": "table that counts where both hold the number",
-        "underflow_priority": "table that counts below both",
-        "overflow_priority": "table that counts above both",
-        "method": "intervals of LE: powers of two, or linear",
-    },
-    "LutOffset": {
-        "exp_offset": "exponent of LE's first interval",
-        "frac_bits": "interval of a linear table: bits shifted right",
-    },
-    "FloatData": {"scale": "slope outside the table", "shifter": "bits that the slope's product is shifted right"},
-    "Slope": {"data_f": "slope outside the table, as a half's bits"},
-    "EmuCommonOp": {
-        "input_scale_factor": "real value of one unit of the input",
-        "output_scale_factor": "real value of one unit of the output",
-    },
-    "EmuSoftmaxOp": {"axis": "axis that is normalized"},
-    "EmuPowerOp": {
-        "power": "exponent of (shift + scale * x) ** power",
-        "scale": "factor of (shift + scale * x) ** power",
-        "shift": "summand of (shift + scale * x) ** power",
-    },
-    "ConvSurface": {
-        "offset_u": "bytes from the first plane of an image to the second",
-        "in_line_uv_stride": "bytes from a line of the second plane to the next",
-    },
-}
-for _buffer in ("EmuBuffer", "OldEmuBuffer"):
-    EXPLANATIONS[_buffer] = {
-        "address_index": "index in the task's address list",
-        "address_index_offset": "bytes added to the address",
-        "size": "bytes",
-        "format": "element type and atom",
-        "width": "columns",
-        "height": "lines",
-        "channel": "channels",
-        "line_stride": "bytes from a line to the next",
-        "surf_stride": "bytes from a surface to the next",
-    }
+@cache
+def _explanations() -> dict[str, dict[str, str]]:
+    """structure -> field -> its explanation; "*" is for structures that share a field of the same sense."""
+    path = resources.files("nvdla.loadable.descriptors").joinpath("explanations.json")
+    return cast("dict[str, dict[str, str]]", json.loads(path.read_text(encoding="utf-8")))
 
 
 def explain(structure: str, field: str) -> str | None:
     """Return the explanation of ``field`` of ``structure`` (its class's name); None if its name is enough."""
-    own = EXPLANATIONS.get(structure, {}).get(field)
-    return own or EXPLANATIONS["*"].get(field)
+    table = _explanations()
+    return table.get(structure.removeprefix("Old"), {}).get(field) or table["*"].get(field)
 
 
 _C_NAMES = {"c_byte": "int8", "c_ubyte": "uint8", "c_short": "int16", "c_ushort": "uint16", "c_int": "int32"}

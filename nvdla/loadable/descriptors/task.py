@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from ctypes import Structure
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
 
 from nvdla.errors import DescriptorError, LoadableError
 from nvdla.limits import Limits
@@ -357,11 +357,10 @@ def _list(
             f"{source.name}, {source.label(0)}, {type(network).__name__}.{name} at byte {offset}: "
             f"must be 0 .. {source.num_addresses - 1} (address list), got {index}"
         )
-    descriptors: Sequence[Made] = _array(source, index, structure, count, f"{structure.__name__}[{count}]")
-    return descriptors
+    return cast("Sequence[Made]", _array(source, index, structure, count, f"{structure.__name__}[{count}]"))
 
 
-def _array(source: DescriptorSource, index: int, structure: type[Made], count: int, what: str) -> Any:
+def _array(source: DescriptorSource, index: int, structure: type[Made], count: int, what: str) -> ctypes.Array[Made]:
     """Structures over the source's bytes: the bytes themselves where they may be written, else one copy.
 
     ctypes cannot use read-only bytes, such as those of a file.

@@ -71,7 +71,7 @@ def test_weights_of_another_size_or_type_are_refused():
         replace_weights(loadable, 0, 1, weights, "nv_small")
     with pytest.raises(BuildError, match=r"operands 3 int16 must be 20 int16"):
         replace_operands(loadable, 0, 1, "x1", alu=np.zeros(3, np.int16))
-    with pytest.raises(BuildError, match="stage x2: has no operands a channel"):
+    with pytest.raises(BuildError, match="stage x2: must have per-channel operands"):
         replace_operands(loadable, 0, 1, "x2", alu=np.zeros(20, np.int16))
     with pytest.raises(BuildError, match="stage x1: takes alu"):
         replace_operands(loadable, 0, 1, "x1", multiplier=np.zeros(20, np.int16))

@@ -446,7 +446,7 @@ def test_a_fault_leaves_no_trace(case):
         ("cacc operation=0/0 kernel=99 y=0 x=0 flip=1", "the convolution has 16 kernels"),
         ("cbuf operation=0/0 entry=999999 byte=0 flip=1", "entries of"),
         ("register unit=SDP register=D_NOTHING flip=1 operation=0/1", "has no register"),
-        ("register unit=SDP register=D_OP_ENABLE flip=1 operation=0/1", "not a setting"),
+        ("register unit=SDP register=D_OP_ENABLE flip=1 operation=0/1", "must be a setting"),
         ("register unit=SDP register=D_CVT_SCALE flip=1", "must be stuck0 or stuck1"),
         ("register unit=PDP register=D_POOLING_PADDING_CFG flip=1 operation=0/1", "which has no unit PDP"),
         ("lut entry=300 stuck0=1", "must be 0 .. 256"),

@@ -269,7 +269,7 @@ def _powers(graph: Graph, node: Node, source: GraphValue, exponent: np.ndarray) 
     raise Cut("the exponent is not one number for all elements")
 
 
-@operator("BatchNormalization", note="scaling a channel")
+@operator("BatchNormalization", note="factor and offset per channel")
 def batch_norm(graph: Graph, node: Node) -> GraphValue:
     """A factor and an offset per channel, folded into the preceding convolution or computed by one SDP operation.
     Inference form only, with constant statistics."""

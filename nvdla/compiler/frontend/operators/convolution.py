@@ -213,8 +213,8 @@ def _deconvolution_begins(node: Node, full: list[int], wanted: list[int], spatia
 def gemm(graph: Graph, node: Node) -> GraphValue:
     """An inner product in CONV and SDP: alpha * A * B + beta * C with constant B and C.
 
-    A may be transposed. Rows of A become columns of a 1x1 convolution; one row is a kernel of the cube's size before
-    Flatten, up to 32x32. C is a row, a column or a number; any other C is added as a constant.
+    A may be transposed. Rows of A become columns of a 1x1 convolution; one row becomes a kernel as large as the cube
+    before Flatten, up to 32x32. C is a row, a column or a number; any other C is added as a constant.
     """
     value = graph.source(node)
     matrix, alpha = node.weights(1, "B"), float(node.get("alpha", 1.0))

@@ -77,8 +77,8 @@ def _window(node: Node, value: GraphValue, outer: tuple[int, int, int, int] = (0
 @operator("AveragePool", note="PDP")
 def average_pool(graph: Graph, node: Node) -> GraphValue:
     """Mean of each window in the PDP, padding counted or not (windows at the border then have another divisor),
-    also with ceil_mode. No dilation. Zero padding before it (Pad) is taken into it where padding counts. Where a
-    quantized model gives the result another range, a convolution with equal weights, for the PDP keeps the scale.
+    also with ceil_mode. No dilation. A preceding Pad with zeros is folded in if padding counts. If a quantized model
+    gives the result another range, the mean is a convolution with equal weights, because the PDP keeps the scale.
     """
     value = graph.source(node)
     counts = bool(node.get("count_include_pad", 0))
@@ -122,8 +122,7 @@ def _pads(node: Node) -> bool:
 
 @operator("GlobalAveragePool", "GlobalMaxPool", note="PDP, means in integers as convolutions")
 def global_pool(graph: Graph, node: Node) -> GraphValue:
-    """One window over the whole map. Means in integers are convolutions with ones, so that they have a scale of their
-    own."""
+    """One window over the whole map. Means in integers are convolutions with ones and have a separate scale."""
     value = graph.source(node)
     cube = graph.cube(value)
     if node.op == "GlobalMaxPool":

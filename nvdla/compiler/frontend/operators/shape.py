@@ -157,7 +157,7 @@ def repeat(graph: Graph, node: Node) -> GraphValue:
     return graph.alias(node, value, np.ascontiguousarray(np.broadcast_to(order, node.out_shape)))
 
 
-@operator("Concat", note="producers write side by side")
+@operator("Concat", note="producers write into one tensor")
 def concat(graph: Graph, node: Node) -> GraphValue:
     """Along channels, rows or columns. Concatenation of channels is free if each part fills whole atoms. Constants
     are stored in the loadable."""
@@ -199,7 +199,7 @@ def _part(graph: Graph, node: Node, index: int) -> GraphValue:
     return GraphValue(node.inputs[index], values.shape, tensor)
 
 
-@operator("Pad", note="into the operation after it, or constants around it")
+@operator("Pad", note="part of the next operation, or copies around the tensor")
 def pad(graph: Graph, node: Node) -> GraphValue:
     """Zeros around rows and columns are folded into the next convolution or average, the lowest number into the next
     MaxPool. Other borders are copied from constants of the loadable. reflect, edge and wrap only for small tensors.

@@ -243,7 +243,7 @@ class WeightBook:
                 f"convolution buffer keeps {self._kernels - self._used}"
             )
         if before is not None and again and before.weights != layer.weights:
-            notes.append("it uses weights again (WEIGHT_REUSE) that are not its own: address or kernel size differ")
+            notes.append("it reuses the weights of another layer (WEIGHT_REUSE): address or kernel size differ")
         if not again and written != read:
             notes.append(
                 f"it reads its weights {(written - read) * layer.entry} bytes too early in the convolution buffer: "
@@ -266,10 +266,10 @@ class WeightBook:
 
     def _not_kept(self, notes: list[str]) -> None:
         """cdma:510; a message on nv_full (nvdlav1 cdma:503)."""
-        what = "it uses weights again (WEIGHT_REUSE) that the convolution before has not kept (SKIP_WEIGHT_RLS)"
+        what = "it reuses weights (WEIGHT_REUSE) that the previous convolution has released (SKIP_WEIGHT_RLS is 0)"
         if not self._lenient:
             raise ScheduleError(f"NVIDIA's C model stops: {what}")
-        notes.append(f"NVIDIA's C model calls it invalid, and fetches them: {what}")
+        notes.append(f"NVIDIA's C model reports an invalid setting and fetches the weights: {what}")
 
     def _change_banks(self, before: BufferLayer | None, layer: BufferLayer, notes: list[str]) -> None:
         """CDMA waits until all entries of the other banks are released (cdma:481, 3438)."""

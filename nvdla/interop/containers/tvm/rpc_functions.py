@@ -328,5 +328,5 @@ def _model(folder: Path, name: str, limit: int) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
         data = file.read(limit + 1) if status.st_size <= limit else b""
     if status.st_size > limit or len(data) > limit:
-        raise FormatError(f"{name[:200]!r}: must have at most {limit} bytes (--memory), got {status.st_size}")
+        raise FormatError(f"{name[:200]!r}: must have at most {limit} bytes (--memory-limit), got {status.st_size}")
     return data

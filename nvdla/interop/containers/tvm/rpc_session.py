@@ -83,7 +83,7 @@ class RemoteMemory:
         if not 0 <= size <= self.limit - self.used:
             raise FormatError(
                 f"{prefix}size: must be at most {self.limit - self.used} (free of {self.limit} bytes), got {size}. "
-                "Free tensors, networks or uploads, or start the server with a larger --memory."
+                "Free tensors, networks or uploads, or start the server with a larger --memory-limit."
             )
         self.used += size
 
@@ -448,7 +448,7 @@ class RpcServer:
                 self._open[connection] = thread
                 self._waiting[connection] = time.monotonic()
         if full:
-            _LOG.warning("refused %s: %d callers are connected already", peer[0], self.limits.connections)
+            _LOG.warning("refused %s: %d clients are connected", peer[0], self.limits.connections)
             connection.close()
             return
         thread.start()
@@ -457,7 +457,7 @@ class RpcServer:
         """Ends the connection of the caller that has been idle longest, if that is long enough. The lock is held."""
         idle = min(self._waiting, key=lambda caller: self._waiting[caller], default=None)
         if idle is not None and time.monotonic() - self._waiting[idle] >= self.limits.patience:
-            _LOG.info("an idle caller gives way")
+            _LOG.info("an idle client is disconnected for another one")
             del self._waiting[idle], self._open[idle]
             _shut(idle)
 
@@ -503,7 +503,7 @@ class RpcServer:
             return True
         with self._lock:
             if self._waiting.pop(connection, None) is None:
-                raise _Closed("disconnected for another caller because it was idle")
+                raise _Closed("disconnected for another client because it was idle")
         try:
             return self._answer(connection, session, length)
         finally:

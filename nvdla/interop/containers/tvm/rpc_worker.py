@@ -112,7 +112,7 @@ class Worker:
             kind, value = receive(process.stdout)
         except (OSError, EOFError, ValueError):
             self.close()
-            raise FormatError("the process that held this caller's networks has ended. Connect again.") from None
+            raise FormatError("the process with this client's networks has ended. Connect again.") from None
         if kind is None:
             return value
         known = getattr(errors, kind, None)
@@ -121,7 +121,7 @@ class Worker:
     def _started(self) -> subprocess.Popen[bytes]:
         with self._lock:
             if self._is_closed:
-                raise FormatError("this caller's networks are gone: the connection is being closed")
+                raise FormatError("this client's networks are released: the connection is being closed")
             if self._process is None:
                 with interrupts_kept():
                     self._process = subprocess.Popen(interpreter(_CODE), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -179,7 +179,7 @@ class _Networks:
 def _check_kept(kept: int, limit: int) -> None:
     if kept > limit:
         raise FormatError(
-            f"size of the network: must be at most {limit} bytes, got {kept}. Free others, or use a larger --memory."
+            f"size of the network: must be at most {limit} bytes, got {kept}. Free others, or raise --memory-limit."
         )
 
 
