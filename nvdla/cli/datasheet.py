@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nvdla.cli.arguments import add_limit_option
 from nvdla.cli.campaigns import add_calibrate_option, add_label_options
-from nvdla.cli.output import add_format_options, print_document, print_written, say
+from nvdla.cli.output import add_format_options, print_document, print_written, say, tell_proof
 from nvdla.cli.study import DEFAULT_CLOCK, add_memory_options
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import FormatError
@@ -51,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; 1 when a network is impossible or a run of it never ends."""
-    from nvdla.analysis.silicon import fpga_verdicts, proof, silicon
+    from nvdla.analysis.silicon import fpga_verdicts, silicon
     from nvdla.experiments.exploration import datasheet
 
     config = configuration(args.configuration)
@@ -60,7 +60,8 @@ def run(args: argparse.Namespace) -> int:
     data = datasheet(config, points, faults).encode()
     write_file(args.output, data)
     document = {"configuration": config.name, "output": args.output, "bytes": len(data), "networks": points}
-    document |= {"silicon": silicon(config), "fpga": fpga_verdicts(config), "proof": proof(config)}
+    document |= {"silicon": silicon(config), "fpga": fpga_verdicts(config)}
+    tell_proof(args, config)
     if not print_document(document, args):
         print_written(args.output, len(data), args)
         for point in points:

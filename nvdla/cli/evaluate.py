@@ -24,7 +24,7 @@ from nvdla.cli.campaigns import (
     run_with_progress,
     written,
 )
-from nvdla.cli.output import print_table, say
+from nvdla.cli.output import print_table, say, tell_proof
 from nvdla.errors import FormatError
 from nvdla.util.escaping import Document
 
@@ -71,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
     scale = input_scale_of(args)
     network = open_network(args.network, args.config, 1, pixels, scale, args.strict, args.trusted)
     tell_warnings(args.network, network.warnings())  # what is wrong is said here, once
+    tell_proof(args, *network.configurations())
     table = Evaluation(
         os.path.realpath(args.network),
         source,

@@ -19,7 +19,7 @@ from nvdla.cli.campaigns import (
     journal_of,
     run_with_progress,
 )
-from nvdla.cli.output import print_document, print_table, say, with_settings
+from nvdla.cli.output import print_document, print_table, say, tell_proof, with_settings
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import ConfigError, DescriptorError, FormatError
 from nvdla.loadable import Loadable, load
@@ -114,14 +114,17 @@ def run(args: argparse.Namespace) -> int:
     )
     if table.compiles and args.config == "auto":
         raise FormatError("--config: missing: a model needs configurations, for example --config nv_small,nv_large")
+    names = args.config.split(",")
     if not table.compiles:
         loadable = load(args.network)  # what is wrong with it is said here, once
         if table.source is not None:
             _tell_warnings(args, loadable)
+    chosen = [Program.of(loadable).config if name == "auto" else configuration(name) for name in names]
     with journal_of(table, args) as journal:
         run_with_progress(table, journal, args, len(table.points))
         records = [{name: record[name] for name in record if name != "key"} for record in read(journal.path)]
     document = {"format": "nvdla-exploration", "version": 1, "network": args.network, "points": records}
+    tell_proof(args, *chosen)
     _tell(document, args)
     return 1 if any("error" in record or record["deadlock"] for record in records) else 0
 

@@ -21,7 +21,7 @@ from nvdla.cli.campaigns import (
     run_with_progress,
     written,
 )
-from nvdla.cli.output import print_table, say
+from nvdla.cli.output import print_table, say, tell_proof
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.util.escaping import Document
 from nvdla.util.files import read_file, write_file
@@ -110,6 +110,7 @@ def run(args: argparse.Namespace) -> int:
     opened = open_network(args.network, args.config, 1, pixels, scale, args.strict)
     network = loadable_of(opened, args.network)
     tell_warnings(args.network, network.warnings())
+    tell_proof(args, *network.configurations())
     faults = _faults(network, args)
     positions = _positions(len(source), args)
     stream = len(source) == sys.maxsize

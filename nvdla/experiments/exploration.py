@@ -22,8 +22,6 @@ from nvdla.analysis.silicon import (
     energy,
     facts,
     fpga_verdicts,
-    proof,
-    proof_lines,
     silicon,
     silicon_notes,
 )
@@ -31,7 +29,7 @@ from nvdla.analysis.study import Study
 from nvdla.analysis.svg import log_ticks
 from nvdla.checks.lint.linter import refusal
 from nvdla.emulator.execution.dry_run import deadlock
-from nvdla.emulator.hardware.configuration import Configuration
+from nvdla.emulator.hardware.configuration import Configuration, proof, proof_lines
 from nvdla.errors import BuildError, ConfigError, NvdlaError
 from nvdla.experiments.campaign.journal import Record, Table, Task, takes_records
 from nvdla.experiments.evaluation.networks import configuration_settings, content_hash, layer_file_hash, model_hash
@@ -280,12 +278,14 @@ def notes(record: Record) -> dict[str, str]:
 @by_annotations
 @takes_records
 def remarks(records: Sequence[Record]) -> list[str]:
-    """Return the notes of all points that are possible, each once, with configuration and precision."""
+    """Return the notes of all points that are possible, each once, with configuration and precision; without what is
+    extrapolated, which is a property of the configuration."""
     lines = [
         f"{record['config']} {record['precision']}: {text}"
         for record in records
         if "error" not in record
-        for text in notes(record).values()
+        for mark, text in notes(record).items()
+        if mark != "extrapolated"
     ]
     return list(dict.fromkeys(lines))
 
@@ -442,11 +442,16 @@ def page(document: Document, title: str, table: str = "") -> str:
         plots(rated),
         html.download("points.csv", table, "The points as CSV") if table else "",
         html.table(HEAD, map(_row, points)),
-        html.section("Notes", html.items(remarks(points))),
+        html.section("Notes", html.items([*_extrapolated(points), *remarks(points)])),
         html.section("Impossible", html.items(failures)),
         silicon_section([point["silicon"] for point in points if point.get("silicon")]),
         style=_STYLE,
     )
+
+
+def _extrapolated(points: Sequence[Document]) -> list[str]:
+    """What of the configurations is not proven, each line once."""
+    return list(dict.fromkeys(line for point in points for line in point.get("extrapolated") or ()))
 
 
 def silicon_section(estimates: Sequence[Document]) -> str:

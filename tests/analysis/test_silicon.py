@@ -19,12 +19,11 @@ from nvdla.analysis.silicon import (
     facts,
     fits,
     fpga_verdicts,
-    proof,
     silicon,
 )
 from nvdla.analysis.study import Study
 from nvdla.compiler.builder import Network, build, calibrate
-from nvdla.emulator.hardware.configuration import configuration
+from nvdla.emulator.hardware.configuration import configuration, proof
 from nvdla.errors import FormatError
 from nvdla.util.yaml import parse_yaml
 
@@ -172,26 +171,15 @@ def test_the_command_prints_boards_and_reports(nvdla_command):
 
 def test_what_is_proven_is_stated_per_feature(nvdla_command):
     assert proof(configuration("nv_large"))["results"] == {
-        "int8": "RTL (104 networks) and C model",
-        "CVSRAM": "RTL and C model",
+        "int8": "RTL (104 networks) and C model (3,238)",
+        "LUT": "C model (77)",
+        "CVSRAM": "RTL and C model (692)",
     }
     assert proof(configuration("nv_large"))["cycles"]["CVSRAM"] is None
     assert proof(configuration("nv_medium_512"))["results"] == {"int8": None}
     out = nvdla_command("configs", "nv_small", "nv_medium_512")[1]
     assert "nv_medium_512: results are extrapolated for int8" in out
     assert "nv_small: results" not in out
-
-
-def test_commands_that_predict_state_it(nvdla_command, samples, tmp_path):
-    """cycles, timeline and explore; nothing for a proven configuration."""
-    mine = tmp_path / "mine.yaml"
-    mine.write_text("base: nv_small\nname: mine\ncbuf_bank_depth_entries: 1024\n")
-    text = "mine: results are extrapolated for int8"
-    for command in ("cycles", "timeline", "explore"):
-        done = nvdla_command(command, samples / "lenet.loadable", "--config", mine)
-        assert text in done[1] + done[2], command
-        done = nvdla_command(command, samples / "lenet.loadable", "--config", "nv_small")
-        assert "extrapolated" not in done[1] + done[2], command
 
 
 def test_a_custom_configuration_is_extrapolated():

@@ -22,7 +22,7 @@ def test_a_configuration_and_its_networks(nvdla_command, tmp_path, samples):
     for text in (
         "nv_small: datasheet",
         "mac atomic c 8",
-        "int8 RTL (77 networks) and C model",
+        "int8 RTL (77 networks) and C model (2,627)",
         "nv_small 0.913 0.55 55.4 21 row",
         "nvdla.org primer",
         "ZedBoard XC7Z020 does not fit needs 76,280 LUT, has 53,200 nvdla/hw issue 90",
