@@ -191,6 +191,8 @@ EVENTS = {
     "cvsram_read_bytes": ("cvsram", "read_byte"),
     "cvsram_write_bytes": ("cvsram", "write_byte"),
 }
+#: events that count time, not work
+OF_TIME = ("cycles", "cbuf_kib_cycles")
 RELATIVE = "energy is for relative comparisons only: no silicon was measured"
 
 

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 from nvdla.analysis.cycles.constants import MEASURED, Memory
 from nvdla.analysis.cycles.document import cycles_document
 from nvdla.analysis.explain import USES, accounting, explanations
+from nvdla.analysis.instances import Splitting, splitting
 from nvdla.analysis.silicon import (
     FITTED,
+    OF_TIME,
     RELATIVE,
     energy,
     facts,
@@ -53,6 +55,7 @@ class Point:
     """One point: a configuration (name or .yaml file; "auto" for a loadable), a precision, and the external memory.
 
     ``bandwidth`` in bytes per cycle (None: the width of the bus), ``latency`` in cycles; ``shared`` by all accesses.
+    ``instances`` of NVDLA with this memory divide the network by ``split`` (:data:`nvdla.analysis.instances.SPLITS`).
     """
 
     config: str
@@ -60,10 +63,11 @@ class Point:
     bandwidth: float | None = None
     latency: int = 100
     shared: bool = False
+    instances: int = 1
+    split: str = "batch"
 
     def __str__(self) -> str:
-        speed = "full bus" if self.bandwidth is None else f"{self.bandwidth:g} B/cycle"
-        return f"{self.config} {self.precision}, {speed}{' shared' if self.shared else ''}, latency {self.latency}"
+        return name_of(asdict(self))
 
 
 @dataclass
@@ -88,7 +92,8 @@ class _Made:
 @dataclass
 class Exploration(Table):
     """``network``: a loadable, or a model that is compiled with ``calibration`` (what :func:`nvdla.compile` takes as a
-    path) and ``weights``; ``source``: labelled data for accuracy, ``limit`` of them; ``clock``: MHz."""
+    path) and ``weights``; ``source``: labelled data for accuracy, ``limit`` of them; ``clock``: MHz; ``coefficients``:
+    a YAML file for energy (default: energy.yaml)."""
 
     network: str
     points: list[Point]
@@ -97,6 +102,7 @@ class Exploration(Table):
     source: SampleSource | None = None
     limit: int | None = None
     clock: float = 1000.0
+    coefficients: str | None = None
     name = "explore"
     shard = 1
     _accuracies: dict[tuple[str, str], Document] = field(default_factory=dict, repr=False)
@@ -110,12 +116,15 @@ class Exploration(Table):
         bandwidths: Sequence[float | None] = (None,),
         latencies: Sequence[int] = (100,),
         shared: bool = False,
+        instances: Sequence[tuple[int, str]] = ((1, "batch"),),
         **others: Any,
     ) -> Exploration:
-        """Every combination."""
+        """Every combination; ``instances``: numbers of them, each with its split."""
         points = [
-            Point(config, precision, bandwidth, latency, shared)
-            for config, precision, bandwidth, latency in itertools.product(configs, precisions, bandwidths, latencies)
+            Point(config, precision, bandwidth, latency, shared, count, split)
+            for config, precision, bandwidth, latency, (count, split) in itertools.product(
+                configs, precisions, bandwidths, latencies, instances
+            )
         ]
         return cls(network, points, **others)
 
@@ -138,6 +147,7 @@ class Exploration(Table):
             "data": None if self.source is None else self.source.settings(),
             "limit": self.limit,
             "clock": self.clock,
+            "coefficients": content_hash(self.coefficients, "energy coefficients") if self.coefficients else None,
         }
 
     def tasks(self) -> Iterable[Task]:
@@ -191,7 +201,7 @@ class Exploration(Table):
         record: Record = {"key": task.key, **asdict(point)}
         try:
             built = network(point)
-            record |= _metrics(built, point, self.clock)
+            record |= _metrics(built, point, self.clock, self.coefficients)
             if self.source is not None and built.deadlock is None:
                 record["accuracy"] = self._accuracy(point, built)
         except NvdlaError as error:
@@ -207,30 +217,39 @@ class Exploration(Table):
         return self._accuracies[key]
 
 
-def _metrics(built: _Made, point: Point, clock: float) -> Record:
+def _metrics(built: _Made, point: Point, clock: float, coefficients: str | None = None) -> Record:
     """The numbers of all accelerator parts together. Frames per second are of a whole network that ends."""
     memory = Memory(point.latency, point.bandwidth, point.shared)
     studies = [Study.of(loadable, point.config, memory=memory) for loadable in built.loadables]
     documents = [cycles_document(study, clock) for study in studies]
     config, host = studies[0].config, built.on_host()
-    cycles = None if built.deadlock else sum(document["total_cycles"] for document in documents)
+    single = None if built.deadlock else sum(document["total_cycles"] for document in documents)
+    several = splitting(studies, point.instances, point.split) if single and point.instances > 1 else None
+    cycles, period = (round(several.latency), several.period) if several else (single, single)
     macs, mac_units = sum(document["macs"] for document in documents), config.mac_atomic_c * config.mac_atomic_k
     estimates = [estimate for study in studies for estimate in study.estimates.values()]
     return {
         "config": config.name,
         "cycles": cycles,
-        "frames_per_second": clock * 1e6 / cycles if cycles and not host["host_nodes"] else None,
+        "frames_per_second": clock * 1e6 / period if period and not host["host_nodes"] else None,
+        "splitting": _splitting_document(several, clock) if several else None,
         "macs": macs,
-        "mac_use": macs / (mac_units * cycles) if cycles else None,
+        "mac_use": macs / (mac_units * point.instances * period) if period else None,
         "read_bytes": sum(document["read_bytes"] for document in documents),
         "written_bytes": sum(document["written_bytes"] for document in documents),
-        "memory_bytes": sum(entry.size for network in built.loadables for entry in network.memories),
+        "memory_bytes": sum(
+            entry.size if entry.contents else entry.size * point.instances  # weights are there once
+            for network in built.loadables
+            for entry in network.memories
+        ),
         "buffer_use": max((use for study in studies if (use := _buffer_use(study)) is not None), default=None),
         "buffer_bytes": config.cbuf_banks * config.cbuf_bank_bytes,
         "mac_units": mac_units,
         "bus_bytes": config.dram_width_bits // 8,
         "silicon": silicon(config),
-        "microjoules": _microjoules(studies) if cycles else None,
+        "microjoules": _microjoules(studies, coefficients, point.instances * period / single)
+        if period and single
+        else None,
         "extrapolated": proof_lines(config, ("results",)),
         "accounting": _accounting(studies) if cycles else None,
         **host,
@@ -246,17 +265,43 @@ def _accounting(studies: list[Study]) -> dict[str, int]:
     return {use: sum(cycles.get(use, 0) for cycles in accountings) for use in USES}
 
 
-def _microjoules(studies: list[Study]) -> float:
-    """Energy by the default coefficients, for comparisons."""
-    return sum(row["microjoules"] or 0.0 for study in studies for row in energy(study))
+def _microjoules(studies: list[Study], coefficients: str | None, longer: float) -> float:
+    """Return the energy of a run, for comparisons. ``longer``: the cycles of all instances per result, relative to
+    those of one instance."""
+    rows = [row for study in studies for row in energy(study, coefficients)]
+    return sum((row["microjoules"] or 0.0) * (longer if row["event"] in OF_TIME else 1) for row in rows)
+
+
+def _splitting_document(several: Splitting, clock: float) -> Document:
+    """Describe a network on several instances as plain data."""
+    return {
+        "estimate": True,
+        "period_cycles": round(several.period),
+        "most_frames_per_second": clock * 1e6 / several.least_period,
+        "bound": several.bound,
+        "stages": [
+            {
+                "first": stage.first,
+                "last": stage.last,
+                "cycles": round(stage.cycles),
+                "cycles_alone": round(stage.alone),
+            }
+            for stage in several.stages
+        ],
+    }
 
 
 @by_annotations
 @takes_records
 def notes(record: Record) -> dict[str, str]:
-    """Return the limits of the numbers of a point as text, by the mark of each in tables: "host", "deadlock",
-    "unproven" or "extrapolated"."""
+    """Return the limits of the numbers of a point as text, by the mark of each in tables: "estimate", "host",
+    "deadlock", "unproven" or "extrapolated"."""
     notes_by_mark = {}
+    if several := record.get("splitting"):
+        notes_by_mark["estimate"] = (
+            f"{record['instances']} instances ({record['split']}): an estimate with the contention on one memory, no "
+            f"run was measured; at most {several['most_frames_per_second']:,.1f} frames/s (limit: {several['bound']})"
+        )
     if record["deadlock"]:
         notes_by_mark["deadlock"] = f"deadlock: {record['deadlock']}"
     if record["host_nodes"]:
@@ -331,6 +376,12 @@ def pareto(records: Sequence[Record], cost: str, value: str) -> list[Record]:
     return best
 
 
+def silicon_of_all(point: Record, key: str) -> float | None:
+    """Return an area or a power (a key of FITTED) of all instances of a point; None: not known."""
+    value = point["silicon"][key]
+    return None if value is None else float(f"{value * point['instances']:.3g}")
+
+
 WIDTH, HEIGHT = 900, 420
 LEFT, RIGHT, TOP, BOTTOM = 90, WIDTH - 30, 20, HEIGHT - 70
 COLORS = ("#4f86f7", "#d1495b", "#9d7fd1", "#e08e0b", "#2a9d5c", "#7d8da0")
@@ -342,7 +393,9 @@ Scale = Callable[[float], float]
 def name_of(point: PlotPoint) -> str:
     """A point in words."""
     speed = "full bus" if point["bandwidth"] is None else f"{point['bandwidth']:g} B/cycle"
-    return f"{point['config']} {point['precision']}, {speed}, latency {point['latency']}"
+    shared = " shared" if point.get("shared") else ""
+    several = f", {point['instances']} instances ({point['split']})" if point.get("instances", 1) > 1 else ""
+    return f"{point['config']} {point['precision']}, {speed}{shared}, latency {point['latency']}{several}"
 
 
 def plots(points: Sequence[PlotPoint]) -> str:
