@@ -23,7 +23,7 @@ MAX_INSTANCES = 64
 
 
 @dataclass(frozen=True)
-class Stage:
+class PipelineStage:
     """Consecutive operations on one instance, from the label ``first`` to the label ``last``.
 
     Attributes:
@@ -38,7 +38,7 @@ class Stage:
     transfer: float
     cycles: float = 0.0
 
-    def beside(self, others: float) -> Stage:
+    def contended(self, others: float) -> PipelineStage:
         """Return the stage next to instances for which the memory works during this share of the time (below 1)."""
         return replace(self, cycles=self.alone - self.transfer + self.transfer / (1 - others))
 
@@ -57,7 +57,7 @@ class Splitting:
     period: float
     least_period: float
     bound: str
-    stages: list[Stage]
+    stages: list[PipelineStage]
 
     @property
     def latency(self) -> float:
@@ -82,11 +82,11 @@ def splitting(studies: Sequence[Study], instances: int, split: str) -> Splitting
         raise ConfigError(f"split: must be one of {', '.join(SPLITS)}, got {split}")
     if any(study.schedule.total is None for study in studies):
         raise ConfigError("instances: must share a network that ends, got a deadlock")
-    work = _Work(studies)
-    whole = work.stage(0, len(work.names))
-    bounds = {"instances": whole.alone / instances, "memory": whole.transfer, "processor": work.processor}
+    chains = _Chains(studies)
+    whole = chains.stage(0, len(chains.names))
+    bounds = {"instances": whole.alone / instances, "memory": whole.transfer, "processor": chains.processor}
     bound = max(bounds, key=lambda name: bounds[name])
-    stages = [whole] * instances if split == "batch" else work.stages(instances)
+    stages = [whole] * instances if split == "batch" else chains.stages(instances)
     results = instances if split == "batch" else 1  # in the time of the longest stage
     low, high = bounds[bound], max(whole.alone, bounds[bound]) * 2
     for _ in range(64):
@@ -94,18 +94,18 @@ def splitting(studies: Sequence[Study], instances: int, split: str) -> Splitting
         fits = max(stage.cycles for stage in _next_to_each_other(stages, period * results)) <= period * results
         low, high = (low, period) if fits else (period, high)
     if high > whole.alone:  # one instance alone is faster
-        return Splitting(whole.alone, bounds[bound], bound, [whole.beside(0)])
+        return Splitting(whole.alone, bounds[bound], bound, [whole.contended(0)])
     shared = _next_to_each_other(stages, high * results)
     return Splitting(high, bounds[bound], bound, shared[:1] if split == "batch" else shared)
 
 
-def _next_to_each_other(stages: Sequence[Stage], time: float) -> list[Stage]:
+def _next_to_each_other(stages: Sequence[PipelineStage], time: float) -> list[PipelineStage]:
     """Return the stages if each runs once in a time, which is more than the transfers of all together."""
     transfers = sum(stage.transfer for stage in stages)
-    return [stage.beside(min((transfers - stage.transfer) / time, 1 - 1e-12)) for stage in stages]
+    return [stage.contended(min((transfers - stage.transfer) / time, 1 - 1e-12)) for stage in stages]
 
 
-class _Work:
+class _Chains:
     """The chains of operations of a network in the order in which they begin.
 
     ``ends``: cycles until the chains before each are at their end; ``alone``: cycles of each chain if nothing of it
@@ -134,20 +134,20 @@ class _Work:
             self.alone.append(max(estimates[0].own_cycles or 0, end - self.ends[-1]))
             self.ends.append(end)
             self.names.append((chain[0].label, chain[-1].label))
-            self.read.append(sum(each.read_bytes - each.cvsram_read_bytes for each in estimates))
-            self.written.append(sum(each.written_bytes - each.cvsram_written_bytes for each in estimates))
+            self.read.append(sum(entry.read_bytes - entry.cvsram_read_bytes for entry in estimates))
+            self.written.append(sum(entry.written_bytes - entry.cvsram_written_bytes for entry in estimates))
         rest = begin + study.schedule.cycles - self.ends[-1]  # the firmware completes the last operation
         self.ends[-1] += rest
         self.alone[-1] += rest
 
-    def stage(self, first: int, after: int) -> Stage:
+    def stage(self, first: int, after: int) -> PipelineStage:
         """Return consecutive chains as a stage."""
         cycles = self.alone[first] + self.ends[after] - self.ends[first + 1] if first else self.ends[after]
         read, written = sum(self.read[first:after]), sum(self.written[first:after])
         transfer = (read + written if self._both else max(read, written)) / self._rate
-        return Stage(self.names[first][0], self.names[after - 1][1], max(cycles, transfer), transfer)
+        return PipelineStage(self.names[first][0], self.names[after - 1][1], max(cycles, transfer), transfer)
 
-    def stages(self, most: int) -> list[Stage]:
+    def stages(self, most: int) -> list[PipelineStage]:
         """Cut the chains into at most ``most`` stages with a short longest one."""
         low, high = max(max(self.alone), self.ends[-1] // most), self.ends[-1] + max(self.alone)
         while low < high:

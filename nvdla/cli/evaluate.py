@@ -71,7 +71,6 @@ def run(args: argparse.Namespace) -> int:
     scale = input_scale_of(args)
     network = open_network(args.network, args.config, 1, pixels, scale, args.strict, args.trusted)
     tell_warnings(args.network, network.warnings())  # what is wrong is said here, once
-    tell_proof(args, *network.configurations())
     table = Evaluation(
         os.path.realpath(args.network),
         source,
@@ -97,6 +96,7 @@ def run(args: argparse.Namespace) -> int:
     if not summary["samples"] and (summary["damaged"] or not args.shard):
         first = summary.get("problems", [{"id": "-", "error": "no samples in the data"}])[0]
         raise FormatError(f"no sample could be evaluated; first: {first['id']}: {first['error']}")
+    tell_proof(args, *network.configurations())
     document = {
         "format": "nvdla-evaluation",
         "version": 1,

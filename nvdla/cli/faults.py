@@ -110,7 +110,6 @@ def run(args: argparse.Namespace) -> int:
     opened = open_network(args.network, args.config, 1, pixels, scale, args.strict)
     network = loadable_of(opened, args.network)
     tell_warnings(args.network, network.warnings())
-    tell_proof(args, *network.configurations())
     faults = _faults(network, args)
     positions = _positions(len(source), args)
     stream = len(source) == sys.maxsize
@@ -125,6 +124,7 @@ def run(args: argparse.Namespace) -> int:
         if args.table:
             _write_table(args.table, read(journal.path))
         summary = summarize(read(journal.path), args.confidence)
+    tell_proof(args, *network.configurations())
     document = {
         "format": "nvdla-faults",
         "version": 1,

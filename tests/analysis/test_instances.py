@@ -84,9 +84,9 @@ def test_stages_of_a_pipeline_are_consecutive_and_the_longest_is_as_short_as_can
     starts = [next(at for at, each in enumerate(chains) if each[0] == stage.first) for stage in found]
     ends = [next(at for at, each in enumerate(chains) if each[1] == stage.last) for stage in found]
     assert starts == [0, *(end + 1 for end in ends[:-1])] and ends[-1] == len(chains) - 1
-    from nvdla.analysis.instances import _Work
+    from nvdla.analysis.instances import _Chains
 
-    work = _Work([study])
+    work = _Chains([study])
     every = itertools.combinations(range(1, len(chains)), min(count, len(chains)) - 1)
     cuts = ([0, *cut, len(chains)] for cut in every)
     best = min(max(work.stage(*bounds).alone for bounds in itertools.pairwise(cut)) for cut in cuts)
@@ -105,7 +105,7 @@ def test_explore_marks_the_estimate(nvdla_command, samples, tmp_path):
     table = tmp_path / "t.csv"
     code, _, err = nvdla_command("explore", samples / "lenet.loadable", *words, "--table", table)
     assert code == 0
-    assert "2 instances (batch): an estimate with the contention on one memory" in err
+    assert "several instances: an estimate with the contention on one memory" in err
     rows = list(csv.DictReader(table.open()))
     assert [(row["instances"], row["split"]) for row in rows] == [
         ("1", ""), ("2", "batch"), ("2", "pipeline"), ("4", "batch"), ("4", "pipeline"),

@@ -32,7 +32,7 @@ def test_a_configuration_and_its_networks(nvdla_command, tmp_path, samples):
         assert text in shown
     assert [each["network"] for each in document["networks"]] == ["lenet.loadable", "color_digits.loadable"]
     assert all(sum(each["accounting"].values()) == each["cycles"] for each in document["networks"])
-    assert "top-1 microjoules lenet.loadable" in shown and "Fault sensitivity" not in shown
+    assert "memory in bytes microjoules top-1 lenet.loadable" in shown and "Fault sensitivity" not in shown
 
 
 def test_without_a_network(nvdla_command, tmp_path):
@@ -66,7 +66,7 @@ def test_accuracy_and_faults_where_they_are_given(nvdla_command, tmp_path, sampl
 
 def test_a_network_that_cannot_run_on_it_is_named(nvdla_command, tmp_path, samples):
     shown, document = written(nvdla_command, tmp_path, "nv_small", samples / "lenet_nv_large.loadable", code=1)
-    assert "Impossible lenet_nv_large.loadable: the loadable cannot run on it" in shown
+    assert "Impossible lenet_nv_large.loadable on nv_small: the loadable cannot run on it" in shown
     assert "cannot run on it" in document["networks"][0]["error"]
 
 
