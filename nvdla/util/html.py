@@ -39,9 +39,10 @@ def document(title: str, body: str, *, style: str = STYLE, head: str = "", attri
 def page(title: str, *sections: str, style: str = "", script: str = "") -> str:
     """Return a page with a heading and ``sections`` (HTML, empty ones are left out), and a ``script`` at its end."""
     body = "\n".join((f"<h1>{xml_text(title)}</h1>", *filter(None, sections)))
-    end = f"<script>{script}</script>" if script else ""
+    if not script:
+        return document(title, f"<main>{body}</main>", style=STYLE + style)
     head = f'<meta http-equiv="Content-Security-Policy" content={xml_attribute(policy(script))}>'
-    return document(title, f"<main>{body}</main>{end}", style=STYLE + style, head=head)
+    return document(title, f"<main>{body}</main><script>{script}</script>", style=STYLE + style, head=head)
 
 
 def policy(script: str, more: str = "") -> str:
