@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     document |= {"by": args.by, "groups": grouped(study, rows, args.by)} if args.by else {}
     notes = [*caveats(study), *board_notes(args)]
     if args.energy or args.coefficients:
-        document["energy"] = energy(study, args.coefficients)
+        document |= {"energy": energy(study, args.coefficients), "energy_note": RELATIVE}
         notes.append(RELATIVE)
     if args.action_counts:
         write_file(args.action_counts, action_counts(study).encode())

@@ -239,6 +239,8 @@ def test_the_users_coefficients_count(nvdla_command, samples, tmp_path):
     assert code == 0
     assert "5.821 microjoules, without cycles" in out
     assert "relative comparisons only" in out
+    document = json.loads(nvdla_command("cycles", samples / "lenet.loadable", "--energy", "--json")[1])
+    assert document["energy_note"].startswith("energy is for relative comparisons only")
 
 
 @pytest.mark.parametrize("text", ["[1]", "macs: {pj: -1, source: x}", "macs: {pj: much}", "mac: {pj: 1}", "macs: 3"])
