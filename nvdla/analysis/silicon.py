@@ -174,46 +174,6 @@ def _answer(verdict: str, reason: str, source: str | None) -> Row:
     return {"verdict": verdict, "reason": reason, "source": source}
 
 
-# ---- proof
-
-#: features of a configuration that results may be proven for, by attribute
-_FEATURES = {
-    "cvsram": "CVSRAM",
-    "winograd": "Winograd",
-    "weight_compression": "weight compression",
-    "batch": "hardware batch",
-    "bdma": "BDMA",
-    "rubik": "Rubik",
-}
-
-
-def proof(config: Configuration) -> Row:
-    """Return for every feature of a configuration what its results and cycles were compared with.
-
-    ``results`` and ``cycles``: precision or unit -> "RTL ...", "C model ..." or None (extrapolated). A configuration
-    that differs from the built-in one of its name is extrapolated in everything.
-    """
-    same = configurations().get(config.name) == config
-    known = facts()["proof"].get(config.name, {}) if same else {}
-    features = [*config.precisions, *(word for key, word in _FEATURES.items() if getattr(config, key))]
-    proofs: Row = {
-        kind: {feature: known.get(kind, {}).get(feature) for feature in features} for kind in ("results", "cycles")
-    }
-    return {"configuration": config.name, **proofs}
-
-
-def proof_lines(config: Configuration, kinds: tuple[str, ...] = ("results", "cycles")) -> list[str]:
-    """Return the extrapolated features of a configuration, one line per kind."""
-    lines = []
-    for kind in kinds:
-        if open_ones := [name for name, basis in proof(config)[kind].items() if basis is None]:
-            basis = (
-                "no network was compared with NVIDIA's C model or RTL" if kind == "results" else "no RTL was measured"
-            )
-            lines.append(f"{config.name}: {kind} are extrapolated for {', '.join(open_ones)} ({basis})")
-    return lines
-
-
 # ---- energy
 
 #: events of a run: what they count, and the component and action in Accelergy's files
@@ -231,6 +191,8 @@ EVENTS = {
     "cvsram_read_bytes": ("cvsram", "read_byte"),
     "cvsram_write_bytes": ("cvsram", "write_byte"),
 }
+#: events that count time, not work
+OF_TIME = ("cycles", "cbuf_kib_cycles")
 RELATIVE = "energy is for relative comparisons only: no silicon was measured"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from nvdla.util.escaping import xml_attribute, xml_text
 
 STYLE = """
@@ -93,16 +91,3 @@ def round_ticks(total: float, wanted: int) -> list[int]:
             if total <= distance * wanted:
                 return list(range(0, int(total) + 1, distance))
         power *= 10
-
-
-def log_ticks(low: float, high: float) -> list[float]:
-    """Round numbers from one below (or at) ``low`` > 0 to one above ``high``, for a logarithmic axis that begins and
-    ends with them: 1, 2 and 5 times powers of ten; powers of ten alone where those are more than ten."""
-    first, last = math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1
-    for leads in ((1, 2, 5), (1,)):
-        ticks = [lead * 10.0**power for power in range(first, last + 1) for lead in leads]
-        begin = max(at for at, tick in enumerate(ticks) if tick <= low * (1 + 1e-9))
-        end = max(min(at for at, tick in enumerate(ticks) if tick >= high * (1 - 1e-9)), begin + 1)
-        if end - begin < 10:
-            break
-    return ticks[begin : end + 1]

@@ -98,6 +98,12 @@ def add_model_options(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--caffe", nargs="+", metavar="FILE", help=caffe)
 
 
+def add_coefficients_option(parser: argparse._ActionsContainer) -> None:
+    """Add the option for energy per event."""
+    text = "picojoules per event (default: derived from NVIDIA's table)"
+    parser.add_argument("--coefficients", metavar="FILE.yaml", help=text)
+
+
 def add_limit_option(parser: argparse._ActionsContainer) -> None:
     """``--limit`` of commands over data."""
     parser.add_argument("--limit", type=int, metavar="N", help="use only N samples")

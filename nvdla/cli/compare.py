@@ -34,6 +34,7 @@ from nvdla.cli.output import (
     print_table,
     real,
     say,
+    tell_proof,
     whole,
 )
 from nvdla.cli.working import working
@@ -118,6 +119,7 @@ def run(args: argparse.Namespace) -> int:
     other = getattr(reference, "runtime", None)
     if other is not None and args.other:
         tell_warnings(args.other, other.warnings)
+    tell_proof(args, runtime.config, *([] if other is None else [other.config]))
     if not comparison.rows:
         raise FormatError(
             f"nothing could be compared: no tensor of {args.loadable} has a counterpart. Name the layers with --layers."

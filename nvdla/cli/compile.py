@@ -18,8 +18,9 @@ from nvdla.cli.arguments import (
     sizes_of,
 )
 from nvdla.cli.campaigns import add_calibrate_option, add_root_option
-from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table, real, say
+from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table, real, say, tell_proof
 from nvdla.cli.study import add_memory_options
+from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import FormatError, counted
 from nvdla.util.escaping import Document
 from nvdla.util.rounding import integer
@@ -192,6 +193,7 @@ def run(args: argparse.Namespace) -> int:
     config = args.config or CONFIG
     if args.check:
         document = check(args.model, config, args.precision, args.weights, shapes, not args.no_host, args.trusted)
+        tell_proof(args, configuration(config))
         if not print_document(document, args):
             _print_nodes(document)
             _print_totals(document)
@@ -224,6 +226,7 @@ def run(args: argparse.Namespace) -> int:
         compiled.export_qdq(args.export_qdq)
     document = compiled.report | {"output": args.output, "kind": "loadable" if compiled.whole else "package"}
     document["summary"] = {**compiled.summary, "config_assumed": args.config is None, "files": _files(args, compiled)}
+    tell_proof(args, configuration(config))
     if not print_document(document, args):
         _print_report(document, args)
     return 0

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from nvdla.cli.output import add_format_options, print_document, print_table, say
-from nvdla.emulator.hardware.configuration import configuration, configurations
+from nvdla.emulator.hardware.configuration import UNITS, configuration, configurations, proof, proof_lines
 from nvdla.util.escaping import Document
 
 if TYPE_CHECKING:
@@ -17,16 +17,6 @@ HELP = """List the hardware configurations: precisions, MAC array, convolution b
   nvdla configs                            all of them
   nvdla configs --silicon                  area and power by the fit of NVIDIA's table, with the table
   nvdla configs nv_small my.yaml --fpga    FPGA boards, by public reports"""
-
-FEATURES = {
-    "sdp_lut": "LUT",
-    "bdma": "BDMA",
-    "rubik": "Rubik",
-    "winograd": "Winograd",
-    "weight_compression": "compressed weights",
-    "batch": "hardware batch",
-    "cvsram": "CVSRAM",
-}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -43,8 +33,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    from nvdla.analysis.silicon import proof, proof_lines
-
     configs = [configuration(name) for name in args.configuration] or list(configurations().values())
     proofs = [proof(config) for config in configs]
     document: Document = {"configurations": [vars(config) for config in configs], "proof": proofs}
@@ -91,7 +79,7 @@ def _row(config: Configuration) -> Document:
         "CBUF KiB": config.cbuf_banks * config.cbuf_bank_bytes // 1024,
         "banks": config.cbuf_banks,
         "DRAM bits": config.dram_width_bits,
-        "has": ", ".join(word for key, word in FEATURES.items() if getattr(config, key)),
+        "has": ", ".join(word for key, word in UNITS.items() if getattr(config, key)),
     }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nvdla.cli.arguments import add_config_option, add_threads_option
-from nvdla.cli.output import add_format_options, print_document, print_table, say, whole
+from nvdla.cli.output import add_format_options, print_document, print_table, say, tell_proof, whole
 from nvdla.errors import FormatError, counted
 from nvdla.util.escaping import Document, Json
 from nvdla.util.rounding import integer
@@ -176,6 +176,7 @@ def _replay(words: list[str], args: argparse.Namespace) -> int:
     if not args.config:
         raise FormatError("csb replay needs --config NAME: a log does not contain its hardware configuration")
     config = configuration(args.config)
+    tell_proof(args, config)
     log = _read(words[0], args, config.register_map)
     loads = [(*_place(where), read_file(file, 1 << 32, "memory file")) for where, file in map(_pair, args.load)]
     result = replay_log(log, config, loads, args.threads)

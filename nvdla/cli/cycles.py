@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from nvdla.cli.arguments import add_coefficients_option
 from nvdla.cli.output import add_format_options, add_row_options, chosen, print_document, print_table, say, sized
 from nvdla.cli.study import add_study_options, board_notes, requested
 from nvdla.errors import FormatError, shape_text
@@ -35,12 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by", choices=("layer", "block", "type"), help="sum per layer, block of layers, or engine")
     parser.add_argument("--host-time", choices=("measured",), help=_HOST_TIME)
     group = parser.add_argument_group("energy")
-    group.add_argument("--energy", action="store_true", help="also print events and energy (relative comparisons only)")
-    group.add_argument(
-        "--coefficients",
-        metavar="FILE.yaml",
-        help="picojoules per event (default: derived from NVIDIA's table); implies --energy",
-    )
+    text = "also print events and energy (relative comparisons only); --coefficients implies it"
+    group.add_argument("--energy", action="store_true", help=text)
+    add_coefficients_option(group)
     group.add_argument("--action-counts", metavar="FILE.yaml", help="write the events as action counts of Accelergy")
     add_row_options(parser)
     add_format_options(parser)
@@ -66,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     document |= {"by": args.by, "groups": grouped(study, rows, args.by)} if args.by else {}
     notes = [*caveats(study), *board_notes(args)]
     if args.energy or args.coefficients:
-        document["energy"] = energy(study, args.coefficients)
+        document |= {"energy": energy(study, args.coefficients), "energy_note": RELATIVE}
         notes.append(RELATIVE)
     if args.action_counts:
         write_file(args.action_counts, action_counts(study).encode())

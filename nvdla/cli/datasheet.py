@@ -7,9 +7,9 @@ import json
 import os
 from pathlib import Path
 
-from nvdla.cli.arguments import add_limit_option
+from nvdla.cli.arguments import add_coefficients_option, add_limit_option
 from nvdla.cli.campaigns import add_calibrate_option, add_label_options
-from nvdla.cli.output import add_format_options, print_document, print_written, say
+from nvdla.cli.output import add_format_options, print_document, print_written, say, tell_proof
 from nvdla.cli.study import DEFAULT_CLOCK, add_memory_options
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import FormatError
@@ -22,8 +22,10 @@ Each network adds frames per second, traffic, CBUF use, relative energy, accurac
 
   nvdla datasheet my.yaml -o page.html
   nvdla datasheet nv_small net.loadable --data digits.npz --faults faults.json -o page.html
+  nvdla datasheet my.yaml net.onnx --others nv_small,nv_large --table points.csv -o page.html
 
-A model (.onnx, .prototxt) is compiled for the configuration. Exit code 1 if a network cannot run or deadlocks."""
+A model (.onnx, .prototxt) is compiled for the configuration and for --others, and the page plots them with their Pareto
+front over area, power, energy, bandwidth or accuracy. Exit code 1 if a network cannot run or deadlocks."""
 
 MAX_FAULTS = 1 << 26
 
@@ -33,6 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("configuration", help="configuration: a name or a .yaml file")
     parser.add_argument("network", nargs="*", help="models (.onnx, .prototxt) or loadables")
     parser.add_argument("--output", "-o", required=True, metavar="PAGE.html", help="HTML page to write")
+    parser.add_argument("--others", metavar="A,B", help="configurations to compare models on: names or .yaml files")
     parser.add_argument("--precision", default="int8", choices=("int8", "int16", "fp16"), help="precision of models")
     add_calibrate_option(parser)
     parser.add_argument("--data", metavar="DATA", help="labeled data for accuracy (formats: see nvdla evaluate)")
@@ -41,6 +44,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--faults", action="append", default=[], metavar="FILE.json", help="add results of 'nvdla faults' (repeatable)"
     )
+    add_coefficients_option(parser)
+    parser.add_argument("--table", metavar="FILE.csv", help="also write the table as CSV (one row per fault or point)")
     group = parser.add_argument_group("external memory")
     add_memory_options(group)
     group.add_argument(
@@ -51,34 +56,49 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; 1 when a network is impossible or a run of it never ends."""
-    from nvdla.analysis.silicon import fpga_verdicts, proof, silicon
-    from nvdla.experiments.exploration import datasheet
+    from nvdla.analysis.silicon import fpga_verdicts, silicon
+    from nvdla.experiments.exploration import datasheet, points_csv
 
     config = configuration(args.configuration)
     faults = [_faults(path) for path in args.faults]
+    others = [configuration(name) for name in args.others.split(",")] if args.others else []
     points = [point for network in args.network for point in _points(network, args)]
-    data = datasheet(config, points, faults).encode()
+    table = points_csv([point for point in points if "error" not in point])
+    data = datasheet(config, points, faults, table).encode()
     write_file(args.output, data)
+    if args.table:
+        write_file(args.table, table.encode())
     document = {"configuration": config.name, "output": args.output, "bytes": len(data), "networks": points}
-    document |= {"silicon": silicon(config), "fpga": fpga_verdicts(config), "proof": proof(config)}
+    document |= {"silicon": silicon(config), "fpga": fpga_verdicts(config)}
+    tell_proof(args, config, *others)
     if not print_document(document, args):
         print_written(args.output, len(data), args)
         for point in points:
             if "error" in point:
-                say(f"{point['network']}: impossible: {point['error']}")
+                say(f"{point['network']} on {point['config']}: impossible: {point['error']}")
     return 1 if any("error" in point or point["deadlock"] for point in points) else 0
 
 
 def _points(network: str, args: argparse.Namespace) -> list[Document]:
-    """The one record of a network, with its name."""
+    """The records of a network on the configuration and on the others, with its name."""
     from nvdla.experiments.evaluation import open_source
-    from nvdla.experiments.exploration import Exploration, Point
+    from nvdla.experiments.exploration import MODELS, Exploration, Point
 
     latency = 100 if args.latency is None else args.latency
-    point = Point(args.configuration, args.precision, args.bandwidth, latency, args.shared)
+    others = args.others.split(",") if args.others and network.endswith(MODELS) else []  # a loadable keeps its own
+    names = [args.configuration, *others]
+    points = [Point(name, args.precision, args.bandwidth, latency, args.shared) for name in dict.fromkeys(names)]
     source = open_source(args.data, args.labels, args.root) if args.data else None
     path = os.path.realpath(network)
-    table = Exploration(path, [point], args.calibrate, source=source, limit=args.limit, clock=args.clock)
+    table = Exploration(
+        path,
+        points,
+        args.calibrate,
+        source=source,
+        limit=args.limit,
+        clock=args.clock,
+        coefficients=args.coefficients,
+    )
     records = table.open()(list(table.tasks()))
     return [
         {"network": Path(network).name, **{key: record[key] for key in record if key != "key"}} for record in records

@@ -18,8 +18,9 @@ from nvdla.cli.arguments import (
     surfaces_of_runs,
 )
 from nvdla.cli.lint import place_of_finding, print_findings, summary
-from nvdla.cli.output import add_format_options, add_row_options, chosen, print_document, print_table, say
+from nvdla.cli.output import add_format_options, add_row_options, chosen, print_document, print_table, say, tell_proof
 from nvdla.cli.working import working
+from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import counted
 from nvdla.loadable import load as load_loadable
 from nvdla.program.naming import is_scale, read_calibration
@@ -59,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
     with working(f"examining {args.loadable}"):
         report = _examined(args, loadable, inputs)
+    tell_proof(args, configuration(report.configuration if args.config == "auto" else args.config))
     shown = replace(
         report,
         findings=tuple(chosen(report.findings, args, place_of_finding)),

@@ -24,7 +24,7 @@ from nvdla.cli.campaigns import (
     run_with_progress,
     written,
 )
-from nvdla.cli.output import print_table, say
+from nvdla.cli.output import print_table, say, tell_proof
 from nvdla.errors import FormatError
 from nvdla.util.escaping import Document
 
@@ -96,6 +96,7 @@ def run(args: argparse.Namespace) -> int:
     if not summary["samples"] and (summary["damaged"] or not args.shard):
         first = summary.get("problems", [{"id": "-", "error": "no samples in the data"}])[0]
         raise FormatError(f"no sample could be evaluated; first: {first['id']}: {first['error']}")
+    tell_proof(args, *network.configurations())
     document = {
         "format": "nvdla-evaluation",
         "version": 1,

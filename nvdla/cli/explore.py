@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nvdla.cli.arguments import add_limit_option, add_strict_option, tell_warnings
+from nvdla.cli.arguments import add_coefficients_option, add_limit_option, add_strict_option, tell_warnings
 from nvdla.cli.campaigns import (
     add_calibrate_option,
     add_campaign_options,
@@ -19,19 +19,20 @@ from nvdla.cli.campaigns import (
     journal_of,
     run_with_progress,
 )
-from nvdla.cli.output import print_document, print_table, say, with_settings
+from nvdla.cli.output import print_document, print_table, say, tell_proof, with_settings
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import ConfigError, DescriptorError, FormatError
 from nvdla.loadable import Loadable, load
 from nvdla.program import Program
 from nvdla.util.escaping import Document, json_text
 from nvdla.util.files import write_file
-from nvdla.util.rounding import real
+from nvdla.util.rounding import is_digits, real
 
 HELP = """Compare hardware configurations and memories for one network: cycles, frames per second, traffic, accuracy.
 
   nvdla explore net.onnx --calibrate images/ --config nv_small,nv_large,my.yaml --bandwidth 1,4,full
   nvdla explore net.loadable --bandwidth 1,2,4,full --latency 50,100,200
+  nvdla explore net.loadable --instances 1,2,4 --split batch,pipeline
 
 A model is compiled for every configuration. A loadable keeps its own configuration."""
 
@@ -77,6 +78,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--latency", default="100", metavar="A,B", help="memory latencies in cycles (default: 100)")
     parser.add_argument("--shared", action="store_true", help="share the bandwidth between reads and writes")
     parser.add_argument(
+        "--instances",
+        default="1",
+        metavar="A,B",
+        help="numbers of NVDLA instances that share the memory, 1 to 64: an estimate (default: 1)",
+    )
+    parser.add_argument(
+        "--split",
+        default="batch",
+        metavar="A,B",
+        help="work of several instances: batch (whole network each), pipeline (layers each) (default: batch)",
+    )
+    parser.add_argument(
         "--clock", type=float, default=1000.0, metavar="MHZ", help="clock frequency (default: 1000 MHz)"
     )
     parser.add_argument("--data", metavar="DATA", help="labeled data for accuracy (formats: see nvdla evaluate)")
@@ -88,6 +101,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--power", action="store_true", help="add power in mW (16 nm), by a fit of NVIDIA's table")
     parser.add_argument("--table", metavar="FILE.csv", help="also write the table as CSV (one row per fault or point)")
     parser.add_argument("--report", metavar="PAGE.html", help="also write an HTML page")
+    add_coefficients_option(parser)
     add_strict_option(parser)
     add_campaign_options(parser)
 
@@ -106,22 +120,27 @@ def run(args: argparse.Namespace) -> int:
         [None if word == "full" else _positive(word, "--bandwidth") for word in args.bandwidth.split(",")],
         [int(_positive(word, "--latency")) for word in args.latency.split(",")],
         args.shared,
+        _instances(args),
         calibration=args.calibrate,
         weights=args.weights,
         source=open_source(args.data, args.labels, args.root) if args.data else None,
         limit=args.limit,
         clock=args.clock,
+        coefficients=args.coefficients,
     )
     if table.compiles and args.config == "auto":
         raise FormatError("--config: missing: a model needs configurations, for example --config nv_small,nv_large")
+    names = args.config.split(",")
     if not table.compiles:
         loadable = load(args.network)  # what is wrong with it is said here, once
         if table.source is not None:
             _tell_warnings(args, loadable)
+    chosen = [Program.of(loadable).config if name == "auto" else configuration(name) for name in names]
     with journal_of(table, args) as journal:
         run_with_progress(table, journal, args, len(table.points))
         records = [{name: record[name] for name in record if name != "key"} for record in read(journal.path)]
     document = {"format": "nvdla-exploration", "version": 1, "network": args.network, "points": records}
+    tell_proof(args, *chosen)
     _tell(document, args)
     return 1 if any("error" in record or record["deadlock"] for record in records) else 0
 
@@ -150,6 +169,21 @@ def _check(args: argparse.Namespace) -> None:
             raise FormatError(f"--precision {precision}: must be one of {', '.join(PRECISIONS)}")
 
 
+def _instances(args: argparse.Namespace) -> list[tuple[int, str]]:
+    """Numbers of instances with their splits; one instance has nothing to split."""
+    from nvdla.analysis.instances import MAX_INSTANCES, SPLITS
+
+    counts, splits = args.instances.split(","), args.split.split(",")
+    for word in counts:
+        if not is_digits(word) or not 1 <= int(word) <= MAX_INSTANCES:
+            raise FormatError(f"--instances {word}: must be a whole number from 1 to {MAX_INSTANCES}")
+    for word in splits:
+        if word not in SPLITS:
+            raise FormatError(f"--split {word}: must be one of {', '.join(SPLITS)}")
+    every = [(int(count), split) for count in counts for split in (splits if int(count) > 1 else splits[:1])]
+    return list(dict.fromkeys(every))
+
+
 def _positive(word: str, option: str) -> float:
     try:
         value = real(word)
@@ -161,13 +195,14 @@ def _positive(word: str, option: str) -> float:
 
 
 def _tell(document: Document, args: argparse.Namespace) -> None:
-    from nvdla.experiments.exploration import remarks
+    from nvdla.experiments.exploration import remarks, silicon_of_all
 
     asked = [columns for name, columns in SILICON.items() if getattr(args, name)]
     names = {key: column for columns in asked for key, column in columns.items()}
     done = [point for point in document["points"] if "error" not in point]
-    rows = [_row(point) | {name: point["silicon"][key] for key, name in names.items()} for point in done]
-    columns = (*COLUMNS, *names.values())
+    rows = [_row(point) | {name: silicon_of_all(point, key) for key, name in names.items()} for point in done]
+    several = ("instances", "split") if any(point["instances"] > 1 for point in done) else ()
+    columns = (*COLUMNS[:4], *several, *COLUMNS[4:], *names.values())
     if args.output:
         write_file(args.output, (json_text(with_settings(document, args), indent=1, sort_keys=True) + "\n").encode())
     if args.table:
@@ -191,7 +226,7 @@ def _tell(document: Document, args: argparse.Namespace) -> None:
 
 def _csv(rows: list[Document], columns: Sequence[str]) -> str:
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, columns, lineterminator="\n")
+    writer = csv.DictWriter(stream, columns, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     writer.writerows(rows)
     return stream.getvalue()
@@ -220,6 +255,8 @@ def _row(point: Document) -> Document:
         "precision": point["precision"],
         "bandwidth": "full" if point["bandwidth"] is None else f"{point['bandwidth']:g}",
         "latency": point["latency"],
+        "instances": point["instances"],
+        "split": point["split"] if point["instances"] > 1 else None,
         "cycles": point["cycles"],
         "frames/s": round(point["frames_per_second"], 1) if point["frames_per_second"] else None,
         "note": ", ".join(notes(point)),

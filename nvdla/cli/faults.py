@@ -21,7 +21,7 @@ from nvdla.cli.campaigns import (
     run_with_progress,
     written,
 )
-from nvdla.cli.output import print_table, say
+from nvdla.cli.output import print_table, say, tell_proof
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.util.escaping import Document
 from nvdla.util.files import read_file, write_file
@@ -124,6 +124,7 @@ def run(args: argparse.Namespace) -> int:
         if args.table:
             _write_table(args.table, read(journal.path))
         summary = summarize(read(journal.path), args.confidence)
+    tell_proof(args, *network.configurations())
     document = {
         "format": "nvdla-faults",
         "version": 1,

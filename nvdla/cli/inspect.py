@@ -15,6 +15,7 @@ from nvdla.cli.output import (
     print_document,
     print_pairs,
     print_table,
+    tell_proof,
 )
 from nvdla.loadable import load as load_loadable
 from nvdla.program.naming import names_for
@@ -53,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     loadable = load_loadable(args.loadable)
     program = Program.of(loadable, abi=args.abi)
+    tell_proof(args, program.config)
     makers: dict[str, Callable[[Program], Any]] = {
         "overview": views.overview,
         **views.TABLES,

@@ -8,7 +8,7 @@ from typing import Any
 
 from nvdla.checks.lint.linter import refusal
 from nvdla.cli.arguments import add_config_option, add_model_options, add_scales_option
-from nvdla.cli.output import add_format_options, add_row_options, chosen, print_document, print_table, say
+from nvdla.cli.output import add_format_options, add_row_options, chosen, print_document, print_table, say, tell_proof
 from nvdla.errors import ConfigError, FormatError
 from nvdla.loadable import load as load_loadable
 from nvdla.program import naming
@@ -52,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
     program = Program.of(loadable, args.config, args.abi)
     if args.config != "auto" and (reason := refusal(program)) is not None:
         raise ConfigError(f"{args.loadable} cannot run on {args.config}: {reason}")
+    tell_proof(args, program.config)
     written = None
     if args.caffe or args.onnx:
         recognition, network = _recognized(args, program)

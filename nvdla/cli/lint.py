@@ -20,6 +20,7 @@ from nvdla.cli.output import (
     print_document,
     print_table,
     say,
+    tell_proof,
     terminal_width,
 )
 from nvdla.errors import counted
@@ -97,6 +98,7 @@ def run(args: argparse.Namespace) -> int:
 
         raise FormatError("no loadable: give a file (or --rules to list the rules)")
     report = lint_file(args.loadable, args.config, args.abi, layers=names_for(args.loadable).layers)
+    tell_proof(args, report.config)
     findings = chosen(report.findings, args, place_of_finding)
     document = {
         "format": FORMAT,

@@ -26,6 +26,8 @@ from nvdla.util.rounding import is_digits
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from nvdla.emulator.hardware.configuration import Configuration
+
 PIPE_WIDTH = 160
 WRAPPED = 36  # a cell in a part of a table may be as wide before it is wrapped
 GAP = 3  # between two columns
@@ -37,6 +39,8 @@ _separator = ""  # of --csv and --tsv
 _tables_to: TextIO | None = None  # where their tables go
 _wide = False  # --wide: no column is left out
 _collected: list[Mapping[str, Any]] | None = None  # documents of a command that runs several times
+_proofs: list[Mapping[str, Any]] = []  # of the configurations of the next document
+_told: set[str] = set()  # lines about proof that the command has printed
 
 
 def add_format_options(parser: argparse.ArgumentParser, yaml: bool = False) -> None:
@@ -52,7 +56,9 @@ def add_format_options(parser: argparse.ArgumentParser, yaml: bool = False) -> N
 
 def print_document(document: Mapping[str, object], args: argparse.Namespace) -> bool:
     """Print ``document`` if a machine format was requested; return False if the caller must print tables."""
-    document = with_settings(framed(document, getattr(args, "command_name", "")), args)
+    proven = {**document, "proof": _proofs.copy()} if _proofs and "proof" not in document else document
+    _proofs.clear()
+    document = with_settings(framed(proven, getattr(args, "command_name", "")), args)
     if _collected is not None:
         _collected.append(document)
         return bool(getattr(args, "json", False) or getattr(args, "yaml", False))
@@ -65,6 +71,23 @@ def print_document(document: Mapping[str, object], args: argparse.Namespace) -> 
         print(yaml.safe_dump(plain(document), sort_keys=False, allow_unicode=True), end="")
         return True
     return False
+
+
+def tell_proof(args: argparse.Namespace, *configs: Configuration) -> None:
+    """State what the results of configurations were compared with: in the key ``proof`` of the next document, and, if
+    no document is printed, as one line on standard error per configuration with extrapolated features."""
+    from nvdla.emulator.hardware.configuration import proof, proof_lines
+
+    for config in configs:
+        proofs = proof(config)
+        if proofs not in _proofs:
+            _proofs.append(proofs)
+        if getattr(args, "json", False) or getattr(args, "yaml", False):
+            continue
+        for line in proof_lines(config, ("results",)):
+            if line not in _told:
+                say(f"Note: {line}.", sys.stderr)
+            _told.add(line)
 
 
 @contextlib.contextmanager
@@ -109,6 +132,8 @@ def tables_as(args: argparse.Namespace) -> Iterator[None]:
     separator = "," if getattr(args, "csv", False) else "\t" if getattr(args, "tsv", False) else ""
     before = _separator, _tables_to, _wide
     _separator, _tables_to, _wide = separator, sys.stdout if separator else None, getattr(args, "wide", False)
+    _proofs.clear()
+    _told.clear()
     try:
         with contextlib.redirect_stdout(io.StringIO()) if separator else contextlib.nullcontext():
             yield

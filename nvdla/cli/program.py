@@ -18,7 +18,7 @@ from nvdla.cli.arguments import (
     surfaces_of_runs,
     tell_warnings,
 )
-from nvdla.cli.output import add_format_options, print_document, print_table, say, whole
+from nvdla.cli.output import add_format_options, print_document, print_table, say, tell_proof, whole
 from nvdla.errors import FormatError
 from nvdla.loadable import load as load_loadable
 from nvdla.util.escaping import Document, c_identifier
@@ -87,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
     parts = form.checks_memory
     recording = record(runtime, inputs, serial=args.serial, name=name, scales=scales, parts=parts)
     tell_warnings(args.loadable, runtime.warnings)
+    tell_proof(args, runtime.config)
     given = {Space.DRAM: args.dram_base, Space.CVSRAM: args.cvsram_base}
     bases = checked_bases(
         recording.register_program, {space: base for space, base in given.items() if base is not None}

@@ -28,7 +28,7 @@ from nvdla.cli.arguments import (
     tell_warnings,
     whole_command,
 )
-from nvdla.cli.output import add_format_options, framed, print_document, print_table, say, whole
+from nvdla.cli.output import add_format_options, framed, print_document, print_table, say, tell_proof, whole
 from nvdla.cli.working import compiling
 from nvdla.emulator.execution.steps import ProfileRow, profile
 from nvdla.emulator.firmware.operation import CsbLog
@@ -204,6 +204,7 @@ def run(args: argparse.Namespace) -> int:
     if accesses is not None:
         write_file(args.csb_log, "".join(_access(access) for access in accesses).encode())
     tell_warnings(args.loadable, runtime.warnings)
+    tell_proof(args, runtime.config)
     rows = [] if args.profile is None else profile(runtime, images[0], args.profile)
     with whole_command(args):
         results = [runtime.unpack(raw, real=args.real) for raw in raws]
@@ -504,6 +505,7 @@ def run_package(args: argparse.Namespace) -> int:
     with times.running():
         results = machine.run(feeds)
     tell_warnings(args.loadable, machine.warnings())
+    tell_proof(args, *(runtime.config for runtime in machine.runtimes()))
     for name, path in outputs.items():
         write_file(path, _written(path, results[name]))
     _run_package_report(args, package, results, times)

@@ -22,8 +22,9 @@ from nvdla.cli.arguments import (
     add_threads_option,
     byte_count,
 )
-from nvdla.cli.output import framed, real, with_settings
+from nvdla.cli.output import framed, real, tell_proof, with_settings
 from nvdla.cli.working import at_rest, working
+from nvdla.emulator.hardware.configuration import configuration, proof
 from nvdla.errors import FormatError, printable
 from nvdla.util.escaping import json_text
 
@@ -58,12 +59,13 @@ def configure_registers(parser: argparse.ArgumentParser) -> None:
 def run_registers(args: argparse.Namespace) -> int:
     """Serves until interrupted; exit code 0 then."""
     from nvdla.compiler.warm_up import warm_up_engines
-    from nvdla.emulator.hardware.configuration import configuration
     from nvdla.registers.server import RegisterServer, listen
 
     if not args.socket:
         raise FormatError("--registers needs --socket PATH (or 127.0.0.1:PORT)")
-    server = RegisterServer(configuration(args.config), _memories(args), args.threads)
+    config = configuration(args.config)
+    tell_proof(args, config)
+    server = RegisterServer(config, _memories(args), args.threads)
     listener = listen(args.socket)
     address = listener.getsockname()
     where = address if isinstance(address, str) else f"{address[0]}:{address[1]}"
@@ -128,6 +130,7 @@ def _announce_registers(args: argparse.Namespace, where: str) -> None:
     """Flushed at once, so that a program that started the server can go on."""
     if args.json:
         document = {"protocol": "registers", "address": where, "config": args.config}
+        document["proof"] = [proof(configuration(args.config))]
         print(json_text(with_settings(framed(document, "serve"), args)), flush=True)
     else:
         print(printable(f"registers of {args.config} at {where}; Ctrl-C ends"), flush=True)

@@ -18,7 +18,7 @@ from nvdla.cli.arguments import (
     names_of,
     surfaces_of_runs,
 )
-from nvdla.cli.output import say
+from nvdla.cli.output import say, tell_proof
 from nvdla.errors import ConfigError, FormatError
 from nvdla.loadable import load as load_loadable
 from nvdla.util.escaping import Document
@@ -97,7 +97,9 @@ class StudyRequest:
 
 
 def requested(args: argparse.Namespace, refuses: bool = True, timing: bool = True) -> StudyRequest:
-    """Return the study that the arguments ask for. ``timing``: the command has the options of the cycle model.
+    """Return the study that the arguments ask for, after a line about what is not proven of its configuration.
+
+    ``timing``: the command has the options of the cycle model.
 
     Raises NvdlaError; with ``refuses`` also where a named configuration cannot run the file.
     """
@@ -108,15 +110,13 @@ def requested(args: argparse.Namespace, refuses: bool = True, timing: bool = Tru
     memory, software, clock = _timing(args) if timing else (None, None, DEFAULT_CLOCK)
     names = names_for(args.loadable, args.layers).layers
     study = Study.of(load_loadable(args.loadable), args.config, args.abi, memory, names, software)
-    reason = refusal(study.program)
-    if reason is None:
-        return StudyRequest(study, clock, None)
-    config = study.config.name
-    if refuses and args.config != "auto":
+    reason, config = refusal(study.program), study.config.name
+    if reason is not None and refuses and args.config != "auto":
         hint = f"see 'nvdla lint {args.loadable} --config {args.config}'"
         raise ConfigError(f"{args.loadable} cannot run on {config}: {reason}; {hint}")
+    tell_proof(args, study.config)
     remark = f"{args.loadable} cannot run on {config} ({reason}); the numbers below assume that it could"
-    return StudyRequest(study, clock, remark)
+    return StudyRequest(study, clock, remark if reason else None)
 
 
 def study_of(args: argparse.Namespace, timing: bool = True) -> Study:

@@ -6,7 +6,7 @@ import argparse
 import time
 
 from nvdla.cli.arguments import add_config_option, add_threads_option
-from nvdla.cli.output import print_document, say
+from nvdla.cli.output import print_document, say, tell_proof
 from nvdla.errors import ConfigError, counted
 
 PASSES_ON = "Every check passes on"
@@ -37,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
         if not (passing := passing_configurations(args.trace, args.config, args.threads)):
             raise
         raise ConfigError(f"{error}. {PASSES_ON} {', '.join(passing)}") from error
+    tell_proof(args, result.config)
     failed = sum(not check.passed for check in result.checks)
     passing = []
     if failed and time.perf_counter() - began < SHORT:

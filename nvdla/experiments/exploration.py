@@ -7,31 +7,32 @@ that never ends, operations that the cycle model was not calibrated on.
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from nvdla.analysis.cycles.constants import MEASURED, Memory
 from nvdla.analysis.cycles.document import cycles_document
 from nvdla.analysis.explain import USES, accounting, explanations
+from nvdla.analysis.instances import Splitting, splitting
 from nvdla.analysis.silicon import (
     FITTED,
+    OF_TIME,
     RELATIVE,
     energy,
     facts,
     fpga_verdicts,
-    proof,
-    proof_lines,
     silicon,
     silicon_notes,
 )
 from nvdla.analysis.study import Study
-from nvdla.analysis.svg import log_ticks
 from nvdla.checks.lint.linter import refusal
 from nvdla.emulator.execution.dry_run import deadlock
-from nvdla.emulator.hardware.configuration import Configuration
+from nvdla.emulator.hardware.configuration import Configuration, proof, proof_lines
 from nvdla.errors import BuildError, ConfigError, NvdlaError
 from nvdla.experiments.campaign.journal import Record, Table, Task, takes_records
 from nvdla.experiments.evaluation.networks import configuration_settings, content_hash, layer_file_hash, model_hash
@@ -40,12 +41,12 @@ from nvdla.program import Program
 from nvdla.tensors.datasets import SampleSource, data_hash
 from nvdla.util import html
 from nvdla.util.arguments import by_annotations
-from nvdla.util.escaping import Document, xml_text
+from nvdla.util.escaping import Document, json_text, xml_text
 
 if TYPE_CHECKING:
     from nvdla.compiler.frontend.compiler import Compiled
 
-__all__ = ["Exploration", "Point", "datasheet", "notes", "pareto", "remarks"]
+__all__ = ["Exploration", "Point", "datasheet", "notes", "remarks"]
 
 MODELS = (".onnx", ".prototxt")
 
@@ -55,6 +56,7 @@ class Point:
     """One point: a configuration (name or .yaml file; "auto" for a loadable), a precision, and the external memory.
 
     ``bandwidth`` in bytes per cycle (None: the width of the bus), ``latency`` in cycles; ``shared`` by all accesses.
+    ``instances`` of NVDLA with this memory divide the network by ``split`` (:data:`nvdla.analysis.instances.SPLITS`).
     """
 
     config: str
@@ -62,10 +64,11 @@ class Point:
     bandwidth: float | None = None
     latency: int = 100
     shared: bool = False
+    instances: int = 1
+    split: str = "batch"
 
     def __str__(self) -> str:
-        speed = "full bus" if self.bandwidth is None else f"{self.bandwidth:g} B/cycle"
-        return f"{self.config} {self.precision}, {speed}{' shared' if self.shared else ''}, latency {self.latency}"
+        return name_of(asdict(self))
 
 
 @dataclass
@@ -90,7 +93,8 @@ class _Made:
 @dataclass
 class Exploration(Table):
     """``network``: a loadable, or a model that is compiled with ``calibration`` (what :func:`nvdla.compile` takes as a
-    path) and ``weights``; ``source``: labelled data for accuracy, ``limit`` of them; ``clock``: MHz."""
+    path) and ``weights``; ``source``: labelled data for accuracy, ``limit`` of them; ``clock``: MHz; ``coefficients``:
+    a YAML file for energy (default: energy.yaml)."""
 
     network: str
     points: list[Point]
@@ -99,6 +103,7 @@ class Exploration(Table):
     source: SampleSource | None = None
     limit: int | None = None
     clock: float = 1000.0
+    coefficients: str | None = None
     name = "explore"
     shard = 1
     _accuracies: dict[tuple[str, str], Document] = field(default_factory=dict, repr=False)
@@ -112,12 +117,15 @@ class Exploration(Table):
         bandwidths: Sequence[float | None] = (None,),
         latencies: Sequence[int] = (100,),
         shared: bool = False,
+        instances: Sequence[tuple[int, str]] = ((1, "batch"),),
         **others: Any,
     ) -> Exploration:
-        """Every combination."""
+        """Every combination; ``instances``: numbers of them, each with its split."""
         points = [
-            Point(config, precision, bandwidth, latency, shared)
-            for config, precision, bandwidth, latency in itertools.product(configs, precisions, bandwidths, latencies)
+            Point(config, precision, bandwidth, latency, shared, count, split)
+            for config, precision, bandwidth, latency, (count, split) in itertools.product(
+                configs, precisions, bandwidths, latencies, instances
+            )
         ]
         return cls(network, points, **others)
 
@@ -140,6 +148,7 @@ class Exploration(Table):
             "data": None if self.source is None else self.source.settings(),
             "limit": self.limit,
             "clock": self.clock,
+            "coefficients": content_hash(self.coefficients, "energy coefficients") if self.coefficients else None,
         }
 
     def tasks(self) -> Iterable[Task]:
@@ -193,7 +202,7 @@ class Exploration(Table):
         record: Record = {"key": task.key, **asdict(point)}
         try:
             built = network(point)
-            record |= _metrics(built, point, self.clock)
+            record |= _metrics(built, point, self.clock, self.coefficients)
             if self.source is not None and built.deadlock is None:
                 record["accuracy"] = self._accuracy(point, built)
         except NvdlaError as error:
@@ -209,30 +218,39 @@ class Exploration(Table):
         return self._accuracies[key]
 
 
-def _metrics(built: _Made, point: Point, clock: float) -> Record:
+def _metrics(built: _Made, point: Point, clock: float, coefficients: str | None = None) -> Record:
     """The numbers of all accelerator parts together. Frames per second are of a whole network that ends."""
     memory = Memory(point.latency, point.bandwidth, point.shared)
     studies = [Study.of(loadable, point.config, memory=memory) for loadable in built.loadables]
     documents = [cycles_document(study, clock) for study in studies]
     config, host = studies[0].config, built.on_host()
-    cycles = None if built.deadlock else sum(document["total_cycles"] for document in documents)
+    single = None if built.deadlock else sum(document["total_cycles"] for document in documents)
+    several = splitting(studies, point.instances, point.split) if single and point.instances > 1 else None
+    cycles, period = (round(several.latency), several.period) if several else (single, single)
     macs, mac_units = sum(document["macs"] for document in documents), config.mac_atomic_c * config.mac_atomic_k
     estimates = [estimate for study in studies for estimate in study.estimates.values()]
     return {
         "config": config.name,
         "cycles": cycles,
-        "frames_per_second": clock * 1e6 / cycles if cycles and not host["host_nodes"] else None,
+        "frames_per_second": clock * 1e6 / period if period and not host["host_nodes"] else None,
+        "splitting": _splitting_document(several, clock) if several else None,
         "macs": macs,
-        "mac_use": macs / (mac_units * cycles) if cycles else None,
+        "mac_use": macs / (mac_units * point.instances * period) if period else None,
         "read_bytes": sum(document["read_bytes"] for document in documents),
         "written_bytes": sum(document["written_bytes"] for document in documents),
-        "memory_bytes": sum(entry.size for network in built.loadables for entry in network.memories),
+        "memory_bytes": sum(
+            entry.size if entry.contents else entry.size * point.instances  # weights are there once
+            for network in built.loadables
+            for entry in network.memories
+        ),
         "buffer_use": max((use for study in studies if (use := _buffer_use(study)) is not None), default=None),
         "buffer_bytes": config.cbuf_banks * config.cbuf_bank_bytes,
         "mac_units": mac_units,
         "bus_bytes": config.dram_width_bits // 8,
         "silicon": silicon(config),
-        "microjoules": _microjoules(studies) if cycles else None,
+        "microjoules": _microjoules(studies, coefficients, point.instances * period / single)
+        if period and single
+        else None,
         "extrapolated": proof_lines(config, ("results",)),
         "accounting": _accounting(studies) if cycles else None,
         **host,
@@ -248,17 +266,42 @@ def _accounting(studies: list[Study]) -> dict[str, int]:
     return {use: sum(cycles.get(use, 0) for cycles in accountings) for use in USES}
 
 
-def _microjoules(studies: list[Study]) -> float:
-    """Energy by the default coefficients, for comparisons."""
-    return sum(row["microjoules"] or 0.0 for study in studies for row in energy(study))
+def _microjoules(studies: list[Study], coefficients: str | None, longer: float) -> float:
+    """Return the energy of a run, for comparisons. ``longer``: the cycles of all instances per result, relative to
+    those of one instance."""
+    rows = [row for study in studies for row in energy(study, coefficients)]
+    return sum((row["microjoules"] or 0.0) * (longer if row["event"] in OF_TIME else 1) for row in rows)
+
+
+def _splitting_document(several: Splitting, clock: float) -> Document:
+    """Describe a network on several instances as plain data."""
+    return {
+        "estimate": True,
+        "period_cycles": round(several.period),
+        "most_frames_per_second": clock * 1e6 / several.least_period,
+        "bound": several.bound,
+        "stages": [
+            {
+                "first": stage.first,
+                "last": stage.last,
+                "cycles": round(stage.cycles),
+                "cycles_alone": round(stage.alone),
+            }
+            for stage in several.stages
+        ],
+    }
 
 
 @by_annotations
 @takes_records
 def notes(record: Record) -> dict[str, str]:
-    """Return the limits of the numbers of a point as text, by the mark of each in tables: "host", "deadlock",
-    "unproven" or "extrapolated"."""
+    """Return the limits of the numbers of a point as text, by the mark of each in tables: "estimate", "host",
+    "deadlock", "unproven" or "extrapolated"."""
     notes_by_mark = {}
+    if record.get("splitting"):
+        notes_by_mark["estimate"] = (
+            "several instances: an estimate with the contention on one memory; no run of them was measured"
+        )
     if record["deadlock"]:
         notes_by_mark["deadlock"] = f"deadlock: {record['deadlock']}"
     if record["host_nodes"]:
@@ -280,12 +323,14 @@ def notes(record: Record) -> dict[str, str]:
 @by_annotations
 @takes_records
 def remarks(records: Sequence[Record]) -> list[str]:
-    """Return the notes of all points that are possible, each once, with configuration and precision."""
+    """Return the notes of all points that are possible, each once, with configuration and precision; without what is
+    extrapolated, which is a property of the configuration."""
     lines = [
-        f"{record['config']} {record['precision']}: {text}"
+        text if mark == "estimate" else f"{record['config']} {record['precision']}: {text}"
         for record in records
         if "error" not in record
-        for text in notes(record).values()
+        for mark, text in notes(record).items()
+        if mark != "extrapolated"
     ]
     return list(dict.fromkeys(lines))
 
@@ -319,134 +364,158 @@ def _evaluated(network: str, built: _Made, config: str, source: SampleSource, li
     return summarize(records).top1.document()
 
 
-@by_annotations
-@takes_records
-def pareto(records: Sequence[Record], cost: str, value: str) -> list[Record]:
-    """The points that no other one beats: less ``cost`` and at least as much ``value``."""
-    whole = [record for record in records if record.get(cost) is not None and record.get(value) is not None]
-    best: list[Record] = []
-    for record in sorted(whole, key=lambda record: (record[cost], -record[value])):
-        if not best or record[value] > best[-1][value]:
-            best.append(record)
-    return best
+def silicon_of_all(point: Record, key: str) -> float | None:
+    """Return an area or a power (a key of FITTED) of all instances of a point; None: not known."""
+    value = point["silicon"][key]
+    return None if value is None else float(f"{value * point['instances']:.3g}")
 
 
-WIDTH, HEIGHT = 900, 420
-LEFT, RIGHT, TOP, BOTTOM = 90, WIDTH - 30, 20, HEIGHT - 70
-COLORS = ("#4f86f7", "#d1495b", "#9d7fd1", "#e08e0b", "#2a9d5c", "#7d8da0")
-
-PlotPoint = Document
-Scale = Callable[[float], float]
-
-
-def name_of(point: PlotPoint) -> str:
+def name_of(point: Document) -> str:
     """A point in words."""
     speed = "full bus" if point["bandwidth"] is None else f"{point['bandwidth']:g} B/cycle"
-    return f"{point['config']} {point['precision']}, {speed}, latency {point['latency']}"
+    shared = " shared" if point.get("shared") else ""
+    several = f", {point['instances']} instances ({point['split']})" if point.get("instances", 1) > 1 else ""
+    return f"{point['config']} {point['precision']}, {speed}{shared}, latency {point['latency']}{several}"
 
 
-def plots(points: Sequence[PlotPoint]) -> str:
-    """Return a plot of frames per second over each cost that at least two points have."""
-    drawn = []
-    for axis, cost in COSTS.items():
-        rated = [point for point in points if point["frames_per_second"] and cost(point)]
-        if len({cost(point) for point in rated}) > 1:
-            drawn.append(plot(rated, (cost, axis)))
-    return "".join(drawn)
+@dataclass(frozen=True)
+class Metric:
+    """An axis of the plot: name, unit, whether ``more`` of it is better, and its value of a point (None: unknown)."""
+
+    name: str
+    unit: str
+    more: bool
+    of: Callable[[Document], float | None]
+    percent: bool = False
 
 
-#: costs of a point besides multipliers and bandwidth; None or 0: unknown
-COSTS: dict[str, Callable[[PlotPoint], float | None]] = {
-    "area (mm2, 16 nm, estimated)": lambda point: (point.get("silicon") or {}).get("mm2_16nm"),
-    "energy (microjoules per run, for comparisons)": lambda point: point.get("microjoules"),
-    "top-1 error": lambda point: 1 - point["accuracy"]["value"] if (point.get("accuracy") or {}).get("value") else None,
+def _accuracy_of(point: Document) -> float | None:
+    return (point.get("accuracy") or {}).get("value")
+
+
+METRICS = {
+    "frames": Metric("frames/s", "", True, lambda point: point["frames_per_second"]),
+    "area16": Metric("area, 16 nm, estimated", "mm2", False, lambda point: silicon_of_all(point, "mm2_16nm")),
+    "area28": Metric("area, 28 nm, estimated", "mm2", False, lambda point: silicon_of_all(point, "mm2_28nm")),
+    "average": Metric("average power, estimated", "mW", False, lambda point: silicon_of_all(point, "mw_average")),
+    "peak": Metric("peak power, estimated", "mW", False, lambda point: silicon_of_all(point, "mw_peak")),
+    "energy": Metric("energy, for comparisons", "microjoules", False, lambda point: point["microjoules"]),
+    "bandwidth": Metric(
+        "offered bandwidth", "bytes/cycle", False, lambda point: point["bandwidth"] or point["bus_bytes"]
+    ),
+    "traffic": Metric("traffic", "bytes", False, lambda point: point["read_bytes"] + point["written_bytes"]),
+    "accuracy": Metric("top-1 accuracy", "", True, _accuracy_of, percent=True),
+    "multipliers": Metric("multipliers", "", False, lambda point: point["mac_units"] * point.get("instances", 1)),
+    "memory": Metric("memory", "bytes", False, lambda point: point["memory_bytes"]),
+    "cycles": Metric("latency", "cycles", False, lambda point: point["cycles"]),
 }
-Cost = tuple[Callable[[PlotPoint], float | None], str]
 
 
-def plot(points: Sequence[PlotPoint], over: Cost | None = None) -> str:
-    """An SVG element. A line joins the points that no other beats; each point says what it is."""
-    cost, axis = over or _cost(points)
-    placed = [{**point, "cost": cost(point), "speed": point["frames_per_second"]} for point in points]
-    across = log_ticks(min(point["cost"] for point in placed), max(point["cost"] for point in placed))
-    up = log_ticks(min(point["speed"] for point in placed), max(point["speed"] for point in placed))
-    x, y = _scale(across, LEFT, RIGHT), _scale(up, BOTTOM, TOP)
-    colors = dict(zip(sorted({point["config"] for point in points}), COLORS * len(points), strict=False))
-    front = " ".join(f"{x(point['cost']):.1f},{y(point['speed']):.1f}" for point in pareto(placed, "cost", "speed"))
-    marks = [
-        f'<circle cx="{x(point["cost"]):.1f}" cy="{y(point["speed"]):.1f}" r="5" fill="{colors[point["config"]]}">'
-        f"<title>{xml_text(name_of(point))}: {point['speed']:,.1f} frames/s, {point['cost']:g} {axis}</title></circle>"
-        for point in placed
-    ]
-    line = f'<polyline class="front" points="{front}"/>'
-    content = f"{_axes(across, up, x, y, axis)}{line}{''.join(marks)}{_legend(colors)}"
-    return html.drawing(WIDTH, HEIGHT, content, f"frames per second over {axis}")
+def plot_document(points: Sequence[Document]) -> Document:
+    """Return the data of the plot: metrics that a point has, and the value of each point (None: unknown).
+
+    The horizontal axis is at first the most telling one in which points differ.
+    """
+    values = [{key: metric.of(point) for key, metric in METRICS.items()} for point in points]
+    known = [key for key in METRICS if any(value[key] is not None for value in values)]
+    differ = [key for key in known if key != "frames" and len({value[key] for value in values} - {None}) > 1]
+    return {
+        "x": differ[0] if differ else "energy",
+        "y": "frames",
+        "metrics": [
+            {
+                "key": key,
+                "name": METRICS[key].name,
+                "unit": METRICS[key].unit,
+                "percent": METRICS[key].percent,
+                "better": "more" if METRICS[key].more else "less",
+            }
+            for key in known
+        ],
+        "points": [
+            {
+                "label": _label(point),
+                "config": point["config"],
+                "network": point.get("network", ""),
+                "note": ", ".join(notes(point)),
+                "values": value,
+            }
+            for point, value in zip(points, values, strict=True)
+        ],
+    }
 
 
-def _cost(points: Sequence[PlotPoint]) -> tuple[Callable[[PlotPoint], float], str]:
-    """Return the x axis: the size of the MAC array if configurations differ in it, else the bandwidth."""
-    if len({point["mac_units"] for point in points}) > 1:
-        return (lambda point: point["mac_units"]), "multipliers"
-    return (lambda point: point["bandwidth"] or point["bus_bytes"]), "offered bandwidth (bytes per cycle)"
+def _label(point: Document) -> str:
+    return f"{point['network']}: {name_of(point)}" if "network" in point else name_of(point)
 
 
-def _axes(across: Sequence[float], up: Sequence[float], x: Scale, y: Scale, axis: str) -> str:
-    parts = [f'<path class="axis" d="M{LEFT} {TOP}V{BOTTOM}H{RIGHT}" fill="none"/>']
-    for tick in across:
-        parts.append(f'<path class="grid" d="M{x(tick):.1f} {TOP}V{BOTTOM}"/>')
-        parts.append(f'<text x="{x(tick):.1f}" y="{BOTTOM + 18}" text-anchor="middle">{_number(tick)}</text>')
-    for tick in up:
-        parts.append(f'<path class="grid" d="M{LEFT} {y(tick):.1f}H{RIGHT}"/>')
-        parts.append(f'<text x="{LEFT - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{_number(tick)}</text>')
-    middle, center = (LEFT + RIGHT) / 2, (TOP + BOTTOM) / 2
-    parts.append(f'<text x="{middle}" y="{HEIGHT - 18}" text-anchor="middle">{axis}, logarithmic</text>')
-    parts.append(
-        f'<text transform="translate(18,{center}) rotate(-90)" text-anchor="middle">frames/s, logarithmic</text>'
-    )
-    return "".join(parts)
+def points_csv(points: Sequence[Document]) -> str:
+    """Return points as CSV: what they are, and every metric of the plot."""
+    columns = ("network", "config", "precision", "bandwidth", "latency", "instances", "split", "note")
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow([*columns, *(f"{metric.name} {metric.unit}".strip() for metric in METRICS.values())])
+    for point in points:
+        values = point | {"note": ", ".join(notes(point))}
+        writer.writerow([*(values.get(key) for key in columns), *(metric.of(point) for metric in METRICS.values())])
+    return stream.getvalue()
 
 
-def _legend(colors: dict[str, str]) -> str:
-    return "".join(
-        f'<rect x="{LEFT + 14}" y="{TOP + 11 + 18 * number}" width="10" height="10" rx="5" fill="{color}"/>'
-        f'<text x="{LEFT + 30}" y="{TOP + 20 + 18 * number}">{xml_text(name)}</text>'
-        for number, (name, color) in enumerate(colors.items())
-    )
+def plot_section(points: Sequence[Document], table: str) -> str:
+    """Return the plot of points (:func:`plot_document`) with their ``table`` (HTML), whose rows it marks; the table
+    alone if fewer than two points have frames per second."""
+    rows = f'<div id="points">{table}</div>' if table else ""
+    if sum(point["frames_per_second"] is not None for point in points) < 2:
+        return rows
+    data = f'<div id="plot-data" hidden>{xml_text(json_text(plot_document(points)))}</div>'
+    return f'<div id="plot"><noscript>The plot needs JavaScript.</noscript></div>{data}{rows}'
 
 
-def _number(value: float) -> str:
-    """A round number of an axis in plain digits."""
-    return f"{value:,.0f}" if value >= 1 else f"{value:.9f}".rstrip("0")
+def _page(title: str, plot: str, *sections: str) -> str:
+    """Return a page of ``sections``, among them the ``plot``."""
+    drawn = 'id="plot-data"' in plot
+    style, script = (_packaged("plot.css"), _packaged("plot.js")) if drawn else ("", "")
+    return html.page(title, *sections, style=style, script=script)
 
 
-def _scale(ticks: Sequence[float], start: float, end: float) -> Scale:
-    low, high = math.log(ticks[0]), math.log(ticks[-1])
-    return lambda value: start + (end - start) * (math.log(value) - low) / (high - low)
+def _packaged(name: str) -> str:
+    return resources.files("nvdla.experiments").joinpath(name).read_text(encoding="utf-8")
 
 
-_STYLE = """
-.axis { stroke: currentColor; opacity: .5; } .grid { stroke: currentColor; opacity: .15; }
-.front { fill: none; stroke: #2a9d5c; stroke-width: 2; }
-"""
-HEAD = ("point", "cycles", "frames/s", "note", "MAC use", "buffer use", "traffic in bytes", "top-1")
+HEAD = (
+    "point",
+    "cycles",
+    "frames/s",
+    "note",
+    "MAC use",
+    "buffer use",
+    "traffic in bytes",
+    "memory in bytes",
+    "microjoules",
+    "top-1",
+)
 
 
 def page(document: Document, title: str, table: str = "") -> str:
     """Return the results as a self-contained HTML page; ``table``: the points as CSV."""
     points = [point for point in document["points"] if "error" not in point]
-    rated = [point for point in points if point["frames_per_second"]]
     failures = (_failure(point) for point in document["points"] if "error" in point)
-    return html.page(
+    plot = plot_section(points, html.table(HEAD, map(_row, points)))
+    lines = [*_extrapolated(points), *remarks(points), *cycle_notes()]
+    return _page(
         title,
-        plot(rated) if len(rated) > 1 else "",
-        plots(rated),
+        plot,
+        plot,
         html.download("points.csv", table, "The points as CSV") if table else "",
-        html.table(HEAD, map(_row, points)),
-        html.section("Notes", html.items(remarks(points))),
+        html.section("Notes", html.items(lines if points else [])),
         html.section("Impossible", html.items(failures)),
         silicon_section([point["silicon"] for point in points if point.get("silicon")]),
-        style=_STYLE,
     )
+
+
+def _extrapolated(points: Sequence[Document]) -> list[str]:
+    """Return the extrapolated features of the configurations of points, each line once."""
+    return list(dict.fromkeys(line for point in points for line in point.get("extrapolated") or ()))
 
 
 def silicon_section(estimates: Sequence[Document]) -> str:
@@ -466,7 +535,8 @@ def silicon_section(estimates: Sequence[Document]) -> str:
         "Area and power",
         html.table(("configuration", *FITTED.values(), "basis"), values)
         + html.items([*refused, *silicon_notes()])
-        + html.table(source[0], [list(row.values()) for row in source]),
+        + html.paragraph("NVIDIA's table: ResNet-50, 1 GHz, int8; power in 16 nm")
+        + html.table(_words(source[0]), [list(row.values()) for row in source]),
     )
 
 
@@ -486,35 +556,44 @@ def _row(point: Document) -> tuple[str, ...]:
     accuracy = point.get("accuracy")
     right = "-" if not accuracy or accuracy["value"] is None else f"{accuracy['value']:.2%}"
     traffic = point["read_bytes"] + point["written_bytes"]
-    return name_of(point), cycles, frames, ", ".join(notes(point)), use, filled, f"{traffic:,}", right
+    joules = "-" if point["microjoules"] is None else f"{point['microjoules']:,.4g}"
+    sizes = (f"{traffic:,}", f"{point['memory_bytes']:,}")
+    return name_of(point), cycles, frames, ", ".join(notes(point)), use, filled, *sizes, joules, right
 
 
-def datasheet(config: Configuration, points: Sequence[Record], faults: Sequence[Document] = ()) -> str:
+def datasheet(config: Configuration, points: Sequence[Record], faults: Sequence[Document] = (), table: str = "") -> str:
     """Return a page about one configuration.
 
     Args:
         config: the configuration.
-        points: records of an :class:`Exploration`, each with the ``network`` that it is of.
+        points: records of an :class:`Exploration`, each with the ``network`` that it is of; those of other
+            configurations are compared with it.
         faults: documents of ``nvdla faults``.
+        table: the points as CSV.
 
     Returns:
         A self-contained HTML page. Every published number has its source, and what no model was compared with is
         marked as extrapolated.
     """
     done = [point for point in points if "error" not in point]
-    notes = [f"{point['network']}: {line}" for point in done for line in remarks([point])]
-    failures = (f"{point['network']}: {point['error']}" for point in points if "error" in point)
+    lines = [f"{point['network']}: {line}" for point in done for line in remarks([point])]
+    lines = [*_extrapolated(done), *dict.fromkeys(lines)]
+    failures = (f"{point['network']} on {point['config']}: {point['error']}" for point in points if "error" in point)
     fields = [(name.replace("_", " "), _field(value)) for name, value in asdict(config).items()]
-    return html.page(
+    silicons = [silicon(config), *(point["silicon"] for point in done)]
+    plot = plot_section(done, html.table(("network", *HEAD), map(_network_row, done)))
+    csv = html.download("points.csv", table, "The points as CSV") if table and done else ""
+    return _page(
         f"{config.name}: datasheet",
+        plot,
         html.section("Configuration", html.table((), fields)),
         _proof_section(config),
-        silicon_section([silicon(config)]),
+        silicon_section(silicons),
         html.section("FPGA boards", _verdict_table(config), "Public reports of this configuration, NVDLA alone."),
-        html.section("Networks", html.table(("network", *HEAD, "microjoules"), map(_network_row, done)), RELATIVE),
+        html.section("Networks", plot + csv if done else "", RELATIVE),
         html.section("Where the cycles go", html.table(("network", *_words(USES)), map(_uses_row, done))),
         html.section("Fault sensitivity", html.table(_FAULT_HEAD, map(_fault_row, faults))),
-        html.section("Notes", html.items([*notes, *cycle_notes()] if done else [])),
+        html.section("Notes", html.items([*lines, *cycle_notes()] if done else [])),
         html.section("Impossible", html.items(failures)),
     )
 
@@ -558,13 +637,12 @@ def _verdict_table(config: Configuration) -> str:
 
 
 def _network_row(point: Record) -> tuple[str, ...]:
-    energy_text = "-" if point["microjoules"] is None else f"{point['microjoules']:,.4g}"
-    return point["network"], *_row(point), energy_text
+    return point["network"], *_row(point)
 
 
 def _uses_row(point: Record) -> tuple[str, ...]:
     cycles, total = point["accounting"] or {}, point["cycles"] or 1
-    return point["network"], *(f"{cycles[use] / total:.1%}" if cycles else "-" for use in USES)
+    return _label(point), *(f"{cycles[use] / total:.1%}" if cycles else "-" for use in USES)
 
 
 def _fault_row(document: Document) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from nvdla.checks.doctor.doctor import DoctorReport, FirstRun, examine
 from nvdla.checks.lint.linter import Order
 from nvdla.emulator.firmware.operation import CsbLog
 from nvdla.emulator.firmware.scheduler import FirmwareTask, Scheduler
+from nvdla.emulator.hardware.configuration import proof_lines
 from nvdla.emulator.hardware.machine import Rehearsal
 from nvdla.emulator.hardware.register_file import register_map
 from nvdla.emulator.memory.linker import LinkedLoadable
@@ -502,7 +503,8 @@ def _overview(study: Study, clock: float, examination: DoctorReport, memory: Mem
         ["Tasks", ", ".join(f"{task.id} {task.interface.name}" for task in loadable.tasks)],
         ["Blobs", f"{len(loadable.blobs)} with {sum(blob.length for blob in loadable.blobs):,} bytes"],
     ]
-    return {"figures": figures, "about": about, "notes": [f"{line}." for line in caveats(study)]}
+    notes = (*proof_lines(study.config, ("results",)), *caveats(study))
+    return {"figures": figures, "about": about, "notes": [f"{line}." for line in notes]}
 
 
 def _number(value: float | None, form: str) -> str:

@@ -13,7 +13,7 @@ from nvdla.analysis.explain import buffer_svg
 from nvdla.analysis.graph import dot_program, dot_svg, dot_text, layered_svg
 from nvdla.analysis.memory import MemoryMap, memory_svg
 from nvdla.analysis.study import Study
-from nvdla.analysis.svg import Drawing, log_ticks, round_ticks
+from nvdla.analysis.svg import Drawing, round_ticks
 from nvdla.program.naming import names_for
 
 LENET = Path(__file__).resolve().parents[2] / "samples" / "lenet.loadable"
@@ -81,22 +81,6 @@ def test_nothing_is_clipped_and_texts_can_be_read(chromium_browser, study, tmp_p
 def test_traces_for_perfetto_name_the_layers(study):
     names = {event["name"] for event in trace_document(study, 1000.0)["traceEvents"] if event["ph"] == "X"}
     assert {"CONV 0/3 conv2+relu2", "PDP 0/5 pool2", "CPU 1/0 prob"} <= names
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "ticks"),
-    [
-        (1, 8, [1, 2, 5, 10]),
-        (13_527, 35_052, [10_000, 20_000, 50_000]),
-        (64, 2048, [50, 100, 200, 500, 1000, 2000, 5000]),
-        (7, 7, [5, 10]),
-        (10, 10, [10, 20]),
-        (0.03, 0.4, [0.02, 0.05, 0.1, 0.2, 0.5]),
-        (1, 1e6, [1, 10, 100, 1000, 10_000, 100_000, 1_000_000]),
-    ],
-)
-def test_logarithmic_axes_begin_and_end_with_round_numbers(low, high, ticks):
-    assert log_ticks(low, high) == pytest.approx(ticks)
 
 
 def test_captions_of_the_memory_axis_are_apart(study):

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 
 from nvdla.analysis.cycles.constants import DEFAULT_LATENCY, MEASURED
 from nvdla.analysis.cycles.schedule import Span, busy_cycles
-from nvdla.analysis.silicon import proof_lines
 from nvdla.analysis.study import Study
 from nvdla.analysis.svg import STYLE, Drawing, round_ticks, short
 from nvdla.analysis.views import blocks
@@ -163,7 +162,6 @@ def caveats(study: Study) -> list[str]:
     if unproven:
         where = f"the model was calibrated on {' and '.join(MEASURED)} in int8"
         caveats.append(f"{len(unproven)} of {len(study.estimates)} operations are estimates without proof: {where}")
-    caveats += proof_lines(study.config, ("results",))
     if any(node.engine == "cpu" for node in study.operations):
         caveats.append(f"CPU operations: assumed {study.software.element:g} cycles per output element (--cpu-cycles)")
     if study.memory.latency == DEFAULT_LATENCY and study.memory.bytes_per_cycle is None:

@@ -31,6 +31,16 @@ FEATURES = {
     "pdp_throughput": "PDP",
     "cdp_throughput": "CDP",
 }
+#: optional units that tables list, and that results may be proven for, by attribute
+UNITS = {
+    "sdp_lut": "LUT",
+    "bdma": "BDMA",
+    "rubik": "Rubik",
+    "winograd": "Winograd",
+    "weight_compression": "compressed weights",
+    "batch": "hardware batch",
+    "cvsram": "CVSRAM",
+}
 REGISTER_MAPS = ("nv_small", "nv_full")
 MAX_FILE = 1 << 16
 
@@ -116,8 +126,44 @@ class Configuration:
 @cache
 def configurations() -> dict[str, Configuration]:
     """NVIDIA's configurations by name."""
-    text = resources.files("nvdla.emulator.hardware").joinpath("configurations.json").read_text(encoding="utf-8")
-    return {name: _made(name, values, f"configurations.json: {name}") for name, values in json.loads(text).items()}
+    return {name: _made(name, values, f"configurations.json: {name}") for name, values in _packaged("configurations")}
+
+
+def _packaged(name: str) -> list[tuple[str, Document]]:
+    """Return the entries of a table of this package."""
+    text = resources.files("nvdla.emulator.hardware").joinpath(f"{name}.json").read_text(encoding="utf-8")
+    return list(json.loads(text).items())
+
+
+def proof(config: Configuration) -> Document:
+    """Return for every feature of a configuration what its results and cycles were compared with (proof.yaml).
+
+    ``results`` and ``cycles``: precision or unit -> "RTL ...", "C model ..." or None (extrapolated). A configuration
+    that differs from the built-in one of its name is extrapolated in everything.
+    """
+    same = configurations().get(config.name) == config
+    known = dict(_packaged("proof")).get(config.name, {}) if same else {}
+    features = [*map(str, config.precisions), *(word for key, word in UNITS.items() if getattr(config, key))]
+    proofs = {kind: {name: known.get(kind, {}).get(name) for name in features} for kind in ("results", "cycles")}
+    return {"configuration": config.name, **proofs}
+
+
+#: kinds of proof -> what is missing for a feature without one
+_MISSING = {
+    "results": "no network was compared with NVIDIA's C model or RTL",
+    "cycles": "no RTL was measured",
+}
+
+
+def proof_lines(config: Configuration, kinds: tuple[str, ...] = ("results", "cycles")) -> list[str]:
+    """Return the extrapolated features of a configuration, one line per kind."""
+    proofs = proof(config)
+    unproven = {kind: [name for name, basis in proofs[kind].items() if basis is None] for kind in kinds}
+    return [
+        f"{config.name}: {kind} are extrapolated for {', '.join(names)} ({_MISSING[kind]})"
+        for kind, names in unproven.items()
+        if names
+    ]
 
 
 def configuration(name: str) -> Configuration:

@@ -15,6 +15,7 @@ import numpy as np
 
 import nvdla
 from nvdla.emulator.execution.dry_run import silent_warnings
+from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import FormatError, shape_text
 from nvdla.program import naming
 from nvdla.program.naming import Names, names_for
@@ -57,6 +58,10 @@ class EvaluatedNetwork(ABC):
         """Return what a run would do silently though the file can hardly mean it, known before one. Raises LinkError
         for an
         access that leaves its memory where the network is ``strict``."""
+
+    @abstractmethod
+    def configurations(self) -> list[Configuration]:
+        """The hardware configurations that it runs on."""
 
     @abstractmethod
     def real(self, sample: np.ndarray) -> np.ndarray:
@@ -178,6 +183,10 @@ class LoadableNetwork(EvaluatedNetwork):
         """Return warnings about silent behavior of a run."""
         return _silent_warnings(self.runtime, self._strict)
 
+    def configurations(self) -> list[Configuration]:
+        """That of the loadable."""
+        return [self.runtime.config]
+
     def warm(self) -> None:
         """Load what runs need (the program's steps, kernels for one image and for several), with an input of zeros."""
         zeros = np.zeros(self._input.shape, self._input.dtype)
@@ -241,6 +250,10 @@ class PackageNetwork(EvaluatedNetwork):
     def warnings(self) -> list[str]:
         """Return warnings about silent behavior of a run of any part."""
         return [warning for runtime in self._machine.runtimes() for warning in _silent_warnings(runtime, self._strict)]
+
+    def configurations(self) -> list[Configuration]:
+        """Those of the accelerator parts."""
+        return [runtime.config for runtime in self._machine.runtimes()]
 
     def run(self, samples: Sequence[np.ndarray]) -> np.ndarray:
         """The outputs of samples, one row each."""

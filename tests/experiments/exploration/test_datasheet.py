@@ -22,7 +22,7 @@ def test_a_configuration_and_its_networks(nvdla_command, tmp_path, samples):
     for text in (
         "nv_small: datasheet",
         "mac atomic c 8",
-        "int8 RTL (77 networks) and C model",
+        "int8 RTL (77 networks) and C model (2,627)",
         "nv_small 0.913 0.55 55.4 21 row",
         "nvdla.org primer",
         "ZedBoard XC7Z020 does not fit needs 76,280 LUT, has 53,200 nvdla/hw issue 90",
@@ -32,7 +32,7 @@ def test_a_configuration_and_its_networks(nvdla_command, tmp_path, samples):
         assert text in shown
     assert [each["network"] for each in document["networks"]] == ["lenet.loadable", "color_digits.loadable"]
     assert all(sum(each["accounting"].values()) == each["cycles"] for each in document["networks"])
-    assert "top-1 microjoules lenet.loadable" in shown and "Fault sensitivity" not in shown
+    assert "memory in bytes microjoules top-1 lenet.loadable" in shown and "Fault sensitivity" not in shown
 
 
 def test_without_a_network(nvdla_command, tmp_path):
@@ -66,7 +66,7 @@ def test_accuracy_and_faults_where_they_are_given(nvdla_command, tmp_path, sampl
 
 def test_a_network_that_cannot_run_on_it_is_named(nvdla_command, tmp_path, samples):
     shown, document = written(nvdla_command, tmp_path, "nv_small", samples / "lenet_nv_large.loadable", code=1)
-    assert "Impossible lenet_nv_large.loadable: the loadable cannot run on it" in shown
+    assert "Impossible lenet_nv_large.loadable on nv_small: the loadable cannot run on it" in shown
     assert "cannot run on it" in document["networks"][0]["error"]
 
 
@@ -77,3 +77,28 @@ def test_another_file_than_one_of_faults_is_refused(text, problem, tmp_path, nvd
     assert (code, len(err.splitlines())) == (2, 1)
     assert problem in err
     assert not (tmp_path / "p.html").exists()
+
+
+def test_models_are_compared_on_other_configurations(nvdla_command, tmp_path, samples):
+    """On one plot, and as CSV; a loadable keeps its own configuration."""
+    import csv
+
+    pytest.importorskip("onnxruntime")
+    words = ("nv_small", samples / "lenet.onnx", samples / "lenet.loadable", "--calibrate", samples / "digits.npz")
+    words += ("--others", "nv_small_256,nv_full", "--table", tmp_path / "points.csv")
+    shown, document = written(nvdla_command, tmp_path, *words)
+    rows = list(csv.DictReader((tmp_path / "points.csv").open()))
+    expected = [("lenet.onnx", name) for name in ("nv_small", "nv_small_256", "nv_full")]
+    assert [(row["network"], row["config"]) for row in rows] == [*expected, ("lenet.loadable", "nv_small")]
+    assert [row["area, 16 nm, estimated mm2"] for row in rows] == ["0.55", "0.757", "", "0.55"]
+    assert [float(row["frames/s"]) for row in rows] == [each["frames_per_second"] for each in document["networks"]]
+    assert [each["configuration"] for each in document["proof"]] == ["nv_small", "nv_small_256", "nv_full"]
+    assert 'id="plot-data"' in (tmp_path / "page.html").read_text()
+    assert "nv_full: no estimate: NVIDIA's table has int8 configurations only" in shown
+
+
+def test_the_users_coefficients_are_those_of_the_page(nvdla_command, tmp_path, samples):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("macs: {pj: 2, source: mine}\n")
+    _, document = written(nvdla_command, tmp_path, "nv_small", samples / "lenet.loadable", "--coefficients", mine)
+    assert document["networks"][0]["microjoules"] == pytest.approx(281_640 * 2e-6)

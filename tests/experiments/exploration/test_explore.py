@@ -17,7 +17,7 @@ import nvdla
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.study import Study
 from nvdla.cli.main import main
-from nvdla.experiments.exploration import Exploration, Point, page, pareto
+from nvdla.experiments.exploration import METRICS, Exploration, Point, plot_document
 
 SAMPLES = Path(__file__).resolve().parents[3] / "samples"
 LENET = str(SAMPLES / "lenet.loadable")
@@ -85,14 +85,6 @@ def test_a_model_is_compiled_for_every_configuration(capsys, tmp_path):
     assert "nv_small" in points[1]["error"]  # which has no fp16
 
 
-def test_the_plot_is_over_multipliers_where_configurations_differ_in_them():
-    same = {"config": "a", "precision": "int8", "bandwidth": None, "latency": 1, "cycles": 10, "mac_use": 0.5}
-    same |= {"buffer_use": 0.25, "bus_bytes": 8, "read_bytes": 1, "written_bytes": 1, "host_nodes": 0}
-    same |= {"deadlock": None, "unproven_operations": 0, "operations": 1, "host_macs_percent": 0.0}
-    points = [{**same, "mac_units": units, "frames_per_second": 100.0 * units} for units in (64, 256)]
-    assert "multipliers, logarithmic" in page({"points": points}, "t")
-
-
 def test_the_use_of_the_buffer_is_that_of_its_fullest_convolution(capsys):
     (point,) = explored(capsys, LENET)
     assert point["buffer_bytes"] == 128 << 10
@@ -103,11 +95,6 @@ def test_the_use_of_the_buffer_is_that_of_its_fullest_convolution(capsys):
             data = op.input_height_csc * op.entry_per_slice * 8
             found.append((data + min(node.surface.weight_data.size, op.weight_bank * 4096)) / (128 << 10))
     assert point["buffer_use"] == pytest.approx(max(found))
-
-
-def test_points_that_nothing_beats():
-    points = [{"a": a, "b": b} for a, b in ((1, 5), (2, 4), (2, 9), (3, 9), (4, 12), (0, None))]
-    assert [(each["a"], each["b"]) for each in pareto(points, "a", "b")] == [(1, 5), (2, 9), (4, 12)]
 
 
 def marked(capsys, tmp_path, *words: object) -> tuple[str, str, str, str]:
@@ -189,17 +176,38 @@ def test_table_and_page(tmp_path, capsys):
     explored(capsys, LENET, *words)
     assert len((tmp_path / "t.csv").read_text().splitlines()) == 5
     shown = (tmp_path / "p.html").read_text()
-    assert "offered bandwidth" in shown and "buffer use" in shown
+    assert "buffer use" in shown
     assert "NVIDIA&#x27;s table" in shown
     assert unquote(re.search(r'href="data:text/csv,([^"]*)"', shown)[1]) == (tmp_path / "t.csv").read_text()
-    shown, energy = shown.split("</svg>")[:2]
-    assert shown.count("<circle") == energy.count("<circle") == 4 and "polyline" in shown
-    assert "energy (microjoules per run, for comparisons), logarithmic" in energy
-    places = {float(text.split('"')[0]) for text in shown.split('circle cx="')[1:]}
-    assert len(places) == 4  # full is as wide as the bus, eight bytes a cycle
-    assert "e+" not in shown  # axes are labelled with plain numbers
-    labels = re.findall(r">([0-9,]+)</text>", shown)
-    assert labels == ["1", "2", "5", "10", "10,000", "20,000", "50,000"]  # round ones, beyond the first and last point
+    data = plotted(tmp_path / "p.html")
+    assert (data["x"], data["y"]) == ("energy", "frames")  # the first that differs: the area is the same
+    assert [point["values"]["bandwidth"] for point in data["points"]] == [1, 2, 4, 8]  # full is as wide as the bus
+
+
+def plotted(path: Path) -> dict:
+    """The data of a page's plot."""
+    return json.loads(html.unescape(re.search(r'id="plot-data" hidden>([^<]*)<', path.read_text())[1]))
+
+
+def test_the_plot_has_every_metric_that_is_known(capsys, tmp_path):
+    words = ["--bandwidth", "1,full", "--instances", "1,2", "--report", tmp_path / "p.html"]
+    points = explored(capsys, LENET, *words)
+    data = plotted(tmp_path / "p.html")
+    assert {metric["key"] for metric in data["metrics"]} == METRICS.keys() - {"accuracy"}
+    assert data["x"] == "area16"  # two instances are twice as large
+    for point, shown in zip(points, data["points"], strict=True):
+        assert shown["values"]["frames"] == point["frames_per_second"]
+        assert shown["values"]["area16"] == pytest.approx(0.55 * point["instances"])
+        assert shown["values"]["traffic"] == 54_208
+        assert shown["values"]["accuracy"] is None
+    assert plot_document(points) == data
+    one, with_accuracy = explored(capsys, LENET, "--data", SAMPLES / "digits.npz", "--limit", 20, "--latency", "50,100")
+    assert plot_document([one, with_accuracy])["points"][0]["values"]["accuracy"] == 1.0
+
+
+def test_one_point_has_no_plot(capsys, tmp_path):
+    explored(capsys, LENET, "--report", tmp_path / "p.html")
+    assert "plot-data" not in (tmp_path / "p.html").read_text()
 
 
 def test_points_that_are_impossible_are_named_on_the_page(tmp_path, capsys):
@@ -236,7 +244,7 @@ def test_configurations_are_plotted_over_their_area(tmp_path, capsys):
     pytest.importorskip("onnxruntime")
     words = ["--config", "nv_small,nv_small_256,nv_full", "--calibrate", SAMPLES / "digits.npz"]
     points = explored(capsys, SAMPLES / "lenet.onnx", *words, "--report", tmp_path / "p.html")
-    area = next(each for each in (tmp_path / "p.html").read_text().split("</svg>") if "area (mm2" in each)
-    assert area.count("<circle") == 2
+    areas = [point["values"]["area16"] for point in plotted(tmp_path / "p.html")["points"]]
+    assert areas == [0.55, 0.757, None]
     assert [each["silicon"]["mm2_16nm"] for each in points] == [0.55, 0.757, None]
     assert "nv_full: no estimate: NVIDIA&#x27;s table has int8 configurations only" in (tmp_path / "p.html").read_text()
