@@ -227,7 +227,7 @@ def _padding(fitted: _Fitted) -> str:
 
 
 def _deconvolution(fitted: _Fitted, kernel: Sequence[int]) -> str:
-    """The same for a deconvolution."""
+    """Sizes of a deconvolution that onnx infers differently, or that onnxruntime refuses."""
     given, spatial = fitted.shape(0), len(kernel)
     target, extra = fitted.values.get("output_shape"), fitted.values.get("output_padding", [0] * spatial)
     strides, dilations = (fitted.values.get(name, [1] * spatial) for name in ("strides", "dilations"))
