@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nvdla.analysis import views as views
+from nvdla.cli.arguments import add_config_option
 from nvdla.cli.output import (
     add_format_options,
     add_row_options,
@@ -45,6 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for name, help_text in SECTIONS.items():
         parser.add_argument(f"--{name}", action="store_true", help=help_text)
     parser.add_argument("--all", action="store_true", help="print everything (default: an overview)")
+    add_config_option(parser)
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
     add_row_options(parser)
     add_format_options(parser, yaml=True)
@@ -53,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     loadable = load_loadable(args.loadable)
-    program = Program.of(loadable, abi=args.abi)
+    program = Program.of(loadable, args.config, args.abi)
     tell_proof(args, program.config)
     makers: dict[str, Callable[[Program], Any]] = {
         "overview": views.overview,

@@ -204,7 +204,8 @@ def _fed(
             np.save(path, array)
             words[number].append(f"{name}={path}")
 
-    machine = package.machine(getattr(args, "strict", False), getattr(args, "trusted", False))
+    strict, trusted = getattr(args, "strict", False), getattr(args, "trusted", False)
+    machine = package.machine(strict, trusted, getattr(args, "config", "auto"))
     machine.run(feeds, write)
     return words
 
@@ -268,7 +269,11 @@ def _tell(
     args: argparse.Namespace, package: Package, path: str, documents: Mapping[int, Mapping[str, Any] | None]
 ) -> None:
     """All parts in one document, or for people the host parts and the totals after the tables of the parts."""
-    seconds = package.machine().host_seconds(feeds_of(package, [], 0)) if getattr(args, "host_time", None) else {}
+    seconds = (
+        package.machine(config=getattr(args, "config", "auto")).host_seconds(feeds_of(package, [], 0))
+        if getattr(args, "host_time", None)
+        else {}
+    )
     rows = host_rows(package.parts, seconds)
     sums = totals(package, list(documents.values()), seconds)
     parts = [{"part": number, "kind": "accelerator", "document": document} for number, document in documents.items()]

@@ -500,7 +500,7 @@ def run_package(args: argparse.Namespace) -> int:
         if Path(path).suffix not in OUTPUTS:
             raise FormatError(f"{path}: an output of a package is written as {' or '.join(OUTPUTS)}")
     times = Times()
-    machine = package.machine(strict=args.strict, trusted=args.trusted)
+    machine = package.machine(args.strict, args.trusted, args.config)
     times.linked()
     with times.running():
         results = machine.run(feeds)

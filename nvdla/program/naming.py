@@ -41,7 +41,7 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, NvdlaError
 from nvdla.loadable.model import Loadable
 from nvdla.tensors.real import Units, pixels_of
 from nvdla.util.escaping import Document, Json
@@ -366,6 +366,16 @@ def names_of(loadable: Loadable) -> Names:
     """The names of a loadable: of its layer file, in memory or next to its file. Raises FormatError."""
     data = loadable.layer_file
     return from_sidecar(loadable.name) if data is None else from_layer_file({**data}, f"layers of {loadable.name}")
+
+
+def compiled_for(loadable: Loadable) -> str:
+    """Return the name of the configuration that the layer file states, "" where it states none or cannot be read."""
+    try:
+        data = loadable.layer_file or load(loadable.name) or {}
+    except NvdlaError:  # who needs the names reports it
+        return ""
+    name = data.get("config")
+    return name if isinstance(name, str) else ""
 
 
 def from_sidecar(loadable: str | os.PathLike[str]) -> Names:

@@ -34,6 +34,7 @@ from nvdla.loadable.descriptors.task import DlaOperation, DlaTask, EmuTask, deco
 from nvdla.loadable.enums import Interface, MemoryDomain, PixelFormat
 from nvdla.loadable.model import Loadable
 from nvdla.program.accesses import AccessFinder
+from nvdla.program.naming import compiled_for, shortened
 from nvdla.program.operation import Key, Operation
 from nvdla.util.arguments import by_annotations
 from nvdla.util.precision import Precision
@@ -440,11 +441,34 @@ def _as_far_as_it_goes(loadable: Loadable, abi: Abi) -> tuple[dict[int, DlaTask 
     return tasks, broken
 
 
+def check_built_in(config: str, where: str) -> None:
+    """Raise ConfigError if the configuration that a file was compiled for is one of the user's own."""
+    if config not in configurations():
+        raise ConfigError(
+            f"{where}: configuration: must be given, the file was compiled for {shortened(config)}, which is not "
+            "built in. Add --config FILE.yaml (Python: config=...)."
+        )
+
+
 def _choose(loadable: Loadable, abi: Abi, tasks: Tasks, checked: bool) -> tuple[Configuration, str]:
-    """The configuration that the file was made for; of a file that cannot be decoded nv_full."""
-    if checked:
-        return choose_configuration(loadable, tasks)
+    """The configuration that the loadable was compiled for; nv_full if it cannot be decoded.
+
+    Descriptors do not determine it: two configurations with the same atoms read different kernels from the same
+    weights. The layer file states it.
+    """
+    stated = compiled_for(loadable)
+    if stated and checked:
+        check_built_in(stated, loadable.name)
     try:
-        return choose_configuration(loadable, decode_tasks(loadable, abi))
+        chosen, reason = choose_configuration(loadable, tasks if checked else decode_tasks(loadable, abi))
     except NvdlaError:
+        if checked:
+            raise
         return configuration("nv_full"), "its descriptors cannot be decoded"
+    if (
+        stated not in configurations()
+        or stated == chosen.name
+        or _missing(configuration(stated), _needs(loadable, tasks))
+    ):
+        return chosen, reason
+    return configuration(stated), f"the layer file states it; the descriptors fit {chosen.name} too"

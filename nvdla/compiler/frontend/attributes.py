@@ -227,11 +227,11 @@ def _padding(fitted: _Fitted) -> str:
 
 
 def _deconvolution(fitted: _Fitted, kernel: Sequence[int]) -> str:
-    """The same for a deconvolution."""
+    """Sizes of a deconvolution that onnx infers differently, or that onnxruntime refuses."""
     given, spatial = fitted.shape(0), len(kernel)
     target, extra = fitted.values.get("output_shape"), fitted.values.get("output_padding", [0] * spatial)
     strides, dilations = (fitted.values.get(name, [1] * spatial) for name in ("strides", "dilations"))
-    limits = [max(steps) for steps in zip(strides, dilations, strict=True)]
+    limits = [max(distances) for distances in zip(strides, dilations, strict=True)]
     if any(amount >= limit for amount, limit in zip(extra, limits, strict=True)):
         return f"attribute output_padding: must be less than {limits} (strides or dilations), got {list(extra)}"
     if any(extra) and target is None and fitted.values.get("auto_pad", b"").startswith(b"SAME"):

@@ -35,7 +35,7 @@ from nvdla.compiler.frontend.importer import (
 from nvdla.compiler.frontend.isolation import reads
 from nvdla.compiler.frontend.model import Model, read
 from nvdla.compiler.frontend.opening import HostPart
-from nvdla.compiler.frontend.package import CompiledPart, HostMachine, machine_of, pack, run_config
+from nvdla.compiler.frontend.package import CompiledPart, HostMachine, machine_of, pack
 from nvdla.compiler.frontend.quantization.activations import FloatModel, shared_scales, weak_channels
 from nvdla.compiler.frontend.quantization.calibrate import (
     Calibrated,
@@ -86,7 +86,7 @@ class Compiled(LoadableHolder):
     def __init__(self, imported: Imported, parts: list[CompiledPart], nodes: list[NodeRow], details: Document) -> None:
         self.imported, self.parts, self.nodes, self.details = imported, parts, nodes, details
         #: configuration of a run, a name or a file: loadables do not always contain it
-        self.run_config = run_config(imported.config.name)
+        self.run_config = imported.config.name
         #: external memory that the summary's cycles assume; None: the default of the cycle model
         self.memory: Memory | None = None
         self._machine: HostMachine | None = None

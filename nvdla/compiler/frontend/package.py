@@ -27,9 +27,9 @@ from nvdla.compiler.builder.quantization import quantize
 from nvdla.compiler.frontend.graph import Binding
 from nvdla.compiler.frontend.isolation import ModelWorker, worker_of
 from nvdla.compiler.frontend.opening import HostPart, value_of
-from nvdla.emulator.hardware.configuration import configurations
 from nvdla.errors import FormatError, NvdlaError, shape_text
 from nvdla.loadable import Loadable, load
+from nvdla.program.program import check_built_in
 from nvdla.tensors.files import IMAGE_ENDINGS, read_npy
 from nvdla.tensors.images import is_picture
 from nvdla.tensors.inputs import Input, Preprocessing, by_position, is_image
@@ -418,11 +418,13 @@ class Package:
     parts: list[PackedPart]
     constants: dict[str, np.ndarray]
 
-    def machine(self, strict: bool = False, trusted: bool = False) -> HostMachine:
+    def machine(self, strict: bool = False, trusted: bool = False, config: str = "auto") -> HostMachine:
         """A machine that runs the parts one after the other. ``strict``: as of a Runtime. ``trusted``: host parts run
-        in this process, without limits."""
+        in this process, without limits. ``config``: a configuration, default the one that the manifest names."""
         inputs, outputs, halves = self.manifest["inputs"], self.manifest["outputs"], self.manifest.get("halves", ())
-        config, pixels = run_config(self.manifest["config"]), self.manifest.get("preprocessing")
+        named, pixels = self.manifest["config"], self.manifest.get("preprocessing")
+        if config == "auto":
+            check_built_in(config := named, "package")
         worker = worker_of(trusted)
         return HostMachine(self.parts, inputs, outputs, self.constants, config, strict, worker, halves, pixels)
 
@@ -445,11 +447,6 @@ def halves_of(imported: Imported) -> list[str]:
     """Return the outputs that are float16 in the model."""
     model = imported.model
     return [name for name in model.outputs if model.types.get(name) == np.float16]
-
-
-def run_config(name: str) -> str:
-    """Configuration name for a run of a compiled model: "auto" where the name is not known."""
-    return name if name in configurations() else "auto"
 
 
 def unpack(source: str | os.PathLike[str] | bytes) -> Package:

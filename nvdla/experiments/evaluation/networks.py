@@ -214,11 +214,11 @@ class LoadableNetwork(EvaluatedNetwork):
 class PackageNetwork(EvaluatedNetwork):
     """A package of ``nvdla compile``: real numbers in and out, the first output is the result."""
 
-    def __init__(self, path: str, strict: bool = False, trusted: bool = False) -> None:
+    def __init__(self, path: str, strict: bool = False, trusted: bool = False, config: str = "auto") -> None:
         from nvdla.compiler.frontend.package import unpack
 
         package = unpack(path)
-        self._machine, self._strict = package.machine(strict, trusted), strict
+        self._machine, self._strict = package.machine(strict, trusted, config), strict
         names = list(package.manifest["inputs"])
         if len(names) != 1:
             raise FormatError(f"{path}: evaluation supports one input, the package has {', '.join(names)}")
@@ -282,7 +282,7 @@ def open_network(
         raise FormatError(other)
     require_file(path, "network")
     return (
-        PackageNetwork(path, strict, trusted)
+        PackageNetwork(path, strict, trusted, config)
         if is_zip_file(path)
         else LoadableNetwork(path, config, threads, pixels or PixelConversion(), scale, strict)
     )

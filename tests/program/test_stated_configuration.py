@@ -1,0 +1,67 @@
+"""The layer file and the package state the configuration that a network was compiled for."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+import nvdla
+from nvdla.compiler.frontend.package import unpack
+from nvdla.program.program import Program
+from tests.compiler.frontend.models import model, node
+
+WIDE = "base: nv_small\nname: wide\nmac_atomic_k: 16\n"
+
+
+@pytest.fixture
+def compiled(tmp_path):
+    """A convolution with 20 kernels, which are packed by 16 on the custom configuration, then a node on the host."""
+
+    def make(config, host=False):
+        (tmp_path / "wide.yaml").write_text(WIDE)
+        rng = np.random.default_rng(0)
+        nodes = [node("Conv", "x w", "y")]
+        if host:
+            nodes = [node("Conv", "x w", "c"), node("ArgMax", "c", "i", axis=1), node("Cast", "i", "y", to=1)]
+        net = model(nodes, {"x": (1, 3, 6, 6)}, {"y": None}, {"w": rng.normal(size=(20, 3, 3, 3)).astype("f4")})
+        samples = rng.normal(size=(4, 3, 6, 6)).astype("f4")
+        result = nvdla.compile(net, str(tmp_path / config) if config.endswith("yaml") else config, calibration=samples)
+        path = str(tmp_path / ("net.nvpkg" if host else "net.loadable"))
+        result.save(path)
+        return path, samples[:1], result
+
+    return make
+
+
+def test_a_loadable_runs_on_the_configuration_that_it_was_compiled_for(compiled):
+    """The descriptors fit nv_small, which would take other kernels from the weights."""
+    path, x, result = compiled("nv_small_256")
+    runtime = nvdla.Runtime(path)
+    assert runtime.config.name == "nv_small_256"
+    assert "layer file" in runtime.config_reason
+    np.testing.assert_array_equal(runtime.run(x)["y"], nvdla.Runtime(result, "nv_small_256").run(x)["y"])
+
+
+def test_a_custom_configuration_must_be_given_for_a_loadable(compiled, tmp_path):
+    path, x, result = compiled("wide.yaml")
+    with pytest.raises(nvdla.ConfigError, match="compiled for 'wide', which is not built in"):
+        nvdla.Runtime(path)
+    runtime = nvdla.Runtime(path, str(tmp_path / "wide.yaml"))
+    np.testing.assert_array_equal(runtime.run(x)["y"], nvdla.Runtime(result).run(x)["y"])
+    assert Program.of(nvdla.load(path), checked=False).config.name == "nv_small"  # to look at, not to run
+
+
+def test_a_custom_configuration_must_be_given_for_a_package(compiled, tmp_path):
+    path, x, result = compiled("wide.yaml", host=True)
+    with pytest.raises(nvdla.ConfigError, match="compiled for 'wide', which is not built in"):
+        unpack(path).machine()
+    found = unpack(path).machine(config=str(tmp_path / "wide.yaml")).run({"x": x})["y"]
+    np.testing.assert_array_equal(found, result.run(x)["y"])
+
+
+def test_a_layer_file_of_another_loadable_is_not_believed(compiled, tmp_path):
+    path, _, _ = compiled("nv_small")
+    sidecar = tmp_path / "net.loadable.layers.json"
+    sidecar.write_text(sidecar.read_text().replace('"config": "nv_small"', '"config": "nv_large"'))
+    assert nvdla.Runtime(path).config.name == "nv_small"
