@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nvdla.cli.arguments import add_config_option, add_input_scale_option, positive_scale, scales_of, whole_command
-from nvdla.cli.output import add_format_options, print_document, whole, with_settings
+from nvdla.cli.output import StandardOutput, add_format_options, output_file, print_document, whole, with_settings
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.loadable import load
 from nvdla.tensors.real import ScaleMissing
@@ -92,7 +92,9 @@ def add_campaign_options(parser: argparse.ArgumentParser) -> None:
     shard = "perform every N-th task only, beginning with the K-th (needs --samples or --output)"
     group.add_argument("--shard", type=_part, metavar="K/N", help=shard)
     group.add_argument("--merge", nargs="+", metavar="FILE.jsonl", help="join the journals of all shards, run nothing")
-    group.add_argument("--output", "-o", metavar="FILE.json", help="write the metrics as JSON")
+    group.add_argument(
+        "--output", "-o", type=output_file(".json"), metavar="FILE.json", help="write the metrics as JSON"
+    )
     add_format_options(parser)
 
 
@@ -119,7 +121,8 @@ def journal_of(table: Table, args: argparse.Namespace) -> Iterator[Journal]:
     part = CampaignPart(*args.shard) if args.shard else None
     if part and args.merge:
         raise FormatError("--shard and --merge exclude each other: omit one")
-    path = args.samples or (f"{args.output}.samples.jsonl" if args.output else None)
+    named = args.output and not isinstance(args.output, StandardOutput)
+    path = args.samples or (f"{args.output}.samples.jsonl" if named else None)
     if path:
         journal = Journal(path, table, args.resume, part)
         try:

@@ -18,7 +18,16 @@ from nvdla.cli.arguments import (
     sizes_of,
 )
 from nvdla.cli.campaigns import add_calibrate_option, add_root_option
-from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table, real, say
+from nvdla.cli.output import (
+    StandardOutput,
+    add_format_options,
+    output_file,
+    print_document,
+    print_pairs,
+    print_table,
+    real,
+    say,
+)
 from nvdla.cli.study import add_memory_options
 from nvdla.errors import FormatError, counted
 from nvdla.util.escaping import Document
@@ -135,13 +144,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help="print the placement of every node and write nothing")
     parser.add_argument("--nodes", action="store_true", help="also print the placement of every node")
     parser.add_argument("--no-host", action="store_true", help="fail if a node cannot run on the accelerator")
-    parser.add_argument("--output", "-o", metavar="FILE", help="loadable or package to write")
+    parser.add_argument(
+        "--output", "-o", type=output_file(".loadable"), metavar="FILE", help="loadable or package to write"
+    )
     parser.add_argument("-O", dest="level", type=int, choices=(0, 1, 2), default=1, help=_LEVEL)
     parser.add_argument("--weights-effort", dest="effort", type=int, choices=(0, 1, 2), default=1, help=_EFFORT)
     parser.add_argument("--input-format", default="auto", metavar="auto/image/pixels/feature/FORMAT", help=_INPUT)
     drop = "largest accuracy loss accepted by --precision auto: 0.005 or 0.5%% (default)"
     parser.add_argument("--max-drop", type=_share, default=0.005, metavar="SHARE", help=drop)
-    parser.add_argument("--export-qdq", metavar="FILE", help="also write the quantized network as ONNX (QDQ)")
+    parser.add_argument(
+        "--export-qdq", type=output_file(".onnx"), metavar="FILE", help="also write the quantized network as ONNX (QDQ)"
+    )
     add_trusted_option(parser)
     parser.add_argument("--quiet", "-q", action="store_true", help="hide progress")
     add_format_options(parser)
@@ -231,8 +244,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _files(args: argparse.Namespace, compiled: Compiled) -> list[Document]:
     """The written files with their sizes in bytes."""
-    packed = not compiled.whole or Path(args.output).suffix == ".nvpkg"
-    names = [args.output, *([] if packed else [f"{args.output}.layers.json"])]
+    alone = not compiled.whole or Path(args.output).suffix == ".nvpkg" or isinstance(args.output, StandardOutput)
+    names = [args.output, *([] if alone else [f"{args.output}.layers.json"])]
     names += [args.export_qdq] if args.export_qdq else []
     return [{"file": name, "bytes": Path(name).stat().st_size} for name in names]
 
@@ -298,6 +311,10 @@ def _print_report(document: Document, args: argparse.Namespace) -> None:
     _print_accuracy(document, summary["worst_layers"])
     for note in document.get("notes", ()):
         say(f"note: {note}")
+    if isinstance(args.output, StandardOutput):
+        lost = "" if document["kind"] == "package" else ", without the layer file (names and scales)"
+        say(f"note: standard output contains the {document['kind']}{lost}")
+        return
     for line in _next_commands(document, args):
         say(line)
 

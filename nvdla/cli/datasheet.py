@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nvdla.cli.arguments import add_limit_option
 from nvdla.cli.campaigns import add_calibrate_option, add_label_options
-from nvdla.cli.output import add_format_options, print_document, print_written, say
+from nvdla.cli.output import add_format_options, output_file, print_document, print_written, say
 from nvdla.cli.study import DEFAULT_CLOCK, add_memory_options
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import FormatError
@@ -32,7 +32,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("configuration", help="configuration: a name or a .yaml file")
     parser.add_argument("network", nargs="*", help="models (.onnx, .prototxt) or loadables")
-    parser.add_argument("--output", "-o", required=True, metavar="PAGE.html", help="HTML page to write")
+    parser.add_argument(
+        "--output", "-o", required=True, type=output_file(".html"), metavar="PAGE.html", help="HTML page to write"
+    )
     parser.add_argument("--precision", default="int8", choices=("int8", "int16", "fp16"), help="precision of models")
     add_calibrate_option(parser)
     parser.add_argument("--data", metavar="DATA", help="labeled data for accuracy (formats: see nvdla evaluate)")

@@ -24,7 +24,7 @@ from nvdla.cli.campaigns import (
     run_with_progress,
     written,
 )
-from nvdla.cli.output import print_table, say
+from nvdla.cli.output import output_file, print_table, say
 from nvdla.errors import FormatError
 from nvdla.util.escaping import Document
 
@@ -53,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_strict_option(parser)
     parser.add_argument("--stop-on-error", action="store_true", help="stop at samples that cannot be read")
     add_trusted_option(parser)
-    parser.add_argument("--report", metavar="PAGE.html", help="also write an HTML page")
+    parser.add_argument("--report", type=output_file(".html"), metavar="PAGE.html", help="also write an HTML page")
     add_image_options(parser)
     add_campaign_options(parser)
 

@@ -225,10 +225,10 @@ def test_a_blob_goes_to_standard_output(samples, tmp_path):
     words = [sys.executable, "-m", "nvdla", "extract", str(lenet), blob.name, "-o", "-"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (0, bytes(blob.data))
-    assert done.stderr.decode() == f"{blob.length} bytes of blob {blob.name}\n"
+    assert done.stderr.decode() == f"-: {blob.length} bytes of blob {blob.name}\n"
     done = subprocess.run([*words, "--json"], cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == 2
-    assert b"Leave out --json" in done.stderr
+    assert b"omit --json" in done.stderr
     assert not list(tmp_path.iterdir())
 
 
@@ -237,9 +237,9 @@ def test_a_blob_goes_to_standard_output(samples, tmp_path):
     [
         ["inspect", "-"],
         ["run", "NET", "-i", "-"],
-        ["graph", "NET", "-o", "-"],
+        ["program", "NET", "-o", "-"],
         ["cycles", "-"],
-        ["report", "NET", "--output=-"],
+        ["evaluate", "NET", "NET", "--samples", "-"],
         ["csb", "diff", "-", "NET"],
     ],
     ids=" ".join,
@@ -248,7 +248,7 @@ def test_a_dash_is_no_file_elsewhere(words, nvdla_command, lenet, tmp_path, monk
     monkeypatch.chdir(tmp_path)
     code, _, error = nvdla_command(*(lenet if each == "NET" else each for each in words))
     assert code == 2
-    assert "is '-': must be a file: give a file (./- for a file named -" in error
+    assert "is '-': must be a file or directory: give a file (./- for a file named -" in error
     assert not list(tmp_path.iterdir())
 
 
