@@ -317,7 +317,7 @@ def _widths(texts: Mapping[str, Sequence[str]], width: int | None) -> dict[str, 
 
 def _that_fit(texts: Mapping[str, Sequence[str]], width: int, least: Sequence[str]) -> list[str]:
     """The columns that fit into ``width`` with long cells wrapped between their words: ``least`` go first, then the
-    last; those that say which row it is stay."""
+    last; those that say which row it is stay. Columns that are not of ``least`` are wrapped before they go."""
     words = {key: min(_longest_word(cells), WRAPPED) for key, cells in texts.items()}
     wanted = {key: max(words[key], min(WRAPPED, max(map(len, texts[key])))) for key in texts}
     kept, leading = list(texts), _leading(texts)
@@ -325,7 +325,8 @@ def _that_fit(texts: Mapping[str, Sequence[str]], width: int, least: Sequence[st
         return kept
     going = [key for key in [*least, *reversed(kept)] if key in kept and key not in leading]
     for key in dict.fromkeys(going):
-        if sum(wanted[key] + GAP for key in kept) <= width:
+        narrow = words if least and key not in least else wanted
+        if sum(narrow[key] + GAP for key in kept) <= width:
             break
         kept.remove(key)
     return kept

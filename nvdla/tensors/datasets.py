@@ -97,7 +97,7 @@ class Files(SampleSource):
 
 
 class Masked(Files):
-    """Images with a mask each: the file of the same name, whatever its suffix, in another directory."""
+    """Images with a mask each: the file of the same name with any suffix, in another directory."""
 
     def __init__(self, path: Path, masks: Path) -> None:
         super().__init__(str(path), [(file, None) for file in _files(path)], path.resolve(), None)

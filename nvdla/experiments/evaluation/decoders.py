@@ -20,6 +20,7 @@ import numpy as np
 from nvdla.errors import FormatError, shape_text
 from nvdla.util.escaping import Document, Json
 
+__all__ = ["argmax", "dbnet", "ssd", "ssd_priors", "suppress", "yolo", "yolo_rows"]
 Outputs = Mapping[str, np.ndarray]
 Anchors = Sequence[Sequence[tuple[float, float]]]
 #: widths and heights in pixels, finest grid first
@@ -40,7 +41,15 @@ def _sigmoid(values: np.ndarray) -> np.ndarray:
 
 
 def suppress(boxes: np.ndarray, iou: float = 0.6) -> np.ndarray:
-    """Return the boxes of highest score that do not overlap a better one of their class by more than ``iou``."""
+    """Return the boxes of highest score that do not overlap a better one of their class (non-maximum suppression).
+
+    Args:
+        boxes: (N, 6): class, score, left, top, right, bottom.
+        iou: largest overlap, as intersection over union.
+
+    Returns:
+        At most 300 rows of ``boxes``, best first.
+    """
     boxes = boxes[np.argsort(-boxes[:, 1], kind="stable")][: MAX_BOXES * 10]
     areas = np.prod(np.maximum(boxes[:, 4:] - boxes[:, 2:4], 0), axis=1)
     free, kept = np.ones(len(boxes), bool), list[int]()
@@ -71,6 +80,16 @@ def yolo(
 ) -> np.ndarray:
     """Decode the heads of YOLOv5 and YOLOv7 without their last nodes: one (1, anchors * (5 + classes), H, W) per grid.
 
+    Args:
+        outputs: outputs of the model by name, real numbers.
+        shape: shape (C, H, W) of the input.
+        anchors: widths and heights in pixels, per grid, finest grid first.
+        score: least score of a box.
+        iou: largest overlap of two boxes of a class.
+
+    Returns:
+        Boxes (N, 6): class, score, left, top, right, bottom, in pixels of the input.
+
     Raises:
         FormatError: the outputs have another shape.
     """
@@ -96,6 +115,15 @@ def yolo(
 def yolo_rows(outputs: Outputs, shape: tuple[int, int, int], score: float = 0.001, iou: float = 0.6) -> np.ndarray:
     """Decode the single output of exported YOLO models: (1, N, 5 + classes) of YOLOv5, (1, 4 + classes, N) of YOLOv8.
 
+    Args:
+        outputs: outputs of the model by name, real numbers.
+        shape: shape (C, H, W) of the input.
+        score: least score of a box.
+        iou: largest overlap of two boxes of a class.
+
+    Returns:
+        Boxes (N, 6): class, score, left, top, right, bottom, in pixels of the input.
+
     Raises:
         FormatError: the output has another shape.
     """
@@ -111,7 +139,16 @@ def yolo_rows(outputs: Outputs, shape: tuple[int, int, int], score: float = 0.00
 
 
 def ssd_priors(grids: Sequence[int] = SSD_GRIDS, least: float = 0.2, most: float = 0.95) -> np.ndarray:
-    """Return the priors (N, 4) of SSD MobileNet: center, width and height in fractions of the picture."""
+    """Return the priors of SSD MobileNet.
+
+    Args:
+        grids: cells per side, finest grid first.
+        least: side of the priors of the finest grid, in fractions of the picture.
+        most: side of the priors of the coarsest grid.
+
+    Returns:
+        (N, 4): center, width and height in fractions of the picture.
+    """
     scales = [*np.linspace(least, most, len(grids)), 1.0]
     rows = []
     for place, grid in enumerate(grids):
@@ -135,7 +172,7 @@ def ssd(
     score: float = 0.01,
     iou: float = 0.6,
 ) -> np.ndarray:
-    """Decode SSD heads: locations (1, N, 4) and probabilities (1, N, 1 + classes), of which the first is no object.
+    """Decode SSD heads: locations (1, N, 4) and probabilities (1, N, 1 + classes), the background first.
 
     Args:
         outputs: both outputs; of two with four columns the first has the locations.
@@ -145,8 +182,11 @@ def ssd(
         score: least score of a box.
         iou: largest overlap of two boxes of a class.
 
+    Returns:
+        Boxes (N, 6): class, score, left, top, right, bottom, in pixels of the input.
+
     Raises:
-        FormatError: the outputs do not fit the priors, or the scores are no probabilities.
+        FormatError: the outputs do not fit the priors, or the scores are logits.
     """
     priors = ssd_priors() if priors is None else priors
     flat = [value.reshape(-1, value.shape[-1]) for value in outputs.values()]
@@ -182,6 +222,9 @@ def dbnet(
         score: least mean probability of a box.
         unclip: growth of a box: its area times this, divided by its circumference, on each side.
         least: shortest side of a region, in pixels of the map.
+
+    Returns:
+        Boxes (N, 6): class, score, left, top, right, bottom, in pixels of the input.
     """
     first = next(iter(outputs.values()))
     probability: np.ndarray = first.reshape(first.shape[-2], first.shape[-1])
@@ -227,7 +270,15 @@ def _regions(mask: np.ndarray) -> list[tuple[int, int, int, int]]:
 
 
 def argmax(outputs: Outputs, shape: tuple[int, int, int]) -> np.ndarray:
-    """Decode a segmentation head (1, classes, H, W): the class of largest score per pixel; above 0 for one channel."""
+    """Decode a segmentation head (1, classes, H, W).
+
+    Args:
+        outputs: outputs of the model by name; the first is decoded.
+        shape: shape (C, H, W) of the input.
+
+    Returns:
+        (H, W): the class of largest score per pixel; for one channel, where it is above 0.
+    """
     first = next(iter(outputs.values()))
     scores = first.reshape(first.shape[-3:])
     return scores[0] > 0 if len(scores) == 1 else scores.argmax(axis=0)
@@ -314,12 +365,8 @@ def average_precision(images: Sequence[tuple[np.ndarray, np.ndarray]]) -> Docume
     with contextlib.redirect_stdout(io.StringIO()):
         coco = COCO()
         categories = sorted({row["category_id"] for row in truth})
-        coco.dataset = {
-            "images": [{"id": image} for image in range(len(images))],
-            "annotations": truth,
-            "categories": [{"id": number} for number in categories],
-            "info": {},
-        }
+        rows = {"images": [{"id": image} for image in range(len(images))], "annotations": truth}
+        vars(coco)["dataset"] = {**rows, "categories": [{"id": number} for number in categories], "info": {}}
         coco.createIndex()
         evaluation = COCOeval(coco, coco.loadRes(results), "bbox")
         evaluation.evaluate()

@@ -35,10 +35,12 @@ WARM_RUNS = 3
 
 
 class EvaluatedNetwork(ABC):
-    """``shape`` of a sample without batch axis; ``outputs``: how many numbers a result has."""
+    """``shape`` of a sample without batch axis; ``outputs``: how many numbers a result has; ``crop``: pixels per side
+    that are kept of pictures, 0 for all."""
 
     shape: tuple[int, ...]
     outputs: int
+    crop: int = 0
 
     @abstractmethod
     def prepare(self, value: object) -> np.ndarray:
@@ -107,6 +109,7 @@ class LoadableNetwork(EvaluatedNetwork):
         model = _preprocessing_of(path) if as_the_model else None
         self._model_pixels = None if model is None else model.sized_as(pixels)
         self._sizes = pixels if self._model_pixels is None else self._model_pixels.conversion
+        self.crop = self._sizes.crop
         self._digits = self._model_pixels if self._model_pixels is not None and self._model_pixels.digit else None
 
     def prepare(self, value: object) -> np.ndarray:
@@ -238,6 +241,7 @@ class PackageNetwork(EvaluatedNetwork):
         self._output = package.manifest["outputs"][0]
         self._preprocessing = package.manifest.get("preprocessing")
         self.outputs = 0  # known after the first run
+        self.crop = Preprocessing.of(self._preprocessing).conversion.crop if self._preprocessing else 0
 
     def prepare(self, value: object) -> np.ndarray:
         """A sample as an array of the input's elements."""

@@ -111,7 +111,11 @@ class Evaluation(Table):
 
     def _opened(self) -> EvaluatedNetwork:
         threads, scale = worker.threads, self.input_scale
-        return open_network(self.network, self.config, threads, self.pixels, scale, self.strict, self.trusted)
+        network = open_network(self.network, self.config, threads, self.pixels, scale, self.strict, self.trusted)
+        if network.crop and self.metric in MEASURES and not self.predict_only:
+            reason = "boxes and masks are those of whole pictures"
+            raise FormatError(f"--metric {self.metric}: --crop: must be 0 ({reason}), got {network.crop}")
+        return network
 
     def __getstate__(self) -> dict[str, Json]:
         """Workers that are not copies open the network themselves."""
@@ -198,7 +202,7 @@ class _Worker:
             record["truth"] = decoders.truth_document(sample.label, sample.id)
 
     def _decoded(self, sample: Sample, outputs: decoders.Outputs, shape: tuple[int, ...]) -> Record:
-        """What the metric needs of the outputs of a network. Raises FormatError for anything that user code raises."""
+        """Return what the metric needs of a network's outputs. Raises FormatError for all that user code raises."""
         assert self._decode is not None
         try:
             decoded = self._decode(outputs, shape[-3:])

@@ -240,6 +240,7 @@ def test_masks_from_end_to_end(network: Path, capsys, monkeypatch, tmp_path) -> 
         (("--decoder", "heads_of_mine:decode"), "--metric: must be map, miou or MODULE:FUNCTION, got none"),
         (("--metric", "map", "--decoder", "heads_of_mine:broken"), "heads_of_mine:broken of sample 0.png: KeyError"),
         (("--metric", "map", "--decoder", "heads_of_mine:classes"), "boxes: must be finite numbers (N, 6), got 32x48"),
+        (("--metric", "miou", "--resize", "32", "--crop", "32"), "--metric miou: --crop: must be 0"),
         (("--metric", "miou", "--decoder", "heads_of_mine:classes"), "mask: must be integers (H, W), got float64 2x6"),
     ],
 )
