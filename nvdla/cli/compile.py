@@ -176,6 +176,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="layout of the input (default: auto)",
     )
+    digit = "pictures are handwritten digits: turn each into a light digit on black, centered, as MNIST has them"
+    parser.add_argument("--digit", action="store_true", help=digit)
 
 
 _LEVEL = (
@@ -213,7 +215,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.output:
         raise FormatError("no output file: give -o FILE for the loadable, or --check to see the placement only")
     preprocessing = Preprocessing(
-        args.mean or (0.0,), args.scale or (1.0,), args.color or "rgb", args.layout, **sizes_of(args)
+        args.mean or (0.0,), args.scale or (1.0,), args.color or "rgb", args.layout, digit=args.digit, **sizes_of(args)
     ).divided(args.std or (1.0,))
     options = _options(args)  # before anything is read
     with ProgressBar(args) as bar:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -342,3 +343,23 @@ def test_a_new_command_is_one_file_and_a_line(tmp_path, monkeypatch, capsys):
 
 def test_every_command_has_a_group_in_the_help():
     assert "Other:" not in usage()
+
+
+@pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
+def test_the_tour_of_the_readme_leaves_nothing_in_the_checkout(samples, tmp_path):
+    """All shell commands of the section, one after the other, in a repository with this project's .gitignore."""
+    pytest.importorskip("onnxruntime")
+    root = samples.parent
+    shutil.copytree(samples, tmp_path / "samples", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(root / ".gitignore", tmp_path)
+    tour = (
+        (root / "README.md").read_text(encoding="utf-8").split("## Five things to do")[1].split("## Documentation")[0]
+    )
+    commands = re.findall(r"```sh\n(.*?)```", tour, flags=re.S) + re.findall(r"^\$ (.*)$", tour, flags=re.M)
+    script = "".join(commands[:-2]).replace("nvdla ", f"{sys.executable} -m nvdla ")
+    assert script.count("-m nvdla") >= 7
+    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+    for words in (["git", "init", "-q"], ["git", "add", "-A"], ["bash", "-ec", script]):
+        subprocess.run(words, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    left = subprocess.run(["git", "status", "--porcelain"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert [line for line in left.stdout.splitlines() if not line.startswith("A ")] == []
