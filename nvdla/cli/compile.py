@@ -325,11 +325,10 @@ def _next_commands(document: Document, args: argparse.Namespace) -> list[str]:
     """Recommended commands, with the names of the written files."""
     output, model = shlex.quote(args.output), shlex.quote(args.model)
     commands = [f"nvdla run {output} --input FILE", f"nvdla cycles {output}"]
-    if document["kind"] == "loadable":
-        option = f"--{Path(args.model).suffix[1:]}"
-        against = f"--caffe {model} {shlex.quote(args.weights)}" if args.weights else f"{option} {model}"
-        known = args.weights or option in ("--onnx", "--tflite")
-        commands += [f"nvdla compare {output} {against} --input FILE"] if known else []
+    option = f"--{Path(args.model).suffix[1:]}"
+    against = f"--caffe {model} {shlex.quote(args.weights)}" if args.weights else f"{option} {model}"
+    known = args.weights or option in ("--onnx", "--tflite")
+    commands += [f"nvdla compare {output} {against} --input FILE"] if known else []
     return ["Next:", *(f"  {command}" for command in commands)]
 
 
