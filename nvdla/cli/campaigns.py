@@ -58,7 +58,8 @@ def check_scale(network: EvaluatedNetwork, source: SampleSource, args: argparse.
 
 def add_label_options(parser: argparse.ArgumentParser) -> None:
     """Add ``--labels`` and ``--root``, the options of data sets."""
-    parser.add_argument("--labels", metavar="FILE", help="label file: .npy for .npy samples, .txt for a directory")
+    labels = "labels: .npy for .npy samples; for a directory .txt, .json of COCO, or a directory of masks"
+    parser.add_argument("--labels", metavar="FILE", help=labels)
     add_root_option(parser)
 
 
@@ -75,6 +76,13 @@ def add_calibrate_option(parser: argparse._ActionsContainer) -> None:
     """Add ``--calibrate`` of commands that compile."""
     text = "calibration data (formats: see nvdla evaluate), or a scale table of another tool"
     parser.add_argument("--calibrate", metavar="DATA", help=text)
+
+
+def add_result_options(parser: argparse.ArgumentParser) -> None:
+    """``--table`` and ``--report``."""
+    table = "also write the table as CSV (one row per fault or point)"
+    parser.add_argument("--table", type=output_file(".csv"), metavar="FILE.csv", help=table)
+    parser.add_argument("--report", type=output_file(".html"), metavar="PAGE.html", help="also write an HTML page")
 
 
 def add_campaign_options(parser: argparse.ArgumentParser) -> None:

@@ -16,10 +16,11 @@ from nvdla.cli.campaigns import (
     add_calibrate_option,
     add_campaign_options,
     add_label_options,
+    add_result_options,
     journal_of,
     run_with_progress,
 )
-from nvdla.cli.output import output_file, print_document, print_table, say, with_settings
+from nvdla.cli.output import print_document, print_table, say, with_settings
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import ConfigError, DescriptorError, FormatError
 from nvdla.loadable import Loadable, load
@@ -86,13 +87,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--area", action="store_true", help="add area in mm2 (28 and 16 nm), by a fit of NVIDIA's table"
     )
     parser.add_argument("--power", action="store_true", help="add power in mW (16 nm), by a fit of NVIDIA's table")
-    parser.add_argument(
-        "--table",
-        type=output_file(".csv"),
-        metavar="FILE.csv",
-        help="also write the table as CSV (one row per fault or point)",
-    )
-    parser.add_argument("--report", type=output_file(".html"), metavar="PAGE.html", help="also write an HTML page")
+    add_result_options(parser)
     add_strict_option(parser)
     add_campaign_options(parser)
 
