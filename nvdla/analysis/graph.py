@@ -278,7 +278,7 @@ def dot_svg(text: str) -> str:
 
 WIDTH, GAP, LINE, ROW_GAP, MARGIN = 210, 26, 14, 40, 20
 LONG = 60  # chains or rows from which on a drawing has columns
-LANES = 5  # places side by side for lines between two columns
+TRACKS = 5  # places side by side for lines between two columns
 SLENDER = 2  # how many times as high as wide a drawing in columns is at most
 SWEEPS = 4  # over all rows, down and up by turns, until few lines cross
 _HEAD = (
@@ -374,30 +374,30 @@ def layered_svg(study: Study, constants: bool = False, events: bool = False) -> 
 
 @dataclass
 class _Layout:
-    """Places of the boxes, and the lanes between them for lines.
+    """Places of the boxes, and the tracks between them for lines.
 
-    ``column`` of each box; ``above``: the y of the lane above its row, ``below`` its row; ``lanes``: the x of the lane
-    to the left of each column, and after the last one; ``spread``: how many lines have a place of their own in a lane.
+    ``column`` of each box; ``above``: the y of the track above its row, ``below`` its row; ``tracks``: the x of that
+    to the left of each column, and after the last one; ``spread``: counts lines, which are side by side in a track.
     """
 
     place: dict[str, tuple[float, float]] = field(default_factory=dict)
     column: dict[str, int] = field(default_factory=dict)
     above: dict[str, float] = field(default_factory=dict)
     below: dict[str, float] = field(default_factory=dict)
-    lanes: list[float] = field(default_factory=list)
+    tracks: list[float] = field(default_factory=list)
     width: float = 0.0
     height: float = 0.0
     spread: int = 0
 
     def route(self, source: str, target: str) -> str | None:
-        """Return the middle of an SVG path along the lanes; None without columns, and to the next row."""
+        """Return the middle of an SVG path along the tracks; None without columns, and to the next row."""
         is_next = self.column[source] == self.column[target] and abs(self.below[source] - self.above[target]) < 1
-        if len(self.lanes) < 3 or is_next:
+        if len(self.tracks) < 3 or is_next:
             return None
-        self.spread = (self.spread + 1) % LANES
-        shift = (self.spread - LANES // 2) * GAP / (LANES + 1)
+        self.spread = (self.spread + 1) % TRACKS
+        shift = (self.spread - TRACKS // 2) * GAP / (TRACKS + 1)
         start, end = self.column[source] + 1, self.column[target]
-        first, last = self.lanes[start] + shift, self.lanes[end] + shift
+        first, last = self.tracks[start] + shift, self.tracks[end] + shift
         path = f"V{self.below[source] + shift / 2:.1f} H{first:.1f}"
         if start != end and self.column[source] != end:
             path += f" V{MARGIN + LINE + shift / 2:.1f} H{last:.1f}"  # over all columns between
@@ -423,12 +423,12 @@ def _placed(rows: list[list[_Box]]) -> _Layout:
         for row, height in zip(rows[start:end], heights[start:end], strict=True):
             for box in row:
                 layout.place[box.name] = left + column / 2 + box.column * (WIDTH + GAP), y
-                layout.column[box.name] = len(layout.lanes)
+                layout.column[box.name] = len(layout.tracks)
                 layout.above[box.name], layout.below[box.name] = y - ROW_GAP / 2, y + height - ROW_GAP / 2
             y += height
-        layout.lanes.append(left - GAP / 2)
+        layout.tracks.append(left - GAP / 2)
         left, bottom, start = left + column + GAP, max(bottom, y), end
-    layout.lanes.append(left - GAP / 2)
+    layout.tracks.append(left - GAP / 2)
     layout.width, layout.height = max(left - GAP, WIDTH + GAP) + MARGIN, bottom
     return layout
 
@@ -461,7 +461,7 @@ def _graph(study: Study, constants: bool, events: bool) -> _Graph:
 
 
 def _line(graph: _Graph, layout: _Layout, edge: tuple[str, str, str], dashed: bool) -> str:
-    """From the lower side of a box to the upper side of another: along lanes in a drawing with columns, else bent so
+    """From the lower side of a box to the upper side of another: along tracks in a drawing with columns, else bent so
     that rows between are passed softly."""
     source, target, label = edge
     (x1, y1), (x2, y2) = layout.place[source], layout.place[target]

@@ -150,7 +150,7 @@ def test_lines_of_a_drawing_in_columns_cross_no_box(seed):
             drawing.edges.append((str(source), str(number), ""))
     drawing.events = [(str(rng.randrange(260)), str(rng.randrange(100)), "event") for _ in range(20)]
     layout = graph._placed(drawing.rows())
-    assert len(layout.lanes) > 3
+    assert len(layout.tracks) > 3
     routed = 0
     for edge in drawing.edges + drawing.events:
         path = re.search(r' d="([^"]+)"', graph._line(drawing, layout, edge, False))[1]
