@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -201,18 +202,26 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def measured(network: Path, capsys: pytest.CaptureFixture[str], *words: str) -> dict:
-    capsys.readouterr()
-    given = ["evaluate", "net.out", "images", "--against", "net.onnx", "--workers", "1", *words, "--json"]
-    assert main(given) == 0
-    return json.loads(capsys.readouterr().out)["summary"]
+@pytest.fixture
+def measured(network: Path, capsys: pytest.CaptureFixture[str], as_documented: Callable) -> Callable[..., dict]:
+    """The summary of an evaluation, which its schema describes."""
+
+    def run(*words: str) -> dict:
+        capsys.readouterr()
+        given = ["evaluate", "net.out", "images", "--against", "net.onnx", "--workers", "1", *words, "--json"]
+        assert main(given) == 0
+        document = json.loads(capsys.readouterr().out)
+        as_documented(document)
+        return document["summary"]
+
+    return run
 
 
-def test_boxes_of_coco_from_end_to_end(network: Path, capsys, monkeypatch) -> None:
+def test_boxes_of_coco_from_end_to_end(network: Path, measured, capsys, monkeypatch) -> None:
     pytest.importorskip("pycocotools")
     monkeypatch.chdir(network)
     words = ("--labels", "boxes.json", "--metric", "map", "--decoder", "heads_of_mine:decode")
-    summary = measured(network, capsys, *words)
+    summary = measured(*words)
     assert summary["samples"] == 6
     assert summary["detection"]["map"] == summary["float"]["detection"]["map"] == pytest.approx(1)
     rows = [{"path": f"images/{n}.png", "label": [[0, 0, 0, 0.1, 0.1]]} for n in range(6)]
@@ -221,15 +230,15 @@ def test_boxes_of_coco_from_end_to_end(network: Path, capsys, monkeypatch) -> No
     assert re.search(r"mAP \(IoU 0.50 to 0.95\)\s+0\.0000", capsys.readouterr().out)
 
 
-def test_masks_from_end_to_end(network: Path, capsys, monkeypatch, tmp_path) -> None:
+def test_masks_from_end_to_end(network: Path, measured, monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(network)
     words = ("--labels", "masks", "--metric", "miou", "--decoder", "heads_of_mine:classes")
     page = tmp_path / "page.html"
-    summary = measured(network, capsys, *words, "--report", str(page))
+    summary = measured(*words, "--report", str(page))
     assert summary["segmentation"]["miou"] == summary["float"]["segmentation"]["miou"] == 1
     assert [row["pixels"] for row in summary["segmentation"]["classes"]] == [6 * (32 * 48 - 192), 6 * 192]
     assert "mean IoU" in page.read_text()
-    summary = measured(network, capsys, "--labels", "masks", "--metric", "heads_of_mine:bright", *words[4:])
+    summary = measured("--labels", "masks", "--metric", "heads_of_mine:bright", *words[4:])
     assert summary["metric"]["value"] == summary["float"]["metric"]["value"] == 1
 
 
