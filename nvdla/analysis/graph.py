@@ -278,6 +278,7 @@ def dot_svg(text: str) -> str:
 
 WIDTH, GAP, LINE, ROW_GAP, MARGIN = 210, 26, 14, 40, 20
 LONG = 60  # chains or rows from which on a drawing has columns
+TRACKS = 5  # places side by side for lines between two columns
 SLENDER = 2  # how many times as high as wide a drawing in columns is at most
 SWEEPS = 4  # over all rows, down and up by turns, until few lines cross
 _HEAD = (
@@ -357,9 +358,10 @@ def layered_svg(study: Study, constants: bool = False, events: bool = False) -> 
     """The same graph as :func:`nvdla.analysis.graph.dot_text` has, as an <svg> element; a long one in columns."""
     graph = _graph(study, constants, events)
     rows = graph.rows()
-    place, width, top = _placed(rows)
-    parts = [_line(graph, place, edge, False) for edge in graph.edges]
-    parts += [_line(graph, place, edge, True) for edge in graph.events]
+    layout = _placed(rows)
+    place, width, top = layout.place, layout.width, layout.height
+    parts = [_line(graph, layout, edge, False) for edge in graph.edges]
+    parts += [_line(graph, layout, edge, True) for edge in graph.events]
     parts += [_drawn(box, *place[box.name]) for row in rows for box in row]
     title = xml_text(study.title)
     return (
@@ -370,13 +372,46 @@ def layered_svg(study: Study, constants: bool = False, events: bool = False) -> 
     )
 
 
-def _placed(rows: list[list[_Box]]) -> tuple[dict[str, tuple[float, float]], float, float]:
-    """Places of the boxes, and the width and height of the drawing, which is not much higher than wide."""
+@dataclass
+class _Layout:
+    """Places of the boxes, and the tracks between them for lines.
+
+    ``column`` of each box; ``above``: the y of the track above its row, ``below`` its row; ``tracks``: the x of that
+    to the left of each column, and after the last one; ``spread``: counts lines, which are side by side in a track.
+    """
+
+    place: dict[str, tuple[float, float]] = field(default_factory=dict)
+    column: dict[str, int] = field(default_factory=dict)
+    above: dict[str, float] = field(default_factory=dict)
+    below: dict[str, float] = field(default_factory=dict)
+    tracks: list[float] = field(default_factory=list)
+    width: float = 0.0
+    height: float = 0.0
+    spread: int = 0
+
+    def route(self, source: str, target: str) -> str | None:
+        """Return the middle of an SVG path along the tracks; None without columns, and to the next row."""
+        is_next = self.column[source] == self.column[target] and abs(self.below[source] - self.above[target]) < 1
+        if len(self.tracks) < 3 or is_next:
+            return None
+        self.spread = (self.spread + 1) % TRACKS
+        shift = (self.spread - TRACKS // 2) * GAP / (TRACKS + 1)
+        start, end = self.column[source] + 1, self.column[target]
+        first, last = self.tracks[start] + shift, self.tracks[end] + shift
+        path = f"V{self.below[source] + shift / 2:.1f} H{first:.1f}"
+        if start != end and self.column[source] != end:
+            path += f" V{MARGIN + LINE + shift / 2:.1f} H{last:.1f}"  # over all columns between
+        elif self.column[source] == end:
+            last = first  # down on the right of the column
+        return f"{path} V{self.above[target] + shift / 2:.1f}"
+
+
+def _placed(rows: list[list[_Box]]) -> _Layout:
+    """The layout of a drawing that is not much higher than wide."""
     heights = [max(box.height for box in row) + ROW_GAP for row in rows]
     high, wide = sum(heights), sum(map(len, rows)) / max(len(rows), 1) * (WIDTH + GAP)
     limit = high if len(rows) <= LONG else high / max(math.ceil(math.sqrt(high / (SLENDER * wide))), 1)
-    place: dict[str, tuple[float, float]] = {}
-    left, top = float(MARGIN), float(MARGIN + 2 * LINE)
+    layout, left, top = _Layout(), float(MARGIN), float(MARGIN + 2 * LINE)
     bottom, start = top, 0
     while start < len(rows):
         end, y = start, float(MARGIN + 2 * LINE)
@@ -384,12 +419,18 @@ def _placed(rows: list[list[_Box]]) -> tuple[dict[str, tuple[float, float]], flo
             y += heights[end]
             end += 1
         column = max(map(len, rows[start:end])) * (WIDTH + GAP)
-        y = float(MARGIN + 2 * LINE)
+        y = top
         for row, height in zip(rows[start:end], heights[start:end], strict=True):
-            place |= {box.name: (left + column / 2 + box.column * (WIDTH + GAP), y) for box in row}
+            for box in row:
+                layout.place[box.name] = left + column / 2 + box.column * (WIDTH + GAP), y
+                layout.column[box.name] = len(layout.tracks)
+                layout.above[box.name], layout.below[box.name] = y - ROW_GAP / 2, y + height - ROW_GAP / 2
             y += height
+        layout.tracks.append(left - GAP / 2)
         left, bottom, start = left + column + GAP, max(bottom, y), end
-    return place, max(left - GAP, WIDTH + GAP) + MARGIN, bottom
+    layout.tracks.append(left - GAP / 2)
+    layout.width, layout.height = max(left - GAP, WIDTH + GAP) + MARGIN, bottom
+    return layout
 
 
 def _graph(study: Study, constants: bool, events: bool) -> _Graph:
@@ -419,14 +460,17 @@ def _graph(study: Study, constants: bool, events: bool) -> _Graph:
     return graph
 
 
-def _line(graph: _Graph, place: dict[str, tuple[float, float]], edge: tuple[str, str, str], dashed: bool) -> str:
-    """From the lower side of a box to the upper side of another, bent so that rows between are passed softly."""
+def _line(graph: _Graph, layout: _Layout, edge: tuple[str, str, str], dashed: bool) -> str:
+    """From the lower side of a box to the upper side of another: along tracks in a drawing with columns, else bent so
+    that rows between are passed softly."""
     source, target, label = edge
-    (x1, y1), (x2, y2) = place[source], place[target]
+    (x1, y1), (x2, y2) = layout.place[source], layout.place[target]
     y1 += graph.boxes[source].height
     bend = max(ROW_GAP / 2, (y2 - y1) / 3)  # upwards, to the next column, nearly straight
     look = ' stroke-dasharray="4 3"' if dashed else ""
     path = f"M{x1:.1f},{y1:.1f} C{x1:.1f},{y1 + bend:.1f} {x2:.1f},{y2 - bend:.1f} {x2:.1f},{y2:.1f}"
+    if (route := layout.route(source, target)) is not None:
+        path = f"M{x1:.1f},{y1:.1f} {route} H{x2:.1f} V{y2:.1f}"
     text = ""
     if label:
         x, y = (x1 + x2) / 2, (y1 + y2) / 2

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nvdla.cli.arguments import add_config_option, add_input_scale_option, positive_scale, scales_of, whole_command
-from nvdla.cli.output import add_format_options, print_document, whole, with_settings
+from nvdla.cli.output import StandardOutput, add_format_options, output_file, print_document, whole, with_settings
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.loadable import load
 from nvdla.tensors.real import ScaleMissing
@@ -58,7 +58,8 @@ def check_scale(network: EvaluatedNetwork, source: SampleSource, args: argparse.
 
 def add_label_options(parser: argparse.ArgumentParser) -> None:
     """Add ``--labels`` and ``--root``, the options of data sets."""
-    parser.add_argument("--labels", metavar="FILE", help="label file: .npy for .npy samples, .txt for a directory")
+    labels = "labels: .npy for .npy samples; for a directory .txt, .json of COCO, or a directory of masks"
+    parser.add_argument("--labels", metavar="FILE", help=labels)
     add_root_option(parser)
 
 
@@ -77,6 +78,13 @@ def add_calibrate_option(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--calibrate", metavar="DATA", help=text)
 
 
+def add_result_options(parser: argparse.ArgumentParser) -> None:
+    """``--table`` and ``--report``."""
+    table = "also write the table as CSV (one row per fault or point)"
+    parser.add_argument("--table", type=output_file(".csv"), metavar="FILE.csv", help=table)
+    parser.add_argument("--report", type=output_file(".html"), metavar="PAGE.html", help="also write an HTML page")
+
+
 def add_campaign_options(parser: argparse.ArgumentParser) -> None:
     """``--workers``, ``--scheduler`` with its TLS files, ``--resume``, ``--samples``, ``--output``."""
     group = parser.add_argument_group("the run")
@@ -92,7 +100,9 @@ def add_campaign_options(parser: argparse.ArgumentParser) -> None:
     shard = "perform every N-th task only, beginning with the K-th (needs --samples or --output)"
     group.add_argument("--shard", type=_part, metavar="K/N", help=shard)
     group.add_argument("--merge", nargs="+", metavar="FILE.jsonl", help="join the journals of all shards, run nothing")
-    group.add_argument("--output", "-o", metavar="FILE.json", help="write the metrics as JSON")
+    group.add_argument(
+        "--output", "-o", type=output_file(".json"), metavar="FILE.json", help="write the metrics as JSON"
+    )
     add_format_options(parser)
 
 
@@ -119,7 +129,8 @@ def journal_of(table: Table, args: argparse.Namespace) -> Iterator[Journal]:
     part = CampaignPart(*args.shard) if args.shard else None
     if part and args.merge:
         raise FormatError("--shard and --merge exclude each other: omit one")
-    path = args.samples or (f"{args.output}.samples.jsonl" if args.output else None)
+    named = args.output and not isinstance(args.output, StandardOutput)
+    path = args.samples or (f"{args.output}.samples.jsonl" if named else None)
     if path:
         journal = Journal(path, table, args.resume, part)
         try:

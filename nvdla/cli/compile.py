@@ -18,7 +18,17 @@ from nvdla.cli.arguments import (
     sizes_of,
 )
 from nvdla.cli.campaigns import add_calibrate_option, add_root_option
-from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table, real, say, tell_proof
+from nvdla.cli.output import (
+    StandardOutput,
+    add_format_options,
+    output_file,
+    print_document,
+    print_pairs,
+    print_table,
+    real,
+    say,
+    tell_proof,
+)
 from nvdla.cli.study import add_memory_options
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import FormatError, counted
@@ -136,13 +146,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help="print the placement of every node and write nothing")
     parser.add_argument("--nodes", action="store_true", help="also print the placement of every node")
     parser.add_argument("--no-host", action="store_true", help="fail if a node cannot run on the accelerator")
-    parser.add_argument("--output", "-o", metavar="FILE", help="loadable or package to write")
+    parser.add_argument(
+        "--output", "-o", type=output_file(".loadable"), metavar="FILE", help="loadable or package to write"
+    )
     parser.add_argument("-O", dest="level", type=int, choices=(0, 1, 2), default=1, help=_LEVEL)
     parser.add_argument("--weights-effort", dest="effort", type=int, choices=(0, 1, 2), default=1, help=_EFFORT)
     parser.add_argument("--input-format", default="auto", metavar="auto/image/pixels/feature/FORMAT", help=_INPUT)
     drop = "largest accuracy loss accepted by --precision auto: 0.005 or 0.5%% (default)"
     parser.add_argument("--max-drop", type=_share, default=0.005, metavar="SHARE", help=drop)
-    parser.add_argument("--export-qdq", metavar="FILE", help="also write the quantized network as ONNX (QDQ)")
+    parser.add_argument(
+        "--export-qdq", type=output_file(".onnx"), metavar="FILE", help="also write the quantized network as ONNX (QDQ)"
+    )
     add_trusted_option(parser)
     parser.add_argument("--quiet", "-q", action="store_true", help="hide progress")
     add_format_options(parser)
@@ -164,6 +178,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="layout of the input (default: auto)",
     )
+    digit = "pictures are handwritten digits: turn each into a light digit on black, centered, as MNIST has them"
+    parser.add_argument("--digit", action="store_true", help=digit)
 
 
 _LEVEL = (
@@ -202,7 +218,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.output:
         raise FormatError("no output file: give -o FILE for the loadable, or --check to see the placement only")
     preprocessing = Preprocessing(
-        args.mean or (0.0,), args.scale or (1.0,), args.color or "rgb", args.layout, **sizes_of(args)
+        args.mean or (0.0,), args.scale or (1.0,), args.color or "rgb", args.layout, digit=args.digit, **sizes_of(args)
     ).divided(args.std or (1.0,))
     options = _options(args)  # before anything is read
     with ProgressBar(args) as bar:
@@ -234,8 +250,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _files(args: argparse.Namespace, compiled: Compiled) -> list[Document]:
     """The written files with their sizes in bytes."""
-    packed = not compiled.whole or Path(args.output).suffix == ".nvpkg"
-    names = [args.output, *([] if packed else [f"{args.output}.layers.json"])]
+    alone = not compiled.whole or Path(args.output).suffix == ".nvpkg" or isinstance(args.output, StandardOutput)
+    names = [args.output, *([] if alone else [f"{args.output}.layers.json"])]
     names += [args.export_qdq] if args.export_qdq else []
     return [{"file": name, "bytes": Path(name).stat().st_size} for name in names]
 
@@ -301,6 +317,10 @@ def _print_report(document: Document, args: argparse.Namespace) -> None:
     _print_accuracy(document, summary["worst_layers"])
     for note in document.get("notes", ()):
         say(f"note: {note}")
+    if isinstance(args.output, StandardOutput):
+        lost = "" if document["kind"] == "package" else ", without the layer file (names and scales)"
+        say(f"note: standard output contains the {document['kind']}{lost}")
+        return
     for line in _next_commands(document, args):
         say(line)
 
@@ -309,11 +329,10 @@ def _next_commands(document: Document, args: argparse.Namespace) -> list[str]:
     """Recommended commands, with the names of the written files."""
     output, model = shlex.quote(args.output), shlex.quote(args.model)
     commands = [f"nvdla run {output} --input FILE", f"nvdla cycles {output}"]
-    if document["kind"] == "loadable":
-        option = f"--{Path(args.model).suffix[1:]}"
-        against = f"--caffe {model} {shlex.quote(args.weights)}" if args.weights else f"{option} {model}"
-        known = args.weights or option in ("--onnx", "--tflite")
-        commands += [f"nvdla compare {output} {against} --input FILE"] if known else []
+    option = f"--{Path(args.model).suffix[1:]}"
+    against = f"--caffe {model} {shlex.quote(args.weights)}" if args.weights else f"{option} {model}"
+    known = args.weights or option in ("--onnx", "--tflite")
+    commands += [f"nvdla compare {output} {against} --input FILE"] if known else []
     return ["Next:", *(f"  {command}" for command in commands)]
 
 

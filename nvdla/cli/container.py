@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from nvdla.cli.output import add_format_options, escape, print_document, print_pairs, print_table, say
+from nvdla.cli.output import add_format_options, escape, output_file, print_document, print_pairs, print_table, say
 from nvdla.errors import FormatError
 from nvdla.interop.containers import registry
 from nvdla.tensors.parameters import Parameter
@@ -45,6 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--extract",
         action="append",
         default=[],
+        type=output_file(""),
         metavar="[SCOPE::]NAME=FILE",
         help="write this part to this file instead of the output directory",
     )
@@ -72,7 +73,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def _configure_writers(command: Any) -> None:
     convert = command("convert", "convert one or more files to another format, or rewrite one")
     convert.add_argument("files", nargs="+", metavar="INPUT", help="files to read")
-    convert.add_argument("output", metavar="OUTPUT", help="file to write")
+    convert.add_argument("output", type=output_file(""), metavar="OUTPUT", help="file to write")
     convert.add_argument("--exclude", action="append", default=[], metavar="NAME", help="omit a parameter")
     convert.add_argument("--rename", action="append", default=[], metavar="OLD=NEW", help="rename a parameter")
     convert.add_argument("--strip", action="store_true", help="replace all data with splats of zero")
@@ -84,7 +85,7 @@ def _configure_writers(command: Any) -> None:
         help="replace the data of a parameter with a splat",
     )
     create = command("create", "create a file from values, files, or both")
-    create.add_argument("output", metavar="OUTPUT", help="file to write")
+    create.add_argument("output", type=output_file(""), metavar="OUTPUT", help="file to write")
     create.add_argument("files", nargs="*", metavar="INPUT", help="input files")
     create.add_argument(
         "--fill",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nvdla.cli.arguments import add_config_option, add_threads_option
-from nvdla.cli.output import add_format_options, print_document, print_table, say, tell_proof, whole
+from nvdla.cli.output import add_format_options, output_file, print_document, print_table, say, tell_proof, whole
 from nvdla.errors import FormatError, counted
 from nvdla.util.escaping import Document, Json
 from nvdla.util.rounding import integer
@@ -54,6 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--dump",
         action="append",
         default=[],
+        type=output_file(".bin"),
         metavar="ADDRESS:SIZE=FILE",
         help="replay: write a memory range to a file",
     )

@@ -5,7 +5,16 @@ from __future__ import annotations
 import argparse
 
 from nvdla.cli.arguments import add_coefficients_option
-from nvdla.cli.output import add_format_options, add_row_options, chosen, print_document, print_table, say, sized
+from nvdla.cli.output import (
+    add_format_options,
+    add_row_options,
+    chosen,
+    output_file,
+    print_document,
+    print_table,
+    say,
+    sized,
+)
 from nvdla.cli.study import add_study_options, board_notes, requested
 from nvdla.errors import FormatError, shape_text
 from nvdla.util.escaping import Document
@@ -39,7 +48,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     text = "also print events and energy (relative comparisons only); --coefficients implies it"
     group.add_argument("--energy", action="store_true", help=text)
     add_coefficients_option(group)
-    group.add_argument("--action-counts", metavar="FILE.yaml", help="write the events as action counts of Accelergy")
+    group.add_argument(
+        "--action-counts",
+        type=output_file(".yaml"),
+        metavar="FILE.yaml",
+        help="write the events as action counts of Accelergy",
+    )
     add_row_options(parser)
     add_format_options(parser)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nvdla.cli.arguments import add_coefficients_option, add_limit_option
 from nvdla.cli.campaigns import add_calibrate_option, add_label_options
-from nvdla.cli.output import add_format_options, print_document, print_written, say, tell_proof
+from nvdla.cli.output import add_format_options, output_file, print_document, print_written, say, tell_proof
 from nvdla.cli.study import DEFAULT_CLOCK, add_memory_options
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import FormatError
@@ -34,7 +34,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("configuration", help="configuration: a name or a .yaml file")
     parser.add_argument("network", nargs="*", help="models (.onnx, .prototxt) or loadables")
-    parser.add_argument("--output", "-o", required=True, metavar="PAGE.html", help="HTML page to write")
+    parser.add_argument(
+        "--output", "-o", required=True, type=output_file(".html"), metavar="PAGE.html", help="HTML page to write"
+    )
     parser.add_argument("--others", metavar="A,B", help="configurations to compare models on: names or .yaml files")
     parser.add_argument("--precision", default="int8", choices=("int8", "int16", "fp16"), help="precision of models")
     add_calibrate_option(parser)
@@ -45,7 +47,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--faults", action="append", default=[], metavar="FILE.json", help="add results of 'nvdla faults' (repeatable)"
     )
     add_coefficients_option(parser)
-    parser.add_argument("--table", metavar="FILE.csv", help="also write the table as CSV (one row per fault or point)")
+    parser.add_argument(
+        "--table",
+        type=output_file(".csv"),
+        metavar="FILE.csv",
+        help="also write the table as CSV (one row per fault or point)",
+    )
     group = parser.add_argument_group("external memory")
     add_memory_options(group)
     group.add_argument(

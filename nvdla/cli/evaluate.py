@@ -24,7 +24,7 @@ from nvdla.cli.campaigns import (
     run_with_progress,
     written,
 )
-from nvdla.cli.output import print_table, say, tell_proof
+from nvdla.cli.output import output_file, print_table, say, tell_proof
 from nvdla.errors import FormatError
 from nvdla.util.escaping import Document
 
@@ -48,12 +48,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_limit_option(parser)
     parser.add_argument("--shuffle", type=int, metavar="SEED", help="choose the samples of --limit at random")
     parser.add_argument("--against", metavar="MODEL.onnx", help="float model to compare with: agreement and SNR")
-    parser.add_argument("--metric", metavar="MODULE:FUNCTION", help="custom metric: f(outputs, label) -> number")
+    metric = "map (COCO boxes), miou (masks), or a custom metric: f(outputs, label) -> number"
+    parser.add_argument("--metric", metavar="map/miou/MODULE:FUNCTION", help=metric)
+    decoder = "decoder of boxes or classes: f(outputs, shape); see nvdla.experiments.evaluation.decoders"
+    parser.add_argument("--decoder", metavar="MODULE:FUNCTION", help=decoder)
     parser.add_argument("--predict-only", action="store_true", help="no labels: only write results to --samples")
     add_strict_option(parser)
     parser.add_argument("--stop-on-error", action="store_true", help="stop at samples that cannot be read")
     add_trusted_option(parser)
-    parser.add_argument("--report", metavar="PAGE.html", help="also write an HTML page")
+    parser.add_argument("--report", type=output_file(".html"), metavar="PAGE.html", help="also write an HTML page")
     add_image_options(parser)
     add_campaign_options(parser)
 
@@ -85,6 +88,7 @@ def run(args: argparse.Namespace) -> int:
         args.strict,
         args.trusted,
         args.stop_on_error,
+        args.decoder,
     )
     count = len(source)
     if 0 < count < sys.maxsize:
@@ -132,5 +136,10 @@ def _tell(document: Document, args: argparse.Namespace) -> None:
     ]
     if 0 < len(rows) <= 50:
         print_table("Classes", rows)
+    pixels = summary.get("segmentation", {}).get("classes", [])
+    if pixels:
+        print_table(
+            "Pixels", [{**row, "class": row["name"] or row["class"]} for row in pixels], ("class", "pixels", "iou")
+        )
     for problem in summary.get("problems", []):
         say(f"damaged: {problem['id']}: {problem['error']}", sys.stderr)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from nvdla.cli.output import add_format_options, escape, print_document, print_table, print_written, terminal_width
+from nvdla.cli.output import (
+    add_format_options,
+    escape,
+    output_file,
+    print_document,
+    print_table,
+    print_written,
+    terminal_width,
+)
 from nvdla.cli.study import add_study_options, study_of
 from nvdla.util.escaping import Document
 from nvdla.util.files import write_file
@@ -37,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also print alternatives of every layer (always printed for one OPERATION)",
     )
-    parser.add_argument("--svg", metavar="FILE", help="also draw as SVG")
+    parser.add_argument("--svg", type=output_file(".svg"), metavar="FILE", help="also draw as SVG")
     add_format_options(parser)
 
 

@@ -16,6 +16,7 @@ from nvdla.cli.campaigns import (
     add_calibrate_option,
     add_campaign_options,
     add_label_options,
+    add_result_options,
     journal_of,
     run_with_progress,
 )
@@ -99,8 +100,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--area", action="store_true", help="add area in mm2 (28 and 16 nm), by a fit of NVIDIA's table"
     )
     parser.add_argument("--power", action="store_true", help="add power in mW (16 nm), by a fit of NVIDIA's table")
-    parser.add_argument("--table", metavar="FILE.csv", help="also write the table as CSV (one row per fault or point)")
-    parser.add_argument("--report", metavar="PAGE.html", help="also write an HTML page")
+    add_result_options(parser)
     add_coefficients_option(parser)
     add_strict_option(parser)
     add_campaign_options(parser)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from nvdla.cli.output import add_format_options, print_document, say
+from nvdla.cli.output import add_format_options, output_file, print_document, say
 from nvdla.cli.study import add_viewing_options, sides_of, study_of
 from nvdla.errors import FormatError
 from nvdla.util.escaping import Document, json_text
@@ -24,7 +24,13 @@ To open the graph itself: 'model-explorer net.nvdla --extensions=nvdla.report.mo
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     add_viewing_options(parser)
-    parser.add_argument("--output", "-o", metavar="FILE.onnx", help="write the graph as ONNX (needs nvdla[onnx])")
+    parser.add_argument(
+        "--output",
+        "-o",
+        type=output_file(".onnx"),
+        metavar="FILE.onnx",
+        help="write the graph as ONNX (needs nvdla[onnx])",
+    )
     parser.add_argument("--no-weights", action="store_true", help="omit weights from --output")
     parser.add_argument("--node-data", metavar="DIR", help="write metrics per operation as JSON for Model Explorer")
     add_format_options(parser)

@@ -16,6 +16,7 @@ from nvdla.cli.arguments import add_image_options, add_strict_option, preprocess
 from nvdla.cli.campaigns import (
     add_campaign_options,
     add_data_options,
+    add_result_options,
     input_scale_of,
     journal_of,
     run_with_progress,
@@ -85,8 +86,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="number of samples, chosen at random (default: 16)",
     )
     group.add_argument("--every", action="store_true", help="inject every fault into every sample instead of one")
-    parser.add_argument("--table", metavar="FILE.csv", help="also write the table as CSV (one row per fault or point)")
-    parser.add_argument("--report", metavar="PAGE.html", help="also write an HTML page")
+    add_result_options(parser)
     add_strict_option(parser)
     add_image_options(parser)
     add_campaign_options(parser)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from nvdla.cli.output import add_format_options, print_document, say
+from nvdla.cli.output import add_format_options, output_file, print_document, say
 from nvdla.cli.study import add_study_options, study_of
 from nvdla.errors import FormatError
 from nvdla.util.escaping import json_text
@@ -28,7 +28,9 @@ ENDINGS = (".dot", ".gv", ".svg", ".json")
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     add_study_options(parser, timing=False)
-    parser.add_argument("--output", "-o", metavar="FILE", help="write .dot, .svg or .json instead of printing")
+    parser.add_argument(
+        "--output", "-o", type=output_file(".dot"), metavar="FILE", help="write .dot, .svg or .json instead of printing"
+    )
     parser.add_argument("--constants", action="store_true", help="also draw weights and operands")
     parser.add_argument(
         "--events",

@@ -156,7 +156,7 @@ BEGINNERS = """New here?
   nvdla run --demo                                    run a sample network
   nvdla compile net.onnx --calibrate images/ -o net   compile your own network
   nvdla view net.loadable                             look inside"""
-FOOTER = "'nvdla COMMAND --help' lists the options of a command."
+FOOTER = "'nvdla COMMAND --help' lists the options of a command. '-' as a file to write is standard output."
 
 ENDED_BY_CTRL_C = frozenset({"serve", "view"})  # commands that Ctrl-C ends normally
 
@@ -300,7 +300,7 @@ def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int
             module, parser = importlib.import_module(COMMANDS[name][0]), parser_of(name, prog)
             file = settings.apply(parser)
             args = parser.parse_args(words)
-            _refuse_streams(prog, args, getattr(module, "STREAMS", ()))
+            _refuse_streams(prog, args)
             values, used = settings.taken(args, file)
             if used:
                 output.say(f"{prog}: {used}", sys.stderr)
@@ -341,7 +341,14 @@ def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int
 
 
 def _run(command: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
-    """Run a command; on a package as :mod:`nvdla.cli.packages` does. Returns the exit code."""
+    """Run a command, with ``-`` as standard output; returns the exit code."""
+
+    with output.to_standard_output(args) as with_files:
+        return _run_on(command, with_files)
+
+
+def _run_on(command: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
+    """Run a command; on a package as :mod:`nvdla.cli.packages` does."""
     from nvdla.util.files import is_zip_file
 
     path = getattr(args, "loadable", None) or getattr(args, "network", None)
@@ -367,13 +374,13 @@ def _open_libraries() -> None:
     EXTRACTORS.setdefault("tar", extract)
 
 
-def _refuse_streams(prog: str, args: argparse.Namespace, taken: Sequence[str]) -> None:
-    """A ``-`` is not a file name: options that read or write a standard stream are ``taken``. Raises _BadUsage."""
+def _refuse_streams(prog: str, args: argparse.Namespace) -> None:
+    """A ``-`` is not a file name, except for options that write a file. Raises _BadUsage."""
     for key, value in vars(args).items():
         given = value if isinstance(value, list) else [value]
-        if key not in taken and any(isinstance(item, str) and item == "-" for item in given):
+        if any(type(item) is str and item == "-" for item in given):
             hint = "give a file (./- for a file named -, /dev/stdin for standard input)"
-            raise _BadUsage(prog, f"{key.replace('_', '-')} is '-': must be a file: {hint}")
+            raise _BadUsage(prog, f"{key.replace('_', '-')} is '-': must be a file or directory: {hint}")
 
 
 def _prepare_streams() -> None:

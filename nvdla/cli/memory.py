@@ -12,6 +12,7 @@ from nvdla.cli.output import (
     add_format_options,
     add_row_options,
     chosen,
+    output_file,
     print_document,
     print_table,
     print_written,
@@ -40,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_study_options(parser, timing=False)
     add_base_option(parser, "dram")
     add_base_option(parser, "cvsram")
-    parser.add_argument("--svg", metavar="FILE", help="also draw as SVG")
+    parser.add_argument("--svg", type=output_file(".svg"), metavar="FILE", help="also draw as SVG")
     parser.add_argument("--buffers", action="store_true", help="also list constants (weights, descriptors)")
     add_row_options(parser)
     add_format_options(parser)

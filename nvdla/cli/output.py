@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -182,6 +183,64 @@ def print_written(path: str, size: int, args: argparse.Namespace) -> None:
     say(f"{path}: {sized(size)}", stream)
 
 
+class StandardOutput(str):
+    """A file to write that is standard output: ``-``, or ``NAME=-`` where the option takes names."""
+
+    suffix = ""
+
+
+def output_file(suffix: str) -> Callable[[str], str]:
+    """Return the type of an argument that names a file to write; for ``-`` the suffix decides the file's format."""
+
+    def convert(text: str) -> str:
+        if text != "-" and not text.endswith("=-"):
+            return text
+        stream = StandardOutput(text)
+        stream.suffix = suffix
+        return stream
+
+    return convert
+
+
+@contextlib.contextmanager
+def to_standard_output(args: argparse.Namespace) -> Iterator[argparse.Namespace]:
+    """Within, the command writes a temporary file for ``-``, and its messages go to standard error. At the end the
+    file goes to standard output.
+
+    Raises:
+        FormatError: several files, or a file and a document, for standard output; the command wrote several files.
+    """
+    given = {key: value if isinstance(value, list) else [value] for key, value in vars(args).items()}
+    streams = [(key, text) for key, texts in given.items() for text in texts if isinstance(text, StandardOutput)]
+    if not streams:
+        yield args
+        return
+    names = [key.replace("_", "-") for key, _ in streams]
+    if len(streams) > 1:
+        raise FormatError(f"-: standard output: must be given once, got {len(streams)} times ({', '.join(names)})")
+    formats = [name for name in ("json", "csv", "tsv", "yaml") if getattr(args, name, False)]
+    if formats:
+        raise FormatError(f"{names[0]} -: standard output contains the file alone: omit --{formats[0]}")
+    (key, text), messages = streams[0], io.StringIO()
+    with tempfile.TemporaryDirectory(prefix="nvdla-output-") as folder:
+        path = os.path.join(folder, f"output{text.suffix}")
+        place = StandardOutput(f"{text[:-1]}{path}")
+        value = (
+            [place if other is text else other for other in given[key]] if isinstance(vars(args)[key], list) else place
+        )
+        try:
+            with contextlib.redirect_stdout(messages):
+                yield argparse.Namespace(**vars(args) | {key: value})
+        finally:
+            sys.stderr.write(messages.getvalue().replace(path, "-"))
+        try:
+            with open(path, "rb") as stream:
+                sys.stdout.flush()
+                shutil.copyfileobj(stream, sys.stdout.buffer)
+        except (FileNotFoundError, IsADirectoryError):
+            raise FormatError(f"{names[0]} -: must be one file, got several: name a file or directory") from None
+
+
 def print_table(
     title: str, rows: Iterable[Mapping[str, object]], columns: Sequence[str] | None = None, least: Sequence[str] = ()
 ) -> None:
@@ -283,7 +342,7 @@ def _widths(texts: Mapping[str, Sequence[str]], width: int | None) -> dict[str, 
 
 def _that_fit(texts: Mapping[str, Sequence[str]], width: int, least: Sequence[str]) -> list[str]:
     """The columns that fit into ``width`` with long cells wrapped between their words: ``least`` go first, then the
-    last; those that say which row it is stay."""
+    last; those that say which row it is stay. Columns that are not of ``least`` are wrapped before they go."""
     words = {key: min(_longest_word(cells), WRAPPED) for key, cells in texts.items()}
     wanted = {key: max(words[key], min(WRAPPED, max(map(len, texts[key])))) for key in texts}
     kept, leading = list(texts), _leading(texts)
@@ -291,7 +350,8 @@ def _that_fit(texts: Mapping[str, Sequence[str]], width: int, least: Sequence[st
         return kept
     going = [key for key in [*least, *reversed(kept)] if key in kept and key not in leading]
     for key in dict.fromkeys(going):
-        if sum(wanted[key] + GAP for key in kept) <= width:
+        narrow = words if least and key not in least else wanted
+        if sum(narrow[key] + GAP for key in kept) <= width:
             break
         kept.remove(key)
     return kept

@@ -61,8 +61,10 @@ def run(command: Callable[[argparse.Namespace], int], args: argparse.Namespace, 
         raise FormatError(f"{path}: must be a loadable, got a package: {reason}. Its loadables: {known}")
     if not numbers:
         raise FormatError(f"{path}: no part runs on the accelerator, so there is nothing to show")
-    if name == "compare" and not (args.input and (args.onnx or args.caffe or args.float)):
-        raise FormatError(f"{path}: a package is compared with its model: give --onnx MODEL and --input FILE")
+    if name == "compare" and not (args.onnx or args.caffe or args.float):
+        raise FormatError(f"{path}: a package is compared with its model: give --onnx, --tflite or --caffe MODEL")
+    if name == "compare" and not args.input and args.random_input is None:
+        raise FormatError(f"{path}: no input: give --input FILE or --random-input")
     with tempfile.TemporaryDirectory(prefix="nvdla-parts-") as folder:
         changes = _changes(args, package, path, Path(folder))
         codes, documents = _run_parts(command, args, changes)
@@ -103,13 +105,15 @@ def _changes(args: argparse.Namespace, package: Package, path: str, folder: Path
     config = package.manifest["config"]
     common: Document = {"host_time": None}
     common |= {"config": config} if _asks_auto(args) and config in configurations() else {}
-    given = list(getattr(args, "input", None) or ())
-    if given:
-        common["model_inputs"] = feeds = feeds_of(package, given)
+    given, seed = list(getattr(args, "input", None) or ()), getattr(args, "random_input", None)
+    is_fed = bool(given) or seed is not None
+    if is_fed:
+        feeds = feeds_of(package, given, seed)
+        common |= {"model_inputs": _as_model_takes(feeds, path, numbers), "random_input": None}
         fed = _fed(args, package, feeds, folder)
     changes = {}
     for number in numbers:
-        changed = common | {"loadable": part_path(path, number)} | ({"input": fed[number]} if given else {})
+        changed = common | {"loadable": part_path(path, number)} | ({"input": fed[number]} if is_fed else {})
         for option in WRITES[args.command_name]:
             if getattr(args, option) and len(numbers) > 1:
                 changed[option] = _with_number(getattr(args, option), number)
@@ -117,6 +121,17 @@ def _changes(args: argparse.Namespace, package: Package, path: str, folder: Path
             changed["name"] = f"{Path(path).stem}_part{number}"
         changes[number] = changed
     return changes
+
+
+def _as_model_takes(feeds: dict[str, np.ndarray], path: str, numbers: Sequence[int]) -> dict[str, np.ndarray]:
+    """The inputs of the model, which the layer files of all parts describe."""
+    from nvdla.checks.compare.float_models import as_model_takes
+    from nvdla.program.naming import Names, names_for
+
+    names = Names()
+    for number in numbers:
+        names = names | names_for(part_path(path, number))
+    return as_model_takes(feeds, names)
 
 
 def _asks_auto(args: argparse.Namespace) -> bool:
@@ -130,7 +145,7 @@ def _with_number(path: str, number: int) -> str:
 
 
 def feeds_of(package: Package, words: Sequence[str], seed: int | None = None) -> dict[str, np.ndarray]:
-    """Return real numbers of all inputs of the model: from ``--input`` words, or without them from -1 to 1 with a seed.
+    """Return real numbers of all inputs of the model: from ``--input`` words, or without them random ones with a seed.
 
     Raises:
         FormatError: an input is missing, or a file does not fit.
@@ -141,7 +156,7 @@ def feeds_of(package: Package, words: Sequence[str], seed: int | None = None) ->
         from numpy.random import default_rng
 
         generator, shapes = default_rng(seed), package.manifest["inputs"]
-        return {name: generator.uniform(-1, 1, shapes[name]).astype(float32) for name in names}
+        return {name: generator.uniform(*_limits(package, name), shapes[name]).astype(float32) for name in names}
     from nvdla.compiler.frontend.package import real_input
 
     files = by_name(words, names, "input")
@@ -150,6 +165,16 @@ def feeds_of(package: Package, words: Sequence[str], seed: int | None = None) ->
         raise FormatError(f"input {', '.join(missing)} is missing; give --input {missing[0]}=FILE")
     shapes, preprocessing = package.manifest["inputs"], package.manifest.get("preprocessing")
     return {name: real_input(path, name, shapes[name], preprocessing) for name, path in files.items()}
+
+
+def _limits(package: Package, name: str) -> tuple[float, float]:
+    """Return the real numbers that the elements of an input represent: -1 to 1 where it is not quantized."""
+    for part in package.parts:
+        for tensor in (binding.tensor for binding in part.inputs if binding.value == name):
+            if tensor in part.scales and part.precision in ("int8", "int16"):
+                most, zero = (127 if part.precision == "int8" else 32767), part.zero_points.get(tensor, 0)
+                return (-most - zero) * part.scales[tensor], (most - zero) * part.scales[tensor]
+    return -1.0, 1.0
 
 
 def by_name(words: Sequence[str], names: list[str], kind: str) -> dict[str, str]:

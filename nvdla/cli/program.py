@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -166,6 +167,9 @@ def _summary(exported: Export, form: Printer, runtime: Runtime, args: argparse.N
     say(f"{exported.name}: {kind} register program for {program.config.name} ({runtime.config_reason})")
     print_table("Sizes", _sizes(document))
     print_table("Files", document["files"])
+    folder = Path(document["files"][0]["file"]).parent
+    if args.format == "c":
+        say(f"Next: adapt {folder / 'nvdla_port.h'} to your platform, then 'cc -c {shlex.quote(str(folder))}/*.c'.")
     if document["input"] == "random":
         print("The input of the program is random. Use --input FILE for your own.", file=sys.stderr)
 

@@ -6,7 +6,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from nvdla.cli.output import add_format_options, print_document, say
+from nvdla.cli.output import add_format_options, output_file, print_document, say
 from nvdla.cli.packages import inputs_of_parts
 from nvdla.cli.study import add_viewing_options, refuse_several, sides_of
 from nvdla.cli.working import working
@@ -35,7 +35,13 @@ FOLDER_FORMAT, FOLDER_VERSION = "nvdla-report-folder", 1
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     add_viewing_options(parser)
-    parser.add_argument("--output", "-o", metavar="FILE.html", help="output page or directory (default: LOADABLE.html)")
+    parser.add_argument(
+        "--output",
+        "-o",
+        type=output_file(".html"),
+        metavar="FILE.html",
+        help="output page or directory (default: LOADABLE.html)",
+    )
     add_format_options(parser)
 
 

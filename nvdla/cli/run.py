@@ -28,7 +28,16 @@ from nvdla.cli.arguments import (
     tell_warnings,
     whole_command,
 )
-from nvdla.cli.output import add_format_options, framed, print_document, print_table, say, tell_proof, whole
+from nvdla.cli.output import (
+    add_format_options,
+    framed,
+    output_file,
+    print_document,
+    print_table,
+    say,
+    tell_proof,
+    whole,
+)
 from nvdla.cli.working import compiling
 from nvdla.emulator.execution.steps import ProfileRow, profile
 from nvdla.emulator.firmware.operation import CsbLog
@@ -129,7 +138,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("loadable", nargs="?", help="loadable, or package of 'nvdla compile'")
     parser.add_argument("--demo", action="store_true", help="run the LeNet sample on a digit")
     parser.add_argument(
-        "--output", "-o", action="append", default=[], metavar="[NAME=]FILE", help="write an output to a file"
+        "--output",
+        "-o",
+        action="append",
+        default=[],
+        type=output_file(".npy"),
+        metavar="[NAME=]FILE",
+        help="write an output to a file",
     )
     add_machine_options(parser)
     parser.add_argument("--hardware-only", action="store_true", help=_HARDWARE_ONLY_HELP)
@@ -149,7 +164,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     result.add_argument(
         "--dump-ops", metavar="DIR", help="write the output of every operation as .npy, with an index.json"
     )
-    result.add_argument("--csb-log", metavar="FILE", help="write a log of all register writes, for 'nvdla csb'")
+    result.add_argument(
+        "--csb-log",
+        type=output_file(".txt"),
+        metavar="FILE",
+        help="write a log of all register writes, for 'nvdla csb'",
+    )
     result.add_argument("--stats", action="store_true", help="print counters per operation: saturation, NaN, LUT hits")
     result.add_argument(
         "--profile",

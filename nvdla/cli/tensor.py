@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table, say
+from nvdla.cli.output import add_format_options, output_file, print_document, print_pairs, print_table, say
 from nvdla.errors import FormatError, shape_text
 from nvdla.loadable import load as load_loadable
 from nvdla.tensors.convert import (
@@ -55,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="tensor_command", required=True, metavar="COMMAND")
     convert = commands.add_parser("convert", help="convert a tensor to another file format or layout")
     convert.add_argument("input", metavar="INPUT", help=" ".join(INPUTS))
-    convert.add_argument("output", metavar="OUTPUT", help=" ".join(OUTPUTS))
+    convert.add_argument("output", type=output_file(".npy"), metavar="OUTPUT", help=" ".join(OUTPUTS))
     _add_form(convert)
     convert.add_argument("--to-layout", metavar="LAYOUT", choices=LAYOUTS, help="layout of a .bin output")
     convert.add_argument("--to-line-stride", type=int, default=0, metavar="BYTES", help="line stride of a .bin output")

@@ -9,6 +9,7 @@ from nvdla.cli.output import (
     add_format_options,
     add_row_options,
     chosen,
+    output_file,
     print_document,
     print_table,
     print_written,
@@ -39,7 +40,9 @@ LEAST = ("programmed", "enabled", "group", "bound", "engine", "cycles", "layer")
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     add_study_options(parser)
-    parser.add_argument("--output", "-o", metavar="FILE", help="write .json (Trace Event Format) or .svg")
+    parser.add_argument(
+        "--output", "-o", type=output_file(".json"), metavar="FILE", help="write .json (Trace Event Format) or .svg"
+    )
     add_row_options(parser)
     add_format_options(parser)
 

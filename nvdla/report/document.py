@@ -16,6 +16,7 @@ import numpy as np
 
 from nvdla.analysis.cycles.document import caveats, cycles_document
 from nvdla.analysis.explain import explanations, sentences, use_tracks
+from nvdla.analysis.layer_forms import with_advice
 from nvdla.analysis.memory import MemoryMap
 from nvdla.analysis.study import Study
 from nvdla.analysis.views import TABLES, blocks, describe_tensor, operation_counts
@@ -654,7 +655,8 @@ def _details(
         return {"schemas": {}, "registers": [], "missing": [note]}
     table, weights = FieldTable(), ShownWeights(study.program, pictures)
     writes, problem = register_writes(study.program, linked)
-    ways = {row["operation"]: sentences(row)[1:] for row in explanations(study)} if study.operations else {}
+    explained = with_advice(study, explanations(study)) if study.operations else []
+    ways = {row["operation"]: sentences(row)[1:] for row in explained}
     for node in study.operations:
         row = rows[number[node.key]]
         row["fields"] = table.rows(node)

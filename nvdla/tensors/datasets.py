@@ -21,7 +21,8 @@ from typing import Any, cast
 import numpy as np
 
 from nvdla.errors import FormatError, shape_text
-from nvdla.tensors.files import INPUT_ENDINGS
+from nvdla.tensors.files import INPUT_ENDINGS, read_npy
+from nvdla.tensors.images import decode_picture
 from nvdla.tensors.npz import map_npy, read_npz
 from nvdla.tensors.samples import (
     CLASS_NUMBER,
@@ -44,6 +45,7 @@ from nvdla.util.escaping import Document
 from nvdla.util.files import named, read_file, require_file
 
 MAX_MANIFEST = 1 << 30
+MAX_MASK = 1 << 28
 MANIFESTS = (".csv", ".jsonl")
 SAMPLES = ("images", "x", "samples", "data")
 #: files of a directory that are samples; .npz files (arrays of several inputs by name) in the absence of others
@@ -94,6 +96,57 @@ class Files(SampleSource):
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+class Masked(Files):
+    """Images with a mask each: the file of the same name with any suffix, in another directory."""
+
+    def __init__(self, path: Path, masks: Path) -> None:
+        super().__init__(str(path), [(file, None) for file in _files(path)], path.resolve(), None)
+        self._folder, self._masks = masks.resolve(), {Path(file).stem: file for file in _files(masks)}
+        missing = [file for file, _ in self._entries if Path(file).stem not in self._masks]
+        if missing:
+            raise FormatError(f"{masks}: mask: must be one file per image, got none for {missing[0]}")
+
+    def sample(self, position: int) -> Sample:
+        """Return the image at a position, with its mask (H, W)."""
+        sample = super().sample(position)
+        file = self._folder / self._masks[Path(sample.id).stem]
+        is_npy = file.suffix.lower() == ".npy"
+        mask = read_npy(file) if is_npy else np.asarray(decode_picture(read_file(file, MAX_MASK, "mask"), str(file)))
+        if mask.ndim != 2 or mask.dtype.kind not in "iub":
+            raise FormatError(f"{file}: mask: must be integers (H, W), got {mask.dtype} {shape_text(mask.shape)}")
+        return Sample(sample.id, sample.value, mask)
+
+    def settings(self) -> Document:
+        """Return the identity of the data, with names and sizes of the masks."""
+        sizes = json.dumps(sorted((file, _size(self._folder / file)) for file in self._masks.values()))
+        return super().settings() | {"masks": hashlib.sha256(sizes.encode()).hexdigest()[:16]}
+
+
+def _boxed(path: Path, labels: str) -> SampleSource:
+    """The images that an annotation file of COCO lists, with boxes (N, 6) in fractions: class, left, top, right,
+    bottom, crowd. Classes are the categories in the order of their numbers. Raises FormatError."""
+    try:
+        document = json.loads(read_file(labels, MAX_MANIFEST, "labels"))
+        categories = sorted(document["categories"], key=lambda row: int(row["id"]))
+        classes = {row["id"]: number for number, row in enumerate(categories)}
+        images = {row["id"]: row for row in document["images"]}
+        boxes: dict[object, list[list[float]]] = {image: [] for image in images}
+        for row in document["annotations"]:
+            left, top, width, height = map(float, row["bbox"])
+            size = images[row["image_id"]]["width"], images[row["image_id"]]["height"]
+            corners = [left / size[0], top / size[1], (left + width) / size[0], (top + height) / size[1]]
+            boxes[row["image_id"]].append([classes[row["category_id"]], *corners, float(row.get("iscrowd", 0))])
+        names = [str(row["name"]) for row in categories]
+        entries = [(_below(path.resolve(), str(row["file_name"]), labels), image) for image, row in images.items()]
+    except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise FormatError(
+            f"{labels}: must be an annotation file of COCO (images, annotations, categories), got {reason}"
+        ) from None
+    labeled: list[tuple[str, Label]] = [(file, boxes[image]) for file, image in entries]
+    return Files(str(path), labeled, path.resolve(), names)
+
+
 class Arrays(SampleSource):
     """One array of samples (samples first) and one of labels, mapped from .npy files or read from a .npz."""
 
@@ -119,7 +172,9 @@ class Arrays(SampleSource):
     @cached_property
     def _content(self) -> str:
         form = str((self.samples.dtype, self.samples.shape))
-        digest = hashlib.sha256(json.dumps([form, self._labels]).encode())
+        digest = hashlib.sha256(
+            json.dumps([form, self._labels], default=lambda mask: hashlib.sha256(mask.tobytes()).hexdigest()).encode()
+        )
         for start in range(0, len(self.samples), 4096):
             digest.update(np.ascontiguousarray(self.samples[start : start + 4096]).tobytes())
         return digest.hexdigest()[:16]
@@ -322,7 +377,12 @@ def python_function(name: str) -> Callable[..., Any]:
 
 
 def _ground_truth(path: Path, labels: str) -> SampleSource:
-    """The files of a flat directory with the labels of a text, as ILSVRC has them. Raises FormatError."""
+    """The files of a flat directory with the labels of a text, as ILSVRC has them; with the boxes of COCO's .json, or
+    with the masks of another directory. Raises FormatError."""
+    if os.path.isdir(labels):
+        return Masked(path, Path(labels))
+    if labels.lower().endswith(".json"):
+        return _boxed(path, labels)
     files = _files(path)
     lines = read_file(labels, MAX_MANIFEST, "labels").decode("utf-8", "replace").split("\n")
     rows = [(number, line.split()) for number, line in enumerate(lines, 1) if line.strip()]
@@ -428,7 +488,9 @@ def _csv_rows(path: Path, text: str) -> Iterator[tuple[int, str, object]]:
 
 
 def _manifest_label(label: object, where: str) -> int | str | list[float]:
-    """Return the label of a manifest: number or name of a class, or numbers of all outputs. Raises FormatError."""
+    """Return the label of a manifest: number or name of a class, numbers of all outputs, boxes. Raises FormatError."""
+    if isinstance(label, list) and label and all(isinstance(row, list) and len(row) == 5 for row in label):
+        return [number for row in label for number in cast("list[float]", _manifest_label(row, where))]
     if isinstance(label, list):
         if not all(isinstance(value, int | float) and abs(value) <= MAX_LABEL for value in label):  # false for NaN
             raise FormatError(f"{where}: numbers of a label must be finite numbers")

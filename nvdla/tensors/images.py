@@ -239,7 +239,9 @@ def _picture(value: Any) -> Image:
 def _cube(image: Image, name: str, shape: tuple[int, int, int, int], preprocessing: PixelConversion) -> np.ndarray:
     _, channels, height, width = shape
     _check_size(name, image.size)
-    if preprocessing.digit and channels == 1:
+    if preprocessing.digit and channels != 1:
+        raise FormatError(f"{name}: --digit: input: must have one channel, got {channels}")
+    if preprocessing.digit:
         return find_digit(image, name, (width, height))[0][None, None]
     preprocessing.sizes(name, image.size, (width, height))  # before pixels are decoded
     image = preprocessing.fit(_with_channels(name, image, channels), name, (width, height))

@@ -41,12 +41,13 @@ LABELS = ("labels", "y", "target")
 #: the largest number of a label that is compared with an output
 MAX_LABEL = 1e300
 CLASS_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
-Label = int | list[float] | None
+Label = int | list[float] | list[list[float]] | np.ndarray | None
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One sample: a name for messages, a path or an array without batch axis, a class or numbers of all outputs."""
+    """One sample: a name for messages, a path or an array without batch axis, a class, numbers of all outputs, boxes
+    (N, 5) or a mask (H, W)."""
 
     id: str
     value: object
@@ -294,6 +295,8 @@ def labels_of(labels: np.ndarray, name: str) -> list[Label]:
     """Check the labels of samples: classes or finite numbers. Raises FormatError, which starts with ``name``."""
     if labels.ndim == 1 and labels.dtype.kind in "iub":
         return [int(label) for label in labels]
+    if labels.ndim == 3 and labels.dtype.kind in "iub":
+        return list(labels)
     if labels.dtype.kind in "iuf":
         if labels.dtype.kind == "f" and not np.isfinite(labels).all():
             raise FormatError(f"{name}: labels must be finite numbers, got NaN or infinity")
@@ -305,6 +308,8 @@ def label_of(label: object, name: str) -> Label:
     """Check the label of one sample, or None for no label. Raises FormatError, which starts with ``name``."""
     if label is None or isinstance(label, int | np.integer):
         return None if label is None else int(label)
+    if isinstance(label, np.ndarray) and label.ndim == 2 and label.dtype.kind in "iubf":
+        return label
     try:
         return labels_of(np.asarray(label, np.float64)[None], name)[0]
     except (TypeError, ValueError):

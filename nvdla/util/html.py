@@ -26,6 +26,10 @@ svg { display: block; } svg text { fill: currentColor; font-size: 12px; }
 """
 
 
+SCROLLS = 'tabindex="0" role="group"'
+"""Attributes of what scrolls: the keyboard must reach it."""
+
+
 def document(title: str, body: str, *, style: str = STYLE, head: str = "", attributes: str = "") -> str:
     """Return a whole page; ``body``, ``style``, ``head`` and the ``attributes`` of the body are HTML and CSS."""
     return (
@@ -81,11 +85,7 @@ def table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
         "".join(f"<td{mark}>{xml_text(cell)}</td>" for cell, mark in zip(line, marks, strict=True)) for line in lines
     ]
     content = "".join(f"<tr>{line}</tr>" for line in ([first] if first else []) + body)
-    return (
-        f'<div class="wide" tabindex="0" role="group" aria-label="table"><table>{content}</table></div>'
-        if lines
-        else ""
-    )
+    return f'<div class="wide" {SCROLLS}><table>{content}</table></div>' if lines else ""
 
 
 def items(texts: Iterable[object]) -> str:
@@ -102,6 +102,6 @@ def download(name: str, data: str, text: str) -> str:
 def drawing(width: float, height: float, content: str, label: str) -> str:
     """Return a drawing in its own size, which scrolls on a narrow screen; ``content`` is SVG."""
     return (
-        f'<div class="wide"><svg viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" role="img" '
-        f'aria-label="{xml_text(label)}">{content}</svg></div>'
+        f'<div class="wide" {SCROLLS}><svg viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" '
+        f'role="img" aria-label="{xml_text(label)}">{content}</svg></div>'
     )

@@ -1,6 +1,7 @@
 """Drawings: ticks are round numbers, nothing is clipped, and everything can be read on light and on dark."""
 
 import itertools
+import random
 import re
 from pathlib import Path
 
@@ -111,10 +112,43 @@ def test_long_graphs_are_drawn_in_columns(count, wide):
         ]
         for row in range(count)
     ]
-    places, width, height = graph._placed(rows)
+    layout = graph._placed(rows)
+    places, width, height = layout.place, layout.width, layout.height
     assert len(places) == count * wide and len(set(places.values())) == count * wide
     assert count < 60 or (height < 3 * width and width < 4 * height)
     assert min(x for x, _ in places.values()) >= graph.WIDTH / 2
     assert max(x for x, _ in places.values()) + graph.WIDTH / 2 <= width
     for (x, y), (other, lower) in itertools.pairwise(sorted(places.values())):
         assert other - x >= graph.WIDTH or (x == other and lower - y >= rows[0][0].height)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_lines_of_a_drawing_in_columns_cross_no_box(seed):
+    """Of random graphs with long edges, also over several columns and upwards."""
+    rng = random.Random(seed)
+    drawing = graph._Graph()
+    for number in range(260):
+        lines = ["a"] * rng.randint(1, 4)
+        drawing.boxes[str(number)] = graph._Box(str(number), lines, "#000000", False)
+        for source in {max(number - 1 - rng.randrange(3), 0), rng.randrange(max(number, 1))} if number else ():
+            drawing.edges.append((str(source), str(number), ""))
+    drawing.events = [(str(rng.randrange(260)), str(rng.randrange(100)), "event") for _ in range(20)]
+    layout = graph._placed(drawing.rows())
+    assert len(layout.tracks) > 3
+    routed = 0
+    for edge in drawing.edges + drawing.events:
+        path = re.search(r' d="([^"]+)"', graph._line(drawing, layout, edge, False))[1]
+        if "C" in path:
+            continue
+        routed += 1
+        x, y = map(float, re.match(r"M([\d.]+),([\d.]+)", path).groups())
+        points = [(x, y)]
+        for letter, value in re.findall(r"([HV])([-\d.]+)", path):
+            x, y = (float(value), y) if letter == "H" else (x, float(value))
+            points.append((x, y))
+        for name, (center, top) in layout.place.items():
+            left, right, bottom = center - graph.WIDTH / 2, center + graph.WIDTH / 2, top + drawing.boxes[name].height
+            for (x1, y1), (x2, y2) in itertools.pairwise(points):
+                apart = max(x1, x2) <= left or min(x1, x2) >= right or max(y1, y2) <= top or min(y1, y2) >= bottom
+                assert apart, (edge, name, path)
+    assert routed > 100

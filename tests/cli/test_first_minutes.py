@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -225,10 +226,10 @@ def test_a_blob_goes_to_standard_output(samples, tmp_path):
     words = [sys.executable, "-m", "nvdla", "extract", str(lenet), blob.name, "-o", "-"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (0, bytes(blob.data))
-    assert done.stderr.decode() == f"{blob.length} bytes of blob {blob.name}\n"
+    assert done.stderr.decode() == f"-: {blob.length} bytes of blob {blob.name}\n"
     done = subprocess.run([*words, "--json"], cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == 2
-    assert b"Leave out --json" in done.stderr
+    assert b"omit --json" in done.stderr
     assert not list(tmp_path.iterdir())
 
 
@@ -237,9 +238,9 @@ def test_a_blob_goes_to_standard_output(samples, tmp_path):
     [
         ["inspect", "-"],
         ["run", "NET", "-i", "-"],
-        ["graph", "NET", "-o", "-"],
+        ["program", "NET", "-o", "-"],
         ["cycles", "-"],
-        ["report", "NET", "--output=-"],
+        ["evaluate", "NET", "NET", "--samples", "-"],
         ["csb", "diff", "-", "NET"],
     ],
     ids=" ".join,
@@ -248,7 +249,7 @@ def test_a_dash_is_no_file_elsewhere(words, nvdla_command, lenet, tmp_path, monk
     monkeypatch.chdir(tmp_path)
     code, _, error = nvdla_command(*(lenet if each == "NET" else each for each in words))
     assert code == 2
-    assert "is '-': must be a file: give a file (./- for a file named -" in error
+    assert "is '-': must be a file or directory: give a file (./- for a file named -" in error
     assert not list(tmp_path.iterdir())
 
 
@@ -342,3 +343,23 @@ def test_a_new_command_is_one_file_and_a_line(tmp_path, monkeypatch, capsys):
 
 def test_every_command_has_a_group_in_the_help():
     assert "Other:" not in usage()
+
+
+@pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
+def test_the_tour_of_the_readme_leaves_nothing_in_the_checkout(samples, tmp_path):
+    """All shell commands of the section, one after the other, in a repository with this project's .gitignore."""
+    pytest.importorskip("onnxruntime")
+    root = samples.parent
+    shutil.copytree(samples, tmp_path / "samples", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(root / ".gitignore", tmp_path)
+    tour = (
+        (root / "README.md").read_text(encoding="utf-8").split("## Five things to do")[1].split("## Documentation")[0]
+    )
+    commands = re.findall(r"```sh\n(.*?)```", tour, flags=re.S) + re.findall(r"^\$ (.*)$", tour, flags=re.M)
+    script = "".join(commands[:-2]).replace("nvdla ", f"{sys.executable} -m nvdla ")
+    assert script.count("-m nvdla") >= 7
+    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+    for words in (["git", "init", "-q"], ["git", "add", "-A"], ["bash", "-ec", script]):
+        subprocess.run(words, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    left = subprocess.run(["git", "status", "--porcelain"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert [line for line in left.stdout.splitlines() if not line.startswith("A ")] == []

@@ -5,15 +5,19 @@ import ast
 import importlib
 import json
 import re
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import nvdla
 from nvdla.cli.main import COMMANDS, _Parser
+from nvdla.cli.output import StandardOutput
 from nvdla.errors import FormatError
 from nvdla.tensors.images import PixelConversion, load_image
 from nvdla.tensors.inputs import Preprocessing
@@ -59,7 +63,7 @@ def options() -> dict[str, dict[str, argparse.Action]]:
 
 def meaning(name: str, action: argparse.Action) -> tuple[object, ...]:
     """What must be equal; defaults belong to commands."""
-    kind = getattr(action.type, "__qualname__", None)
+    kind = None if name in WRITES else getattr(action.type, "__qualname__", None)
     text = None if name in WRITES else re.sub(r" \(default: [^)]*\)", "", action.help or "")
     values = None if name in WRITES else action.metavar
     choices = tuple(action.choices) if action.choices else None
@@ -104,6 +108,76 @@ def test_options_are_spelled_as_in_american_english() -> None:
 
 def test_samples_are_spelled_as_in_american_english(samples: Path) -> None:
     assert not [path.name for path in samples.rglob("*") if BRITISH.search(path.name)]
+
+
+#: Options whose help says "write" and that do not write one file: directories, journals, flags.
+NO_STREAMS = {"node-data", "dump-ops", "dump-memory", "samples"}
+
+
+def test_a_dash_is_standard_output_for_every_option_that_writes_a_file() -> None:
+    declared = {
+        (command, action.option_strings[0] if action.option_strings else action.dest): action
+        for command, parser in parsers()
+        for action in parser._actions
+        if action.nargs != 0 and "DIR" not in str(action.metavar)
+    }
+    writing = {key for key, action in declared.items() if re.match(r"(also )?(write|draw)\b", action.help or "")}
+    writing |= {key for key in declared if key[1] in ("--output", "--report", "output")}
+    writing -= {key for key in writing if key[1].lstrip("-") in NO_STREAMS}
+    assert len(writing) > 20
+    for key in writing:
+        convert: Any = declared[key].type
+        assert isinstance(convert and convert("-"), StandardOutput), key
+        assert type(convert("./-")) is str, key
+
+
+#: Words after the loadable, and how the bytes begin; NAME=- writes one output of several.
+STREAMS = {
+    "run --input DIGIT --output -": b"\x93NUMPY",
+    "run --input DIGIT --output prob=-": b"\x93NUMPY",
+    "run --input DIGIT --csb-log -": b"# task 0",
+    "graph -o -": b"digraph",
+    "timeline -o -": b"{",
+    "memory --svg -": b"<svg",
+    "explain 0/0 --svg -": b"<svg",
+    "report -o -": b"<!doctype html>",
+    "export -o -": b"\x08",
+    "evaluate DIGITS --limit 2 -o -": b"{",
+    "evaluate DIGITS --limit 2 --report -": b"<!doctype html>",
+    "faults DIGITS --count 1 --images 1 --table -": b"fault,kind",
+    "explore --config nv_small --table -": b"config,",
+}
+
+
+@pytest.mark.parametrize("words", STREAMS)
+def test_files_go_to_standard_output_and_messages_to_standard_error(
+    words: str, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command, *others = words.split()
+    paths = {"DIGIT": samples / "digit7.pgm", "DIGITS": samples / "digits.npz"}
+    given = [str(paths.get(word, word)) for word in (command, samples / "lenet.loadable", *others)]
+    done = subprocess.run([sys.executable, "-m", "nvdla", *given], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout[:20].lower().startswith(STREAMS[words].lower()), done.stdout[:40]
+    assert b"nvdla-output-" not in done.stderr + done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("memory --svg - --json", "svg -: standard output contains the file alone: omit --json"),
+        ("evaluate DIGITS --limit 2 -o - --report -", "must be given once, got 2 times (report, output)"),
+        ("evaluate DIGITS --shard 1/2 -o -", "no journal: add --samples FILE.jsonl"),
+    ],
+)
+def test_standard_output_contains_one_file(words: str, message: str, nvdla_command: Any, samples: Path) -> None:
+    command, *others = words.split()
+    given = [samples / "digits.npz" if word == "DIGITS" else word for word in others]
+    code, _, error = nvdla_command(command, samples / "lenet.loadable", *given)
+    assert code == 2
+    assert message in error
 
 
 def test_images_have_one_set_of_options() -> None:

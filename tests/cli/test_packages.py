@@ -119,7 +119,7 @@ def test_parts_get_the_values_of_a_run(folder, nvdla_command):
     assert [each["different"] for each in documents] == [0, 0, 0]
     assert all(row["snr_db"] > 30 for each in documents for row in each["tensors"])
     code, _, err = nvdla_command("compare", "net.nvpkg", "-i", "x.npy")
-    assert code == 2 and "give --onnx MODEL and --input FILE" in err
+    assert code == 2 and "give --onnx, --tflite or --caffe MODEL" in err
 
 
 def test_an_operation_is_looked_for_in_all_parts(folder, nvdla_command):
@@ -247,3 +247,19 @@ def test_bad_rows_of_nodes_are_refused(row, folder, nvdla_command):
     changed_manifest(lambda parts: parts[1].update(rows=[row]))
     code, _, err = nvdla_command("cycles", "changed.nvpkg")
     assert code == 2 and len(err.splitlines()) == 1 and "manifest.json: parts[1].rows[0]" in err
+
+
+def test_a_package_of_a_quantized_model_is_compared_on_the_integers_that_the_model_takes(
+    nvdla_command, corpus, tmp_path
+):
+    pytest.importorskip("ai_edge_litert")
+    model, package = corpus / "tflite" / "misc_int8.tflite", tmp_path / "net.nvpkg"
+    code, out, _ = nvdla_command("compile", model, "-o", package, "-q")
+    assert code == 0
+    assert f"nvdla compare {package} --tflite {model} --input FILE" in out
+    code, out, _ = nvdla_command("compare", package, "--tflite", model, "--random-input", "--json")
+    documents = [part["document"] for part in json.loads(out)["parts"] if part["kind"] == "accelerator"]
+    assert code == 0 and len(documents) == 2
+    assert all(document["compared"] and not document["different"] for document in documents)
+    code, _, error = nvdla_command("compare", package, "--tflite", model)
+    assert (code, "no input: give --input FILE or --random-input" in error) == (2, True)

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import nvdla
+from nvdla.analysis.explain import explanations
+from nvdla.analysis.layer_forms import with_advice
 from nvdla.analysis.study import Study
 from nvdla.analysis.views import blocks
 from nvdla.loadable.descriptors.fields import fields
@@ -20,6 +22,7 @@ from nvdla.report.document import (
     Pictures,
     examine_and_run,
     histogram,
+    make_side,
     register_writes,
     thinned,
 )
@@ -283,3 +286,12 @@ def test_what_cannot_be_is_one_line_and_no_file(nvdla_command, lenet_path, tmp_p
     assert message in err
     assert err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_convolutions_show_what_would_help_with_the_expected_gain(lenet_loadable):
+    """The advice of ``nvdla explain``, which the side panel lists under Execution."""
+    study = Study.of(lenet_loadable)
+    side, _ = make_side(study, Names(), 1000.0)
+    lines = [line for row in side.document["operations"] for line in row.get("ways", ()) if "what would help" in line]
+    assert lines == [f"what would help: {row['advice']}" for row in with_advice(study, explanations(study))]
+    assert any(re.search(r"instead of [\d,]+ cycles, \d+% less", line) for line in lines)

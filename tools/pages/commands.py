@@ -18,7 +18,8 @@ Every command with its options, made from the commands' help by `python tools/pa
 `nvdla COMMAND --help` prints the same. `nvdla-run` is `nvdla run`. Exit codes: 0 success, 1 a difference or a failed
 check, 2 wrong usage or input (one line on standard error), 130 interrupted. [Settings](install.md#settings) change
 defaults. Commands print tables and have the options `--json`, `--csv`, `--tsv` and `--wide` (all columns), unless a
-line "Output" names others. Options that several commands share are at the [end](#shared-options)."""
+line "Output" names others. `-` as a file to write is standard output. Options that several commands share are at the
+[end](#shared-options)."""
 FORMATS = {"--json", "--yaml", "--csv", "--tsv", "--help", "--wide"}
 _HEADER = ("| argument | meaning |", "|---|---|")
 COMMON = "#common-options"

@@ -69,10 +69,16 @@ def real_inputs(runtime: Runtime, surfaces: Sequence[bytes], names: Names) -> di
             arrays_by_input[tensor.name] = real
             continue
         arrays_by_input[value.name] = value.fed(real, arrays_by_input.get(value.name))
-    for value in names.inputs.values():
-        if value.units is not None and value.name in arrays_by_input:
-            arrays_by_input[value.name] = np.rint(arrays_by_input[value.name] / value.units.scale) + value.units.zero
-    return arrays_by_input
+    return as_model_takes(arrays_by_input, names)
+
+
+def as_model_takes(inputs: Mapping[str, np.ndarray], names: Names) -> dict[str, np.ndarray]:
+    """Return real numbers by the model's input, as integers for inputs that are integers in the model."""
+    units = {value.name: value.units for value in names.inputs.values() if value.units is not None}
+    return {
+        name: np.rint(array / units[name].scale) + units[name].zero if name in units else array
+        for name, array in inputs.items()
+    }
 
 
 def modules(what: str) -> tuple[ModuleType, ModuleType]:

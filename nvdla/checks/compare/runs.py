@@ -111,7 +111,8 @@ class FloatReference:
     with the smallest angle; if none comes near, only those count that no operation has come near to yet, from the one
     that was matched last onwards. A tensor of integers without a scale gets the scale that fits best (least squares),
     and a note says so. ``outputs``: what bound outputs are compared with, where that is not the tensor of their name.
-    ``inputs``: names of tensors that no operation makes, but some copy.
+    ``inputs``: names of tensors that no operation makes, but some copy. ``in_place``: a tensor keeps its name through
+    the layers that follow it, as in Caffe; else the tensor of "ip1+relu1" is that of relu1, never that of ip1.
     """
 
     kind, sees = "float", "tensors"
@@ -123,7 +124,9 @@ class FloatReference:
         guess: bool | None = None,
         outputs: Mapping[str, np.ndarray] | None = None,
         inputs: Collection[str] = (),
+        in_place: bool = True,
     ) -> None:
+        self._in_place = in_place
         self.tensors = {name: np.asarray(array) for name, array in tensors.items() if array.dtype.kind in "iuf"}
         self._outputs = outputs or {}
         self._order = list(self.tensors)
@@ -181,7 +184,8 @@ class FloatReference:
                 return None
             unknown = value.units is None and self.tensors[value.name].dtype.kind in "iu"
             return None if unknown else value.name
-        return next((part for part in (tensor, *parts(layer)) if part in self.tensors), None)
+        known = parts(layer) if self._in_place else parts(layer)[:2]
+        return next((part for part in (tensor, *known) if part in self.tensors), None)
 
     def _value(self, tensor: str | None, name: str) -> ModelValue:
         """The element order and units of the model's tensor called ``name``."""

@@ -8,8 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import NormalDist
 
+import numpy as np
+
 from nvdla.errors import FormatError
 from nvdla.experiments.campaign.journal import Record, takes_records
+from nvdla.experiments.evaluation.decoders import average_precision, intersection_over_union
 from nvdla.tensors.real import decibels
 from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document, Json
@@ -100,6 +103,33 @@ DAMAGED_SHOWN = 20
 
 
 @dataclass
+class Decoded:
+    """Boxes and pixels of classes that a decoder found."""
+
+    images: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+    cells: Counter[tuple[int, int]] = field(default_factory=Counter)
+    metric: Mean = field(default_factory=Mean)
+
+    def add(self, record: Record, truth: list[list[float]] | None) -> None:
+        """Take what a record has of one network."""
+        if "metric" in record:
+            self.metric.add(record["metric"])
+        if "boxes" in record and truth is not None:
+            self.images.append((np.reshape(truth, (-1, 6)), np.reshape(record["boxes"], (-1, 6))))
+        for label, predicted, count in record.get("cells", ()):
+            self.cells[label, predicted] += count
+
+    def document(self, classes: list[str] | None) -> Document:
+        """Return the metrics as plain data, without those of nothing."""
+        document: Document = {"detection": average_precision(self.images)} if self.images else {}
+        if self.metric.count:
+            document["metric"] = self.metric.document()
+        if self.cells:
+            document["segmentation"] = intersection_over_union(self.cells, classes)
+        return document
+
+
+@dataclass
 class Summary:
     """All figures of an evaluation; figures that no sample has are left out of :meth:`document`."""
 
@@ -115,6 +145,8 @@ class Summary:
     parted: list[str] = field(default_factory=list)
     confusion: Counter[tuple[int, int]] = field(default_factory=Counter)
     problems: list[dict[str, str]] = field(default_factory=list)
+    decoded: Decoded = field(default_factory=Decoded)
+    float_decoded: Decoded = field(default_factory=Decoded)
 
     def add(self, record: Record) -> None:
         """Take one more record."""
@@ -124,6 +156,12 @@ class Summary:
                 self.problems.append({"id": str(record.get("id", record["key"])), "error": record["error"]})
             return
         self.samples += 1
+        if "metric" in record:
+            self.metric.add(record["metric"])
+        if "top" not in record:
+            self.decoded.add(record, record.get("truth"))
+            self.float_decoded.add(record.get("float", {}), record.get("truth"))
+            return
         best = [entry[0] for entry in record["top"]]
         label = record.get("label")
         if isinstance(label, int):
@@ -132,8 +170,6 @@ class Summary:
             self.confusion[label, best[0]] += 1
         if "squared_error" in record:
             self.squared_error.add(record["squared_error"])
-        if "metric" in record:
-            self.metric.add(record["metric"])
         if "float" in record:
             self._add_float(record, best[0])
 
@@ -156,6 +192,9 @@ class Summary:
             ratio = decibels(self.signal, self.noise)
             snr = ratio if math.isfinite(ratio) else None
             document["float"] = {"agreement": self.agreement.document(), "snr_db": snr, "parted": self.parted}
+        document |= self.decoded.document(classes)
+        if reference := self.float_decoded.document(classes):
+            document["float"] = reference
         if self.confusion:
             document["classes"] = self.per_class(classes)
             document["confusion"] = [

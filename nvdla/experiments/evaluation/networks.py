@@ -18,7 +18,7 @@ from nvdla.emulator.execution.dry_run import silent_warnings
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import FormatError, shape_text
 from nvdla.program import naming
-from nvdla.program.naming import Names, names_for
+from nvdla.program.naming import ModelValue, Names, names_for
 from nvdla.tensors.files import IMAGE_ENDINGS, fit
 from nvdla.tensors.images import PixelConversion, convert_pixels, is_digit, is_picture, is_pil
 from nvdla.tensors.inputs import InputForm, Preprocessing, check_pixels, holds_pixels, planes
@@ -36,10 +36,12 @@ WARM_RUNS = 3
 
 
 class EvaluatedNetwork(ABC):
-    """``shape`` of a sample without batch axis; ``outputs``: how many numbers a result has."""
+    """``shape`` of a sample without batch axis; ``outputs``: how many numbers a result has; ``crop``: pixels per side
+    that are kept of pictures, 0 for all."""
 
     shape: tuple[int, ...]
     outputs: int
+    crop: int = 0
 
     @abstractmethod
     def prepare(self, value: object) -> np.ndarray:
@@ -52,6 +54,11 @@ class EvaluatedNetwork(ABC):
     @abstractmethod
     def run(self, samples: Sequence[np.ndarray]) -> np.ndarray:
         """Results (samples, outputs) of prepared samples."""
+
+    @abstractmethod
+    def outputs_of(self, samples: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
+        """Return all outputs of each sample, by the model's names: real numbers in the model's shapes. Raises
+        ScaleMissing."""
 
     @abstractmethod
     def warnings(self) -> list[str]:
@@ -96,6 +103,7 @@ class LoadableNetwork(EvaluatedNetwork):
         self._scale, self._zero = known.scale(self._input.name), known.zero_point(self._input.name)
         self._units = known.units(self._input.name, self._input.dtype)
         self._result_units = known.units(self._output.name, self._output.dtype)
+        self._names = known
         self._value = known.inputs.get(self._input.name)
         result = known.values.get(self._output.name)
         self._order = None if result is None or self._output.shape[0] > 1 else result.index
@@ -106,6 +114,7 @@ class LoadableNetwork(EvaluatedNetwork):
         model = _preprocessing_of(path) if as_the_model else None
         self._model_pixels = None if model is None else model.sized_as(pixels)
         self._sizes = pixels if self._model_pixels is None else self._model_pixels.conversion
+        self.crop = self._sizes.crop
         self._digits = self._model_pixels if self._model_pixels is not None and self._model_pixels.digit else None
 
     def prepare(self, value: object) -> np.ndarray:
@@ -179,6 +188,20 @@ class LoadableNetwork(EvaluatedNetwork):
         """The outputs of samples, one row each."""
         return self.rows(self.runtime.run_many([[surface] for surface in self.surfaces(samples)]))
 
+    def outputs_of(self, samples: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
+        """Return all outputs of each sample, in real numbers."""
+        return [self._real(raw) for raw in self.runtime.run_many([[surface] for surface in self.surfaces(samples)])]
+
+    def _real(self, raw: Sequence[bytes]) -> dict[str, np.ndarray]:
+        outputs = {}
+        for name, elements in self.runtime.unpack(raw).items():
+            units = self._names.units(name, elements.dtype)
+            if units is None:
+                raise ScaleMissing(name, elements.dtype, "output")
+            value = self._names.values.get(name) or ModelValue(name)
+            outputs[value.name] = value.value(units.real(elements).astype(np.float32))
+        return outputs
+
     def warnings(self) -> list[str]:
         """Return warnings about silent behavior of a run."""
         return _silent_warnings(self.runtime, self._strict)
@@ -227,6 +250,7 @@ class PackageNetwork(EvaluatedNetwork):
         self._output = package.manifest["outputs"][0]
         self._preprocessing = package.manifest.get("preprocessing")
         self.outputs = 0  # known after the first run
+        self.crop = Preprocessing.of(self._preprocessing).conversion.crop if self._preprocessing else 0
 
     def prepare(self, value: object) -> np.ndarray:
         """A sample as an array of the input's elements."""
@@ -257,9 +281,13 @@ class PackageNetwork(EvaluatedNetwork):
 
     def run(self, samples: Sequence[np.ndarray]) -> np.ndarray:
         """The outputs of samples, one row each."""
-        rows = [np.ravel(self._machine.run({self._name: sample})[self._output]) for sample in samples]
+        rows = [np.ravel(outputs[self._output]) for outputs in self.outputs_of(samples)]
         self.outputs = rows[0].size
         return np.stack(rows)
+
+    def outputs_of(self, samples: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
+        """Return all outputs of each sample."""
+        return [self._machine.run({self._name: sample}) for sample in samples]
 
     def real(self, sample: np.ndarray) -> np.ndarray:
         """A sample as real numbers."""

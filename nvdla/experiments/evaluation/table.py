@@ -7,6 +7,7 @@ import importlib.util
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from nvdla.compiler.frontend.isolation import run_session, worker_of
 from nvdla.compiler.frontend.opening import open_file
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.experiments.campaign import Record, Table, Task, worker
+from nvdla.experiments.evaluation import decoders
 from nvdla.experiments.evaluation.metrics import percent
 from nvdla.experiments.evaluation.networks import (
     EvaluatedNetwork,
@@ -27,13 +29,15 @@ from nvdla.tensors.images import PixelConversion
 from nvdla.util import html
 from nvdla.util.escaping import Document, Json, xml_text
 
+MEASURES = ("map", "miou")  # metrics of the whole data set, of decoded outputs
 TOP = 5
 KEY_DIGITS = 9
 
 
 @dataclass
 class Evaluation(Table):
-    """``network``: path of a loadable or package; ``metric``: ``module:function`` of (outputs, label) -> number;
+    """``network``: path of a loadable or package; ``metric``: ``module:function`` of (outputs, label) -> number,
+    "map" or "miou"; ``decoder``: ``module:function`` of (all outputs, input shape), whose result the metric takes;
     ``against``: an ONNX model for agreement; ``limit`` and ``shuffle`` choose samples; ``strict``: refuse accesses that
     leave their region of memory; ``trusted``: models run in the process that evaluates, without limits;
     ``stop_on_error``: a sample that cannot be read ends the run."""
@@ -51,8 +55,19 @@ class Evaluation(Table):
     strict: bool = False
     trusted: bool = False
     stop_on_error: bool = False
+    decoder: str | None = None
     _network: EvaluatedNetwork | None = field(default=None, init=False, repr=False, compare=False)
     name = "evaluate"
+
+    def __post_init__(self) -> None:
+        """Check the metric and the decoder. Raises FormatError."""
+        if self.decoder and not self.metric:
+            raise FormatError(f"--decoder {self.decoder}: --metric: must be map, miou or MODULE:FUNCTION, got none")
+        if self.metric == "map" and not self.decoder:
+            names = "yolo, yolo_rows, ssd and dbnet"
+            raise FormatError(
+                f"--metric map: --decoder: must be MODULE:FUNCTION, got none. {decoders.__name__} has {names}."
+            )
 
     def settings(self) -> Document:
         """Return everything that affects the results, as plain data: runs with other settings do not resume it."""
@@ -60,12 +75,18 @@ class Evaluation(Table):
             **network_settings(self.network, self.config, self.pixels, self.input_scale),
             **self.source.settings(),
             "metric": self.metric,
-            "metric_code": code_hash(python_function(self.metric)) if self.metric else None,
+            "metric_code": None if self.metric in (None, *MEASURES) else code_hash(python_function(self.metric)),
+            **({"decoder": self.decoder, "decoder_code": code_hash(self.decode)} if self.decode else {}),
             "against": model_hash(self.against) if self.against else None,
             "predict_only": self.predict_only,
             "limit": self.limit,
             "shuffle": self.shuffle,
         }
+
+    @property
+    def decode(self) -> Callable[..., object] | None:
+        """The decoder, None without one. Raises FormatError."""
+        return python_function(self.decoder) if self.decoder else decoders.argmax if self.metric == "miou" else None
 
     def tasks(self) -> Iterable[Task]:
         """One task per sample."""
@@ -90,7 +111,11 @@ class Evaluation(Table):
 
     def _opened(self) -> EvaluatedNetwork:
         threads, scale = worker.threads, self.input_scale
-        return open_network(self.network, self.config, threads, self.pixels, scale, self.strict, self.trusted)
+        network = open_network(self.network, self.config, threads, self.pixels, scale, self.strict, self.trusted)
+        if network.crop and self.metric in MEASURES and not self.predict_only:
+            reason = "boxes and masks are those of whole pictures"
+            raise FormatError(f"--metric {self.metric}: --crop: must be 0 ({reason}), got {network.crop}")
+        return network
 
     def __getstate__(self) -> dict[str, Json]:
         """Workers that are not copies open the network themselves."""
@@ -103,7 +128,8 @@ class _Worker:
     def __init__(self, table: Evaluation, network: EvaluatedNetwork) -> None:
         self._table = table
         self._network = network
-        self._metric = python_function(table.metric) if table.metric else None
+        self._metric = None if table.metric in (None, *MEASURES) else python_function(table.metric)
+        self._decode = table.decode
         self._float = _float_model(table.against, table.trusted) if table.against else None
 
     def records(self, tasks: Sequence[Task]) -> list[Record]:
@@ -115,6 +141,11 @@ class _Worker:
         if ready:
             for record, _, prepared in ready:
                 record["hash"] = hashlib.sha256(np.ascontiguousarray(prepared).data).hexdigest()[:16]
+            if self._decode is not None:
+                outputs = self._network.outputs_of([prepared for *_, prepared in ready])
+                for row, values in zip(ready, outputs, strict=True):
+                    self._judge_decoded(*row, values)
+                return records
             results = self._network.run([prepared for *_, prepared in ready])
             for (record, sample, prepared), result, top in zip(ready, results, _best(results), strict=True):
                 record["top"] = top
@@ -159,21 +190,44 @@ class _Worker:
             return
         if sample.label is None:
             raise FormatError(f"sample {sample.id} has no label. Use --predict-only for data without labels.")
-        outputs = self._network.outputs
+        outputs = 0 if self._decode else self._network.outputs
         if isinstance(sample.label, int) and outputs and not 0 <= sample.label < outputs:
             raise FormatError(f"sample {sample.id} has the label {sample.label}; the network has {outputs} outputs")
 
+    def _judge_decoded(self, record: Record, sample: Sample, prepared: np.ndarray, outputs: decoders.Outputs) -> None:
+        record |= self._decoded(sample, outputs, prepared.shape)
+        if self._float is not None:
+            record["float"] = self._decoded(sample, self._float(self._network.real(prepared)), prepared.shape)
+        if self._table.metric == "map" and not self._table.predict_only:
+            record["truth"] = decoders.truth_document(sample.label, sample.id)
+
+    def _decoded(self, sample: Sample, outputs: decoders.Outputs, shape: tuple[int, ...]) -> Record:
+        """Return what the metric needs of a network's outputs. Raises FormatError for all that user code raises."""
+        assert self._decode is not None
+        try:
+            decoded = self._decode(outputs, shape[-3:])
+        except Exception as error:  # user code
+            raise FormatError(
+                f"{self._table.decoder} of sample {sample.id}: {type(error).__name__}: {error}"
+            ) from error
+        if self._metric is not None:
+            return {"metric": self._measured(self._metric, sample, decoded)}
+        if self._table.metric == "map":
+            return {"boxes": decoders.boxes_document(decoded, shape)}
+        return {} if self._table.predict_only else {"cells": decoders.cells_document(decoded, sample.label, sample.id)}
+
     def _judge(self, record: Record, sample: Sample, prepared: np.ndarray, result: np.ndarray) -> None:
         if not self._table.predict_only:
-            record["label"] = sample.label
-            if isinstance(sample.label, list):
+            label = sample.label
+            record["label"] = label.ravel().tolist() if isinstance(label, np.ndarray) else label
+            if isinstance(record["label"], list):
                 record["squared_error"] = self._squared_error(sample, result)
         if self._metric is not None:
             record["metric"] = self._measured(self._metric, sample, result)
         if self._float is not None:
             record["float"] = self._compare(prepared, result)
 
-    def _measured(self, metric: Callable[[np.ndarray, object], float], sample: Sample, result: np.ndarray) -> float:
+    def _measured(self, metric: Callable[[Any, object], float], sample: Sample, result: object) -> float:
         """The user's own metric. Raises FormatError for anything that it raises, and for what is not a number."""
         try:
             value = float(metric(result, sample.label))
@@ -184,7 +238,7 @@ class _Worker:
         return value
 
     def _squared_error(self, sample: Sample, result: np.ndarray) -> float:
-        wanted = np.asarray(sample.label, np.float64)
+        wanted = np.ravel(np.asarray(sample.label, np.float64))
         if wanted.size != result.size:
             raise FormatError(
                 f"sample {sample.id} has {wanted.size} numbers as label, the network returns {result.size}"
@@ -195,7 +249,7 @@ class _Worker:
     def _compare(self, prepared: np.ndarray, result: np.ndarray) -> dict[str, Json]:
         """The float model's class, and the energies of its result and of the difference."""
         assert self._float is not None
-        wanted = self._float(self._network.real(prepared))
+        wanted = np.ravel(next(iter(self._float(self._network.real(prepared)).values()))).astype(np.float64)
         if wanted.size != result.size:
             raise FormatError(f"the float model returns {wanted.size} numbers, the network {result.size}")
         real = getattr(self._network, "real_result", lambda row: row.astype(np.float64))(result)
@@ -221,8 +275,8 @@ def _plain(number: float) -> float | str:
     return number if np.isfinite(number) else str(number)
 
 
-def _float_model(path: str, trusted: bool) -> Callable[[np.ndarray], np.ndarray]:
-    """An ONNX model with one input, in onnxruntime; gives its first output."""
+def _float_model(path: str, trusted: bool) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
+    """An ONNX model with one input, in onnxruntime; gives its outputs by name."""
     if importlib.util.find_spec("onnxruntime") is None:
         raise FormatError("--against needs onnxruntime: pip install 'nvdla[onnx]'")
     session, _ = open_file(path, worker_of(trusted), threads=worker.threads, real=True)
@@ -231,13 +285,22 @@ def _float_model(path: str, trusted: bool) -> Callable[[np.ndarray], np.ndarray]
         raise FormatError(f"{path}: the float model has {len(inputs)} inputs, evaluation supports one")
     shape = [size if isinstance(size, int) else 1 for size in inputs[0].shape]
 
-    def run(sample: np.ndarray) -> np.ndarray:
+    names = [output.name for output in session.get_outputs()]
+
+    def run(sample: np.ndarray) -> dict[str, np.ndarray]:
         feed = {inputs[0].name: sample.astype(np.float32).reshape(shape)}
-        return np.ravel(run_session(session, path, None, feed)[0]).astype(np.float64)
+        return dict(zip(names, run_session(session, path, None, feed), strict=True))
 
     return run
 
 
+DECODED = (
+    ("detection.map", "mAP (IoU 0.50 to 0.95)", ".4f"),
+    ("detection.map50", "mAP (IoU 0.50)", ".4f"),
+    ("detection.map75", "mAP (IoU 0.75)", ".4f"),
+    ("segmentation.miou", "mean IoU", ".4f"),
+    ("segmentation.pixel_accuracy", "pixel accuracy", ".2%"),
+)
 CELL = 28
 LARGEST = 60  # classes in the picture; the matrix of more is in the JSON alone
 
@@ -276,7 +339,13 @@ def figures(summary: Document) -> list[tuple[str, str]]:
     ):
         if name in summary:
             rows.append((text, form(summary[name])))
-    if "float" in summary:
+    for name, text, places in DECODED:
+        for of, measured in (("", summary), (", float model", summary.get("float", {}))):
+            key, _, value = name.partition(".")
+            if value in measured.get(key, {}):
+                share = measured[key][value]
+                rows.append((text + of, "-" if share is None else f"{share:{places}}"))
+    if "agreement" in summary.get("float", {}):
         rows.append(("same top-1 as the float model", percent(summary["float"]["agreement"])))
         if summary["float"]["snr_db"] is not None:
             rows.append(("SNR against the float model", f"{summary['float']['snr_db']:.1f} dB"))
@@ -317,4 +386,10 @@ def _classes(summary: Document) -> str:
         (entry["name"] or entry["class"], entry["samples"], percent(entry["precision"]), percent(entry["recall"]))
         for entry in summary.get("classes", ())
     )
-    return html.section("Classes", html.table(("class", "samples", "precision", "recall"), rows))
+    pixels = (
+        (entry["name"] or entry["class"], f"{entry['pixels']:,}", f"{entry['iou']:.4f}")
+        for entry in summary.get("segmentation", {}).get("classes", ())
+    )
+    return html.section("Classes", html.table(("class", "samples", "precision", "recall"), rows)) + html.section(
+        "Pixels", html.table(("class", "pixels", "IoU"), pixels)
+    )

@@ -61,6 +61,8 @@ def detect(loadable: Loadable, abi: str | Abi = "auto") -> tuple[Abi, str]:
     if new.share == old.share:
         return _by_version(loadable, mine)
     against = "its lists do not fit the other" if other.error else f"{other.passed} of {other.asked} for the other"
+    if mine.passed == mine.asked:
+        return chosen, f"{chosen.name} ABI, {chosen.title}: all fields are consistent"
     return chosen, (
         f"{chosen.name} ABI, {chosen.title}: {mine.passed} of {mine.asked} fields of the surfaces "
         f"are consistent, {against}"

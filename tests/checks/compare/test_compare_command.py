@@ -150,3 +150,14 @@ def test_a_raw_input_of_another_size_is_bad_input(nvdla_command, samples, tmp_pa
         code, out, err = nvdla_command(command, samples / "lenet.loadable", "-i", tmp_path / "short.bin", *more)
         assert (code, out) == (2, "")
         assert "short.bin: size: must be 6272 bytes (input data), got 100" in err
+
+
+def test_a_loadable_of_another_form_of_the_model_gives_no_false_alarm(nvdla_command, samples):
+    """The Caffe form calls the layer "ip1+relu3"; the ONNX form calls the result of its ReLU "ip1_relu", and "ip1" is
+    the tensor before it."""
+    pytest.importorskip("onnxruntime")
+    words = (samples / "lenet.loadable", "--onnx", samples / "lenet.onnx", "-i", samples / "digit7.pgm")
+    code, out, _ = nvdla_command("compare", *words)
+    assert code == 0
+    assert "4 tensors compared: 0 exact, 4 close, 0 different" in out
+    assert "Without a counterpart: operation 0/7 (SDP, layer ip1+relu3)" in out

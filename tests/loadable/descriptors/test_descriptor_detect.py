@@ -34,7 +34,7 @@ def test_the_margin_on_real_files_is_wide(corpus: list[Path]) -> None:
 def test_the_abi_of_hand_made_tasks_is_detected(parts_of: Callable, abi: Abi) -> None:
     chosen, reason = detect(parts_of(abi).loadable())
     assert chosen is abi
-    assert "fields of the surfaces are consistent" in reason
+    assert "fields are consistent" in reason
 
 
 def test_the_caller_may_override(parts_of: Callable) -> None:
