@@ -7,6 +7,7 @@ which is known of the operators listed here.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from nvdla.compiler.frontend.model import Model, read
+from nvdla.compiler.frontend.quantization.qdq import Affine
+from nvdla.compiler.frontend.tflite.graph import NORMALIZATION_KEY
 from nvdla.errors import FormatError, shape_text
 from nvdla.tensors.datasets import Arrays, Function, Sample, SampleSource, arrays_source, is_loader, open_source
 from nvdla.tensors.files import IMAGE_ENDINGS, read_dimg
@@ -102,19 +105,55 @@ def samples(model: Model, data: Any, preprocessing: Preprocessing | None = None,
     return Samples(feeds, lambda feed: feed)
 
 
-def for_bytes(model: Model, given: Preprocessing | None) -> Preprocessing | None:
-    """Return the preprocessing of a model with an 8-bit input, if no mean or scale is given.
+def for_model(model: Model, given: Preprocessing | None) -> tuple[Preprocessing | None, list[str]]:
+    """Return the preprocessing that the file of a model specifies, if no mean or scale is given, and notes on it.
 
-    A pixel is an element of the input (uint8), or 128 more than the element (int8), as in TFLite's tools.
+    A pixel is an element of an 8-bit input (uint8), or 128 more than the element (int8), as in TFLite's tools. Other
+    inputs take what the metadata of a TFLite file specify, and so do 8-bit inputs whose range contains that.
     """
+    if len(model.inputs) != 1 or (given is not None and (given.mean or given.scale)):
+        return given, []
+    stated, affine, pixels = _normalization(model), _eight_bits(model), given or Preprocessing()
+    if affine is None:
+        if stated is None:
+            return given, []
+        return replace(pixels, mean=stated.mean, scale=stated.scale), [_note(stated)]
+    least = np.iinfo(affine.kind).min
+    as_elements = replace(pixels, mean=(float(affine.point - least),), scale=(affine.scale,))
+    if stated is None:
+        return as_elements, []
+    ends = np.array([[0.0], [255.0]])
+    elements = (ends - stated.mean) * stated.scale / affine.scale + affine.point - least
+    if np.abs(elements - ends).max() <= 1:
+        return as_elements, []
+    if elements.min() < -1 or elements.max() > 256:
+        return as_elements, [f"{_note(stated)}: not used, because the 8-bit input cannot hold these numbers"]
+    return replace(pixels, mean=stated.mean, scale=stated.scale), [_note(stated)]
+
+
+def _note(stated: Preprocessing) -> str:
+    mean, std = (", ".join(f"{each:g}" for each in values) for values in (stated.mean, 1 / np.array(stated.scale)))
+    return f"pictures: mean {mean}, standard deviation {std}, from the metadata of the file"
+
+
+def _normalization(model: Model) -> Preprocessing | None:
+    """Mean and scale of the pixels of the input as the file states them."""
+    text = next((entry.value for entry in model.proto.metadata_props if entry.key == NORMALIZATION_KEY), None)
+    if text is None:
+        return None
+    try:
+        mean, std = (tuple(float(each) for each in numbers) for numbers in json.loads(text))
+    except (ValueError, TypeError, RecursionError):
+        raise FormatError(f"{model.name}: metadata {NORMALIZATION_KEY}: must be two lists of numbers") from None
+    return Preprocessing(mean).divided(std)
+
+
+def _eight_bits(model: Model) -> Affine | None:
+    """Scale and zero point of an input of 8 bits."""
     stored = None if model.quantized is None else model.quantized.graph.input
-    if stored is None or given is None or len(model.inputs) != 1 or (given.mean, given.scale) != ((0.0,), (1.0,)):
-        return given
     affine, (name,) = model.affine.get(model.inputs[0]), model.inputs
-    integers = any(value.name == name and value.type.tensor_type.elem_type in EIGHT_BITS for value in stored)
-    if affine is None or affine.bits != 8 or not integers:
-        return given
-    return replace(given, mean=(float(affine.point - np.iinfo(affine.kind).min),), scale=(affine.scale,))
+    integers = any(value.name == name and value.type.tensor_type.elem_type in EIGHT_BITS for value in stored or ())
+    return affine if affine is not None and affine.bits == 8 and integers else None
 
 
 def _only_input(model: Model) -> str:
