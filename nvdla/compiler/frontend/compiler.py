@@ -234,8 +234,7 @@ def compile(
     refuse_unknown("compile", options, _keywords())
     loaded = model if isinstance(model, Model) else read(model, shapes, weights, trusted, None, example_inputs)
     _check_scales(loaded, precision)
-    preprocessing, notes = for_model(loaded, preprocessing)
-    loaded = replace(loaded, notes=[*loaded.notes, *notes])
+    loaded, preprocessing = for_model(loaded, preprocessing)
     recipe, rest = _options(options, preprocessing)
     data = _data(loaded, calibration, preprocessing)
     loaded = loaded.measured() if isinstance(data, Samples) else loaded

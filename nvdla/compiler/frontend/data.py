@@ -105,34 +105,38 @@ def samples(model: Model, data: Any, preprocessing: Preprocessing | None = None,
     return Samples(feeds, lambda feed: feed)
 
 
-def for_model(model: Model, given: Preprocessing | None) -> tuple[Preprocessing | None, list[str]]:
-    """Return the preprocessing that the file of a model specifies, if no mean or scale is given, and notes on it.
+def for_model(model: Model, given: Preprocessing | None) -> tuple[Model, Preprocessing | None]:
+    """Return the preprocessing that the file of a model specifies, if no mean or scale is given.
 
     A pixel is an element of an 8-bit input (uint8), or 128 more than the element (int8), as in TFLite's tools. Other
     inputs take what the metadata of a TFLite file specify, and so do 8-bit inputs whose range contains that.
+
+    Returns:
+        The model, with a note on the numbers of the metadata, and the preprocessing.
     """
     if len(model.inputs) != 1 or (given is not None and (given.mean or given.scale)):
-        return given, []
-    stated, affine, pixels = _normalization(model), _eight_bits(model), given or Preprocessing()
-    if affine is None:
+        return model, given
+    stated, affine, note = _normalization(model), _eight_bits(model), ""
+    if affine is not None:
+        least = np.iinfo(affine.kind).min
+        as_elements = Preprocessing((float(affine.point - least),), (affine.scale,))
         if stated is None:
-            return given, []
-        return replace(pixels, mean=stated.mean, scale=stated.scale), [_note(stated)]
-    least = np.iinfo(affine.kind).min
-    as_elements = replace(pixels, mean=(float(affine.point - least),), scale=(affine.scale,))
+            stated = as_elements
+        pixels = np.array([[0.0], [255.0]])
+        elements = (pixels - stated.mean) * stated.scale / affine.scale + affine.point - least
+        if np.abs(elements - pixels).max() <= 1:
+            return model, replace(given or Preprocessing(), mean=as_elements.mean, scale=as_elements.scale)
+        if elements.min() < -1 or elements.max() > 256:
+            note = f"{_described(stated)}: not used, because the 8-bit input cannot hold these numbers"
+            stated = as_elements
     if stated is None:
-        return as_elements, []
-    ends = np.array([[0.0], [255.0]])
-    elements = (ends - stated.mean) * stated.scale / affine.scale + affine.point - least
-    if np.abs(elements - ends).max() <= 1:
-        return as_elements, []
-    if elements.min() < -1 or elements.max() > 256:
-        return as_elements, [f"{_note(stated)}: not used, because the 8-bit input cannot hold these numbers"]
-    return replace(pixels, mean=stated.mean, scale=stated.scale), [_note(stated)]
+        return model, given
+    numbers = replace(given or Preprocessing(), mean=stated.mean, scale=stated.scale)
+    return replace(model, notes=[*model.notes, note or _described(stated)]), numbers
 
 
-def _note(stated: Preprocessing) -> str:
-    mean, std = (", ".join(f"{each:g}" for each in values) for values in (stated.mean, 1 / np.array(stated.scale)))
+def _described(stated: Preprocessing) -> str:
+    mean, std = (", ".join(f"{x:g}" for x in numbers) for numbers in (stated.mean, 1 / np.array(stated.scale)))
     return f"pictures: mean {mean}, standard deviation {std}, from the metadata of the file"
 
 
@@ -142,7 +146,7 @@ def _normalization(model: Model) -> Preprocessing | None:
     if text is None:
         return None
     try:
-        mean, std = (tuple(float(each) for each in numbers) for numbers in json.loads(text))
+        mean, std = (tuple(float(x) for x in numbers) for numbers in json.loads(text))
     except (ValueError, TypeError, RecursionError):
         raise FormatError(f"{model.name}: metadata {NORMALIZATION_KEY}: must be two lists of numbers") from None
     return Preprocessing(mean).divided(std)

@@ -325,7 +325,7 @@ class FlatConverter:
         model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
         normalization = self.model.normalization()
         if normalization is not None:
-            text = json.dumps([each.tolist() for each in normalization])
+            text = json.dumps([numbers.tolist() for numbers in normalization])
             model.metadata_props.add(key=NORMALIZATION_KEY, value=text)
         return model
 

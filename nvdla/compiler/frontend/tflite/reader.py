@@ -118,7 +118,7 @@ _MODEL = _table(
 )
 
 
-# Metadata of the file, in a buffer of its own: the fields before those that are read have no names here.
+# Metadata of the file, in a separate buffer: the fields before those that are read have no names here.
 def _after(count: int, *fields: TableField) -> tuple[TableField, ...]:
     return (*(TableField(f"_{slot}", _UNREAD) for slot in range(count)), *fields)
 
