@@ -76,7 +76,7 @@ def table() -> list[str]:
 
 
 def conversions() -> list[str]:
-    """What each function of the conversion does."""
+    """List the conversions by function."""
     groups: dict[str, list[str]] = {}
     for op, conversion in CONVERSIONS.items():
         groups.setdefault(inspect.getdoc(conversion.function) or "", []).append(op)

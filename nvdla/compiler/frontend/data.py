@@ -147,6 +147,8 @@ def _normalization(model: Model) -> Preprocessing | None:
         return None
     try:
         mean, std = (tuple(float(x) for x in numbers) for numbers in json.loads(text))
+        if not np.isfinite(mean).all():
+            raise ValueError(text)
     except (ValueError, TypeError, RecursionError):
         raise FormatError(f"{model.name}: metadata {NORMALIZATION_KEY}: must be two lists of numbers") from None
     return Preprocessing(mean).divided(std)

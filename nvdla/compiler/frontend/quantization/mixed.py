@@ -102,9 +102,9 @@ class ChannelScales:
     def _share(self, node: NodeProto, scale: np.ndarray, zero: np.ndarray) -> None:
         pairs = self._readers(node.output[0])
         consumers = [reader for pair in pairs for reader in self._readers(pair.output[0])]
-        producer = self._producer(node)
-        axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 1)
-        if producer is None or not consumers or axis != 1 or np.ptp(zero) or len(zero) != len(scale):
+        producer = self._producer(node, len(scale))
+        along = {_axis(pair) for pair in (node, *pairs)}
+        if producer is None or not consumers or along != {1} or np.ptp(zero) or len(zero) != len(scale):
             return
         if not scale.max() < MOST_APART * scale.min():
             return
@@ -134,7 +134,7 @@ class ChannelScales:
         """The consumers of a value; none where the model returns it."""
         return [] if name in self.ends else self.readers.get(name, [])
 
-    def _producer(self, node: NodeProto) -> NodeProto | None:
+    def _producer(self, node: NodeProto, channels: int) -> NodeProto | None:
         """The convolution whose channels can be multiplied, None where another node reads them."""
         for _ in range(2):
             maker = self.makers.get(node.input[0])
@@ -143,8 +143,10 @@ class ChannelScales:
             if maker.op_type != "Relu":
                 break
             node = maker
-        biased = maker is not None and all(name in self.constants for name in maker.input[2:])
-        return maker if maker is not None and biased and self._weights(maker) is not None else None
+        weights = None if maker is None else self._weights(maker)
+        if maker is None or weights is None or len(self.constants[weights.input[0]]) != channels:
+            return None
+        return maker if all(name in self.constants for name in maker.input[2:]) else None
 
     def _is_depthwise(self, node: NodeProto, channels: int) -> bool:
         groups = next((attribute.i for attribute in node.attribute if attribute.name == "group"), 1)
@@ -156,9 +158,8 @@ class ChannelScales:
         maker = self.makers.get(node.input[1]) if node.op_type == "Conv" else None
         if maker is None or maker.op_type != "DequantizeLinear" or len(maker.input) != 3:
             return None
-        axis = next((attribute.i for attribute in maker.attribute if attribute.name == "axis"), 1)
         known = all(name in self.constants for name in maker.input) and self.constants[maker.input[0]].ndim == 4
-        first = axis == 0 or (known and self.constants[maker.input[1]].ndim == 0)
+        first = _axis(maker) == 0 or (known and self.constants[maker.input[1]].ndim == 0)
         return maker if known and first and len(self._readers(node.input[1])) == 1 else None
 
     def _multiply(self, node: NodeProto, factors: np.ndarray, has_bias: bool) -> None:
@@ -186,3 +187,7 @@ class ChannelScales:
         while name in self.constants or name in self.makers:
             name += "/shared"
         return name
+
+
+def _axis(node: NodeProto) -> int:
+    return next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 1)
