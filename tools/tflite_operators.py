@@ -1,7 +1,7 @@
-"""Write the table of docs/tflite.md: every TFLite operator that is converted, and how its test cases run on nv_small.
+"""Write docs/tflite-operators.md: every TFLite operator that is converted, and its placement on each configuration.
 
-PYTHONPATH=.:tests python -m tools.tflite_operators            write the table
-PYTHONPATH=.:tests python -m tools.tflite_operators --check    exit code 1 where the table is not current
+PYTHONPATH=.:tests python -m tools.tflite_operators            write the page
+PYTHONPATH=.:tests python -m tools.tflite_operators --check    exit code 1 where the page is not current
 """
 
 from __future__ import annotations
@@ -11,74 +11,95 @@ import inspect
 import sys
 from pathlib import Path
 
-import numpy as np
-from support.tflite_models import CASES, Case, goldens
+from support.tflite_models import CASES, FLOAT_CASES, Case
 
-from nvdla.compiler.frontend.compiler import compile
-from nvdla.compiler.frontend.tflite.conversion import FAMILIES
+from nvdla.compiler.frontend.importer import import_graph
+from nvdla.compiler.frontend.model import read
+from nvdla.compiler.frontend.tflite.conversion import INTERPRETED
 from nvdla.compiler.frontend.tflite.graph import CONVERSIONS
 from nvdla.compiler.frontend.tflite.reader import read_model
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "tflite.md"
-BEGIN, END = "<!-- table of tools/tflite_operators.py -->", "<!-- end of table -->"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "tflite-operators.md"
+TARGETS = (("nv_small", "int8"), ("nv_large", "int8"), ("nv_full", "int8"), ("nv_full", "fp16"))
+#: nodes that only give elements another order at the ends of a model
 _MOVES = ("Transpose", "Identity", "Reshape")
+_ABOUT = """\
+# TFLite operators
+
+This page lists the conversion of each TFLite operator by `nvdla compile`, and its placement. It was made by
+`PYTHONPATH=.:tests python -m tools.tflite_operators`; do not edit. [TFLite models](tflite.md) explains the import.
+
+Every operator has test models of one operator each: *cases* over shapes, strides, paddings and scales, in int8 and
+uint8, or in floats (*float*). *yes*: all cases run on the accelerator; *moves*: nothing is computed; *host*: none does;
+*4 of 5*: the others have a part on the host. Float cases need calibration data in int8. *units*: largest accepted
+difference to the reference kernels of the interpreter, in units of the output, on nv_small; float cases are compared
+with the interpreter before quantization.
+"""
 
 
-def units(case: Case, wanted: list[np.ndarray]) -> tuple[str, float]:
-    """("accelerator" or "host", largest difference to the interpreter in units of the output) of a case on nv_small."""
-    made = case.made()
-    model = read_model(made.data, case.name)
-    compiled = compile(made.data, "nv_small")
-    feeds = {}
-    for number, array in zip(model.inputs, made.arrays, strict=True):
-        scale = model.tensors[number].quantization
-        feeds[model.tensors[number].name] = (
-            array if scale is None else ((array.astype(np.float64) - scale.points[0]) * scale.scales[0])
-        ).astype(np.float32)
-    found, largest = compiled.run(feeds), 0.0
-    for number, expected in zip(model.outputs, wanted, strict=True):
-        scale, got = model.tensors[number].quantization, found[model.tensors[number].name]
-        if scale is not None:
-            elements = np.rint(got / scale.scales[0]) + scale.points[0]
-            largest = max(largest, float(np.abs(elements - expected).max(initial=0)))
-    host = any(row.placement == "host" and row.op not in _MOVES for row in compiled.nodes)
-    return "host" if host else "accelerator", largest
+def placements(case: Case) -> list[str]:
+    """A word for each target: accelerator, folded or host."""
+    model, words = read(case.made().data, trusted=True), []
+    for config, precision in TARGETS:
+        rows = import_graph(model, config, precision, ranged=True).nodes
+        found = {row.placement for row in rows if row.op not in _MOVES} or {row.placement for row in rows}
+        words.append(next(word for word in ("host", "accelerator", "folded") if word in found))
+    return words
 
 
-def table() -> str:
-    """The table, with a row per operator."""
-    recorded = goldens()
-    found: dict[str, list[tuple[str, float]]] = {}
-    for name, case in CASES.items():
-        op = read_model(case.made().data, name).operators[0].op
-        found.setdefault(op, []).append(units(case, recorded[name]))
-    lines = ["| operator | ONNX | conversion | cases | accelerator | units |", "|---|---|---|---|---|---|"]
-    families = [module.__name__ for module in FAMILIES]
-    for op in sorted(CONVERSIONS, key=lambda op: (families.index(CONVERSIONS[op].function.__module__), op)):
-        conversion, rows = CONVERSIONS[op], found.get(op, [])
-        about = (inspect.getdoc(conversion.function) or "").rstrip(".")
-        here = sum(place == "accelerator" for place, _ in rows)
-        largest = f"{max(error for _, error in rows):.0f}" if rows else ""
-        counts = (len(rows), here) if rows else ("", "")
-        lines.append(f"| {op} | {conversion.onnx} | {about} | {counts[0]} | {counts[1]} | {largest} |")
-    return "\n".join(lines)
+def summary(words: list[str]) -> str:
+    """The placements of all cases on one target as one word."""
+    if set(words) == {"folded"}:
+        return "moves"
+    here = sum(word != "host" for word in words)
+    return "yes" if here == len(words) else f"{here} of {len(words)}" if here else "host"
 
 
-def page(text: str) -> str:
-    """The page with a new table."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}"
+def table() -> list[str]:
+    """The lines of the table, with a row per operator."""
+    found: dict[str, list[Case]] = {}
+    for case in (*CASES.values(), *FLOAT_CASES.values()):
+        op = read_model(case.made().data, case.name).operators[0].op
+        found.setdefault(op, []).append(case)
+    targets = " | ".join(f"{config} {precision}" for config, precision in TARGETS)
+    lines = [f"| operator | ONNX | cases | {targets} | units |", "|---|---|---|" + "---|" * (len(TARGETS) + 1)]
+    for op in sorted(CONVERSIONS):
+        cases = found.get(op, [])
+        quantized = [case for case in cases if case.name in CASES]
+        chosen = quantized or cases
+        columns = zip(*(placements(case) for case in chosen), strict=True)
+        words = [summary(list(column)) for column in columns] or ["host"] * len(TARGETS)
+        count = f"{len(quantized)}" if quantized else f"{len(cases)} float" if cases else ""
+        units = f"{max(case.units for case in quantized):.0f}" if quantized else ""
+        lines.append(f"| {op} | {CONVERSIONS[op].onnx} | {count} | {' | '.join(words)} | {units} |")
+    return lines
+
+
+def conversions() -> list[str]:
+    """List the conversions by function."""
+    groups: dict[str, list[str]] = {}
+    for op, conversion in CONVERSIONS.items():
+        groups.setdefault(inspect.getdoc(conversion.function) or "", []).append(op)
+    return [f"* {', '.join(ops)}: {about[0].lower()}{about[1:]}" for about, ops in groups.items()]
+
+
+def page() -> str:
+    """The text of the page."""
+    host = (
+        f"The interpreter of the package ai-edge-litert computes these on the host: {', '.join(sorted(INTERPRETED))}."
+    )
+    return "\n".join(
+        [_ABOUT, *table(), "", "## Conversions", "", *conversions(), "", "## Other operators", "", host, ""]
+    )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="write the table of docs/tflite.md")
+    parser = argparse.ArgumentParser(description="write docs/tflite-operators.md")
     parser.add_argument("--check", action="store_true", help="compare only")
-    current = PAGE.read_text(encoding="utf-8")
-    made = page(current)
+    text = page()
     if parser.parse_args().check:
-        return int(made != current)
-    PAGE.write_text(made, encoding="utf-8")
+        return int(not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text)
+    PAGE.write_text(text, encoding="utf-8")
     return 0
 
 

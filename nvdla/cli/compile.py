@@ -217,9 +217,11 @@ def run(args: argparse.Namespace) -> int:
     require_model(args.model, ("pt2",))
     if not args.output:
         raise FormatError("no output file: give -o FILE for the loadable, or --check to see the placement only")
+    mean = (0.0,) if args.mean is None and args.no_preprocess else args.mean
     preprocessing = Preprocessing(
-        args.mean or (0.0,), args.scale or (1.0,), args.color or "rgb", args.layout, digit=args.digit, **sizes_of(args)
-    ).divided(args.std or (1.0,))
+        mean or (), args.scale or (), args.color or "rgb", args.layout, digit=args.digit, **sizes_of(args)
+    )
+    preprocessing = preprocessing.divided(args.std) if args.std else preprocessing
     options = _options(args)  # before anything is read
     with ProgressBar(args) as bar:
         compiled = compiler.compile(

@@ -64,14 +64,15 @@ CHANNELS = (1, 3, 4)
 class Preprocessing:
     """Conversion of the pixels 0..255 of an image to the numbers that a model takes: ``(pixel - mean) * scale``.
 
-    ``mean`` and ``scale`` are one number or one per channel, the channels in the order ``color``. ``layout`` of the
-    input: nchw, nhwc, or auto, the one that has 1, 3 or 4 channels. ``resize``, ``crop`` and ``interpolation``: as of
-    :class:`PixelConversion`. ``digit``: the model takes digits in the form of MNIST, into which every picture is
-    converted (:func:`nvdla.tensors.images.find_digit`).
+    ``mean`` and ``scale`` are one number or one per channel, the channels in the order ``color``; empty: those that the
+    file of the model states when it is compiled, else 0 and 1. ``layout`` of the input: nchw, nhwc, or auto, the one
+    that has 1, 3 or 4 channels. ``resize``, ``crop`` and ``interpolation``: as of :class:`PixelConversion`. ``digit``:
+    the model takes digits in the form of MNIST, into which every picture is converted
+    (:func:`nvdla.tensors.images.find_digit`).
     """
 
-    mean: tuple[float, ...] = (0.0,)
-    scale: tuple[float, ...] = (1.0,)
+    mean: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
     color: str = "rgb"
     layout: str = "auto"
     resize: bool | int = False
@@ -81,15 +82,22 @@ class Preprocessing:
 
     def divided(self, std: Sequence[float]) -> Preprocessing:
         """Return the conversion ``(pixel - mean) / std * scale``. Raises FormatError."""
-        count = max(len(self.scale), len(std))
-        if 0 in std or not np.isfinite(std).all() or {len(self.scale), len(std)} - {1, count}:
+        scale = self.stated.scale
+        count = max(len(scale), len(std))
+        if 0 in std or not np.isfinite(std).all() or {len(scale), len(std)} - {1, count}:
             raise FormatError(f"std: must be one number or one per channel, finite and not 0, got {tuple(std)}")
-        scales, divisors = (tuple(values) * (count // len(values)) for values in (self.scale, std))
+        scales, divisors = (tuple(values) * (count // len(values)) for values in (scale, std))
         return replace(self, scale=tuple(scale / divisor for scale, divisor in zip(scales, divisors, strict=True)))
+
+    @property
+    def stated(self) -> Preprocessing:
+        """The conversion with numbers for ``mean`` and ``scale``."""
+        return replace(self, mean=self.mean or (0.0,), scale=self.scale or (1.0,))
 
     def document(self) -> Document:
         """The settings as plain data; ``digit``, ``crop`` and ``interpolation`` only where they are set."""
-        settings = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+        numbers = asdict(self.stated)
+        settings = {key: list(value) if isinstance(value, tuple) else value for key, value in numbers.items()}
         for key in ("digit", "crop", "interpolation"):
             if settings[key] == getattr(Preprocessing, key):
                 del settings[key]
@@ -139,6 +147,12 @@ class Preprocessing:
         cube_shape = self._cube_shape(shape, "a sample of pixels")
         return self._as_input(self.numbers_of_rgb(planes(pixels, cube_shape, self.conversion)), shape)
 
+    def takes(self, value: object, shape: tuple[int, ...]) -> bool:
+        """Check whether a value is a picture for an input of this shape, not its numbers."""
+        if len(shape) not in (3, 4):
+            return False
+        return is_picture(value, (1, *self._cube_shape(shape, "input")))
+
     def _is_channels_last(self, shape: tuple[int, ...]) -> bool:
         if self.layout == "auto":
             return shape[-1] in CHANNELS and shape[-3] not in CHANNELS
@@ -167,12 +181,13 @@ class Preprocessing:
 
     def numbers(self, pixels: np.ndarray, what: object = "pixels") -> np.ndarray:
         """The pixels (N, C, H, W) as the numbers of the model, in the same layout."""
-        for name, numbers in (("mean", self.mean), ("scale", self.scale)):
+        stated = self.stated
+        for name, numbers in (("mean", stated.mean), ("scale", stated.scale)):
             if len(numbers) not in (1, pixels.shape[1]):
                 raise FormatError(
                     f"{what}: {name}: must be one number or one per channel ({pixels.shape[1]}), got {len(numbers)}"
                 )
-        mean, scale = (np.asarray(numbers, np.float32).reshape(1, -1, 1, 1) for numbers in (self.mean, self.scale))
+        mean, scale = (np.asarray(numbers, np.float32).reshape(1, -1, 1, 1) for numbers in (stated.mean, stated.scale))
         return (pixels - mean) * scale
 
 

@@ -9,12 +9,13 @@ from unittest import mock
 
 import onnx
 from support.tflite_models import CASES
-from support.tflite_writer import FlatWriter
+from support.tflite_writer import FlatWriter, pictures_metadata
 
 from nvdla.compiler.frontend import loading, model
+from nvdla.compiler.frontend.data import for_model
 from nvdla.compiler.frontend.importer import import_graph
 from nvdla.compiler.frontend.tflite import graph, tflite_proto
-from nvdla.compiler.frontend.tflite.reader import TYPES, read_model
+from nvdla.compiler.frontend.tflite.reader import METADATA_NAME, TYPES, read_model
 from nvdla.errors import NvdlaError
 
 ELEMENTS = 1 << 16
@@ -32,13 +33,18 @@ def one_input(data: bytes) -> None:
         ):
             tflite_proto(onnx, data, "model", {})
             if sum(data) % PLACED == 0:
-                import_graph(model.read(data, trusted=True), "nv_small")  # this process is what is fuzzed
+                loaded = model.read(data, trusted=True)  # this process is what is fuzzed
+                for_model(loaded, None)
+                import_graph(loaded, "nv_small")
     except NvdlaError:
         return
 
 
 def seeds() -> Iterator[bytes]:
-    """One model of each operator."""
+    """One model of each operator, and some with metadata."""
+    for name in ("CONV_2D 0", "CONV_2D 8", "RELU"):
+        made = CASES[name].made()
+        yield made.writer.model(made.inputs, made.outputs, pictures_metadata((127.5,), (128.0,)))
     for name, case in CASES.items():
         if name.split()[-1] in ("0", "maps") or " " not in name:
             yield case.made().data
@@ -58,9 +64,13 @@ def changed(data: bytes, rng: random.Random, number: Any) -> bytes | None:
             # fields without a name are those that the reader leaves out
             options = {key: list(v) if isinstance(v, tuple) else v for key, v in each.options.items() if key[0] != "_"}
             writer.operators.append((each.op, each.inputs, each.outputs, options, each.custom))
+        metadata = bytearray(found.metadata.get(METADATA_NAME, b""))
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
-            _change(writer, rng, number)
-        return writer.model(found.inputs, found.outputs)
+            if metadata and rng.randrange(2):
+                metadata[rng.randrange(len(metadata))] = number(0, rng) & 0xFF
+            else:
+                _change(writer, rng, number)
+        return writer.model(found.inputs, found.outputs, bytes(metadata))
     except (NvdlaError, ValueError, TypeError, OverflowError, LookupError, AttributeError, AssertionError):
         return None
 

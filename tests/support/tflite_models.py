@@ -328,6 +328,9 @@ _MOVES: dict[str, tuple[Any, ...]] = {
     "MIRROR_PAD": (
         "MIRROR_PAD", (1, 5, 6, 4), (1, 7, 9, 4), (np.array([[0, 0], [1, 1], [2, 1], [0, 0]], np.int32),), {"mode": 0},
     ),
+    "MIRROR_PAD symmetric": (
+        "MIRROR_PAD", (1, 5, 6, 4), (1, 8, 9, 5), (np.array([[0, 0], [1, 2], [2, 1], [0, 1]], np.int32),), {"mode": 1},
+    ),
     "TILE": ("TILE", (1, 3, 4, 5), (1, 6, 4, 10), ([1, 2, 1, 2],)),
     "GATHER channels": ("GATHER", (1, 4, 5, 8), (1, 4, 5, 3), ([6, 0, 3],), {"axis": 3}),
     "GATHER rows": ("GATHER", (1, 6, 5, 4), (1, 2, 5, 4), ([1, 4],), {"axis": 1}),

@@ -73,8 +73,8 @@ class FlatWriter:
         """Add an operator with the fields of its table of options, or ``slots=(table, {slot: (kind, value)})``."""
         self.operators.append((op, list(inputs), list(outputs), options, custom))
 
-    def model(self, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
-        """The file."""
+    def model(self, inputs: Sequence[int], outputs: Sequence[int], metadata: bytes = b"") -> bytes:
+        """The file; ``metadata``: as :func:`pictures_metadata` makes them."""
         b = flatbuffers.Builder(1 << 12)
         ops = list(dict.fromkeys(each[0] for each in self.operators))
         codes = _tables(b, [_code(b, op) for op in ops])
@@ -90,9 +90,38 @@ class FlatWriter:
         listed = {"tensors": _tables(b, tensors), "operators": operators}
         ends = {"inputs": _numbers(b, inputs), "outputs": _numbers(b, outputs)}
         graph = _table(b, "SubGraph", **listed, **ends)
-        made = {"operator_codes": codes, "subgraphs": _tables(b, [graph]), "buffers": _tables(b, buffers)}
+        notes = []
+        if metadata:
+            data = b.CreateNumpyVector(np.frombuffer(metadata, np.uint8))
+            buffers.append(_table(b, "Buffer", data=data))
+            notes = [_table(b, "Metadata", name=b.CreateString("TFLITE_METADATA"), buffer=len(buffers) - 1)]
+        made = {"metadata": _tables(b, notes)} if notes else {}
+        made |= {"operator_codes": codes, "subgraphs": _tables(b, [graph]), "buffers": _tables(b, buffers)}
         b.Finish(_table(b, "Model", version=3, **made), b"TFL3")
         return bytes(b.Output())
+
+
+def pictures_metadata(mean: Sequence[float], std: Sequence[float]) -> bytes:
+    """Metadata that specify the normalization of the pixels of the first input."""
+    b = flatbuffers.Builder(256)
+
+    def table(**slots: int) -> int:
+        b.StartObject(8)
+        for slot, value in slots.items():
+            number = int(slot.removeprefix("slot"))
+            if slot == "slot0" and "slot1" in slots and value == 1:
+                b.PrependUint8Slot(0, value, 0)  # the kind of the union in slot 1
+            else:
+                b.PrependUOffsetTRelativeSlot(number, value, 0)
+        return b.EndObject()
+
+    options = [_numbers(b, values, "f4") for values in (mean, std)]
+    normalization = table(slot0=options[0], slot1=options[1])
+    unit = table(slot0=1, slot1=normalization)
+    tensor = table(slot0=b.CreateString("image"), slot4=_tables(b, [unit]))
+    graph = table(slot2=_tables(b, [tensor]))
+    b.Finish(table(slot0=b.CreateString("net"), slot3=_tables(b, [graph])), b"M001")
+    return bytes(b.Output())
 
 
 def _table(b: flatbuffers.Builder, table: str, /, **fields: Any) -> int:
@@ -161,6 +190,8 @@ def _operator(
 ) -> int:
     table = f"{_OPTIONS.get(op, _camel(op))}Options"
     fields = {"opcode_index": code, "inputs": _numbers(b, inputs), "outputs": _numbers(b, outputs)}
+    if "intermediates" in options:
+        fields["intermediates"] = _numbers(b, options["intermediates"])
     if "slots" in options:
         fields["builtin_options_type"], slots = options["slots"]
         b.StartObject(max(slots) + 1)

@@ -83,7 +83,7 @@ def test_a_long_thin_picture_is_refused_before_it_is_scaled(tmp_path):
 
 def test_the_sizes_are_a_part_of_the_layer_file():
     model = Preprocessing(resize=256, crop=224, interpolation="opencv")
-    assert Preprocessing.of(model.document()) == model
+    assert Preprocessing.of(model.document()) == model.stated
     assert set(Preprocessing().document()) == {"mean", "scale", "color", "layout", "resize"}
     for wrong in ({"resize": -1}, {"crop": 1 << 20}, {"resize": "256"}, {"crop": None}):
         with pytest.raises(FormatError, match="preprocessing of the layer file"):

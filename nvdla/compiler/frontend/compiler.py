@@ -22,7 +22,7 @@ from nvdla.compiler.builder.calibration import NotFiniteError
 from nvdla.compiler.builder.cbuf import PICTURE_BITS, depth
 from nvdla.compiler.builder.groups import group_layers
 from nvdla.compiler.builder.lower.elementwise import LEVELS
-from nvdla.compiler.frontend.data import Samples, for_bytes, one_image, samples
+from nvdla.compiler.frontend.data import Samples, for_model, one_image, samples
 from nvdla.compiler.frontend.importer import (
     ACCELERATOR,
     HOST,
@@ -234,7 +234,7 @@ def compile(
     refuse_unknown("compile", options, _keywords())
     loaded = model if isinstance(model, Model) else read(model, shapes, weights, trusted, None, example_inputs)
     _check_scales(loaded, precision)
-    preprocessing = for_bytes(loaded, preprocessing)
+    loaded, preprocessing = for_model(loaded, preprocessing)
     recipe, rest = _options(options, preprocessing)
     data = _data(loaded, calibration, preprocessing)
     loaded = loaded.measured() if isinstance(data, Samples) else loaded
@@ -510,10 +510,10 @@ def _mixed(
 
 def _pixel_numbers(of_image: Preprocessing, bits: int) -> PixelNumbers:
     """Conversion of pixels of more bits than a picture's; mean and scale of ``of_image`` are those of pixels 0..255."""
-    larger = 1 << (bits - PICTURE_BITS)
+    larger, stated = 1 << (bits - PICTURE_BITS), of_image.stated
     mean, scale = (
-        tuple(mean_value * larger for mean_value in of_image.mean),
-        tuple(scale_value / larger for scale_value in of_image.scale),
+        tuple(mean_value * larger for mean_value in stated.mean),
+        tuple(scale_value / larger for scale_value in stated.scale),
     )
     return PixelNumbers(mean, scale, bits)
 

@@ -7,6 +7,7 @@ which is known of the operators listed here.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from nvdla.compiler.frontend.model import Model, read
+from nvdla.compiler.frontend.quantization.qdq import Affine
+from nvdla.compiler.frontend.tflite.graph import NORMALIZATION_KEY
 from nvdla.errors import FormatError, shape_text
 from nvdla.tensors.datasets import Arrays, Function, Sample, SampleSource, arrays_source, is_loader, open_source
 from nvdla.tensors.files import IMAGE_ENDINGS, read_dimg
@@ -102,19 +105,61 @@ def samples(model: Model, data: Any, preprocessing: Preprocessing | None = None,
     return Samples(feeds, lambda feed: feed)
 
 
-def for_bytes(model: Model, given: Preprocessing | None) -> Preprocessing | None:
-    """Return the preprocessing of a model with an 8-bit input, if no mean or scale is given.
+def for_model(model: Model, given: Preprocessing | None) -> tuple[Model, Preprocessing | None]:
+    """Return the preprocessing that the file of a model specifies, if no mean or scale is given.
 
-    A pixel is an element of the input (uint8), or 128 more than the element (int8), as in TFLite's tools.
+    A pixel is an element of an 8-bit input (uint8), or 128 more than the element (int8), as in TFLite's tools. Other
+    inputs take what the metadata of a TFLite file specify, and so do 8-bit inputs whose range contains that.
+
+    Returns:
+        The model, with a note on the numbers of the metadata, and the preprocessing.
     """
+    if len(model.inputs) != 1 or (given is not None and (given.mean or given.scale)):
+        return model, given
+    stated, affine, note = _normalization(model), _eight_bits(model), ""
+    if affine is not None:
+        least = np.iinfo(affine.kind).min
+        as_elements = Preprocessing((float(affine.point - least),), (affine.scale,))
+        if stated is None:
+            stated = as_elements
+        pixels = np.array([[0.0], [255.0]])
+        elements = (pixels - stated.mean) * stated.scale / affine.scale + affine.point - least
+        if np.abs(elements - pixels).max() <= 1:
+            return model, replace(given or Preprocessing(), mean=as_elements.mean, scale=as_elements.scale)
+        if elements.min() < -1 or elements.max() > 256:
+            note = f"{_described(stated)}: not used, because the 8-bit input cannot hold these numbers"
+            stated = as_elements
+    if stated is None:
+        return model, given
+    numbers = replace(given or Preprocessing(), mean=stated.mean, scale=stated.scale)
+    return replace(model, notes=[*model.notes, note or _described(stated)]), numbers
+
+
+def _described(stated: Preprocessing) -> str:
+    mean, std = (", ".join(f"{x:g}" for x in numbers) for numbers in (stated.mean, 1 / np.array(stated.scale)))
+    return f"pictures: mean {mean}, standard deviation {std}, from the metadata of the file"
+
+
+def _normalization(model: Model) -> Preprocessing | None:
+    """Mean and scale of the pixels of the input as the file states them."""
+    text = next((entry.value for entry in model.proto.metadata_props if entry.key == NORMALIZATION_KEY), None)
+    if text is None:
+        return None
+    try:
+        mean, std = (tuple(float(x) for x in numbers) for numbers in json.loads(text))
+        if not np.isfinite(mean).all():
+            raise ValueError(text)
+    except (ValueError, TypeError, RecursionError):
+        raise FormatError(f"{model.name}: metadata {NORMALIZATION_KEY}: must be two lists of numbers") from None
+    return Preprocessing(mean).divided(std)
+
+
+def _eight_bits(model: Model) -> Affine | None:
+    """Scale and zero point of an input of 8 bits."""
     stored = None if model.quantized is None else model.quantized.graph.input
-    if stored is None or given is None or len(model.inputs) != 1 or (given.mean, given.scale) != ((0.0,), (1.0,)):
-        return given
     affine, (name,) = model.affine.get(model.inputs[0]), model.inputs
-    integers = any(value.name == name and value.type.tensor_type.elem_type in EIGHT_BITS for value in stored)
-    if affine is None or affine.bits != 8 or not integers:
-        return given
-    return replace(given, mean=(float(affine.point - np.iinfo(affine.kind).min),), scale=(affine.scale,))
+    integers = any(value.name == name and value.type.tensor_type.elem_type in EIGHT_BITS for value in stored or ())
+    return affine if affine is not None and affine.bits == 8 and integers else None
 
 
 def _only_input(model: Model) -> str:

@@ -32,12 +32,12 @@ from nvdla.loadable import Loadable, load
 from nvdla.program.program import check_built_in
 from nvdla.tensors.files import IMAGE_ENDINGS, read_npy
 from nvdla.tensors.images import is_picture
-from nvdla.tensors.inputs import Input, Preprocessing, by_position, is_image
+from nvdla.tensors.inputs import Input, Preprocessing, by_position, check_pixels, is_image
 from nvdla.tensors.npz import check_packing, read_npz
 from nvdla.tensors.real import PixelNumbers, pixels_of
 from nvdla.util.escaping import Document, json_text
 from nvdla.util.files import FREELY_UNPACKED, MAX_RATIO, UNREADABLE_ZIP, parse_json, read_file
-from nvdla.util.precision import PRECISIONS
+from nvdla.util.precision import PRECISIONS, Precision
 from nvdla.util.recognition import wrong_kind
 
 if TYPE_CHECKING:
@@ -479,8 +479,9 @@ def real_input(value: object, name: str, shape: Sequence[int], preprocessing: Do
         FormatError: The file cannot be read or does not fit.
     """
     shape, is_file = tuple(shape), isinstance(value, (str, os.PathLike))
-    if (len(shape) > 2 and is_picture(value, shape)) or (is_file and Path(str(value)).suffix.lower() in IMAGE_ENDINGS):
-        return (Preprocessing.of(preprocessing) if preprocessing else Preprocessing()).image(value, shape)
+    pictures = Preprocessing.of(preprocessing) if preprocessing else Preprocessing()
+    if pictures.takes(value, shape) or (is_file and Path(str(value)).suffix.lower() in IMAGE_ENDINGS):
+        return pictures.image(value, shape)
     if not is_file:
         return np.asarray(value)
     if Path(str(value)).suffix.lower() != ".npy":
@@ -647,7 +648,8 @@ class _Accelerator:
         """Bound inputs (images, C, H, W) in the hardware's element type."""
         elements, images = {}, self.part.images
         for binding in self.part.inputs:
-            flat = np.asarray(value_of(values, binding.value), np.float64).ravel()
+            given = np.asarray(value_of(values, binding.value))
+            flat = given.astype(np.float64).ravel()
             size = int(np.prod(binding.shape))
             stack = flat.reshape(images, -1) if flat.size % images == 0 else flat[None]
             fits = binding.index is None or binding.index.max(initial=0) < stack.shape[1]
@@ -657,6 +659,8 @@ class _Accelerator:
             numbers, cubes = self.part.numbers.get(binding.tensor), order.reshape(images, *binding.shape)
             if numbers is None:
                 scale, zero = self.part.scales[binding.tensor], self.part.zero_points.get(binding.tensor, 0)
+                if given.dtype == np.uint8:
+                    check_pixels(given, scale, zero, Precision(self.part.precision).dtype, binding.value)
                 elements[binding.tensor] = quantize(cubes, scale, self.part.precision, zero)
             else:
                 elements[binding.tensor] = numbers.elements(cubes)

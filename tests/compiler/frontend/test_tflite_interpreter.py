@@ -101,6 +101,39 @@ def test_variables_are_zero_at_the_start_of_each_run():
     assert [(each.name, each.type, each.shape) for each in session.get_outputs()] == [("y", "tensor(float)", [1, 7, 5])]
 
 
+def quantized_lstm() -> bytes:
+    """The layer in int8, as the converter writes it: a state of 16 bits, and empty tensors with inner scales."""
+    rng = np.random.default_rng(5)
+    writer, given, state = FlatWriter(), 0.03, 0.005
+    x = writer.tensor((1, 7, 3), scale=given, zero=15, name="x")
+    weights = [
+        writer.constant(rng.integers(-127, 128, (5, size)).astype(np.int8), 0.003) for size in (3, 5) for _ in range(4)
+    ]
+    biases = [writer.constant(rng.integers(-999, 999, 5).astype(np.int32), given * 0.003) for _ in range(4)]
+    hidden, cell = writer.tensor((1, 5), scale=state, zero=-4), writer.tensor((1, 5), "int16", 2**-14)
+    for each in (hidden, cell):
+        writer.tensors[each]["variable"] = True
+    inner = [writer.tensor((0,), "float32") for _ in range(4)] + [writer.tensor((0,), scale=state, zero=-4)]
+    y, out = writer.tensor((1, 7, 5), scale=state, zero=-4), writer.tensor((1, 7, 5), scale=state, zero=-4, name="y")
+    inputs = [x, *weights, -1, -1, -1, *biases, -1, -1, hidden, cell, -1, -1, -1, -1]
+    slots = (71, {0: ("Int8", 4), 1: ("Float32", 10.0)})
+    writer.operator("UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, [y], slots=slots, intermediates=inner)
+    writer.operator("RELU", [y], [out])
+    return writer.model([x], [out])
+
+
+def test_a_recurrent_layer_in_int8_runs_between_operations_of_the_accelerator():
+    data = quantized_lstm()
+    compiled = nvdla.compile(data, "nv_small")
+    assert {row.op: row.placement for row in compiled.nodes}["UNIDIRECTIONAL_SEQUENCE_LSTM"] == "host"
+    for seed in range(4):
+        elements = np.random.default_rng(seed).integers(-128, 128, (1, 7, 3)).astype(np.int8)
+        (wanted,) = interpreted(data, elements)
+        found = compiled.run(((elements.astype(np.float64) - 15) * 0.03).astype(np.float32))["y"]
+        assert np.ptp(wanted) > 20
+        assert np.abs(np.rint(found / 0.005) - 4 - wanted).max() <= 1
+
+
 def test_without_the_interpreter_the_operator_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(FormatError, match=r"operator 1 \(DYNAMIC_UPDATE_SLICE\).*pip install 'nvdla\[tflite\]'"):
@@ -116,7 +149,7 @@ def test_elements_that_the_interpreter_does_not_take_are_refused_before_a_packag
 
 
 def test_the_page_lists_the_operators():
-    page = (Path(__file__).resolve().parents[3] / "docs" / "tflite.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[3] / "docs" / "tflite-operators.md").read_text(encoding="utf-8")
     assert sorted(each for each in INTERPRETED if each not in page) == []
 
 

@@ -26,7 +26,6 @@ ON_HOST = {
     "BATCH_MATMUL computed": "MatMul",
     "BATCH_MATMUL adjoint computed": "MatMul",
     "RESIZE_BILINEAR aligned": "Resize",
-    "PRELU by element": "PRelu",
     "L2_NORMALIZATION": "LpNormalization",
 }
 
@@ -99,3 +98,9 @@ def test_the_recorded_results_are_those_of_the_interpreter():
         made = case.made()
         for got, wanted in zip(interpreted(made.data, *made.arrays), recorded()[name], strict=True):
             np.testing.assert_array_equal(got, wanted, err_msg=name)
+
+
+def test_the_page_of_operators_is_current():
+    from tools.tflite_operators import PAGE, page
+
+    assert PAGE.read_text(encoding="utf-8") == page(), "run PYTHONPATH=.:tests python -m tools.tflite_operators"

@@ -64,6 +64,9 @@ def _prelu_by_element(graph: Graph, node: Node, source: GraphValue, values: np.n
     above = net.relu(graph.label(node, "above"), tensor)
     below = net.clip(graph.label(node, "below"), tensor, -LARGE, 0.0)
     scaled = net.multiply(graph.label(node, "scaled"), below, slopes)
+    magnitude = graph.model.magnitudes.get(graph.tensors.get(tensor.name, ""))
+    if magnitude is not None:  # a quantized model has no ranges of the parts
+        graph.magnitudes |= {below.name: magnitude, scaled.name: magnitude * float(np.abs(values).max(initial=0))}
     result = net.add(graph.label(node), above, scaled)
     graph.tensors[result.name] = node.outputs[0]
     return moved(node, source, result)

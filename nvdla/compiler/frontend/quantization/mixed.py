@@ -1,18 +1,31 @@
-"""Mixed precision: which layers of an int8 network need int16, by what they do to the results on calibration data."""
+"""Scales that one layer alone cannot choose.
+
+Mixed precision: which layers of an int8 network need int16, by what they do to the results on calibration data.
+Activations with a scale per channel, as NNCF writes them before depthwise convolutions, get one scale.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nvdla.compiler.builder.accuracy import LayerAccuracy
+from nvdla.compiler.frontend.isolation import reads
 from nvdla.errors import BuildError
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, NodeProto
+
+    from nvdla.compiler.builder.accuracy import LayerAccuracy
 
 Outputs = Mapping[str, np.ndarray]
 # Samples on which a choice is judged, and layers that are tried in int8 again one by one.
 JUDGED_SAMPLES = 32
 TRIED_BACK = 16
+#: ratio of the scales of the channels of an activation, up to which they get one scale
+MOST_APART = 1 << 16
 
 
 def drop(exact: Sequence[Outputs], results: Sequence[Outputs]) -> float:
@@ -64,3 +77,117 @@ def choose(rows: Iterable[LayerAccuracy], loss: Callable[[frozenset[str]], float
         if loss(frozenset(without)) <= most:
             chosen = without
     return frozenset(chosen)
+
+
+class ChannelScales:
+    """Activations with a scale per channel, between a convolution (with or without ReLU) and depthwise convolutions."""
+
+    def __init__(self, onnx: ModuleType, graph: GraphProto, constants: dict[str, np.ndarray]) -> None:
+        self.onnx, self.graph, self.constants = onnx, graph, constants
+        self.makers = {name: node for node in graph.node for name in node.output}
+        self.readers: dict[str, list[NodeProto]] = {}
+        for node in graph.node:
+            for name in reads(node):
+                self.readers.setdefault(name, []).append(node)
+        self.ends = {value.name for value in graph.output}
+
+    def share(self) -> None:
+        """Give the activations one scale. The weights take the factors of the channels: the results stay equal."""
+        for node in self.graph.node:
+            if node.op_type == "QuantizeLinear" and len(node.input) == 3:
+                scale, zero = (self.constants.get(name) for name in node.input[1:])
+                if scale is not None and zero is not None and scale.ndim == zero.ndim == 1 and scale.size > 1:
+                    self._share(node, scale.astype(np.float64), zero)
+
+    def _share(self, node: NodeProto, scale: np.ndarray, zero: np.ndarray) -> None:
+        pairs = self._readers(node.output[0])
+        consumers = [reader for pair in pairs for reader in self._readers(pair.output[0])]
+        producer = self._producer(node, len(scale))
+        along = {_axis(pair) for pair in (node, *pairs)}
+        if producer is None or not consumers or along != {1} or np.ptp(zero) or len(zero) != len(scale):
+            return
+        if not scale.max() < MOST_APART * scale.min():
+            return
+        if any(pair.op_type != "DequantizeLinear" or pair.input[1:] != node.input[1:] for pair in pairs):
+            return
+        if not all(self._is_depthwise(reader, len(scale)) for reader in consumers):
+            return
+        largest = scale.max()
+        self._multiply(producer, largest / scale, has_bias=True)
+        for reader in consumers:
+            self._multiply(reader, scale / largest, has_bias=False)
+        for pair in (node, *pairs):
+            pair.input[1] = self._constant(np.float32(largest), node.input[1])
+            pair.input[2] = self._constant(zero[0], node.input[2])
+        for name in dict.fromkeys((producer.output[0], node.input[0], *(pair.output[0] for pair in (node, *pairs)))):
+            self._rename(name)
+
+    def _rename(self, name: str) -> None:
+        """Rename a value that is no longer that of the file, so that it is not compared with it."""
+        fresh, maker = self._fresh(name), self.makers.pop(name)
+        self.makers[fresh], self.readers[fresh] = maker, self.readers.pop(name, [])
+        maker.output[0] = fresh
+        for reader in self.readers[fresh]:
+            reader.input[list(reader.input).index(name)] = fresh
+
+    def _readers(self, name: str) -> list[NodeProto]:
+        """The consumers of a value; none where the model returns it."""
+        return [] if name in self.ends else self.readers.get(name, [])
+
+    def _producer(self, node: NodeProto, channels: int) -> NodeProto | None:
+        """The convolution whose channels can be multiplied, None where another node reads them."""
+        for _ in range(2):
+            maker = self.makers.get(node.input[0])
+            if maker is None or len(self._readers(node.input[0])) != 1:
+                return None
+            if maker.op_type != "Relu":
+                break
+            node = maker
+        weights = None if maker is None else self._weights(maker)
+        if maker is None or weights is None or len(self.constants[weights.input[0]]) != channels:
+            return None
+        return maker if all(name in self.constants for name in maker.input[2:]) else None
+
+    def _is_depthwise(self, node: NodeProto, channels: int) -> bool:
+        groups = next((attribute.i for attribute in node.attribute if attribute.name == "group"), 1)
+        weights = self._weights(node)
+        return weights is not None and groups == channels and self.constants[weights.input[0]].shape[1] == 1
+
+    def _weights(self, node: NodeProto) -> NodeProto | None:
+        """The DequantizeLinear of the constant weights of a convolution, which no other node reads."""
+        maker = self.makers.get(node.input[1]) if node.op_type == "Conv" else None
+        if maker is None or maker.op_type != "DequantizeLinear" or len(maker.input) != 3:
+            return None
+        known = all(name in self.constants for name in maker.input) and self.constants[maker.input[0]].ndim == 4
+        first = _axis(maker) == 0 or (known and self.constants[maker.input[1]].ndim == 0)
+        return maker if known and first and len(self._readers(node.input[1])) == 1 else None
+
+    def _multiply(self, node: NodeProto, factors: np.ndarray, has_bias: bool) -> None:
+        """Multiply the channels of a convolution's result."""
+        weights = self._weights(node)
+        assert weights is not None, "checked before"
+        elements, scale, zero = (self.constants[name] for name in weights.input)
+        factors = np.repeat(factors, len(elements) // len(factors))
+        weights.input[1] = self._constant((scale * factors).astype(np.float32), weights.input[1])
+        weights.input[2] = self._constant(np.broadcast_to(zero, factors.shape), weights.input[2])
+        kept = [attribute for attribute in weights.attribute if attribute.name != "axis"]
+        del weights.attribute[:]
+        weights.attribute.extend([*kept, self.onnx.helper.make_attribute("axis", 0)])
+        if has_bias and len(node.input) > 2 and node.input[2]:
+            bias = self.constants[node.input[2]]
+            node.input[2] = self._constant((bias * factors).astype(bias.dtype), node.input[2])
+
+    def _constant(self, array: np.ndarray, name: str) -> str:
+        name = self._fresh(name)
+        self.constants[name] = np.ascontiguousarray(array).reshape(np.shape(array))
+        self.graph.initializer.append(self.onnx.numpy_helper.from_array(self.constants[name], name))
+        return name
+
+    def _fresh(self, name: str) -> str:
+        while name in self.constants or name in self.makers:
+            name += "/shared"
+        return name
+
+
+def _axis(node: NodeProto) -> int:
+    return next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 1)

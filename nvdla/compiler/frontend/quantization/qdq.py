@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nvdla.compiler.frontend.isolation import reads
+from nvdla.compiler.frontend.quantization.mixed import ChannelScales
 from nvdla.errors import FormatError
 from nvdla.util.escaping import Document
 
@@ -327,6 +328,7 @@ class _Stripper:
     def run(self) -> Stripped:
         self._split_operators()
         self._real_ends()
+        ChannelScales(self.onnx, self.graph, self.constants).share()
         for node in self.graph.node:
             for name in reads(node):
                 self.readers.setdefault(name, []).append(node)

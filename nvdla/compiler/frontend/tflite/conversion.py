@@ -35,7 +35,7 @@ from nvdla.util.arguments import by_annotations
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-#: the modules that register conversions, in the order of the page
+#: the modules that register conversions
 FAMILIES = (layers, functions, moves, detection)
 #: operators that the interpreter computes: without branches, random numbers or results of open size
 INTERPRETED = frozenset(

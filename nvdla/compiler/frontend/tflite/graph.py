@@ -7,6 +7,7 @@ on the accelerator. Quantized tensors get QuantizeLinear and DequantizeLinear, c
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ FILE, ONNX = "file", "onnx"
 TO_ONNX, TO_FILE = (0, 3, 1, 2), (0, 2, 3, 1)
 #: property of a node that must run on the host: why
 HOST_KEY = "nvdla.host"
+#: property of a model: mean and standard deviation of the pixels of its input, as JSON
+NORMALIZATION_KEY = "nvdla.normalization"
 #: elements of one constant that is computed while the model is read
 MAX_FOLDED = 1 << 24
 _QUANTIZED = ("INT8", "UINT8", "INT16")
@@ -319,7 +322,12 @@ class FlatConverter:
         graph = helper.make_graph(self.nodes, self.model.name, self.inputs, outputs, held, value_info=self.infos)
         domains = {"": OPSET} | {node.domain: 1 for node in self.nodes if node.domain}
         opsets = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+        normalization = self.model.normalization()
+        if normalization is not None:
+            text = json.dumps([numbers.tolist() for numbers in normalization])
+            model.metadata_props.add(key=NORMALIZATION_KEY, value=text)
+        return model
 
 
 def _refuse_narrow(tensor: FlatTensor) -> None:

@@ -273,7 +273,7 @@ def reverse(c: FlatConverter, operator: FlatOperator) -> None:
     c.write(out, _slice(c, c.read(source, order), slices, shape, order, c.name(out)), shape, order)
 
 
-@converts("PAD", "PADV2", "MIRROR_PAD", onnx="Pad")
+@converts("PAD", "PADV2", "MIRROR_PAD", onnx={"PAD": "Pad", "PADV2": "Pad", "MIRROR_PAD": "Pad or Gather"})
 def pad(c: FlatConverter, operator: FlatOperator) -> None:
     """A border of zeros, of a constant, or reflected."""
     source, out = operator.inputs[0], operator.outputs[0]
@@ -282,18 +282,33 @@ def pad(c: FlatConverter, operator: FlatOperator) -> None:
     if len(pads) != len(shape) or min(map(min, pads), default=0) < 0:
         raise UnsupportedError(f"paddings {pads[:4]} of {len(shape)} dimensions")
     result = [size + sum(each) for size, each in zip(shape, pads, strict=True)]
+    if operator.op == "MIRROR_PAD" and operator.options.get("mode", 0):
+        c.write(out, _symmetric(c, operator, pads, order), result, order)
+        return
     inputs = [c.read(source, order)]
     inputs.append(c.shape_constant([p for end in (0, 1) for p in _along([each[end] for each in pads], order)]))
     form = {}
     if operator.op == "MIRROR_PAD":
-        if operator.options.get("mode", 0):
-            raise UnsupportedError("symmetric padding")
         if any(max(each) >= size for each, size in zip(pads, shape, strict=True) if any(each)):
             raise UnsupportedError("padding larger than the tensor")
         form = {"mode": "reflect"}
     elif operator.op == "PADV2":
         inputs.append(c.constant(c.real(operator.inputs[2], "value").reshape(())))
     c.write(out, c.node("Pad", inputs, c.name(out), **form), result, order)
+
+
+def _symmetric(c: FlatConverter, operator: FlatOperator, pads: Sequence[Sequence[int]], order: str) -> str:
+    """A border that repeats the outermost elements first, which ONNX's Pad cannot do: chosen indices per dimension."""
+    source = operator.inputs[0]
+    value, shape = c.read(source, order), c.shape(source)
+    for axis, (size, (before, after)) in enumerate(zip(shape, pads, strict=True)):
+        if max(before, after) > size or size > MAX_FOLDED:
+            raise UnsupportedError("padding larger than the tensor")
+        if before or after:
+            indices = np.pad(np.arange(size), (before, after), "symmetric").tolist()
+            along = TO_ONNX.index(axis) if order == ONNX else axis
+            value = c.node("Gather", [value, c.shape_constant(indices)], c.name(operator.outputs[0]), axis=along)
+    return value if any(map(any, pads)) else c.node("Identity", [value], c.name(operator.outputs[0]))
 
 
 @converts("TILE", onnx="Tile")

@@ -31,6 +31,7 @@ _LIMITS = Limits(string_bytes=1 << 16)
 
 _NUMBERS = dict(Bool="?", Int8="b", Uint8="B", Int32="i", Uint32="I", Int64="q", Uint64="Q", Float32="f")  # noqa: C408
 _BYTES, _INTEGERS, _FLOATS, _LONGS = (Vector(Scalar(code)) for code in "Bifq")
+_UNREAD = Scalar("B")  # a byte is inside every field
 
 
 class _Slots:
@@ -60,9 +61,8 @@ def _table(table: str, /, **offsets: FieldType | Union) -> TableSchema:
             chosen = offsets[name]
             empty: object = () if isinstance(chosen, Vector) else "" if isinstance(chosen, String) else None
             fields[slot] = TableField(name, chosen, empty)
-    unread = Scalar("B")  # a byte is inside every field
     last = max(fields, default=-1)
-    return TableSchema(table, tuple(fields.get(slot, TableField(f"_{slot}", unread)) for slot in range(last + 1)))
+    return TableSchema(table, tuple(fields.get(slot, TableField(f"_{slot}", _UNREAD)) for slot in range(last + 1)))
 
 
 def _names(enumeration: type) -> dict[int, str]:
@@ -116,6 +116,21 @@ _MODEL = _table(
     buffers=Vector(_table("Buffer", data=_BYTES)),
     metadata=Vector(_table("Metadata", name=STRING)),
 )
+
+
+# Metadata of the file, in a separate buffer: the fields before those that are read have no names here.
+def _after(count: int, *fields: TableField) -> tuple[TableField, ...]:
+    return (*(TableField(f"_{slot}", _UNREAD) for slot in range(count)), *fields)
+
+
+_NORMALIZATION = TableSchema("NormalizationOptions", (TableField("mean", _FLOATS, ()), TableField("std", _FLOATS, ())))
+_UNIT = TableSchema(
+    "ProcessUnit", (TableField("kind", Scalar("B"), 0), TableField("options", Union("kind", {1: _NORMALIZATION})))
+)
+_TENSOR_METADATA = TableSchema("TensorMetadata", _after(4, TableField("process_units", Vector(_UNIT), ())))
+_GRAPH_METADATA = TableSchema("SubGraphMetadata", _after(2, TableField("inputs", Vector(_TENSOR_METADATA), ())))
+_METADATA = TableSchema("ModelMetadata", _after(3, TableField("subgraphs", Vector(_GRAPH_METADATA), ())))
+METADATA_NAME = "TFLITE_METADATA"
 
 # ---- models
 
@@ -206,6 +221,36 @@ class FlatModel:
     inputs: list[int]
     outputs: list[int]
     metadata: dict[str, memoryview]
+
+    def normalization(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Mean and standard deviation of the pixels of the first input, as the metadata specify.
+
+        Returns:
+            Two arrays of one number, or one per channel; None where the file specifies none.
+
+        Raises:
+            FormatError: the metadata are damaged, or do not fit the input.
+        """
+        data = self.metadata.get(METADATA_NAME)
+        if data is None or not self.inputs:
+            return None
+        stated: Document = Verifier(data, _LIMITS, FormatError).root(_METADATA)
+        units = [
+            unit for graph in stated["subgraphs"][:1] for row in graph["inputs"][:1] for unit in row["process_units"]
+        ]
+        options = next((unit["options"] for unit in units if unit["kind"] == 1), None)
+        if options is None:
+            return None
+        mean, std = (np.array(options[key], np.float64) for key in ("mean", "std"))
+        channels = self.tensors[self.inputs[0]].shape[-1:]
+        if {mean.size, std.size} - {1, *channels}:
+            got = f"{mean.size} and {std.size}"
+            raise FormatError(
+                f"metadata: mean and std: must be one number or one per channel {list(channels)}, got {got}"
+            )
+        if not np.isfinite([*mean, *std]).all() or not std.all():
+            raise FormatError(f"metadata: mean and std: must be finite, std not 0, got {mean[:4]} and {std[:4]}")
+        return mean, std
 
 
 @by_annotations
