@@ -132,7 +132,7 @@ def test_commands_of_the_readme_work_from_the_wheel_alone(built, tmp_path):
 
 def shipped() -> set[str]:
     """Files of the tree that belong into a wheel: code, and the data that it reads."""
-    data = {".yaml", ".json", ".c", ".h", ".css", ".js"}
+    data = {".yaml", ".json", ".c", ".h", ".in", ".css", ".js"}
     found = {"nvdla/py.typed"}
     for path in (*ROOT.glob("nvdla/**/*"), *ROOT.glob("kernels/**/*")):
         if path.suffix in {".py", *data} and "__pycache__" not in path.parts:
