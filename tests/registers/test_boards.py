@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 import threading
 import zlib
 from pathlib import Path
@@ -229,6 +231,48 @@ def _surface() -> bytes:
 def test_the_program_for_hardware_is_built_without_warnings(board, base, size, kit):
     done = subprocess.run(["make", "-s"], cwd=kit(board), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+PAGE = (HERE.parents[1] / "docs" / "registers.md").read_text(encoding="utf-8")
+
+
+def block(heading: str, language: str) -> str:
+    """The first block of a language after a text of docs/registers.md."""
+    return PAGE.partition(heading)[2].partition(f"```{language}\n")[2].partition("```")[0]
+
+
+def run_commands(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run commands of the page in ``folder``, with their files there; programs in the background end with them."""
+    for name in ("/tmp/nvdla.sock", "/dev/shm/nvdla-dram", "/dev/shm/nvdla-ram"):
+        text = text.replace(name, str(folder / Path(name).name))
+    for name in ("lenet.loadable", "digit7.pgm"):
+        shutil.copy(SAMPLES / name, folder)
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment |= {"SOCKET": str(folder / "nvdla.sock"), "RAM": str(folder / "nvdla-ram")}
+    command = f"set -e -o pipefail; trap 'kill $(jobs -p)' EXIT\n{text}"
+    words = ["bash", "-c", command]
+    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=200, check=False)
+
+
+@needs("make", RISCV, "qemu-system-riscv64")
+def test_the_commands_of_the_page_run_a_whole_machine(tmp_path):
+    done = run_commands(block("**A whole machine**", "sh"), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "nv_small: 1 test passed, 0 failed" in done.stdout
+
+
+@needs("riscv64-linux-gnu-gcc", "qemu-riscv64")
+def test_the_commands_of_the_page_run_a_program_of_another_processor(tmp_path):
+    serve, run = block("## Serve the register model", "sh"), block("**A Linux program", "sh")
+    client = block("### Client in C", "c").replace("/tmp/nvdla.sock", str(tmp_path / "nvdla.sock"))
+    client = client.replace("/dev/shm/nvdla-dram", str(tmp_path / "nvdla-dram"))
+    includes = '#include "nvdla_remote.h"\n#include "lenet.h"\n'
+    (tmp_path / "main.c").write_text(f"{includes}int main(void) {{\nint result;\n{client}return result;\n}}\n")
+    for name in ("nvdla_remote.h", "nvdla_remote.c"):
+        shutil.copy(HERE.parents[1] / "nvdla" / "registers" / "c" / name, tmp_path)
+    wait = f"while ! test -S {tmp_path / 'nvdla.sock'}; do sleep 0.2; done\n"
+    done = run_commands(f"{serve.strip()} &\n{wait}{run}", tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 @needs("make", RISCV, "qemu-system-riscv64")
