@@ -338,7 +338,7 @@ class TestResult:
         return not self.problem
 
 
-_BEGIN = re.compile(r"nvdla-test begin (\d{1,6}) \| ([^\s|]{1,100})")
+_BEGIN = re.compile(r"nvdla-test begin (\d{1,6}) \| ([^|\r\n]{1,100})")
 _ROW = re.compile(
     r"nvdla-test (\d{1,6}) result (\d{1,10})((?: crc 0x[0-9a-f]{8} expected 0x[0-9a-f]{8})*)"
     r" \| ([^|\r\n]{1,40}) \| ([^|\r\n]{1,200}) \| ([^|\s]{1,20})"
@@ -364,7 +364,7 @@ def verify_log(path: Path, config: Configuration | None = None) -> tuple[str, li
     begins = list(_BEGIN.finditer(text))
     if not begins:
         raise FormatError(f"{path.name}: must be a log of self-tests, got no line 'nvdla-test begin'")
-    count, name = int(begins[-1][1]), begins[-1][2]
+    count, name = int(begins[-1][1]), begins[-1][2].strip()
     if config is not None and config.name != name:
         raise FormatError(f"{path.name}: configuration: must be {config.name}, got {name}")
     rows = {int(row[1]): row for row in _ROW.finditer(text, begins[-1].end())}

@@ -136,6 +136,21 @@ def test_a_skeleton_has_all_its_words_filled_in(board, kit):
     assert "#define NVDLA_POLL_LIMIT 10000000u" in (folder / "nvdla_port.h").read_text()
 
 
+def test_a_name_of_a_configuration_adds_no_line_to_a_makefile(tmp_path, nvdla_command):
+    """And its kit is verified with the file of the configuration."""
+    name = "mine $(shell touch hacked)\nall:; touch hacked"
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(f"base: nv_small\nname: {json.dumps(name)}\n")
+    folder = tmp_path / "kit"
+    words = ["program", "--self-test", "--config", mine, "--board", "baremetal", "-o", folder]
+    assert nvdla_command(*words)[0] == 0
+    assert "touch hacked" not in (folder / "Makefile").read_text()
+    mine.write_text("base: nv_small\nname: my chip\n")
+    log = tmp_path / "board.log"
+    log.write_text("\n".join(good_log()).replace("nv_small", "my chip"))
+    assert nvdla_command("csb", "verify", log, "--config", mine)[0] == 0
+
+
 def test_bases_and_limits_of_the_user_are_those_of_the_skeleton(kit):
     folder = kit("zynq", "--dram-base", "0x12000000", "--csb-base", "0x50000000", "--poll-limit", "77")
     assert "#define NVDLA_DRAM_BASE 0x12000000u" in (folder / "board.c").read_text()
@@ -163,6 +178,9 @@ def test_without_a_loadable_the_command_says_what_it_needs(nvdla_command):
     assert (code, "program needs a loadable" in err) == (2, True)
     code, _, err = nvdla_command("program", "--self-test")
     assert (code, "--self-test needs --config NAME" in err) == (2, True)
+    for option in (["--name", "x"], ["--image"]):
+        code, _, err = nvdla_command("program", "--self-test", "--config", "nv_small", *option)
+        assert (code, f"--self-test does not support {option[0]}" in err) == (2, True)
     code, _, err = nvdla_command("program", "--self-test", "--config", "nv_small", "--format", "mem")
     assert (code, "must be c or one that checks memory" in err) == (2, True)
 

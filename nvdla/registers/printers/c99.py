@@ -36,7 +36,7 @@ from nvdla.registers.register_program import (
     Step,
     Write,
 )
-from nvdla.util.escaping import c_comment, c_string, is_c_identifier
+from nvdla.util.escaping import c_comment, c_name_part, c_string, is_c_identifier
 
 RUNNER = ("nvdla_port.h", "nvdla_runner.h", "nvdla_runner.c", "nvdla_cpu.c")
 TESTS = ("nvdla_tests.h", "nvdla_tests.c", "nvdla_serial.h", "nvdla_serial.c")
@@ -165,7 +165,7 @@ def _values(rows: Sequence[TestRow]) -> dict[str, str]:
     sources = [f"{row.export.name}{ending}.c" for row in rows for ending in ("", "_selftest")]
     values = {
         "NAME": export.name if len(rows) == 1 else "selftest",
-        "CONFIG": program.config.name,
+        "CONFIG": c_name_part(program.config.name),
         "SOURCES": " ".join(sources),
         "CSB_BASE": f"0x{csb:x}",
         "CSB_UNIT": f"{csb:x}",
