@@ -29,7 +29,7 @@ def ready(tmp_path):
     files = {
         "nvdla/__init__.py": '"""x"""\n__version__ = "1.2.3"\n',
         "CITATION.cff": "cff-version: 1.2.0\nversion: 1.2.3\n",
-        "recipe/meta.yaml": '{% set version = "1.2.3" %}\n',
+        "recipe/recipe.yaml": 'context:\n  version: "1.2.3"\n',
         "CHANGELOG.md": "# Changelog\n\n## 1.2.3 - 2030-01-02\n\n## 1.2.2 - 2029-01-02\n",
         "changelog.d/README.md": "x\n",
         "pyproject.toml": "[project.urls]\n"
@@ -54,7 +54,7 @@ def test_a_repository_that_is_ready_passes_every_step(ready, capsys):
     [
         ("nvdla/__init__.py", "1.2.3", "1.2.2", [0]),
         ("CITATION.cff", "1.2.3", "1.2.2", [1]),
-        ("recipe/meta.yaml", "1.2.3", "1.2.2", [1]),
+        ("recipe/recipe.yaml", "1.2.3", "1.2.2", [1]),
         ("CHANGELOG.md", "2030-01-02", "unreleased", [2]),
         ("CHANGELOG.md", "1.2.3", "1.2.4", [2]),
         ("changelog.d/x.added.md", "", "A line.", [3]),
@@ -87,19 +87,27 @@ def test_the_citation_has_what_the_format_requires():
     assert (citation["version"], citation["license"]) == (nvdla.__version__, "Apache-2.0")
 
 
-def test_the_recipe_renders_with_the_requirements_of_the_project():
-    jinja2 = pytest.importorskip("jinja2", reason="the extra nvdla[docs] is not installed")
-    text = jinja2.Environment(undefined=jinja2.StrictUndefined).from_string(read("recipe/meta.yaml"))
-    recipe = yaml.safe_load(text.render(PYTHON="python", environ={"NVDLA_SHA256": "0" * 64}))
-    assert recipe["package"] == {"name": "nvdla", "version": nvdla.__version__}
+def test_the_recipe_has_the_requirements_of_the_project():
+    recipe = yaml.safe_load(read("recipe/recipe.yaml"))
+    assert recipe["context"]["version"] == nvdla.__version__
     project = read("pyproject.toml")
     needed = set(re.findall(r'"([^"]+)"', re.search(r"^dependencies = \[(.*?)^\]", project, flags=re.M | re.S)[1]))
     run = {each.replace("python-flatbuffers", "flatbuffers").replace(" ", "") for each in recipe["requirements"]["run"]}
     assert run == {*needed, "python>=3.10"}
-    points = dict(each.split(" = ") for each in recipe["build"]["entry_points"])
+    points = dict(each.split(" = ") for each in recipe["build"]["python"]["entry_points"])
     assert points == dict(re.findall(r'^(nvdla[\w-]*) = "(nvdla\.cli[^"]+)"$', project, flags=re.M))
     assert re.search(r'requires = \["setuptools(>=[\d.]+)"\]', project)[1] in "".join(recipe["requirements"]["host"])
     assert recipe["about"]["summary"] in project and recipe["about"]["license"] in project
+
+
+def test_the_builder_of_conda_packages_renders_the_recipe():
+    rattler_build = pytest.importorskip("rattler_build", reason="the package py-rattler-build is not installed")
+    text = read("recipe/recipe.yaml")
+    (variant,) = rattler_build.Stage0Recipe.from_yaml(text).render()
+    assert (variant.recipe.package.name, str(variant.recipe.package.version)) == ("nvdla", nvdla.__version__)
+    assert (variant.recipe.build.noarch, len(variant.recipe.requirements.run)) == ("python", 8)
+    with pytest.raises(rattler_build.RecipeParseError):  # it knows the fields
+        rattler_build.Stage0Recipe.from_yaml(text.replace("noarch:", "noarhc:"))
 
 
 @pytest.mark.parametrize("name", ["bug.yml", "request.yml"])

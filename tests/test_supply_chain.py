@@ -130,9 +130,38 @@ def test_commands_of_the_readme_work_from_the_wheel_alone(built, tmp_path):
     subprocess.run([scripts / "python", "-c", code], cwd=away, env=environment, check=True, timeout=600)
 
 
+def test_the_files_of_the_container_build_the_wheel(wheel, tmp_path):
+    """The directory that the Dockerfile copies is enough: pip gets the same wheel from it."""
+    lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    for words in (line.split()[1:] for line in lines if line.startswith("COPY ")):
+        *sources, target = words
+        place = tmp_path / target.strip("/")
+        for source in sources:
+            if (ROOT / source).is_dir():
+                shutil.copytree(ROOT / source, place, ignore=shutil.ignore_patterns("__pycache__"), symlinks=True)
+            else:
+                place.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / source, place)
+    command = [sys.executable, "-m", "build", "-n", "-w", "-o", str(tmp_path / "out"), str(tmp_path / "src")]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    (made,) = (tmp_path / "out").glob("*.whl")
+    assert set(zipfile.ZipFile(made).namelist()) == set(wheel.namelist())
+    assert lines[-1] == 'ENTRYPOINT ["nvdla"]' and "USER user" in lines
+
+
+@pytest.mark.slow
+def test_the_container_is_built_and_runs():
+    """As README.md shows."""
+    (line,) = re.findall(r"`(docker build [^`]*)`", (ROOT / "README.md").read_text(encoding="utf-8"))
+    if not shutil.which("docker") or subprocess.run(["docker", "info"], capture_output=True, timeout=60).returncode:
+        pytest.skip("no server of docker runs here")
+    done = subprocess.run(line, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=1800)
+    assert done.returncode == 0 and "seven" in done.stdout, done.stderr
+
+
 def shipped() -> set[str]:
     """Files of the tree that belong into a wheel: code, and the data that it reads."""
-    data = {".yaml", ".json", ".c", ".h", ".css", ".js"}
+    data = {".yaml", ".json", ".c", ".h", ".in", ".css", ".js"}
     found = {"nvdla/py.typed"}
     for path in (*ROOT.glob("nvdla/**/*"), *ROOT.glob("kernels/**/*")):
         if path.suffix in {".py", *data} and "__pycache__" not in path.parts:

@@ -28,7 +28,7 @@ def _version(root: Path, version: str) -> bool:
 
 def _repeated(root: Path, version: str) -> bool:
     cited = f"\nversion: {version}\n" in _text(root, "CITATION.cff")
-    return cited and f'{{% set version = "{version}" %}}' in _text(root, "recipe/meta.yaml")
+    return cited and f'\n  version: "{version}"\n' in _text(root, "recipe/recipe.yaml")
 
 
 def _changes(root: Path, version: str) -> bool:
@@ -54,7 +54,7 @@ def _committed(root: Path, version: str) -> bool:
 
 STEPS: dict[str, Callable[[Path, str], bool]] = {
     "`nvdla.__version__` is the version of the release": _version,
-    "`CITATION.cff` and `recipe/meta.yaml` have the same version": _repeated,
+    "`CITATION.cff` and `recipe/recipe.yaml` have the same version": _repeated,
     "`CHANGELOG.md` has a heading with version and date, and no other version is unreleased": _changes,
     "`changelog.d/` has no fragments left: their lines are in the changelog": _fragments,
     "`pyproject.toml` has the addresses of source, documentation, issues and changelog": _addresses,

@@ -24,16 +24,17 @@ HELP = """Decode, compare and replay logs of register accesses.
   nvdla csb FILE                        every access with its register and fields
   nvdla csb diff A B --mask-addresses   first difference of every operation
   nvdla csb replay FILE --config NAME   run the log and check the memory contents that it records
+  nvdla csb verify FILE                 results of a self-test kit from the log of a board
 
 Log formats: 'W address value' lines, the virtual platform's sc.log, write_reg / read_reg transactions (word or byte
 addresses), reg_write(NAME, value) statements, plain 'address value' lines."""
 
-ACTIONS = ("show", "diff", "replay")
+ACTIONS = ("show", "diff", "replay", "verify")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("words", nargs="+", metavar="[diff|replay] FILE", help="action and log files")
+    parser.add_argument("words", nargs="+", metavar="[diff|replay|verify] FILE", help="action and log files")
     parser.add_argument("--map", choices=("nv_small", "nv_full"), help="register map (default: detected)")
     parser.add_argument(
         "--csb-base", type=whole(base=0), metavar="ADDRESS", help="address of the first register (default: 0)"
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         raise FormatError(f"csb {words[0]}: unknown action; did you mean {near[0]!r}?")
     if len(words) != wanted:
         raise FormatError(f"csb {action}: must get {wanted} file{'s' * (wanted > 1)}, got {len(words)}")
-    return {"show": _show, "diff": _diff, "replay": _replay}[action](words, args)
+    return {"show": _show, "diff": _diff, "replay": _replay, "verify": _verify}[action](words, args)
 
 
 def _read(path: str, args: argparse.Namespace, register_map: str | None = None) -> AccessLog:
@@ -209,6 +210,33 @@ def _replay(words: list[str], args: argparse.Namespace) -> int:
         verdict = f"{counted(len(checks) - len(failed), 'range')} of memory equal, {len(failed)} not"
         print(f"ran {ran}; {verdict if result.compared else 'FAILED: the log has no written memory to compare with'}")
     return 0 if result.passed else 1
+
+
+def _verify(words: list[str], args: argparse.Namespace) -> int:
+    from nvdla.emulator.hardware.configuration import configuration
+    from nvdla.registers.self_test import verify_log
+
+    name, results = verify_log(Path(words[0]), configuration(args.config) if args.config else None)
+    rows: list[Document] = [
+        {
+            "engine": result.engine,
+            "mode": result.mode,
+            "precision": result.precision,
+            "passed": result.passed,
+            "problem": result.problem or None,
+        }
+        for result in results
+    ]
+    failed = sum(not result.passed for result in results)
+    document = {"format": "nvdla-csb-verify", "version": 1, "config": name, "passed": not failed, "tests": rows}
+    if not print_document(document, args):
+        table: list[Document] = [
+            {**{key: row[key] for key in ("engine", "mode", "precision")}, "result": row["problem"] or "pass"}
+            for row in rows
+        ]
+        print_table("Self-tests", table)
+        print(f"{name}: {counted(len(rows) - failed, 'test')} passed, {failed} failed")
+    return 1 if failed else 0
 
 
 def _ran(engines: Sequence[str]) -> str:

@@ -20,12 +20,14 @@ from nvdla.cli.arguments import (
     tell_warnings,
 )
 from nvdla.cli.output import add_format_options, print_document, print_table, say, tell_proof, whole
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, counted
 from nvdla.loadable import load as load_loadable
 from nvdla.util.escaping import Document, c_identifier
 
 if TYPE_CHECKING:
+    from nvdla.emulator.memory.address_space import Space
     from nvdla.registers.recording import Export, Options, Printer
+    from nvdla.registers.register_program import RegisterProgram
     from nvdla.runtime import Runtime
 
 HELP = """Write the register program of a loadable: every register write, every wait, and the memory contents.
@@ -33,17 +35,25 @@ HELP = """Write the register program of a loadable: every register write, every 
   nvdla program lenet.loadable --format c -o lenet_c
   nvdla program lenet.loadable --format cfg --input digit7.pgm -o trace
   nvdla program lenet.loadable --format list
+  nvdla program lenet.loadable --board zynq -o project
+  nvdla program --self-test --config nv_small --board baremetal -o kit
 
 The program contains the register accesses of the firmware, unrolled. It needs neither Linux nor NVIDIA's driver."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("loadable", help="the loadable")
+    parser.add_argument("loadable", nargs="?", help="the loadable")
     parser.add_argument(
         "--format", "-f", default="c", metavar="FORMAT", help="output format; 'list' prints all formats"
     )
     parser.add_argument("--output", "-o", metavar="DIR", help="output directory (default: NAME_FORMAT)")
+    parser.add_argument(
+        "--self-test",
+        action="store_true",
+        help="write tests of all engines and modes of --config instead of a loadable's program",
+    )
+    parser.add_argument("--board", metavar="NAME", help="C: write a project for a board; 'list' prints all boards")
     parser.add_argument("--name", help="base name of files and C symbols (default: name of the loadable)")
     parser.add_argument(
         "--serial", action="store_true", help="run one engine chain at a time (default: schedule of the firmware)"
@@ -69,18 +79,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    from nvdla.emulator.memory.address_space import Space
     from nvdla.registers.printers import printer, printers
+    from nvdla.registers.printers.c99 import BOARDS
     from nvdla.registers.recording import export, record
-    from nvdla.registers.register_program import checked_bases
 
     if args.format == "list":
         rows = [{"form": name, "what": form.help} for name, form in sorted(printers().items())]
         if not print_document({"forms": rows}, args):
             print_table("Formats", [{"format": row["form"], "what": row["what"]} for row in rows])
         return 0
+    if args.board == "list":
+        rows = [{"form": name, "what": board.help} for name, board in BOARDS.items()]
+        if not print_document({"forms": rows}, args):
+            print_table("Boards", [{"board": row["form"], "what": row["what"]} for row in rows])
+        return 0
     form = printer(args.format)
     options = _options(args, form)
+    if args.self_test:
+        return _self_test(args, form, options)
+    if args.loadable is None:
+        raise FormatError("program needs a loadable. For tests of all engines use --self-test --config NAME.")
     name = args.name or _identifier(Path(args.loadable).name)
     runtime = nvdla.Runtime(load_loadable(args.loadable), args.config, args.abi, args.threads, strict=args.strict)
     inputs = _inputs(runtime, args)
@@ -89,18 +107,72 @@ def run(args: argparse.Namespace) -> int:
     recording = record(runtime, inputs, serial=args.serial, name=name, scales=scales, parts=parts)
     tell_warnings(args.loadable, runtime.warnings)
     tell_proof(args, runtime.config)
-    given = {Space.DRAM: args.dram_base, Space.CVSRAM: args.cvsram_base}
-    bases = checked_bases(
-        recording.register_program, {space: base for space, base in given.items() if base is not None}
-    )
+    bases = _bases(recording.register_program, args)
     program = export(recording, args.output or f"{name}_{args.format}", bases, options)
     form.write(program)
     _summary(program, form, runtime, args)
     return 0
 
 
+def _bases(program: RegisterProgram, args: argparse.Namespace) -> dict[Space, int]:
+    """Addresses of the memories: those of the user, else those of the board, else those of the emulator."""
+    from nvdla.emulator.memory.address_space import Space
+    from nvdla.registers.printers.c99 import BOARDS
+    from nvdla.registers.register_program import checked_bases
+
+    given = {Space.DRAM: args.dram_base, Space.CVSRAM: args.cvsram_base}
+    if args.board in BOARDS:
+        board = BOARDS[args.board]
+        for space, base in ((Space.DRAM, board.dram), (Space.CVSRAM, board.cvsram)):
+            given[space] = base if given[space] is None else given[space]
+    return checked_bases(program, {space: base for space, base in given.items() if base is not None})
+
+
+def _self_test(args: argparse.Namespace, form: Printer, options: Options) -> int:
+    """Write the self-test kit of a configuration."""
+    from nvdla.emulator.hardware.configuration import configuration
+    from nvdla.registers.printers.c99 import TestRow, write_programs
+    from nvdla.registers.recording import export
+    from nvdla.registers.self_test import self_tests
+
+    if args.loadable is not None or args.config == "auto" or args.input or args.random_input is not None:
+        raise FormatError("--self-test needs --config NAME, and takes no loadable and no input")
+    if args.name or args.image:
+        raise FormatError(f"--self-test does not support {'--name' if args.name else '--image'}. Omit it.")
+    if form.format != "c" and not form.checks_memory:
+        raise FormatError(f"--self-test: format must be c or one that checks memory, got {form.format}")
+    config = configuration(args.config)
+    folder = Path(args.output or f"selftest_{args.format}")
+    tests = self_tests(config)
+    rows = []
+    for test in tests:
+        bases = _bases(test.recording.register_program, args)
+        target = folder if form.format == "c" else folder / test.name
+        exported = export(test.recording, target, bases, options)
+        rows.append(TestRow(test.engine, test.mode, test.precision, exported, test.crcs))
+    if form.format == "c":
+        write_programs(rows)
+    else:
+        for row in rows:
+            form.write(row.export)
+    files = [path for row in rows for path in row.export.written]
+    document = {
+        "format": "nvdla-self-test",
+        "version": 1,
+        "form": args.format,
+        "config": config.name,
+        "tests": [{"engine": row.engine, "mode": row.mode, "precision": row.precision} for row in rows],
+        "files": [{"file": str(path), "bytes": path.stat().st_size} for path in files],
+    }
+    if not print_document(document, args):
+        print_table("Tests", document["tests"])
+        print(f"{counted(len(rows), 'test')} of {config.name} in {len(files)} files: {folder}")
+    return 0
+
+
 def _options(args: argparse.Namespace, form: Printer) -> Options:
     """The printer's options. Raises FormatError for an option that the format does not support."""
+    from nvdla.registers.printers.c99 import BOARDS, POLL_LIMIT
     from nvdla.registers.recording import Options
 
     known = form.options
@@ -109,6 +181,7 @@ def _options(args: argparse.Namespace, form: Printer) -> Options:
         ("poll_limit", args.poll_limit),
         ("arrays", args.arrays or args.image or None),
         ("word_addresses", None if form.format == "txn" else args.csb_addressing),
+        ("board", args.board),
     ):
         if value is not None and option not in known:
             words = {"arrays": "--image and --arrays", "word_addresses": "--csb-addressing"}
@@ -116,7 +189,12 @@ def _options(args: argparse.Namespace, form: Printer) -> Options:
             raise FormatError(f"format {form.format} does not support {name}. Omit it, or choose another --format.")
     words_wanted = None if args.csb_addressing is None else args.csb_addressing == "word"
     arrays = True if args.arrays else False if args.image else None
-    return Options(args.csb_base, words_wanted, args.poll_limit or 0, arrays)
+    csb, limit = args.csb_base, args.poll_limit or 0
+    if args.board is not None:
+        if args.board not in BOARDS:
+            raise FormatError(f"--board: must be one of {', '.join(BOARDS)}, got {args.board!r}")
+        csb, limit = BOARDS[args.board].csb if csb is None else csb, limit or POLL_LIMIT
+    return Options(csb, words_wanted, limit, arrays, args.board)
 
 
 def _inputs(runtime: Runtime, args: argparse.Namespace) -> list[bytes]:

@@ -30,6 +30,7 @@ CONTENTS = {
     "golden": "results of every operation of LeNet for digit3.pgm",
     "tensors": "an input as an array, an output as the bytes of its surface",
     "traces": "register traces for nv_small: a convolution, a pooling, a scaling",
+    "cocotb": "bus models for cocotb (registers, memory, traces) with an example in Verilog",
     "labs": "eight labs of a course as notebooks, with checks; they need the other samples",
     "configurations": "rows of NVIDIA's table of area and speed without a spec, as configuration files",
 }
@@ -45,6 +46,7 @@ _PATTERNS = {
     "golden": ("golden/*",),
     "tensors": ("input.npy", "prob.bin"),
     "traces": ("traces/*",),
+    "cocotb": ("cocotb/*.py", "cocotb/copier.v", "cocotb/Makefile"),
     "labs": ("labs/*.ipynb",),
     "configurations": ("configurations/*",),
 }

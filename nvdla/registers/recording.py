@@ -531,12 +531,13 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class Options:
     """``csb_base``: address of the first register (None: the format's default, else 0); ``word_addresses``: registers
     by word instead of byte; ``poll_limit``: polls per wait (0: no limit); ``arrays``: data in the C source, instead
-    of an image."""
+    of an image; ``board``: name of the project skeleton around the C program."""
 
     csb_base: int | None = None
     word_addresses: bool | None = None
     poll_limit: int = 0
     arrays: bool | None = None
+    board: str | None = None
 
 
 @dataclass(frozen=True)
@@ -567,6 +568,7 @@ class Export:
     def save(self, name: str, data: str | Iterable[str | bytes | np.ndarray]) -> None:
         """Write a file of the export, whole or not at all: text, or pieces of it as they come."""
         path = self.folder / name
+        make_directory(path.parent)
         with whole_file(path) as stream:
             for piece in [data] if isinstance(data, str) else data:
                 stream.write(piece.encode() if isinstance(piece, str) else bytes(piece))

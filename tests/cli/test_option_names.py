@@ -33,6 +33,7 @@ EXCEPTIONS = {
        ("convert", "info", "layout")},
     **{(f"tensor {name}", "shape"): "a file contains one tensor without a name" for name in
        ("convert", "info", "layout")},
+    ("program", "board"): "a project for a board; in cycles a preset of its speed",
     ("run", "output"): "a run has several outputs: NAME=FILE",
 }  # fmt: skip
 #: The help of these options states what the command writes.

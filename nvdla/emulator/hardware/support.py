@@ -6,7 +6,7 @@ a fresh machine of a configuration and lets the engine decode and check it; noth
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nvdla.emulator.hardware.configuration import Configuration
@@ -60,17 +60,26 @@ def prepare(probe: Probe, config: Configuration) -> Machine:
 
     Raises NvdlaError when the engine refuses.
     """
-    machine = _machine(config)
-    if not _exists(probe, machine):
+    if not _exists(probe, _machine(config)):
         missing = ", ".join(ENGINES[probe.engine].units)
         raise NvdlaError(f"{config.name} has no {probe.engine}: its register map has no {missing}")
+    machine = written([probe], config)
     units = [unit for unit in ENGINES[probe.engine].units if unit not in probe.idle]
-    for name, value in (_base(probe, config) | probe.registers).items():
-        _write(machine, name, value)
     for unit in units:
         if "D_OP_ENABLE" in machine.unit(unit).registers:
             _write(machine, f"{unit}.D_OP_ENABLE", 1)
     machine.engine(probe.engine).prepare({unit: machine.unit(unit).current for unit in units})
+    return machine
+
+
+def written(chain: Sequence[Probe], config: Configuration, more: Mapping[str, int] | None = None) -> Machine:
+    """A machine with the registers of the probes, and of ``more``; nothing is enabled."""
+    machine = _machine(config)
+    for probe in chain:
+        for name, value in (_base(probe, config) | probe.registers).items():
+            _write(machine, name, value)
+    for name, value in (more or {}).items():
+        _write(machine, name, value)
     return machine
 
 

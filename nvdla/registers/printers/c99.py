@@ -2,7 +2,9 @@
 
 Files: ``NAME.h`` and ``NAME.c`` (the network), ``NAME_selftest.c`` (a run with a known input, by CRC), the runner
 ``nvdla_runner.[ch]``, ``nvdla_cpu.c`` (softmax, power) and ``nvdla_port.h`` (what a board must define). Straight
-statements (``reg_write(NAME, value);``, one per register write) are those of Chipyard's NVDLA test.
+statements (``reg_write(NAME, value);``, one per register write) are those of Chipyard's NVDLA test. With a board, or
+for several programs, ``nvdla_tests.[ch]`` run them and print the log that ``nvdla csb verify`` reads; ``boards/`` has
+the templates of the boards' projects.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from __future__ import annotations
 import itertools
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib import resources
 
 import numpy as np
@@ -33,24 +36,75 @@ from nvdla.registers.register_program import (
     Step,
     Write,
 )
-from nvdla.util.escaping import c_comment, c_string, is_c_identifier
+from nvdla.util.escaping import c_comment, c_name_part, c_string, is_c_identifier
 
 RUNNER = ("nvdla_port.h", "nvdla_runner.h", "nvdla_runner.c", "nvdla_cpu.c")
+TESTS = ("nvdla_tests.h", "nvdla_tests.c", "nvdla_serial.h", "nvdla_serial.c")
 MEMORIES = {Space.DRAM: 0, Space.CVSRAM: 1}
 #: File-scope and local names of the generated code, and types of <stdint.h>.
 _OWN_NAMES = re.compile(
-    r"(segment|input)_\d+|segments|pointers|inputs|outputs|cpu_operations|steps|known_inputs|known_crcs|"
+    r"(segment|input|crcs)_\d+|segments|pointers|inputs|outputs|cpu_operations|steps|known_inputs|known_crcs|"
     r"program|device|index|at|result|bytes|u?int\w*_t"
 )
 ARRAY_LIMIT = 4 << 20
 """Bytes of data that become C arrays unless the user asks otherwise; more is an image."""
 
 
+@dataclass(frozen=True)
+class Skeleton:
+    """A project skeleton: ``help``, and where its hardware has NVDLA's registers and memories."""
+
+    help: str
+    csb: int
+    dram: int
+    cvsram: int
+
+
+BOARDS = {
+    "baremetal": Skeleton("RISC-V without an operating system", 0x10040000, 0x84000000, 0x86000000),
+    "litex": Skeleton("LiteX SoC", 0x90000000, 0x44000000, 0x46000000),
+    "vitis": Skeleton("Zynq with the standalone library of Vitis", 0x43C00000, 0x10000000, 0x18000000),
+    "zephyr": Skeleton("Zephyr application", 0x10040000, 0x84000000, 0x86000000),
+    "zynq": Skeleton("Zynq-7000 without libraries", 0x43C00000, 0x10000000, 0x18000000),
+}
+POLL_LIMIT = 10_000_000
+"""Polls per event on a board unless the user gives another limit: a test that hangs is reported."""
+
+
+@dataclass(frozen=True)
+class TestRow:
+    """A program in the table of tests: what it covers, its export, and the CRC-32 of each output."""
+
+    engine: str
+    mode: str
+    precision: str
+    export: Export
+    crcs: tuple[int, ...]
+
+
 def write(export: Export) -> None:
     """Write the register program in this format. Raises FormatError where the format cannot express it."""
+    _write_program(export)
+    if export.options.board is not None:
+        program = export.register_program
+        precision = program.outputs[0].dtype if program.outputs else "int8"
+        crcs = tuple(zlib.crc32(data) for data in export.recording.outputs)
+        _write_tests([TestRow("network", export.name, precision, export, crcs)])
+
+
+def write_programs(rows: Sequence[TestRow]) -> None:
+    """Write several programs into one directory, with the table of tests and the files of the board."""
+    for number, row in enumerate(rows):
+        _write_program(row.export, runner=number == 0)
+    _write_tests(rows)
+
+
+def _write_program(export: Export, runner: bool = True) -> None:
+    """Write the files of a program, and those of the runner."""
     program = export.register_program
-    texts = {name: resources.files("nvdla.registers").joinpath("c").joinpath(name).read_text() for name in RUNNER}
-    if not is_c_identifier(export.name) or _OWN_NAMES.fullmatch(export.name) or _is_used(export.name, texts):
+    texts = {name: _text(f"c/{name}") for name in RUNNER}
+    others = {**texts, **{name: _text(f"c/{name}") for name in TESTS}, **_board_files(export.options.board)}
+    if not is_c_identifier(export.name) or _OWN_NAMES.fullmatch(export.name) or _is_used(export.name, others):
         raise FormatError(f"name {export.name}: must not be a name of the C code. Give another one with --name.")
     for space, size in program.sizes.items():
         if size > 1 << 32:
@@ -58,7 +112,7 @@ def write(export: Export) -> None:
     arrays = export.options.arrays
     if arrays is None:
         arrays = sum(segment.size for segment in program.segments) <= ARRAY_LIMIT
-    for name, text in texts.items():
+    for name, text in texts.items() if runner else ():
         export.save(name, _port(text, export) if name == "nvdla_port.h" else text)
     export.save(f"{export.name}.h", _header(export, arrays))
     export.save(f"{export.name}.c", _source(export, arrays))
@@ -67,6 +121,79 @@ def write(export: Export) -> None:
     for space in () if arrays else program.sizes:
         if end := weights.end(space):
             export.save(f"{export.name}_{space.value}.bin", weights.pieces(space, 0, end))
+
+
+def _write_tests(rows: Sequence[TestRow]) -> None:
+    """Write the table of tests, the program that logs them, and the files of the board."""
+    export = rows[0].export
+    for name in TESTS if export.options.board in ("baremetal", "zynq") else TESTS[:2]:
+        export.save(name, _text(f"c/{name}"))
+    export.save_lines("nvdla_tests_table.c", _test_table(rows))
+    if export.options.board is None:
+        return
+    values = _values(rows)
+    for path, text in _board_files(export.options.board).items():
+        export.save(path, re.sub(r"@([A-Z_]+)@", lambda match: values[match[1]], text))
+
+
+def _text(path: str) -> str:
+    return resources.files("nvdla.registers").joinpath(*path.split("/")).read_text(encoding="utf-8")
+
+
+def _board_files(board: str | None) -> dict[str, str]:
+    """Path -> template of each file of a project skeleton."""
+    if board is None:
+        return {}
+    root = f"boards/{board}"
+    return {path.removesuffix(".in"): _text(f"{root}/{path}") for path in sorted(_templates(root))}
+
+
+def _templates(folder: str, prefix: str = "") -> Iterator[str]:
+    """Paths below a folder of the package whose names end with .in."""
+    for entry in resources.files("nvdla.registers").joinpath(*folder.split("/")).iterdir():
+        if entry.is_dir():
+            yield from _templates(f"{folder}/{entry.name}", f"{prefix}{entry.name}/")
+        elif entry.name.endswith(".in"):
+            yield f"{prefix}{entry.name}"
+
+
+def _values(rows: Sequence[TestRow]) -> dict[str, str]:
+    """Values of the words between @ in templates."""
+    export, board = rows[0].export, BOARDS[rows[0].export.options.board or ""]
+    program = export.register_program
+    csb = board.csb if export.options.csb_base is None else export.options.csb_base
+    sources = [f"{row.export.name}{ending}.c" for row in rows for ending in ("", "_selftest")]
+    values = {
+        "NAME": export.name if len(rows) == 1 else "selftest",
+        "CONFIG": c_name_part(program.config.name),
+        "SOURCES": " ".join(sources),
+        "CSB_BASE": f"0x{csb:x}",
+        "CSB_UNIT": f"{csb:x}",
+        "DRAM_UNIT": f"{export.bases.get(Space.DRAM, board.dram):x}",
+        "POLL_LIMIT": str(export.options.poll_limit),
+        "DATA_WIDTH": str(program.config.dram_width_bits),
+    }
+    for space, default in ((Space.DRAM, board.dram), (Space.CVSRAM, board.cvsram)):
+        values[f"{space.name}_BASE"] = f"0x{export.bases.get(space, default):x}"
+        values[f"{space.name}_SIZE"] = f"0x{program.sizes.get(space, 0):x}"
+    return values
+
+
+def _test_table(rows: Sequence[TestRow]) -> Iterator[str]:
+    yield '#include "nvdla_tests.h"'
+    for row in rows:
+        yield f'#include "{row.export.name}.h"'
+    yield ""
+    for number, row in enumerate(rows):
+        values = ", ".join(f"0x{crc:08x}u" for crc in row.crcs) or "0u"
+        yield f"static const uint32_t crcs_{number}[] = {{{values}}};"
+    yield f"const char nvdla_tests_config[] = {c_string(rows[0].export.register_program.config.name)};"
+    yield "const nvdla_test nvdla_tests[] = {"
+    for number, row in enumerate(rows):
+        words = ", ".join(map(c_string, (row.engine, row.mode, row.precision)))
+        yield f"    {{{words}, &{row.export.name}, {row.export.name}_selftest, crcs_{number}}},"
+    yield "};"
+    yield f"const uint32_t nvdla_tests_count = {len(rows)}u;"
 
 
 def _is_used(name: str, texts: dict[str, str]) -> bool:
@@ -416,7 +543,7 @@ PRINTERS = (
         "c",
         "C99 for bare metal: step table, runner, data as arrays or as an image (--image)",
         write,
-        options=("csb_base", "word_addresses", "poll_limit", "arrays"),
+        options=("csb_base", "word_addresses", "poll_limit", "arrays", "board"),
         table_bytes=table_bytes,
     ),
     Printer(

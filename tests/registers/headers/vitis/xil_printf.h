@@ -1,0 +1,1 @@
+void xil_printf(const char *ctrl1, ...);

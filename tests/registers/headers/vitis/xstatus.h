@@ -1,0 +1,2 @@
+#define XST_SUCCESS 0L
+#define XST_FAILURE 1L
