@@ -41,13 +41,18 @@ BUSY_SETTLE = 0.4
 
 
 def interleaved(
-    works: Mapping[str, Callable[[], Any]], seconds: float, least: int = 5, warm: int = 2, settle: float = SETTLE
+    works: Mapping[str, Callable[[], Any]],
+    seconds: float,
+    least: int = 5,
+    warm: int = 2,
+    settle: float = SETTLE,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Seconds]:
     """Median seconds of each piece of work, measured in turns (A B A B ...), so that a disturbance meets all alike.
 
     A turn is a block of runs, the first of which is not counted (the other has had the caches) unless runs are long.
     ``warm`` runs of each come before all that. Turns go on for ``seconds``, but there are at least ``least``.
-    ``settle``: seconds between two blocks.
+    ``settle``: seconds between two blocks. ``clock``: ``time.process_time`` for the processor time of this process.
     """
     for _ in range(warm):
         for work in works.values():
@@ -57,18 +62,18 @@ def interleaved(
     while turns < least or time.perf_counter() - began < seconds:
         for name, work in works.items():
             time.sleep(settle)
-            times[name] += _block(work)
+            times[name] += _block(work, clock)
         turns += 1
     return {name: Seconds.of(values) for name, values in times.items()}
 
 
-def _block(work: Callable[[], Any]) -> list[float]:
+def _block(work: Callable[[], Any], clock: Callable[[], float]) -> list[float]:
     """Seconds of runs one after the other, without the first where there are others."""
     times: list[float] = []
     while sum(times) < BLOCK or (len(times) == 1 and times[0] < 10 * BLOCK):
-        start = time.perf_counter()
+        start = clock()
         work()
-        times.append(time.perf_counter() - start)
+        times.append(clock() - start)
     return times[1:] or times
 
 

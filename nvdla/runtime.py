@@ -528,7 +528,7 @@ class Runtime:
 
     def _state(self) -> State:
         plan = self._plan
-        return State(is_large=self._is_large) if plan is None else plan.state
+        return State(is_large=self._is_large) if plan is None else plan.current_state()
 
     def _run_next(
         self,
@@ -569,7 +569,9 @@ class Runtime:
                 else:
                     with instances.one() as instance:
                         if instance is not None and instance.serves(path):
-                            return [instance.run(given, path, on_operation, on_step)]
+                            others = self._state().several(images, path)[1:]
+                            first = instance.run(given, path, on_operation, on_step)
+                            return [first, *(instance.run(self._bound(image), path) for image in others)]
                 path = choose_path(self._state(), request)
 
     def _bound(self, inputs: Sequence[Surface]) -> list[tuple[MemoryEntry, Surface]]:
@@ -633,7 +635,7 @@ class Runtime:
             if machine.fetched_ahead or not plan.is_repeatable(self.tasks):
                 return None
             instance = Instance(self._linked, plan)
-            path = choose_path(plan.state._replace(takes_fallback=plan.takes_fallback()), Request())
+            path = choose_path(plan.state._replace(takes_fallback=plan.takes_fallback(True)), Request())
             if path is RunPath.FUSE:
                 instance.fuse()
                 path = choose_path(plan.state, Request())

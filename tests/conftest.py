@@ -33,7 +33,7 @@ def compiled_kernels() -> None:
     """Kernels are compiled from the first call on: their plain forms are tested by themselves, and in new processes."""
     from nvdla.kernels.jit.compilation import fallback_work
 
-    fallback_work.left = 0
+    fallback_work.left, fallback_work.waits = 0, False
 
 
 @pytest.fixture(scope="session")

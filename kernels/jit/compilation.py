@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
-from nvdla.kernels.jit.cache_folder import cache_folder, kept_kernels
+from nvdla.kernels.jit.cache_folder import cache_folders, kept_kernels
 from nvdla.kernels.jit.kernel_times import kernel_times, listen
 
 FALLBACK_WORK = 1 << 23
@@ -72,10 +72,11 @@ if hasattr(os, "register_at_fork"):
 
 
 class FallbackWork:
-    """Work that fallbacks can still do in this process."""
+    """Work that fallbacks can still do in this process. ``waits``: they also do runs while another process compiles."""
 
     def __init__(self, left: int) -> None:
         self.left = left
+        self.waits = True
         self._runs: int | None = None
 
     def take(self, cost: int) -> bool:
@@ -88,12 +89,8 @@ class FallbackWork:
         return True
 
     def take_run(self, cost: int) -> bool:
-        """Check whether fallbacks can do a whole run of a network.
-
-        They cannot if Python has other threads: numpy's BLAS hangs, or the C library ends it, in a process that forks
-        while another thread uses it.
-        """
-        if sum(not thread.name.startswith(OWN_THREADS) for thread in threading.enumerate()) > 1:
+        """Check whether fallbacks can do a whole run of a network."""
+        if not self.fits_process():
             return False
         if self._runs is None:
             self._runs = FALLBACK_RUNS if kept_kernels() else FALLBACK_RUNS_UNCACHED
@@ -101,6 +98,11 @@ class FallbackWork:
             return False
         self._runs -= cost
         return True
+
+    def fits_process(self) -> bool:
+        """Return False if Python has other threads: numpy's BLAS hangs, or the C library ends it, in a process that
+        forks while another thread uses it."""
+        return sum(not thread.name.startswith(OWN_THREADS) for thread in threading.enumerate()) <= 1
 
     @property
     def within_run(self) -> bool:
@@ -119,6 +121,7 @@ class FallbackWork:
     def end(self) -> None:
         """Use no fallback from now on."""
         self.left = self._runs = 0
+        self.waits = False
 
 
 fallback_work = FallbackWork(FALLBACK_WORK)
@@ -161,9 +164,9 @@ def late(place: str) -> Callable[..., R]:
 class Kernel(Generic[P, R]):
     """A function on arrays and numbers, compiled on demand. ``py_func`` is the function itself.
 
-    The first parameter of a ``shared`` kernel is the handle of the thread pool, which calls from Python omit
-    (:mod:`nvdla.kernels.jit.thread_pool`). ``recorded``: the same work as a recorded kernel
-    (:mod:`nvdla.kernels.jit.variants`).
+    ``place``: its module and its name there. The first parameter of a ``shared`` kernel is the handle of the thread
+    pool, which calls from Python omit (:mod:`nvdla.kernels.jit.thread_pool`). ``recorded``: the same work as a recorded
+    kernel (:mod:`nvdla.kernels.jit.variants`).
     """
 
     def __init__(
@@ -179,6 +182,7 @@ class Kernel(Generic[P, R]):
         self._called: Dispatcher | None = None
         self._shared = shared
         self.recorded: Kernel[..., None] | None = None
+        self.place = f"{function.__module__.removeprefix('nvdla.kernels.')}:{function.__name__}"
 
     def __call__(self, *args: P.args, **named: P.kwargs) -> R:
         fallback = self._chosen_fallback(*args, **named)
@@ -241,18 +245,21 @@ class Kernel(Generic[P, R]):
         return self.called._numba_type_
 
     def _dispatcher(self, linked: bool = False, **options: object) -> Dispatcher:
-        njit = _numba().njit
         if linked:
+            _numba()
             from nvdla.kernels.jit.linked_code import LinkedCompiler
 
-            return njit(pipeline_class=LinkedCompiler, **self._options, **options)(self._function())
-        dispatcher = njit(**self._options, **options)(self._function())
-        folder = cache_folder() if self._cached else None
-        if folder is not None and hasattr(dispatcher, "_cache"):  # not with NUMBA_DISABLE_JIT
+            return self.dispatcher(pipeline_class=LinkedCompiler, **options)
+        dispatcher = self.dispatcher(**options)
+        if self._cached and cache_folders() and hasattr(dispatcher, "_cache"):  # not with NUMBA_DISABLE_JIT
             from nvdla.kernels.jit.kernel_cache import KernelCache
 
-            dispatcher._cache = KernelCache(self.py_func, folder)
+            dispatcher._cache = KernelCache(self.py_func)
         return dispatcher
+
+    def dispatcher(self, **options: object) -> Dispatcher:
+        """Return a new dispatcher of numba with these options."""
+        return cast(Dispatcher, _numba().njit(**self._options, **options)(self._function()))
 
     def _function(self) -> Callable[..., object]:
         """Return the function with dispatchers for the kernels that it calls and with its late imports."""

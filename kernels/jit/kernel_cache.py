@@ -13,13 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import pickle
-import re
 import sys
-import tempfile
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,36 +25,11 @@ from numba.core import compiler
 from numba.core.caching import NullCache
 from numba.core.serialize import dumps
 
-from nvdla.kernels.jit.cache_folder import HERE
+from nvdla.kernels.jit.cache_folder import DIGEST_BYTES, cache_folder, cache_folders, source_digest, write_whole
 from nvdla.kernels.jit.kernel_times import kernel_times
 from nvdla.kernels.jit.processor import dot_instructions
 
 MAGIC = b"NVDLA kernel 1\n"
-DIGEST_BYTES = hashlib.sha256().digest_size
-#: imports, and the places of late imports
-_IMPORT = re.compile(r'(?:^\s*from |late\(")nvdla\.kernels\.([\w.]+)(?: import|:)', re.MULTILINE)
-
-
-@cache
-def source_digest(module: str) -> str:
-    """Return the digest of a kernel module's source ("conv", "fast.dot_tile") and of all that it imports."""
-    modules, pending = {module}, [module]
-    while pending:
-        text = _source(pending.pop())
-        new = set(_IMPORT.findall(text)) - modules
-        modules |= new
-        pending += new
-    return hashlib.sha256("\0".join(name + "\0" + _source(name) for name in sorted(modules)).encode()).hexdigest()
-
-
-@cache
-def _source(module: str) -> str:
-    try:
-        return HERE.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8")
-    except OSError:  # a frozen application: the version has to do
-        from nvdla import __version__
-
-        return __version__
 
 
 def _settings() -> tuple[object, ...]:
@@ -72,10 +43,9 @@ def _settings() -> tuple[object, ...]:
 class KernelCache(NullCache):
     """The compiled specializations of one kernel, with the interface of numba's caches."""
 
-    def __init__(self, function: Callable[..., object], folder: Path) -> None:
+    def __init__(self, function: Callable[..., object]) -> None:
         module = function.__module__.removeprefix("nvdla.kernels.")
         code = function.__code__
-        self._folder = folder
         name = f"{module}.{function.__qualname__}-{code.co_firstlineno}".replace("<", "").replace(">", "")
         self._base = name
         self._stamp = source_digest(module)[:16]
@@ -83,13 +53,17 @@ class KernelCache(NullCache):
     @property
     def cache_path(self) -> str:
         """The directory of compiled kernels."""
-        return str(self._folder)
+        return str(cache_folder())
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the specialization for the argument types, or None without a usable one."""
         target_context.refresh()
+        paths = [self._path(folder, sig, target_context.codegen()) for folder in cache_folders()]
+        return next(filter(None, (self._loaded(path, sig, target_context) for path in paths)), None)
+
+    def _loaded(self, path: Path, sig: Any, target_context: Any) -> Any:
         try:
-            data = self._path(sig, target_context.codegen()).read_bytes()
+            data = path.read_bytes()
             head = len(MAGIC) + DIGEST_BYTES
             if data[: len(MAGIC)] != MAGIC or hashlib.sha256(data[head:]).digest() != data[len(MAGIC) : head]:
                 return None
@@ -101,30 +75,21 @@ class KernelCache(NullCache):
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Write a specialization to the cache; ignore failures."""
-        if data.library.has_dynamic_globals or any(not lifted.can_cache for lifted in data.lifted):
+        folder = cache_folder()
+        if folder is None or data.library.has_dynamic_globals or any(not lifted.can_cache for lifted in data.lifted):
             return
         with contextlib.suppress(Exception):
             payload = dumps(data._reduce())
-            self._write(self._path(sig, data.codegen), MAGIC + hashlib.sha256(payload).digest() + payload)
-            self._drop_stale()
+            write_whole(self._path(folder, sig, data.codegen), MAGIC + hashlib.sha256(payload).digest() + payload)
+            self._drop_stale(folder)
 
-    def _path(self, sig: Any, codegen: Any) -> Path:
+    def _path(self, folder: Path, sig: Any, codegen: Any) -> Path:
         key = hashlib.sha256(repr((tuple(map(repr, sig)), codegen.magic_tuple(), _settings())).encode()).hexdigest()
-        return self._folder / f"{self._base}.{self._stamp}.{key[:32]}.kernel"
+        return folder / f"{self._base}.{self._stamp}.{key[:32]}.kernel"
 
-    def _write(self, path: Path, data: bytes) -> None:
-        handle, temporary = tempfile.mkstemp(prefix=".", suffix=".part", dir=self._folder)
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(data)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-
-    def _drop_stale(self) -> None:
+    def _drop_stale(self, folder: Path) -> None:
         """Remove specializations of earlier sources."""
-        for path in self._folder.glob(f"{self._base}.*.kernel"):
+        for path in folder.glob(f"{self._base}.*.kernel"):
             if not path.name.startswith(f"{self._base}.{self._stamp}."):
                 with contextlib.suppress(OSError):
                     path.unlink()

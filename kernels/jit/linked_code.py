@@ -6,11 +6,17 @@ from outside needs none: its callers link its intermediate code and optimize it 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import gc
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import llvmlite.binding as llvm
+from numba import types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic as untyped
 
 
@@ -49,3 +55,58 @@ def intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a function (typing context, types of the arguments) that returns a signature and a code generator."""
     intrinsic_function: Callable[..., Any] = untyped(function)
     return intrinsic_function
+
+
+class ObjectLibrary(LinkedLibrary):
+    """Code that becomes an object file and is not loaded by numba. ``support``: functions in LLVM's language."""
+
+    support = ""
+
+    def _optimize_final_module(self) -> None:
+        support = llvm.parse_assembly(self.support)
+        support.triple, support.data_layout = self._final_module.triple, self._final_module.data_layout
+        self._final_module.link_in(support)
+        JITCodeLibrary._optimize_final_module(self)
+
+
+@contextlib.contextmanager
+def compiling() -> Iterator[None]:
+    """Compile a fifth faster in this context: numba's own functions get no machine code, since callers link them, and
+    garbage collection is off."""
+    collects = gc.isenabled()
+    with global_compiler_lock:
+        codegen = cpu_target.target_context.codegen()
+        outer = vars(codegen).get("_library_class")
+        codegen._library_class = LinkedLibrary
+        gc.disable()
+        try:
+            yield
+        finally:
+            if outer is None:
+                del codegen._library_class
+            if collects:
+                gc.enable()
+
+
+def emitted(kernel: Any, integers: int, support: str) -> tuple[str, list[str], bytes]:
+    """Return the symbol of a kernel of int64, the names of the functions that it needs, and its object file."""
+
+    class ObjectCompiler(Compiler):
+        def __init__(self, typing_context: Any, target_context: Any, library: Any, *rest: object) -> None:
+            library = ObjectLibrary(target_context.codegen(), "object")
+            library.support = support
+            super().__init__(typing_context, target_context, library, *rest)
+
+    signature = (types.int64,) * integers
+    dispatcher: Any = kernel.dispatcher(pipeline_class=ObjectCompiler, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    with compiling():
+        dispatcher.compile(signature)
+        result = dispatcher.overloads[signature]
+        result.library._ensure_finalized()
+    module = result.library._final_module
+    needs = [
+        function.name
+        for function in module.functions
+        if function.is_declaration and not function.name.startswith("llvm.")
+    ]
+    return result.fndesc.llvm_func_name, needs, result.library._codegen._tm.emit_object(module)

@@ -94,12 +94,18 @@ def _features() -> Mapping[str, bool]:
 
 def cpuinfo_flags(path: Path) -> set[str]:
     """Return the flags (x86) or features (Arm) of the first processor in a file like /proc/cpuinfo, or none."""
+    return set(" ".join(cpuinfo(path, "flags", "Features").values()).split())
+
+
+def cpuinfo(path: Path, *names: str) -> dict[str, str]:
+    """Return these fields of the first processor in a file like /proc/cpuinfo; empty without such a file."""
+    fields: dict[str, str] = {}
     with contextlib.suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
         for line in itertools.islice(file, 100):
-            name, _, words = line.partition(":")
-            if name.strip() in ("flags", "Features"):
-                return set(words.split())
-    return set()
+            name, _, value = line.partition(":")
+            if name.strip() in names:
+                fields.setdefault(name.strip(), value.strip())
+    return fields
 
 
 def _compiles_for_another() -> bool:

@@ -13,7 +13,7 @@ from functools import cache
 
 import numpy as np
 
-from nvdla.kernels.jit.compilation import Kernel, late, njit
+from nvdla.kernels.jit.compilation import Kernel, late
 from nvdla.kernels.jit.thread_pool import pool_handle
 
 ALONE, JOINED, WAKING = range(3)
@@ -56,7 +56,7 @@ class RecordedCall:
     def run(self) -> None:
         """Make the call."""
         handle = pool_handle(self.sharing == WAKING) if self.sharing else 0
-        self.kernel.compiled(handle, self.address)
+        _called(self.kernel.place)(handle, self.address)
 
 
 class CommandList:
@@ -72,34 +72,43 @@ class CommandList:
 
     def run(self) -> None:
         """Make the calls, with Python's lock released."""
-        _run_commands().compiled(pool_handle() if self._shares else 0, *self._arguments)
+        _run_commands()(pool_handle() if self._shares else 0, *self._arguments)
 
     def run_alone(self) -> None:
         """Make the calls without the thread pool, which other threads can use meanwhile."""
-        _run_commands().compiled(0, *self._arguments)
+        _run_commands()(0, *self._arguments)
 
     def run_within_lock(self) -> None:
         """Make the calls with Python's lock held."""
         _run_commands_within_lock()(pool_handle() if self._shares else 0, *self._arguments)
 
 
-@cache
+_RUN_COMMANDS = "jit.recorded_calls_code:run_commands", 3
+
+
 def native_address(kernel: Kernel[..., None]) -> int:
     """Return the address of a recorded kernel's machine code."""
-    from nvdla.kernels.jit import recorded_calls_code
+    from nvdla.kernels.jit.object_code import object_code
 
-    return recorded_calls_code.native_address(kernel.compiled)
+    return object_code(kernel.place, 2).address
 
 
 @cache
-def _run_commands() -> Kernel[..., None]:
-    from nvdla.kernels.jit import recorded_calls_code
+def _called(place: str) -> Callable[[int, int], None]:
+    return _function(place, 2)
 
-    return njit(cache=True, nogil=True)(recorded_calls_code.run_commands)
+
+@cache
+def _run_commands() -> Callable[[int, int, int], None]:
+    return _function(*_RUN_COMMANDS)
 
 
 @cache
 def _run_commands_within_lock() -> Callable[[int, int, int], None]:
-    from nvdla.kernels.jit import recorded_calls_code
+    return _function(*_RUN_COMMANDS, holds_lock=True)
 
-    return recorded_calls_code.within_lock(_run_commands().compiled)
+
+def _function(place: str, integers: int, holds_lock: bool = False) -> Callable[..., None]:
+    from nvdla.kernels.jit.object_code import function
+
+    return function(place, integers, holds_lock)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -11,10 +9,10 @@ from numba import types
 from numba.np.arrayobj import make_array, populate_array
 
 from nvdla.kernels.jit.linked_code import intrinsic
+from nvdla.kernels.jit.object_code import ERROR
 from nvdla.kernels.jit.thread_pool_state import WAKES
 
 _INT64 = ir.IntType(64)
-OUT_OF_RANGE = "a kernel's index is out of range"
 
 
 def _array_of(element: Any) -> Any:
@@ -66,32 +64,4 @@ def run_commands(pool, table, count):  # type: ignore[no-untyped-def]
         sharing = entries[at + 2]
         handle = 0 if sharing == 0 else pool if sharing > 1 else pool & ~WAKES
         if _call(entries[at], handle, entries[at + 1]):
-            raise IndexError(OUT_OF_RANGE)
-
-
-def native_address(dispatcher: Any) -> int:
-    """Return the address of the machine code of a kernel (handle, record)."""
-    return _address(dispatcher, 2)
-
-
-def within_lock(dispatcher: Any) -> Callable[[int, int, int], None]:
-    """Return the compiled :func:`run_commands` as a function that holds Python's lock. Raises IndexError as it does."""
-    number = ctypes.c_int64
-    kind = ctypes.PYFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, number, number, number)
-    function, buffer = kind(_address(dispatcher, 3)), ctypes.create_string_buffer(32)
-    result, error = ctypes.addressof(buffer), ctypes.addressof(buffer) + 16
-
-    def call(pool: int, table: int, count: int, _buffer: Any = buffer) -> None:
-        if function(result, error, pool, table, count):
-            raise IndexError(OUT_OF_RANGE)
-
-    return call
-
-
-def _address(dispatcher: Any, count: int) -> int:
-    """Return the address of the machine code of a function of ``count`` int64."""
-    signature = (types.int64,) * count
-    dispatcher.compile(signature)
-    result = dispatcher.overloads[signature]
-    address: int = result.library.get_pointer_to_function(result.fndesc.llvm_func_name)
-    return address
+            raise IndexError(ERROR)

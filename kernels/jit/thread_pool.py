@@ -24,11 +24,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from nvdla.kernels.jit.compilation import late, limit_of_thread, njit, pool_access
+from nvdla.kernels.jit.compilation import late, limit_of_thread, pool_access
 from nvdla.kernels.jit.processor import usable_cores
 from nvdla.kernels.jit.thread_pool_state import CLOSED, MEMBERS, MOST_WORKERS, PAGE, STATE_BYTES, WAKES
 
@@ -115,10 +114,12 @@ class ThreadPool:
         return self._state + min(most, workers) + (WAKES if wakes else 0)
 
     def _started(self) -> int:
+        from nvdla.kernels.jit.object_code import function
+
         with self._lock:
             if self._workers is None:
                 count, patience = min(usable_cores() - 1, MOST_WORKERS), _rounds(PATIENCE)
-                serve = _compiled("serve")
+                serve = function("jit.thread_pool_code:serve", 3)
                 for number in range(count):
                     words = (serve, self._state, number, patience)
                     threading.Thread(target=_work, args=words, name="nvdla-kernels", daemon=True).start()
@@ -134,7 +135,9 @@ def _work(serve: Callable[..., None], *words: int) -> None:
 
 def _rounds(seconds: float) -> int:
     """Measure the number of polls in ``seconds``; the length of a pause depends on the processor."""
-    pause_for = _compiled("pause_for")
+    from nvdla.kernels.jit.object_code import function
+
+    pause_for = function("jit.thread_pool_code:pause_for", 1)
     pause_for(10)
     best = float("inf")
     for _ in range(5):
@@ -142,13 +145,6 @@ def _rounds(seconds: float) -> int:
         pause_for(200)
         best = min(best, (time.perf_counter() - began) / 200)
     return max(1, int(seconds / max(best, 1e-9)))
-
-
-def _compiled(name: str) -> Callable[..., Any]:
-    """Return a compiled function of the pool."""
-    from nvdla.kernels.jit import thread_pool_code
-
-    return njit(cache=True, nogil=True)(getattr(thread_pool_code, name)).compiled
 
 
 _pool = ThreadPool()

@@ -65,6 +65,7 @@ def in_pieces(
                 "count": _from_template(_unpacked_count, definition, names),
             }
             kernel.recorded = _from_template(_recorded, definition, parts)
+            kernel.recorded.place += ".recorded"
         return kernel
 
     return make

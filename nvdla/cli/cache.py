@@ -7,13 +7,15 @@ import contextlib
 import sys
 
 from nvdla.cli.output import add_format_options, print_document, print_pairs, say
-from nvdla.kernels.jit.cache_folder import cache_folder, kept_kernels
+from nvdla.errors import ConfigError
+from nvdla.kernels.jit.cache_folder import cache_folder, cache_folders, kept_kernels, system_folder, use_system_folder
 
 HELP = """Show ('info'), fill ('warm-up') or clear ('clear') the cache of compiled kernels.
 
 Kernels are compiled on first use and cached. 'warm-up' compiles the kernels of common networks in about a minute, for
 example while building a container image. Cached kernels are checked against their sources and recompiled after a
-change, so you never need 'clear' for correct results."""
+change, so you never need 'clear' for correct results. With --system, root compiles them once for all users and for
+read-only containers."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -21,17 +23,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action", nargs="?", choices=("info", "warm-up", "clear"), default="info", help="action (default: info)"
     )
+    parser.add_argument(
+        "--system",
+        action="store_true",
+        help="warm-up: write to the directory that all users load kernels from (needs its permissions)",
+    )
     add_format_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
+    if args.system:
+        _choose_system(args.action)
     if args.action == "warm-up":
         _warm_up()
     folder, files = cache_folder(), kept_kernels()
     document = {
         "action": args.action,
         "folder": None if folder is None else str(folder),
+        "system_folder": next((str(path) for path in cache_folders() if path == system_folder()), None),
         "kernels": len(files),
         "bytes": sum(path.stat().st_size for path in files),
     }
@@ -48,6 +58,17 @@ def run(args: argparse.Namespace) -> int:
     else:
         print_pairs("compiled kernels", {key: value for key, value in document.items() if key != "action"})
     return 0
+
+
+def _choose_system(action: str) -> None:
+    """Write kernels to the system's directory. Raises ConfigError where that is not possible."""
+    if action != "warm-up":
+        raise ConfigError(f"--system: must be used with warm-up, got {action}")
+    reason = use_system_folder()
+    if reason:
+        raise ConfigError(
+            f"--system: the directory of all users must be writable by you alone: {reason}. Run it as root."
+        )
 
 
 def _warm_up() -> None:

@@ -81,7 +81,7 @@ def search_of(args: argparse.Namespace, progress: Callable[[int, int, int], None
 
 
 class ProgressBar:
-    """A bar on a terminal over the samples of the calibration, then over the steps of a search; silence elsewhere.
+    """A bar on a terminal: the stage, samples of the calibration and steps of a search; silence elsewhere.
 
     No thread draws it: a search's processes begin as copies of this one (:mod:`nvdla.util.processes`).
     """
@@ -91,11 +91,13 @@ class ProgressBar:
         self._drawn = 0.0
         self.calibrating: Callable[[int, int], None] | None = None
         self.searching: Callable[[int, int, int], None] | None = None
+        self.entering: Callable[[str], None] | None = None
         if sys.stderr.isatty() and not args.quiet and not args.json:
             from rich.console import Console
             from rich.progress import Progress
 
             self._bar = Progress(console=Console(stderr=True), transient=True, auto_refresh=False)
+            self.entering = self._enter
             self.calibrating = lambda done, total: self._show("calibrating", done, total)
             self.searching = lambda done, total, cycles: self._show(f"searching, {cycles:,} cycles", done, total)
 
@@ -105,6 +107,10 @@ class ProgressBar:
             self._task = self._bar.add_task("reading", total=None)
             self._bar.refresh()
         return self
+
+    def _enter(self, stage: str) -> None:
+        self._bar.reset(self._task, description=stage, total=None)
+        self._bar.refresh()
 
     def _show(self, phase: str, done: int, total: int | None) -> None:
         self._bar.update(self._task, description=phase, completed=done, total=total)
@@ -234,6 +240,7 @@ def run(args: argparse.Namespace) -> int:
             preprocessing=preprocessing,
             host=not args.no_host,
             progress=bar.calibrating,
+            on_stage=bar.entering,
             max_drop=args.max_drop,
             trusted=args.trusted,
             search=search_of(args, bar.searching),

@@ -26,10 +26,12 @@ def choose(monkeypatch):
 
     def call():
         folders.cache_folder.cache_clear()
+        folders.cache_folders.cache_clear()
         return folders.cache_folder()
 
     yield call
     folders.cache_folder.cache_clear()
+    folders.cache_folders.cache_clear()
 
 
 @pytest.fixture
@@ -37,8 +39,10 @@ def private(tmp_path, monkeypatch):
     """A folder of its own, chosen by the environment."""
     monkeypatch.setenv("NVDLA_CACHE_DIR", str(tmp_path / "cache"))
     folders.cache_folder.cache_clear()
+    folders.cache_folders.cache_clear()
     yield folders.cache_folder()
     folders.cache_folder.cache_clear()
+    folders.cache_folders.cache_clear()
 
 
 def add_one(values):
@@ -184,14 +188,14 @@ def test_a_folder_that_vanishes_or_fills_up_does_not_stop_a_run(private):
 
 def test_a_change_in_a_kernel_that_is_compiled_in_counts(tmp_path, monkeypatch):
     """numba looks only at the file of the function itself."""
-    monkeypatch.setattr(kernel_cache, "HERE", tmp_path)
+    monkeypatch.setattr(folders, "HERE", tmp_path)
     (tmp_path / "outer.py").write_text("from nvdla.kernels.inner import f\n")
     (tmp_path / "inner.py").write_text("# one\n")
 
     def digest():
-        kernel_cache._source.cache_clear()
-        kernel_cache.source_digest.cache_clear()
-        return kernel_cache.source_digest("outer")
+        folders.source_of.cache_clear()
+        folders.source_digest.cache_clear()
+        return folders.source_digest("outer")
 
     try:
         before = digest()
@@ -199,15 +203,15 @@ def test_a_change_in_a_kernel_that_is_compiled_in_counts(tmp_path, monkeypatch):
         (tmp_path / "inner.py").write_text("# two\n")
         assert digest() != before
     finally:
-        kernel_cache._source.cache_clear()
-        kernel_cache.source_digest.cache_clear()
+        folders.source_of.cache_clear()
+        folders.source_digest.cache_clear()
 
 
 def test_code_that_is_imported_late_counts_too(monkeypatch):
     """The tile's instructions are emitted by a module that kernels import only when they are compiled."""
-    seen, source = [], kernel_cache._source
-    monkeypatch.setattr(kernel_cache, "_source", lambda name: seen.append(name) or source(name))
-    kernel_cache.source_digest.__wrapped__("fast.conv_sdp_int8")
+    seen, source = [], folders.source_of
+    monkeypatch.setattr(folders, "source_of", lambda name: seen.append(name) or source(name))
+    folders.source_digest.__wrapped__("fast.conv_sdp_int8")
     assert "fast.dot_code" in seen
 
 

@@ -301,7 +301,7 @@ WHOLE = """
 import hashlib, sys, numpy as np, nvdla
 from nvdla.kernels.fast.dot_tile import instructions
 from nvdla.kernels.jit.compilation import fallback_work
-fallback_work.left = 0
+fallback_work.end()
 runtime = nvdla.Runtime(sys.argv[1])
 surface = np.random.default_rng(0).integers(0, 256, runtime.inputs[0].size, np.uint8).tobytes()
 outputs = [runtime.run_raw([surface], on_operation=observer) for observer in (lambda event: None, None, None)]

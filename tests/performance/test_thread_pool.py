@@ -193,7 +193,7 @@ def test_the_quota_of_a_control_group_of_version_1(tmp_path):
 def test_numbas_threading_layers_play_no_part(layer, samples):
     code = (
         "import sys, numpy as np, nvdla; "
-        "from nvdla.kernels.jit.compilation import fallback_work; fallback_work.left = 0; "
+        "from nvdla.kernels.jit.compilation import fallback_work; fallback_work.end(); "
         "r = nvdla.Runtime(nvdla.load(sys.argv[1])); [r.run(sys.argv[2]) for _ in range(3)]; "
         "import nvdla.kernels.fast.sdp_int8_add as f; x = np.ones(1 << 18, np.int8); "
         "f.addition(x, x, (0, 0, 0), x.size, 1, False, (0, 1, 0), x).run(); assert (x == 2).all(); "

@@ -19,7 +19,7 @@ from nvdla.compiler.builder import floating
 from nvdla.compiler.builder.network import Network
 from nvdla.compiler.builder.quantization import Calibration
 from nvdla.errors import BuildError
-from nvdla.kernels.magnitudes import count, measure
+from nvdla.kernels.integers import count_magnitudes, measure_planes
 from nvdla.util.arguments import by_annotations
 
 BINS = 4096
@@ -49,7 +49,7 @@ class Histogram:
             return
         self._reach(peak)
         # A power of two divides exactly, so that float32 and float64 give the same bin.
-        self.zeros += count(np.ascontiguousarray(values).reshape(-1), 1.0 / self.width, self.counts)
+        self.zeros += count_magnitudes(np.ascontiguousarray(values).reshape(-1), 1.0 / self.width, self.counts)
 
     def _reach(self, peak: float) -> None:
         """Make the bins wide enough for ``peak``."""
@@ -185,7 +185,7 @@ class Statistics:
             samples, channels = array.shape[:2]
             planes = np.ascontiguousarray(array).reshape(samples, channels, -1)
             lows, highs, sums = np.zeros(channels), np.zeros(channels), np.zeros(channels)
-            measure(planes, lows, highs, sums)
+            measure_planes(planes, lows, highs, sums)
             peaks = np.maximum(-lows, highs)
             if not np.all(np.isfinite(sums)) or peaks.max() > _LARGEST:
                 unbounded.append(name)

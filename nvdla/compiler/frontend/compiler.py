@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import platform
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -61,8 +61,7 @@ from nvdla.util.escaping import Document, Json
 from nvdla.util.precision import Precision
 
 SINGLE_FAILURES = 16
-"""Nodes that go to the host one by one, as the builder refuses them. Each later one takes adjacent nodes along, twice
-as many each time, so that the model is imported a few dozen times at most."""
+"""Nodes that go to the host one by one. Each later one takes twice as many adjacent nodes along as the one before."""
 
 
 class ModelProto(Protocol):
@@ -70,7 +69,6 @@ class ModelProto(Protocol):
 
     def SerializeToString(self) -> bytes:
         """Return the bytes of the model."""
-        ...
 
 
 ModelSource = Source | ModelProto | Model
@@ -202,6 +200,7 @@ def compile(
     host: bool = True,
     keep_on_host: tuple[str, ...] = (),
     progress: Progress | None = None,
+    on_stage: Callable[[str], None] | None = None,
     max_drop: float = 0.005,
     trusted: bool = False,
     example_inputs: Sequence[object] | None = None,
@@ -222,6 +221,7 @@ def compile(
         host: False: raise an error if a node runs on the host.
         keep_on_host: Names of nodes that run on the host.
         progress: Called as ``progress(done, all)`` after every calibration sample.
+        on_stage: Called with the name of each stage: "calibrating" or "building".
         max_drop: Largest accuracy loss that precision "auto" accepts.
         trusted: Read and run the model in this process, without limits of memory and processor time (docs/security.md).
         example_inputs: Arguments of ``forward`` for a ``torch.nn.Module``.
@@ -240,7 +240,7 @@ def compile(
     loaded = loaded.measured() if isinstance(data, Samples) else loaded
     kept = dict.fromkeys(keep_on_host, "kept on the host as requested")
     return _Compilation(
-        loaded, config, precision, data, recipe, rest, preprocessing, host, progress, max_drop, kept
+        loaded, config, precision, data, recipe, rest, preprocessing, host, progress, on_stage or str, max_drop, kept
     ).compiled()
 
 
@@ -264,6 +264,7 @@ class _Compilation:
     preprocessing: Preprocessing | None
     host: bool
     progress: Progress | None
+    on_stage: Callable[[str], object]
     max_drop: float
     kept: dict[str, str]
     joins: dict[str, str] = field(default_factory=dict)
@@ -295,7 +296,9 @@ class _Compilation:
         """Calibrate and build. None: nodes that would share a scale go to the host, in the next attempt."""
         details = _details(imported, self.preprocessing)
         shown = self.data.each_image(images) if isinstance(self.data, Samples) else self.data
+        self.on_stage("calibrating")
         calibrated = _calibration(imported, shown, self.recipe, self.progress)
+        self.on_stage("building")
         details["calibration"] = calibrated.source
         if _keep_scales_apart(imported, calibrated, self.host, self.joins, details):
             self.kept |= self.joins
@@ -511,10 +514,8 @@ def _mixed(
 def _pixel_numbers(of_image: Preprocessing, bits: int) -> PixelNumbers:
     """Conversion of pixels of more bits than a picture's; mean and scale of ``of_image`` are those of pixels 0..255."""
     larger, stated = 1 << (bits - PICTURE_BITS), of_image.stated
-    mean, scale = (
-        tuple(mean_value * larger for mean_value in stated.mean),
-        tuple(scale_value / larger for scale_value in stated.scale),
-    )
+    mean = tuple(mean_value * larger for mean_value in stated.mean)
+    scale = tuple(scale_value / larger for scale_value in stated.scale)
     return PixelNumbers(mean, scale, bits)
 
 
@@ -549,7 +550,6 @@ def _build(
         own = {"accuracy": rows_of_part, "factors": _factors(refined)}
         built.sidecar.update({**_sidecar(imported, part, by_name, details), **own})
         numbers = {root.name: root.converter.numbers for root in built.program.inputs if root.converter}
-        scales = {**built.input_scales, **built.output_scales}
         parts.append(
             CompiledPart(
                 ACCELERATOR,
@@ -557,7 +557,7 @@ def _build(
                 part.inputs,
                 part.outputs,
                 built.loadable,
-                scales=scales,
+                scales={**built.input_scales, **built.output_scales},
                 precision=imported.precision,
                 numbers=numbers,
                 images=int(options.get("images", 1)),

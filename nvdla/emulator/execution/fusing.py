@@ -26,6 +26,7 @@ from nvdla.limits import Work
 from nvdla.util.precision import Precision
 
 if TYPE_CHECKING:
+    from nvdla.kernels.jit.object_code import ObjectCode
     from nvdla.kernels.jit.recorded_calls import RecordedCall
 
 LARGEST_SHIFT = 60
@@ -444,3 +445,48 @@ def _constants(conv: ConvolutionJob, sdp: Job, weights: ConvolutionJob | None) -
     X1."""
     operands = sdp.sources[:1] if isinstance(sdp, SdpJob) else []
     return (weights or conv).weight_source.views + [operand.view for operand in operands if operand is not None]
+
+
+POOL = (
+    ("jit.recorded_calls_code:run_commands", 3),
+    ("jit.thread_pool_code:serve", 3),
+    ("jit.thread_pool_code:pause_for", 1),
+)
+"""Kernels that all fused steps need."""
+
+
+def needed_kernels(steps: Sequence[Step]) -> list[ObjectCode] | None:
+    """Return the compiled kernels that the fused steps need; None if they also need others, or if that is not known."""
+    from nvdla.kernels.jit.object_code import object_code
+
+    places: dict[str, None] = {}
+    for step in steps:
+        of_step = _kernels_of(step)
+        if of_step is None:
+            return None
+        places |= dict.fromkeys(of_step)
+    return [*(object_code(place, 2) for place in places), *(object_code(*kernel) for kernel in POOL)]
+
+
+def _kernels_of(step: Step) -> list[str] | None:
+    if not isinstance(step, Chain):
+        records = step.task.records()
+        return None if records is None else [record.kernel.place for record in records]
+    first, *rest = step.jobs
+    if isinstance(first, ConvolutionJob):
+        if not rest or not isinstance(rest[0], SdpJob) or not convolution_and_sdp_fit(first, rest[0]):
+            return None
+        places = ["fast.image_int8:_lines" if first.settings.image else "fast.conv_int8_dot:_block"]
+        return [*places, "fast.conv_sdp_int8:_convolve", *map(_pooling, rest[1:])]
+    if isinstance(first, SdpJob):
+        job = fast_add(first)
+        return None if job is None or rest else [call.kernel.place for call in job.records()[0]]
+    recorded = first.records()
+    return None if recorded is None or rest else [call.kernel.place for call in recorded[0]]
+
+
+def _pooling(job: Job) -> str:
+    from nvdla.emulator.hardware.pdp import AVERAGE, PdpJob
+
+    average = isinstance(job, PdpJob) and job.settings.method == AVERAGE
+    return f"pdp:pool_{'average' if average else 'extreme'}.recorded"

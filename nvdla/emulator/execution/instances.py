@@ -101,7 +101,7 @@ class Instance:
 
     def serves(self, path: RunPath) -> bool:
         """Return whether the plan has the steps of a path."""
-        return self.plan.state.fused or path is RunPath.JOBS
+        return self.plan.state.fused or path in (RunPath.JOBS, RunPath.FALLBACK)
 
     def run(
         self,

@@ -6,11 +6,16 @@
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
 
 SHORTEST, SHORT = 90_000, 250_000
 """Work of a single compiled call, in estimated nanoseconds (a third of that on a current processor), below which
 Python's own work takes about as long: for raw inputs, and for inputs that the run converts."""
+
+TURN = 5_000_000
+"""Work of a loop of runs, in estimated nanoseconds, during which other callers wait for its instance."""
+Image = TypeVar("Image")
 
 
 class RunPath(enum.Enum):
@@ -44,8 +49,8 @@ class Callers(enum.Enum):
 class State(NamedTuple):
     """State of a runtime. ``recorded``: it has a plan that can be repeated. ``fused``: the plan has its fused steps.
 
-    ``is_large``: the first run only records, then the plan computes. ``takes_fallback``: the plan has not computed
-    yet, and numpy alone is faster than loading compiled kernels. ``single_call``: work of the one compiled call that
+    ``is_large``: the first run only records, then the plan computes. ``takes_fallback``: compiled kernels are
+    missing, and numpy alone computes the run. ``single_call``: work of the one compiled call that
     does all fused steps, None where there are several. ``lanes``: images that run together, 1 where a loop is faster.
     """
 
@@ -55,6 +60,12 @@ class State(NamedTuple):
     takes_fallback: bool = False
     single_call: int | None = None
     lanes: int = 1
+
+    def several(self, images: Sequence[Image], path: RunPath) -> Sequence[Image]:
+        """Return the images that one caller runs in a loop before others can have its instance."""
+        if path not in SINGLE_CALL or self.single_call is None:
+            return images[:1]
+        return images[: max(1, TURN // max(1, self.single_call))]
 
 
 class Request(NamedTuple):

@@ -26,7 +26,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from nvdla.emulator.cpu import CpuTask
 from nvdla.emulator.execution.fused_convolution import FusedConvolution
-from nvdla.emulator.execution.fusing import fuse_steps
+from nvdla.emulator.execution.fusing import fuse_steps, needed_kernels
 from nvdla.emulator.execution.paths import RunPath, State
 from nvdla.emulator.execution.steps import Chain, Completed, CpuStep, OnOperation, OnStep, Step
 from nvdla.emulator.firmware.operation import CsbLog, FirmwareOperation
@@ -42,6 +42,7 @@ from nvdla.kernels.jit.compilation import fallback_work
 from nvdla.kernels.threads import one_blas_thread
 
 if TYPE_CHECKING:
+    from nvdla.kernels.jit.object_code import ObjectCode
     from nvdla.kernels.jit.recorded_calls import CommandList, RecordedCall
 
 VARIABLE = "NVDLA_VALIDATE"
@@ -547,6 +548,7 @@ class Plan:
         self.fused: list[Step] | None = None
         self.state = State(recorded=True)
         self._calls: list[Step | CommandList] | None = None
+        self._kernels: Sequence[ObjectCode] | None = None
 
     @property
     def steps(self) -> list[Step]:
@@ -582,15 +584,31 @@ class Plan:
             single = self._single(self._compiled())
             self.state = State(recorded=True, fused=True, single_call=None if single is None else single.work)
 
-    def takes_fallback(self) -> bool:
-        """Return whether a run with the fallback (numpy) kernels ends before compiled kernels are loaded.
+    def current_state(self) -> State:
+        """Return the state for the next run, which may wait for kernels that another process compiles."""
+        return self.state if self.state.fused else self.state._replace(takes_fallback=self.takes_fallback(False))
 
-        If so, its work is taken from the amount that the process may do in this way.
+    def takes_fallback(self, is_first: bool) -> bool:
+        """Return whether a run takes the fallback (numpy) kernels.
+
+        It does while compiled ones are missing: the first run within the amount that the process may do in this way,
+        repeated runs until another process has compiled them.
         """
-        if validates() or any(step.needs_kernels for step in self.steps):
+        if validates() or not fallback_work.fits_process() or any(step.needs_kernels for step in self.steps):
             return False
         works = [work for step in self.steps for work in step.works]
-        return fallback_work.take_run(sum(work.multiplications // 32 + 4 * work.elements for work in works))
+        cost = sum(work.multiplications // 32 + 4 * work.elements for work in works)
+        if not fallback_work.waits:
+            return is_first and fallback_work.take_run(cost)
+        from nvdla.kernels.jit.object_code import background
+
+        if self._kernels is None:
+            self._kernels = needed_kernels(self.steps) or ()
+        if not is_first:
+            return background.awaits(self._kernels)
+        if self._kernels and all(kernel.is_cached() for kernel in self._kernels):
+            return False
+        return (bool(self._kernels) and background.is_possible()) or fallback_work.take_run(cost)
 
     def run(self, path: RunPath, on_operation: OnOperation | None = None, on_step: OnStep | None = None) -> None:
         """Run the recorded steps on the data now in memory, by a path that works on one image."""

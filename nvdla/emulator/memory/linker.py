@@ -210,10 +210,10 @@ class LinkedLoadable:
         """Copy ``data`` into the bound memory (of a lane); raises LinkError when the size differs.
 
         A buffer that is not contiguous is taken in its own order (as its ``tobytes()``)."""
-        what = self.placement.describe(memory)
-        source = raw_bytes(data, what)
+        source = data if type(data) is bytes else raw_bytes(data, self.placement.describe(memory))
         bound = self.lanes.at(self.data(memory), lane) if lane else self.data(memory)
         if len(source) != bound.size:
+            what = self.placement.describe(memory)
             raise LinkError(f"{what}: must have {bound.size} bytes, got {len(source)}")
         put(bound, source)
 

@@ -232,6 +232,16 @@ def test_a_configuration_of_ones_own_is_compiled_for(rng, tmp_path):
     assert compiled._machine.parts[0].runtime.config.name == "mine"
 
 
+def test_the_stages_of_a_compilation_are_reported_in_order(rng):
+    samples, stages = rng.normal(size=(2, 3, 12, 12)).astype("f4"), []
+
+    def calibrated(done, count):
+        assert stages == ["calibrating"] and 0 < done <= count
+
+    nvdla.compile(classifier(rng), "nv_small", "int8", samples, progress=calibrated, on_stage=stages.append)
+    assert stages == ["calibrating", "building"]
+
+
 def test_a_reshape_to_another_number_of_elements_is_refused():
     """onnx infers the shape that it asks for; found by fuzzing."""
     nodes = [node("Transpose", "x", "a", perm=[0, 2, 3, 1]), node("Reshape", "a s", "b"), node("Sigmoid", "b", "y")]
