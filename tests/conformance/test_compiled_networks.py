@@ -11,6 +11,7 @@ from support.queued import memory_of
 from nvdla.analysis.cycles.constants import Software
 from nvdla.analysis.cycles.document import cycles_document
 from nvdla.analysis.study import Study
+from nvdla.compiler.builder.lower import convolution
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
@@ -54,8 +55,9 @@ def test_totals_of_every_class_are_within_the_bars(compiled, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet50", "resnet50-20B-shared", "resnet18", "googlenet"])
-def test_networks_of_full_resolution_are_within_one_percent(name):
-    """Built here byte for byte as they ran on the RTL."""
+def test_networks_of_full_resolution_are_within_one_percent(name, monkeypatch):
+    """Built here byte for byte as they ran on the RTL: with the rows that strided 1x1 layers skip."""
+    monkeypatch.setattr(convolution, "without_unused_rows", lambda source, *others: (source, others[-1]))
     path = COMPILED / "large" / f"{name}.json"
     if not path.is_file():
         pytest.skip("the measured networks (../shared/corpus/cycles/compiled) are not here")
