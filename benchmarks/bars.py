@@ -205,11 +205,11 @@ def lines(names: Collection[str], against: list[Pair] | None) -> Iterator[str]:
         yield from table(head, different(against))
 
 
-def write(text: str) -> None:
-    """Put the tables into the page."""
+def write(text: str, begin: str = BEGIN, end: str = END) -> None:
+    """Put tables into the page, between two comments."""
     page = PAGE.read_text(encoding="utf-8")
-    before, after = page.split(BEGIN)[0], page.split(END)[1]
-    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+    before, after = page.split(begin)[0], page.split(end)[1]
+    PAGE.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
 
 
 def main() -> int:

@@ -1,6 +1,6 @@
 """NVIDIA's table: frames per second of ResNet-50 in every row, by the cycle model.
 
-    python benchmarks/silicon.py [MACS ...] [--network resnet50] [--json FILE]
+    python benchmarks/silicon.py [MACS ...] [--network resnet50] [--json FILE] [--write]
 
 Each row is a configuration with its MACs and buffer: nv_large, nv_small, and the files in samples/configurations where
 NVIDIA publishes no spec. The network is built for the row's memory (at 1 GHz a GB/s is a byte per cycle; reads and
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from against import cycles
-from bars import GIGAHERTZ, built
+from bars import GIGAHERTZ, built, write
 
 from nvdla.analysis.cycles.constants import MEASURED, Memory
 from nvdla.analysis.silicon import facts
@@ -25,6 +25,7 @@ from nvdla.emulator.hardware.configuration import Configuration, configuration
 from nvdla.errors import NvdlaError
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "samples" / "configurations"
+BEGIN, END = "<!-- silicon: made by benchmarks/silicon.py -->", "<!-- /silicon -->"
 HEAD = ("MACs", "CBUF KiB", "GB/s", "configuration", "cycles", "frames/s", "NVIDIA", "ratio", "basis")
 
 
@@ -63,16 +64,21 @@ def main() -> None:
     parser.add_argument("macs", nargs="*", type=int, metavar="MACS", help="rows by their MACs (default: all)")
     parser.add_argument("--network", default="resnet50", help="a benchmark network (default: resnet50)")
     parser.add_argument("--json", metavar="FILE", help="write the rows")
+    parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
     args = parser.parse_args()
-    print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}", flush=True)
+    lines = [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
+    print(*lines, sep="\n", flush=True)
     found = []
     for row in rows(args.macs, args.network):
         found.append(row)
         numbers = [f"{row[key]:,.{digits}f}" if row[key] else "-" for key, digits in (("cycles", 0), ("frames", 1))]
         ratio = f"{row['ratio']:.2f}" if row["ratio"] else "-"
         cells = [row["macs"], row["cbuf_kib"], row["gb_per_s"], row["configuration"], *numbers, row["nvidia"], ratio]
-        print(f"| {' | '.join(map(str, [*cells, row['basis']]))} |", flush=True)
+        lines.append(f"| {' | '.join(map(str, [*cells, row['basis']]))} |")
+        print(lines[-1], flush=True)
     print(f"\nSource: {facts()['table']['source']}.")
+    if args.write:
+        write("\n".join(lines), BEGIN, END)
     if args.json:
         Path(args.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 

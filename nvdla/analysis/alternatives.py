@@ -255,7 +255,9 @@ def alternatives(
         for parts in sorted(numbers)
         if parts <= geometry.result[1] and (parts == 1 or geometry.divisible)
         for weights in geometry.weight_forms(config)
-        for form in itertools.islice(_forms(geometry, config, parts, weights), None if thorough else 1)
+        for form in _narrowed(
+            itertools.islice(_forms(geometry, config, parts, weights), None if thorough else 1), weights, config, memory
+        )
     ]
     return sorted(fitting, key=lambda form: (form.cycles, form.compressed, len(form.parts), form.data_banks))
 
@@ -278,6 +280,20 @@ def _forms(geometry: Geometry, config: Configuration, count: int, weights: Store
             continue
         fits = weights.may_stay(rest, config)
         yield Alternative(parts, data, min(whole, rest), fits and count > 1, compressed=weights.compressed)
+
+
+def _narrowed(
+    forms: Iterator[Alternative], weights: StoredWeights, config: Configuration, memory: Memory | None
+) -> Iterator[Alternative]:
+    """The forms, and where the memory is narrower than the bus each whole one with weight banks for two kernel groups:
+    weights that wait for space leave the port to the data."""
+    bus = config.dram_width_bits / 8
+    narrow = memory is not None and memory.rate(bus) < bus
+    banks = max(ceil_div(2 * weights.group, config.cbuf_bank_bytes), 1)
+    for form in forms:
+        yield form
+        if narrow and len(form.parts) == 1 and banks < form.weight_banks and not weights.compressed:
+            yield replace(form, weight_banks=banks)
 
 
 def cycles_of(form: Alternative, geometry: Geometry, config: Configuration, memory: Memory | None = None) -> int:

@@ -71,7 +71,8 @@ def _add_timing_options(parser: argparse.ArgumentParser) -> None:
         "--csb-cycles",
         type=float,
         metavar="CYCLES",
-        help="cycles per register write; a read takes nine times as long (default: 2.1, bus of the RTL)",
+        help="cycles per register write; a read takes nine times as long, all reads count (default: 2.14, reads of "
+        "pointers only)",
     )
     group.add_argument(
         "--cpu-cycles",
@@ -151,7 +152,8 @@ def _timing(args: argparse.Namespace) -> tuple[Memory, Software, float]:
     if args.software is not None:
         software = replace(software, answer=args.software)
     if args.csb_cycles is not None:
-        software = replace(software, write=args.csb_cycles, read=args.csb_cycles * CSB_READ / CSB_WRITE)
+        read = args.csb_cycles * CSB_READ / CSB_WRITE
+        software = replace(software, write=args.csb_cycles, read=read, status=True)
     if args.cpu_cycles is not None:
         software = replace(software, element=args.cpu_cycles)
     return memory, software, clock

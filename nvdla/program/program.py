@@ -22,7 +22,7 @@ from nvdla.emulator.hardware.configuration import (
     configurations,
     configurations_with,
 )
-from nvdla.emulator.memory.surfaces import FEATURE_ATOMS
+from nvdla.emulator.memory.surfaces import FEATURE_ATOMS, MIDDLE_ATOM, feature_atom
 from nvdla.errors import ConfigError, DescriptorError, NvdlaError
 from nvdla.limits import Limits
 from nvdla.loadable.descriptors.abi import Abi
@@ -124,12 +124,12 @@ class Needs:
 def check_atoms(loadable: Loadable, config: Configuration) -> None:
     """Raise ConfigError when a bound tensor's atoms are not those of the configuration's memory.
 
-    Only FEATURE_X8 is believed: NVIDIA's driver regression writes FEATURE for atoms of 8 bytes too.
+    FEATURE alone is not believed: NVIDIA's driver regression writes it for atoms of 8 bytes too.
     """
     for memory in (*loadable.inputs, *loadable.outputs):
         tensor = loadable.tensor(memory.tensor_desc_id)
-        atom = FEATURE_ATOMS[PixelFormat.FEATURE_X8]
-        if tensor.pixel_format == PixelFormat.FEATURE_X8 and config.memory_atom != atom:
+        atom = feature_atom(tensor)
+        if atom in (FEATURE_ATOMS[PixelFormat.FEATURE_X8], MIDDLE_ATOM) and config.memory_atom != atom:
             able = ", ".join(configurations_with(memory_atom=atom))
             raise ConfigError(
                 f"tensor {tensor.name}: atom: must be {config.memory_atom} bytes on {config.name}, got {atom} "
@@ -184,8 +184,8 @@ def _needs(loadable: Loadable, tasks: Mapping[int, DlaTask | EmuTask]) -> Needs:
     needs = Needs()
     for memory in (*loadable.inputs, *loadable.outputs):
         tensor = loadable.tensor(memory.tensor_desc_id)
-        if tensor.pixel_format in FEATURE_ATOMS and needs.atom is None:
-            needs.atom = FEATURE_ATOMS[tensor.pixel_format]
+        if needs.atom is None and (atom := feature_atom(tensor)):
+            needs.atom = atom
             needs.atom_reason = f"tensor {tensor.name} is {tensor.pixel_format.name}"
     if any(memory.domain == MemoryDomain.SRAM for memory in loadable.memories):
         needs.features["cvsram"] = "a memory is in CVSRAM"

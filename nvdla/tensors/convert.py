@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nvdla.emulator.memory.surfaces import FeatureLayout, Layout, PixelLayout, tensor_layout
+from nvdla.emulator.memory.surfaces import FeatureLayout, Layout, PixelLayout, feature_atom, tensor_layout
 from nvdla.errors import FormatError, shape_text
 from nvdla.loadable.enums import PIXEL_FORMATS, ImageFormat, PixelFormat
 from nvdla.loadable.model import Loadable
@@ -232,9 +232,9 @@ def form_of(loadable: Loadable, name: str | None) -> Form:
     memory = bound[name]
     tensor = loadable.tensor(memory.tensor_desc_id)
     layout = tensor_layout(tensor, memory.size)
-    names = {PixelFormat.FEATURE: "feature-x32", PixelFormat.FEATURE_X8: "feature-x8"}
+    names = {atom: name for name, atom in ATOMS.items()}
     return Form(
-        names.get(tensor.pixel_format, tensor.pixel_format.name),
+        names.get(feature_atom(tensor) or 0, tensor.pixel_format.name),
         layout.shape,
         layout.dtype,
         tensor.line_stride,

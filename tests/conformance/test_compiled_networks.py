@@ -2,6 +2,7 @@
 
 import json
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 from support.compiled import COMPILED, runs
@@ -10,6 +11,9 @@ from support.queued import memory_of
 from nvdla.analysis.cycles.constants import Software
 from nvdla.analysis.cycles.document import cycles_document
 from nvdla.analysis.study import Study
+from nvdla.compiler.builder.lower import convolution
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @pytest.fixture(scope="module")
@@ -30,33 +34,30 @@ def test_bytes_are_those_that_crossed_the_ports(compiled):
             assert document[f"{ours}_bytes"] == case[f"axi_{theirs}_bytes"] + cvsram, (run.name, ours)
 
 
-# As it is stated (benchmarks/RESULTS.md): the mean of the absolute errors and the worst, in percent.
-STATED = {"nv_small": (0.2, 2.0), "nv_large": (0.5, 2.9)}
+MEAN, WORST = 0.5, 3.0  # of each class of benchmarks/cycle_errors.py, in percent
+ABOVE_300 = 1.0  # latencies above 300 cycles have no bar
 
 
-@pytest.mark.parametrize("config", STATED)
-def test_totals_are_as_near_as_stated(compiled, config):
-    errors = [
-        abs(run.study.schedule.total / run.case["rtl_total_from_first_write"] - 1) * 100
-        for run in compiled
-        if run.case["config"] == config and is_of_the_model(run.case)
-    ]
-    mean, worst = STATED[config]
-    assert len(errors) > 50
-    assert sum(errors) / len(errors) <= mean
-    assert max(errors) <= worst
-
-
-def is_of_the_model(case):
-    """Whether the machine is the one that the model is of, driven as it was calibrated."""
-    other_machine = case["rtl_source"] == "nvdla/hw branch master, nv_small"
-    return not other_machine and case["conditions"]["register_reads_on_rtl"] != "all"
+def test_totals_of_every_class_are_within_the_bars(compiled, monkeypatch):
+    """The nv_small of branch master, drivers that read all states, and CVSRAM are classes of their own."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    cycle_errors = pytest.importorskip("cycle_errors")
+    errors = list(cycle_errors.compiled(compiled))
+    assert len(errors) == len(compiled)
+    found = cycle_errors.classes(errors)
+    assert len(found) >= 10
+    for mine in found:
+        mean, worst = cycle_errors.summary(mine)
+        above = mine[0].kind.startswith("latency above")
+        assert mean <= (ABOVE_300 if above else MEAN), mine[0][:3]
+        assert abs(worst.percent) <= WORST, worst
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet50", "resnet50-20B-shared", "resnet18", "googlenet"])
-def test_networks_of_full_resolution_are_within_one_percent(name):
-    """Built here byte for byte as they ran on the RTL."""
+def test_networks_of_full_resolution_are_within_one_percent(name, monkeypatch):
+    """Built here byte for byte as they ran on the RTL: with the rows that strided 1x1 layers skip."""
+    monkeypatch.setattr(convolution, "without_unused_rows", lambda source, *others: (source, others[-1]))
     path = COMPILED / "large" / f"{name}.json"
     if not path.is_file():
         pytest.skip("the measured networks (../shared/corpus/cycles/compiled) are not here")

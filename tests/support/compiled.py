@@ -3,6 +3,7 @@
 import gzip
 import json
 from dataclasses import dataclass
+from pathlib import Path
 
 import nvdla
 from nvdla.analysis.cycles.constants import Software
@@ -10,6 +11,7 @@ from nvdla.analysis.study import Study
 from support.queued import CYCLES, memory_of
 
 COMPILED = CYCLES / "compiled"
+MASTER = Path(__file__).resolve().parents[2] / "samples" / "configurations" / "nv_small_master.yaml"
 
 
 @dataclass(frozen=True)
@@ -27,4 +29,14 @@ def runs():
         case = json.loads(path.read_text())
         memory = memory_of(case["conditions"])
         loadable = nvdla.load(gzip.decompress((COMPILED / case["loadable_file"]).read_bytes()))
-        yield Run(path.stem, case, Study.of(loadable, case["config"], memory=memory, software=Software(element=0)))
+        config = str(MASTER) if case["rtl_source"] == "nvdla/hw branch master, nv_small" else case["config"]
+        yield Run(
+            path.stem,
+            case,
+            Study.of(
+                loadable,
+                config,
+                memory=memory,
+                software=Software(element=0, status=case["conditions"]["register_reads_on_rtl"] == "all"),
+            ),
+        )

@@ -11,7 +11,7 @@ from nvdla.analysis.cycles.constants import (
     PdpShape,
     SdpShape,
     constants,
-    windows_behind,
+    flushed_windows,
 )
 from nvdla.analysis.cycles.hardware import chain_time
 from nvdla.emulator.hardware.configuration import configuration
@@ -80,7 +80,7 @@ def _pdp(shape, values):
 
 def _pdp_shape(shape, values, alone=True):
     pool = shape.get("pool") or shape["pdp"]
-    left, top = pool["pad"][:2]
+    left, top, right, bottom = pool["pad"]
     surfaces = ceil_div(pool["in_c"], values.atom)
     again = (pool["splits"] - 1) * max(pool["kernel_w"] - pool["stride_x"], 0)
     return PdpShape(
@@ -89,8 +89,8 @@ def _pdp_shape(shape, values, alone=True):
         out_width=pool["out_w"],
         out_height=pool["out_h"],
         surfaces=surfaces,
-        late_rows=windows_behind(pool["out_h"], pool["kernel_h"], pool["stride_y"], top, pool["in_h"]),
-        late_columns=windows_behind(pool["out_w"], pool["kernel_w"], pool["stride_x"], left, pool["in_w"]),
+        rows=flushed_windows(pool["in_h"], pool["kernel_h"], pool["stride_y"], top, bottom),
+        columns=flushed_windows(pool["in_w"], pool["kernel_w"], pool["stride_x"], left, right),
         read_bytes=(pool["in_w"] + again) * pool["in_h"] * surfaces * values.atom if alone else 0,
         write_bytes=pool["out_w"] * pool["out_h"] * surfaces * values.atom,
     )

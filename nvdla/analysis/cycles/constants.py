@@ -23,9 +23,10 @@ MEASURED = ("nv_small", "nv_large")
 DEFAULT_LATENCY = 100
 MAX_LATENCY = 1 << 20
 WIDE_ATOM = 32
+MIN_QUEUE = 4
 # Register accesses on the configuration bus as they were measured; a CPU operation's element: what a processor with
 # floating point in hardware takes for an exponential and a division, an assumption.
-CSB_WRITE, CSB_READ, CPU_ELEMENT = 2.1, 19.0, 100.0
+CSB_WRITE, CSB_READ, CPU_ELEMENT = 2.14, 19.0, 100.0
 MAX_SOFTWARE = 1 << 40
 ROUNDING = 1e-9  # a bandwidth that divides the bus but for rounding divides it
 
@@ -78,7 +79,8 @@ class Memory:
 class Software:
     """The firmware's processor: ``answer``: cycles from an interrupt to the firmware's answer; ``write`` and ``read``:
     cycles of a register access (those of the RTL's bus by default); ``element``: cycles for an element of a CPU
-    operation's output. All in cycles of NVDLA's clock.
+    operation's output. All in cycles of NVDLA's clock. ``status``: the driver reads states and interrupt masks, too
+    (the runs on the RTL read pointers only).
 
     Raises ConfigError for times below 0 or beyond MAX_SOFTWARE.
     """
@@ -87,6 +89,7 @@ class Software:
     write: float = CSB_WRITE
     read: float = CSB_READ
     element: float = CPU_ELEMENT
+    status: bool = False
 
     def __post_init__(self) -> None:
         for name in ("answer", "write", "read", "element"):
@@ -126,7 +129,9 @@ class CycleConstants:
     ``bank`` and ``entry``: bytes of a bank of the buffer and of an entry, as slices count them.
     ``cdp_block_gap`` + surfaces * ``cdp_surface_gap``: cycles between the blocks of 8 columns of a CDP line;
     ``cdp_sums``: cycles that sums of squares take in the pipeline.
-    ``operand_queue``: bytes of operands that the SDP reads ahead after a convolution.
+    ``operand_queue``: bytes of operands that the SDP reads ahead after a convolution. ``pdp_after_sdp``: from the SDP's
+    interrupt to that of a PDP on the fly, without the write response. ``queues``: beats of the input that SDP, PDP and
+    CDP read ahead.
     """
 
     name: str
@@ -149,7 +154,13 @@ class CycleConstants:
     cdp_surface_gap: int
     cdp_sums: int
     operand_queue: int
+    pdp_after_sdp: int
+    queues: tuple[int, int, int]
     measured: bool
+
+    def reads_ahead(self, unit: str) -> float:
+        """Beats of its input that SDP, PDP or CDP reads ahead at most; infinite for other units."""
+        return dict(zip(("sdp", "pdp", "cdp"), self.queues, strict=True)).get(unit, math.inf)
 
 
 _NARROW: Document = {
@@ -164,8 +175,22 @@ _WIDE: Document = {
     "cdp": Fixed(47, 28, -2, -8),
     "tail": 2,
 }
-_NARROW |= {"sdp_to_delivery": 27, "cdp_block_gap": 5, "cdp_surface_gap": 1, "cdp_sums": 8, "operand_queue": 1120}
-_WIDE |= {"sdp_to_delivery": 29, "cdp_block_gap": 2, "cdp_surface_gap": 0, "cdp_sums": 0, "operand_queue": 5120}
+_NARROW |= {
+    "sdp_to_delivery": 27,
+    "cdp_block_gap": 5,
+    "cdp_surface_gap": 1,
+    "cdp_sums": 8,
+    "operand_queue": 1280,
+    "pdp_after_sdp": 27,
+}
+_WIDE |= {
+    "sdp_to_delivery": 29,
+    "cdp_block_gap": 2,
+    "cdp_surface_gap": 0,
+    "cdp_sums": 0,
+    "operand_queue": 8192,
+    "pdp_after_sdp": 38,
+}
 
 
 def constants(config: Configuration, element_bytes: int = 1) -> CycleConstants:
@@ -193,8 +218,24 @@ def constants(config: Configuration, element_bytes: int = 1) -> CycleConstants:
         pdp_atom=cycles(config.pdp_throughput),
         cdp_atom=cycles(config.cdp_throughput),
         measured=config.name in MEASURED and element_bytes == 1,
+        queues=BRANCH_QUEUES.get(config.name) or _queues(config),
         **(_WIDE if config.memory_atom >= WIDE_ATOM else _NARROW),
     )
+
+
+# nv_small is the branch of that name. Other configurations, custom ones too, are of branch master.
+BRANCH_QUEUES = {"nv_small": (80, 61, 61)}
+
+
+def _queues(config: Configuration) -> tuple[int, int, int]:
+    """Beats of the queues of SDP, PDP and CDP: what the unit takes in the latency that the hardware is planned for
+    (spec/defs/projects.spec, NVDLA_VMOD_*_LATENCY_FIFO_DEPTH)."""
+    beat = config.dram_width_bits // 8
+    units = (config.sdp_bs_throughput, config.pdp_throughput, config.cdp_throughput)
+    sdp, pdp, cdp = (
+        max(MIN_QUEUE, ceil_div(config.dram_latency_cycles * min(unit or 1, max(beat // 4, 1)), beat)) for unit in units
+    )
+    return sdp, pdp, cdp
 
 
 @dataclass(frozen=True)
@@ -301,24 +342,31 @@ class SdpShape:
 
 @dataclass(frozen=True)
 class PdpShape:
-    """``in_width``: with a split width the columns of all parts, common ones counted again. ``late_rows`` and
-    ``late_columns``: output rows and columns whose window ends in the padding after the input, less one."""
+    """``in_width``: with a split width the columns of all parts, common ones counted again. ``rows`` and ``columns``:
+    windows in the padding after the input (:func:`flushed_windows`), after the last surface (line) and after the
+    others."""
 
     in_width: int
     in_height: int
     out_width: int
     out_height: int
     surfaces: int
-    late_rows: int = 0
-    late_columns: int = 0
+    rows: tuple[int, int] = (0, 0)
+    columns: tuple[int, int] = (0, 0)
     read_bytes: int = 0
     write_bytes: int = 0
 
     @property
     def atoms_through(self) -> int:
         """Atoms that go through the unit: those of the input, and those that only flush windows."""
-        lines = self.in_height * (self.in_width + self.late_columns) + self.late_rows * self.out_width
-        return self.surfaces * lines
+        lines = self.surfaces * self.in_height * (self.in_width + self.columns[1]) - self.columns[1]
+        between = (self.surfaces - 1) * max(self.rows[1] * self.out_width - 1, 0)
+        return lines + between + self.atoms_at_the_end
+
+    @property
+    def atoms_at_the_end(self) -> int:
+        """Atoms that flush windows after the last of the input."""
+        return self.columns[0] + self.rows[0] * self.out_width
 
 
 @dataclass(frozen=True)
@@ -399,7 +447,22 @@ def mac_cycles(shape: ConvolutionShape, constants: CycleConstants) -> int:
     return positions * taps(shape, constants) * ceil_div(shape.kernels, constants.kernels)
 
 
-def windows_behind(outputs: int, kernel: int, stride: int, pad_before: int, inputs: int) -> int:
-    """Windows that end after the input, less one: PDP flushes the first of them for free."""
-    first = max(ceil_div(inputs + pad_before - kernel + 1, stride), 0)  # first window whose end passes the input
-    return max(outputs - first - 1, 0)
+def flushed_windows(inputs: int, kernel: int, stride: int, before: int, after: int) -> tuple[int, int]:
+    """Count the windows of a pooling that end in the padding after the input, in one direction.
+
+    Args:
+        inputs: Rows or columns of the input.
+        kernel: Size of a window.
+        stride: Step from a window to the next.
+        before: Padding before the input.
+        after: Padding after the input.
+
+    Returns:
+        The windows that the PDP flushes after the last surface or line, and those after each of the others, where the
+        next one's data before its first result hide the rest.
+    """
+    first = kernel - before
+    windows = after // stride
+    if inputs < first:
+        first, windows = inputs, max(inputs + before + after - kernel, 0) // stride
+    return windows, max(windows - first + 1, 0) if windows else 0

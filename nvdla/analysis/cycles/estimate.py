@@ -17,7 +17,7 @@ from nvdla.analysis.cycles.constants import (
     SdpShape,
     Software,
     constants,
-    windows_behind,
+    flushed_windows,
 )
 from nvdla.analysis.cycles.hardware import Time, chain_time
 from nvdla.analysis.cycles.schedule import ChainWork, schedule
@@ -214,8 +214,8 @@ def pdp_shape(node: Operation, values: CycleConstants) -> PdpShape:
         out_width=dst.width,
         out_height=dst.height,
         surfaces=_surfaces(src, _element_bytes(node), values),
-        late_rows=windows_behind(dst.height, height, max(op.stride_y, 1), op.pad_top, src.height),
-        late_columns=windows_behind(dst.width, width, max(op.stride_x, 1), op.pad_left, src.width),
+        rows=flushed_windows(src.height, height, max(op.stride_y, 1), op.pad_top, op.pad_bottom),
+        columns=flushed_windows(src.width, width, max(op.stride_x, 1), op.pad_left, op.pad_right),
         read_bytes=_ported(node, node.reads),
         write_bytes=_ported(node, node.writes),
     )

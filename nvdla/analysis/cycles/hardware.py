@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 
 from nvdla.analysis.cycles.constants import (
@@ -145,6 +145,7 @@ DATA_TO_MAC, WEIGHTS_TO_MAC, MAC_TO_MAC = 26, 18, 58
 # CDMA reads the surfaces of a line four at a time.
 SURFACES_AT_A_TIME = 4
 STAGE = 6
+PDP_END = 14  # of a PDP on the fly
 # Fixed cycles that remain where an operation is memory-bound, with reads and writes apart and together.
 FLOOR, FLOOR_SHARED = 50, 15
 # What the reads of CDMA and of an SDP's stream win against those of PDP and CDP, whose requests are shorter.
@@ -154,6 +155,8 @@ TABLE_WEIGHT = 0.01
 # What the units on the fly add to the SDP's pace and to the end.
 DELIVERED = 1
 CDP_BLOCK = 8
+# Cycles from a unit's request to the next one in the same place of its queue, without the memory's latency.
+ROUND_TRIP = 14
 # Beats that MCIF has outstanding at most (its register's reset value is 255, one less), and cycles from a beat's
 # arrival to the request that takes its place.
 OUTSTANDING, RETURN = 256, 2
@@ -176,6 +179,7 @@ class Run:
 
     chain: ChainShape
     started: float = 0.0
+    operands_in: SimulatedEvent | None = None
     data_in: SimulatedEvent = field(default_factory=SimulatedEvent)
     weights_in: SimulatedEvent = field(default_factory=SimulatedEvent)
     conv_done: SimulatedEvent = field(default_factory=SimulatedEvent)
@@ -213,7 +217,9 @@ class Hardware:
     def __init__(self, constants: CycleConstants, memory: Memory) -> None:
         self.memory = memory
         self.rate = bandwidth(constants, memory)
-        self.simulation = Simulation(Port(self.rate, memory.shared, _flight(constants, memory, self.rate)))
+        self.simulation = Simulation(
+            Port(self.rate, memory.shared, _flight(constants, memory, self.rate), constants.bus)
+        )
         self._last_conv: Run | None = None
         self._paths = {unit: self._idle() for unit in ("sdp", "pdp", "cdp", "copy")}
 
@@ -222,9 +228,28 @@ class Hardware:
         path.read.time = path.soon.time = path.free.time = path.delivered.time = 0.0
         return path
 
-    def start(self, chain: ChainShape, constants: CycleConstants) -> Run:
-        """Enable a chain now; what it does goes on in the simulation."""
+    def read_operands(self, chain: ChainShape, constants: CycleConstants) -> SimulatedEvent:
+        """Let the SDP of a convolution that starts next, enabled now, read its operands as far as its queue takes them:
+        when they are in."""
+        done = SimulatedEvent()
+        self.simulation.start(self._operands(chain, constants, done))
+        return done
+
+    def _operands(self, chain: ChainShape, constants: CycleConstants, done: SimulatedEvent) -> Process:
+        enabled, before = self.simulation.now, self._paths["sdp"]
+        yield before.free
+        yield max(enabled + constants.sdp.begin, self.simulation.now) + self.memory.latency
+        size = min(chain.sdp.operand_bytes if chain.sdp else 0, constants.operand_queue)
+        if size:
+            rates = (0.0, constants.bus) if "operand" in chain.cvsram else (constants.bus, 0.0)
+            yield Activity(size / constants.bus, rates[0], weight=CDMA_WEIGHT, second_read=rates[1])
+        self.simulation.happen(done)
+
+    def start(self, chain: ChainShape, constants: CycleConstants, operands: SimulatedEvent | None = None) -> Run:
+        """Enable a chain now; what it does goes on in the simulation. ``operands``: of :meth:`read_operands`."""
         run = Run(chain, self.simulation.now)
+        if operands:
+            run.operands_in = operands
         work = _Work(self, run, constants)
         self.simulation.start(work.process())
         return run
@@ -273,10 +298,10 @@ class _Work:
         self.simulation.start(self._data(shape, start))
         self.simulation.start(self._weights(shape, start))
         sdp = self.run.chain.sdp or SdpShape(0, 0, 0)
-        ahead = self._dram("operand", min(sdp.operand_bytes, self.constants.operand_queue))
+        ahead = min(sdp.operand_bytes, self.constants.operand_queue)
         self.operands_in = [
-            self._read_ahead(ahead, CDMA_WEIGHT),
-            self._read_ahead(sdp.table_bytes, TABLE_WEIGHT),
+            self.run.operands_in or self._read_ahead("operand", ahead, CDMA_WEIGHT),
+            self._read_ahead("table", sdp.table_bytes, TABLE_WEIGHT),
         ]
         yield self.run.data_in
         yield self.run.weights_in
@@ -303,19 +328,19 @@ class _Work:
             return
         before, changed = self._before(shape)
         yield start + FETCH
-        slices = shape.slices
+        slices, resumed = shape.slices, simulation.now
         if before and before.released.time is None:
-            fitting = self._slices_that_fit(shape, before)
-            if changed:
-                fitting = 0
+            fitting = 0 if changed else self._slices_that_fit(shape, before)
             if fitting < slices:
                 if fitting:
+                    yield simulation.now + self.latency
                     yield self._lines(shape, fitting)
                 yield before.released
-                yield simulation.now + RESUME_DATA
+                resumed = max(simulation.now - self.latency * (fitting > 0), before.released.time or 0.0) + RESUME_DATA
                 slices -= fitting
+        yield resumed + self.latency
         yield self._lines(shape, slices)
-        simulation.happen(run.data_in, simulation.now + self.latency)
+        simulation.happen(run.data_in)
 
     def _before(self, shape: ConvolutionShape) -> tuple[Run | None, bool]:
         """The convolution before, and whether the data banks change."""
@@ -333,11 +358,15 @@ class _Work:
         """The reading of so many lines of the input at the bus's full width."""
         size = shape.data_bytes / shape.slices
         cycles = self._line_cycles(shape)
-        return Activity(cycles * count, self._dram("data", size) / cycles, weight=CDMA_WEIGHT)
+        return self._transfer(cycles * count, {"data": size * count}, weight=CDMA_WEIGHT)
 
-    def _dram(self, what: str, size: float) -> float:
-        """The bytes that go through the memory's port: none of what is in CVSRAM."""
-        return 0.0 if what in self.run.chain.cvsram else size
+    def _transfer(self, cycles: float, reads: Mapping[str, float], write: float = 0.0, weight: float = 1.0) -> Activity:
+        """The transfer of so many bytes in so many cycles at the least, each through the port of its memory."""
+        second = self.run.chain.cvsram
+        read = sum(size for what, size in reads.items() if what not in second)
+        other = sum(size for what, size in reads.items() if what in second)
+        writes = (0.0, write) if "write" in second else (write, 0.0)
+        return Activity(cycles, read / cycles, writes[0] / cycles, weight, other / cycles, writes[1] / cycles)
 
     def _line_cycles(self, shape: ConvolutionShape) -> float:
         beats = shape.data_bytes / shape.slices / self.constants.bus
@@ -367,8 +396,9 @@ class _Work:
             else:
                 held = list(zip(before.group_out, before.group_bytes, strict=True))
         held += zip(run.group_out, run.group_bytes, strict=True)
+        yield simulation.now + self.latency
         yield from self._groups(shape, held)
-        simulation.happen(run.weights_in, simulation.now + self.latency)
+        simulation.happen(run.weights_in)
 
     def _groups(self, shape: ConvolutionShape, held: list[tuple[SimulatedEvent, float]]) -> Process:
         """Fetch the groups' weights one after the other, as far as those before leave space."""
@@ -379,30 +409,31 @@ class _Work:
         for event, size in zip(run.group_in, run.group_bytes, strict=True):
             missing = size
             while missing > 1e-9:
-                while oldest < len(held) and held[oldest][0].time is not None:
+                asked = simulation.now - self.latency
+                while oldest < len(held) and (held[oldest][0].time or math.inf) <= asked:
                     room += held[oldest][1]
                     oldest += 1
                 if room < 1:
-                    yield held[oldest][0]
-                    yield simulation.now + RESUME_WEIGHTS
+                    freed = held[oldest][0]
+                    yield freed
+                    yield max(asked, freed.time or 0.0) + RESUME_WEIGHTS + self.latency
                     continue
                 taken = min(room, missing)
                 room -= taken
                 missing -= taken
-                rate = self._dram("weights", self.constants.bus)
-                yield Activity(taken / self.constants.bus, rate, weight=CDMA_WEIGHT)
-            simulation.happen(event, simulation.now + self.latency)
+                yield self._transfer(taken / self.constants.bus, {"weights": taken}, weight=CDMA_WEIGHT)
+            simulation.happen(event)
 
-    def _read_ahead(self, size: float, weight: float) -> SimulatedEvent:
+    def _read_ahead(self, what: str, size: float, weight: float) -> SimulatedEvent:
         """The SDP's operands go ahead of the convolution as far as its queue takes them: when they are in."""
         done = SimulatedEvent()
-        self.simulation.start(self._operands(size, weight, done))
+        self.simulation.start(self._operands(what, size, weight, done))
         return done
 
-    def _operands(self, size: float, weight: float, done: SimulatedEvent) -> Process:
+    def _operands(self, what: str, size: float, weight: float, done: SimulatedEvent) -> Process:
         if size:
-            yield self.simulation.now + self.constants.sdp.begin
-            yield Activity(size / self.constants.bus, self.constants.bus, weight=weight)
+            yield self.simulation.now + self.constants.sdp.begin + self.latency
+            yield self._transfer(size / self.constants.bus, {what: size}, weight=weight)
         self.simulation.happen(done)
 
     # ---- multiplying
@@ -471,11 +502,15 @@ class _Work:
         """The cycle of the first result that the SDP can take: with operands from memory it waits for the interrupt of
         the operation before, without them only for that operation's last result."""
         ahead, sdp = self.paths["sdp"][0], self.run.chain.sdp
+        pooled = 0.0
+        if "pdp" in self.paths:
+            yield self.paths["pdp"][0].free
+            pooled = (self.paths["pdp"][0].free.time or 0.0) + self.constants.sdp_to_delivery
         if sdp and (sdp.operand_bytes or sdp.table_bytes):
             yield ahead.free
-            return (ahead.free.time or 0.0) + self.constants.sdp_to_delivery
+            return max((ahead.free.time or 0.0) + self.constants.sdp_to_delivery, pooled)
         yield ahead.delivered
-        return (ahead.delivered.time or 0.0) + DELIVERY
+        return max((ahead.delivered.time or 0.0) + DELIVERY, pooled)
 
     def _output(
         self, end: float, least: float, groups: int, before: SimulatedEvent | None, done: SimulatedEvent
@@ -488,8 +523,7 @@ class _Work:
         sdp, pdp = self.run.chain.sdp, self.run.chain.pdp
         write = (pdp.write_bytes if pdp else sdp.write_bytes if sdp else 0) / groups
         operands = max((sdp.operand_bytes if sdp else 0) - self.constants.operand_queue, 0) / groups
-        rates = self._dram("operand", operands) / cycles, self._dram("write", write) / cycles
-        yield Activity(cycles, *rates, weight=CDMA_WEIGHT)
+        yield self._transfer(cycles, {"operand": operands}, write, CDMA_WEIGHT)
         self.simulation.happen(done)
 
     def _paces(self) -> tuple[float, float]:
@@ -506,21 +540,26 @@ class _Work:
         simulation.happen(run.conv_done, self._delivered - 24)
         if "sdp" in self.paths:
             simulation.happen(self.paths["sdp"][1].read, self._delivered - 24)
+        end = self.latency + self.constants.tail
+        if chain.sdp:
+            end += STAGE * max(chain.sdp.stages - 1, 0)
+        if chain.pdp:
+            end += PDP_END
+            yield self._delivered + end - self._pooling_alone(chain.pdp)
+            self._complete("sdp", self._delivered + end - self._pooling_alone(chain.pdp))
         yield self._delivered
         yield self._out
         if "sdp" in self.paths:
             simulation.happen(self.paths["sdp"][1].delivered)
         yield from self.operands_in
         run.slowed = simulation.now - self._delivered
-        end = self.latency + self.constants.tail
-        if chain.sdp:
-            end += STAGE * max(chain.sdp.stages - 1, 0)
-        if chain.pdp:
-            end += 14
-        self._complete("sdp", simulation.now + end)
-        if chain.pdp:
-            self._complete("pdp", simulation.now + end)
+        self._complete("pdp" if chain.pdp else "sdp", simulation.now + end)
         simulation.happen(run.done, simulation.now + end)
+
+    def _pooling_alone(self, shape: PdpShape) -> float:
+        """Cycles from the interrupt of an SDP that gives to a PDP on the fly to the PDP's: its last windows, its way to
+        the memory, and the response."""
+        return self.latency + self.constants.pdp_after_sdp + self.constants.pdp_atom * shape.atoms_at_the_end
 
     # ---- units from memory to memory
 
@@ -530,16 +569,13 @@ class _Work:
         work = rate * shape.atoms
         if pdp:
             work = max(work, self.constants.pdp_atom * pdp.atoms_through)
-        reads = (
-            self._dram("read", shape.read_bytes) + shape.table_bytes,
-            self._dram("operand", shape.operand_bytes),
-        )
+        reads = {"read": shape.read_bytes, "table": shape.table_bytes, "operand": shape.operand_bytes}
         write = pdp.write_bytes if pdp else shape.write_bytes
-        return self._stream("sdp", fixed, work, reads, write, STAGE * shape.stages)
+        return self._stream("sdp", fixed, work, reads, write, STAGE * shape.stages + PDP_END * (pdp is not None))
 
     def _pdp(self, shape: PdpShape) -> Process:
         work = self.constants.pdp_atom * shape.atoms_through
-        return self._stream("pdp", self.constants.pdp, work, (self._dram("read", shape.read_bytes),), shape.write_bytes)
+        return self._stream("pdp", self.constants.pdp, work, {"read": shape.read_bytes}, shape.write_bytes)
 
     def _cdp(self, shape: CdpShape) -> Process:
         constants = self.constants
@@ -551,34 +587,39 @@ class _Work:
             gaps = blocks * constants.cdp_surface_gap * shape.surfaces - constants.cdp_sums
         size = shape.atoms * constants.atom
         work = constants.cdp_atom * shape.atoms + gaps
-        return self._stream("cdp", constants.cdp, work, (self._dram("read", size),), size)
+        return self._stream("cdp", constants.cdp, work, {"read": size}, size)
 
     def _copy(self, shape: CopyShape) -> Process:
         work = max(shape.read_bytes, shape.write_bytes) / self.constants.bus
-        return self._stream("copy", self.constants.sdp, work, (shape.read_bytes,), shape.write_bytes)
+        return self._stream("copy", self.constants.sdp, work, {"copy": shape.read_bytes}, shape.write_bytes)
 
     def _stream(
-        self, unit: str, fixed: Fixed, work: float, reads: tuple[float, ...], write: int, stages: int = 0
+        self, unit: str, fixed: Fixed, work: float, reads: Mapping[str, float], write: int, stages: int = 0
     ) -> Process:
         """Read, work, write: ``work`` cycles where the memory is fast enough."""
         simulation = self.simulation
         before, mine = self.paths[unit]
         yield before.read
         yield simulation.now + fixed.begin
-        work = max(work, 1.0)
-        weight = SDP_WEIGHT * max(sum(size > 0 for size in reads), 1) if unit == "sdp" else 1.0
+        starved = reads.get("read", 0.0) / (self.constants.reads_ahead(unit) * self.constants.bus)
+        work = max(work, starved * (self.latency + ROUND_TRIP), 1.0)
+        streams = bool(reads.get("read") or reads.get("table")) + bool(reads.get("operand"))
+        weight = SDP_WEIGHT * max(streams, 1) if unit == "sdp" else 1.0
         yield before.soon
-        begun = simulation.now
-        yield Activity(work, sum(reads) / work, self._dram("write", write) / work, weight)
-        slowed = self.run.slowed = simulation.now - begun - work
         yield simulation.now + self.latency
+        begun = simulation.now
+        yield self._transfer(work, reads, write, weight)
+        slowed = self.run.slowed = simulation.now - begun - work
+        if unit == "sdp" and self.run.chain.pdp:
+            end = simulation.now + self.latency + fixed.end + stages - self._pooling_alone(self.run.chain.pdp)
+            self._complete("sdp", end)
         simulation.happen(mine.read, simulation.now + fixed.read + stages)
-        floor = FLOOR_SHARED if self.hardware.memory.shared else FLOOR
+        floor: float = FLOOR_SHARED if self.hardware.memory.shared else FLOOR
+        if unit == "cdp" and self.hardware.memory.shared:  # the last block is written when nothing more is read
+            floor += CDP_BLOCK * self.constants.atom / self.hardware.rate / 2
         hidden = min(max(fixed.begin + fixed.end + stages - floor, 0), slowed)
         end = simulation.now + self.latency + fixed.end + stages - hidden
-        self._complete(unit, end)
-        if self.run.chain.pdp and unit == "sdp":
-            self._complete("pdp", end)
+        self._complete("pdp" if self.run.chain.pdp else unit, end)
         simulation.happen(self.run.done, end)
 
     def _complete(self, unit: str, end: float) -> None:

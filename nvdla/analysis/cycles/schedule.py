@@ -19,7 +19,8 @@ from typing import NamedTuple, Protocol
 from nvdla.analysis.cycles.constants import ChainShape, CycleConstants, Memory, Software
 from nvdla.analysis.cycles.hardware import Hardware, Run
 from nvdla.analysis.cycles.simulation import Process, SimulatedEvent
-from nvdla.loadable.descriptors.enums import ENGINE_NAMES
+from nvdla.loadable.descriptors.enums import ENGINE_NAMES, SdpMode, SdpType
+from nvdla.loadable.descriptors.meaning import reads_operands
 from nvdla.program.operation import Key
 
 
@@ -40,11 +41,13 @@ ENABLE = {
     "cdp": Accesses(4),
     "rubik": Accesses(2),
 }
-# SDP: without a stage at work, for each stage, and its lookup table; PDP and CDP: with their read DMA or without, and
-# CDP's lookup table.
-SDP_WRITES, SDP_STAGE_WRITES, SDP_TABLE_WRITES = 28, 8, 334
-PDP_WRITES, PDP_READ_WRITES, CDP_WRITES, TABLE_WRITES = 31, 14, 21, 366
-STATUS_READS = 5  # in write-equivalents of a convolution's ten reads, which the bus answers faster than the others
+# What the RTL's bus takes to program a register group, in register writes. A convolution: 71 writes, and waits between
+# its reads. An entry of a lookup table takes 1.055 writes: 334 of the SDP and 338 of the CDP with their bounds.
+CONV_WRITES, PDP_WRITES, PDP_READ_WRITES, CDP_WRITES = 73, 29, 15, 24
+SDP_TABLE_WRITES, CDP_TABLE_WRITES = 352, 356
+SDP_WRITES, SDP_READ_WRITES, SDP_INPUT_WRITES, SDP_OUTPUT_WRITES, SDP_OPERAND_WRITES = 20, 6, 5, 4, 4
+# Reads of the pointers and, with Software.status, of the state of each unit and of the interrupt mask.
+CONV_READS, CONV_STATUS_READS, STATUS_READS = 5, 5, 1
 
 
 def select_accesses(engine: str) -> Accesses:
@@ -52,19 +55,35 @@ def select_accesses(engine: str) -> Accesses:
     return Accesses(0, 1 if engine == "conv" else 2 if engine in ("sdp", "pdp", "cdp") else 1)
 
 
-def program_accesses(node: Scheduled) -> Accesses:
-    """To program a register group for an operation."""
+def program_accesses(node: Scheduled, status: bool = False) -> Accesses:
+    """To program a register group for an operation; ``status``: with all reads."""
     if node.engine == "conv":
-        return Accesses(71, STATUS_READS)
+        return Accesses(CONV_WRITES, CONV_READS + CONV_STATUS_READS * status)
+    reads = STATUS_READS * status
     if node.engine == "sdp":
-        stages = sum(bool(getattr(getattr(node.op, f"{name}_op", None), "enable", 0)) for name in ("x1", "x2", "y"))
-        table = SDP_TABLE_WRITES if getattr(node.op, "lut_index", -1) >= 0 else 0
-        return Accesses(3 + SDP_WRITES + SDP_STAGE_WRITES * stages + table)
+        return Accesses(_sdp_writes(node), reads)
     if node.engine == "pdp":
-        return Accesses(PDP_WRITES if node.takes_on_the_fly else PDP_WRITES + PDP_READ_WRITES)
+        return Accesses(PDP_WRITES if node.takes_on_the_fly else PDP_WRITES + PDP_READ_WRITES, reads)
     if node.engine == "cdp":
-        return Accesses(CDP_WRITES + TABLE_WRITES)
+        return Accesses(CDP_WRITES + CDP_TABLE_WRITES, reads)
     return Accesses(10)
+
+
+def _sdp_writes(node: Scheduled) -> int:
+    """Writes of the SDP's driver: those of its read DMA only if that has something to read."""
+    writes = SDP_WRITES + SDP_OUTPUT_WRITES * (not node.gives_on_the_fly)
+    if node.op is None:  # a bias for each kernel
+        return writes + SDP_READ_WRITES + SDP_OPERAND_WRITES + 2 + SDP_INPUT_WRITES * (not node.takes_on_the_fly)
+    stages = [(name, getattr(node.op, f"{name}_op")) for name in ("x1", "x2", "y")]
+    stages = [(name, stage) for name, stage in stages if stage.enable]
+    operands = sum(reads_operands(stage) for _, stage in stages)
+    if operands or not node.takes_on_the_fly:
+        writes += SDP_READ_WRITES + SDP_OPERAND_WRITES * operands + SDP_INPUT_WRITES * (not node.takes_on_the_fly)
+    for name, stage in stages:
+        alu, product = stage.type in (SdpType.ADD, SdpType.BOTH), stage.type in (SdpType.MUL, SdpType.BOTH)
+        per_layer = stage.mode == SdpMode.PER_LAYER
+        writes += 1 + ((2 if per_layer else 4) * (alu + product) if name == "y" else alu + 2 * per_layer)
+    return writes + SDP_TABLE_WRITES * (node.op.lut_index >= 0)
 
 
 GROUPS = (0, 1)
@@ -261,6 +280,8 @@ class _TaskRun:
         nodes = [node for work in works for node in work.nodes]
         self.nodes = {node.key: node for node in nodes}
         self.works = {work.nodes[0].key: work for work in works}
+        self.fed = {work.nodes[1].key: work for work in works if _adds(work.shape)}
+        self.operands: dict[Key, SimulatedEvent] = {}
         self.software, self.spans, self.steps, self.firmware = software, spans, steps, firmware
         self.pointers = pointers  # the group that the hardware takes next; they stay from task to task
         self.counts = {node.key: node.waits_for for node in nodes}
@@ -336,7 +357,7 @@ class _TaskRun:
         node = engine.queue[engine.next]
         if not self._may_program(engine, node, group):
             return
-        if not any(engine.groups):
+        if not any(engine.groups) and self.steps:  # a run is measured from its first write
             yield self._spend(select_accesses(name))
         engine.next += 1
         engine.groups[group] = node
@@ -345,7 +366,7 @@ class _TaskRun:
         span = self.spans[node.key]
         span.group, span.programmed = group, self.now
         self._note("program", node, group)
-        yield self._spend(program_accesses(node))
+        yield self._spend(program_accesses(node, self.software.status))
         yield from self._announce(node, "OP_PROGRAMMED")
         if self.counts[node.key] == 0:
             yield from self._enable(node)
@@ -413,6 +434,16 @@ class _TaskRun:
                 if work and _is_whole(work.nodes) and all(self._is_ready(node) for node in work.nodes):
                     self._start(work)
                     moved = True
+        self._read_operands()
+
+    def _read_operands(self) -> None:
+        """The SDP reads the operands of its next operation when that is enabled, even if its convolution is not."""
+        engine = self.engines["sdp"]
+        head = engine.running[engine.begun] if engine.begun < len(engine.running) else None
+        work = self.fed.get(head.key) if head else None
+        if work and head and head.key in self.enabled and work.nodes[0].key not in self.operands:
+            assert work.shape is not None
+            self.operands[work.nodes[0].key] = self.hardware.read_operands(work.shape, work.constants)
 
     def _is_ready(self, node: Scheduled) -> bool:
         engine = self.engines[node.engine]
@@ -422,7 +453,7 @@ class _TaskRun:
         for node in work.nodes:
             self.engines[node.engine].begun += 1
         assert work.shape is not None
-        run = self.hardware.start(work.shape, work.constants)
+        run = self.hardware.start(work.shape, work.constants, self.operands.get(work.nodes[0].key))
         events = {"conv": run.conv_done, "sdp": run.sdp_done, "pdp": run.pdp_done}
         for node in work.nodes:
             done = events.get(node.engine, run.done)
@@ -490,6 +521,11 @@ def _endless(nodes: Sequence[Scheduled]) -> set[Key]:
 
 def _comes_before(target: tuple[str, int], place: tuple[str, int]) -> bool:
     return target[0] == place[0] and target[1] <= place[1]
+
+
+def _adds(shape: ChainShape | None) -> bool:
+    """Check whether an SDP after a convolution reads an operand for every element."""
+    return bool(shape and shape.conv and shape.sdp and shape.sdp.operand_bytes)
 
 
 def _is_whole(chain: Sequence[Scheduled]) -> bool:

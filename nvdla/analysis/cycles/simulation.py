@@ -29,14 +29,16 @@ class SimulatedEvent:
 
 @dataclass(eq=False, slots=True)
 class Activity:
-    """Work that takes ``duration`` cycles at full speed, and then moves ``read`` and ``write`` bytes per cycle; it
-    slows
-    down where the port gives it less. ``weight``: of its reads against those of others. ``left``: the part to do."""
+    """Work that takes ``duration`` cycles at full speed, and then moves ``read`` and ``write`` bytes per cycle
+    (``second_read`` and ``second_write`` through the second port); it slows down where a port gives it less.
+    ``weight``: of its reads against those of others. ``left``: the part to do."""
 
     duration: float
     read: float = 0.0
     write: float = 0.0
     weight: float = 1.0
+    second_read: float = 0.0
+    second_write: float = 0.0
     left: float = 1.0
     speed: float = 1.0
     process: Process | None = field(default=None, repr=False)
@@ -98,11 +100,11 @@ class Port:
 
     Who wants more than there is gets a share by weight; what one leaves goes to the others. Shared: reads and writes
     take turns, so each of both gets half, or what the other leaves. ``flight``: the limit of outstanding reads (None:
-    the port never reaches it).
+    the port never reaches it). ``second``: bytes per cycle and direction of the second port (CVSRAM).
     """
 
-    def __init__(self, rate: float, shared: bool, flight: Flight | None = None) -> None:
-        self.rate, self.shared, self.flight = rate, shared, flight
+    def __init__(self, rate: float, shared: bool, flight: Flight | None = None, second: float = math.inf) -> None:
+        self.rate, self.shared, self.flight, self.second = rate, shared, flight, second
         self.active: list[Activity] = []
         self.since = 0.0
 
@@ -123,6 +125,7 @@ class Port:
         flight = self.flight
         if self.active:
             self._share(min(flight.allowed(self.since), self.rate) if flight else self.rate)
+            self._share_second()
         if flight:
             flight.request(self.since, sum(activity.read * activity.speed for activity in self.active))
         if not self.active:
@@ -155,6 +158,17 @@ class Port:
             reads_wait, writes_wait = self._grant(min(self.rate - granted, most), granted)
             enough = not writes_wait if granted <= self.rate / 2 else reads_wait
             low, high = (low, granted) if enough else (granted, high)
+
+    def _share_second(self) -> None:
+        """Slow down what the second port gives less than it asks for at its speed."""
+        active = self.active
+        reads = [(activity, activity.second_read, activity.weight) for activity in active if activity.second_read]
+        writes = [(activity, activity.second_write, 1.0) for activity in active if activity.second_write]
+        for asking in (reads, writes):
+            demands = [rate * activity.speed for activity, rate, _ in asking]
+            share = _fair(demands, [weight for *_, weight in asking], self.second)
+            for activity, rate, weight in asking:
+                activity.speed = min(activity.speed, share * weight / rate)
 
     def _grant(self, read_rate: float, write_rate: float) -> tuple[bool, bool]:
         """The speeds with so many bytes per cycle for reads and for writes; whether any waits for the one or the other.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nvdla.checks.lint.linter import Context, Said, rule
-from nvdla.emulator.memory.surfaces import FEATURE_ATOMS
+from nvdla.emulator.memory.surfaces import feature_atom
 from nvdla.loadable.descriptors.enums import ConvMode, MemType, OpType, WeightFormat
 from nvdla.loadable.enums import PIXEL_FORMATS, MemoryDomain, PixelFormat
 from nvdla.util.precision import Precision
@@ -37,7 +37,7 @@ def atoms_have_the_size_of_the_memory_atom(context: Context) -> Iterator[Said]:
     own = context.config.memory_atom
     for memory in (*context.loadable.inputs, *context.loadable.outputs):
         tensor = context.loadable.tensor(memory.tensor_desc_id)
-        atom = FEATURE_ATOMS.get(tensor.pixel_format)
+        atom = feature_atom(tensor)
         packed = tensor.pixel_format == PixelFormat.FEATURE and tensor.line_stride == tensor.w * own
         if atom not in (None, own) and not packed:
             yield (

@@ -51,7 +51,7 @@ from nvdla.compiler.builder.ir import BYTES, LoweredProgram, Root, reads
 from nvdla.compiler.builder.packing import PackedWeights
 from nvdla.compiler.builder.schedule import HardwareOperation, ScheduledCpuTask, ScheduledDlaTask, Task, schedule
 from nvdla.emulator.hardware.configuration import Configuration
-from nvdla.emulator.memory.surfaces import FEATURE_ATOMS
+from nvdla.emulator.memory.surfaces import feature_format
 from nvdla.limits import PAGE
 from nvdla.loadable.descriptors.abi import NEW
 from nvdla.loadable.descriptors.enums import EmuFormat, EmuOpType, Event, OpType
@@ -372,9 +372,8 @@ class _Emitter:
         layout = self.addresses.layout(root)
         pixel = root.pixels
         if pixel is None:
-            pixel = next(
-                pixel_format for pixel_format, atom in FEATURE_ATOMS.items() if atom == self.config.memory_atom
-            )
+            pixel = feature_format(self.config.memory_atom)
+            assert pixel is not None  # lowering refuses others
         strides = (BYTES[root.stored], layout.line_stride, layout.surface_stride, 0, 0, 0, 0, 0)
         return TensorDesc(
             root.name,

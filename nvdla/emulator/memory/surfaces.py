@@ -69,6 +69,27 @@ DTYPES: dict[DataType, np.dtype] = {
     DataType.HALF: np.dtype("<f2"),
 }
 FEATURE_ATOMS = {PixelFormat.FEATURE: 32, PixelFormat.FEATURE_X8: 8}
+MIDDLE_ATOM = 16
+
+
+def feature_format(atom: int) -> PixelFormat | None:
+    """The format of feature tensors with atoms of so many bytes; None: loadables have none."""
+    if atom == MIDDLE_ATOM:
+        return PixelFormat.FEATURE  # with strides of such atoms
+    return next((pixel_format for pixel_format, size in FEATURE_ATOMS.items() if size == atom), None)
+
+
+def feature_atom(tensor: TensorDesc) -> int | None:
+    """Bytes of the atoms of a bound feature tensor, None for pixels.
+
+    NVIDIA's stack has no format for atoms of 16 bytes (nv_medium_512): its compiler knows nv_full, nv_large and
+    nv_small, its runtime FEATURE as 32 bytes and FEATURE_X8. A FEATURE tensor whose lines have exactly 16 bytes per
+    pixel is one of them.
+    """
+    atom = FEATURE_ATOMS.get(tensor.pixel_format)
+    if tensor.pixel_format == PixelFormat.FEATURE and tensor.line_stride == tensor.w * MIDDLE_ATOM:
+        return MIDDLE_ATOM
+    return atom
 
 
 class Layout(Protocol):
@@ -292,8 +313,8 @@ def tensor_layout(tensor: TensorDesc, size: int, strides: tuple[int, ...] | None
     shape = (tensor.n, tensor.c, tensor.h, tensor.w)
     _checked_shape(shape)
     image_stride = size // tensor.n
-    if tensor.pixel_format in FEATURE_ATOMS:
-        atom = FEATURE_ATOMS[tensor.pixel_format]
+    atom = feature_atom(tensor)
+    if atom:
         return FeatureLayout(shape, dtype, atom, line, surface, image_stride, size)
     if tensor.pixel_format >= len(PIXEL_FORMATS):
         raise FormatError(f"tensor {tensor.name}: its pixel format {tensor.pixel_format} is not known")

@@ -48,7 +48,7 @@ def test_entries_per_slice_pack_atoms_into_entries(config, channels, width, prec
 
 
 @given(
-    st.sampled_from(["nv_small", "nv_large", "nv_full"]),
+    st.sampled_from(["nv_small", "nv_medium_512", "nv_large", "nv_full"]),
     st.integers(1, 200),
     st.tuples(st.integers(5, 90), st.integers(5, 300)),
     st.integers(1, 80),
@@ -109,7 +109,7 @@ def test_kernels_too_large_for_the_buffer_are_computed_in_parts(config, precisio
     assert engines(built).count("conv") > 2
 
 
-@pytest.mark.parametrize("config", sorted(set(configurations()) - {"nv_medium_512"}))
+@pytest.mark.parametrize("config", sorted(configurations()))
 def test_as_many_weights_are_fetched_as_are_released(config):
     """Whole entries of the convolution buffer and no more: 8 bytes on nv_small, 64 on nv_large, 128 on nv_full. What
     is fetched beyond is never released, and the next layer reads its weights too early, or deadlocks."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from nvdla import ConfigError, NvdlaError, Runtime
 from nvdla.compiler.builder import BuildError, Calibration, Network, build, calibrate, quantize
+from nvdla.emulator.hardware.configuration import configuration
 
 
 def _one(make, shape=(4, 8, 8)) -> Network:
@@ -96,8 +99,9 @@ def test_a_configuration_without_the_precision_names_those_that_have_it():
         build(net, "nv_small", "fp16")
     with pytest.raises(ConfigError, match="nv_large has no int4; no configuration has it"):
         build(net, "nv_large", "int4")
-    with pytest.raises(ConfigError, match="nv_medium_512 has memory atoms of 16 bytes, which loadables have no tensor"):
-        build(net, "nv_medium_512")
+    wide = replace(configuration("nv_medium_512"), name="wide", memory_atom=64)
+    with pytest.raises(ConfigError, match="wide has memory atoms of 64 bytes, which loadables have no tensor"):
+        build(net, wide)
     with pytest.raises(ConfigError, match=r"configuration 'nv_smal': must be one of .*; did you mean nv_small"):
         build(net, "nv_smal")
 

@@ -115,7 +115,7 @@ def test_layer_equals_plain_numpy_and_is_close_to_float(name, config, precision,
     assert signal_to_noise(net, built, data) > LEAST_SNR[precision]
 
 
-@pytest.mark.parametrize("config", ["nv_small", "nv_large", "nv_full"])
+@pytest.mark.parametrize("config", ["nv_small", "nv_medium_512", "nv_large", "nv_full"])
 @pytest.mark.parametrize("size", [(14, 12), (13, 11)])
 def test_global_average_pool_of_any_size(config, size):
     """14x12 is a cascade, 13x11 a convolution; rounding leaves at most 1.5 steps of error."""

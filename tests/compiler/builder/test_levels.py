@@ -50,7 +50,7 @@ def check_levels(net, config, precision, per_channel=False, **options) -> None:
         assert precision == "int16" or not lint(built.loadable, config).findings
 
 
-@pytest.mark.parametrize(("config", "precision", "per_channel"), INTEGERS)
+@pytest.mark.parametrize(("config", "precision", "per_channel"), [*INTEGERS, ("nv_medium_512", "int8", True)])
 @SETTINGS
 @given(net=networks())
 def test_random_networks_of_every_level_run_and_are_clean(config, precision, per_channel, net):
@@ -58,7 +58,7 @@ def test_random_networks_of_every_level_run_and_are_clean(config, precision, per
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", [each.name for each in configurations().values() if each.memory_atom != 16])
+@pytest.mark.parametrize("config", sorted(configurations()))
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(net=networks(), data=st.data())
 def test_random_networks_on_every_configuration_with_any_option(config, net, data):
@@ -104,6 +104,40 @@ def test_parts_of_a_convolution_keep_their_weights_and_overlap():
     assert [part.weight_reuse for part in parts] == [0] + [1] * (len(parts) - 1)
     assert [part.skip_weight_rls for part in parts] == [1] * (len(parts) - 1) + [0]
     assert len({(part.data_bank, part.weight_bank) for part in parts}) == 1
+
+
+@pytest.mark.parametrize("config", ["nv_small", "nv_medium_512", "nv_large", "nv_full"])
+@pytest.mark.parametrize(("stride", "height"), [((2, 2), 28), ((3, 1), 17), ((2, 1), 2)])
+def test_rows_that_a_stride_skips_are_not_fetched(config, stride, height):
+    """A 1x1 convolution with a stride reads every second row: lines twice as far apart, and half of the bytes."""
+    rng = np.random.default_rng(0)
+    net = Network("skip")
+    x = net.relu("r", net.convolution("a", net.input("in", (32, height, 20)), rng.normal(size=(40, 32, 1, 1))))
+    net.output(net.convolution("b", x, rng.normal(size=(24, 40, 1, 1)), rng.normal(size=24), stride=stride))
+    check_levels(net, config, "int8")
+    scales = calibrate(net, samples(net, np.random.default_rng(1), 1))
+    heights, lines = [], []
+    for level in (0, 1):
+        nodes = Program.of(build(net, config, "int8", scales, level=level).loadable, config).operations
+        parts = [each for each in nodes if each.engine == "conv" and each.output[0] == 24]
+        assert {each.op.conv_stride_y for each in parts} == {1 if level else stride[0]}
+        heights.append(sum(each.surface.src_data.height for each in parts))
+        lines.append(max(each.surface.src_data.line_stride for each in parts))
+    used = (height - 1) // stride[0] + 1
+    assert heights[1] == used <= heights[0]
+    assert lines[1] == lines[0] * (stride[0] if used > 1 else 1)
+
+
+def test_weights_leave_a_narrow_memory_to_the_data():
+    """All weights in the buffer at once take half of the port from the data that the first product waits for."""
+    net = layer((1024, 14, 14), 256, 1)
+    memory = Memory(bytes_per_cycle=20, shared=True)
+    check_levels(net, "nv_large", "int8", memory=memory)
+    scales = calibrate(net, samples(net, np.random.default_rng(1), 1))
+    loadable = build(net, "nv_large", "int8", scales, memory=memory).loadable
+    (node,) = [each for each in Program.of(loadable, "nv_large").operations if each.engine == "conv"]
+    assert node.op.weight_bank * configuration("nv_large").cbuf_bank_bytes < node.surface.weight_data.size
+    assert Study.of(loadable, "nv_large", memory=memory).schedule.cycles < 44_000
 
 
 def test_parts_run_on_every_configuration():

@@ -226,6 +226,8 @@ def convolve(
     """
     name = group.name
     check_window(name, weights.shape, window)
+    if lowering.level:
+        source, window = without_unused_rows(source, destination, weights, window)
     if scales is None:
         operation = _halves(group, source, destination, weights, bias, window)
     else:
@@ -253,6 +255,17 @@ def convolve(
         convolve(lowering, piece, source, part, weights[chosen], bias[chosen], window, part_scales)
     if most < atom:
         gather(lowering, name, parts, destination)
+
+
+def without_unused_rows(
+    source: Surface, destination: Surface, weights: np.ndarray, window: Window
+) -> tuple[Surface, Window]:
+    """The rows that kernels of one row with a stride use, and the window over them: CDMA skips the others."""
+    stride = window.stride[0]
+    if weights.shape[2] > 1 or stride == 1 or any(window.padding[:2]) or source.root.pixels is not None:
+        return source, window
+    rows = replace(source, height=destination.height, row_stride=source.row_stride * stride)
+    return rows, replace(window, stride=(1, window.stride[1]))
 
 
 def part_of(group: Group, kernels: np.ndarray) -> Group:

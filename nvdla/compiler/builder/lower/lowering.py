@@ -34,7 +34,7 @@ from nvdla.compiler.builder.quantization import (
     Calibration,
 )
 from nvdla.emulator.hardware.configuration import Configuration, configurations
-from nvdla.emulator.memory.surfaces import FEATURE_ATOMS
+from nvdla.emulator.memory.surfaces import feature_format
 from nvdla.errors import BuildError, ConfigError, in_layer
 from nvdla.loadable.enums import PixelFormat
 from nvdla.tensors.real import PixelNumbers
@@ -150,12 +150,8 @@ class NetworkLowering(Lowering):
         numbers: PixelNumbers | None = None,
     ) -> None:
         config.require(precision)
-        if config.memory_atom not in FEATURE_ATOMS.values():
-            able = [
-                name
-                for name, configuration in configurations().items()
-                if configuration.memory_atom in FEATURE_ATOMS.values()
-            ]
+        if feature_format(config.memory_atom) is None:
+            able = [name for name, known in configurations().items() if feature_format(known.memory_atom) is not None]
             raise ConfigError(
                 f"{config.name} has memory atoms of {config.memory_atom} bytes, which loadables have no tensor format "
                 f"for; build for {', '.join(able)}"

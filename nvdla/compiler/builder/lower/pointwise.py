@@ -25,6 +25,7 @@ from nvdla.compiler.builder.layers import (
     numbers_of,
 )
 from nvdla.compiler.builder.quantization import LARGEST, LARGEST_HALF, common_fixed_point, halves
+from nvdla.emulator.memory.surfaces import MIDDLE_ATOM
 from nvdla.errors import BuildError
 from nvdla.util.precision import Precision
 
@@ -327,6 +328,11 @@ class SoftmaxLayer(LayerType):
         if lowering.precision == Precision.INT16:
             raise BuildError(
                 "softmax on the CPU takes int8 and fp16, not int16; build in int8 or fp16", layer=group.name
+            )
+        if lowering.config.memory_atom == MIDDLE_ATOM:
+            raise BuildError(
+                "softmax on the CPU takes atoms of 8 and 32 bytes, not of 16; leave softmax to the application",
+                layer=group.name,
             )
         source = lowering.source(group.layer.inputs[0])
         lowering.operations.append(Softmax(group.name, source, lowering.target(group.output)))
