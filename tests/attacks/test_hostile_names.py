@@ -25,7 +25,7 @@ def bomb(table: str, prefix: str) -> str:
 
 YAML = {
     "calls": ("scales: !!python/object/apply:os.system ['touch owned']", "tag .* is not read"),
-    "nested": ("layers: " + "[" * 20_000, "nested deeper than"),
+    "nested": ("layers: " + "[" * 20_000, "must be nested at most"),
     "bomb": (bomb("scales", "conv"), "more than 64 aliases"),
     "bomb_as_layer": (bomb("layers", "0/"), "more than 64 aliases"),
     "merged": ("scales: &a {conv1: 1}\nlayers: {<<: *a}", "merge keys"),
@@ -35,7 +35,7 @@ YAML = {
     "number_of_thousands_of_digits": (f"scales: {{conv1: 0x{'f' * 9000}}}", "a number of 9002 characters"),
     "key_of_thousands_of_digits": (f"scales:\n  ? 0x{'f' * 9000}\n  : x", "a number of 9002 characters"),
     "operation_of_thousands_of_digits": (f"layers:\n  ? 0x{'f' * 9000}\n  : x", "a number of 9002 characters"),
-    "no_text": ("\x00\x01", "not YAML"),
+    "no_text": ("\x00\x01", "must be YAML"),
     "keys_of_other_kinds": ("{1: 2, [a]: b}", "a key must be a scalar"),
 }
 JSON = {

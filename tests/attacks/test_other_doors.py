@@ -92,8 +92,8 @@ def test_a_pipe_and_a_link_to_nothing_are_damaged_samples(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("path,label\n" + "x" * 200_000 + ",3\n", "data.csv:2: not readable as CSV: field larger"),
-        ("a.png," + "l" * 200_000 + "\n", "data.csv:1: not readable as CSV: field larger"),
+        ("path,label\n" + "x" * 200_000 + ",3\n", "data.csv:2: must be CSV: field larger"),
+        ("a.png," + "l" * 200_000 + "\n", "data.csv:1: must be CSV: field larger"),
         ("a.png\n", "a row must be path,label"),
         ("a.png,\n", "got nothing"),
     ],

@@ -273,7 +273,7 @@ surface("src_data width: must be 1 to 8192, got 0", "width_zero.nvdla", src_data
 surface("memory type 7", "memory_type_unknown.nvdla", src_data__type=7)
 surface("(in|src)_precision: must be .*, got 9", "precision_unknown.nvdla", src_precision=9)
 surface(
-    "a cube of .* the limit is 67108864 in",
+    "cube of .* must have at most 67108864 bytes in",
     "strides_of_zero_huge_cube.nvdla",
     src_data__width=512,
     dst_data__width=512,
@@ -325,22 +325,22 @@ attack("convolution_of_years.nvdla", "run", r"multiplications are more than the 
 
 # ---- traces: their folder holds "outside.dat" one level up
 
-attack("climbs_out.cfg", "trace", r"climbs_out.cfg:1: file '\.\./outside.dat' is outside the trace's directory")(
+attack("climbs_out.cfg", "trace", r"climbs_out.cfg:1: file '\.\./outside.dat' must be in the directory of the trace")(
     lambda: b'mem_load(pri_mem, 0x80000000, "../outside.dat");\n'
 )
-attack("absolute.cfg", "trace", "file '/etc/passwd' is outside the trace's directory")(
+attack("absolute.cfg", "trace", "file '/etc/passwd' must be in the directory of the trace")(
     lambda: b'mem_load(pri_mem, 0x80000000, "/etc/passwd");\n'
 )
-attack("climbs_out.txn", "trace", r"file 'a/\.\./\.\./outside.dat' is outside the trace's directory")(
+attack("climbs_out.txn", "trace", r"file 'a/\.\./\.\./outside.dat' must be in the directory of the trace")(
     lambda: b"load_mem 0x80000000 0x10 a/../../outside.dat\n"
 )
-attack("memory_of_8_exabytes.cfg", "trace", "the trace names .* bytes of memory in 1 ranges, the limit is 4294967296")(
+attack("memory_of_8_exabytes.cfg", "trace", "must be at most 4294967296 bytes, got .* in 1 ranges")(
     lambda: b"mem_init(pri_mem, 0x0, 0x7fffffffffffffff, ALL_ZERO);\n"
 )
-attack("beyond_64_bits.cfg", "trace", "ends beyond the 64-bit addresses")(
+attack("beyond_64_bits.cfg", "trace", "must end within 64-bit addresses")(
     lambda: b"mem_init(pri_mem, 0xfffffffffffffff0, 0x1000, ALL_ZERO);\n"
 )
-attack("padding_of_gigabytes.cfg", "trace", "packet of size 1099511627776 has 1 payload bytes")(
+attack("padding_of_gigabytes.cfg", "trace", "must have at most 1099511627776 bytes .*, got 1")(
     lambda: b'mem_load(pri_mem, 0x80000000, "huge_packet.dat");\n'
 )
 attack("spaces_without_end.cfg", "trace", "is not a command: must be name")(
@@ -371,18 +371,18 @@ def npy(header: str, data: bytes = b"") -> bytes:
 attack("pickle.npy", "tensor", "not a number type|objects are never read")(
     lambda: npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", pickle.dumps(["x"], protocol=4))
 )
-attack("shape_of_exabytes.npy", "tensor", "elements of 8 bytes = .* bytes, the file contains 0")(
+attack("shape_of_exabytes.npy", "tensor", "elements of 8 bytes.*, got 0")(
     lambda: npy("{'descr': '<f8', 'fortran_order': False, 'shape': (4294967295, 4294967295), }")
 )
-attack("header_calls.npy", "tensor", "broken header")(
+attack("header_calls.npy", "tensor", "must be a dictionary with descr")(
     lambda: npy("{'descr': __import__('os').getcwd(), 'fortran_order': False, 'shape': (1,), }")
 )
-attack("header_nested.npy", "tensor", "broken header|no tuple")(lambda: npy("(" * 5000))
+attack("header_nested.npy", "tensor", "must be a dictionary with descr|no tuple")(lambda: npy("(" * 5000))
 attack("archive.npy", "tensor", "no .x93NUMPY at byte 0")(lambda: zipped("a.npy", npy("{}")))
-attack("cube_of_exabytes.dimg", "tensor", "the header states .* the file contains 0")(
+attack("cube_of_exabytes.dimg", "tensor", "must have .* bytes .*, got 0")(
     lambda: struct.pack("<4sI7I", b"DIMG", 0, 37, 1 << 31, 1 << 31, 1 << 31, 0, 0, 0)
 )
-attack("empty_and_endless.dimg", "tensor", "the header states .* = 0 bytes, the file contains 0")(
+attack("empty_and_endless.dimg", "tensor", "must have 0 bytes .*, got 0")(
     lambda: struct.pack("<4sI7I", b"DIMG", 0, 44, 0, (1 << 32) - 1, (1 << 32) - 1, 0, 0, 0)
 )
 attack("format_unknown.dimg", "tensor", "surface format: must be .*, got 99")(
@@ -461,16 +461,18 @@ def pooled(parameters: str) -> bytes:
     ).encode()
 
 
-attack("pool_of_billions.prototxt", "caffe", "layer p .Pooling.: the tensors have .* elements up to")(
+attack("pool_of_billions.prototxt", "caffe", "layer p .Pooling.: tensors: must have at most .* elements together")(
     lambda: pooled("kernel_size: 4294967295 pad: 4294967294")
 )
-attack("pool_of_a_line.prototxt", "caffe", "its result would be .*; height and width are 8192 at most")(
+attack("pool_of_a_line.prototxt", "caffe", "height and width of the result: must be at most 8192")(
     lambda: pooled("kernel_h: 1 kernel_w: 100000 pad_h: 0 pad_w: 99999")
 )
-attack("pool_stride_zero.prototxt", "caffe", "stride 0x0: none may be 0")(lambda: pooled("kernel_size: 2 stride: 0"))
+attack("pool_stride_zero.prototxt", "caffe", "kernel and stride: must be at least 1, got .* stride 0x0")(
+    lambda: pooled("kernel_size: 2 stride: 0")
+)
 attack("nested.prototxt", "caffe", "nested deeper than 32")(lambda: b"layer { unknown_param " + b"{ a " * 5000)
 attack("number_of_5000_digits.prototxt", "caffe", "must be a number")(lambda: pooled("kernel_size: " + "9" * 5000))
-attack("unknown_weights.prototxt", "caffe", "has weights; give the .caffemodel")(
+attack("unknown_weights.prototxt", "caffe", "weights: must be given")(
     lambda: (
         pooled("kernel_size: 2")
         + b'layer { name: "c" type: "Convolution" bottom: "p" top: "c" convolution_param { num_output: 4294967295'
@@ -481,8 +483,8 @@ attack("length_of_exabytes.caffemodel", "caffe", "bytes, . are left")(
     lambda: varint(100 << 3 | 2) + varint((1 << 63) - 1)
 )
 attack("number_without_end.caffemodel", "caffe", "longer than 10 bytes|end inside a number")(lambda: b"\xff" * 64)
-attack("blob_of_negative_size.caffemodel", "caffe", "has a negative dimension")(lambda: blob_of_shape(-1, 4))
-attack("blob_of_exabytes.caffemodel", "caffe", "has 85070591730234615865843651857942052864 elements, the data 0")(
+attack("blob_of_negative_size.caffemodel", "caffe", "must not be negative")(lambda: blob_of_shape(-1, 4))
+attack("blob_of_exabytes.caffemodel", "caffe", "must have 0 elements .the data.")(
     lambda: blob_of_shape(1 << 63 - 1, 1 << 63 - 1, 4)
 )
 attack("blob_of_nothing_times_exabytes.caffemodel", "caffe", "holds no|shape")(

@@ -377,7 +377,7 @@ def test_what_crosses_between_parts_keeps_its_steps_and_outputs_use_all_elements
 
 def test_a_truncated_model_is_reported_as_cut_off(samples, tmp_path):
     (tmp_path / "cut.onnx").write_bytes((samples / "lenet.onnx").read_bytes()[:3000])
-    with pytest.raises(nvdla.NvdlaError, match=r"cut\.onnx: not an ONNX model, or damaged \(cut off\?\)"):
+    with pytest.raises(nvdla.NvdlaError, match=r"cut\.onnx: must be an intact ONNX model \(cut off\?\)"):
         nvdla.compile(str(tmp_path / "cut.onnx"), "nv_small")
 
 

@@ -256,7 +256,7 @@ def test_a_cube_that_strides_of_zero_make_huge_is_refused_before_it_is_read():
     strides |= dict.fromkeys(("PDP__D_DST_LINE_STRIDE", "PDP__D_DST_SURFACE_STRIDE"), 0)
     program(bench, (8192, 8192, 8192), (1, 1), **strides)
     enable(bench)
-    with pytest.raises(LinkError, match=r"the limit is \d+"):
+    with pytest.raises(LinkError, match=r"must have at most \d+ bytes"):
         bench.step()
 
 

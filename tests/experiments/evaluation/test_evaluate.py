@@ -183,7 +183,7 @@ def test_the_page_has_the_matrix_as_a_picture(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ((LENET, "missing.npz"), "no such file or directory"),
+        ((LENET, "missing.npz"), "must be an existing file or directory"),
         ((LENET, "empty"), "no samples: must hold files"),
         ((LENET, "wide.npy", "--labels", "y.npy"), "no sample could be evaluated"),
         ((LENET, "x.npy"), "has no label"),
@@ -192,8 +192,8 @@ def test_the_page_has_the_matrix_as_a_picture(capsys, tmp_path):
         ((LENET, "floats.npy", "--labels", "y.npy", "--config", "nv_smal"), "nv_smal"),
         ((LENET, "list.txt"), "must be a directory, an image"),
         ((LENET, "nothing:here"), "cannot be imported"),
-        ((LENET, "negative.npy"), "not a tuple of at most"),
-        ((LENET, "truth.npy"), "not a tuple of at most"),
+        ((LENET, "negative.npy"), "must be a tuple of at most"),
+        ((LENET, "truth.npy"), "must be a tuple of at most"),
         ((LENET, "x.npy", "--labels", "y.npy", "--limit", "0"), "must be at least 1"),
         ((LENET, "x.npy", "--labels", "y.npy", "--workers", "0"), "must be 1 .."),
         ((LENET, "x.npy", "--labels", "y.npy", "--input-scale", "0"), "--input-scale 0: must be a positive number"),

@@ -133,7 +133,7 @@ def test_code_6_is_float8_between_0_14_and_0_20():
         .type_name
         == "float8_e4m3fn"
     )
-    with pytest.raises(FormatError, match=r"dialect 0\.8 has no element type 'float8_e4m3fn'"):
+    with pytest.raises(FormatError, match=r"must be one of TVM dialect 0\.8, got 'float8_e4m3fn'"):
         params.write([Parameter.from_bytes("f", b"\x38", "float8_e4m3fn", (1,))], "0.8")
 
 
