@@ -245,7 +245,10 @@ def _carried_over(
     """The same elements in the other network's input layouts (and so the same bytes where the layouts agree); between
     integers and halves the same real numbers."""
     if len(ours.inputs) != len(other.inputs):
-        raise FormatError(f"the networks have {len(ours.inputs)} and {len(other.inputs)} inputs; give --other-input")
+        raise FormatError(
+            f"inputs of the networks: must be as many without --other-input, got {len(ours.inputs)} and "
+            f"{len(other.inputs)}. Add --other-input."
+        )
     arrays = [t.layout.unpack(np.frombuffer(s, np.uint8)) for t, s in zip(ours.inputs, surfaces, strict=True)]
     return [
         surface

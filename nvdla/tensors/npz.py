@@ -43,7 +43,7 @@ def parse_npy(data: bytes | memoryview, name: str) -> np.ndarray:
         return values.reshape(shape, order=order)
     except ValueError as error:  # an empty array of sizes that numpy does not take
         raise FormatError(
-            f"{name}: .npy shape: must be possible for numpy, got {shape_text(shape)[:80]}: {error}"
+            f"{name}: .npy shape: must be valid for numpy, got {shape_text(shape)[:80]}: {error}"
         ) from None
 
 

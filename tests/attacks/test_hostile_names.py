@@ -82,7 +82,7 @@ def test_numbers_that_are_none_in_a_layer_file_or_a_list_of_hashes_are_refused(n
     if number[:4] == "1000":
         return  # an integer, if a strange one
     refused(from_sidecar, tmp_path / "x.nvdla", "a task: must have a number|must be JSON")
-    refused(_entries, tmp_path / "hashes.json", "not a list of operations")
+    refused(_entries, tmp_path / "hashes.json", "must be a list of operations")
 
 
 @pytest.mark.parametrize("name", [r"\ud800", r"x\udfffx", "\ud800"], ids=["escaped", "inside", "as bytes"])

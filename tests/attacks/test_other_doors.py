@@ -231,11 +231,11 @@ def test_strides_beyond_any_memory(option, samples, nvdla_command):
     [
         ("mean = [nan]", "must be finite numbers"),
         ("mean = " + "9" * 400, "must be finite numbers"),
-        (".".join(["a"] * 20_000) + " = 1", "a dotted key has more than 64 parts"),
-        (".".join(['"a b"'] * 20_000) + " = 1", "a dotted key has more than 64 parts"),
-        ("[" + " . ".join(["a"] * 100) + "]", "a dotted key has more than 64 parts"),
-        ("x = {" + ".".join(["'.'"] * 100) + " = 1}", "a dotted key has more than 64 parts"),
-        ("a = " + "[" * 5000, "not TOML"),
+        (".".join(["a"] * 20_000) + " = 1", "dotted key: must have at most 64 parts"),
+        (".".join(['"a b"'] * 20_000) + " = 1", "dotted key: must have at most 64 parts"),
+        ("[" + " . ".join(["a"] * 100) + "]", "dotted key: must have at most 64 parts"),
+        ("x = {" + ".".join(["'.'"] * 100) + " = 1}", "dotted key: must have at most 64 parts"),
+        ("a = " + "[" * 5000, "must be TOML"),
     ],
 )
 def test_settings_of_a_folder_take_no_time(text, said, tmp_path):

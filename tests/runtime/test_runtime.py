@@ -112,9 +112,9 @@ def test_an_exception_of_the_observer_leaves_the_runtime_usable(runtime):
     [
         ({}, "is missing"),
         ({"nonsense": b""}, "unknown input nonsense"),
-        ([], "has 1 inputs .* 0 were given"),
-        ([b"", b""], "has 1 inputs .* 2 were given"),
-        (None, "has 1 inputs .* 0 were given"),
+        ([], "inputs: must be 1 .*, got 0"),
+        ([b"", b""], "inputs: must be 1 .*, got 2"),
+        (None, "inputs: must be 1 .*, got 0"),
         (b"123", "got 3"),
         (np.zeros((1, 2, 3, 4), np.int8), "1"),
         ("missing.pgm", "missing.pgm"),

@@ -90,7 +90,9 @@ class Calibration:
         """
         if name not in self.magnitudes:
             raise BuildError(
-                "its output has no scale; run calibrate() on the whole network or add it to the calibration", layer=name
+                "its output must have a scale. Run calibrate() on the whole network, or add the output to the "
+                "calibration.",
+                layer=name,
             )
         magnitude = float(self.magnitudes[name])
         if not (np.isfinite(magnitude) and magnitude > 0):

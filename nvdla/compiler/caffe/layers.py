@@ -174,7 +174,7 @@ def _plain(shape: Sequence[int]) -> tuple[int, ...]:
 
 def _image(layer: CaffeLayer, value: CaffeValue) -> tuple[int, int, int, int]:
     if len(value.shape) != 4:
-        raise layer.fail(f"its bottom is {shape_text(value.shape)}, must have the 4 axes N, C, H, W")
+        raise layer.fail(f"bottom: must have the 4 axes N, C, H, W, got {shape_text(value.shape)}")
     batch, channels, height, width = value.shape
     return batch, channels, height, width
 

@@ -94,7 +94,7 @@ def read_network(
         raise FormatError(f"{name}: must have 1 to {MAX_LAYERS} layers, got {len(messages)}")
     tops = sum(len(message["top"]) for message in messages)
     if tops > MAX_TOPS:
-        raise FormatError(f"{name}: the layers together must have at most {MAX_TOPS} tops, got {tops}")
+        raise FormatError(f"{name}: tops of all layers: must be at most {MAX_TOPS}, got {tops}")
     state = _State(net["state"]["level"], frozenset(net["state"]["stage"]))
     kept = [_layer(message, name, weights) for message in messages if _included(message, state, name)]
     layers = [layer for layer in kept if layer.type not in DATA_LAYERS + JUDGING_LAYERS]

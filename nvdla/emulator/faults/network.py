@@ -345,7 +345,7 @@ def _operand(network: StruckNetwork, fault: Fault, where: SdpOperand, resolved: 
         raise FormatError(f"SDP block {where.block!r}: must be {', '.join(BLOCKS)}")
     source = place.job.sources[BLOCKS.index(where.block)] if isinstance(place.job, SdpJob) else None
     if source is None:
-        raise ConfigError(f"operation {where.operation} takes no operands of {where.block} from memory")
+        raise ConfigError(f"operation {where.operation}: must read operands of {where.block} from memory")
     _in(where.byte, source.view.size, f"operands of operation {where.operation}, byte")
     _poke_view(network, fault, source.view, where.byte, place.step, resolved, once=not fault.permanent)
 
@@ -354,7 +354,7 @@ def _surface(network: StruckNetwork, fault: Fault, where: SurfaceByte, resolved:
     place = network.place(where.operation)
     view = place.job.destination
     if view is None:
-        raise ConfigError(f"operation {where.operation}: its result is passed on the fly, never to memory")
+        raise ConfigError(f"operation {where.operation}: result must be in memory, but is passed on the fly")
     _in(where.byte, view.size, f"surface of operation {where.operation}, byte")
     _poke_view(network, fault, view, where.byte, place.step + 1, resolved)
 
@@ -457,7 +457,7 @@ def _set(network: StruckNetwork, fault: Fault, operation: str, what: tuple[str, 
         place = network.place(operation)
         step, engine = place.step, place.operation.type.name.lower()
         if engine != engine_of(what[0]):
-            raise ConfigError(f"operation {operation}: runs on {engine}, which has no unit {what[0]}")
+            raise ConfigError(f"operation {operation}: must have unit {what[0]}, but runs on {engine}")
     resolved.settings.append(Setting(*what, fault.what, step))
 
 
@@ -474,7 +474,7 @@ def _convolution(network: StruckNetwork, operation: str) -> tuple[OperationPlace
 def _first_convolution(network: StruckNetwork, step: int, operation: str, job: Job | None = None) -> ConvolutionJob:
     conv = network.steps[step].jobs[0] if job is None else job  # type: ignore[union-attr]
     if not isinstance(conv, ConvolutionJob):
-        raise ConfigError(f"operation {operation} is not a convolution")
+        raise ConfigError(f"operation {operation}: must be a convolution")
     return conv
 
 

@@ -103,7 +103,7 @@ def test_unknown_and_double_names_are_refused():
         rename(loadable, {"x": "y"})
     with pytest.raises(BuildError, match="names of tensors: must be unique, got b, b"):
         rename(loadable, {"a": "b"})
-    with pytest.raises(BuildError, match="inputs a must be all of a, b, each once"):
+    with pytest.raises(BuildError, match="inputs: must be a, b in any order, got a"):
         rebind(loadable, ["a"])
 
 
@@ -190,7 +190,7 @@ def test_merged_loadables_run_both_networks():
 
 def test_loadables_of_different_configurations_or_abis_do_not_merge():
     small = _built(1).loadable
-    with pytest.raises(BuildError, match="FEATURE_X8 and FEATURE: the loadables are for different configurations"):
+    with pytest.raises(BuildError, match=r"FEATURE_X8 and FEATURE\. The loadables are for different configurations"):
         merge(small, _built(1, "nv_large").loadable)
-    with pytest.raises(BuildError, match="descriptor ABIs new and old differ"):
+    with pytest.raises(BuildError, match="descriptor ABIs: must be equal to merge, got new and old"):
         merge(small, convert_abi(_built(1).loadable, "old"))

@@ -20,8 +20,8 @@ W = np.ones((2, 4, 3, 3))
 BAD_LAYERS = {
     "layer c: weights .* with 1 groups do not fit 4 input channels": lambda n, x: n.convolution("c", x, W[:, :3]),
     "layer c: weights .* must have four dimensions": lambda n, x: n.convolution("c", x, np.ones((2, 4))),
-    "layer c: weights hold NaN": lambda n, x: n.convolution("c", x, W * np.nan),
-    "layer c: the kernel spans 9 of the height, the padded input has only 8": (
+    "layer c: weights: must be finite": lambda n, x: n.convolution("c", x, W * np.nan),
+    "layer c: kernel: must span at most 8 (padded input) of the height, got 9": (
         lambda n, x: n.convolution("c", x, np.ones((2, 4, 9, 3)))
     ),
     "layer c: stride 0 must be a positive whole number": lambda n, x: n.convolution("c", x, W, stride=0),
@@ -30,7 +30,7 @@ BAD_LAYERS = {
     "layer f: weights .* must be .kernels, 256.": lambda n, x: n.fully_connected("f", x, np.ones((3, 5))),
     "layer p: padding .* must be less than the kernel": lambda n, x: n.max_pool("p", x, 2, padding=2),
     "layer l: LRN size 4 is not one of 3, 5, 7, 9": lambda n, x: n.lrn("l", x, 4),
-    "layer l: LRN needs k > 0": lambda n, x: n.lrn("l", x, 5, k=0),
+    "layer l: LRN: k must be above 0": lambda n, x: n.lrn("l", x, 5, k=0),
     "layer s: softmax of a cube 4x8x8 is not possible": lambda n, x: n.softmax("s", x),
     "layer c: low 1 must be less than high 1": lambda n, x: n.clip("c", x, 1, 1),
     "layer a: add needs two or more inputs of one shape": lambda n, x: n.add("a", x, n.max_pool("p", x, 2)),
@@ -82,9 +82,9 @@ def test_layers_that_the_hardware_cannot_do_are_refused_when_built(message):
 
 def test_a_missing_scale_names_the_layer_and_the_remedy():
     net = _one(lambda n, x: n.relu("r", x))
-    with pytest.raises(BuildError, match=r"layer r: its output has no scale; run calibrate\(\)"):
+    with pytest.raises(BuildError, match=r"layer r: its output must have a scale. Run calibrate\(\)"):
         build(net, "nv_small", "int8", Calibration({"in": 1.0}))
-    with pytest.raises(BuildError, match="network net: int8 needs scales; pass calibration=calibrate"):
+    with pytest.raises(BuildError, match=r"network net: scales: must be given for int8. Pass calibration=calibrate"):
         build(net, "nv_small")
     with pytest.raises(BuildError, match=r"layer r: magnitude -1.0 in the calibration must be a positive"):
         build(net, "nv_small", "int8", Calibration({"in": 1.0, "r": -1.0}))
@@ -105,7 +105,7 @@ def test_a_configuration_without_the_precision_names_those_that_have_it():
 def test_networks_without_ends_are_refused():
     net = Network("net")
     net.input("in", (1, 1, 1))
-    with pytest.raises(BuildError, match="needs at least one input and one output"):
+    with pytest.raises(BuildError, match="must have at least one input and one output"):
         build(net, "nv_full", "fp16")
 
 
@@ -124,7 +124,7 @@ def test_calibration_arguments_are_checked():
     ]:
         with pytest.raises(BuildError, match=message):
             calibrate(net, data, **arguments)
-    with pytest.raises(BuildError, match="no calibration data"):
+    with pytest.raises(BuildError, match="calibration data: must have at least one input"):
         calibrate(net, [])
     with pytest.raises(BuildError, match=r"input in: shape: must be Nx4x8x8, got"):
         calibrate(net, np.ones((1, 4, 8, 7)))

@@ -145,7 +145,7 @@ def test_an_event_too_many_is_reported():
 def test_an_operation_that_follows_itself_is_reported():
     ops = chain(2)
     ops[0].consumers[SDP] = (0, Event.OP_COMPLETED)
-    with pytest.raises(nvdla.ScheduleError, match=r"operation 0/0 \(SDP\) is queued a second time"):
+    with pytest.raises(nvdla.ScheduleError, match=r"operation 0/0 \(SDP\): must be queued once"):
         run(network(ops, op_head=[-1, -1, 0, -1, -1, -1]))
 
 

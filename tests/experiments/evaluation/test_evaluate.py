@@ -188,7 +188,7 @@ def test_the_page_has_the_matrix_as_a_picture(capsys, tmp_path):
         ((LENET, "wide.npy", "--labels", "y.npy"), "no sample could be evaluated"),
         ((LENET, "x.npy"), "has no label"),
         ((LENET, "x.npy", "--labels", "far.npy"), "has the label 77"),
-        ((LENET, "x.npy", "--labels", "short.npy"), "3 samples and 2 labels"),
+        ((LENET, "x.npy", "--labels", "short.npy"), "labels: must be 3, one per sample, got 2"),
         ((LENET, "floats.npy", "--labels", "y.npy", "--config", "nv_smal"), "nv_smal"),
         ((LENET, "list.txt"), "must be a directory, an image"),
         ((LENET, "nothing:here"), "cannot be imported"),

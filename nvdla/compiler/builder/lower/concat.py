@@ -202,7 +202,7 @@ class SliceLayer(LayerType):
             ("columns", shape[2], columns),
         ):
             if first < 0 or stride < 1 or count < 1 or first + (count - 1) * stride >= size:
-                raise BuildError(f"{what} {first} + {count} with stride {stride} are not within {size}", layer=name)
+                raise BuildError(f"{what}: {first} + {count} with stride {stride}: must be within {size}", layer=name)
         return SliceSettings(channels, rows, columns)
 
     def shape(self, layer: Layer) -> Shape:

@@ -161,7 +161,7 @@ class NetworkLowering(Lowering):
                 f"for; build for {', '.join(able)}"
             )
         if not network.inputs or not network.outputs:
-            raise BuildError(f"network {network.name} needs at least one input and one output (Network.output)")
+            raise BuildError(f"network {network.name}: must have at least one input and one output (Network.output)")
         groups = group_layers(network)
         if level:
             groups = merged(groups, network, calibration)
@@ -203,8 +203,8 @@ class NetworkLowering(Lowering):
             return {tensor.name: 1.0 for tensor in tensors}
         if self.calibration is None:
             raise BuildError(
-                f"network {self.network.name}: {self.precision} needs scales; pass calibration=calibrate(network, "
-                f"samples)"
+                f"network {self.network.name}: scales: must be given for {self.precision}. Pass "
+                "calibration=calibrate(network, samples)."
             )
         inputs = {tensor.name for tensor in self.network.inputs}
         find = self._leaders()
@@ -257,9 +257,7 @@ class NetworkLowering(Lowering):
         for name, precision in given.items():
             group = members.get(name)
             if group is None:
-                raise BuildError(
-                    f"precision {precision} for layer {name}: network {self.network.name} has no such layer"
-                )
+                raise BuildError(f"precision {precision}: layer: must be in network {self.network.name}, got {name}")
             if precision not in LARGEST or precision not in self.config.precisions or self.default != Precision.INT8:
                 raise BuildError(
                     f"{precision} within a network of {self.default} on {self.config.name} is not "

@@ -66,7 +66,8 @@ def bias_operand(name: str, bias: np.ndarray, unit: np.ndarray) -> tuple[np.ndar
     shift = max(0, int(np.ceil(np.log2(max(largest, 1.0) / 32767.0))))
     if largest >= 2.0**31:
         raise BuildError(
-            f"a bias is {largest:.3g} units of the accumulator, at most 2**31; check bias and calibration", layer=name
+            f"bias: must be at most 2**31 units of the accumulator, got {largest:.3g}. Check bias and calibration.",
+            layer=name,
         )
     return np.clip(np.floor(exact / 2.0**shift + 0.5), -32768, 32767).astype(np.int64), shift
 
@@ -302,8 +303,8 @@ class SoftmaxLayer(LayerType):
         """Refuse all but a 1x1 cube."""
         if shapes[0][1:] != (1, 1):
             raise BuildError(
-                f"softmax of a cube {'x'.join(map(str, shapes[0]))} is not possible, the CPU task "
-                "normalizes a 1x1 cube only; use fully_connected or global_average_pool before it",
+                f"softmax: cube must be 1x1, got {'x'.join(map(str, shapes[0]))}. Use fully_connected or "
+                "global_average_pool before it.",
                 layer=name,
             )
         return LayerSettings()
@@ -325,9 +326,7 @@ class SoftmaxLayer(LayerType):
     def lower(self, lowering: Lowering, group: Group) -> None:
         """A CPU task."""
         if lowering.precision == Precision.INT16:
-            raise BuildError(
-                "softmax on the CPU takes int8 and fp16, not int16; build in int8 or fp16", layer=group.name
-            )
+            raise BuildError("softmax on the CPU: precision must be int8 or fp16, got int16", layer=group.name)
         source = lowering.source(group.layer.inputs[0])
         lowering.operations.append(Softmax(group.name, source, lowering.target(group.output)))
 

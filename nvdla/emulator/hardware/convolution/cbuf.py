@@ -127,8 +127,8 @@ class DataBook:
         self._fetch_pending()
         if self._pending:
             raise ScheduleError(
-                f"deadlock: the convolution before still fetches data, {sum(self._pending)} entries "
-                "that do not fit its banks"
+                "deadlock: entries that the previous convolution still fetches must fit its data banks, but "
+                f"{sum(self._pending)} do not"
             )
         if moved:
             self._change_banks(before, layer, notes)
@@ -227,8 +227,8 @@ class WeightBook:
         self._begin(moved, again)
         if self._planned > self._free:
             raise ScheduleError(
-                f"deadlock: the convolution before still fetches weights, {self._planned - self._free} "
-                "entries that do not fit its banks"
+                "deadlock: entries that the previous convolution still fetches must fit its weight banks, but "
+                f"{self._planned - self._free} do not"
             )
         if reuses and not kept:
             self._not_kept(notes)
@@ -239,8 +239,8 @@ class WeightBook:
             self._fetch(layer)
         elif self._kernels - self._used < layer.kernels:
             raise ScheduleError(
-                f"deadlock: the convolution uses {layer.kernels} kernels again (WEIGHT_REUSE), the "
-                f"convolution buffer keeps {self._kernels - self._used}"
+                f"deadlock: kernels to reuse (WEIGHT_REUSE): must be at most {self._kernels - self._used} (in the "
+                f"convolution buffer), got {layer.kernels}"
             )
         if before is not None and again and before.weights != layer.weights:
             notes.append("it reuses the weights of another layer (WEIGHT_REUSE): address or kernel size differ")

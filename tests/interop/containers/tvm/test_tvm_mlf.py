@@ -99,7 +99,7 @@ def test_a_correct_library_has_no_findings():
     ({"params": None}, "'parameters/net.params' is missing"),
     ({"relay": None}, "'src/net.relay' is missing"),
     ({"source": None}, "missing generated code"),
-    ({"params": b"junk"}, "cut short"),
+    ({"params": b"junk"}, "cut off"),
     ({"params": params.write([Parameter.from_array("v", np.arange(6, dtype=np.int8))])}, "not an argument"),
     ({"params": params.write([Parameter.from_array("w", np.arange(6, dtype=np.uint8))])}, "the graph expects int8"),
     ({"params": params.write([Parameter.from_array("w", np.arange(7, dtype=np.int8))])}, "must be 7 (parameter file)"),

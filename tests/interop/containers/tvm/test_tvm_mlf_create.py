@@ -67,7 +67,7 @@ def test_a_tensor_named_like_a_parameter_gets_a_name_of_its_own():
 
 def test_a_library_of_something_else_is_not_unpacked(formats):
     library = mlf.read(memoryview((formats / "mlf" / "exporter_mlf7_dense_graph_c.tar").read_bytes()))
-    with pytest.raises(FormatError, match="was not made of a loadable"):
+    with pytest.raises(FormatError, match="must be made from a loadable"):
         mlf_create.unpack(library, library.modules[0])
 
 
