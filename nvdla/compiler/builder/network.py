@@ -581,7 +581,7 @@ class Network:
         except KeyError as missing:
             raise BuildError(f"a {kind}: setting {missing}: must be given", layer=name) from None
         if unknown := settings.keys() - {field.name for field in fields(parsed)}:
-            raise BuildError(f"a {kind} has no setting {sorted(unknown)[0]!r}", layer=name)
+            raise BuildError(f"a {kind}: setting: must be known, got {sorted(unknown)[0]!r}", layer=name)
         layer = Layer(name, kind, list(sources), parsed)
         return self._add(layer, chosen.shape(layer))
 

@@ -46,7 +46,9 @@ def halves(layer: str, what: str, values: np.ndarray | float) -> np.ndarray:
     no number."""
     elements = quantize(values, 1.0, Precision.FP16)
     if not np.all(np.isfinite(elements)):
-        raise BuildError(f"{what} {np.max(np.abs(values)):g} is above 65504, the largest half; rescale it", layer=layer)
+        raise BuildError(
+            f"{what}: must be at most 65504 (fp16), got {np.max(np.abs(values)):g}. Rescale it.", layer=layer
+        )
     return elements
 
 

@@ -436,7 +436,7 @@ def _entry(network: StruckNetwork, fault: Fault, where: BufferEntry, resolved: R
 
 def _lut(network: StruckNetwork, fault: Fault, where: LutEntry, resolved: Resolved) -> None:
     if where.unit not in ("SDP", "CDP") or where.table not in TABLES:
-        raise FormatError(f"LUT {where.unit} {where.table}: units are SDP and CDP, tables LE and LO")
+        raise FormatError(f"LUT: must be of SDP or CDP with table LE or LO, got {where.unit} {where.table}")
     _in(where.entry, TABLES[where.table], f"LUT {where.unit} {where.table}, entry")
     _set(network, fault, where.operation, (where.unit, where.table, where.entry), resolved)
 
@@ -501,7 +501,7 @@ def address_of(network: StruckNetwork, view: np.ndarray, byte: int) -> tuple[Spa
         start = region.data.ctypes.data
         if start <= pointer < start + region.size:
             return region.space, region.base + pointer - start
-    raise ConfigError("the byte is outside the memories of the loadable")
+    raise ConfigError("byte: must be within the memories of the loadable")
 
 
 def _in(value: int, limit: int, what: str) -> None:

@@ -430,7 +430,7 @@ def test_a_fault_leaves_no_trace(case):
     ("text", "words"),
     [
         ("weigth byte=3 flip=1", "must be one of weight, input"),
-        ("weight byte=3 flip=1", "operation is missing"),
+        ("weight byte=3 flip=1", "operation: must be given"),
         ("weight operation=0/0 byte=3", "must have one of flip=BIT"),
         ("weight operation=0/0 byte=3 flip=8", "bit: must be 0 .. 7, got 8"),
         ("weight operation=0/0 byte=3 set=300", "does not fit"),

@@ -157,8 +157,8 @@ class NetworkLowering(Lowering):
                 if configuration.memory_atom in FEATURE_ATOMS.values()
             ]
             raise ConfigError(
-                f"{config.name} has memory atoms of {config.memory_atom} bytes, which loadables have no tensor format "
-                f"for; build for {', '.join(able)}"
+                f"{config.name}: memory atom: must have a tensor format in loadables, got {config.memory_atom} "
+                f"bytes. Compile for {', '.join(able)}."
             )
         if not network.inputs or not network.outputs:
             raise BuildError(f"network {network.name}: must have at least one input and one output (Network.output)")
@@ -260,8 +260,8 @@ class NetworkLowering(Lowering):
                 raise BuildError(f"precision {precision}: layer: must be in network {self.network.name}, got {name}")
             if precision not in LARGEST or precision not in self.config.precisions or self.default != Precision.INT8:
                 raise BuildError(
-                    f"{precision} within a network of {self.default} on {self.config.name} is not "
-                    "possible; a network of int8 may have layers of int16, on nv_full",
+                    f"precision: mixed layers must be int16 within an int8 network on nv_full, got {precision} within "
+                    f"{self.default} on {self.config.name}",
                     layer=name,
                 )
             if group.layer.kind != "softmax":

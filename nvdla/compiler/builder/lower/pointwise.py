@@ -272,8 +272,8 @@ def _check_halves(lowering: Lowering, group: Group, table: Lut, reach: float) ->
     largest = float(np.abs(FunctionSettings.of(layer).function(probe)).max())
     if table.error > WORST * largest:
         raise BuildError(
-            f"its table over -{reach:g} to {reach:g} is off by {table.error:.3g} of {largest:.3g}; "
-            "limit the range of its input, or build in int8, where every value has a separate entry",
+            f"error of its table over -{reach:g} to {reach:g}: must be at most {WORST * largest:.3g}, got "
+            f"{table.error:.3g}. Limit the range of its input, or use int8, where every value has a separate entry.",
             layer=group.name,
         )
     known = lowering.calibration.magnitudes if lowering.calibration else {}
@@ -287,8 +287,8 @@ def _check_halves(lowering: Lowering, group: Group, table: Lut, reach: float) ->
     if not right.all():
         worst = int(np.argmin(right))
         raise BuildError(
-            f"the range of its input is not known, and its table over -{reach:g} to {reach:g} "
-            f"gives {given[worst]:.3g} at {far[worst]:.3g} instead of {real[worst]:.3g}; calibrate with data",
+            f"range of its input: must be known, because its table over -{reach:g} to {reach:g} "
+            f"gives {given[worst]:.3g} at {far[worst]:.3g} instead of {real[worst]:.3g}. Calibrate with data.",
             layer=group.name,
         )
 

@@ -81,8 +81,8 @@ def unpack_image(
         return unpack_direct(elements, (kernels, height, 1, channels), group, block)
     if channels > block // post_extension:
         raise ConfigError(
-            f"post extension of {post_extension} lines with {channels} extended channels: "
-            f"at most {block // post_extension} fit a MAC cell"
+            f"extended channels: must be at most {block // post_extension} with a post extension of "
+            f"{post_extension} lines (one MAC cell), got {channels}"
         )
     result = np.empty((kernels, height, 1, channels), elements.dtype)
     position = 0

@@ -438,8 +438,8 @@ def _check_windows(settings: ConvolutionSettings) -> None:
     width, height = pad.left + extended.width + pad.right, pad.top + extended.height + pad.bottom
     if columns > width or rows > height:
         raise ConfigError(
-            f"the convolution's output {settings.output} needs {columns}x{rows} of data (width x height), "
-            f"with padding (CDMA.D_ZERO_PADDING) there are {width}x{height}"
+            f"input of the convolution: must be at least {columns}x{rows} (width x height) for its output "
+            f"{settings.output}, got {width}x{height} with padding (CDMA.D_ZERO_PADDING)"
         )
 
 
@@ -510,8 +510,8 @@ def _check_weights(settings: ConvolutionSettings, config: Configuration) -> None
         )
     if settings.keep_weights and ceil_div(size, entry) > settings.banks[1] * config.cbuf_bank_entries:
         raise ScheduleError(
-            f"the convolution cannot keep its weights (SKIP_WEIGHT_RLS): {size} bytes do not fit {settings.banks[1]} "
-            f"banks of {config.cbuf_bank_bytes}"
+            f"kept weights (SKIP_WEIGHT_RLS): must fit {settings.banks[1]} banks of {config.cbuf_bank_bytes} "
+            f"bytes, got {size} bytes"
         )
 
 
