@@ -274,9 +274,9 @@ def _as_type(array: np.ndarray, tensor: Tensor, target: Tensor, our_names: Names
     raise ScaleMissing(integers.name, integers.dtype, "input")
 
 
-FIGURES = ("unequal", "max_abs", "mean_abs", "cosine", "snr_db", "psnr_db", "first")
+METRICS = ("unequal", "max_abs", "mean_abs", "cosine", "snr_db", "psnr_db", "first")
 LEAST = ("psnr_db", "mean_abs", "against", "first", "shape", "snr_db", "max_abs", "note")
-COLUMNS = ("operation", "layer", "against", "shape", "result", *FIGURES, "note")
+COLUMNS = ("operation", "layer", "against", "shape", "result", *METRICS, "note")
 
 
 def _rows(args: argparse.Namespace, comparison: Comparison) -> list[Row]:
@@ -325,7 +325,7 @@ def _cells(row: Row) -> dict[str, Json]:
     }
     if difference and not row.exact:
         first = ",".join(map(str, difference.first)) if difference.first else None
-        cells |= {name: getattr(difference, name) for name in FIGURES if name not in ("unequal", "first")}
+        cells |= {name: getattr(difference, name) for name in METRICS if name not in ("unequal", "first")}
         cells |= {"unequal": difference.count, "first": first}
     return cells
 

@@ -148,8 +148,8 @@ def read(
         source = ["path", _reachable(name)]
     else:
         raise ArgumentTypeError(f"source must be a path, bytes or an onnx.ModelProto, got {described(source)}")
-    beside = None if weights is None else _reachable(os.fsdecode(weights))
-    plain = worker.call(name, "nvdla.compiler.frontend.model:read_here", source, fixed, beside, os.getcwd())
+    weights_path = None if weights is None else _reachable(os.fsdecode(weights))
+    plain = worker.call(name, "nvdla.compiler.frontend.model:read_here", source, fixed, weights_path, os.getcwd())
     return _restored(onnx, _of_plain(onnx, plain), worker)
 
 

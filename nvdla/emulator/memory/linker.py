@@ -26,7 +26,7 @@ DEPENDENCY_GRAPH = "dep_graph"
 
 
 #: bytes after the last memory in DRAM that an access may reach: hardware has memory there, too
-BEHIND = 16 << 20
+TAIL_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -301,16 +301,16 @@ class LinkedLoadable:
             runs[-1].append(allocation)
         for run in runs:
             last = run[-1]
-            behind = BEHIND if last.kind is Space.DRAM and run is runs[-1] else 0
-            data, first = np.zeros(last.end + behind - run[0].address, np.uint8), run[0].address
+            tail_bytes = TAIL_BYTES if last.kind is Space.DRAM and run is runs[-1] else 0
+            data, first = np.zeros(last.end + tail_bytes - run[0].address, np.uint8), run[0].address
             for allocation in run:
                 part = data[allocation.address - first :][: allocation.reserved]
                 name = f"memory {allocation.memory.id}"
                 self.regions[allocation.memory.id] = self.space.map(
                     name, allocation.kind, allocation.address, part.size, part
                 )
-            if behind:
-                self.space.map("unallocated memory", last.kind, last.end, behind, data[last.end - first :])
+            if tail_bytes:
+                self.space.map("unallocated memory", last.kind, last.end, tail_bytes, data[last.end - first :])
 
     def _load(self, memory: MemoryEntry) -> None:
         """Copy the contents of a memory to where they belong, and the changed strides over them."""

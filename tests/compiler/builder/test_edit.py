@@ -67,13 +67,13 @@ def test_weights_of_another_size_or_type_are_refused():
     ]:
         with pytest.raises(BuildError, match=message):
             replace_weights(loadable, 0, 0, bad, "nv_small")
-    with pytest.raises(BuildError, match="operation 0/1 is SDP, not CONV"):
+    with pytest.raises(BuildError, match="operation 0/1: must be CONV, got SDP"):
         replace_weights(loadable, 0, 1, weights, "nv_small")
     with pytest.raises(BuildError, match=r"operands 3 int16 must be 20 int16"):
         replace_operands(loadable, 0, 1, "x1", alu=np.zeros(3, np.int16))
     with pytest.raises(BuildError, match="stage x2: must have per-channel operands"):
         replace_operands(loadable, 0, 1, "x2", alu=np.zeros(20, np.int16))
-    with pytest.raises(BuildError, match="stage x1: takes alu"):
+    with pytest.raises(BuildError, match="stage x1: operands: must be alu"):
         replace_operands(loadable, 0, 1, "x1", multiplier=np.zeros(20, np.int16))
 
 

@@ -53,7 +53,7 @@ def test_the_c_model_deadlocks_at_a_change_of_banks_and_hardware_does_not():
     book.use(layer(**PADDED))
     with pytest.raises(ScheduleError, match=r"change of D_BANK: 11 entries of weights .* round weight_data.size up"):
         book.use(layer(weight_banks=2))
-    book = WeightBook(patient=False)
+    book = WeightBook(model_deadlocks=False)
     book.use(layer(**PADDED))
     after = book.use(layer(weight_banks=2))
     assert after.in_place

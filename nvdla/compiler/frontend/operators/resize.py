@@ -109,7 +109,7 @@ def _interpolated(
 ) -> GraphValue:
     """Linear by whole factors: the edge repeated, a deconvolution a channel, and the middle of its result.
 
-    The kernel of one direction is what an element in the middle contributes to its neighbours.
+    The kernel of one direction is what an element in the middle contributes to its neighbors.
     """
     net = graph.network
     kernels, reach = [], []
