@@ -225,7 +225,7 @@ class StruckNetwork:
         if operation not in self.places:
             names = list(self.places)
             shown = f"{names[0]} to {names[-1]}" if names else "none"
-            raise FormatError(f"operation {operation!r}: operations are task/index, here {shown}")
+            raise FormatError(f"operation: must be task/index, here {shown}, got {operation}")
         return self.places[operation]
 
     def _places(self) -> dict[str, OperationPlace]:

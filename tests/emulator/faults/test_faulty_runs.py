@@ -435,7 +435,7 @@ def test_a_fault_leaves_no_trace(case):
         ("weight operation=0/0 byte=3 flip=8", "bit: must be 0 .. 7, got 8"),
         ("weight operation=0/0 byte=3 set=300", "does not fit"),
         ("weight operation=0/0 byte=x flip=1", "must be a whole number"),
-        ("weight operation=9/9 byte=3 flip=1", "operations are task/index"),
+        ("weight operation=9/9 byte=3 flip=1", "operation: must be task/index"),
         ("weight operation=0/0 byte=99999999 flip=1", "must be 0 .."),
         ("weight operation=0/1 byte=3 flip=1", "must be a convolution"),
         ("surface operation=0/0 byte=3 flip=1", "on the fly"),

@@ -191,7 +191,7 @@ def softmax(graph: Graph, node: Node) -> GraphValue:
     if len(rows) > MAX_ROWS:
         raise Cut(f"it has {len(rows)} rows of one CPU operation each; the limit is {MAX_ROWS}")
     if graph.precision == Precision.INT16:
-        raise Cut("the CPU task takes int8 and fp16")
+        raise Cut("the CPU operation supports only int8 and fp16")
     parts = []
     for number, row in enumerate(rows):
         cube = graph.arrange(value, row, (len(row), 1, 1))

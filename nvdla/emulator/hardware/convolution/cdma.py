@@ -308,7 +308,7 @@ class ImageSource(_Source):
                 f"CDMA.D_DATAIN_SIZE_1 states {settings.data.channels}"
             )
         if cdma["D_DATAIN_FORMAT.PIXEL_MAPPING"]:
-            raise ConfigError("CDMA.D_DATAIN_FORMAT.PIXEL_MAPPING is 1: only 0 (pitch linear) exists")
+            raise ConfigError("CDMA.D_DATAIN_FORMAT.PIXEL_MAPPING: must be 0 (pitch linear), got 1")
         if (form.element_bytes == 2) != (settings.input_precision is not Precision.INT8):
             raise ConfigError(
                 f"pixel format {form.name} has {8 * form.element_bytes}-bit elements, "
