@@ -140,7 +140,7 @@ def image_shape(path: str | os.PathLike[str]) -> tuple[int, int, int, int]:
     except Exception as error:  # Pillow's decoders raise a dozen kinds for broken files
         raise _broken(name, error) from error
     if channels is None:
-        raise FormatError(f"{name}: image mode: must be gray, RGB or RGBA, got {mode}. Convert the image.")
+        raise FormatError(f"{name}: mode: must be gray, RGB or RGBA, got {mode}. Convert the image.")
     return 1, channels, height, width
 
 
@@ -349,7 +349,7 @@ def _with_channels(name: str, image, channels: int):  # type: ignore[no-untyped-
         return image if channels == 4 else image.convert("RGB")
     modes = {1: "gray", 3: "RGB", 4: "RGB or RGBA"}
     raise FormatError(
-        f"{name}: image mode: must fit an input of {channels} channels, got {image.mode}. "
+        f"{name}: mode: must fit an input of {channels} channels, got {image.mode}. "
         + (f"Convert it to 8-bit {modes[channels]}." if channels in modes else "Use a .npy or .bin tensor.")
     )
 

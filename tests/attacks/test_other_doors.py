@@ -286,7 +286,7 @@ def test_links_in_a_circle_are_no_files(words, samples, nvdla_command, tmp_path)
 
 def test_files_that_name_a_link_in_a_circle(tmp_path):
     (tmp_path / "image.dat").symlink_to("image.dat")
-    with pytest.raises(TraceError, match="does not exist"):
+    with pytest.raises(TraceError, match="must be a regular file"):
         TraceFolder(tmp_path, 1 << 20)._read("image.dat")
     with pytest.raises(FormatError, match="no such file"):
         external_parameter("x", "image.dat:4:0", tmp_path)

@@ -117,7 +117,7 @@ def test_settings_of_the_folder_are_defaults(name, table, nvdla_command, lenet, 
     [
         ("confg = 1", "unknown key 'confg'"),
         ("latency = 'x'", "latency: must be int, got 'x'"),
-        ("shared = 1", "shared is '1'"),
+        ("shared = 1", "shared: must be bool, got '1'"),
         ("abi = 'older'", "must be one of auto, old, new"),
         ("mean = ['x']", "mean must be one number"),
         ("=", "must be TOML"),

@@ -161,7 +161,7 @@ attack("tensor_behind_memory.nvdla", "load", "must be at most 256 .*, got 184467
 attack("tensor_without_height.nvdla", "load", r"tensor_desc_list\[0\].h .*: must be at least 1.*, got 0")(
     lambda: changed("tensors", 0, h=0)
 )
-attack("tensor_of_strides_zero.nvdla", "run", "in whole atoms, its memory has 256")(
+attack("tensor_of_strides_zero.nvdla", "run", "must have at most 256 bytes .its memory., got .* in whole atoms")(
     lambda: changed("tensors", 0, c=1 << 30, h=1 << 15, w=1, strides=(1, 0, 0, 0, 0, 0, 0, 0))
 )
 attack("bound_twice.nvdla", "load", r"bind_id .*: must be 1.*, got 0")(
@@ -195,7 +195,7 @@ def filled(make: Callable[..., Callable], **fields: object) -> Callable:
     return fill
 
 
-attack("operations_behind_list.nvdla", "run", r"OperationContainer\[65535\].*needs \d+ bytes.*has")(
+attack("operations_behind_list.nvdla", "run", r"OperationContainer\[65535\].*must end within memory")(
     lambda: descriptors(num_operations=65535)
 )
 attack("too_many_rois.nvdla", "run", r"num_operations \* num_rois.*: must be at most 65536.*, got 131070")(
@@ -208,7 +208,7 @@ attack("list_index_outside.nvdla", "run", "operation_desc_index at byte .*: must
 attack("network_index_negative.nvdla", "run", "dependency_graph_index at byte .*: must be 0 .. 8.*, got -2")(
     lambda: descriptors(dependency_graph_index=-2)
 )
-attack("luts_behind_list.nvdla", "run", r"LutParam\[4000\].*needs")(lambda: descriptors(num_luts=4000))
+attack("luts_behind_list.nvdla", "run", r"LutParam\[4000\].*must end within memory")(lambda: descriptors(num_luts=4000))
 attack("lut_index_outside.nvdla", "run", "lut_index at byte .*: must be.*, got 9")(
     lambda: one(Op(OpType.SDP, filled(copy, lut_index=9)))
 )
@@ -250,7 +250,7 @@ def deadlock() -> bytes:
     return descriptors(ops)
 
 
-@attack("never_ends.nvdla", "run", "queued a second time.*the graph never ends")
+@attack("never_ends.nvdla", "run", "must be queued once.*the graph never ends")
 def endless() -> bytes:
     ops = chain(2)
     ops[1].consumers[OpType.SDP] = (0, Event.OP_COMPLETED)
@@ -325,13 +325,13 @@ attack("convolution_of_years.nvdla", "run", r"multiplications: must be at most 1
 
 # ---- traces: their folder holds "outside.dat" one level up
 
-attack("climbs_out.cfg", "trace", r"climbs_out.cfg:1: file '\.\./outside.dat' must be in the directory of the trace")(
+attack("climbs_out.cfg", "trace", r"climbs_out.cfg:1: file '\.\./outside.dat': must be in the directory of the trace")(
     lambda: b'mem_load(pri_mem, 0x80000000, "../outside.dat");\n'
 )
-attack("absolute.cfg", "trace", "file '/etc/passwd' must be in the directory of the trace")(
+attack("absolute.cfg", "trace", "file '/etc/passwd': must be in the directory of the trace")(
     lambda: b'mem_load(pri_mem, 0x80000000, "/etc/passwd");\n'
 )
-attack("climbs_out.txn", "trace", r"file 'a/\.\./\.\./outside.dat' must be in the directory of the trace")(
+attack("climbs_out.txn", "trace", r"file 'a/\.\./\.\./outside.dat': must be in the directory of the trace")(
     lambda: b"load_mem 0x80000000 0x10 a/../../outside.dat\n"
 )
 attack("memory_of_8_exabytes.cfg", "trace", "must be at most 4294967296 bytes, got .* in 1 ranges")(
@@ -378,11 +378,11 @@ attack("header_calls.npy", "tensor", "must be a dictionary with descr")(
     lambda: npy("{'descr': __import__('os').getcwd(), 'fortran_order': False, 'shape': (1,), }")
 )
 attack("header_nested.npy", "tensor", "must be a dictionary with descr|no tuple")(lambda: npy("(" * 5000))
-attack("archive.npy", "tensor", "no .x93NUMPY at byte 0")(lambda: zipped("a.npy", npy("{}")))
-attack("cube_of_exabytes.dimg", "tensor", "must have .* bytes .*, got 0")(
+attack("archive.npy", "tensor", "x93NUMPY at byte 0 is missing")(lambda: zipped("a.npy", npy("{}")))
+attack("cube_of_exabytes.dimg", "tensor", "must have .* bytes, got 0")(
     lambda: struct.pack("<4sI7I", b"DIMG", 0, 37, 1 << 31, 1 << 31, 1 << 31, 0, 0, 0)
 )
-attack("empty_and_endless.dimg", "tensor", "must have 0 bytes .*, got 0")(
+attack("empty_and_endless.dimg", "tensor", "must have 0 bytes, got 0")(
     lambda: struct.pack("<4sI7I", b"DIMG", 0, 44, 0, (1 << 32) - 1, (1 << 32) - 1, 0, 0, 0)
 )
 attack("format_unknown.dimg", "tensor", "surface format: must be .*, got 99")(
@@ -413,7 +413,7 @@ def zipped(name: str, data: bytes) -> bytes:
     return stream.getvalue()
 
 
-@attack("bomb.npz", "container", "claim to unpack to|broken .npz")
+@attack("bomb.npz", "container", "unpacked size: must be possible|must be a .npz archive")
 def zip_bomb() -> bytes:
     data = bytearray(zipped("a.npy", bytes(100)))
     for at in (22, data.index(b"PK\1\2") + 24):  # both headers say 4 GiB
@@ -470,7 +470,9 @@ attack("pool_of_a_line.prototxt", "caffe", "height and width of the result: must
 attack("pool_stride_zero.prototxt", "caffe", "kernel and stride: must be at least 1, got .* stride 0x0")(
     lambda: pooled("kernel_size: 2 stride: 0")
 )
-attack("nested.prototxt", "caffe", "nested deeper than 32")(lambda: b"layer { unknown_param " + b"{ a " * 5000)
+attack("nested.prototxt", "caffe", "nested messages: must be at most 32")(
+    lambda: b"layer { unknown_param " + b"{ a " * 5000
+)
 attack("number_of_5000_digits.prototxt", "caffe", "must be a number")(lambda: pooled("kernel_size: " + "9" * 5000))
 attack("unknown_weights.prototxt", "caffe", "weights: must be given")(
     lambda: (

@@ -486,10 +486,7 @@ def _mixed(
 ) -> Calibrated:
     """Layers of int16 where int8 alone loses more than ``max_drop`` (docs/quantization.md)."""
     if Precision.INT16 not in imported.config.precisions:
-        raise BuildError(
-            f"precision auto: configuration: must support fp16, got {imported.config.name}. Compile for nv_full, "
-            "or int8."
-        )
+        raise BuildError(f"precision auto: must have int16, got {imported.config.name}. Compile for nv_full, or int8.")
     if not isinstance(data, Samples):
         raise BuildError("precision auto: calibration data: must be samples. They are used for the measurement.")
     feeds = list(islice(data, JUDGED_SAMPLES))

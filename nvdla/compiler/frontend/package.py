@@ -118,10 +118,10 @@ class _Members:
     def content(self, name: str, limit: int | None = None) -> bytes:
         """The bytes of a member. Raises FormatError for one that is not there, or longer than ``limit``."""
         if name not in self._files:
-            raise FormatError(f"package: must have the member {name[:200]!r}, but has not")
+            raise FormatError(f"must have the member {name[:200]!r}, but has not")
         size = self._files[name].file_size
         if limit is not None and size > limit:
-            raise FormatError(f"package: member {name}: must have at most {limit} bytes, got {size}")
+            raise FormatError(f"member {name}: must have at most {limit} bytes, got {size}")
         return self._archive.read(self._files[name])
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
@@ -138,7 +138,7 @@ def _manifest(text: bytes) -> Document:
         raise FormatError(f"manifest.json: must be an object, got {type(manifest).__name__}")
     if manifest.get("format") != FORMAT or manifest.get("version") != VERSION:
         raise FormatError(
-            f"package: must have format {FORMAT!r} {VERSION} for this release, got "
+            f"must have format {FORMAT!r} {VERSION} for this release, got "
             f"{str(manifest.get('format'))[:80]!r} {str(manifest.get('version'))[:80]!r}"
         )
     for key in ("model", "config"):

@@ -137,7 +137,7 @@ def test_what_is_no_text_is_refused(tmp_path):
     with pytest.raises(FormatError, match="byte 7 is not UTF-8"):
         read_network(tmp_path / "net.prototxt")
     (tmp_path / "big.prototxt").write_bytes(b" " * ((4 << 20) + 1))
-    with pytest.raises(FormatError, match="the limit is 4194304"):
+    with pytest.raises(FormatError, match="must have at most 4194304"):
         read_network(tmp_path / "big.prototxt")
 
 

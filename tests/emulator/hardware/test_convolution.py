@@ -217,7 +217,11 @@ def test_the_next_layer_can_use_the_weights_again():
         (ScheduleError, "entries of data", {"CSC__D_DATAIN_SIZE_EXT_0__DATAIN_HEIGHT_EXT": 9}),
         (ScheduleError, "deadlock: D_WEIGHT_BYTES", {"CDMA__D_WEIGHT_BYTES": 128}),
         (ScheduleError, "deadlock: CDMA fetches 5x4x9", {"CDMA__D_DATAIN_SIZE_1": 8}),
-        (ConfigError, r"20 \+ 20 banks", {f"{u}__D_BANK": 19 | 19 << 16 for u in ("CDMA", "CSC")}),
+        (
+            ConfigError,
+            r"must use at most 32 banks .nv_small., got 20 \+ 20",
+            {f"{u}__D_BANK": 19 | 19 << 16 for u in ("CDMA", "CSC")},
+        ),
         (ConfigError, "needs 130x4", {"CSC__D_DATAOUT_SIZE_0": 0x1007F, "CACC__D_DATAOUT_SIZE_0": 0x1007F}),
         (ConfigError, "has no int16", {f"{u}__D_MISC_CFG__IN_PRECISION": 1 for u in ("CDMA", "CSC")}),
         (LinkError, "0x80000000", {"CDMA__D_LINE_STRIDE": 0xFFFFFFF8}),

@@ -94,7 +94,7 @@ def test_more_kernels_than_were_kept_deadlock():
 def test_weights_that_were_not_kept_are_refused_and_on_nv_full_fetched():
     book = WeightBook()
     book.use(layer())
-    with pytest.raises(ScheduleError, match="not kept"):
+    with pytest.raises(ScheduleError, match="has released"):
         book.use(layer(weight_reuse=True))
     book = WeightBook(lenient=True)
     book.use(layer())

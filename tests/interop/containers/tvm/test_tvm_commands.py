@@ -179,7 +179,7 @@ def test_a_library_of_another_compiler_has_no_loadable(nvdla_command, tmp_path):
     (tmp_path / "other.tar").write_bytes(library())
     code, _, error = nvdla_command("run", tmp_path / "other.tar")
     assert (code, error.count("\n")) == (2, 1)
-    assert "other.tar: model 'net' was not made of a loadable" in error
+    assert "other.tar: model 'net': must be made from a loadable" in error
 
 
 def test_a_library_with_a_damaged_loadable_is_refused(nvdla_command, lenet_library, tmp_path):
