@@ -67,7 +67,7 @@ def test_the_model_s_preprocessing_takes_files_and_pictures_alike(nameless):
 @pytest.mark.parametrize("shape", [(27, 28), (28, 28, 3), (28, 28, 4), (0, 28)])
 def test_a_picture_that_does_not_fit_is_refused(nameless, shape):
     """Without a layer file, which would say that pictures of digits are converted."""
-    with pytest.raises(nvdla.FormatError, match="the image: |image: must have pixels"):
+    with pytest.raises(nvdla.FormatError, match=r"the image: |image: must have pixels"):
         nvdla.Runtime(nameless).run(np.zeros(shape, np.uint8))
 
 

@@ -222,7 +222,7 @@ def test_the_next_layer_can_use_the_weights_again():
             r"must use at most 32 banks .nv_small., got 20 \+ 20",
             {f"{u}__D_BANK": 19 | 19 << 16 for u in ("CDMA", "CSC")},
         ),
-        (ConfigError, "needs 130x4", {"CSC__D_DATAOUT_SIZE_0": 0x1007F, "CACC__D_DATAOUT_SIZE_0": 0x1007F}),
+        (ConfigError, "must be at least 130x4", {"CSC__D_DATAOUT_SIZE_0": 0x1007F, "CACC__D_DATAOUT_SIZE_0": 0x1007F}),
         (ConfigError, "has no int16", {f"{u}__D_MISC_CFG__IN_PRECISION": 1 for u in ("CDMA", "CSC")}),
         (LinkError, "0x80000000", {"CDMA__D_LINE_STRIDE": 0xFFFFFFF8}),
         (LinkError, "weights", {"CDMA__D_WEIGHT_ADDR_LOW": 0x4000}),

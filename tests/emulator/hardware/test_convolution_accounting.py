@@ -100,7 +100,7 @@ def test_weights_that_were_not_kept_are_refused_and_on_nv_full_fetched():
     book.use(layer())
     access = book.use(layer(weight_reuse=True))
     assert access.in_place
-    assert "not kept" in access.notes[0]
+    assert "has released" in access.notes[0]
 
 
 def test_kept_data_are_used_again_and_what_is_left_is_released_by_the_next():

@@ -72,7 +72,7 @@ def test_a_library_of_something_else_is_not_unpacked(formats):
 
 
 @pytest.mark.parametrize(("change", "word"), [
-    (lambda s: s["loadable"]["memories"][0].pop("size"), "'size' is missing"),
+    (lambda s: s["loadable"]["memories"][0].pop("size"), "'size': must be given"),
     (lambda s: s["loadable"]["memories"][0].update(size="big"), "must be int, got str"),
     (lambda s: s["loadable"]["memories"][0].update(offsets=[True]), "must be int, got bool"),
     (lambda s: s["loadable"]["blobs"][0].update(name="none"), "blob 'none': must be in"),
