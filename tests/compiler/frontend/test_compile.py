@@ -135,9 +135,9 @@ def _nan(net):
 
 
 BAD = {
-    "dynamic shape": (_dynamic, "input x has the dynamic shape .*--shape x="),
+    "dynamic shape": (_dynamic, "input x: shape must be fixed, .*--shape x="),
     "circle": (_circle, "node 0 \\(Conv\\): its input m is used before it is defined"),
-    "NaN": (_nan, "node .*: tensor w holds NaN or infinity"),
+    "NaN": (_nan, "node .*: tensor w: must be finite"),
 }
 
 
@@ -262,7 +262,7 @@ def test_the_backend_takes_infinities():
 
 def test_without_the_onnx_package_the_message_has_the_command_to_install_it(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(nvdla.FormatError, match=r"needs onnx: pip install 'nvdla\[onnx\]'"):
+    with pytest.raises(nvdla.FormatError, match=r"package onnx: must be installed .*: pip install 'nvdla\[onnx\]'"):
         nvdla.compile(tmp_path / "net.onnx", "nv_small")
 
 
