@@ -195,9 +195,7 @@ class Meter:
         for name in ("operations", "multiplications", "elements"):
             used, limit = getattr(self, name), getattr(self.limits, name)
             if used > limit:
-                raise ScheduleError(
-                    f"{what}: the run takes {used:,} {name}, more than its budget of {limit:,} (Limits.{name})"
-                )
+                raise ScheduleError(f"{what}: {name}: must be at most {limit:,} (Limits.{name}), got {used:,}")
         self.allow(what, work)
 
     def hold(self, what: str, works: Iterable[Work]) -> None:
@@ -218,13 +216,12 @@ class Meter:
         self.elements += elements
         if self.elements > self.limits.elements:
             raise ScheduleError(
-                f"{what}: the run takes {self.elements:,} elements, more than its budget of "
-                f"{self.limits.elements:,} (Limits.elements)"
+                f"{what}: elements: must be at most {self.limits.elements:,} (Limits.elements), got {self.elements:,}"
             )
 
     def allow(self, what: str, work: Work) -> None:
         """Refuse an operation whose largest cube passes the limit."""
         if work.cube > self.limits.cube:
             raise ScheduleError(
-                f"{what}: a cube of {work.cube:,} elements is more than the limit of {self.limits.cube:,} (Limits.cube)"
+                f"{what}: cube: must have at most {self.limits.cube:,} elements (Limits.cube), got {work.cube:,}"
             )

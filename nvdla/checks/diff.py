@@ -283,14 +283,14 @@ def _compare(
         return None
     if left is None or right is None or (left.dtype == right.dtype and left.tobytes() == right.tobytes()):
         return None
-    figures: Document = {"different": None, "max_abs": None, "cosine": None, "first": None}
+    metrics: Document = {"different": None, "max_abs": None, "cosine": None, "first": None}
     if left.shape == right.shape and left.dtype == right.dtype:
-        figures = _figures(left, right, ours[1] if name == "weight_data" else None)
-    return OperandChange(where, name, str(left.dtype), statistics(left), statistics(right), **figures)
+        metrics = _metrics(left, right, ours[1] if name == "weight_data" else None)
+    return OperandChange(where, name, str(left.dtype), statistics(left), statistics(right), **metrics)
 
 
 def statistics(elements: np.ndarray) -> Document:
-    """Elements, extremes, mean, standard deviation, zeros. NaN and infinities are left out of the figures."""
+    """Elements, extremes, mean, standard deviation, zeros. NaN and infinities are left out of the statistics."""
     values = elements.astype(np.float64)
     finite = values[np.isfinite(values)]
     if not finite.size:
@@ -305,7 +305,7 @@ def statistics(elements: np.ndarray) -> Document:
     }
 
 
-def _figures(left: np.ndarray, right: np.ndarray, weights_of: Operation | None) -> dict[str, Json]:
+def _metrics(left: np.ndarray, right: np.ndarray, weights_of: Operation | None) -> dict[str, Json]:
     bits = np.dtype(f"u{left.itemsize}")
     differs = left.view(bits) != right.view(bits)
     wide = left.astype(np.float64), right.astype(np.float64)

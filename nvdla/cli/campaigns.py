@@ -139,7 +139,7 @@ def journal_of(table: Table, args: argparse.Namespace) -> Iterator[Journal]:
             journal.close()
         return
     if part:
-        raise FormatError(f"--shard {part}: no journal: add --samples FILE.jsonl, which --merge reads")
+        raise FormatError(f"--shard {part}: journal: must be given. Add --samples FILE.jsonl, which --merge reads.")
     with tempfile.TemporaryDirectory(prefix="nvdla-") as folder:
         journal = Journal(Path(folder) / "samples.jsonl", table)
         try:

@@ -247,7 +247,10 @@ def _carried_over(
     """The same elements in the other network's input layouts (and so the same bytes where the layouts agree); between
     integers and halves the same real numbers."""
     if len(ours.inputs) != len(other.inputs):
-        raise FormatError(f"the networks have {len(ours.inputs)} and {len(other.inputs)} inputs; give --other-input")
+        raise FormatError(
+            f"inputs of the networks: must be as many without --other-input, got {len(ours.inputs)} and "
+            f"{len(other.inputs)}. Add --other-input."
+        )
     arrays = [t.layout.unpack(np.frombuffer(s, np.uint8)) for t, s in zip(ours.inputs, surfaces, strict=True)]
     return [
         surface
@@ -273,9 +276,9 @@ def _as_type(array: np.ndarray, tensor: Tensor, target: Tensor, our_names: Names
     raise ScaleMissing(integers.name, integers.dtype, "input")
 
 
-FIGURES = ("unequal", "max_abs", "mean_abs", "cosine", "snr_db", "psnr_db", "first")
+METRICS = ("unequal", "max_abs", "mean_abs", "cosine", "snr_db", "psnr_db", "first")
 LEAST = ("psnr_db", "mean_abs", "against", "first", "shape", "snr_db", "max_abs", "note")
-COLUMNS = ("operation", "layer", "against", "shape", "result", *FIGURES, "note")
+COLUMNS = ("operation", "layer", "against", "shape", "result", *METRICS, "note")
 
 
 def _rows(args: argparse.Namespace, comparison: Comparison) -> list[Row]:
@@ -324,7 +327,7 @@ def _cells(row: Row) -> dict[str, Json]:
     }
     if difference and not row.exact:
         first = ",".join(map(str, difference.first)) if difference.first else None
-        cells |= {name: getattr(difference, name) for name in FIGURES if name not in ("unequal", "first")}
+        cells |= {name: getattr(difference, name) for name in METRICS if name not in ("unequal", "first")}
         cells |= {"unequal": difference.count, "first": first}
     return cells
 

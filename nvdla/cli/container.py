@@ -331,7 +331,9 @@ def _external(args: argparse.Namespace, target: registry.Format) -> list[Paramet
     from nvdla.interop.containers.irpa_format import external_parameter
 
     if target.name != "irpa":
-        raise FormatError(f"--external: {target.name} files have no external entries, irpa files do")
+        raise FormatError(
+            f"--external: must be used with irpa files, got {target.name}. Other formats have no external entries."
+        )
     pairs = [_pair(text, "--external", "NAME=FILE[:OFFSET[:LENGTH]]") for text in args.external]
     return [external_parameter(name, place, Path(args.output).parent) for name, place in pairs]
 

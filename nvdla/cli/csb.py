@@ -176,7 +176,9 @@ def _replay(words: list[str], args: argparse.Namespace) -> int:
     from nvdla.util.files import read_file, write_file
 
     if not args.config:
-        raise FormatError("csb replay needs --config NAME: a log does not contain its hardware configuration")
+        raise FormatError(
+            "csb replay: --config NAME: must be given, because a log does not contain its hardware configuration"
+        )
     config = configuration(args.config)
     tell_proof(args, config)
     log = _read(words[0], args, config.register_map)

@@ -71,12 +71,12 @@ def _operand(operand: OperandChange) -> Document:
         "max_abs": operand.max_abs,
         "cosine": operand.cosine,
         "first": ", ".join(f"{name} {at}" for name, at in first.items()),
-        "a": _figures(operand.statistics_a),
-        "b": _figures(operand.statistics_b),
+        "a": _statistics(operand.statistics_a),
+        "b": _statistics(operand.statistics_b),
     }
 
 
-def _figures(statistics: Document) -> str:
+def _statistics(statistics: Document) -> str:
     if statistics["min"] is None:
         return "no number"
     return "{min:g} .. {max:g}, mean {mean:.4g}, std {std:.4g}".format(**statistics)

@@ -180,7 +180,7 @@ def _effects(text: str, args: argparse.Namespace) -> list[str]:
         if kind not in ("flip", "stuck0", "stuck1", "random", "set") or (kind == "set") != bool(value):
             raise FormatError(f"--what {word!r}: must be flip, stuck0, stuck1, random or set=VALUE")
         if kind == "flip" and args.permanent and {"lut", "register"} & set(args.where.split(",")):
-            raise FormatError("--permanent: for registers and tables use stuck0 or stuck1")
+            raise FormatError("--permanent: effect of registers and tables: must be stuck0 or stuck1")
     return words
 
 

@@ -95,8 +95,8 @@ def _check_reach(memory: MemoryMap) -> None:
     for row in memory.spaces():
         if row["end"] > 1 << config.address_bits:
             raise FormatError(
-                f"{row['space']} from 0x{row['base']:x} ends at 0x{row['end']:x}, but {config.name} has "
-                f"{config.address_bits} address bits; choose a lower base"
+                f"{row['space']}: end: must fit {config.address_bits} address bits ({config.name}), got "
+                f"0x{row['end']:x} from base 0x{row['base']:x}. Choose a lower base."
             )
 
 

@@ -85,7 +85,7 @@ class ResultTable(Sequence[Row]):
         try:
             import pandas
         except ImportError:
-            raise FormatError("to_pandas: pandas is not installed. Run: pip install pandas") from None
+            raise FormatError("to_pandas: package pandas: must be installed: pip install pandas") from None
         return pandas.DataFrame(self.rows)
 
 

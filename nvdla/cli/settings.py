@@ -169,13 +169,13 @@ def _table(path: Path, keys: tuple[str, ...]) -> Document | None:
     if any(key.group().count(b".") >= MAX_PARTS for key in _DOTTED.finditer(_STRING.sub(b"s", data))):
         if not is_ours:
             return None
-        raise ConfigError(f"{path.name}: a dotted key has more than {MAX_PARTS} parts")
+        raise ConfigError(f"{path.name}: dotted key: must have at most {MAX_PARTS} parts, got more")
     try:
         values: Any = tomllib.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         if keys:
             return None  # a file of another user
-        raise ConfigError(f"{path.name}: not TOML: {error}") from None
+        raise ConfigError(f"{path.name}: must be TOML: {error}") from None
     for key in keys:
         values = values.get(key) if isinstance(values, dict) else None
     return values
@@ -189,7 +189,8 @@ def _checked(values: Any, name: str) -> Document:
         if kinds is None:
             raise ConfigError(f"{name}: unknown key {key!r}: must be one of {', '.join(KEYS)}")
         if not isinstance(value, kinds) or (isinstance(value, bool) and kinds not in (bool, (bool, int))):
-            raise ConfigError(f"{name}: {key} is {str(value)[:80]!r}, which has the wrong type")
+            expected = " or ".join(kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
+            raise ConfigError(f"{name}: {key}: must be {expected}, got {str(value)[:80]!r}")
     return {key: _numbers(value, f"{name}: {key}") if key in NUMBERS else value for key, value in values.items()}
 
 
@@ -198,5 +199,5 @@ def _numbers(value: Any, name: str) -> tuple[float, ...]:
     if not all(isinstance(number, _NUMBER) and not isinstance(number, bool) for number in numbers):
         raise ConfigError(f"{name} must be one number, or one per channel")
     if not all(abs(number) <= MAX_MEAN for number in numbers):  # not so for NaN
-        raise ConfigError(f"{name}: must be finite numbers of at most {MAX_MEAN:g}, got {str(value)[:80]}")
+        raise ConfigError(f"{name}: must be finite numbers of at most {MAX_MEAN:g}, got {str(value)[:80]!r}")
     return tuple(map(float, numbers))

@@ -198,7 +198,7 @@ class Folder:
 
     def _single(self, net: str) -> Single:
         if net not in self._paths:  # nothing but what the index lists is opened
-            raise FormatError(f"{net}: no such loadable in {self._folder}")
+            raise FormatError(f"{net}: must be a loadable in {self._folder}")
         if net not in self._opened:
             folder = tempfile.TemporaryDirectory(prefix="nvdla-view-")
             changes = self._parts.get(net, {}) | {"loadable": str(self._paths[net])}

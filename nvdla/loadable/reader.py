@@ -414,7 +414,7 @@ def _read(path: Path, limit: int) -> tuple[memoryview, StoredFile | None]:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise LoadableError(f"{path}: cannot be read: {reason}") from None
     if len(read) > limit:
-        raise LoadableError(f"{path}: file size is more than {limit} bytes (Limits.file_size)")
+        raise LoadableError(f"{path}: file size: must be at most {limit} bytes (Limits.file_size), got more")
     return memoryview(read), None
 
 

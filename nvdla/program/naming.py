@@ -238,7 +238,7 @@ def value_of(document: Any, what: str) -> ModelValue | None:
 
 def _entry(document: object, key: str, kind: Any, what: str) -> Any:
     if not isinstance(document, dict) or not isinstance(document.get(key), kind):
-        raise FormatError(f"{what}: {key} is wrong or missing")
+        raise FormatError(f"{what}: {key}: must be given with the right type")
     return document[key]
 
 
@@ -631,7 +631,9 @@ def builders_choices(loadable: str | Path) -> dict[str, Document]:
         ]
         groups = {label: _groups(layer) for layer in kept.get("groups", ()) for label in map(str, layer["operations"])}
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise FormatError(f"{path_of(loadable)}: evaluated candidates: {error!r} is wrong or missing") from None
+        raise FormatError(
+            f"{path_of(loadable)}: evaluated candidates: must have correct fields, but {error!r} is wrong or missing"
+        ) from None
     choices = dict.fromkeys(groups, common | {"taken": None, "forms": []})
     choices |= {label: common | {"taken": taken, "forms": forms} for labels, taken, forms in rows for label in labels}
     return {label: choice | {"groups": groups.get(label)} for label, choice in choices.items()}

@@ -63,8 +63,8 @@ class LoadableParameters:
         size = sum(blob.size for blob in loadable.blobs)
         if sum(_decoded_size(slot) for slot in self.slots) > _WORK * size + (1 << 20):
             raise FormatError(
-                f"{loadable.name}: operations share overlapping weights: decoded they would take more "
-                f"than {_WORK} times the file"
+                f"{loadable.name}: decoded weights: must be at most {_WORK} times the file, but operations share "
+                "overlapping weights"
             )
 
     def _slots(self) -> list[Slot]:
@@ -240,7 +240,10 @@ class LoadableParameters:
         for name, parameter in parameters.items():
             slot = slots.get(name)
             if slot is None:
-                raise FormatError(f"{self.loadable.name}: no parameter {name!r}. 'nvdla container list' shows all.")
+                raise FormatError(
+                    f"{self.loadable.name}: parameter: must be in the loadable, got {name!r}. 'nvdla container "
+                    "list' shows the names."
+                )
             if (parameter.dtype, parameter.shape) != (slot.dtype, slot.shape):
                 raise FormatError(
                     f"{self.loadable.name}: parameter {name!r}: must be {slot.dtype} {shape_text(slot.shape)}, "

@@ -41,7 +41,7 @@ from nvdla.util.precision import Precision
 from nvdla.util.rounding import ceil_div
 
 #: engine -> the next engine, which can take its results on the fly
-BEHIND = {OpType.CONV: OpType.SDP, OpType.SDP: OpType.PDP}
+CONSUMERS = {OpType.CONV: OpType.SDP, OpType.SDP: OpType.PDP}
 
 
 def queue_places(task: DlaTask) -> dict[tuple[int, int], int]:
@@ -82,7 +82,7 @@ def takers(operations: Sequence[Operation]) -> dict[Key, Operation]:
     takers_by_key: dict[Key, Operation] = {}
     for task in by_task(operations).values():
         mine = sorted((operation for operation in task if operation.queue >= 0), key=lambda operation: operation.queue)
-        for first, second in BEHIND.items():
+        for first, second in CONSUMERS.items():
             giving = [operation for operation in mine if operation.type == first and operation.gives_on_the_fly]
             taking = [operation for operation in mine if operation.type == second and operation.takes_on_the_fly]
             takers_by_key |= {giver.key: taker for giver, taker in zip(giving, taking, strict=False)}
@@ -92,15 +92,15 @@ def takers(operations: Sequence[Operation]) -> dict[Key, Operation]:
 def chains(operations: Sequence[Operation]) -> list[list[Operation]]:
     """Operations that work together on the fly (convolution, SDP, PDP), in the order of their first one; an operation
     that works alone is a chain of one."""
-    behind = takers(operations)
-    led = {follower.key for follower in behind.values()}
+    consumers = takers(operations)
+    consumer_keys = {consumer.key for consumer in consumers.values()}
     result = []
     for operation in operations:
-        if operation.key in led:
+        if operation.key in consumer_keys:
             continue
         chain = [operation]
-        while chain[-1].key in behind:
-            chain.append(behind[chain[-1].key])
+        while chain[-1].key in consumers:
+            chain.append(consumers[chain[-1].key])
         result.append(chain)
     return result
 

@@ -120,7 +120,7 @@ def read_log(path: str | os.PathLike[str], map_name: str | None = None, base: in
         try:
             event = reader.line(number, line)
             if event is None and _BEGINS.match(line) and log_format != "statements":
-                raise TraceError(f"incomplete access: {line[:60]!r}")
+                raise TraceError(f"access: must be complete, got {line[:60]!r}")
         except TraceError as error:
             raise at_line(path.name, number, text, error) from error
         if event is not None:
@@ -128,12 +128,12 @@ def read_log(path: str | os.PathLike[str], map_name: str | None = None, base: in
         elif log_format == "statements" and (trace := _TRACE.match(line)):
             skipped[trace[1]] = None
     if event is None and _HALF[log_format].match(line):
-        raise TraceError(f"{path.name}:{number}: the log ends inside {line.strip()[:60]!r} (cut off?)")
+        raise TraceError(f"{path.name}:{number}: last line: must be complete, got {line.strip()[:60]!r} (cut off?)")
     events = _based(events, base)
     chosen = register_map(map_name) if map_name else _known_best(events, reader)
     events = [reader.named(event, chosen) for event in events]
     if not any(isinstance(event, LoggedAccess) for event in events):
-        raise TraceError(f"{path.name}: contains no register access")
+        raise TraceError(f"{path.name}: must contain a register access, got none")
     return AccessLog(path, log_format, chosen, tuple(events), tuple(skipped))
 
 
@@ -235,7 +235,7 @@ class _Reader:
                 if name.startswith(f"{unit}_") and name[len(unit) + 1 :] in registers:
                     self.names[number] = (unit, name[len(unit) + 1 :])
                     return LoggedAccess(number, "write", 0, _number(match[2].rstrip("uUlL")))
-        raise TraceError(f"no register is called {name}")
+        raise TraceError(f"register: must be in one of the register maps, got {name}")
 
     def _plain(self, number: int, line: str) -> LoggedAccess | None:
         match = _PLAIN.match(line.partition("#")[0].partition("//")[0].strip())

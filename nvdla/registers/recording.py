@@ -193,8 +193,8 @@ def record(
     for task in runtime.tasks:
         if isinstance(task, FirmwareTask) and task.network.dynamic_roi:
             raise ScheduleError(
-                f"task {task.id} reads its regions of interest when it runs (dynamic_roi): its register writes depend "
-                "on data, which a register program cannot express"
+                f"task {task.id}: regions of interest: must be known before the run, got dynamic_roi. Its register "
+                "writes depend on data, which a register program cannot express."
             )
     given = (
         [bytes(tensor.size) for tensor in runtime.inputs] if inputs is None else [bytes(surface) for surface in inputs]

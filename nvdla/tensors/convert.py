@@ -82,8 +82,8 @@ class Form:
         size = (self.size or needed) if size is None else size
         if not 0 < needed <= MAX_BYTES or size > MAX_BYTES:
             raise FormatError(
-                f"a tensor {shape_text(self.shape)} of {self.dtype} as {self.layout} "
-                f"takes {needed} bytes; the limit is {MAX_BYTES}"
+                f"a tensor {shape_text(self.shape)} of {self.dtype} as {self.layout}: must have at most "
+                f"{MAX_BYTES} bytes, got {needed}"
             )
         if self.layout in DENSE:
             if size != needed:
@@ -134,9 +134,9 @@ class Form:
             ("image stride", self.image_stride, image, n > 1),
         ):
             if value > MAX_BYTES:
-                raise FormatError(f"{name} {str(value)[:40]} must be at most {MAX_BYTES} bytes")
+                raise FormatError(f"{name}: must be at most {MAX_BYTES} bytes, got {str(value)[:40]}")
             if matters and value < least:
-                raise FormatError(f"{name} {value} must be at least {least} bytes")
+                raise FormatError(f"{name}: must be at least {least} bytes, got {value}")
 
     @property
     def surfaces(self) -> int:
@@ -209,9 +209,9 @@ class Form:
 
 def _check_shape(shape: Shape, dtype: np.dtype) -> None:
     if len(shape) != 4 or not all(1 <= side <= MAX_SIDE for side in shape):
-        raise FormatError(f"shape {shape_text(shape)}: N, C, H, W must each be 1 .. {MAX_SIDE}")
+        raise FormatError(f"shape: N, C, H, W must each be 1 .. {MAX_SIDE}, got {shape_text(shape)}")
     if math.prod(shape) * dtype.itemsize > MAX_BYTES:
-        raise FormatError(f"a tensor {shape_text(shape)} of {dtype} has more than {MAX_BYTES} bytes")
+        raise FormatError(f"a tensor {shape_text(shape)} of {dtype}: must have at most {MAX_BYTES} bytes")
 
 
 def dtype_named(name: str) -> np.dtype:
@@ -227,8 +227,8 @@ def form_of(loadable: Loadable, name: str | None) -> Form:
     if name is None and len(loadable.inputs) == 1:
         name = loadable.tensor(loadable.inputs[0].tensor_desc_id).name
     if name not in bound:
-        given = f"no bound tensor {name!r}" if name else "name the tensor: FILE:NAME"
-        raise FormatError(f"{loadable.name}: {given}; there are {', '.join(bound) or 'none'}")
+        given = repr(name) if name else "none. Name the tensor: FILE:NAME."
+        raise FormatError(f"{loadable.name}: bound tensor: must be one of {', '.join(bound) or 'none'}, got {given}")
     memory = bound[name]
     tensor = loadable.tensor(memory.tensor_desc_id)
     layout = tensor_layout(tensor, memory.size)
@@ -248,14 +248,14 @@ def unpack(data: bytes, form: Form, what: str) -> np.ndarray:
     """The tensor (N, C, H, W) in raw bytes. Raises FormatError when they are too few."""
     if len(data) < form.bytes:
         raise FormatError(
-            f"{what}: {len(data)} bytes, but {shape_text(form.shape)} of "
-            f"{form.dtype} as {form.layout} takes {form.bytes} "
-            "(cut off?)"
+            f"{what}: {shape_text(form.shape)} of {form.dtype} as {form.layout}: must have {form.bytes} bytes, got "
+            f"{len(data)} (cut off?)"
         )
     size = form.bytes if form.layout in DENSE else len(data)
     if form.layout in DENSE and len(data) != size:
         raise FormatError(
-            f"{what}: {len(data)} bytes, but {shape_text(form.shape)} of {form.dtype} as {form.layout} takes {size}"
+            f"{what}: {shape_text(form.shape)} of {form.dtype} as {form.layout}: must have {size} bytes, got "
+            f"{len(data)}"
         )
     return form.make(size).unpack(np.frombuffer(data, np.uint8))
 
@@ -279,7 +279,7 @@ def quantize(array: np.ndarray, dtype: np.dtype, scale: float, offset: int = 0) 
         with np.errstate(over="ignore"):
             return values.astype(dtype)
     if np.isnan(values).any():
-        raise FormatError(f"{int(np.isnan(values).sum())} values are NaN; {dtype} has none")
+        raise FormatError(f"values: must not be NaN for {dtype}, got {int(np.isnan(values).sum())} NaN")
     limits = np.iinfo(dtype)
     rounded = np.copysign(np.floor(np.abs(values) + 0.5), values) + offset
     return np.clip(rounded, limits.min, limits.max).astype(dtype)
@@ -294,7 +294,7 @@ def dequantize(array: np.ndarray, scale: float, offset: int = 0) -> np.ndarray:
 
 def _check_scale(scale: float) -> None:
     if not (math.isfinite(scale) and scale > 0):
-        raise FormatError(f"scale {scale} must be a positive number: the real value of one unit")
+        raise FormatError(f"scale: must be a positive number (the real value of one unit), got {scale}")
 
 
 def cast(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -304,7 +304,7 @@ def cast(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
             return array.astype(dtype)
-    check_whole(array, dtype, str(dtype), "use --quantization-scale to quantize them")
+    check_whole(array, dtype, str(dtype), "Use --quantization-scale to quantize them")
     return array.astype(dtype)
 
 
@@ -315,11 +315,12 @@ def as_nchw(array: np.ndarray, shape: Shape | None, what: str) -> np.ndarray:
     if shape is not None:
         if array.size != math.prod(shape):
             raise FormatError(
-                f"{what}: {array.size} elements (shape {shape_text(array.shape)}) are not a tensor {shape_text(shape)}"
+                f"{what}: must have the {math.prod(shape)} elements of {shape_text(shape)}, got {array.size} in "
+                f"shape {shape_text(array.shape)}"
             )
         return array.reshape(shape)
     if array.ndim > 4:
-        raise FormatError(f"{what}: an array of {array.ndim} dimensions; give --shape N,C,H,W")
+        raise FormatError(f"{what}: must have 4 dimensions, got {array.ndim}. Add --shape N,C,H,W.")
     if array.size == 0:
-        raise FormatError(f"{what}: an array of shape {shape_text(array.shape)} has no elements")
+        raise FormatError(f"{what}: must have at least one element, got shape {shape_text(array.shape)}")
     return array.reshape((1,) * (4 - array.ndim) + array.shape)

@@ -152,9 +152,11 @@ class Arrays(SampleSource):
 
     def __init__(self, name: str, samples: np.ndarray, labels: np.ndarray | None) -> None:
         if samples.ndim < 2 or not len(samples):
-            raise FormatError(f"{name}: an array of shape {shape_text(samples.shape)} holds no samples (samples first)")
+            raise FormatError(
+                f"{name}: must have samples along its first dimension, got shape {shape_text(samples.shape)}"
+            )
         if labels is not None and len(labels) != len(samples):
-            raise FormatError(f"{name}: {len(samples)} samples and {len(labels)} labels")
+            raise FormatError(f"{name}: labels: must be {len(samples)}, one per sample, got {len(labels)}")
         self.name, self.samples = name, samples
         self._labels = None if labels is None else labels_of(labels, name)
 
@@ -241,7 +243,7 @@ class _NoSamples(SampleSource):
         return 0
 
     def sample(self, position: int) -> Sample:
-        raise FormatError(f"{self.name}: sample {position} did not come with its task")
+        raise FormatError(f"{self.name}: sample {position}: must be sent with its task")
 
     def settings(self) -> Document:
         return {"data": self.name}
@@ -314,7 +316,7 @@ def open_source(
     if not exists:
         if ":" in text and not suffix:
             return Function(text)
-        raise FormatError(f"{text}: no such file or directory. A Python source is given as module:function.")
+        raise FormatError(f"{text}: must be an existing file or directory, or module:function for a Python source")
     if suffix == ".npy":
         return MappedArrays(path.resolve(), None if labels is None else _mapped(Path(labels)))
     if suffix == ".npz":
@@ -484,7 +486,7 @@ def _csv_rows(path: Path, text: str) -> Iterator[tuple[int, str, object]]:
                     raise FormatError(f"{path}:{number}: a row must be path,label")
                 yield number, row[0].strip(), row[1]
     except csv.Error as error:
-        raise FormatError(f"{path}:{reader.line_num}: not readable as CSV: {error}") from None
+        raise FormatError(f"{path}:{reader.line_num}: must be CSV: {error}") from None
 
 
 def _manifest_label(label: object, where: str) -> int | str | list[float]:

@@ -24,6 +24,7 @@ from nvdla.util.rounding import ceil_div, real
 MAGIC = b"DIMG"
 HEADER = struct.Struct("<4sI7I")
 MAX_FILE = 1 << 30
+MAX_PICTURE = 64 << 20  # pixels of a written picture
 MAX_TEXT = 1 << 26  # bytes of a text dump: its numbers take some thirty times as much while they are read
 
 
@@ -77,7 +78,7 @@ def read_dimg(path: str | os.PathLike[str]) -> np.ndarray:
     if not data.startswith(MAGIC):
         return _read_text(name, data)
     if len(data) < HEADER.size:
-        raise FormatError(f"{name}: {len(data)} bytes, but the header of a .dimg file has {HEADER.size} (cut off?)")
+        raise FormatError(f"{name}: .dimg header: must have {HEADER.size} bytes, got {len(data)} (cut off?)")
     _, version, code, width, height, channels, _, _, _ = HEADER.unpack_from(data)
     if version != 0:
         raise FormatError(f"{name}: .dimg version: must be 0, got {version}")
@@ -92,8 +93,8 @@ def read_dimg(path: str | os.PathLike[str]) -> np.ndarray:
         dtype, expected = np.dtype("<i2"), size
     if expected != size or not expected:
         raise FormatError(
-            f"{name}: the header states {channels} x {height} x {width} elements of {dtype.itemsize} bytes = "
-            f"{expected} bytes, the file contains {size}{' (cut off?)' if size < expected else ''}"
+            f"{name}: {channels} x {height} x {width} elements of {dtype.itemsize} bytes (header): must have "
+            f"{expected} bytes, got {size}{' (cut off?)' if size < expected else ''}"
         )
     return np.frombuffer(data, dtype, offset=HEADER.size).reshape(1, channels, height, width)
 
@@ -101,10 +102,13 @@ def read_dimg(path: str | os.PathLike[str]) -> np.ndarray:
 def _read_text(name: str, data: bytes) -> np.ndarray:
     """A raw dump: numbers separated by blanks. Integers stay integers (int16), anything else is float32."""
     if len(data) > MAX_TEXT:
-        raise FormatError(f"{name}: {len(data)} bytes without 'DIMG' at byte 0; a text dump has at most {MAX_TEXT}")
+        raise FormatError(
+            f"{name}: must be a .dimg file ('DIMG' at byte 0), or a text dump of at most {MAX_TEXT} bytes, got "
+            f"{len(data)} bytes without 'DIMG'"
+        )
     words = data.split()
     if not words:
-        raise FormatError(f"{name}: an empty file is not a .dimg or a text dump")
+        raise FormatError(f"{name}: must be a .dimg file or a text dump, got an empty file")
     try:
         values = np.array([real(word.decode("latin-1")) for word in words])
     except ValueError:
@@ -167,8 +171,8 @@ def check_whole(array: np.ndarray, dtype: np.dtype, what: str, advice: str, whos
     whole = array.dtype.kind in "iub" or (np.isfinite(array).all() and (array == np.rint(array)).all())
     if not whole or array.min() < limits.min or array.max() > limits.max:
         raise FormatError(
-            f"{whose}{array.dtype} values from {array.min()} to {array.max()} do not fit {what} ({limits.min} to "
-            f"{limits.max}, whole numbers); {advice}"
+            f"{whose}values for {what}: must be whole numbers from {limits.min} to {limits.max}, got {array.dtype} "
+            f"from {array.min()} to {array.max()}. {advice}."
         )
 
 
@@ -199,7 +203,7 @@ def fit(array: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype, na
     if array.dtype == dtype:
         return array
     if dtype.kind == "i":
-        check_whole(array, dtype, f"the input's {dtype}", "quantize them with the network's input scale", f"{name}: ")
+        check_whole(array, dtype, f"the input's {dtype}", "Quantize them with the network's input scale", f"{name}: ")
     with np.errstate(over="ignore", invalid="ignore"):  # halves may become infinite, as on the hardware
         return array.astype(dtype)
 
@@ -251,8 +255,11 @@ def picture(tensor: np.ndarray) -> bytes:
     columns = int(np.ceil(np.sqrt(len(planes))))
     rows = ceil_div(len(planes), columns)
     height, width = planes.shape[1:]
-    if (height + 1) * rows * (width + 1) * columns > 64 << 20:
-        raise FormatError(f"a picture of {len(planes)} planes of {width} x {height} is too large; write .npy instead")
+    if (height + 1) * rows * (width + 1) * columns > MAX_PICTURE:
+        raise FormatError(
+            f"picture: must have at most {MAX_PICTURE} pixels, got {len(planes)} planes of {width} x {height}. "
+            "Write .npy instead."
+        )
     sheet = np.zeros((rows * (height + 1), columns * (width + 1)), np.uint8)
     for index, plane in enumerate(planes):
         low, high = plane.min(), plane.max()

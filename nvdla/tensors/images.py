@@ -140,7 +140,7 @@ def image_shape(path: str | os.PathLike[str]) -> tuple[int, int, int, int]:
     except Exception as error:  # Pillow's decoders raise a dozen kinds for broken files
         raise _broken(name, error) from error
     if channels is None:
-        raise FormatError(f"{name}: the image has mode {mode}; convert it to gray, RGB or RGBA")
+        raise FormatError(f"{name}: mode: must be gray, RGB or RGBA, got {mode}. Convert the image.")
     return 1, channels, height, width
 
 
@@ -232,7 +232,7 @@ def _picture(value: Any) -> Image:
         return value
     plane = value[..., 0] if value.ndim == 3 and value.shape[-1] == 1 else value
     if not plane.size:
-        raise FormatError(f"the image: an array of shape {shape_text(value.shape)} has no pixels")
+        raise FormatError(f"image: must have pixels, got shape {shape_text(value.shape)}")
     return Image.fromarray(np.ascontiguousarray(plane))
 
 
@@ -264,8 +264,8 @@ def _check_scans(data: bytes, size: tuple[int, int], name: str) -> None:
     scans = data.count(SCAN) if data.startswith(JPEG) else 0
     if scans > MAX_SCANS or (scans > 1 and scans * size[0] * size[1] > MAX_SCANNED):
         raise FormatError(
-            f"{name}: {scans} scans of {size[0]} x {size[1]} pixels; the limits are {MAX_SCANS} scans and "
-            f"{MAX_SCANNED} pixels in all of them: save the image as a baseline JPEG or a PNG"
+            f"{name}: must have at most {MAX_SCANS} scans and {MAX_SCANNED} pixels in all scans, got {scans} scans "
+            f"of {size[0]} x {size[1]} pixels. Save the image as a baseline JPEG or a PNG."
         )
 
 
@@ -273,13 +273,17 @@ def _check_pnm(data: bytes, name: str) -> None:
     """The words of the header come early, and pixels written as text are no longer than numbers are."""
     header = _PNM_HEADER.match(data[:MAX_PNM_HEADER])
     if header is None:
-        raise FormatError(f"{name}: no width and height in the first {MAX_PNM_HEADER} bytes of a PNM image (cut off?)")
+        raise FormatError(
+            f"{name}: PNM header: must have width and height in its first {MAX_PNM_HEADER} bytes (cut off?)"
+        )
     width, height = int(header[2]), int(header[3])
     room = MAX_PNM_HEADER + MAX_PNM_NUMBER * 3 * min(width * height, MAX_PIXELS)
     if header[1] in b"123" and len(data) > room:
-        raise FormatError(f"{name}: {len(data)} bytes for {width} x {height} pixels as text; at most {room}")
+        raise FormatError(f"{name}: {width} x {height} pixels as text: must have at most {room} bytes, got {len(data)}")
     if header[1] not in b"14" and not _PNM_GREATEST.match(data, header.end(), header.end() + MAX_PNM_HEADER):
-        raise FormatError(f"{name}: no maximum value within {MAX_PNM_HEADER} bytes of a PNM header (cut off?)")
+        raise FormatError(
+            f"{name}: PNM header: must have a maximum value in its first {MAX_PNM_HEADER} bytes (cut off?)"
+        )
 
 
 def _unknown(name: str, data: bytes) -> FormatError:
@@ -334,7 +338,7 @@ def _taps(count: int, source: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, 
 def _check_size(name: str, image_size: tuple[int, int]) -> None:
     """Before any pixel is decoded, so that a huge image costs nothing."""
     if image_size[0] * image_size[1] > MAX_PIXELS:
-        raise FormatError(f"{name}: {image_size[0]} x {image_size[1]} pixels are more than the limit of {MAX_PIXELS}")
+        raise FormatError(f"{name}: must have at most {MAX_PIXELS} pixels, got {image_size[0]} x {image_size[1]}")
 
 
 def _with_channels(name: str, image, channels: int):  # type: ignore[no-untyped-def]  # PIL is imported late
@@ -345,10 +349,10 @@ def _with_channels(name: str, image, channels: int):  # type: ignore[no-untyped-
         return image.convert("RGB" if channels == 3 else "RGBA")
     if image.mode == "RGBA" and channels in (3, 4):
         return image if channels == 4 else image.convert("RGB")
-    modes = {1: "grey", 3: "RGB", 4: "RGB or RGBA"}
+    modes = {1: "gray", 3: "RGB", 4: "RGB or RGBA"}
     raise FormatError(
-        f"{name}: the image has mode {image.mode}, the network's input has {channels} channels; "
-        + (f"convert it to 8-bit {modes[channels]}" if channels in modes else "give a .npy or .bin tensor instead")
+        f"{name}: mode: must fit an input of {channels} channels, got {image.mode}. "
+        + (f"Convert it to 8-bit {modes[channels]}." if channels in modes else "Use a .npy or .bin tensor.")
     )
 
 
@@ -442,7 +446,7 @@ def _ink(gray: Image, name: str) -> tuple[np.ndarray, bool]:
     contrast = int(max(darkest, lightest))
     if contrast < LEAST_CONTRAST:
         raise FormatError(
-            f"{name}: no digit found: ink and paper must differ by {LEAST_CONTRAST} of 255 gray levels or more, got "
+            f"{name}: digit: must have {LEAST_CONTRAST} of 255 gray levels or more between ink and paper, got "
             f"{contrast}. Use a clearer picture, or --no-preprocess for the pixels as they are."
         )
     ink = np.maximum(-difference if light else difference, 0)
@@ -493,8 +497,8 @@ def convert_pixels(pixels: np.ndarray, dtype: np.dtype, preprocessing: PixelConv
     if dtype == np.int8:
         if any(preprocessing.mean) or any(value != 1.0 for value in preprocessing.std + preprocessing.scale):
             raise FormatError(
-                "mean, std and scale have no effect on an int8 input: its pixels become floor(p * 127 / 255 + 0.5), "
-                "the scale is part of the network's calibration; leave them out, or give a .npy tensor"
+                "mean, std and scale: must be omitted for an int8 input: its pixels become floor(p * 127 / 255 + "
+                "0.5), and the scale is part of the calibration. Omit them, or give a .npy tensor."
             ).about("mean", "std", "scale")
         return INT8_OF_PIXEL[pixels]
     for name, given in numbers.items():

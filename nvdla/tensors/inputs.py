@@ -35,9 +35,7 @@ def planes(array: np.ndarray, shape: tuple[int, ...], conversion: PixelConversio
     if array.ndim >= 2 and (conversion.crop or (conversion.resize and not is_size)):
         array = _resized(array, channels, (width, height), conversion)
     if array.size != channels * height * width:
-        raise FormatError(
-            f"a sample has the shape {shape_text(array.shape)}, the input takes {channels}x{height}x{width}"
-        )
+        raise FormatError(f"sample: shape: must be {channels}x{height}x{width} (input), got {shape_text(array.shape)}")
     if array.ndim == 3 and array.shape == (height, width, channels) and channels > 1:
         array = array.transpose(2, 0, 1)
     return array.reshape(1, channels, height, width)
@@ -52,7 +50,7 @@ def _resized(array: np.ndarray, channels: int, size: tuple[int, int], conversion
     elif array.shape[-1] == channels:
         array = array.transpose(2, 0, 1)
     if len(array) != channels:
-        raise FormatError(f"a sample has the shape {shape_text(array.shape)}, the input has {channels} channels")
+        raise FormatError(f"sample: channels: must be {channels} (input), got shape {shape_text(array.shape)}")
     planes = [conversion.fit(Image.fromarray(plane), "a sample", size) for plane in array]
     return np.stack([np.asarray(plane, np.uint8) for plane in planes])
 
@@ -124,7 +122,9 @@ class Preprocessing:
                 _interpolation(document.get("interpolation", "pil")),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"preprocessing of the layer file: {error!r} is wrong or missing") from None
+            raise FormatError(
+                f"preprocessing of the layer file: must have correct fields, but {error!r} is wrong or missing"
+            ) from None
 
     @property
     def conversion(self) -> PixelConversion:
@@ -161,7 +161,7 @@ class Preprocessing:
     def _cube_shape(self, shape: tuple[int, ...], name: object) -> tuple[int, int, int]:
         """Channels, height and width of an input. Raises FormatError."""
         if len(shape) not in (3, 4):
-            raise FormatError(f"{name}: the input of shape {shape_text(shape)} takes no image")
+            raise FormatError(f"{name}: input: must have shape 1xCxHxW to accept an image, got {shape_text(shape)}")
         first, second, third = shape[-3:]
         return (third, first, second) if self._is_channels_last(shape) else (first, second, third)
 
@@ -337,8 +337,8 @@ def by_position(inputs: Any, names: Sequence[str]) -> list[Input]:
         unknown = [str(name) for name in inputs if name not in names]
         missing = [name for name in names if name not in inputs]
         if unknown or missing:
-            problem = f"unknown input {', '.join(unknown)}" if unknown else f"{', '.join(missing)} is missing"
-            raise FormatError(f"{problem}; the network's inputs are {', '.join(names) or 'none'}")
+            problem = f"got unknown {', '.join(unknown)}" if unknown else f"but {', '.join(missing)} is missing"
+            raise FormatError(f"inputs: must be {', '.join(names) or 'none'}, {problem}")
         return [inputs[name] for name in names]
     if isinstance(inputs, (list, tuple)) and len(names) == 1 < len(inputs) and all(map(is_image, inputs)):
         given: list[Input] = [inputs]
@@ -347,9 +347,7 @@ def by_position(inputs: Any, names: Sequence[str]) -> list[Input]:
     else:
         given = [] if inputs is None else [inputs]
     if len(given) != len(names):
-        raise FormatError(
-            f"the network has {len(names)} inputs ({', '.join(names) or 'none'}), {len(given)} were given"
-        )
+        raise FormatError(f"inputs: must be {len(names)} ({', '.join(names) or 'none'}), got {len(given)}")
     return given
 
 
@@ -374,7 +372,7 @@ def per_run(value: Any, shape: tuple[int, ...], name: str) -> list[Any]:
     if count == 1 or _holds_batches(images, shape):
         return images
     if len(images) % count:
-        raise FormatError(f"input {name}: {len(images)} images, but the network takes {count} at a time")
+        raise FormatError(f"input {name}: images: must be {count} (batch of the network), got {len(images)}")
     return [InputBatch(tuple(images[place : place + count])) for place in range(0, len(images), count)]
 
 

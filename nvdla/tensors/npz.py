@@ -42,7 +42,9 @@ def parse_npy(data: bytes | memoryview, name: str) -> np.ndarray:
         values = np.frombuffer(data, dtype, math.prod(shape), start) if expected else np.empty(0, dtype)
         return values.reshape(shape, order=order)
     except ValueError as error:  # an empty array of sizes that numpy does not take
-        raise FormatError(f"{name}: .npy shape {shape_text(shape)[:80]} is not possible: {error}") from None
+        raise FormatError(
+            f"{name}: .npy shape: must be valid for numpy, got {shape_text(shape)[:80]}: {error}"
+        ) from None
 
 
 def map_npy(path: str | os.PathLike[str]) -> np.ndarray:
@@ -64,8 +66,8 @@ def _full_length(shape: tuple[int, ...], dtype: np.dtype, size: int, name: str) 
     if expected != size:
         text = " x ".join(map(str, shape)) or "one"
         raise FormatError(
-            f"{name}: the header states {text[:80]} elements of {dtype.itemsize} bytes = {expected} bytes, "
-            f"the file contains {size}{' (cut off?)' if size < expected else ''}"
+            f"{name}: data: must have {expected} bytes (header: {text[:80]} elements of {dtype.itemsize} bytes), "
+            f"got {size}{' (cut off?)' if size < expected else ''}"
         )
     return expected
 
@@ -80,18 +82,19 @@ def read_header(data: bytes | memoryview, name: str) -> tuple[int, tuple[int, ..
 def _header(data: bytes | memoryview, name: str) -> tuple[int, str]:
     """Return where the data begin, and the header's text."""
     if bytes(data[:6]) == MAGIC and len(data) < 10:
-        raise FormatError(f"{name}: {len(data)} bytes, less than a .npy header has (cut off?)")
+        raise FormatError(f"{name}: .npy header: must have at least 10 bytes, got {len(data)} (cut off?)")
     if bytes(data[:6]) != MAGIC:
-        raise FormatError(f"{name}: not a .npy array that can be read: no \\x93NUMPY at byte 0")
+        raise FormatError(f"{name}: must be a .npy array: \\x93NUMPY at byte 0 is missing")
     major, size = data[6], 2 if data[6] == 1 else 4
     if major not in (1, 2, 3):
-        raise FormatError(f"{name}: .npy version {major} is not known, only 1, 2 and 3 are")
+        raise FormatError(f"{name}: .npy version: must be 1, 2 or 3, got {major}")
     length = int.from_bytes(data[8 : 8 + size], "little")
     start = 8 + size + length
     if length > MAX_HEADER or start > len(data):
         hint = " (cut off?)" if length <= MAX_HEADER else ""
         raise FormatError(
-            f"{name}: .npy header of {length} bytes; the file has {len(data)}, the limit is {MAX_HEADER}{hint}"
+            f"{name}: .npy header: must be within the {len(data)} bytes of the file and at most {MAX_HEADER}, got "
+            f"{length}{hint}"
         )
     return start, bytes(data[8 + size : start]).decode("utf-8" if major == 3 else "latin-1", "replace")
 
@@ -103,16 +106,20 @@ def _meaning(header: str, name: str) -> tuple[tuple[int, ...], np.dtype, Order]:
         shape, descr, fortran = fields["shape"], fields["descr"], fields["fortran_order"]
     except (ValueError, SyntaxError, TypeError, KeyError, MemoryError, RecursionError) as error:
         why = type(error).__name__
-        raise FormatError(f"{name}: not a .npy array that can be read: broken header ({why})") from None
+        raise FormatError(
+            f"{name}: .npy header: must be a dictionary with descr, fortran_order and shape ({why})"
+        ) from None
     if not isinstance(shape, tuple) or len(shape) > MAX_RANK or not all(map(_is_size, shape)):
-        raise FormatError(f"{name}: the .npy shape is not a tuple of at most {MAX_RANK} sizes below 2^63")
+        raise FormatError(f"{name}: .npy shape: must be a tuple of at most {MAX_RANK} sizes below 2^63")
     if not isinstance(descr, str) or not _NUMBER_TYPE.fullmatch(descr):
         kind = descr[:80] if isinstance(descr, str) else f"given as {type(descr).__name__}"
-        raise FormatError(f"{name}: .npy element type {kind} is not a number type (objects are never read)")
+        raise FormatError(
+            f"{name}: .npy element type: must be a number type, got {kind} (Python objects are never read)"
+        )
     try:
         return shape, np.dtype(descr), "F" if fortran else "C"
     except TypeError:
-        raise FormatError(f"{name}: .npy element type {descr} does not exist") from None
+        raise FormatError(f"{name}: .npy element type: must exist in numpy, got {descr}") from None
 
 
 def _is_size(extent: object) -> bool:
@@ -159,15 +166,15 @@ def members(source: Source) -> list[Member]:
     except FormatError:
         raise
     except Exception as error:  # zipfile raises a dozen kinds for broken archives
-        raise FormatError(f"{source.name}: broken .npz archive (cut off?): {error}") from None
+        raise FormatError(f"{source.name}: must be a .npz archive (cut off?): {error}") from None
     if len(infos) > MAX_MEMBERS:
-        raise FormatError(f"{source.name}: {len(infos)} members, the limit is {MAX_MEMBERS}")
+        raise FormatError(f"{source.name}: must have at most {MAX_MEMBERS} members, got {len(infos)}")
     if sum(info.compress_size for info in infos) > len(source.data):
-        raise FormatError(f"{source.name}: members overlap: together they are longer than the file")
+        raise FormatError(f"{source.name}: members: must not overlap, but are longer together than the file")
     archive_members = [_member(source, info) for info in infos]
     total = sum(member.size for member in archive_members if member.is_deflated)
     if total > MAX_UNPACKED:
-        raise FormatError(f"{source.name}: unpacks to {total} bytes, the limit is {MAX_UNPACKED}")
+        raise FormatError(f"{source.name}: unpacked size: must be at most {MAX_UNPACKED} bytes, got {total}")
     return archive_members
 
 
@@ -175,10 +182,12 @@ def _member(source: Source, info: zipfile.ZipInfo) -> Member:
     where = f"{source.name}: member {info.filename!r}"
     check_packing(info, where)
     if info.flag_bits & 0x1:
-        raise FormatError(f"{where}: is encrypted, which .npz does not support")
+        raise FormatError(f"{where}: must not be encrypted")
     is_deflated = info.compress_type == zipfile.ZIP_DEFLATED
     if info.file_size > (info.compress_size * MAX_RATIO + 1024 if is_deflated else info.compress_size):
-        raise FormatError(f"{where}: {info.compress_size} bytes claim to unpack to {info.file_size}")
+        raise FormatError(
+            f"{where}: unpacked size: must be possible for {info.compress_size} packed bytes, got {info.file_size}"
+        )
     packed = _packed(source, info, where)
     beginning = packed[:_PREFIX]
     if is_deflated:
@@ -189,8 +198,8 @@ def _member(source: Source, info: zipfile.ZipInfo) -> Member:
     expected = element_count(shape) * dtype.itemsize
     if expected != info.file_size - start:
         raise FormatError(
-            f"{where}: {dtype} of shape {shape_text(shape)} takes {expected} bytes, "
-            f"{info.file_size - start} follow the header"
+            f"{where}: data: must have {expected} bytes ({dtype} of shape {shape_text(shape)}), got "
+            f"{info.file_size - start}"
         )
     name = info.filename.removesuffix(".npy")
     return Member(name, where, shape, dtype, order, packed, is_deflated, info.file_size, info.CRC, start)
@@ -200,18 +209,18 @@ def check_packing(info: zipfile.ZipInfo, where: str) -> None:
     """FormatError for a member of a ZIP archive that is packed by more than deflate."""
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         name = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "lzma"}.get(info.compress_type, "unknown")
-        raise FormatError(f"{where}: packed by method {info.compress_type} ({name}), only stored and deflated are read")
+        raise FormatError(f"{where}: compression: must be none or deflate, got method {info.compress_type} ({name})")
 
 
 def _packed(source: Source, info: zipfile.ZipInfo, where: str) -> memoryview:
     """The member's bytes as they are in the file: after a local its own header lengths."""
     header = bytes(source.data[info.header_offset : info.header_offset + _LOCAL_HEADER])
     if len(header) < _LOCAL_HEADER or header[:4] != b"PK\x03\x04":
-        raise FormatError(f"{where}: no local header at byte {info.header_offset}")
+        raise FormatError(f"{where}: must have a local header at byte {info.header_offset}")
     start = info.header_offset + _LOCAL_HEADER + sum(int.from_bytes(header[at : at + 2], "little") for at in (26, 28))
     if start + info.compress_size > len(source.data):
         raise FormatError(
-            f"{where}: takes bytes {start} to {start + info.compress_size} of a file of {len(source.data)} (cut off?)"
+            f"{where}: end: must be at most {len(source.data)} (file size), got {start + info.compress_size} (cut off?)"
         )
     return source.data[start : start + info.compress_size]
 
@@ -273,7 +282,9 @@ def shaped(member: Member, data: memoryview) -> np.ndarray:
         values = np.frombuffer(data, member.dtype) if member.length else np.empty(0, member.dtype)
         return values.reshape(member.shape, order=member.order)
     except ValueError as error:  # an empty array of sizes that numpy does not take
-        raise FormatError(f"{member.where}: shape {shape_text(member.shape)[:80]} is not possible: {error}") from None
+        raise FormatError(
+            f"{member.where}: shape: must be possible for numpy, got {shape_text(member.shape)[:80]}: {error}"
+        ) from None
 
 
 def _unpack_to(spool: IO[bytes] | _Nowhere, member: Member) -> None:
@@ -294,7 +305,9 @@ def _unpack_to(spool: IO[bytes] | _Nowhere, member: Member) -> None:
     except zlib.error as error:
         raise FormatError(f"{member.where}: cannot be unpacked: {error}") from None
     if left:
-        raise FormatError(f"{member.where}: {member.size - left} of {member.size} bytes come out of it (cut off?)")
+        raise FormatError(
+            f"{member.where}: unpacked size: must be {member.size} bytes, got {member.size - left} (cut off?)"
+        )
     _compare(member, checksum)
 
 
@@ -316,7 +329,8 @@ def _check(member: Member, data: memoryview) -> None:
 def _compare(member: Member, checksum: int) -> None:
     if checksum != member.checksum:
         raise FormatError(
-            f"{member.where}: its checksum is {checksum:08x}, the archive states {member.checksum:08x}: it is damaged"
+            f"{member.where}: checksum: must be {member.checksum:08x} (archive), got {checksum:08x}: the file is "
+            "damaged"
         )
 
 
@@ -343,7 +357,7 @@ class _Raw(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         base = (0, self.position, len(self.data))[whence]
         if base + offset < 0:
-            raise OSError("seek before the start of the file")  # what zipfile expects of a short file
+            raise OSError("seek position: must not be negative")  # what zipfile expects of a short file
         self.position = base + offset
         return self.position
 

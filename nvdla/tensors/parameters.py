@@ -127,13 +127,13 @@ class Parameter:
             return self.data
         if self.pattern is None:
             raise FormatError(
-                f"parameter {self.name!r}: its {self.length} bytes are in an external file. Name the "
-                "directory that may be read (option external)"
+                f"parameter {self.name!r}: its {self.length} bytes are in an external file. Name the directory "
+                "that may be read: --option external=DIR."
             )
         if self.length > limit:
             raise FormatError(
-                f"parameter {self.name!r}: a splat of {self.length} bytes, over the limit of {limit}; "
-                "keep it a splat, or raise the limit"
+                f"parameter {self.name!r}: splat: must have at most {limit} bytes when written out, got "
+                f"{self.length}. Keep it a splat, or raise the limit."
             )
         pattern = self._sound_pattern()
         return memoryview((pattern * (self.length // len(pattern) + 1))[: self.length]).toreadonly()
@@ -178,12 +178,12 @@ class Parameter:
             return np.frombuffer(data, np.uint8)
         bits = ELEMENT_BITS.get(self.dtype)
         if bits is None:
-            raise FormatError(f"parameter {self.name!r}: unknown element type {self.dtype!r}")
+            raise FormatError(f"parameter {self.name!r}: element type: must be known, got {self.dtype!r}")
         expected = packed_size(self.dtype, self.shape)
         if expected != len(data):
             raise FormatError(
-                f"parameter {self.name!r}: {self.dtype} of shape {shape_text(self.shape)} takes {expected} bytes, "
-                f"but {len(data)} are stored"
+                f"parameter {self.name!r}: data: must have {expected} bytes ({self.dtype} of shape "
+                f"{shape_text(self.shape)}), got {len(data)}"
             )
         if bits < 8:
             return np.frombuffer(data, np.uint8)
@@ -209,7 +209,7 @@ def check_given(parameters: Iterable[Parameter]) -> None:
             parameter.name.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
             raise FormatError(
-                f"parameter {parameter.name[:80]!r}: its name contains half of a surrogate pair"
+                f"parameter {parameter.name[:80]!r}: name: must not contain half of a surrogate pair"
             ) from None
         if parameter.dtype is None or parameter.shape is None:
             continue
@@ -226,8 +226,8 @@ def check_splats(parameters: Iterable[Parameter], limit: int = MATERIALISE_LIMIT
     total = sum(parameter.length for parameter in parameters if parameter.data is None)
     if total > limit:
         raise FormatError(
-            f"the splats would take {total} bytes when written out, over the limit of {limit}; exclude "
-            "them, or write a format that keeps splats (irpa)"
+            f"splats: must have at most {limit} bytes when written out, got {total}. Exclude them, or write a "
+            "format that keeps splats (irpa)."
         )
 
 

@@ -52,7 +52,7 @@ def to_elements(values: np.ndarray, scale: float, dtype: np.dtype, zero: int = 0
         if dtype.kind == "f":
             return (values.astype(np.float64) / scale).astype(dtype)
         if np.isnan(values).any():
-            raise FormatError(f"{int(np.isnan(values).sum())} values are NaN; {dtype} has none")
+            raise FormatError(f"values: must not be NaN for {dtype}, got {int(np.isnan(values).sum())} NaN")
         largest = np.iinfo(dtype).max
         lowest = -largest - 1 if zero else -largest
         return np.clip(np.floor(values.astype(np.float64) / scale + 0.5) + zero, lowest, largest).astype(dtype)
@@ -172,7 +172,7 @@ class PixelNumbers:
         mean, scale = (channel[:, None, None] for channel in self.channels(values.shape[-3]))
         pixels = np.rint(values.astype(np.float64) / scale + mean)
         if np.isnan(pixels).any():
-            raise FormatError("values are NaN; pixels have none")
+            raise FormatError("values for pixels: must not be NaN")
         return self.stored(np.clip(pixels, 0, self.largest))
 
     def stored(self, pixels: np.ndarray) -> np.ndarray:
@@ -220,7 +220,9 @@ class PixelNumbers:
             mean, scale = (tuple(float(number) for number in document[name]) for name in ("mean", "scale"))
             return cls(mean, scale, int(document["bits"]))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise FormatError(f"pixels of the layer file: {error!r} is wrong or missing") from None
+            raise FormatError(
+                f"pixels of the layer file: must have correct fields, but {error!r} is wrong or missing"
+            ) from None
 
 
 def pixels_of(document: object) -> Mapping[str, PixelNumbers]:
@@ -282,7 +284,7 @@ def _packed_labels(path: str | os.PathLike[str]) -> bytes:
                 raise FormatError(f"{name}: {members[0].filename[:80]}: size: {limit}")
             return archive.read(members[0])
     except UNREADABLE_ZIP as error:
-        raise FormatError(f"{name}: the model contains no readable label file ({str(error)[:80]})") from None
+        raise FormatError(f"{name}: model: must contain a readable label file ({str(error)[:80]})") from None
 
 
 def _printable(text: str) -> str:

@@ -166,7 +166,7 @@ def _tar_members(path: Path) -> list[_Member]:
                 kind[key] = row
     except (tarfile.TarError, EOFError, ValueError, RecursionError, OSError) as error:
         hint = "WebDataset shards are not compressed: decompress .tar.gz files first"
-        raise FormatError(f"{path}: not a tar file, or damaged (cut off?): {error}. {hint}") from None
+        raise FormatError(f"{path}: must be an intact tar file (cut off?): {error}. {hint}") from None
     return [replace(row, label=_class_of(labels[key]) if key in labels else None) for key, row in samples.items()]
 
 
@@ -187,7 +187,7 @@ def _bytes_of(row: _Member, limit: int = MAX_FILE) -> bytes:
     except OSError as error:
         raise FormatError(f"{row.archive} cannot be read: {error.strerror or error}") from None
     if len(data) != row.size:
-        raise FormatError(f"{row.archive}: {row.name}: {len(data)} of {row.size} bytes (cut off?)")
+        raise FormatError(f"{row.archive}: {row.name}: must have {row.size} bytes, got {len(data)} (cut off?)")
     return data
 
 
@@ -252,7 +252,7 @@ def _parquet(path: str) -> Any:
     try:
         return parquet.ParquetFile(path)
     except (ArrowException, OSError) as error:
-        raise FormatError(f"{path}: not a parquet file, or damaged: {str(error)[:200]}") from None
+        raise FormatError(f"{path}: must be an intact parquet file: {str(error)[:200]}") from None
 
 
 def fetched(url: str) -> Path:

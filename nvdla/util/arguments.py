@@ -255,7 +255,9 @@ def strides_by_name(value: object) -> dict[str, tuple[int, ...]]:
             whole_number(number, what, 0) for number in lengths
         )
         if not 3 <= len(strides[name]) <= 8:
-            raise FormatError(f"{what} are {len(strides[name])} numbers; give (element, line, surface) in bytes")
+            raise FormatError(
+                f"{what}: must be three numbers in bytes (element, line, surface), got {len(strides[name])}"
+            )
     return strides
 
 
@@ -302,8 +304,8 @@ def as_array(value: object, what: str) -> np.ndarray:
 def images_of_batch(images: object) -> list[object]:
     """Return the images of a batch from any iterable. Raises ArgumentTypeError for other arguments."""
     if isinstance(images, (str, bytes, bytearray, memoryview, Mapping)) or not isinstance(images, Iterable):
-        what = "run_many takes an iterable of images (lists of raw surfaces)"
-        raise ArgumentTypeError(f"{what}, not {described(images)}")
+        what = "images: must be an iterable of images (lists of raw surfaces)"
+        raise ArgumentTypeError(f"{what}, got {described(images)}")
     return list(images)
 
 
@@ -311,11 +313,11 @@ def surfaces_of_image(surfaces: object, names: list[str], way: str = "input") ->
     """The raw inputs (or outputs: ``way``) of an image, one for each of ``names``. Raises ArgumentTypeError, and
     FormatError for their count."""
     if not isinstance(surfaces, (list, tuple)):
-        what = f"raw {way}s are a list with the bytes of each {way} in bind order"
-        raise ArgumentTypeError(f"{what}, not {described(surfaces)}")
+        what = f"raw {way}s: must be a list with the bytes of each {way} in bind order"
+        raise ArgumentTypeError(f"{what}, got {described(surfaces)}")
     if len(surfaces) != len(names):
         known = ", ".join(names) or "none"
-        raise FormatError(f"the network has {len(names)} {way}s ({known}), {len(surfaces)} were given")
+        raise FormatError(f"{way}s: must be {len(names)} ({known}), got {len(surfaces)}")
     return list(surfaces)
 
 

@@ -58,7 +58,7 @@ def read_file(path: str | os.PathLike[str], limit: int, what: str = "file") -> b
             refuse_device(status, f"{what} {path}")
             size = status.st_size
             if size > limit:
-                raise FormatError(f"{what} {path} has {size} bytes, the limit is {limit}")
+                raise FormatError(f"{what} {path}: must have at most {limit} bytes, got {size}")
             data = stream.read(min(size + 1, limit + 1))
             if len(data) > size:  # no regular file, or one that grows
                 pieces, total = [data], len(data)
@@ -70,7 +70,7 @@ def read_file(path: str | os.PathLike[str], limit: int, what: str = "file") -> b
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise FormatError(f"{what} {path} cannot be read: {reason}") from error
     if len(data) > limit:
-        raise FormatError(f"{what} {path} is longer than the limit of {limit} bytes")
+        raise FormatError(f"{what} {path}: must have at most {limit} bytes, got more")
     return data
 
 
@@ -195,7 +195,7 @@ def packed_files(package: str | os.PathLike[str], suffix: str = "") -> dict[str,
         with zipfile.ZipFile(package) as archive:
             return {entry.filename: entry.file_size for entry in archive.infolist() if entry.filename.endswith(suffix)}
     except UNREADABLE_ZIP as error:
-        raise FormatError(f"{os.fspath(package)}: not a zip file, or a damaged one (cut off?): {error}") from None
+        raise FormatError(f"{os.fspath(package)}: must be an intact zip file (cut off?): {error}") from None
 
 
 def is_file(path: str | os.PathLike[str]) -> bool:
@@ -222,7 +222,7 @@ def packed_file(package: str, member: str, limit: int) -> bytes:
                 raise FormatError(f"{where}: compression: must be none or deflate, got method {info.compress_type}")
             return archive.read(info)
     except KeyError:
-        raise FormatError(f"{where}: the package has no such file") from None
+        raise FormatError(f"{where}: must be in the package, but is missing") from None
     except UNREADABLE_ZIP as error:
         raise FormatError(f"{where}: cannot be unpacked (cut off?): {error}") from None
 
@@ -302,7 +302,7 @@ def _held(pipe: IO[bytes], name: str) -> memoryview:
     while piece := pipe.read(PIECE):
         total += len(piece)
         if total > MAX_PIPE:
-            raise FormatError(f"{name}: more than {MAX_PIPE} bytes from the pipe. Save them to a file first.")
+            raise FormatError(f"{name}: pipe: must give at most {MAX_PIPE} bytes. Save them to a file first.")
         spool.write(piece)
     spool.seek(0)
     if total <= MAP_FROM:

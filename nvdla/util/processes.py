@@ -182,7 +182,7 @@ class _Reader:
         if self._left is not None:
             self._left -= size
             if self._left < 0:
-                raise ValueError("message: too long")
+                raise ValueError("message: must fit the header, got one that is too long")
 
     def value(self, value: object) -> object:
         if isinstance(value, list):

@@ -53,10 +53,12 @@ def parse_yaml(data: bytes | str, name: str) -> object:
         # libyaml of PyYAML 6.0.4 reads ahead and stops at 1000 levels, before the events of the first ones.
         if error.problem_mark is not None and "maximum nesting depth" in (error.problem or ""):
             line = error.problem_mark.line + 1
-            raise FormatError(f"{name}, line {line}: collections are nested deeper than {MAX_DEPTH}") from None
-        raise FormatError(f"{name}: not YAML: {' '.join(str(error).split())[:300]}") from None
+            raise FormatError(
+                f"{name}, line {line}: collections: must be nested at most {MAX_DEPTH} levels deep"
+            ) from None
+        raise FormatError(f"{name}: must be YAML: {' '.join(str(error).split())[:300]}") from None
     except (yaml.YAMLError, UnicodeError, ValueError) as error:
-        raise FormatError(f"{name}: not YAML: {' '.join(str(error).split())[:300]}") from None
+        raise FormatError(f"{name}: must be YAML: {' '.join(str(error).split())[:300]}") from None
 
 
 class _Mark(Protocol):
@@ -92,11 +94,11 @@ class _Builder:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    self._refuse(event, "a second document begins; one file holds one document")
+                    self._refuse(event, "file: must contain one document, got a second one")
             elif isinstance(event, yaml.CollectionStartEvent):
                 self._count(event)
                 if len(stack) >= MAX_DEPTH:
-                    self._refuse(event, f"collections are nested deeper than {MAX_DEPTH}")
+                    self._refuse(event, f"collections: must be nested at most {MAX_DEPTH} levels deep")
                 self._tag_of_collection(event)
                 stack.append((_Mapping() if isinstance(event, yaml.MappingStartEvent) else [], event))
             elif isinstance(event, (yaml.ScalarEvent, yaml.AliasEvent, yaml.CollectionEndEvent)):
@@ -132,30 +134,30 @@ class _Builder:
             if isinstance(value, (list, dict)):
                 self._refuse(event, "a key must be a scalar")
             if value == "<<" and not getattr(event, "style", "'"):
-                self._refuse(event, "merge keys (<<) are not read; write the entries out")
+                self._refuse(event, "merge keys (<<): must be written out")
             if value in target.done:
-                self._refuse(event, f"the key {str(value)[:80]!r} appears twice")
+                self._refuse(event, f"key {str(value)[:80]!r}: must be unique, got a second one")
             target.begin(value)
 
     def _alias(self, event: _Event) -> object:
         self._aliases += 1
         if self._aliases > MAX_ALIASES:
-            self._refuse(event, f"more than {MAX_ALIASES} aliases (*name); write the values out")
+            self._refuse(event, f"aliases (*name): must be at most {MAX_ALIASES}. Write the values out.")
         if str(event.anchor) not in self._anchors:
-            self._refuse(event, f"alias *{str(event.anchor)[:80]} names nothing that is complete above it")
+            self._refuse(event, f"alias *{str(event.anchor)[:80]}: must name an anchor that is complete above it")
         return self._anchors[str(event.anchor)]
 
     def _count(self, event: _Event) -> None:
         self._nodes += 1
         if self._nodes > MAX_NODES:
-            self._refuse(event, f"more than {MAX_NODES} nodes (scalars, sequences and mappings)")
+            self._refuse(event, f"nodes (scalars, sequences and mappings): must be at most {MAX_NODES}")
 
     def _tag_of_collection(self, event: _Event) -> None:
         import yaml
 
         kind = "map" if isinstance(event, yaml.MappingStartEvent) else "seq"
         if event.tag not in (None, "!") and _TAGS.get(event.tag or "") != kind:
-            self._refuse(event, f"the tag {str(event.tag)[:80]!r} is not read; leave it out")
+            self._refuse(event, f"tag: must be omitted, got {str(event.tag)[:80]!r}")
 
     def _scalar(self, event: _Event) -> object:
         tag, text = event.tag, event.value
@@ -163,13 +165,13 @@ class _Builder:
             return self._plain(event, text) if event.style in (None, "") else text
         kind = "str" if tag == "!" else _TAGS.get(tag)
         if kind is None or kind in ("map", "seq"):
-            self._refuse(event, f"the tag {tag[:80]!r} is not read; tags are !!str, !!int, !!float, !!bool, !!null")
+            self._refuse(event, f"tag: must be one of !!str, !!int, !!float, !!bool, !!null, got {tag[:80]!r}")
         assert kind is not None  # _refuse raises
         if kind == "str":
             return text
         value = self._plain(event, text)
         if not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind != "bool"):
-            self._refuse(event, f"{text[:80]!r} is not a !!{kind}")
+            self._refuse(event, f"value: must be !!{kind}, got {text[:80]!r}")
         return float(value) if kind == "float" and isinstance(value, (int, float)) else value
 
     def _plain(self, event: _Event, text: str) -> object:
@@ -178,7 +180,7 @@ class _Builder:
             return _WORDS[text]
         if len(text) > MAX_DIGITS:
             if _INTEGER.match(text) or _REAL.match(text):
-                self._refuse(event, f"a number of {len(text)} characters; at most {MAX_DIGITS}")
+                self._refuse(event, f"number: must have at most {MAX_DIGITS} characters, got {len(text)}")
             return text
         if _INTEGER.match(text):
             return int(text, 0 if text[:2] in ("0x", "0o") else 10)

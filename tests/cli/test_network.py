@@ -81,7 +81,7 @@ def test_a_network_is_a_loadable(net, samples):
 
 def test_tables_become_data_frames(net, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(nvdla.NvdlaError, match=r"pandas is not installed\. Run: pip install pandas"):
+    with pytest.raises(nvdla.NvdlaError, match=r"package pandas: must be installed: pip install pandas"):
         net.cycles().to_pandas()
     monkeypatch.undo()
     pandas = pytest.importorskip("pandas")

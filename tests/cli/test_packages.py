@@ -109,7 +109,7 @@ def test_a_part_is_a_loadable_of_its_own(folder, nvdla_command):
     assert inside.pop("loadable") == "net.nvpkg/part2.loadable" and outside.pop("loadable")
     assert inside == outside and inside["operations"][0]["layer"] == "b"
     code, _, err = nvdla_command("cycles", "net.nvpkg/part1.loadable")
-    assert code == 2 and "the package has no such file" in err
+    assert code == 2 and "must be in the package, but is missing" in err
 
 
 def test_parts_get_the_values_of_a_run(folder, nvdla_command):

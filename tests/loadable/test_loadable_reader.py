@@ -143,7 +143,7 @@ def test_a_pipe_is_read_up_to_the_limit_and_a_device_not_at_all() -> None:
         pytest.skip("no /dev/fd here")
     end, beginning = os.pipe()
     os.write(beginning, bytes(8192))
-    with pytest.raises(nvdla.LoadableError, match=r"file size is more than 4096 bytes \(Limits.file_size\)"):
+    with pytest.raises(nvdla.LoadableError, match=r"file size: must be at most 4096 bytes \(Limits.file_size\)"):
         load(f"/dev/fd/{end}", limits=Limits(file_size=4096))
     os.close(end)
     os.close(beginning)

@@ -62,7 +62,7 @@ def test_an_argument_of_the_wrong_type_is_a_type_error_of_the_family(name, lenet
 
 @pytest.mark.parametrize("strides", [(), (1, 2), (1,) * 9])
 def test_strides_are_three_numbers_or_more(strides, lenet):
-    with pytest.raises(NvdlaError, match=r"give \(element, line, surface\)"):
+    with pytest.raises(NvdlaError, match=r"must be three numbers in bytes \(element, line, surface\)"):
         nvdla.Runtime(lenet, strides={"data": strides})
 
 
@@ -111,9 +111,9 @@ def test_raw_inputs_that_are_none_are_refused(name, runtime):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (3, "raw outputs are a list"),
+        (3, "raw outputs: must be a list"),
         ([b"1"], "must have .* bytes, got 1"),
-        ([], "0 were given"),
+        ([], "outputs: must be 1 .*, got 0"),
         (["x"], "must be bytes"),
     ],
 )
@@ -130,7 +130,7 @@ def test_what_is_called_back_is_a_function(runtime, surface):
 
 @pytest.mark.parametrize("given", ["abc", b"abc", 3, None, {"a": 1}])
 def test_a_batch_that_is_none_is_refused(given, runtime):
-    with pytest.raises(ArgumentTypeError, match="run_many takes an iterable of images"):
+    with pytest.raises(ArgumentTypeError, match="images: must be an iterable of images"):
         runtime.run_many(given)
 
 

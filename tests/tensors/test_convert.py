@@ -81,7 +81,7 @@ def test_the_worked_example_of_two_planes():
     assert [form.offset(0, channel, 1, 2) for channel in range(3)] == [34, 128 + 64 + 4 + 1, 128 + 64 + 4]
     assert Form("Y8_V8U8_N444", (1, 3, 2, 3), dtype_named("uint8"), 32, 128).offset(0, 1, 0, 0) == 128
     assert Form("Y16_U16V16_N444", (1, 3, 2, 3), dtype_named("int16")).bytes == 2 * 3 * 3 * 2
-    with pytest.raises(NvdlaError, match="surface stride 32 must be at least 64"):
+    with pytest.raises(NvdlaError, match="surface stride: must be at least 64 bytes, got 32"):
         Form("Y8_U8V8_N444", (1, 3, 2, 3), dtype_named("uint8"), 32, 32).make()
 
 
@@ -113,7 +113,7 @@ def test_forms_that_cannot_be_are_refused(form):
 
 
 def test_too_few_bytes_are_refused_with_both_numbers():
-    with pytest.raises(FormatError, match=r"287 bytes.*takes 288"):
+    with pytest.raises(FormatError, match="must have 288 bytes, got 287"):
         unpack(bytes(287), Form("feature-x8", (1, 20, 3, 4), np.dtype("i1")), "t")
 
 
@@ -150,7 +150,7 @@ def test_nan_cannot_become_an_integer():
 def test_values_must_survive_a_cast():
     assert cast(np.array([1.0, -2.0]), np.dtype("i1")).tolist() == [1, -2]
     for bad in ([0.5], [128.0], [np.inf]):
-        with pytest.raises(FormatError, match="do not fit"):
+        with pytest.raises(FormatError, match="must be whole numbers"):
             cast(np.array(bad), np.dtype("i1"))
 
 

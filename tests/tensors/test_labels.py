@@ -30,12 +30,12 @@ def test_labels_of_a_model_are_those_of_its_label_file(tmp_path):
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"\x1c\0\0\0TFL3" + bytes(100), "contains no readable label file"),
-        (model({"a.bin": b"0"}), r"contains no readable label file \(no .txt file\)"),
-        (model({"labels.txt": b"cat"}, zipfile.ZIP_LZMA), "packed by method 14"),
+        (b"\x1c\0\0\0TFL3" + bytes(100), "must contain a readable label file"),
+        (model({"a.bin": b"0"}), r"must contain a readable label file \(no .txt file\)"),
+        (model({"labels.txt": b"cat"}, zipfile.ZIP_LZMA), "got method 14"),
         (model({"labels.txt": bytes(2000)}), "labels.txt: size: must be at most 1000 bytes, got 2000"),
         (model({"labels.txt": b"\xff"}), "must be UTF-8 text"),
-        (model({"labels.txt": b"cat" * 30})[:-30], "contains no readable label file"),
+        (model({"labels.txt": b"cat" * 30})[:-30], "must contain a readable label file"),
     ],
 )
 def test_other_archives_are_one_error(tmp_path, monkeypatch, data, words):

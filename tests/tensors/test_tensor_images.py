@@ -55,7 +55,7 @@ def test_a_gray_image_for_a_color_input_is_refused(grey):
 
 
 def test_mean_is_refused_for_int8_since_it_would_do_nothing(grey):
-    with pytest.raises(FormatError, match="no effect on an int8 input"):
+    with pytest.raises(FormatError, match="must be omitted for an int8 input"):
         load_image(grey, (1, 1, 16, 16), np.int8, PixelConversion(mean=(3.0,)))
 
 

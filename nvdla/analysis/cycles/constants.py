@@ -95,7 +95,7 @@ class Software:
         for name in ("answer", "write", "read", "element"):
             value = getattr(self, name)
             if not 0 <= value <= MAX_SOFTWARE:
-                raise ConfigError(f"software {name} {value} cycles: must be 0 .. {MAX_SOFTWARE}")
+                raise ConfigError(f"software {name} cycles: must be 0 .. {MAX_SOFTWARE}, got {value}")
 
     def register_cycles(self, accesses: tuple[int, int]) -> float:
         """Time of so many writes and reads."""

@@ -298,7 +298,7 @@ class Row:
         """For JSON; every key is always there."""
         difference = self.difference.as_dict() if self.difference else {}
         first = difference.get("first")
-        figures = ("elements", "count", "max_abs", "mean_abs", "cosine", "snr_db", "psnr_db")
+        metrics = ("elements", "count", "max_abs", "mean_abs", "cosine", "snr_db", "psnr_db")
         return {
             "kind": self.kind,
             "task": self.task,
@@ -312,7 +312,7 @@ class Row:
             "passed": self.passed,
             "exact": self.exact,
             "result": self.result,
-            **{name: difference.get(name) for name in figures},
+            **{name: difference.get(name) for name in metrics},
             "first": dict(zip(AXES.lower()[-len(first) :], first, strict=True)) if first else None,
             "first_expected": difference.get("first_expected"),
             "first_actual": difference.get("first_actual"),

@@ -81,7 +81,7 @@ def compare(expected: np.ndarray, actual: np.ndarray) -> Difference:
         FormatError: The shapes differ.
     """
     if expected.shape != actual.shape:
-        raise FormatError(f"cannot compare shape {shape_text(actual.shape)} with shape {shape_text(expected.shape)}")
+        raise FormatError(f"shape: must be {shape_text(expected.shape)} (expected), got {shape_text(actual.shape)}")
     if expected.dtype == actual.dtype and expected.tobytes() == actual.tobytes():
         return _exact(expected)
     wide_expected, wide_actual = expected.astype(np.float64), actual.astype(np.float64)

@@ -432,7 +432,9 @@ class GoldenReference:
         own = [file for file in lists if file.name == f"{self._stem}.ops.json"] or lists
         if len(own) > 1:
             names = ", ".join(file.name for file in own[:4])
-            raise FormatError(f"{self.path}: contains several lists of hashes ({names} ...); give the file itself")
+            raise FormatError(
+                f"{self.path}: must contain one list of hashes, got several ({names} ...). Give the file of one list."
+            )
         for file in own:
             for entry in _entries(file):
                 if isinstance(entry.get("sha256"), str):
@@ -452,7 +454,7 @@ def _files(path: Path) -> list[Path]:
             raise FormatError(f"{path}: {len(files)} files: must be at most {MAX_FILES}")
         return files
     if not path.is_file():
-        raise FormatError(f"{path}: no such golden file or directory")
+        raise FormatError(f"{path}: must be an existing golden file or directory")
     return [path]
 
 
@@ -463,7 +465,7 @@ def _entries(file: Path) -> list[Document]:
         for entry in entries:
             int(entry["task"]), int(entry["op"]), str(entry["type"])
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-        raise FormatError(f"{file}: not a list of operations with task, op, type and sha256: {error!r}") from None
+        raise FormatError(f"{file}: must be a list of operations with task, op, type and sha256: {error}") from None
     return entries
 
 

@@ -347,7 +347,7 @@ def checks() -> list[Rule]:
 
 @dataclass
 class FirstRun:
-    """The first run of an examination: its raw inputs and outputs, and what was written to memory. ``runtime`` is None
+    """First run of the check: its raw inputs and outputs, and what was written to memory. ``runtime`` is None
     where there was none that came to its end."""
 
     runtime: Any = None

@@ -100,7 +100,7 @@ class ModelGraph:
         Returns:
             The point, and the points that layers make of it by renaming or slicing only.
         """
-        return self._behind(point, ("pass", "slice"))
+        return self._following(point, ("pass", "slice"))
 
     def further(self, point: int) -> list[int]:
         """Find the points that contain bytes of a point.
@@ -111,9 +111,9 @@ class ModelGraph:
         Returns:
             The point, and the points that layers make of it by renaming, slicing or concatenation only.
         """
-        return self._behind(point, SILENT)
+        return self._following(point, SILENT)
 
-    def _behind(self, point: int, kinds: tuple[str, ...]) -> list[int]:
+    def _following(self, point: int, kinds: tuple[str, ...]) -> list[int]:
         reached = [point]
         for passed in reached:
             for layer in self.consumers.get(passed, ()):
@@ -136,7 +136,7 @@ class ModelGraph:
                 if layer.kind in kinds:
                     yield layer
 
-    def kinds_behind(self, point: int) -> set[str]:
+    def kinds_after(self, point: int) -> set[str]:
         """Find the kinds of the layers that consume a point, or a point that contains it (:meth:`further`).
 
         Args:
@@ -147,8 +147,8 @@ class ModelGraph:
             model.
         """
         points = self.further(point)
-        kinds = {layer.kind for point_behind in points for layer in self.consumers.get(point_behind, ())}
-        kinds |= {"cpu" for point_behind in points for layer in self.consumers.get(point_behind, ()) if layer.cpu}
+        kinds = {layer.kind for next_point in points for layer in self.consumers.get(next_point, ())}
+        kinds |= {"cpu" for next_point in points for layer in self.consumers.get(next_point, ()) if layer.cpu}
         return kinds | ({"output"} if set(points) & set(self.outputs.values()) else set())
 
     def joined(self, parts: Sequence[int]) -> list[int]:

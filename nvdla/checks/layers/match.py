@@ -323,7 +323,7 @@ class Search:
         label = choice.label
         if label is None:
             return True
-        kinds = self.graph.kinds_behind(label.point)
+        kinds = self.graph.kinds_after(label.point)
         for value in unit.written:
             for kind, role in self.flow.takers.get(value, ()):
                 if label.inside is not None:

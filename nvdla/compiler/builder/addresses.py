@@ -252,8 +252,8 @@ class ExtentTable:
         meets = (memory == self._memories.get(extent.memory, -1)) & (start < extent.end) & (extent.start < end)
         if not extent.stride:
             return meets
-        behind = (start - extent.start) % extent.stride
-        apart = (behind >= extent.span) & (-behind % extent.stride >= span)
+        distance = (start - extent.start) % extent.stride
+        apart = (distance >= extent.span) & (-distance % extent.stride >= span)
         return meets & ~((stride == extent.stride) & apart)
 
 

@@ -305,5 +305,5 @@ def calibrate(
     for batch in [samples] if isinstance(samples, np.ndarray | Mapping) else samples:
         statistics.update(floating.run(network, batch))
     if not statistics:
-        raise BuildError(f"network {network.name}: no calibration data; give at least one input")
+        raise BuildError(f"network {network.name}: calibration data: must have at least one input, got none")
     return Calibration(statistics.magnitudes(method, percentile, levels - 1))

@@ -111,8 +111,9 @@ def converter(numbers: PixelNumbers, form: PixelFormat, channels: int, precision
     means = np.rint(mean * (1 << lift))
     if np.max(np.abs(means)) > MOST_MEAN + 1:
         raise BuildError(
-            f"pixels of {form.name} with mean {float(mean[np.argmax(np.abs(means))]):g}: CDMA subtracts at most "
-            f"{MOST_MEAN / (1 << lift):g} from pixels of {numbers.bits} bits; use the input format image"
+            f"pixels of {form.name}: mean: must be at most {MOST_MEAN / (1 << lift):g} for pixels of "
+            f"{numbers.bits} bits (CDMA subtracts it), got {float(mean[np.argmax(np.abs(means))]):g}. Use the "
+            "input format image."
         )
     means = np.clip(means, -MOST_MEAN - 1, MOST_MEAN).astype(np.int64)
     farthest = int(np.max(np.maximum(np.abs(means), np.abs((numbers.largest << lift) - means))))

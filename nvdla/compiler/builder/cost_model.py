@@ -110,7 +110,7 @@ class CostModel:
         return packing.fit_of(operation, forms[taken])
 
     def prefers(self, other: Convolve, plain: Convolve) -> bool:
-        """Return whether Winograd's method fits, and is faster than the plain form of the same convolution."""
+        """Return whether Winograd's method fits, and is faster than direct convolution."""
         forms = self._by_winograd(other)
         if not forms:
             return False

@@ -66,7 +66,7 @@ def replace_weights(loadable: Loadable, task: int, operation: int, weights: np.n
     op = descriptor.op
     where = f"operation {task}/{operation}"
     if op.data_format != DataFormat.FEATURE or op.conv_mode:
-        raise BuildError(f"{where}: only weights of direct convolutions on feature data can be replaced")
+        raise BuildError(f"{where}: weights: must be of a direct convolution on feature data to be replaced")
     shape = (descriptor.surface.dst_data.channel, op.kernel_channel_csc, op.kernel_height_csc, op.kernel_width_csc)
     dtype = Precision(op.out_precision).dtype
     weights = np.asarray(weights)
@@ -124,7 +124,7 @@ def replace_operands(
     given = sum(values is not None for values in (alu, multiplier))
     if any(values is None for values in wanted) or given != len(wanted):
         names = {SdpType.ADD: "alu", SdpType.MUL: "multiplier", SdpType.BOTH: "alu and multiplier"}
-        raise BuildError(f"{where}: takes {names[SdpType(settings.type)]}")
+        raise BuildError(f"{where}: operands: must be {names[SdpType(settings.type)]}")
     dtype = Precision(settings.precision).dtype
     columns = []
     for values in wanted:
@@ -181,7 +181,7 @@ def rebind(loadable: Loadable, inputs: Sequence[str] = (), outputs: Sequence[str
             continue
         names = {loadable.tensor(entry.tensor_desc_id).name: entry.id for entry in entries}
         if sorted(wanted) != sorted(names):
-            raise BuildError(f"{what}s {', '.join(wanted)} must be all of {', '.join(names)}, each once")
+            raise BuildError(f"{what}s: must be {', '.join(names)} in any order, got {', '.join(wanted)}")
         order |= {names[name]: position for position, name in enumerate(wanted)}
     memories = tuple(replace(memory, bind_id=order.get(memory.id, memory.bind_id)) for memory in loadable.memories)
     return replace(loadable, memories=memories)
@@ -270,21 +270,21 @@ def _numbered(loadable: Loadable) -> Loadable:
 def _operation(loadable: Loadable, task: int, operation: int, kind: OpType) -> tuple[DlaTask, DlaOperation]:
     entry = loadable.task(task)
     if entry.interface != Interface.DLA1:
-        raise BuildError(f"task {task} runs on the CPU; it has no {kind.name} operation")
+        raise BuildError(f"task {task}: must have a {kind.name} operation, but runs on the CPU")
     program = Program.of(loadable, checked=False)
     if task in program.broken:
         raise DescriptorError(program.broken[task])
     decoded = program.dla_tasks[task]
     descriptor = decoded.operation(operation)
     if descriptor.op_type != kind:
-        raise BuildError(f"operation {task}/{operation} is {descriptor.op_type.name}, not {kind.name}")
+        raise BuildError(f"operation {task}/{operation}: must be {kind.name}, got {descriptor.op_type.name}")
     return decoded, descriptor
 
 
 def _overwrite(loadable: Loadable, task: DlaTask, cube: Structure, data: bytes, where: str) -> Loadable:
     """Write ``data`` over the blob that contains a cube; it must fit the cube."""
     if len(data) > cube.size:
-        raise BuildError(f"{where}: {len(data)} bytes, the old data take {cube.size}")
+        raise BuildError(f"{where}: data: must have {cube.size} bytes (old data), got {len(data)}")
     blob, offset = _blob_of(loadable, task, cube, len(data), where)
     content = bytearray(blob.data)
     content[offset : offset + len(data)] = data
@@ -309,7 +309,7 @@ def _blob_at(loadable: Loadable, memory: MemoryEntry, start: int, size: int, whe
         blob = loadable.blob(name)
         if offset <= start and start + size <= offset + blob.size:
             return blob, start - offset
-    raise BuildError(f"{where}: bytes {start} to {start + size} of memory {memory.id} are not those of one blob")
+    raise BuildError(f"{where}: bytes {start} to {start + size} of memory {memory.id}: must be in one blob")
 
 
 MAX_ID = 0xFFFF
@@ -336,7 +336,7 @@ def merge(first: Loadable, second: Loadable) -> Loadable:
     for table, start in shift.items():
         highest = start + max((entry.id for entry in getattr(second, table)), default=0)
         if highest > MAX_ID:
-            raise BuildError(f"merged {table} would have id {highest}, at most {MAX_ID}")
+            raise BuildError(f"merged {table}: highest id: must be at most {MAX_ID}, got {highest}")
     return _joined(first, second, shift)
 
 
@@ -406,7 +406,8 @@ def _check_alike(first: Loadable, second: Loadable) -> None:
     abis = [Program.of(loadable, checked=False).abi.name for loadable in (first, second)]
     if abis[0] != abis[1]:
         raise BuildError(
-            f"descriptor ABIs {abis[0]} and {abis[1]} differ; convert one (nvdla.compiler.builder.edit) before merging"
+            f"descriptor ABIs: must be equal to merge, got {abis[0]} and {abis[1]}. Convert one "
+            "(nvdla.compiler.builder.edit)."
         )
     kinds = [
         {tensor.pixel_format for tensor in loadable.tensors if tensor.pixel_format >= 36}
@@ -414,7 +415,10 @@ def _check_alike(first: Loadable, second: Loadable) -> None:
     ]
     if kinds[0] and kinds[1] and kinds[0] != kinds[1]:
         formats = [", ".join(kind.name for kind in kind_set) for kind_set in kinds]
-        raise BuildError(f"surfaces of {formats[0]} and {formats[1]}: the loadables are for different configurations")
+        raise BuildError(
+            f"surface formats: must be equal to merge, got {formats[0]} and {formats[1]}. The loadables are for "
+            "different configurations."
+        )
 
 
 def _next(table: Iterable[Any]) -> int:
@@ -475,7 +479,7 @@ def convert_abi(loadable: Loadable, abi: str) -> Loadable:
     for memory in loadable.memories:
         grown = [sizes[name] - loadable.blob(name).size for name in memory.contents if name in sizes]
         if grown and len(memory.contents) > 1:
-            raise BuildError(f"memory {memory.id} holds several blobs, among them descriptors; they cannot change size")
+            raise BuildError(f"memory {memory.id}: must hold one blob to change size, got several with descriptors")
         memories.append(replace(memory, size=memory.size + sum(grown)))
     grown_by = {new.id: new.size - old.size for new, old in zip(memories, loadable.memories, strict=True)}
     addresses = tuple(
@@ -531,7 +535,9 @@ class _AddressList:
             base = self.edit.loadable.address(self.entries[index])
             new = max(address.id for address in self.edit.addresses) + 1
             if new > MAX_ID:
-                raise BuildError(f"more than {MAX_ID} addresses are needed in the old ABI; it has no offsets in cubes")
+                raise BuildError(
+                    f"addresses: must be at most {MAX_ID} in the old ABI (it has no offsets in cubes), got more"
+                )
             size = self.edit.loadable.address_bytes(base) - offset
             self.edit.addresses.append(AddressEntry(new, base.mem_id, base.offset + offset, max(size, 0)))
             self.entries.append(new)
@@ -625,9 +631,7 @@ def _emu_format(edit: _Edit, number: int) -> int:
     if edit.target.name == "new":
         return int(OLD_EMU_FORMATS[number]) if number < len(OLD_EMU_FORMATS) else number
     if EmuFormat(number) not in OLD_EMU_FORMATS:
-        raise BuildError(
-            f"a CPU operation has buffers of format {EmuFormat(number).name}, which the old ABI does not have"
-        )
+        raise BuildError(f"buffers of a CPU operation: must have a format of the old ABI, got {EmuFormat(number).name}")
     return OLD_EMU_FORMATS.index(EmuFormat(number))
 
 
@@ -643,8 +647,8 @@ def _emu_operation(edit: _Edit, container: Structure) -> bytes:
         new.common.input_scale_factor, new.common.output_scale_factor = scales
     elif scales != (1.0, 1.0):
         raise BuildError(
-            f"a CPU operation scales by {scales[0]:g} and {scales[1]:g}; the old ABI has no scale factors, "
-            "so only fp16 networks (factors 1) can be converted"
+            f"scale factors of a CPU operation: must be 1 for the old ABI (fp16 networks), got {scales[0]} and "
+            f"{scales[1]}"
         )
     return bytes(fresh)
 

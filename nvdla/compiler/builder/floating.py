@@ -33,12 +33,14 @@ def evaluate(layer: Layer, *sources: np.ndarray) -> np.ndarray:
 def _inputs(network: Network, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
     if not isinstance(inputs, Mapping):
         if len(network.inputs) != 1:
-            raise BuildError(f"network {network.name} has {len(network.inputs)} inputs: give them by name")
+            raise BuildError(
+                f"inputs of network {network.name}: must be given by name, because there are {len(network.inputs)}"
+            )
         inputs = {network.inputs[0].name: inputs}
     values = {}
     for tensor in network.inputs:
         if tensor.name not in inputs:
-            raise BuildError(f"input {tensor.name} of network {network.name} is missing")
+            raise BuildError(f"network {network.name}: input {tensor.name}: must be given")
         array = np.asarray(inputs[tensor.name], np.float64)
         array = array[None] if array.ndim == 3 else array
         if array.shape[1:] != tensor.shape:

@@ -46,7 +46,7 @@ def slid(name: str, what: str, padded: int, kernel: int, stride: int, dilation: 
     """Positions of a window that slides over ``padded`` elements; the rest at the end is not used."""
     span = reach(kernel, dilation)
     if span > padded:
-        raise BuildError(f"the kernel spans {span} of the {what}, the padded input has only {padded}", layer=name)
+        raise BuildError(f"kernel: must span at most {padded} (padded input) of the {what}, got {span}", layer=name)
     return (padded - span) // stride + 1
 
 
@@ -60,7 +60,7 @@ def weights_of(name: str, weights: np.ndarray) -> np.ndarray:
             f"weights {shape_text(weights.shape)} must have four dimensions, none of them zero", layer=name
         )
     if not np.all(np.isfinite(weights)):
-        raise BuildError("weights hold NaN or infinity", layer=name)
+        raise BuildError("weights: must be finite, got NaN or infinity", layer=name)
     return weights
 
 

@@ -399,7 +399,7 @@ class Network:
             BuildError: The axis is not 0, 1 or 2.
         """
         if axis not in (0, 1, 2):
-            raise BuildError(f"concat axis {axis} is not 0 (channels), 1 (rows) or 2 (columns)", layer=name)
+            raise BuildError(f"concat axis: must be 0 (channels), 1 (rows) or 2 (columns), got {axis}", layer=name)
         if axis == 0:
             return self.add_layer("concat", name, sources)
         return self.add_layer("join", name, sources, axis=axis)
@@ -575,13 +575,13 @@ class Network:
         shapes = [self._own(source, name).shape for source in sources]
         chosen = layer_type(kind)
         if chosen.inputs not in (None, len(shapes)):
-            raise BuildError(f"a {kind} takes {chosen.inputs} inputs, got {len(shapes)}", layer=name)
+            raise BuildError(f"a {kind}: inputs: must be {chosen.inputs}, got {len(shapes)}", layer=name)
         try:
             parsed = chosen.parse(name, shapes, settings)
         except KeyError as missing:
-            raise BuildError(f"a {kind} needs the setting {missing}", layer=name) from None
+            raise BuildError(f"a {kind}: setting {missing}: must be given", layer=name) from None
         if unknown := settings.keys() - {field.name for field in fields(parsed)}:
-            raise BuildError(f"a {kind} has no setting {sorted(unknown)[0]!r}", layer=name)
+            raise BuildError(f"a {kind}: setting: must be known, got {sorted(unknown)[0]!r}", layer=name)
         layer = Layer(name, kind, list(sources), parsed)
         return self._add(layer, chosen.shape(layer))
 
@@ -606,7 +606,7 @@ class Network:
             BuildError: The network has no layer with this name.
         """
         if name not in self._layers:
-            raise BuildError(f"network {self.name} has no layer {name}")
+            raise BuildError(f"layer: must be in network {self.name}, got {name!r}")
         return self._layers[name]
 
     def changed(self, settings: Mapping[str, Mapping[str, object]]) -> Network:
@@ -657,5 +657,5 @@ class Network:
 
     def _own(self, tensor: NetworkTensor, name: str) -> NetworkTensor:
         if not isinstance(tensor, NetworkTensor) or self._layers.get(tensor.name) is not tensor.producer:
-            raise BuildError(f"its input is not a tensor of network {self.name}", layer=name)
+            raise BuildError(f"its input must be a tensor of network {self.name}", layer=name)
         return tensor

@@ -46,7 +46,9 @@ def halves(layer: str, what: str, values: np.ndarray | float) -> np.ndarray:
     no number."""
     elements = quantize(values, 1.0, Precision.FP16)
     if not np.all(np.isfinite(elements)):
-        raise BuildError(f"{what} {np.max(np.abs(values)):g} is above 65504, the largest half; rescale it", layer=layer)
+        raise BuildError(
+            f"{what}: must be at most 65504 (fp16), got {np.max(np.abs(values)):g}. Rescale it.", layer=layer
+        )
     return elements
 
 
@@ -90,7 +92,9 @@ class Calibration:
         """
         if name not in self.magnitudes:
             raise BuildError(
-                "its output has no scale; run calibrate() on the whole network or add it to the calibration", layer=name
+                "its output must have a scale. Run calibrate() on the whole network, or add the output to the "
+                "calibration.",
+                layer=name,
             )
         magnitude = float(self.magnitudes[name])
         if not (np.isfinite(magnitude) and magnitude > 0):

@@ -66,7 +66,7 @@ def evaluate(program: LoweredProgram, inputs: Mapping[str, np.ndarray]) -> Refer
     memory = ReferenceMemory()
     for root in program.inputs:
         if root.name not in inputs:
-            raise BuildError(f"input {root.name} is missing")
+            raise BuildError(f"input {root.name}: must be given")
         elements = np.asarray(inputs[root.name]).reshape(root.channels, root.height, root.width)
         memory.array(root)[...] = elements if root.converter is None else _of_pixels(elements, root)
     for operation in program.operations:

@@ -421,7 +421,7 @@ def refine(
     statistics = Statistics(histograms=recipe.method != "max")
     gather(divided(batches(), factors), statistics, *([patches] if patches else []))
     if not statistics:
-        raise BuildError(f"network {network.name}: no calibration data; give at least one input")
+        raise BuildError(f"network {network.name}: calibration data: must have at least one input, got none")
     magnitudes = statistics.magnitudes(recipe.method, recipe.percentile, LARGEST[precision])
     room = statistics.headroom() if recipe.headroom else dict.fromkeys(magnitudes, 1.0)
     magnitudes = {name: magnitude * room[name] for name, magnitude in magnitudes.items()}

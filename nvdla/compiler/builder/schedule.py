@@ -499,7 +499,9 @@ def _interleaved_copies(process: Process) -> list[Process]:
         raise BuildError("only plain copies can leave columns out", layer=process.layer)
     rows = MAX_CUBE_SIDE // source.width if _seamless(source) and _seamless(destination) else 1
     if rows == 0:
-        raise BuildError(f"{source.width} columns, at most {MAX_CUBE_SIDE} can be interleaved", layer=process.layer)
+        raise BuildError(
+            f"columns to interleave: must be at most {MAX_CUBE_SIDE}, got {source.width}", layer=process.layer
+        )
     return [
         replace(
             process,

@@ -49,7 +49,7 @@ class Movable:
 
 def units_of(program: LoweredProgram, tasks: list[Task]) -> list[Movable]:
     """The units of a program, in its order. ``tasks``: as scheduled, which says what works on the fly."""
-    behind = {
+    followers = {
         hardware.position
         for task in tasks
         if isinstance(task, ScheduledDlaTask)
@@ -58,7 +58,7 @@ def units_of(program: LoweredProgram, tasks: list[Task]) -> list[Movable]:
     }
     groups: list[list[int]] = []
     for position in range(len(program.operations)):
-        if position in behind:
+        if position in followers:
             groups[-1].append(position)
         else:
             groups.append([position])
@@ -122,8 +122,8 @@ def moves(unit: Movable, units: Sequence[Movable], order: tuple[int, ...]) -> It
 def _range(unit: Movable, rest: list[Movable]) -> tuple[int, int]:
     """The first and the last place among the rest."""
     before = [place for place, movable in enumerate(rest) if unit.after & set(movable.positions)]
-    behind = [place for place, movable in enumerate(rest) if movable.after & set(unit.positions)]
-    return max(before, default=-1) + 1, min(behind, default=len(rest))
+    later = [place for place, movable in enumerate(rest) if movable.after & set(unit.positions)]
+    return max(before, default=-1) + 1, min(later, default=len(rest))
 
 
 _function: Callable[[Any], Any] | None = None

@@ -65,11 +65,13 @@ def _check_parameters(layer: CaffeLayer, wanted: str | None) -> None:
     """Refuse unused parameters: they are mistakes, and would change the result unnoticed."""
     for name, line in layer.message.open.items():
         if name not in ("transform_param", "loss_param"):
-            raise layer.fail(f"line {line}: {name} is not known{near(name, layer.message.schema.fields)}")
+            raise layer.fail(
+                f"line {line}: {name}: must be a field of the layer{near(name, layer.message.schema.fields)}"
+            )
     for name in layer.message.schema.fields:
         if name.endswith("_param") and name != wanted and name in layer.message:
             takes = f"takes {wanted}" if wanted else "has no parameters"
-            raise layer.fail(f"{name} does not belong to a layer of this type, which {takes}")
+            raise layer.fail(f"{name}: must not be given for a layer of this type, which {takes}")
 
 
 def _bottoms(layer: CaffeLayer, blobs: Mapping[str, CaffeValue], counts: range) -> list[CaffeValue]:

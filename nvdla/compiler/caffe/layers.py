@@ -93,10 +93,10 @@ class CaffeGraph:
     def allow(self, shape: Sequence[int]) -> None:
         """Refuse a result of this shape before anything of its size is made."""
         if any(size <= 0 for size in shape):
-            raise self.fail(f"its result would be {'x'.join(map(str, shape))}")
+            raise self.fail(f"result: sizes must be at least 1, got {'x'.join(map(str, shape))}")
         elements = self.elements + math.prod(shape)
         if elements > MAX_ELEMENTS:
-            raise self.fail(f"the tensors have {elements} elements up to here, the limit is {MAX_ELEMENTS}")
+            raise self.fail(f"tensors: must have at most {MAX_ELEMENTS} elements together, got {elements} up to here")
 
     def _charge(self, value: CaffeValue, work: int) -> None:
         """Refuse layers that need too much memory or time."""
@@ -104,7 +104,9 @@ class CaffeGraph:
         self.elements += value.size
         self.multiplications += value.size * work
         if self.multiplications > MAX_MULTIPLICATIONS:
-            raise self.fail(f"{self.multiplications} multiplications up to here, the limit is {MAX_MULTIPLICATIONS}")
+            raise self.fail(
+                f"work: must be at most {MAX_MULTIPLICATIONS} multiplications, got {self.multiplications} up to here"
+            )
 
 
 ONE = range(1, 2)
@@ -145,21 +147,21 @@ def _layer(kind: str, parameters: str | None = None, bottoms: range = ONE) -> Ca
 def _axis(layer: CaffeLayer, value: int, axes: int, what: str = "axis") -> int:
     """An axis, counted from the end where it is negative."""
     if not -axes <= value < axes:
-        raise layer.fail(f"{what} {value} of a blob of {axes} axes")
+        raise layer.fail(f"{what}: must be {-axes} to {axes - 1} for a blob of {axes} axes, got {value}")
     return value % axes
 
 
 def _blob(layer: CaffeLayer, index: int, count: int, shape: Sequence[int], what: str) -> np.ndarray:
     """A weight blob in its shape; leading axes of 1 may be missing or too many, as in old files."""
     if layer.blobs is None:
-        raise layer.fail("has weights; give the .caffemodel, too")
+        raise layer.fail("weights: must be given. Add --weights FILE.caffemodel.")
     if len(layer.blobs) != count:
-        known = f"has {len(layer.blobs)} blobs" if layer.blobs else "has none under this name"
-        raise layer.fail(f"needs {count} weight blobs, the .caffemodel {known}")
+        known = len(layer.blobs) or "none under this name"
+        raise layer.fail(f"weight blobs in the .caffemodel: must be {count}, got {known}")
     blob = layer.blobs[index]
     if _plain(blob.shape) != _plain(shape):
         raise layer.fail(
-            f"{what}: {shape_text(blob.shape)} in the .caffemodel, the network specifies {shape_text(shape)}"
+            f"{what}: must be {shape_text(shape)} (network), got {shape_text(blob.shape)} in the .caffemodel"
         )
     return blob.reshape(shape)
 
@@ -172,7 +174,7 @@ def _plain(shape: Sequence[int]) -> tuple[int, ...]:
 
 def _image(layer: CaffeLayer, value: CaffeValue) -> tuple[int, int, int, int]:
     if len(value.shape) != 4:
-        raise layer.fail(f"its bottom is {shape_text(value.shape)}, must have the 4 axes N, C, H, W")
+        raise layer.fail(f"bottom: must have the 4 axes N, C, H, W, got {shape_text(value.shape)}")
     batch, channels, height, width = value.shape
     return batch, channels, height, width
 
@@ -184,14 +186,14 @@ def _pair(
     values = settings[name]
     if any(part in settings for part in parts):
         if values:
-            raise layer.fail(f"give {name}, or {parts[0]} and {parts[1]}, not both")
+            raise layer.fail(f"{name}: must be given alone, or as {parts[0]} and {parts[1]}, got both")
         values = [settings[part] for part in parts]
     elif not values:
         values = [default]
     if len(values) not in (1, 2):
         raise layer.fail(f"{name}: must be given once, or twice (height and width), got {len(values)} times")
     if None in values:
-        raise layer.fail(f"{settings.schema.name}: {name} is missing")
+        raise layer.fail(f"{settings.schema.name}: {name}: must be given")
     return values[0], values[-1]
 
 
@@ -209,7 +211,9 @@ def _window(layer: CaffeLayer, settings: TextMessage, kernel: tuple[int, int] | 
     stride = _pair(layer, settings, "stride", ("stride_h", "stride_w"), 1)
     pad = _pair(layer, settings, "pad", ("pad_h", "pad_w"), 0)
     if 0 in kernel or 0 in stride:
-        raise layer.fail(f"kernel {shape_text(kernel)}, stride {shape_text(stride)}: none may be 0")
+        raise layer.fail(
+            f"kernel and stride: must be at least 1, got kernel {shape_text(kernel)}, stride {shape_text(stride)}"
+        )
     return _Window(kernel, stride, pad)
 
 
@@ -262,14 +266,14 @@ def _convolution_settings(layer: CaffeLayer, value: CaffeValue) -> tuple[TextMes
     settings = layer.message["convolution_param"]
     channels, outputs, group = _image(layer, value)[1], settings["num_output"], settings["group"]
     if not outputs:
-        raise layer.fail("convolution_param.num_output is missing")
+        raise layer.fail("convolution_param.num_output: must be given")
     if _axis(layer, settings["axis"], 4) != 1:
-        raise layer.fail(f"axis is {settings['axis']}; only convolutions over height and width (axis 1) are known")
+        raise layer.fail(f"axis: must be 1 (convolution over height and width), got {settings['axis']}")
     if group == 0 or channels % group or outputs % group:
-        raise layer.fail(f"group {group} does not divide {channels} channels and {outputs} outputs")
+        raise layer.fail(f"group: must divide {channels} channels and {outputs} outputs, got {group}")
     dilation = (settings["dilation"] or [1])[:2]
     if len(settings["dilation"]) > 2 or 0 in dilation:
-        raise layer.fail(f"dilation {settings['dilation']} must be one or two numbers above 0")
+        raise layer.fail(f"dilation: must be one or two numbers above 0, got {settings['dilation']}")
     return settings, _window(layer, settings), (dilation[0], dilation[-1])
 
 
@@ -296,7 +300,7 @@ def _inner_product(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> l
     settings = layer.message["inner_product_param"]
     outputs, axis = settings["num_output"], _axis(layer, settings["axis"], len(value.shape))
     if not outputs:
-        raise layer.fail("inner_product_param.num_output is missing")
+        raise layer.fail("inner_product_param.num_output: must be given")
     kept, length = value.shape[:axis], math.prod(value.shape[axis:])
     shape = (length, outputs) if settings["transpose"] else (outputs, length)
     count = 2 if settings["bias_term"] else 1
@@ -321,12 +325,12 @@ def _pooling(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[Ca
         raise layer.fail("pooling method: must be MAX or AVE, got STOCHASTIC")
     whole = settings["global_pooling"]
     if whole and any(key in settings for key in ("kernel_size", "kernel_h", "kernel_w")):
-        raise layer.fail("global_pooling takes no kernel size")
+        raise layer.fail("kernel size: must be omitted with global_pooling")
     window = _window(layer, settings, (height, width) if whole else None)
     if whole and (window.pad != (0, 0) or window.stride != (1, 1)):
-        raise layer.fail("global_pooling takes no pad and no stride")
+        raise layer.fail("pad and stride: must be omitted with global_pooling")
     if any(pad >= kernel for pad, kernel in zip(window.pad, window.kernel, strict=True)):
-        raise layer.fail(f"pad {shape_text(window.pad)} must be less than the kernel {shape_text(window.kernel)}")
+        raise layer.fail(f"pad: must be less than the kernel {shape_text(window.kernel)}, got {shape_text(window.pad)}")
     return [_pooled(graph, value, window, settings["pool"], settings["round_mode"] == "CEIL")]
 
 
@@ -339,7 +343,7 @@ def _pooled(graph: CaffeGraph, value: CaffeValue, window: _Window, pool: str, ce
     shape = (batch, channels, *size)
     graph.allow(shape)
     if max(size) > MAX_CUBE_SIDE:
-        raise graph.fail(f"its result would be {shape_text(shape)}; height and width are {MAX_CUBE_SIDE} at most")
+        raise graph.fail(f"height and width of the result: must be at most {MAX_CUBE_SIDE}, got {shape_text(shape)}")
     padding = [0, 0, 0, 0]
     areas = []
     for axis, ((n, k, s, p), count) in enumerate(zip(axes, size, strict=True)):
@@ -429,7 +433,7 @@ def _log(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeV
     settings = layer.message["log_param"]
     factor = _log_of_base(layer, settings["base"])
     if factor == 0:
-        raise layer.fail("a logarithm to base 1 is not defined")
+        raise layer.fail("base of the logarithm: must not be 1")
     result = _operator(graph, "Log", _linear(graph, value, settings["scale"], settings["shift"]))
     return [_linear(graph, result, 1 / factor, 0.0)]
 
@@ -438,7 +442,7 @@ def _log_of_base(layer: CaffeLayer, base: float) -> float:
     if base == -1:
         return 1.0
     if base <= 0:
-        raise layer.fail(f"base {base:g} must be above 0, or -1 for e")
+        raise layer.fail(f"base: must be above 0, or -1 for e, got {base:g}")
     return math.log(base)
 
 
@@ -450,7 +454,10 @@ def _batch_norm(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list
     """Mean and variance of training, divided by the factor in the third blob (batch_norm_layer.cpp, Forward_cpu)."""
     settings = layer.message["batch_norm_param"]
     if settings["use_global_stats"] is False:
-        raise layer.fail("use_global_stats: false takes the batch's own mean and variance; no loadable can")
+        raise layer.fail(
+            "use_global_stats: must be true or omitted, got false. A loadable cannot compute the mean and "
+            "variance of a batch."
+        )
     if len(value.shape) < 2:
         raise layer.fail(f"its bottom is {shape_text(value.shape)}, must have channels")
     channels = (value.shape[1],)
@@ -497,7 +504,9 @@ def _covered(layer: CaffeLayer, settings: TextMessage, value: CaffeValue) -> tup
     """The axes of the bottom that a learned scale or bias covers."""
     axis, axes = _axis(layer, settings["axis"], len(value.shape)), settings["num_axes"]
     if axes < -1 or axis + axes > len(value.shape):
-        raise layer.fail(f"num_axes {axes} from axis {axis} of a blob of {len(value.shape)} axes")
+        raise layer.fail(
+            f"num_axes: must be -1, or at most {len(value.shape) - axis} (axes from axis {axis} on), got {axes}"
+        )
     return value.shape[axis:] if axes == -1 else value.shape[axis : axis + axes]
 
 
@@ -505,7 +514,7 @@ def _trailing(layer: CaffeLayer, settings: TextMessage, value: CaffeValue, shape
     """Append axes of 1 to a shape, so that it matches the bottom from ``axis`` on."""
     axis = _axis(layer, settings["axis"], len(value.shape)) if shape else len(value.shape)
     if value.shape[axis : axis + len(shape)] != shape:
-        raise layer.fail(f"{shape_text(shape)} does not fit to {shape_text(value.shape)} from axis {axis} on")
+        raise layer.fail(f"shape {shape_text(shape)}: must match {shape_text(value.shape)} from axis {axis} on")
     return (*shape, *[1] * (len(value.shape) - axis - len(shape)))
 
 
@@ -525,7 +534,7 @@ def _lrn(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeV
     size, alpha, beta = settings["local_size"], settings["alpha"], settings["beta"]
     _image(layer, value)
     if size % 2 == 0:
-        raise layer.fail(f"local_size {size} must be odd")
+        raise layer.fail(f"local_size: must be odd, got {size}")
     if settings["norm_region"] == "ACROSS_CHANNELS":
         return [_operator(graph, "LRN", value, size=size, alpha=alpha, beta=beta, bias=settings["k"], work=size)]
     # Within a channel: the average of squares in a window, 1 instead of k (lrn_layer.cpp, LayerSetUp).
@@ -555,7 +564,9 @@ def _eltwise(graph: CaffeGraph, layer: CaffeLayer, *values: CaffeValue) -> list[
                 f"{shape_text(operand.shape)}"
             )
     if factors and (operation != "SUM" or len(factors) != len(values)):
-        raise layer.fail(f"{len(factors)} coefficients of {operation}; SUM takes one for each of {len(values)} bottoms")
+        raise layer.fail(
+            f"coefficients: must be one for each of {len(values)} bottoms of SUM, got {len(factors)} of {operation}"
+        )
     factors = factors or [1.0] * len(values)
     terms = [_linear(graph, operand, factor, 0.0) for operand, factor in zip(values, factors, strict=True)]
     result = terms[0]
@@ -582,7 +593,7 @@ def _concat(graph: CaffeGraph, layer: CaffeLayer, *values: CaffeValue) -> list[C
 
 def _named_axis(layer: CaffeLayer, settings: TextMessage, old: str) -> int:
     if old in settings and "axis" in settings:
-        raise layer.fail(f"give axis or {old}, not both")
+        raise layer.fail(f"axis: must be given as axis or {old}, got both")
     return settings[old] if old in settings else settings["axis"]
 
 
@@ -594,7 +605,9 @@ def _slice(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[Caff
     if points and len(points) != tops - 1:
         raise layer.fail(f"slice points: must be {tops - 1} (one less than tops), got {len(points)}")
     if not points and (tops == 0 or size % tops):
-        raise layer.fail(f"axis {axis} of {size} cannot be cut into {tops} equal parts; give slice_point")
+        raise layer.fail(
+            f"size {size} of axis {axis}: must be a multiple of {tops} (tops). Give slice_point for unequal parts."
+        )
     ends = [*points, size] if points else [size // tops * (place + 1) for place in range(tops)]
     begins = [0, *ends[:-1]]
     if any(end <= begin for begin, end in zip(begins, ends, strict=True)):
@@ -620,11 +633,17 @@ def _crop(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue, like: CaffeVa
     settings, axes = layer.message["crop_param"], len(value.shape)
     axis, offsets = _axis(layer, settings["axis"], axes), settings["offset"] or [0]
     if len(like.shape) != axes or len(offsets) not in (1, axes - axis):
-        raise layer.fail(f"{len(offsets)} offsets, {axes} and {len(like.shape)} axes: one offset, or one for each axis")
+        raise layer.fail(
+            f"offsets: must be 1 or {axes - axis} for bottoms of {axes} axes each, got {len(offsets)} for {axes} "
+            f"and {len(like.shape)} axes"
+        )
     offsets = offsets * (axes - axis) if len(offsets) == 1 else offsets
     ranges = {a: (begin, begin + like.shape[a]) for a, begin in zip(range(axis, axes), offsets, strict=True)}
     if any(end > value.shape[a] for a, (_, end) in ranges.items()):
-        raise layer.fail(f"{shape_text(like.shape)} at {offsets} is not inside {shape_text(value.shape)}")
+        raise layer.fail(
+            f"end of the crop: must be within {shape_text(value.shape)}, got {shape_text(like.shape)} at offsets "
+            f"{offsets}"
+        )
     return [_cut(graph, value, ranges)]
 
 
@@ -634,7 +653,7 @@ def _flatten(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[Ca
     first = _axis(layer, settings["axis"], len(shape))
     last = _axis(layer, settings["end_axis"], len(shape), "end_axis")
     if last < first:
-        raise layer.fail(f"end_axis {last} must be at least axis {first}")
+        raise layer.fail(f"end_axis: must be at least {first} (axis), got {last}")
     return [_reshaped(graph, value, (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :]))]
 
 
@@ -645,7 +664,10 @@ def _reshape(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[Ca
     begin = settings["axis"] + (len(shape) + 1 if settings["axis"] < 0 else 0)
     count = len(shape) - begin if settings["num_axes"] == -1 else settings["num_axes"]
     if not 0 <= begin <= len(shape) or not 0 <= count <= len(shape) - begin:
-        raise layer.fail(f"axis {settings['axis']}, num_axes {settings['num_axes']} of a blob of {len(shape)} axes")
+        raise layer.fail(
+            f"axis and num_axes: must be within the {len(shape)} axes of the blob, got {settings['axis']} and "
+            f"{settings['num_axes']}"
+        )
     dims = list(settings["shape"]["dim"])
     for place, size in enumerate(dims):
         if size == 0 and begin + place < len(shape):
@@ -656,6 +678,7 @@ def _reshape(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[Ca
     new_shape = (*shape[:begin], *dims, *shape[begin + count :])
     if any(size <= 0 for size in new_shape) or math.prod(new_shape) != value.size:
         raise layer.fail(
-            f"{shape_text(shape)} cannot become {shape_text(settings['shape']['dim'])}: not as many elements"
+            f"new shape: must have the {value.size} elements of {shape_text(shape)}, got "
+            f"{shape_text(settings['shape']['dim'])}"
         )
     return [_reshaped(graph, value, new_shape)]

@@ -85,16 +85,16 @@ def read_network(
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise FormatError(f"{name}: byte {error.start}: no text (a network is described in a .prototxt)") from None
+        raise FormatError(f"{name}: must be text (a .prototxt), but byte {error.start} is not UTF-8") from None
     net = parse(text, NET, name)
     messages = [*net["layer"], *net["layers"]]
     if net["layer"] and net["layers"]:
-        raise FormatError(f"{name}: layers are given in both forms, 'layer' and 'layers'")
+        raise FormatError(f"{name}: layers: must all be given as 'layer' or all as 'layers', got both")
     if not 0 < len(messages) <= MAX_LAYERS:
         raise FormatError(f"{name}: must have 1 to {MAX_LAYERS} layers, got {len(messages)}")
     tops = sum(len(message["top"]) for message in messages)
     if tops > MAX_TOPS:
-        raise FormatError(f"{name}: the layers together must have at most {MAX_TOPS} tops, got {tops}")
+        raise FormatError(f"{name}: tops of all layers: must be at most {MAX_TOPS}, got {tops}")
     state = _State(net["state"]["level"], frozenset(net["state"]["stage"]))
     kept = [_layer(message, name, weights) for message in messages if _included(message, state, name)]
     layers = [layer for layer in kept if layer.type not in DATA_LAYERS + JUDGING_LAYERS]
@@ -114,7 +114,7 @@ def _check_bottoms(layers: Sequence[CaffeLayer], offered: Mapping[str, object]) 
     for layer in layers:
         for blob in layer.bottoms:
             if blob not in known:
-                raise layer.fail(f"bottom {blob} is written by no layer before{near(blob, known)}")
+                raise layer.fail(f"bottom {blob}: must be written by an earlier layer{near(blob, known)}")
         known |= set(layer.tops)
 
 
@@ -125,8 +125,8 @@ def _layer(message: TextMessage, file: str, weights: Mapping[str, Sequence[np.nd
     name = message["name"] or ""
     if not kind:
         raise FormatError(
-            f"{file}: line {message.line}: layer {name!r} has no type (files of the oldest form are rewritten by "
-            "Caffe's upgrade_net_proto_text)"
+            f"{file}: line {message.line}: layer {name!r}: type: must be given. Convert files of the oldest format "
+            "with Caffe's upgrade_net_proto_text."
         )
     blobs = None if weights is None else tuple(weights.get(name, ()))
     return CaffeLayer(name, kind, tuple(message["bottom"]), tuple(message["top"]), message, file, blobs)
@@ -143,7 +143,9 @@ def _included(message: TextMessage, state: _State, file: str) -> bool:
     """The rules of include and exclude, as Caffe applies them (net.cpp, FilterNet)."""
     include, exclude = message["include"], message["exclude"]
     if include and exclude:
-        raise FormatError(f"{file}: line {message.line}: layer {message['name']!r} has include and exclude rules")
+        raise FormatError(
+            f"{file}: line {message.line}: layer {message['name']!r}: must have include or exclude rules, got both"
+        )
     if include:
         return any(_met(rule, state) for rule in include)
     return not any(_met(rule, state) for rule in exclude)
@@ -164,14 +166,16 @@ def _declared(net: TextMessage, file: str) -> dict[str, tuple[int, ...] | None]:
     """Inputs of the old form: ``input: "data"`` with ``input_shape`` or four ``input_dim``."""
     names, shapes, dims = net["input"], net["input_shape"], net["input_dim"]
     if shapes and dims:
-        raise FormatError(f"{file}: give input_shape or input_dim, not both")
+        raise FormatError(f"{file}: shapes of the inputs: must be given as input_shape or input_dim, got both")
     if dims and len(dims) != 4 * len(names):
-        raise FormatError(f"{file}: {len(names)} inputs take {4 * len(names)} input_dim, there are {len(dims)}")
+        raise FormatError(
+            f"{file}: input_dim: must be {4 * len(names)} numbers for {len(names)} inputs, got {len(dims)}"
+        )
     sizes: list[tuple[int, ...] | None] = [tuple(shape["dim"]) for shape in shapes] or [
         tuple(dims[place : place + 4]) for place in range(0, len(dims), 4)
     ]
     if sizes and len(sizes) != len(names):
-        raise FormatError(f"{file}: {len(names)} inputs, but shapes for {len(sizes)}")
+        raise FormatError(f"{file}: shapes: must be {len(names)}, one per input, got {len(sizes)}")
     return dict(zip(names, sizes or [None] * len(names), strict=True))
 
 
@@ -187,7 +191,7 @@ def _offered(layer: CaffeLayer) -> dict[str, tuple[int, ...] | None]:
     if len(shapes) == 1:
         shapes *= len(layer.tops)
     if layer.type == "Input" and shapes and len(shapes) != len(layer.tops):
-        raise layer.fail(f"{len(layer.tops)} tops, but {len(shapes)} shapes")
+        raise layer.fail(f"shapes: must be {len(layer.tops)}, one per top, got {len(shapes)}")
     if layer.type not in ("Input", "DummyData"):
         return {layer.tops[0]: shapes[0] if shapes else None} if layer.tops else {}  # the second top is labels
     return dict(zip(layer.tops, shapes or [None] * len(layer.tops), strict=True))
@@ -224,7 +228,10 @@ class WirePart:
             number, kind = tag >> 3, tag & 7
             name = f"{self.name}.{number}" if self.name else str(number)
             if number == 0 or kind not in _KINDS:
-                raise self.at(at, name).fail(f"tag {tag} is not a field (number {number}, wire type {kind})")
+                raise self.at(at, name).fail(
+                    f"tag: must have a field number from 1 and a known wire type, got {tag} (number {number}, wire "
+                    f"type {kind})"
+                )
             value = 0
             if kind == VARINT:
                 value, at = self._varint(begin)
@@ -234,7 +241,10 @@ class WirePart:
             else:
                 at = begin + (8 if kind == WIDE else 4)
             if at > self.stop:
-                raise self.at(begin, name).fail(f"{at - begin} bytes, {self.stop - begin} are left (cut off?)")
+                raise self.at(begin, name).fail(
+                    f"size: must be at most {self.stop - begin} bytes (rest of the message), got {at - begin} (cut "
+                    "off?)"
+                )
             yield number, WirePart(self.file, self.data, begin, at, name, kind, value)
 
     def of(self, kind: int) -> WirePart:
@@ -278,7 +288,7 @@ class WirePart:
         if self.kind != BYTES:
             self.of(NARROW if size == 4 else WIDE)
         if (self.stop - self.start) % size:
-            raise self.fail(f"{self.stop - self.start} bytes are not a multiple of elements of {size} bytes")
+            raise self.fail(f"size: must be a multiple of {size} bytes (element), got {self.stop - self.start}")
         return np.frombuffer(self.data[self.start : self.stop], dtype)
 
     def _varint(self, at: int) -> tuple[int, int]:
@@ -286,12 +296,12 @@ class WirePart:
         value = 0
         for number in range(MAX_VARINT):
             if at + number >= self.stop:
-                raise self.at(at, self.name).fail("the bytes end inside a number (cut off?)")
+                raise self.at(at, self.name).fail("number: must end within the message (cut off?)")
             byte = self.data[at + number]
             value |= (byte & 0x7F) << (7 * number)
             if byte < 0x80:
                 return value & ((1 << 64) - 1), at + number + 1
-        raise self.at(at, self.name).fail(f"a number is longer than {MAX_VARINT} bytes")
+        raise self.at(at, self.name).fail(f"number: must have at most {MAX_VARINT} bytes")
 
 
 MAX_FILE = (2 << 30) - 1  # a protobuf message cannot be longer
@@ -325,7 +335,7 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, list[np.ndarray]]:
             if blobs or name not in blobs_by_layer:
                 blobs_by_layer[name] = blobs
     if not count:
-        raise FormatError(f"{os.fspath(path)}: holds no layer, so it is no .caffemodel")
+        raise FormatError(f"{os.fspath(path)}: must be a .caffemodel, got a file without layers")
     return blobs_by_layer
 
 
@@ -338,7 +348,7 @@ def _stored_layer(layer: WirePart, numbers: dict[str, int]) -> tuple[str, list[n
             parts.append(part)
         elif number == numbers.get("oldest"):
             raise part.called(f"{layer.name}.layer").fail(
-                "a layer in the oldest form (V0); rewrite the file with Caffe's upgrade_net_proto_binary"
+                "layer format: must be V1 or later, got V0. Convert the file with Caffe's upgrade_net_proto_binary."
             )
     return name, [_blob(part.called(f"{layer.name}.blobs[{index}]")) for index, part in enumerate(parts)]
 
@@ -373,17 +383,17 @@ def _shape(part: WirePart) -> tuple[int, ...]:
 def _few(part: WirePart, left: int) -> Iterator[int] | list[int]:
     """At most ``left`` dimensions."""
     if part.kind == BYTES and part.stop - part.start > 10 * MAX_AXES:
-        raise part.fail(f"more than {MAX_AXES} axes")
+        raise part.fail(f"axes of the shape: must be at most {MAX_AXES}, got more")
     dims = part.integers()
     if len(dims) > left:
-        raise part.fail(f"more than {MAX_AXES} axes")
+        raise part.fail(f"axes of the shape: must be at most {MAX_AXES}, got more")
     return dims
 
 
 def _shaped(blob: WirePart, data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     if any(size < 0 for size in shape):
-        raise blob.fail(f"shape {shape_text(shape)} has a negative dimension")
+        raise blob.fail(f"shape: must not be negative, got {shape_text(shape)}")
     count = math.prod(shape)
     if count != data.size or math.prod(size or 1 for size in shape) > MAX_FILE:  # of the latter, none has elements
-        raise blob.fail(f"shape {shape_text(shape)} has {count} elements, the data {data.size}")
+        raise blob.fail(f"shape: must have {data.size} elements (the data), got {shape_text(shape)}")
     return data.reshape(shape)

@@ -170,7 +170,7 @@ class _Parser:
             token = _TOKEN.match(text, place)
             if token is None:
                 self._at = place
-                self._fail(f"{text[place]!r} does not belong here")
+                self._fail(f"must be a field, a value or a comment, got {text[place]!r}")
             if token.lastgroup is not None and token.lastgroup != "space":
                 yield token.lastgroup, token[0], place
             place = token.end()
@@ -194,12 +194,12 @@ class _Parser:
 
     def _fields(self, into: TextMessage, closing: str, depth: int) -> TextMessage:
         if depth > MAX_DEPTH:
-            self._fail(f"messages are nested deeper than {MAX_DEPTH}")
+            self._fail(f"nested messages: must be at most {MAX_DEPTH} levels deep")
         while self._word != closing or self._kind not in ("mark", "end"):
             if self._kind != "name":
-                what = "the file ends" if self._kind == "end" else f"{self._word!r} is found"
+                what = "the end of the file" if self._kind == "end" else repr(self._word)
                 end = repr(closing) if closing else "the end"
-                self._fail(f"{what} where a field of {into.schema.name} or {end} is expected")
+                self._fail(f"must be a field of {into.schema.name} or {end}, got {what}")
             self._field(into, depth)
         if closing:
             self._next()
@@ -209,11 +209,13 @@ class _Parser:
         name, field = self._word, into.schema.fields.get(self._word)
         if field is None:
             if not (into.schema.open_suffix and name.endswith(into.schema.open_suffix)):
-                self._fail(f"{into.schema.name} has no field {name}{near(name, into.schema.fields)}")
+                self._fail(
+                    f"{into.schema.name}: field: must be in the schema, got {name}{near(name, into.schema.fields)}"
+                )
             into.open[name] = self._here()
             field = MessageField("any", repeated=True)
         elif name in into and not field.repeated and field.kind != "any":
-            self._fail(f"{name} is given twice")
+            self._fail(f"{name}: must be given once, got a second one")
         self._next()
         colon = self._word == ":" and self._kind == "mark"
         if colon:
@@ -230,7 +232,7 @@ class _Parser:
             yield self._value(name, field, colon, depth)
             return
         if not field.repeated and field.kind != "any":
-            self._fail(f"{name} is not repeated, so it cannot be a list")
+            self._fail(f"{name}: must be one value, got a list")
         self._next()
         while self._word != "]" or self._kind != "mark":
             yield self._value(name, field, colon, depth)
@@ -263,9 +265,9 @@ class _Parser:
         waiting = [_CLOSING[self._next()]]
         while waiting:
             if depth + len(waiting) > MAX_DEPTH:
-                self._fail(f"messages are nested deeper than {MAX_DEPTH}")
+                self._fail(f"nested messages: must be at most {MAX_DEPTH} levels deep")
             if self._kind == "end":
-                self._fail(f"the file ends where {waiting[-1]!r} is expected")
+                self._fail(f"end of the file: must follow {waiting[-1]!r} (cut off?)")
             kind, word = self._kind, self._next()
             if kind != "mark":
                 continue
@@ -277,14 +279,14 @@ class _Parser:
     def _scalar(self, name: str, colon: bool) -> tuple[str, str, str]:
         """Sign, kind of token and word; strings that follow each other are one."""
         if not colon:
-            self._fail(f"{name}: ':' is expected before the value, not {self._word!r}")
+            self._fail(f"{name}: must continue with ':', got {self._word!r}")
         sign = "-" if self._kind == "mark" and self._word == "-" else ""
         if sign:
             self._next()
         kind = self._kind
         if kind not in ("name", "number", "string") or (sign and kind == "string"):
-            what = "the file ends" if kind == "end" else f"{self._word!r} is found"
-            self._fail(f"{what} where the value of {name} is expected")
+            what = "the end of the file" if kind == "end" else repr(self._word)
+            self._fail(f"{name}: must have a value, got {what}")
         if kind != "string":
             return sign, kind, self._next()
         pieces = []

@@ -183,7 +183,7 @@ def check_work(model: ModelProto | bytes, name: str) -> None:
     """
     onnx, _ = packages()
     proto = parse(onnx, model, name) if isinstance(model, bytes) else model
-    refuse_external(onnx, proto, name, "a package holds all that it needs")
+    refuse_external(onnx, proto, name, "A package contains all data that it needs")
     check_size(proto, name)
     light, shapes = light_copy(onnx, proto)
     with contextlib.suppress(Exception):  # onnx raises its own exception types; onnxruntime checks the model
@@ -220,7 +220,7 @@ def fix_inputs(proto: ModelProto, shapes: Mapping[str, Sequence[int]], name: str
     inputs = {value.name: value for value in proto.graph.input if value.name not in held}
     for key in shapes:
         if key not in inputs:
-            raise FormatError(f"{name}: shape for {key}: the model's inputs are {', '.join(inputs) or 'none'}")
+            raise FormatError(f"{name}: shape for {key}: input: must be one of {', '.join(inputs) or 'none'}")
     notes = []
     for key, value in inputs.items():
         shape = value.type.tensor_type.shape
@@ -242,19 +242,19 @@ def _is_open(dim: TensorShapeProto.Dimension) -> bool:
 def _fix(value: ValueInfoProto, chosen: Sequence[int] | None, name: str) -> None:
     if value.type.WhichOneof("value") != "tensor_type":
         kind = value.type.WhichOneof("value") or "value without a type"
-        raise FormatError(f"{name}: input {value.name} is a {kind}, only tensors can be bound")
+        raise FormatError(f"{name}: input {value.name}: must be a tensor, got a {kind}")
     tensor = value.type.tensor_type
     shape = tensor.shape
     if chosen is not None:
         sizes = [int(size) for size in chosen]
         if tensor.HasField("shape") and len(shape.dim) != len(sizes):
             raise FormatError(
-                f"{name}: shape {sizes} for input {value.name}: the model has {len(shape.dim)} dimensions"
+                f"{name}: shape for input {value.name}: must have {len(shape.dim)} dimensions, got {sizes}"
             )
         for dim, size in zip(shape.dim, sizes, strict=False):
             if dim.dim_value > 0 and dim.dim_value != size:  # some tools write -1 for an open one
                 raise FormatError(
-                    f"{name}: shape {sizes} for input {value.name}: the model fixes a dimension to {dim.dim_value}"
+                    f"{name}: shape for input {value.name}: fixed dimension must stay {dim.dim_value}, got {sizes}"
                 )
         tensor.ClearField("shape")
         tensor.shape.SetInParent()
@@ -267,8 +267,8 @@ def _fix(value: ValueInfoProto, chosen: Sequence[int] | None, name: str) -> None
         batch = ["1" if words[:1] == ["?"] and len(words) > 1 else word for word in words[:1]]
         shown = [dim.dim_param or word for dim, word in zip(shape.dim, words, strict=True)]
         raise FormatError(
-            f"{name}: input {value.name} has the dynamic shape [{', '.join(shown)}]; fix it with --shape "
-            f"{value.name}={','.join([*batch, *words[1:]]) or 'N,C,H,W'}, a number for each ?"
+            f"{name}: input {value.name}: shape must be fixed, got [{', '.join(shown)}]. Add --shape "
+            f"{value.name}={','.join([*batch, *words[1:]]) or 'N,C,H,W'} with a number for each ?."
         )
 
 
@@ -369,7 +369,7 @@ def check_order(graph: GraphProto, name: str) -> None:
         known.update(node.output)
     for output in graph.output:
         if output.name not in known:
-            raise FormatError(f"{name}: output {output.name}: no node produces it")
+            raise FormatError(f"{name}: output {output.name}: must be produced by a node")
 
 
 def _inlined(onnx: ModuleType, proto: ModelProto, name: str) -> ModelProto:
@@ -378,7 +378,7 @@ def _inlined(onnx: ModuleType, proto: ModelProto, name: str) -> ModelProto:
     try:
         return inliner.inline_local_functions(proto)
     except Exception as error:  # onnx raises its own exception types
-        raise FormatError(f"{name}: local functions cannot be expanded: {one_line(error)}") from None
+        raise FormatError(f"{name}: local functions: cannot be expanded: {one_line(error)}") from None
 
 
 def _checkable(light: ModelProto) -> ModelProto:
@@ -400,7 +400,7 @@ def _check(onnx: ModuleType, light: ModelProto, name: str) -> None:
     try:
         onnx.checker.check_model(light)
     except Exception as error:  # onnx raises its own exception types
-        raise FormatError(f"{name}: not a valid ONNX model: {one_line(error)}") from None
+        raise FormatError(f"{name}: must be a valid ONNX model: {one_line(error)}") from None
 
 
 def infer_strictly(onnx: ModuleType, light: ModelProto, name: str, quantized: bool = False) -> ModelProto:
@@ -416,7 +416,7 @@ def infer_strictly(onnx: ModuleType, light: ModelProto, name: str, quantized: bo
     except Exception as error:
         if quantized and "type" in str(error).partition("ShapeInferenceError")[2].replace("op_type", ""):
             return light
-        raise FormatError(f"{name}: not a valid ONNX model: {_reason(error, light)}") from None
+        raise FormatError(f"{name}: must be a valid ONNX model: {_reason(error, light)}") from None
 
 
 def _reason(error: object, light: ModelProto) -> str:
@@ -478,4 +478,4 @@ def _constants(onnx: ModuleType, proto: ModelProto) -> Document:
     try:
         return {constant.name: onnx.numpy_helper.to_array(constant) for constant in small}
     except Exception as error:  # onnx raises various exception types for broken tensors
-        raise FormatError(f"not a valid ONNX model: tensor: {one_line(error)}") from None
+        raise FormatError(f"must be a valid ONNX model: tensor: {one_line(error)}") from None

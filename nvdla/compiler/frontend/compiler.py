@@ -153,7 +153,7 @@ class Compiled(LoadableHolder):
         from nvdla.util.files import write_file
 
         if not self.whole:
-            raise BuildError(f"{self.imported.model.name}: only a model without host nodes can be exported as QDQ")
+            raise BuildError(f"{self.imported.model.name}: model: must have no host nodes for QDQ export")
         refined, built = self.parts[0].refined, self.parts[0].made
         assert refined is not None, "what is built was refined"
         write_file(path, qdq_model(refined.network, built).SerializeToString(deterministic=True))
@@ -447,8 +447,8 @@ def _calibration(
         return Calibrated(parts, {"method": "given"}, recipe.per_channel)
     if data is None and imported.precision != Precision.FP16 and not imported.model.magnitudes:
         raise BuildError(
-            f"{imported.model.name}: {imported.precision} needs scales; give calibration data (--calibrate) or a model "
-            "that brings its scales"
+            f"{imported.model.name}: scales: must be given for {imported.precision}. Add calibration data "
+            "(--calibrate), or use a model with scales."
         )
     try:
         return calibrate(imported, data, recipe, progress)
@@ -489,9 +489,9 @@ def _mixed(
 ) -> Calibrated:
     """Layers of int16 where int8 alone loses more than ``max_drop`` (docs/quantization.md)."""
     if Precision.INT16 not in imported.config.precisions:
-        raise BuildError(f"precision auto: {imported.config.name} supports only int8. Compile for nv_full, or int8.")
+        raise BuildError(f"precision auto: must have int16, got {imported.config.name}. Compile for nv_full, or int8.")
     if not isinstance(data, Samples):
-        raise BuildError("precision auto needs samples as calibration data, to measure on")
+        raise BuildError("precision auto: calibration data: must be samples. They are used for the measurement.")
     feeds = list(islice(data, JUDGED_SAMPLES))
     outputs = [name for name in imported.model.outputs if name not in imported.model.constants]
     model = FloatModel(imported, outputs)

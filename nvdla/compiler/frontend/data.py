@@ -92,7 +92,7 @@ def samples(model: Model, data: Any, preprocessing: Preprocessing | None = None,
         return _from_arrays(model, {_only_input(model): data}, limit)
     if not isinstance(data, Iterable):
         raise FormatError(
-            f"calibration data of type {type(data).__name__}: give an array, a mapping, samples or a data set"
+            f"calibration data: must be an array, a mapping, samples or a data set, got {type(data).__name__}"
         )
     feeds = []
     for number, sample in enumerate(data):
@@ -101,7 +101,7 @@ def samples(model: Model, data: Any, preprocessing: Preprocessing | None = None,
         named = {_only_input(model): sample} if not isinstance(sample, Mapping) else sample
         feeds.append({name: _sample(model, name, np.asarray(array)) for name, array in _known(model, named).items()})
     if not feeds:
-        raise FormatError("calibration data is empty; give at least one sample")
+        raise FormatError("calibration data: must have at least one sample, got none")
     return Samples(feeds, lambda feed: feed)
 
 
@@ -164,7 +164,7 @@ def _eight_bits(model: Model) -> Affine | None:
 
 def _only_input(model: Model) -> str:
     if len(model.inputs) != 1:
-        raise FormatError(f"the model has the inputs {', '.join(model.inputs) or 'none'}: give data by name")
+        raise FormatError(f"calibration data: must be given by name for the inputs {', '.join(model.inputs) or 'none'}")
     return model.inputs[0]
 
 
@@ -174,7 +174,7 @@ Value = TypeVar("Value")
 def _known(model: Model, arrays: Mapping[str, Value]) -> Mapping[str, Value]:
     if set(model.inputs) != set(arrays):
         raise FormatError(
-            f"calibration data has {', '.join(arrays) or 'no inputs'}; the model's inputs are {', '.join(model.inputs)}"
+            f"calibration data: inputs must be {', '.join(model.inputs)}, got {', '.join(arrays) or 'none'}"
         )
     return arrays
 
@@ -191,7 +191,7 @@ def _sample(model: Model, name: str, array: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):  # numbers that become infinite are refused below
         sample = np.ascontiguousarray(array, dtype=model.types[name]).reshape(shape)
     if sample.dtype.kind == "f" and not np.all(np.isfinite(sample)):
-        raise FormatError(f"calibration data for input {name} holds NaN or infinity")
+        raise FormatError(f"calibration data for input {name}: must be finite, got NaN or infinity")
     return sample
 
 
@@ -211,14 +211,14 @@ def _from_arrays(model: Model, arrays: Mapping[str, np.ndarray], limit: int | No
             array = array[: len(array) // batch * batch].reshape(-1, *shape)
         elif array.shape[1:] != shape:
             raise FormatError(
-                f"calibration data of shape {shape_text(array.shape)} for input {name}: "
-                f"must be samples of {shape_text(shape)}"
+                f"calibration data for input {name}: must be samples of {shape_text(shape)}, got shape "
+                f"{shape_text(array.shape)}"
             )
         stacks[name] = array
     counts = {len(array) for array in stacks.values()}
     if len(counts) > 1 or 0 in counts:
         raise FormatError(
-            f"calibration data: inputs have {sorted(counts)} samples; give as many for each, at least one"
+            f"calibration data: samples: must be the same number for each input, and at least one, got {sorted(counts)}"
         )
     count = min(counts.pop() if counts else 1, limit or MAX_SAMPLES)
 

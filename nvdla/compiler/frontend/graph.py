@@ -341,16 +341,16 @@ class Graph:
             if shape is None:
                 raise Cut(f"tensor {name} has no static shape", "fix the model's shapes (--shape)")
             if math.prod(shape) == 0:
-                raise Cut(f"tensor {name} of shape {shape_text(shape)} is empty")
+                raise Cut(f"tensor {name} of shape {shape_text(shape)} has no elements")
             self.values[name] = GraphValue(name, shape, boundary=name)
         return self.values[name]
 
     def source(self, node: Node, index: int = 0) -> GraphValue:
         """The value of a computed input."""
         if not node.has(index):
-            raise Cut(f"input {index} is left out")
+            raise Cut(f"input {index} is missing")
         if node.inputs[index] in self.model.constants:
-            raise Cut(f"input {node.inputs[index]} is a constant where a computed tensor is needed")
+            raise Cut(f"input {node.inputs[index]} must be a computed tensor, got a constant")
         return self.enter(node.inputs[index])
 
     def alias(
@@ -360,7 +360,7 @@ class Graph:
         shape = node.shape_of(node.outputs[output]) if shape is None else shape
         held = value.size if index is None else index.size
         if held != math.prod(shape):  # onnx's inference believes the shape that a Reshape asks for
-            raise Cut(f"it would make {held} elements a tensor of {shape_text(shape)}")
+            raise Cut(f"its result must have {held} elements, got shape {shape_text(shape)}")
         if index is not None:
             index = np.array(index, order="C").reshape(shape)
         return GraphValue(node.outputs[output], shape, value.tensor, index, value.boundary)
@@ -369,7 +369,7 @@ class Graph:
         """A result that a layer computes."""
         shape = node.shape_of(node.outputs[output])
         if index is None and math.prod(tensor.shape) != math.prod(shape):
-            raise Cut(f"its result would be {tensor}, but the model specifies {shape_text(shape)}")
+            raise Cut(f"its result must have shape {shape_text(shape)} (model), got {tensor}")
         self.tensors[tensor.name] = node.outputs[output]
         return GraphValue(node.outputs[output], shape, tensor, index)
 

@@ -255,7 +255,8 @@ class _Walk:
             raise Cut(f"{node.op} is not supported on the accelerator")
         if node.model.opset < OLDEST and "broadcast" in node.attributes:
             raise Cut(
-                "it has the broadcast attribute of the first opsets", "convert the model with onnx.version_converter"
+                "its broadcast attribute (opset 6 or earlier) is not supported",
+                "convert the model with onnx.version_converter",
             )
         self._check_types(node)
         graph = self.graphs.get(part)
@@ -287,7 +288,7 @@ class _Walk:
     def _check_types(self, node: Node) -> None:
         for name in [*(n for n in node.inputs if n and n not in self.model.constants), *node.outputs]:
             if name and 0 in self.model.shapes.get(name, ()):
-                raise Cut(f"tensor {name} is empty")
+                raise Cut(f"tensor {name} has no elements")
             kind = self.model.types.get(name)
             if (
                 name
@@ -295,11 +296,11 @@ class _Walk:
                 and kind.name not in FLOATS
                 and node.op not in ("QuantizeLinear", "DequantizeLinear")
             ):
-                raise Cut(f"tensor {name} holds {kind.name}, the accelerator computes real numbers")
+                raise Cut(f"tensor {name} has element type {kind.name}; the accelerator computes real numbers only")
         if len([name for name in node.outputs if name]) > 1 and node.op != "Split":
             extra = [name for name in node.outputs[1:] if name in self.used]
             if extra:
-                raise Cut(f"its further result {extra[0]} is needed")
+                raise Cut(f"its output {extra[0]} is used, but only the first output is supported")
 
     def _trial(self, graph: Graph, layers: list[Layer]) -> None:
         """Lower the new layers alone: refuses what this configuration cannot do. Convolutions are judged by their

@@ -151,7 +151,7 @@ class ModelWorker:
         """
         with self._lock:
             if os.getpid() != self._owner:
-                raise RuntimeError("a model that was opened before a fork cannot run in the child process")
+                raise RuntimeError("model: must be opened in the process that uses it, got one from before a fork")
             if self._end is None:
                 self._begin()
             released, self._released = self._released, []
@@ -272,7 +272,9 @@ def packages() -> tuple[ModuleType, ModuleType]:
         import onnx
         import onnxruntime
     except ImportError as error:
-        raise FormatError(f"compiling a model needs {error.name}: pip install 'nvdla[onnx]'") from None
+        raise FormatError(
+            f"package {error.name}: must be installed to compile a model: pip install 'nvdla[onnx]'"
+        ) from None
     return onnx, onnxruntime
 
 
@@ -340,7 +342,7 @@ class _Interpreted:
         self._inputs, self._outputs = self._interpreter.get_input_details(), self._interpreter.get_output_details()
         self._given, self.outputs = list(node.input), list(node.output)
         if len(self._given) != len(self._inputs) or len(self.outputs) != len(self._outputs):
-            raise FormatError(f"{name}: {node.op_type}: its TFLite model has other inputs or outputs")
+            raise FormatError(f"{name}: {node.op_type}: TFLite model: must have the inputs and outputs of the node")
 
     def ends(self, onnx: ModuleType) -> list[ValueInfoProto]:
         """Types and shapes of the results."""

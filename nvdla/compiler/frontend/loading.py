@@ -62,7 +62,9 @@ def load_model(
     if path.suffix == ".prototxt" or kind_of(path) == "prototxt":
         return caffe_proto(onnx, path, weights, shapes)
     if weights is not None:
-        raise FormatError(f"{path}: --weights needs a .prototxt; an ONNX model contains its weights")
+        raise FormatError(
+            f"{path}: --weights: must be given with a .prototxt only. An ONNX model contains its weights."
+        )
     data = read_file(path, MAX_MODEL, "model")
     if is_tflite(data):
         return path.stem, *tflite_proto(onnx, data, str(path), shapes)[1:]
@@ -115,7 +117,7 @@ def _torch(name: str) -> Any:
         importlib.import_module("onnxscript")  # torch.onnx needs it
         return importlib.import_module("torch")
     except ImportError as error:
-        raise FormatError(f"{name}: needs {error.name}: pip install 'nvdla[torch]'") from None
+        raise FormatError(f"{name}: package {error.name}: must be installed: pip install 'nvdla[torch]'") from None
 
 
 def _exported(model: Any, example_inputs: Sequence[object] | None, name: str) -> ModelProto:
@@ -147,9 +149,9 @@ def parse(onnx: ModuleType, data: bytes, name: str) -> ModelProto:
     try:
         proto = onnx.load_model_from_string(data)
     except Exception as error:  # protobuf raises its own exception types
-        raise FormatError(f"{name}: not an ONNX model, or damaged (cut off?): {one_line(error)}") from None
+        raise FormatError(f"{name}: must be an intact ONNX model (cut off?): {one_line(error)}") from None
     if not proto.graph.node and not proto.graph.output:
-        raise FormatError(f"{name}: not an ONNX model: its graph is empty")
+        raise FormatError(f"{name}: must be an ONNX model, got an empty graph")
     return proto
 
 
@@ -248,14 +250,14 @@ def light_copy(onnx: ModuleType, proto: ModelProto) -> tuple[ModelProto, dict[st
     return light, {constant.name: tuple(constant.dims) for constant in graph.initializer}
 
 
-_AS_A_PATH = "give the model as a path, so that its folder is known"
+_AS_A_PATH = "Give the model as a path, so that its directory is known"
 
 
 def refuse_external(onnx: ModuleType, proto: ModelProto, name: str, advice: str = _AS_A_PATH) -> None:
     """Raise FormatError for a tensor whose data are in another file."""
     for tensor in _tensors_of_model(proto):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            raise FormatError(f"{name}: tensor {tensor.name} keeps its data in another file; {advice}")
+            raise FormatError(f"{name}: tensor {tensor.name}: its data are in another file. {advice}.")
 
 
 def _load_external(onnx: ModuleType, proto: ModelProto, path: Path, digest: hashlib._Hash) -> None:
@@ -277,7 +279,7 @@ def _load_external(onnx: ModuleType, proto: ModelProto, path: Path, digest: hash
             offset = integer(where.get("offset", "0"))
             length = integer(where.get("length", str(file.stat().st_size - offset)))
         except ValueError:
-            raise FormatError(f"{path}: tensor {tensor.name}: offset and length of its data must be numbers") from None
+            raise FormatError(f"{path}: tensor {tensor.name}: offset and length of its data: must be numbers") from None
         size = file.stat().st_size
         if offset < 0 or length < 0 or offset + length > size:
             raise FormatError(
@@ -312,7 +314,7 @@ def caffe_proto(
     The batch is 1 unless ``shapes`` says otherwise. Values carry the names of the layers that make them.
     """
     if weights is None:
-        raise FormatError(f"{path}: a Caffe network needs its weights (--weights FILE.caffemodel)")
+        raise FormatError(f"{path}: weights of a Caffe network: must be given. Add --weights FILE.caffemodel.")
     network = read_network(path, read_weights(weights))
     with np.errstate(all="ignore"):  # weights of a broken file may be infinite
         converted = convert(onnx, network, _inputs(network, shapes))
@@ -329,8 +331,8 @@ def _inputs(network: CaffeNetwork, shapes: Mapping[str, Sequence[int]]) -> dict[
         chosen = tuple(shapes[name]) if name in shapes else None if shape is None else (1, *shape[1:])
         if chosen is None or any(size <= 0 for size in chosen):
             raise FormatError(
-                f"{network.file}: input {text_one_line(name)} has no shape; fix it with "
-                f"--shape {text_one_line(name)}=1,3,224,224"
+                f"{network.file}: input {text_one_line(name)}: shape must be given. Add for example --shape "
+                f"{text_one_line(name)}=1,3,224,224."
             )
         shapes_by_input[name] = chosen
     return shapes_by_input

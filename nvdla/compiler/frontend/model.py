@@ -139,7 +139,7 @@ def read(
         try:
             source = ["proto", source.SerializeToString(deterministic=True)]
         except Exception as error:  # protobuf's own kinds: a model of more than 2 GiB
-            raise FormatError(f"model: not a model that onnx accepts: {one_line(error)}") from None
+            raise FormatError(f"model: must be accepted by onnx: {one_line(error)}") from None
         name = "model"
     elif isinstance(source, bytes | bytearray | memoryview):
         name, source = "model", ["bytes", bytes(source)]
@@ -148,8 +148,8 @@ def read(
         source = ["path", _reachable(name)]
     else:
         raise ArgumentTypeError(f"source must be a path, bytes or an onnx.ModelProto, got {described(source)}")
-    beside = None if weights is None else _reachable(os.fsdecode(weights))
-    plain = worker.call(name, "nvdla.compiler.frontend.model:read_here", source, fixed, beside, os.getcwd())
+    weights_path = None if weights is None else _reachable(os.fsdecode(weights))
+    plain = worker.call(name, "nvdla.compiler.frontend.model:read_here", source, fixed, weights_path, os.getcwd())
     return _restored(onnx, _of_plain(onnx, plain), worker)
 
 
@@ -191,7 +191,7 @@ def _read(
     except (FormatError, MemoryError):
         raise
     except Exception as error:  # onnx, protobuf and onnxruntime raise their own exception types, without a common base
-        raise FormatError(f"{name}: not a model that onnx accepts: {one_line(error)}") from None
+        raise FormatError(f"{name}: must be accepted by onnx: {one_line(error)}") from None
 
 
 _PLAIN = (
@@ -307,16 +307,18 @@ class _Normalizer:
         for tensor in self.proto.graph.initializer:
             if math.prod(tensor.dims) > MAX_TENSOR:
                 size = shown(math.prod(tensor.dims))
-                raise self.fail(f"tensor {tensor.name} has {size} elements, the limit is {MAX_TENSOR}")
+                raise self.fail(f"tensor {tensor.name}: must have at most {MAX_TENSOR} elements, got {size}")
             array = self._array(tensor)
             if array.dtype.kind == "f" and not np.all(np.isfinite(array)):
                 user = next((n for n in self.proto.graph.node if tensor.name in n.input), None)
                 if user is not None and user.op_type in _WEIGHTED:
-                    raise self.fail(f"node {user.name or user.op_type}: tensor {tensor.name} holds NaN or infinity")
+                    raise self.fail(
+                        f"node {user.name or user.op_type}: tensor {tensor.name}: must be finite, got NaN or infinity"
+                    )
             self.constants[tensor.name] = array
         self._set_aside()
         if self.proto.graph.sparse_initializer:
-            raise self.fail("sparse initializers are not read; make them dense")
+            raise self.fail("initializers: must be dense, got a sparse one. Make it dense.")
 
     def _array(self, tensor: TensorProto) -> np.ndarray:
         try:
@@ -395,8 +397,8 @@ class _Normalizer:
             total += size
             if size > MAX_TENSOR or total > MAX_ELEMENTS:
                 raise self.fail(
-                    f"tensor {value.name} has {size} elements ({total} up to here); the limits are "
-                    f"{MAX_TENSOR} and {MAX_ELEMENTS}"
+                    f"tensor {value.name}: must have at most {MAX_TENSOR} elements ({MAX_ELEMENTS} with the "
+                    f"tensors before it), got {size} ({total})"
                 )
         return shapes, types
 
@@ -475,7 +477,9 @@ class _Normalizer:
     def _keep(self, name: str, array: np.ndarray) -> None:
         self.made += array.size
         if self.made > MAX_FOLDED:
-            raise self.fail(f"constants of {self.made} elements are computed up to {name}, the limit is {MAX_FOLDED}")
+            raise self.fail(
+                f"computed constants: must have at most {MAX_FOLDED} elements, got {self.made} up to {name}"
+            )
         self.constants[name] = array
         if array.size > SMALL:
             self.aside[name] = False

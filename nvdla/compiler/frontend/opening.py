@@ -202,7 +202,7 @@ def _kept(opened: Any) -> list[Any]:
 def run_opened(number: int, name: str, outputs: list[str] | None, feeds: Document) -> list[Any]:
     """Run a session of this process."""
     if number not in _opened:
-        raise FormatError(f"{name}: the process that ran it has ended; open it again")
+        raise FormatError(f"{name}: the process of this model has ended. Open the model again.")
     return run_session(_opened[number], name, outputs, feeds)
 
 
@@ -228,7 +228,7 @@ def submodel(
     wanted = [name for name in wanted if name not in rounding]
     untyped = [name for name in wanted if name not in model.constants and name not in known]
     if untyped:
-        raise FormatError(f"{model.name}: tensor {untyped[0]} has no type that onnx or onnxruntime infers")
+        raise FormatError(f"{model.name}: tensor {untyped[0]}: type must be known to onnx or onnxruntime")
     inputs = [known[name] for name in wanted if name not in model.constants]
     results = [known.get(name) or onnx.ValueInfoProto(name=name) for name in outputs]
     graph = helper.make_graph(list(nodes), "host", inputs, results, constants)
@@ -273,7 +273,7 @@ class HostPart:
         self.name = name
         if worker is None and isinstance(model, bytes):  # of a package
             onnx, _ = packages()
-            refuse_external(onnx, parse(onnx, model, name), name, "a package holds all that it needs")
+            refuse_external(onnx, parse(onnx, model, name), name, "A package contains all data that it needs")
         self.session = open_session(model, name, worker, optimize=False)
         self.outputs = [output.name for output in self.session.get_outputs()]
 
@@ -294,7 +294,7 @@ def feeds_of(session: Session, values: Mapping[str, np.ndarray]) -> dict[str, np
 def value_of(values: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     """A value that a part takes. Raises FormatError where no part before it made one of this name."""
     if name not in values:
-        raise FormatError(f"value {name[:80]!r} is needed by a part of the model, and no earlier part produces it")
+        raise FormatError(f"value {name[:80]!r}: must be produced before the part of the model that uses it")
     return values[name]
 
 

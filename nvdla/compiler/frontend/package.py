@@ -85,7 +85,7 @@ def read_members(data: bytes) -> tuple[Document, list[PackedPart], dict[str, np.
         indices = members.arrays("indices.npz")
         rows = _list(manifest, "parts", "manifest.json")
         if len(rows) > MAX_PARTS:
-            raise FormatError(f"manifest.json: parts: {len(rows)}, the limit is {MAX_PARTS}")
+            raise FormatError(f"manifest.json: parts: must be at most {MAX_PARTS}, got {len(rows)}")
         parts = [_part(row, f"manifest.json: parts[{i}]", members, indices) for i, row in enumerate(rows)]
         constants = members.arrays("constants.npz")
     _check_order(manifest, parts, constants)
@@ -118,10 +118,10 @@ class _Members:
     def content(self, name: str, limit: int | None = None) -> bytes:
         """The bytes of a member. Raises FormatError for one that is not there, or longer than ``limit``."""
         if name not in self._files:
-            raise FormatError(f"the package has no member {name[:200]!r}")
+            raise FormatError(f"must have the member {name[:200]!r}, but has not")
         size = self._files[name].file_size
         if limit is not None and size > limit:
-            raise FormatError(f"package: member {name} has {size} bytes, the limit is {limit}")
+            raise FormatError(f"member {name}: must have at most {limit} bytes, got {size}")
         return self._archive.read(self._files[name])
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
@@ -138,8 +138,8 @@ def _manifest(text: bytes) -> Document:
         raise FormatError(f"manifest.json: must be an object, got {type(manifest).__name__}")
     if manifest.get("format") != FORMAT or manifest.get("version") != VERSION:
         raise FormatError(
-            f"package of format {str(manifest.get('format'))[:80]!r}, version {str(manifest.get('version'))[:80]!r}; "
-            f"this release reads {FORMAT!r} {VERSION}"
+            f"must have format {FORMAT!r} {VERSION} for this release, got "
+            f"{str(manifest.get('format'))[:80]!r} {str(manifest.get('version'))[:80]!r}"
         )
     for key in ("model", "config"):
         _field(manifest, key, str, "manifest.json")
@@ -208,7 +208,7 @@ def _accelerator(part: PackedPart, row: Document, where: str, loadable: bytes) -
     needed = [binding for binding in part.inputs if binding.tensor not in part.numbers] + part.outputs
     for binding in needed:
         if binding.tensor not in part.scales:
-            raise FormatError(f"{where}: scales: none for tensor {binding.tensor[:80]!r}")
+            raise FormatError(f"{where}: scales: must contain tensor {binding.tensor[:80]!r}")
     part.loadable = load(loadable)
     _check_bound(part, where)
 
@@ -222,15 +222,17 @@ def _check_bound(part: PackedPart, where: str) -> None:
         sizes = {tensor.name: tensor.n * tensor.c * tensor.h * tensor.w // part.images for tensor in tensors}
         bindings: list[Binding] = getattr(part, way)
         if way == "inputs" and sorted(binding.tensor for binding in bindings) != sorted(sizes):
-            raise FormatError(f"{where}: inputs: the loadable takes {_few(sizes)}")
+            raise FormatError(f"{where}: inputs: must be those of the loadable ({_few(sizes)})")
         for binding in bindings:
             size, own = sizes.get(binding.tensor), math.prod(binding.shape)
             if size is None:
-                raise FormatError(f"{where}: {way}: the loadable has no {binding.tensor[:80]!r}, it has {_few(sizes)}")
+                raise FormatError(
+                    f"{where}: {way}: must be one of the loadable's {_few(sizes)}, got {binding.tensor[:80]!r}"
+                )
             chooses = way == "outputs" and binding.index is not None
             if (own != size) if not chooses else (binding.index is not None and binding.index.max(initial=0) >= size):
                 raise FormatError(
-                    f"{where}: {way}: tensor {binding.tensor[:80]!r} has {size} elements, {own} are bound"
+                    f"{where}: {way}: tensor {binding.tensor[:80]!r}: must have {size} elements (loadable), got {own}"
                 )
 
 
@@ -247,7 +249,7 @@ def _unpacking_binding(row: object, where: str, indices: Mapping[str, np.ndarray
         index = indices.get(_field(row, "index", str, where))
         if index is None or index.dtype.kind not in "iu" or index.size != math.prod(shape):
             raise FormatError(
-                f"{where}: index: {key[:80]!r} is not an array of {math.prod(shape)} places in indices.npz"
+                f"{where}: index: must be an array of {math.prod(shape)} positions in indices.npz, got {key[:80]!r}"
             )
         if index.size and (index.min() < 0 or index.max() >= MAX_ELEMENTS):
             raise FormatError(
@@ -262,11 +264,13 @@ def _check_order(manifest: Document, parts: Sequence[PackedPart], constants: Map
     for number, part in enumerate(parts):
         for binding in part.inputs:
             if binding.value not in known:
-                raise FormatError(f"manifest.json: parts[{number}]: no earlier part produces {binding.value[:80]!r}")
+                raise FormatError(
+                    f"manifest.json: parts[{number}]: value {binding.value[:80]!r}: must be produced by an earlier part"
+                )
         known |= {binding.value for binding in part.outputs}
     for name in manifest["outputs"]:
         if name not in known:
-            raise FormatError(f"manifest.json: outputs: no part produces {name[:80]!r}")
+            raise FormatError(f"manifest.json: outputs: {name[:80]!r}: must be produced by a part")
 
 
 def _field(row: Document, key: str, kind: type, where: str) -> Any:
@@ -295,7 +299,7 @@ def _unpacking_shape(value: object, where: str) -> tuple[int, ...]:
     if not isinstance(value, list) or len(value) > MAX_RANK or not all(map(sound, value)):
         raise FormatError(f"{where}: must be a list of at most {MAX_RANK} sizes, got {str(value)[:80]}")
     if math.prod(value) > MAX_ELEMENTS:
-        raise FormatError(f"{where}: {math.prod(value)} elements, the limit is {MAX_ELEMENTS}")
+        raise FormatError(f"{where}: must have at most {MAX_ELEMENTS} elements, got {math.prod(value)}")
     return tuple(value)
 
 
@@ -461,9 +465,7 @@ def unpack(source: str | os.PathLike[str] | bytes) -> Package:
             raise FormatError(other) from None
         if isinstance(error, NvdlaError):
             raise type(error)(f"{name}: {error}") from None
-        raise FormatError(
-            f"{name}: not a package of nvdla compile, or one that is damaged (cut off?): {error}"
-        ) from None
+        raise FormatError(f"{name}: must be an intact package of nvdla compile (cut off?): {error}") from None
 
 
 def real_input(value: object, name: str, shape: Sequence[int], preprocessing: Document | None) -> np.ndarray:
@@ -582,7 +584,7 @@ class HostMachine:
             values.update(part.run(values))
         lacking = [name for name in self.outputs if name not in values]
         if lacking:
-            raise FormatError(f"output {', '.join(lacking)}: no part of the model produces it")
+            raise FormatError(f"output {', '.join(lacking)}: must be produced by a part of the model")
         with np.errstate(over="ignore"):
             halves = {name: values[name].astype(np.float16) for name in self.outputs if name in self._halves}
         return {name: values[name] for name in self.outputs} | halves
@@ -631,7 +633,7 @@ class _Host:
         stacks = {name: np.asarray(value_of(values, name)) for name in self.takes}
         for name, stack in stacks.items():
             if stack.shape[:1] != (self.images,):
-                raise FormatError(f"value {name[:80]!r} must hold {self.images} images, got {shape_text(stack.shape)}")
+                raise FormatError(f"value {name[:80]!r}: must have {self.images} images, got {shape_text(stack.shape)}")
         results = [self.part.run({name: stack[[n]] for name, stack in stacks.items()}) for n in range(self.images)]
         return {name: np.concatenate([result[name] for result in results]) for name in self.part.outputs}
 
@@ -655,7 +657,7 @@ class _Accelerator:
             fits = binding.index is None or binding.index.max(initial=0) < stack.shape[1]
             order = stack if binding.index is None or not fits else stack[:, binding.index.ravel()]
             if not fits or order.size != size * images:
-                raise FormatError(f"input {binding.value} has {flat.size} elements, must have {size * images}")
+                raise FormatError(f"input {binding.value}: must have {size * images} elements, got {flat.size}")
             numbers, cubes = self.part.numbers.get(binding.tensor), order.reshape(images, *binding.shape)
             if numbers is None:
                 scale, zero = self.part.scales[binding.tensor], self.part.zero_points.get(binding.tensor, 0)

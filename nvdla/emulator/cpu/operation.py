@@ -72,7 +72,7 @@ class CpuBuffer:
         offset = getattr(descriptor, "address_index_offset", 0)
         window = windows[index]
         if offset > window.size:
-            raise DescriptorError(f"{what}: offset {offset} is outside {window}")
+            raise DescriptorError(f"{what}: offset: must be within {window}, got {offset}")
         dtype, atom = FORMATS[number]
         return cls(
             what,
@@ -119,8 +119,8 @@ class CpuBuffer:
         size = surfaces * self.height * self.width * self.atom
         if size > self.data.size:
             raise DescriptorError(
-                f"{self.what}: its atoms take {size} bytes, {self.data.size} are there: line stride {self.line_stride} "
-                f"or surface stride {self.surface_stride} makes them overlap"
+                f"{self.what}: atoms: must not overlap, but {size} bytes of atoms are in {self.data.size} bytes "
+                f"(line stride {self.line_stride}, surface stride {self.surface_stride})"
             )
         strides = (self.surface_stride, self.line_stride, self.atom, 1)
         return as_strided(self.data, (*shape[:3], self.atom), strides).view(self.dtype)

@@ -21,8 +21,8 @@ def run(operation: Structure, scales: tuple[float, float], source: CpuBuffer, de
     values, result = source.cube(), destination.cube()
     if values.shape != result.shape:
         raise DescriptorError(
-            f"{destination.what}: its cube of {result.shape[0]} surfaces x {result.shape[1]} x {result.shape[2]} "
-            f"differs from the source's {values.shape[0]} x {values.shape[1]} x {values.shape[2]}"
+            f"{destination.what}: cube: must be {values.shape[0]} surfaces x {values.shape[1]} x {values.shape[2]} "
+            f"(source), got {result.shape[0]} x {result.shape[1]} x {result.shape[2]}"
         )
     if not values.size:
         return

@@ -121,8 +121,8 @@ class CpuTask:
         destination = CpuBuffer.from_descriptor(entry.dst, self._windows, self._abi, f"{what} destination")
         if source.format != destination.format:
             raise DescriptorError(
-                f"{what}: source format {source.format.name} and destination format {destination.format.name} differ; "
-                "CPU operations do not convert"
+                f"{what}: destination format: must be the source format {source.format.name} (CPU operations do "
+                f"not convert), got {destination.format.name}"
             )
         # The old ABI has no scale factors.
         common = entry.op.common

@@ -332,7 +332,7 @@ def _joined(views: Sequence[np.ndarray]) -> tuple[np.ndarray, list[int]] | None:
 def _rows_agree(bands: Sequence[FusedConvolution], starts: list[int], results: list[int], rows: int) -> bool:
     """True when each result is of the same rows as in its band, and what is padding there is padding of the whole."""
     above = bands[0].conv.settings.pad_top
-    behind = 0
+    expected_row = 0
     for band, start, result in zip(bands, starts, results, strict=True):
         settings = band.conv.settings
         first = start - settings.pad_top
@@ -340,9 +340,9 @@ def _rows_agree(bands: Sequence[FusedConvolution], starts: list[int], results: l
         within = (settings.pad_top == 0 or start == 0) and (
             last < start + settings.data.height or start + settings.data.height == rows
         )
-        if not within or result != behind or first != result * settings.stride_y - above:
+        if not within or result != expected_row or first != result * settings.stride_y - above:
             return False
-        behind += settings.output.height
+        expected_row += settings.output.height
     return True
 
 

@@ -256,8 +256,8 @@ def profile(runtime: Profiled, surfaces: Sequence[bytes], runs: int = 5) -> list
         times.append(taken)
     if not steps:
         raise FormatError(
-            "profile: the firmware takes part in every run of this loadable (it writes statistics, or its descriptors "
-            "change), so no steps are repeated"
+            "profile: loadable: must have repeatable steps, but its firmware writes statistics or changes "
+            "descriptors in each run"
         )
     seconds = [median(samples) for samples in zip(*times, strict=True)]
     return _rows(runtime, steps, seconds)

@@ -43,7 +43,9 @@ def array_of(conv: ConvolutionJob) -> DirectDots | DirectIntegers:
     arithmetic = conv.arithmetic
     if not isinstance(arithmetic, DirectDots | DirectIntegers):
         mode = "Winograd mode" if conv.settings.winograd else conv.settings.precision
-        raise ConfigError(f"faults in the MAC array and CACC are for direct int8 and int16 convolutions, not {mode}")
+        raise ConfigError(
+            f"convolution with faults in the MAC array and CACC: must be direct int8 or int16, got {mode}"
+        )
     return arithmetic
 
 
@@ -53,8 +55,8 @@ def check_multiplier(conv: ConvolutionJob, where: Multiplier) -> None:
     kernels, channels = array.group, array.config.mac_atomic_c
     if not (-1 <= where.kernel < kernels and 0 <= where.channel < channels):
         raise ConfigError(
-            f"multiplier kernel={where.kernel} channel={where.channel}: {array.config.name} has {kernels} x "
-            f"{channels} of them in this precision"
+            f"multiplier: must be within {kernels} x {channels} of {array.config.name} in this precision, got "
+            f"kernel={where.kernel} channel={where.channel}"
         )
     if where.port not in ("product", "data", "weight"):
         raise ConfigError(f"multiplier port={where.port!r}: must be product, data or weight")
@@ -263,7 +265,7 @@ def check_entry(conv: ConvolutionJob, place: BufferEntry) -> None:
             f"{config.cbuf_entry_bytes} bytes"
         )
     if conv.settings.compressed and place.entry >= conv.engine.buffer.data_entries(conv.settings):
-        raise ConfigError("faults in CBUF entries of compressed weights are not computed")
+        raise ConfigError("weights with faults in their CBUF entries: must not be compressed")
 
 
 def _struck_lines(conv: ConvolutionJob, lines: np.ndarray, faults: list[tuple[BufferEntry, Effect]]) -> np.ndarray:

@@ -66,7 +66,7 @@ class Effect:
         if self.bit is not None and not 0 <= self.bit < bits:
             raise FormatError(f"{what}: bit: must be 0 .. {bits - 1}, got {self.bit}")
         if self.kind == "set" and not -(1 << bits - 1) <= self.value < 1 << bits:
-            raise FormatError(f"{what}: {self.value} does not fit a word of {bits} bits")
+            raise FormatError(f"{what}: must fit a word of {bits} bits, got {self.value}")
 
     def on(self, words: np.ndarray, bits: int) -> np.ndarray:
         """Apply the effect to words.
@@ -384,9 +384,13 @@ def parse(text: str) -> Fault:
             effects.append(f"{name}={value}")
     missing = [name for name, field in known.items() if field.default is MISSING and name not in values]
     if missing:
-        raise FormatError(f"fault {text[:80]!r}: {', '.join(missing)} is missing; {kind} takes {', '.join(known)}")
+        raise FormatError(
+            f"fault {text[:80]!r}: {', '.join(missing)}: must be given. {kind} has the fields {', '.join(known)}."
+        )
     if len(effects) != 1:
-        raise FormatError(f"fault {text[:80]!r}: needs one of {', '.join(EFFECTS)}, and takes {', '.join(known)}")
+        raise FormatError(
+            f"fault {text[:80]!r}: must have one of {', '.join(EFFECTS)}, and the fields {', '.join(known)}"
+        )
     return Fault(PLACES[kind](**values), effects[0], permanent)
 
 

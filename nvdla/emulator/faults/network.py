@@ -225,7 +225,7 @@ class StruckNetwork:
         if operation not in self.places:
             names = list(self.places)
             shown = f"{names[0]} to {names[-1]}" if names else "none"
-            raise FormatError(f"operation {operation!r}: operations are task/index, here {shown}")
+            raise FormatError(f"operation: must be task/index, here {shown}, got {operation}")
         return self.places[operation]
 
     def _places(self) -> dict[str, OperationPlace]:
@@ -345,7 +345,7 @@ def _operand(network: StruckNetwork, fault: Fault, where: SdpOperand, resolved: 
         raise FormatError(f"SDP block {where.block!r}: must be {', '.join(BLOCKS)}")
     source = place.job.sources[BLOCKS.index(where.block)] if isinstance(place.job, SdpJob) else None
     if source is None:
-        raise ConfigError(f"operation {where.operation} takes no operands of {where.block} from memory")
+        raise ConfigError(f"operation {where.operation}: must read operands of {where.block} from memory")
     _in(where.byte, source.view.size, f"operands of operation {where.operation}, byte")
     _poke_view(network, fault, source.view, where.byte, place.step, resolved, once=not fault.permanent)
 
@@ -354,7 +354,7 @@ def _surface(network: StruckNetwork, fault: Fault, where: SurfaceByte, resolved:
     place = network.place(where.operation)
     view = place.job.destination
     if view is None:
-        raise ConfigError(f"operation {where.operation}: its result is passed on the fly, never to memory")
+        raise ConfigError(f"operation {where.operation}: result must be in memory, but is passed on the fly")
     _in(where.byte, view.size, f"surface of operation {where.operation}, byte")
     _poke_view(network, fault, view, where.byte, place.step + 1, resolved)
 
@@ -436,7 +436,7 @@ def _entry(network: StruckNetwork, fault: Fault, where: BufferEntry, resolved: R
 
 def _lut(network: StruckNetwork, fault: Fault, where: LutEntry, resolved: Resolved) -> None:
     if where.unit not in ("SDP", "CDP") or where.table not in TABLES:
-        raise FormatError(f"LUT {where.unit} {where.table}: units are SDP and CDP, tables LE and LO")
+        raise FormatError(f"LUT: must be of SDP or CDP with table LE or LO, got {where.unit} {where.table}")
     _in(where.entry, TABLES[where.table], f"LUT {where.unit} {where.table}, entry")
     _set(network, fault, where.operation, (where.unit, where.table, where.entry), resolved)
 
@@ -457,7 +457,7 @@ def _set(network: StruckNetwork, fault: Fault, operation: str, what: tuple[str, 
         place = network.place(operation)
         step, engine = place.step, place.operation.type.name.lower()
         if engine != engine_of(what[0]):
-            raise ConfigError(f"operation {operation}: runs on {engine}, which has no unit {what[0]}")
+            raise ConfigError(f"operation {operation}: must have unit {what[0]}, but runs on {engine}")
     resolved.settings.append(Setting(*what, fault.what, step))
 
 
@@ -474,7 +474,7 @@ def _convolution(network: StruckNetwork, operation: str) -> tuple[OperationPlace
 def _first_convolution(network: StruckNetwork, step: int, operation: str, job: Job | None = None) -> ConvolutionJob:
     conv = network.steps[step].jobs[0] if job is None else job  # type: ignore[union-attr]
     if not isinstance(conv, ConvolutionJob):
-        raise ConfigError(f"operation {operation} is not a convolution")
+        raise ConfigError(f"operation {operation}: must be a convolution")
     return conv
 
 
@@ -501,7 +501,7 @@ def address_of(network: StruckNetwork, view: np.ndarray, byte: int) -> tuple[Spa
         start = region.data.ctypes.data
         if start <= pointer < start + region.size:
             return region.space, region.base + pointer - start
-    raise ConfigError("the byte is outside the memories of the loadable")
+    raise ConfigError("byte: must be within the memories of the loadable")
 
 
 def _in(value: int, limit: int, what: str) -> None:

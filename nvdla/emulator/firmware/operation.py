@@ -74,8 +74,8 @@ class FirmwareOperation:
         """Return the address of an index of the task's address list."""
         if not 0 <= index < len(self.addresses):
             raise DescriptorError(
-                f"{self}: {what} has address index {index}, but the task's address list has "
-                f"{len(self.addresses)} entries"
+                f"{self}: {what}: address index: must be below {len(self.addresses)} (address list of the task), "
+                f"got {index}"
             )
         return self.addresses[index].address
 
@@ -145,10 +145,10 @@ def check_budget(operations: Iterable[FirmwareOperation], limits: Limits) -> int
         count += 1
         multiplications += multiplications_of(operation)
     if count > limits.operations:
-        raise ScheduleError(f"{count} operations are more than the run budget of {limits.operations}")
+        raise ScheduleError(f"operations: must be at most {limits.operations} (run budget), got {count}")
     if multiplications > limits.multiplications:
         raise ScheduleError(
-            f"{multiplications:.3g} multiplications are more than the run budget of {limits.multiplications:.3g}"
+            f"multiplications: must be at most {limits.multiplications:.3g} (run budget), got {multiplications:.3g}"
         )
     return multiplications
 

@@ -139,7 +139,9 @@ def write_statistics(csb: Csb, task: FirmwareTask, operation: FirmwareOperation,
         raise DescriptorError(f"task {task.id}: stat_list_index: must be 0 .. {len(task.addresses) - 1}, got {index}")
     window = task.addresses[index]
     if offset + size > window.size:
-        raise DescriptorError(f"{operation}: its statistics end at byte {offset + size}, {window} has {window.size}")
+        raise DescriptorError(
+            f"{operation}: end of its statistics: must be at most {window.size} in {window}, got {offset + size}"
+        )
     container = StatContainer.from_buffer(window.data[offset : offset + size].data)
     counters = getattr(container, f"{operation.type.name.lower()}_stat")
     for name, (unit, register) in REGISTERS[operation.type].items():
@@ -245,8 +247,8 @@ class FirmwareTask:
         regions, _ = ROI_HEADER.unpack(self._bytes(array, 0, ROI_HEADER.size))
         if not 1 <= regions <= self.network.num_rois:
             raise DescriptorError(
-                f"task {self.id}: the ROI array has {regions} regions; the network is made for 1 to "
-                f"{self.network.num_rois}"
+                f"task {self.id}: regions of the ROI array: must be 1 to {self.network.num_rois} (network), got "
+                f"{regions}"
             )
         base = self._address(self.network.surface_index, "surface_index").address
         for roi in range(regions):
@@ -281,7 +283,7 @@ class FirmwareTask:
     def _bytes(self, window: AddressWindow, offset: int, size: int) -> bytes:
         if offset + size > window.size:
             raise DescriptorError(
-                f"task {self.id}: the ROI array needs {offset + size} bytes, {window} has {window.size}"
+                f"task {self.id}: ROI array: must end within the {window.size} bytes of {window}, got {offset + size}"
             )
         return window.data[offset : offset + size].tobytes()
 
@@ -379,7 +381,9 @@ class Scheduler:
         if index == -1:
             return None
         if not 0 <= index < self._task.num_operations:
-            raise DescriptorError(f"task {self._task.id}: operation index {index} is beyond the graph")
+            raise DescriptorError(
+                f"task {self._task.id}: operation index: must be within the dependency graph, got {index}"
+            )
         node: GraphNode = self._nodes[roi * self._task.num_operations + index]
         if node.common.op_type != op_type or node.type != op_type:  # the first may have been overwritten
             return None
@@ -396,7 +400,7 @@ class Scheduler:
             node = self._node(head, op_type, 0)
             if node is None:
                 raise DescriptorError(
-                    f"task {self._task.id}: op_head[{op_type}] is operation {head}, which is of another type"
+                    f"task {self._task.id}: op_head[{op_type}]: must be an operation of this type, got operation {head}"
                 )
             processor = self.processors[OpType(op_type)]
             self._submit(processor, node)
@@ -417,8 +421,8 @@ class Scheduler:
             return None
         if node.submitted:
             raise ScheduleError(
-                f"{node.operation} is queued a second time: the dependency graph names it as the operation after "
-                f"itself or after a later {node.type.name} operation, so the graph never ends"
+                f"{node.operation}: must be queued once, but the dependency graph continues with it after itself "
+                f"or after a later {node.type.name} operation, so the graph never ends"
             )
         node.submitted = True
         group.node = node
@@ -476,12 +480,12 @@ class Scheduler:
             return
         if node is None:
             raise DescriptorError(
-                f"{group.operation}: consumer {consumer.index} is not an operation of the type of its slot"
+                f"{group.operation}: consumer: must have the operation type of its slot, got operation {consumer.index}"
             )
         if node.common.dependency_count == 0:
             raise ScheduleError(
-                f"{node.operation} waits for no further event, but {event.name} of {group.operation} would "
-                "decrement its dependency count below 0: the dependency graph is broken"
+                f"{node.operation}: dependency count: must not be negative, but {event.name} of {group.operation} "
+                "would decrement it below 0. The dependency graph is broken."
             )
         node.common.dependency_count -= 1
         if node.common.dependency_count == 0:
@@ -590,5 +594,5 @@ class Scheduler:
         processor.roi = roi
         node = self._node(index, processor.type, roi)
         if node is None:
-            raise DescriptorError(f"{tail.operation}: the operation after it, {index}, is of another type")
+            raise DescriptorError(f"{tail.operation}: next operation: must have the same type, got operation {index}")
         self._submit(processor, node)

@@ -154,7 +154,7 @@ def check_size(shape: tuple[int, ...], limit: int, what: str) -> None:
     """Refuse a cube (bytes in the last axis) of more than ``limit`` bytes before anything is allocated for it."""
     size = math.prod(shape)
     if size > limit:
-        raise LinkError(f"{what}: a cube of {' x '.join(map(str, shape))} bytes has {size}, the limit is {limit}")
+        raise LinkError(f"{what}: cube of {' x '.join(map(str, shape))} bytes: must have at most {limit}, got {size}")
 
 
 @dataclass(frozen=True)

@@ -364,7 +364,7 @@ def check(settings: PdpSettings) -> None:
     for piece in settings.pieces:
         _check_outputs("width", piece.window, piece.width, piece.out_width)
         if piece.source < 0:
-            raise ConfigError("PDP: a part of the split width begins before the cube: kernel wider than the first part")
+            raise ConfigError("PDP: kernel: must not be wider than the first part of the split width")
     if settings.source is None and len(settings.pieces) > 1:
         raise ConfigError("PDP.D_OPERATION_MODE_CFG.SPLIT_NUM: only data from memory can be split in width")
 
@@ -373,7 +373,7 @@ def _window(g: RegisterGroup, direction: str, before: str, after: str) -> Poolin
     kernel = g[f"D_POOLING_KERNEL_CFG.KERNEL_{direction}"] + 1
     if kernel > MAX_WINDOW:
         field = f"PDP.D_POOLING_KERNEL_CFG.KERNEL_{direction}"
-        raise ConfigError(f"{field} is {kernel - 1}: the largest is {MAX_WINDOW - 1}")
+        raise ConfigError(f"{field}: must be at most {MAX_WINDOW - 1}, got {kernel - 1}")
     return PoolingWindow(
         kernel=kernel,
         stride=g[f"D_POOLING_KERNEL_CFG.KERNEL_STRIDE_{direction}"] + 1,

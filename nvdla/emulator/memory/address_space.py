@@ -85,11 +85,11 @@ class AddressSpace:
         Raises LinkError when it would overlap a region of the same space or leave the 64-bit address range.
         """
         if size <= 0 or base < 0 or base + size > 1 << 64:
-            raise LinkError(f"region {name}: base 0x{base:x} and size {size} are outside the 64-bit address range")
+            raise LinkError(f"region {name}: must be within the 64-bit address range, got base 0x{base:x}, size {size}")
         at = bisect.bisect_left(self._bases[space], base)
         for other in self._regions[space][max(at - 1, 0) : at + 1]:
             if base < other.end and other.base < base + size:
-                raise LinkError(f"region {name} (0x{base:x}, {size} bytes) overlaps region {other}")
+                raise LinkError(f"region {name} (0x{base:x}, {size} bytes): must not overlap region {other}")
         if data is None:
             data = np.zeros(size, np.uint8)
         region = Region(name, space, base, data)
@@ -161,17 +161,20 @@ class AddressSpace:
         """
         surfaces, height, width, atom = shape
         if min(shape) <= 0:
-            raise LinkError(f"{what}: a cube of surfaces x height x width x atom = {shape_text(shape)} is empty")
+            raise LinkError(
+                f"{what}: cube: must not be empty, got surfaces x height x width x atom = {shape_text(shape)}"
+            )
         if line_stride < 0 or surface_stride < 0:
-            raise LinkError(f"{what}: negative stride (line {line_stride}, surface {surface_stride})")
+            raise LinkError(f"{what}: strides: must not be negative, got line {line_stride}, surface {surface_stride}")
         footprint = (surfaces - 1) * surface_stride + (height - 1) * line_stride + width * atom
         region = self.find(space, address, footprint, what)
         size = math.prod(shape)
         limit = max(region.size, OVERLAP_LIMIT)
         if size > limit and not repeats:
             raise LinkError(
-                f"{what}: a cube of {' x '.join(map(str, shape))} bytes has {size}, the limit is {limit} in "
-                f"{region}: line stride {line_stride} or surface stride {surface_stride} makes it overlap itself"
+                f"{what}: cube of {' x '.join(map(str, shape))} bytes: must have at most {limit} bytes in "
+                f"{region}, got {size}. Line stride {line_stride} or surface stride {surface_stride} makes it "
+                "overlap itself."
             )
         start = address - region.base
         flat = region.data[start : start + footprint]

@@ -26,7 +26,7 @@ DEPENDENCY_GRAPH = "dep_graph"
 
 
 #: bytes after the last memory in DRAM that an access may reach: hardware has memory there, too
-BEHIND = 16 << 20
+TAIL_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ class MemoryAccount:
         with self._lock:
             if not self._fits(size):
                 raise LinkError(
-                    f"another instance of the network takes {size} bytes besides {self._taken}, more than the memory "
-                    f"limit of {self._limit} bytes"
+                    f"instances of the network: must use at most {self._limit} bytes (memory limit), got {size} "
+                    f"bytes in addition to {self._taken}"
                 )
             self._taken += size
         charge = Charge()
@@ -221,8 +221,8 @@ class LinkedLoadable:
         """The bytes of a memory (uint8 view); raises LinkError if it is not allocated."""
         if memory.id not in self.regions:
             raise LinkError(
-                f"memory {memory.id} of {memory.size} bytes is not allocated: it needs a size and one of the flags "
-                "ALLOC, INPUT, OUTPUT"
+                f"memory {memory.id}: must have a size and one of the flags ALLOC, INPUT, OUTPUT to be allocated, "
+                f"got {memory.size} bytes"
             )
         return self.regions[memory.id].data[: self.placement.sizes[memory.id]]
 
@@ -257,13 +257,13 @@ class LinkedLoadable:
         memory = self.loadable.memory(entry.mem_id)
         if memory.id not in self.regions:
             raise LinkError(
-                f"task {task.id}, address {index} (address list id {entry.id}): memory {memory.id} is not allocated"
+                f"task {task.id}, address {index} (address list id {entry.id}): memory {memory.id}: must be allocated"
             )
         region, room = self.regions[memory.id], self.placement.sizes[memory.id] - entry.offset
         if entry.offset < 0 or room < 0:
             raise LinkError(
-                f"task {task.id}, address {index} (address list id {entry.id}): offset {entry.offset} is outside "
-                f"memory {memory.id} of {self.placement.sizes[memory.id]} bytes"
+                f"task {task.id}, address {index} (address list id {entry.id}): offset: must be within the "
+                f"{self.placement.sizes[memory.id]} bytes of memory {memory.id}, got {entry.offset}"
             )
         # Compilers give concatenated tensors the size of the whole from an offset on, so the memory's end decides;
         # and the caller's strides may have made a bound memory larger.
@@ -301,16 +301,16 @@ class LinkedLoadable:
             runs[-1].append(allocation)
         for run in runs:
             last = run[-1]
-            behind = BEHIND if last.kind is Space.DRAM and run is runs[-1] else 0
-            data, first = np.zeros(last.end + behind - run[0].address, np.uint8), run[0].address
+            tail_bytes = TAIL_BYTES if last.kind is Space.DRAM and run is runs[-1] else 0
+            data, first = np.zeros(last.end + tail_bytes - run[0].address, np.uint8), run[0].address
             for allocation in run:
                 part = data[allocation.address - first :][: allocation.reserved]
                 name = f"memory {allocation.memory.id}"
                 self.regions[allocation.memory.id] = self.space.map(
                     name, allocation.kind, allocation.address, part.size, part
                 )
-            if behind:
-                self.space.map("unallocated memory", last.kind, last.end, behind, data[last.end - first :])
+            if tail_bytes:
+                self.space.map("unallocated memory", last.kind, last.end, tail_bytes, data[last.end - first :])
 
     def _load(self, memory: MemoryEntry) -> None:
         """Copy the contents of a memory to where they belong, and the changed strides over them."""
@@ -320,8 +320,8 @@ class LinkedLoadable:
                 blob = self.loadable.blob(name)
                 if offset < 0 or offset + blob.length > data.size:
                     raise LinkError(
-                        f"memory {memory.id}: blob {name} ({blob.length} bytes) at offset {offset} ends outside its "
-                        f"{data.size} bytes"
+                        f"memory {memory.id}: blob {name}: must end within {data.size} bytes, got {blob.length} "
+                        f"bytes at offset {offset}"
                     )
                 blob.copy_to(data[offset : offset + blob.length].data)
         for patch in self.placement.patches_of(memory):
@@ -359,5 +359,5 @@ class MemorySource:
             )
         window = self._windows[index]
         if size > window.size:
-            raise DescriptorError(f"{self.name}, {what}: needs {size} bytes, {window} has {window.size}")
+            raise DescriptorError(f"{self.name}, {what}: must have {size} bytes, but {window} has {window.size}")
         return window.data[:size].data

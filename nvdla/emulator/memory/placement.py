@@ -86,7 +86,7 @@ def place(
         address = align(free[space], max(PAGE, memory.alignment))
         allocation = Allocation(memory, space, address, align(size, PAGE))
         if allocation.end > 1 << 64:
-            raise LinkError(f"memory {memory.id} of {size} bytes ends beyond the 64-bit address range")
+            raise LinkError(f"memory {memory.id}: must end within the 64-bit address range, got {size} bytes")
         allocations.append(allocation)
         free[space] = allocation.end
     return allocations
@@ -146,14 +146,20 @@ class Placement:
         memory, tensor = self.tensors[name]
         wanted = tuple(int(stride) for stride in strides) + tensor.strides[len(strides) :]
         if wanted[0] != tensor.strides[0] or wanted[3:] != tensor.strides[3:] or len(wanted) != len(tensor.strides):
-            raise LinkError(f"tensor {name}: only the line and surface stride can change, got {wanted}")
+            raise LinkError(
+                f"tensor {name}: element stride: must not change (only line and surface stride can), got {wanted}"
+            )
         if not all(0 < stride < 1 << 32 for stride in wanted[1:3]):
-            raise LinkError(f"tensor {name}: line stride {wanted[1]} and surface stride {wanted[2]} must be positive")
+            raise LinkError(
+                f"tensor {name}: line and surface stride: must be positive, got {wanted[1]} and {wanted[2]}"
+            )
         patches = [self._patch(reloc, wanted) for reloc in self._relocs(memory)]
         for kind in (RelocType.LINE, RelocType.SURFACE):
             moved = wanted[kind] != tensor.strides[kind]
             if moved and not any(reloc.reloc_type == kind for reloc in self._relocs(memory)):
-                raise LinkError(f"tensor {name}: the loadable has no relocation for its {kind.name.lower()} stride")
+                raise LinkError(
+                    f"tensor {name}: {kind.name.lower()} stride: must have a relocation in the loadable to be changed"
+                )
         self.patches += patches
         self._strides[name] = wanted
         self.sizes[memory.id] = self._size_with(memory, tensor, wanted)
@@ -170,7 +176,9 @@ class Placement:
         """``write_id`` is a memory id (Runtime.cpp:1287), and the byte offset counts from that memory's first byte."""
         size = self.sizes.get(reloc.write_id, 0)
         if not 0 <= reloc.offset <= size - 4:
-            raise LinkError(f"relocation at byte {reloc.offset} is outside memory {reloc.write_id} of {size} bytes")
+            raise LinkError(
+                f"relocation: must be within the {size} bytes of memory {reloc.write_id}, got byte {reloc.offset}"
+            )
         return Patch(reloc.write_id, reloc.offset, strides[reloc.reloc_type])
 
     def _size_with(self, memory: MemoryEntry, tensor: TensorDesc, strides: tuple[int, ...]) -> int:
@@ -182,8 +190,8 @@ class Placement:
         room = min(gaps, default=image)
         if image > room:
             raise LinkError(
-                f"tensor {tensor.name}: an image with strides {strides[1:3]} takes {image} bytes, but the images of "
-                f"the batch are {room} bytes apart"
+                f"tensor {tensor.name}: image with strides {strides[1:3]}: must have at most {room} bytes "
+                f"(distance of the images in the batch), got {image}"
             )
         return max((offsets[-1] if offsets else 0) + max(image, surfaces * strides[2]), memory.size)
 

@@ -129,13 +129,15 @@ class FeatureLayout:
     def __post_init__(self) -> None:
         n, _, height, width = _checked_shape(self.shape)
         if self.line_stride < 0 or self.surface_stride < 0 or self.image_stride < 0:
-            raise LinkError(f"negative stride: line {self.line_stride}, surface {self.surface_stride}")
+            raise LinkError(
+                f"strides: must not be negative, got line {self.line_stride}, surface {self.surface_stride}"
+            )
         last = (n - 1) * self.image_stride + (self.surfaces - 1) * self.surface_stride
         end = last + (height - 1) * self.line_stride + width * self.atom
         if end > self.size:
             raise LinkError(
-                f"a feature tensor {shape_text(self.shape)} with line stride {self.line_stride} and surface stride "
-                f"{self.surface_stride} takes {end} bytes, more than its {self.size}"
+                f"feature tensor {shape_text(self.shape)}: must have at most {self.size} bytes, got {end} (line "
+                f"stride {self.line_stride}, surface stride {self.surface_stride})"
             )
         _check_overlap(n * self.surfaces * height * width * self.atom, self.size, self.shape)
 
@@ -194,22 +196,23 @@ class PixelLayout:
     def __post_init__(self) -> None:
         n, channels, height, width = _checked_shape(self.shape)
         if not self._image.bits and self.dtype.itemsize != self._stored.itemsize:
-            raise FormatError(f"{self.format.name} has elements of {self._stored.itemsize} bytes, not {self.dtype}")
+            raise FormatError(
+                f"element type: must have {self._stored.itemsize} bytes for {self.format.name}, got {self.dtype}"
+            )
         if channels > self.components:
-            raise LinkError(f"{self.format.name} has {self.components} channels, the tensor {channels}")
+            raise LinkError(f"channels: must be at most {self.components} for {self.format.name}, got {channels}")
         last, form = len(self._image.planes) - 1, self._image
         line = (height - 1) * self.line_stride * form.lines(last) + width * form.bytes_per_pixel(last)
         end = (n - 1) * self.image_stride + last * self.plane_stride + line
         if last and self.plane_stride < height * self.line_stride:
             raise LinkError(
-                f"an image {shape_text(self.shape)} in {self.format.name}: the second plane is {self.plane_stride} "
-                f"bytes after the first, which takes {height * self.line_stride}"
+                f"image {shape_text(self.shape)} in {self.format.name}: offset of the second plane: must be at "
+                f"least {height * self.line_stride} bytes (first plane), got {self.plane_stride}"
             )
         if self.line_stride < 0 or end > self.size:
             raise LinkError(
-                f"an image {shape_text(self.shape)} in {self.format.name} with "
-                f"line stride {self.line_stride} takes {end} bytes, "
-                f"more than its {self.size}"
+                f"image {shape_text(self.shape)} in {self.format.name}: must have at most {self.size} bytes, got "
+                f"{end} (line stride {self.line_stride})"
             )
         _check_overlap(n * height * width * sum(self._plane_bytes), self.size, self.shape)
 
@@ -309,7 +312,7 @@ def tensor_layout(tensor: TensorDesc, size: int, strides: tuple[int, ...] | None
     dtype = DTYPES.get(tensor.data_type)
     if dtype is None:
         known = ", ".join(dtype.name for dtype in DTYPES)
-        raise FormatError(f"tensor {tensor.name}: data type {tensor.data_type.name} is not one of {known}")
+        raise FormatError(f"tensor {tensor.name}: data type: must be one of {known}, got {tensor.data_type.name}")
     shape = (tensor.n, tensor.c, tensor.h, tensor.w)
     _checked_shape(shape)
     image_stride = size // tensor.n
@@ -317,7 +320,7 @@ def tensor_layout(tensor: TensorDesc, size: int, strides: tuple[int, ...] | None
     if atom:
         return FeatureLayout(shape, dtype, atom, line, surface, image_stride, size)
     if tensor.pixel_format >= len(PIXEL_FORMATS):
-        raise FormatError(f"tensor {tensor.name}: its pixel format {tensor.pixel_format} is not known")
+        raise FormatError(f"tensor {tensor.name}: pixel format: must be known, got {tensor.pixel_format}")
     planes = len(PIXEL_FORMATS[tensor.pixel_format].planes)
     plane = (surface or tensor.h * line) if planes > 1 else 0
     return PixelLayout(shape, dtype, tensor.pixel_format, line, image_stride, size, plane)
@@ -327,13 +330,14 @@ def _check_overlap(needed: int, size: int, shape: tuple[int, ...]) -> None:
     """Strides may not make a small memory stand for a large tensor."""
     if needed > size:
         raise LinkError(
-            f"a tensor of N x C x H x W = {shape_text(shape)} has {needed} bytes in whole atoms, its memory has {size}"
+            f"tensor of N x C x H x W = {shape_text(shape)}: must have at most {size} bytes (its memory), got "
+            f"{needed} in whole atoms"
         )
 
 
 def _checked_shape(shape: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
     if min(shape) < 1:
-        raise LinkError(f"a tensor of N x C x H x W = {shape_text(shape)} is empty")
+        raise LinkError(f"tensor: must not be empty, got N x C x H x W = {shape_text(shape)}")
     return shape
 
 
@@ -420,10 +424,10 @@ def compress_as(packed: np.ndarray, mask: np.ndarray, room: int, what: str) -> b
     lost = int(np.count_nonzero(packed[~stored]))
     if lost:
         raise FormatError(
-            f"{what}: {lost} weights are not 0 where compressed weights leave zeros out; keep these zeros, or build "
-            "the network again (at level 0 weights are never compressed)"
+            f"{what}: weights: must be 0 where the compressed weights omit zeros, got {lost} others. Keep these "
+            "zeros, or compile the network again (at level 0 weights are never compressed)."
         )
     data: bytes = packed[stored].astype(packed.dtype.newbyteorder("<"), copy=False).tobytes()
     if len(data) > room:
-        raise FormatError(f"{what}: the mask of its weights has {len(data)} bytes of them, there are {room}")
+        raise FormatError(f"{what}: mask of the weights: must have at most {room} bytes, got {len(data)}")
     return data.ljust(room, b"\0")

@@ -78,18 +78,22 @@ class TraceFolder:
     def _spend(self, size: int, name: str) -> None:
         self._left -= size
         if self._left < 0:
-            raise TraceError(f"file {name!r}: the trace's memory images have more than {self.limit} bytes together")
+            raise TraceError(
+                f"file {name!r}: memory images of the trace: must have at most {self.limit} bytes together, got more"
+            )
 
     def _read(self, name: str) -> bytes:
         relative = PurePosixPath(name)
         if relative.is_absolute() or ".." in relative.parts or "\\" in name or "\0" in name:
-            raise TraceError(f"file {name!r} is outside the trace's directory: must be in the directory of the trace")
+            raise TraceError(f"file {name!r}: must be in the directory of the trace")
         try:
             path = Path(os.path.realpath(self.folder / relative))  # a loop of links has no separate error
             if not path.is_relative_to(self.folder):
-                raise TraceError(f"file {name!r} links to {path}, outside the trace's directory {self.folder}")
+                raise TraceError(
+                    f"file {name!r}: must be in the directory of the trace ({self.folder}), got a link to {path}"
+                )
             if not path.is_file():
-                raise TraceError(f"file {name!r} does not exist (or is not a regular file) in {self.folder}")
+                raise TraceError(f"file {name!r}: must be a regular file in {self.folder}")
             return read_file(path, self._left, "memory image")
         except FormatError as error:
             raise TraceError(str(error)) from error
@@ -125,14 +129,19 @@ def parse_packets(data: bytes, name: str, limit: int) -> MemoryImage:
         words = text[match.end() :].rstrip(b"}, \t") if match else b","
         if not match or b"," in words or b"}" in words or len(words) > LINE_LIMIT:
             cut = " (cut off?)" if line_number == lines and not data.endswith(b"\n") else ""
-            raise TraceError(f"{where}: {text[:60]!r} is not a packet {{offset:.., size:.., payload:..}}{cut}")
+            raise TraceError(f"{where}: must be a packet {{offset:.., size:.., payload:..}}, got {text[:60]!r}{cut}")
         offset, size = number(match[1], f"{where}: offset"), number(match[2], f"{where}: size")
         payload = _payload(words, where)
         left -= size
         if len(payload) > size or left < 0:
-            raise TraceError(f"{where}: packet of size {size} has {len(payload)} payload bytes (limit {limit})")
+            raise TraceError(
+                f"{where}: payload: must have at most {size} bytes (size of the packet, limit {limit}), got "
+                f"{len(payload)}"
+            )
         if len(payload) < size and line_number == lines and not data.endswith(b"\n"):
-            raise TraceError(f"{where}: the file ends in a packet with {len(payload)} of {size} bytes (cut off?)")
+            raise TraceError(
+                f"{where}: payload of the last packet: must have {size} bytes, got {len(payload)} (cut off?)"
+            )
         payload += bytes(size - len(payload))
         if segments and segments[-1][0] + len(segments[-1][1]) == offset:
             segments[-1][1].extend(payload)
@@ -152,11 +161,11 @@ def parse_hex_lines(data: bytes, size: int, name: str) -> MemoryImage:
             break
         text = line.strip()
         if len(text) > LINE_LIMIT:
-            raise TraceError(f"{name}:{line_number}: {len(text)} characters, a line has at most {LINE_LIMIT}")
+            raise TraceError(f"{name}:{line_number}: line: must have at most {LINE_LIMIT} characters, got {len(text)}")
         if text.startswith(b"0x"):
             payload += _payload(text, f"{name}:{line_number}")
     if len(payload) < size:
-        raise TraceError(f"file {name!r} holds {len(payload)} bytes, the command asks for {size} (cut off?)")
+        raise TraceError(f"file {name!r}: must have at least {size} bytes (command), got {len(payload)} (cut off?)")
     return MemoryImage(((0, bytes(payload[:size])),)) if size else MemoryImage(())
 
 
@@ -348,11 +357,13 @@ class TraceMemory(AddressSpace):
         ranges = sorted(set(ranges), key=lambda entry: (entry[0].value, entry[1], entry[2]))
         for space, address, size in ranges:
             if address + size > 1 << 64:
-                raise TraceError(f"{space.value} range 0x{address:x} of {size} bytes ends beyond the 64-bit addresses")
+                raise TraceError(
+                    f"{space.value} range: must end within 64-bit addresses, got {size} bytes from 0x{address:x}"
+                )
         exact = _merge(ranges)
         needed = sum(size + 2 * PAGE for _, _, size in exact)
         if needed > limit:
-            raise TraceError(f"the trace names {needed} bytes of memory in {len(exact)} ranges, the limit is {limit}")
+            raise TraceError(f"memory of the trace: must be at most {limit} bytes, got {needed} in {len(exact)} ranges")
         self._room = min(ROOM, (limit - needed) // (len(exact) + 1)) // PAGE * PAGE
         self._total = 0
         self.used = exact
@@ -400,7 +411,7 @@ class TraceMemory(AddressSpace):
 
     def _grow(self, space: Space, address: int, size: int, error: LinkError) -> None:
         if self._total + size + 2 * PAGE > self.limit:
-            raise LinkError(f"{error}; a region for it would pass the limit of {self.limit} bytes") from error
+            raise LinkError(f"{error}. A region for it would exceed the limit of {self.limit} bytes.") from error
         start, end = address // PAGE * PAGE, align(address + size, PAGE)
         spare = min(self._room, self.limit - self._total - (end - start)) // PAGE * PAGE
         end = min(end + spare, 1 << 64)

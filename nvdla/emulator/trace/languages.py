@@ -207,7 +207,7 @@ class _Parser:
 def _arguments(words: list[str], needed: int, optional: int = 0) -> list[str]:
     if not needed <= len(words) <= needed + optional or "" in words:
         expected = f"{needed} to {needed + optional}" if optional else str(needed)
-        raise TraceError(f"expected {expected} arguments, found {len([word for word in words if word])}")
+        raise TraceError(f"arguments: must be {expected}, got {len([word for word in words if word])}")
     return words + [""] * (needed + optional - len(words))
 
 
@@ -236,7 +236,7 @@ def parse_txn(text: str, name: str, registers: RegisterMap, folder: TraceFolder)
             parse, counts = _COMMANDS[words[0]]
             if len(words) - 1 not in counts:
                 allowed = " or ".join(map(str, counts))
-                raise TraceError(f"{words[0]} takes {allowed} arguments, found {len(words) - 1}")
+                raise TraceError(f"{words[0]}: arguments: must be {allowed}, got {len(words) - 1}")
             commands.append(parse(line, words[1:], registers, folder))
         except TraceError as error:
             raise at_line(name, line, text, error) from error
@@ -254,7 +254,7 @@ def _write_reg(line: int, words: list[str], registers: RegisterMap, folder: Trac
 def _read_reg(line: int, words: list[str], registers: RegisterMap, folder: TraceFolder) -> Command:
     """read_reg address mask [comparison] expected: repeated until it fits. Only == is ever used."""
     if len(words) == 4 and words.pop(2) != "==":
-        raise TraceError("read_reg can only compare with ==")
+        raise TraceError("read_reg: comparison: must be ==")
     register, mask, expected = _register(words[0], registers), *(number(word, "value", 32) for word in words[1:])
     return ReadRegister(line, register, expected & mask, mask, retry=True)
 
@@ -294,7 +294,7 @@ def _read_mem(line: int, words: list[str], registers: RegisterMap, folder: Trace
 def _wait(line: int, words: list[str], registers: RegisterMap, folder: TraceFolder) -> Command:
     """Bare or with a level: a rising interrupt line is what all traces wait for."""
     if words and words[0] not in ("high", "posedge"):
-        raise TraceError(f"wait {words[0]!r} is not modelled: only the interrupt's high level and rising edge are")
+        raise TraceError(f"wait: condition: must be high, posedge or omitted, got {words[0]!r}")
     return WaitInterrupt(line)
 
 

@@ -255,7 +255,7 @@ class SequentialPlayer(Player):
         """Write a register as soon as its group is not at work."""
         while not self.write(command):
             if not self.tick():
-                raise self.at(command, TraceError(f"{command.register} is at work and never ends: {self.stuck()}"))
+                raise self.at(command, TraceError(f"{command.register}: deadlock: {self.stuck()}"))
 
     def read_until(self, command: ReadRegister) -> None:
         """Read a register, with ``retry`` until it has the expected value."""

@@ -129,8 +129,8 @@ class Container(ABC):
             target = Path(folder, safe_relative_path(name))
             if target in targets:
                 raise FormatError(
-                    f"{self.source.name}: {name!r} and {targets[target]!r} would both be written to "
-                    f"{target}. Extract them one at a time."
+                    f"{self.source.name}: {name!r} and {targets[target]!r}: must have different file names, got "
+                    f"{target} for both. Extract them one at a time."
                 )
             targets[target] = name
         for target, (_, content) in zip(targets, chosen, strict=True):
@@ -285,7 +285,7 @@ class Format(ABC):
         Raises:
             FormatError: The format is read-only.
         """
-        raise FormatError(f"{self.name} files can be read, but not created from parameters")
+        raise FormatError(f"{self.name} files: can be read, but not created from parameters")
 
     def write_checked(self, file: IO[bytes], parameters: Sequence[Parameter], options: Options | None = None) -> None:
         """Check the parameters, then call :meth:`write`.
@@ -358,7 +358,7 @@ def register(cls: _F) -> _F:
         ValueError: Another class has registered the name.
     """
     if cls.name in _FORMATS and type(_FORMATS[cls.name]).__qualname__ != cls.__qualname__:
-        raise ValueError(f"two container formats are named {cls.name!r}")
+        raise ValueError(f"container format {cls.name!r}: name must be unique")
     _FORMATS[cls.name] = cls()
     return cls
 

@@ -156,7 +156,7 @@ def _read_header(source: Source) -> tuple[dict[str, Json], int]:
 def _unique(pairs: list[tuple[str, Any]]) -> Document:
     result = dict(pairs)
     if len(result) != len(pairs):
-        raise ValueError("a key appears twice")
+        raise ValueError("keys: must be unique")
     return result
 
 

@@ -193,7 +193,7 @@ def transform(
     rename = rename or {}
     for name in (*exclude, *rename, *wanted):
         if name not in names:
-            raise FormatError(f"no parameter is named {name!r}")
+            raise FormatError(f"parameter: must be in the archive, got {name!r}")
     result = []
     for parameter in parameters:
         if parameter.name in exclude:
@@ -219,7 +219,8 @@ def _as_splat(parameter: Parameter, text: str) -> Parameter:
         return replace(parameter, data=None, pattern=b"\0")
     if dtype is None or ELEMENT_BITS[dtype] < 8:
         raise FormatError(
-            f"parameter {parameter.name!r}: its element type is not recorded. Use {parameter.name}=TYPE=VALUE."
+            f"parameter {parameter.name!r}: element type: must be given, because none is recorded. Use "
+            f"{parameter.name}=TYPE=VALUE."
         )
     pattern = pattern_of(dtype, value)
     if parameter.length % len(pattern):

@@ -83,8 +83,8 @@ class LoadableSource:
             room = memory.size - address.offset
             if room < size:
                 raise DescriptorError(
-                    f"{self.name}, {what}, {self.label(index)}: needs {size} bytes from byte {address.offset}, "
-                    f"memory {memory.id} has {memory.size}"
+                    f"{self.name}, {what}, {self.label(index)}: must end within memory {memory.id} ({memory.size} "
+                    f"bytes), got {size} bytes from byte {address.offset}"
                 )
             return self._contents(memory, address.offset, size, f"{what}, {self.label(index)}")
         except LoadableError as error:

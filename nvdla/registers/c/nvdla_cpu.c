@@ -34,7 +34,7 @@ static int is_nan(double value) {
     return value != value;
 }
 
-/* To the nearest integer, ties to even, |value| < 2^51. */
+/* Round to the nearest integer, ties to even, |value| < 2^51. */
 static double rounded(double value) {
     volatile double shifted = value + 6755399441055744.0;
     return shifted - 6755399441055744.0;
@@ -53,7 +53,7 @@ static float half_to_float(uint32_t half) {
     return (float)fraction * (sign != 0u ? -5.9604644775390625e-8f : 5.9604644775390625e-8f);
 }
 
-/* To the nearest half, ties away from zero; a NaN keeps the top ten bits of its fraction. */
+/* Round to the nearest fp16 value, ties away from zero; a NaN keeps the top ten bits of its fraction. */
 static uint32_t float_to_half(float number) {
     float_bits value;
     uint32_t sign, fraction, significand, result;
@@ -202,7 +202,7 @@ static void store_half(uint8_t *bytes, uint32_t value) {
     bytes[1] = (uint8_t)(value >> 8);
 }
 
-/* What softmax works on: int8 elements become halves first. */
+/* Operand of softmax: int8 elements are first converted to fp16. */
 static float softmax_input(const nvdla_cpu_operation *operation, const uint8_t *source, uint32_t index) {
     if (operation->half != 0u) {
         return loaded(source + 2u * index, 1u);
@@ -230,7 +230,7 @@ static void softmax(const nvdla_cpu_operation *operation, const uint8_t *source,
         float term = exponential(softmax_input(operation, source, index) - largest);
         total = index == 0u ? term : total + term;
     }
-    /* From the first element on: the destination may be the source. */
+    /* In ascending order: the destination may be the source. */
     for (index = 0; index < kept; index++) {
         uint32_t half = float_to_half(exponential(softmax_input(operation, source, index) - largest) / total);
         if (operation->half != 0u) {

@@ -1,5 +1,5 @@
-/* What the runner needs from the board. Define any of these before this file is included, or in a file of your own
- * that NVDLA_PORT_FILE names (-DNVDLA_PORT_FILE='"my_board.h"'); what is left open gets the value below. */
+/* Board-specific definitions of the runner. Define any of these before this file is included, or in your own header
+ * (-DNVDLA_PORT_FILE='"my_board.h"'). The values below are the defaults. */
 #ifndef NVDLA_PORT_H
 #define NVDLA_PORT_H
 
@@ -7,12 +7,12 @@
 #include NVDLA_PORT_FILE
 #endif
 
-/* Where the accelerator's registers lie in the processor's address space. */
+/* Address of the accelerator's registers in the processor's address space. */
 #ifndef NVDLA_CSB_BASE
 #define NVDLA_CSB_BASE 0x10040000u
 #endif
 
-/* How registers are addressed there: 0 by byte, 2 by 32-bit word. */
+/* Register addressing: 0 by byte, 2 by 32-bit word. */
 #ifndef NVDLA_CSB_SHIFT
 #define NVDLA_CSB_SHIFT 0
 #endif
@@ -27,7 +27,8 @@
 #define NVDLA_REG_READ(device, offset) ((void)(device), *(volatile uint32_t *)NVDLA_CSB_ADDRESS(offset))
 #endif
 
-/* Before the accelerator reads what the processor wrote, and before the processor reads what it wrote. */
+/* Flush: before the accelerator reads data that the processor wrote.
+ * Invalidate: before the processor reads data that the accelerator wrote. */
 #ifndef NVDLA_CACHE_FLUSH
 #define NVDLA_CACHE_FLUSH(device, start, size) ((void)(device), (void)(start), (void)(size))
 #endif
@@ -50,7 +51,7 @@
 #define NVDLA_INTERRUPTS 0
 #endif
 
-/* Keep the interrupt handler out, for a few instructions (NVDLA_INTERRUPTS only). */
+/* Disable and enable the interrupt handler around a few instructions (NVDLA_INTERRUPTS only). */
 #ifndef NVDLA_LOCK
 #define NVDLA_LOCK(device) ((void)(device))
 #endif
@@ -58,7 +59,7 @@
 #define NVDLA_UNLOCK(device) ((void)(device))
 #endif
 
-/* How often the runner looks for one event before it gives up with NVDLA_TIMED_OUT; 0: no limit. */
+/* Polls per event before the runner returns NVDLA_TIMED_OUT; 0: no limit. */
 #ifndef NVDLA_POLL_LIMIT
 #define NVDLA_POLL_LIMIT 0u
 #endif

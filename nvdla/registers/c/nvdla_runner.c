@@ -15,7 +15,7 @@ void nvdla_interrupt(nvdla_device *device) {
     device->seen |= take_interrupts(device);
 }
 
-/* After an odd number of operations a unit goes on with its other group: the two bits of its causes change places. */
+/* After an odd number of operations a unit continues with its other group: swap the two interrupt bits of the unit. */
 static uint32_t in_this_run(const nvdla_device *device, uint32_t interrupts) {
     uint32_t moved = interrupts & device->swapped;
     uint32_t swapped = (moved & 0x55555555u) << 1 | (moved >> 1 & 0x55555555u);
@@ -23,12 +23,12 @@ static uint32_t in_this_run(const nvdla_device *device, uint32_t interrupts) {
 }
 
 static int await_interrupts(nvdla_device *device, uint32_t wanted) {
-    uint32_t looks = 0;
+    uint32_t polls = 0;
     while ((device->seen & wanted) != wanted) {
-        if (NVDLA_POLL_LIMIT != 0u && looks == NVDLA_POLL_LIMIT) {
+        if (NVDLA_POLL_LIMIT != 0u && polls == NVDLA_POLL_LIMIT) {
             return NVDLA_TIMED_OUT;
         }
-        looks++;
+        polls++;
 #if NVDLA_INTERRUPTS
         NVDLA_IDLE(device);
 #else
@@ -45,17 +45,17 @@ static int await_interrupts(nvdla_device *device, uint32_t wanted) {
 }
 
 static int await_flush(nvdla_device *device, uint32_t address) {
-    uint32_t looks = 0;
+    uint32_t polls = 0;
     while ((NVDLA_REG_READ(device, address) & 1u) == 0u) {
-        if (NVDLA_POLL_LIMIT != 0u && looks == NVDLA_POLL_LIMIT) {
+        if (NVDLA_POLL_LIMIT != 0u && polls == NVDLA_POLL_LIMIT) {
             return NVDLA_TIMED_OUT;
         }
-        looks++;
+        polls++;
     }
     return NVDLA_OK;
 }
 
-/* Which groups come first this time: those that the consumer pointers name. */
+/* Find the first group of each unit from its consumer pointer. */
 static void begin(nvdla_device *device, const nvdla_program *program) {
     uint32_t index;
     device->interrupt_status = program->interrupt_status;

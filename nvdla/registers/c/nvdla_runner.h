@@ -1,4 +1,4 @@
-/* Runs a register program on NVDLA without an operating system: C99, nothing but <stdint.h>. */
+/* Runs a register program on NVDLA without an operating system: C99, needs only <stdint.h>. */
 #ifndef NVDLA_RUNNER_H
 #define NVDLA_RUNNER_H
 
@@ -17,20 +17,21 @@ enum {
     NVDLA_DRAM_HIGH,   /* upper half */
     NVDLA_CVSRAM_LOW,  /* the same in the CVSRAM */
     NVDLA_CVSRAM_HIGH,
-    NVDLA_AWAIT,       /* until all bits of value were seen in GLB.S_INTR_STATUS */
-    NVDLA_FLUSHED,     /* until bit 0 of the register is set: the convolution buffer is flushed after reset */
+    NVDLA_AWAIT,       /* wait until all bits of value were set in GLB.S_INTR_STATUS */
+    NVDLA_FLUSHED,     /* wait until bit 0 of the register is set: the convolution buffer is flushed after reset */
     NVDLA_COMPUTE      /* CPU operation number `value` */
 };
 
 #define NVDLA_STEP(kind, address) ((uint32_t)(kind) << 24 | (uint32_t)(address))
 
-/* A unit with two register groups: its S_POINTER, and the bits of GLB.S_INTR_STATUS that name its groups. */
+/* A unit with two register groups: its S_POINTER, and the bits of GLB.S_INTR_STATUS for its groups. */
 typedef struct {
     uint32_t address;
     uint32_t interrupts;
 } nvdla_pointer;
 
-/* Bytes that must lie in memory (0: DRAM, 1: CVSRAM) before the program runs; `data` 0: the image is loaded by others. */
+/* Bytes that must be in memory (0: DRAM, 1: CVSRAM) before the program runs.
+ * If `data` is 0, the caller loads the image. */
 typedef struct {
     uint32_t memory;
     uint32_t offset;
@@ -38,7 +39,7 @@ typedef struct {
     const uint8_t *data;
 } nvdla_segment;
 
-/* An input or output: offset and strides in bytes; a real number is scale * element (scale 0: not known). */
+/* An input or output: offset and strides in bytes; real value = scale * element (scale 0: unknown). */
 typedef struct {
     const char *name;
     uint32_t memory;
@@ -83,12 +84,12 @@ typedef struct {
     uint32_t output_count;
     const nvdla_cpu_operation *cpu_operations;
     uint32_t cpu_operation_count;
-    uint32_t memory_size[2];   /* bytes that the program uses: DRAM, CVSRAM */
+    uint32_t memory_size[2];   /* bytes used by the program: DRAM, CVSRAM */
     uint32_t interrupt_status; /* byte address of GLB.S_INTR_STATUS */
 } nvdla_program;
 
-/* One accelerator. `base`: where it sees the memories (multiples of 4096); `memory`: where the processor sees them
- * (0: it does not). `context` is yours. All else starts as 0. */
+/* One accelerator. `base`: addresses of the memories for the accelerator (multiples of 4096); `memory`: their addresses
+ * for the processor (0: not accessible). `context` is for the application. All other fields must start as 0. */
 typedef struct {
     uint64_t base[2];
     uint8_t *memory[2];
@@ -101,21 +102,21 @@ typedef struct {
 
 enum {
     NVDLA_OK = 0,
-    NVDLA_TIMED_OUT = 1,     /* an event did not come within NVDLA_POLL_LIMIT looks */
-    NVDLA_NO_MEMORY = 2,     /* the processor must reach a memory that it does not see */
+    NVDLA_TIMED_OUT = 1,     /* an event did not occur within NVDLA_POLL_LIMIT polls */
+    NVDLA_NO_MEMORY = 2,     /* the processor needs a memory that it cannot access */
     NVDLA_BAD_PROGRAM = 3
 };
 
-/* Copies the segments into memory; once is enough as long as nobody overwrites them. */
+/* Copy the segments into memory. Once is enough unless they are overwritten. */
 int nvdla_load(nvdla_device *device, const nvdla_program *program);
 
-/* Runs the program. Inputs lie in memory, flushed from the caches, before; outputs after. */
+/* Run the program. The inputs must be in memory and flushed from the caches; the outputs are in memory afterwards. */
 int nvdla_run(nvdla_device *device, const nvdla_program *program);
 
-/* To be called by the interrupt handler when NVDLA_INTERRUPTS is 1. */
+/* Call this from the interrupt handler if NVDLA_INTERRUPTS is 1. */
 void nvdla_interrupt(nvdla_device *device);
 
-/* Where the processor sees a tensor; 0 when it does not. */
+/* Return the address of a tensor for the processor, or 0 if it cannot access the tensor. */
 uint8_t *nvdla_tensor_bytes(const nvdla_device *device, const nvdla_tensor *tensor);
 
 /* CRC-32 as in zip, for self-tests. */

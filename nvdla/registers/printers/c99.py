@@ -247,7 +247,8 @@ def _header(export: Export, arrays: bool) -> str:
         "",
     ]
     for space, size in program.sizes.items():
-        lines.append(f"#define {upper}_{space.name}_BASE 0x{export.bases[space]:x}ull /* where it was planned to be */")
+        base = f"0x{export.bases[space]:x}ull /* base address used by the export */"
+        lines.append(f"#define {upper}_{space.name}_BASE {base}")
         lines.append(f"#define {upper}_{space.name}_SIZE 0x{size:x}ul")
     if not arrays:
         lines.append(f"/* {name}_dram.bin (and _cvsram.bin) must be loaded at the bases before the program runs. */")
@@ -258,8 +259,8 @@ def _header(export: Export, arrays: bool) -> str:
         "",
         f"extern const nvdla_program {name};",
         "",
-        "/* Loads the program's data and a known input, runs, and compares the outputs' CRCs.",
-        "   NVDLA_OK, an error of the runner, or 100 + the number of the first output that differs. */",
+        "/* Load the program's data and a known input, run, and compare the CRCs of the outputs.",
+        "   Returns NVDLA_OK, an error code of the runner, or 100 + the index of the first different output. */",
         f"int {name}_selftest(nvdla_device *device);",
         "",
         "#endif",
@@ -407,7 +408,7 @@ def _float(value: float) -> str:
     """A float32 constant, exactly. Raises FormatError for what C has no constant for."""
     number = float(np.float32(value))
     if not np.isfinite(number):
-        raise FormatError(f"a CPU operation has the factor {value}, which has no constant in C")
+        raise FormatError(f"factor of a CPU operation: must be finite for a constant in C, got {value}")
     return f"{number.hex()}f"
 
 
@@ -470,9 +471,7 @@ def write_statements(export: Export) -> None:
         last = max(at for at, step in enumerate(program.steps) if isinstance(step, Write))
         first = next(at for at, step in enumerate(program.steps) if isinstance(step, CpuCall))
         if first < last:
-            raise FormatError(
-                "the network has CPU operations, which the format reg-write cannot express. Use --format c."
-            )
+            raise FormatError("network for the format reg-write: must not have CPU operations. Use --format c.")
     export.save_lines(f"{export.name}_registers.h", _register_header(export))
     export.save_lines(f"{export.name}_straight.c", _statement_source(export))
     write_images(export)
@@ -494,24 +493,24 @@ def _register_header(export: Export) -> list[str]:
 
 def _statement_source(export: Export) -> list[str]:
     limit = export.options.poll_limit
-    tail = f" && ++looks < {limit}u" if limit else ""
+    tail = f" && ++polls < {limit}u" if limit else ""
     lines = [
         "#include <stdint.h>",
         f'#include "{export.name}_registers.h"',
         "",
-        "/* Yours: accesses to the register at a byte address. */",
+        "/* To be defined by the application: write and read the register at a byte address. */",
         "void reg_write(uint32_t address, uint32_t value);",
         "uint32_t reg_read(uint32_t address);",
         "",
-        "/* 1 when all bits are there; 0 when they did not come in time. */",
+        "/* Returns 1 when all bits are set, or 0 after the poll limit. */",
         "static int wait_for(uint32_t address, uint32_t bits) {",
-        *(["    uint32_t looks = 0;"] if limit else []),
+        *(["    uint32_t polls = 0;"] if limit else []),
         f"    while ((reg_read(address) & bits) != bits{tail}) {{",
         "    }",
-        f"    return {f'looks < {limit}u' if limit else '1'};",
+        f"    return {f'polls < {limit}u' if limit else '1'};",
         "}",
         "",
-        "/* 0, or the number of the wait that failed, from 1. */",
+        "/* Returns 0, or the number of the wait that failed (from 1). */",
         f"int {export.name}_run(void);",
         f"int {export.name}_run(void) {{",
     ]
@@ -534,7 +533,7 @@ def _statements(export: Export, step: Step, waits: Iterator[int]) -> list[str]:
     if isinstance(step, Flushed):
         return _wait_for(f"{step.register.unit}_{step.register.name}_0", 1, next(waits))
     if isinstance(step, CpuCall):
-        return [f"/* then on the processor: {step.kind} of operation {step.task}/{step.index} */"]
+        return [f"/* to be computed on the processor: {step.kind} of operation {step.task}/{step.index} */"]
     return [f"reg_write({step.register.unit}_{step.register.name}_0, 0x{export.value(step):x}u);"]
 
 

@@ -75,14 +75,14 @@ def test_a_network_without_weights_is_refused_by_name(nvdla_command, samples):
     words = ("-i", samples / "digit3.pgm", "--caffe", samples / "lenet.prototxt")
     code, out, err = nvdla_command("compare", samples / "lenet.loadable", *words)
     assert (code, out) == (2, "")
-    assert "line 8: layer conv1 (Convolution): has weights; give the .caffemodel, too" in err
+    assert "line 8: layer conv1 (Convolution): weights: must be given. Add --weights FILE.caffemodel." in err
 
 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("num_output: 16", "num_output: 17", "weights: 16x6x5x5 in the .caffemodel, the network specifies 17x6x5x5"),
-        ("kernel_size: 2", "kernel_sise: 2", "line 26: PoolingParameter has no field kernel_sise; did you mean "),
+        ("num_output: 16", "num_output: 17", "weights: must be 17x6x5x5 (network), got 16x6x5x5 in the .caffemodel"),
+        ("kernel_size: 2", "kernel_sise: 2", "field: must be in the schema, got kernel_sise; did you mean "),
         ('type: "Softmax"', 'type: "Softmaks"', "; did you mean Softmax?"),
         ("dim: 1 dim: 28", "dim: 3 dim: 27", "input data: must be 1x1x28x28 (loadable), got 1x3x27x28"),
     ],

@@ -242,8 +242,8 @@ def test_other_weights_keep_the_zeros_of_compressed_ones():
     assert np.array_equal(weights.as_array(), other)
     again = parameters.replaced({weights.name: weights})
     assert again.to_bytes() == changed.to_bytes()
-    with pytest.raises(BuildError, match="are not 0 where compressed weights leave zeros out"):
+    with pytest.raises(BuildError, match="must be 0 where the compressed weights omit zeros"):
         edit.replace_weights(built.loadable, 0, index, np.full_like(other, 5), "nv_full")
     dense = replace(weights, data=np.full_like(other, 5).tobytes())
-    with pytest.raises(FormatError, match="keep these zeros, or build the network again"):
+    with pytest.raises(FormatError, match="Keep these zeros, or compile the network again"):
         parameters.replaced({weights.name: dense})

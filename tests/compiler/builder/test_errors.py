@@ -23,8 +23,8 @@ W = np.ones((2, 4, 3, 3))
 BAD_LAYERS = {
     "layer c: weights .* with 1 groups do not fit 4 input channels": lambda n, x: n.convolution("c", x, W[:, :3]),
     "layer c: weights .* must have four dimensions": lambda n, x: n.convolution("c", x, np.ones((2, 4))),
-    "layer c: weights hold NaN": lambda n, x: n.convolution("c", x, W * np.nan),
-    "layer c: the kernel spans 9 of the height, the padded input has only 8": (
+    "layer c: weights: must be finite": lambda n, x: n.convolution("c", x, W * np.nan),
+    "layer c: kernel: must span at most 8 .padded input. of the height, got 9": (
         lambda n, x: n.convolution("c", x, np.ones((2, 4, 9, 3)))
     ),
     "layer c: stride 0 must be a positive whole number": lambda n, x: n.convolution("c", x, W, stride=0),
@@ -32,16 +32,18 @@ BAD_LAYERS = {
     "layer c: bias must be 2 finite numbers, got 3": lambda n, x: n.convolution("c", x, W, np.ones(3)),
     "layer f: weights .* must be .kernels, 256.": lambda n, x: n.fully_connected("f", x, np.ones((3, 5))),
     "layer p: padding .* must be less than the kernel": lambda n, x: n.max_pool("p", x, 2, padding=2),
-    "layer l: LRN size 4 is not one of 3, 5, 7, 9": lambda n, x: n.lrn("l", x, 4),
-    "layer l: LRN needs k > 0": lambda n, x: n.lrn("l", x, 5, k=0),
-    "layer s: softmax of a cube 4x8x8 is not possible": lambda n, x: n.softmax("s", x),
+    "layer l: LRN size: must be 3, 5, 7 or 9": lambda n, x: n.lrn("l", x, 4),
+    "layer l: LRN: k must be above 0": lambda n, x: n.lrn("l", x, 5, k=0),
+    "layer s: softmax: cube must be 1x1, got 4x8x8": lambda n, x: n.softmax("s", x),
     "layer c: low 1 must be less than high 1": lambda n, x: n.clip("c", x, 1, 1),
-    "layer a: add needs two or more inputs of one shape": lambda n, x: n.add("a", x, n.max_pool("p", x, 2)),
-    "layer k: concat needs inputs of one height and width": lambda n, x: n.concat("k", x, n.max_pool("p", x, 2)),
+    "layer a: add: must have two or more inputs of equal shape": lambda n, x: n.add("a", x, n.max_pool("p", x, 2)),
+    "layer k: concat: inputs: must be of equal height and width": lambda n, x: n.concat("k", x, n.max_pool("p", x, 2)),
     "layer in: another layer has this name": lambda n, x: n.relu("in", x),
     "layer u: shape .* each 1 to 8192": lambda n, x: n.upsample("u", x, 2000),
-    "layer r: its input is not a tensor of network net": lambda n, x: n.relu("r", Network().input("x", (1, 1, 1))),
-    "layer d: padding .* cuts the result": lambda n, x: n.deconvolution("d", x, np.ones((4, 2, 2, 2)), padding=9),
+    "layer r: its input must be a tensor of network net": lambda n, x: n.relu("r", Network().input("x", (1, 1, 1))),
+    "layer d: padding .*: result must have at least one row": lambda n, x: n.deconvolution(
+        "d", x, np.ones((4, 2, 2, 2)), padding=9
+    ),
     "layer b: variance": lambda n, x: n.batch_norm("b", x, 0.0, -1.0),
 }
 
@@ -53,12 +55,15 @@ def test_bad_layers_are_refused_when_they_are_added(message):
 
 
 BEYOND_HARDWARE = {
-    "layer c: 33 kernel rows, at most 32; pool or split": (
+    "layer c: kernel rows: must be at most 32, got 33. Pool or split": (
         lambda n, x: n.convolution("c", x, np.ones((2, 4, 33, 1))),
         (4, 40, 8),
     ),
-    "layer c: stride 9 and dilation 1 .* limited to 8": (lambda n, x: n.convolution("c", x, W, stride=9), (4, 20, 20)),
-    "layer c: padding 3 of the rows must be less than the 3 that the kernel spans": (
+    "layer c: stride and dilation .* must be at most 8 and": (
+        lambda n, x: n.convolution("c", x, W, stride=9),
+        (4, 20, 20),
+    ),
+    "layer c: padding of the rows: must be less than 3 .span of the kernel.": (
         lambda n, x: n.convolution("c", x, W, padding=3),
         (4, 8, 8),
     ),
@@ -85,9 +90,9 @@ def test_layers_that_the_hardware_cannot_do_are_refused_when_built(message):
 
 def test_a_missing_scale_names_the_layer_and_the_remedy():
     net = _one(lambda n, x: n.relu("r", x))
-    with pytest.raises(BuildError, match=r"layer r: its output has no scale; run calibrate\(\)"):
+    with pytest.raises(BuildError, match=r"layer r: its output must have a scale. Run calibrate\(\)"):
         build(net, "nv_small", "int8", Calibration({"in": 1.0}))
-    with pytest.raises(BuildError, match="network net: int8 needs scales; pass calibration=calibrate"):
+    with pytest.raises(BuildError, match=r"network net: scales: must be given for int8. Pass calibration=calibrate"):
         build(net, "nv_small")
     with pytest.raises(BuildError, match=r"layer r: magnitude -1.0 in the calibration must be a positive"):
         build(net, "nv_small", "int8", Calibration({"in": 1.0, "r": -1.0}))
@@ -100,7 +105,7 @@ def test_a_configuration_without_the_precision_names_those_that_have_it():
     with pytest.raises(ConfigError, match="nv_large has no int4; no configuration has it"):
         build(net, "nv_large", "int4")
     wide = replace(configuration("nv_medium_512"), name="wide", memory_atom=64)
-    with pytest.raises(ConfigError, match="wide has memory atoms of 64 bytes, which loadables have no tensor"):
+    with pytest.raises(ConfigError, match="wide: memory atom: must have a tensor format in loadables, got 64 bytes"):
         build(net, wide)
     with pytest.raises(ConfigError, match=r"configuration 'nv_smal': must be one of .*; did you mean nv_small"):
         build(net, "nv_smal")
@@ -109,13 +114,13 @@ def test_a_configuration_without_the_precision_names_those_that_have_it():
 def test_networks_without_ends_are_refused():
     net = Network("net")
     net.input("in", (1, 1, 1))
-    with pytest.raises(BuildError, match="needs at least one input and one output"):
+    with pytest.raises(BuildError, match="must have at least one input and one output"):
         build(net, "nv_full", "fp16")
 
 
 def test_softmax_has_no_int16():
     net = _one(lambda n, x: n.softmax("s", x), (4, 1, 1))
-    with pytest.raises(BuildError, match="layer s: softmax on the CPU takes int8 and fp16"):
+    with pytest.raises(BuildError, match="layer s: softmax on the CPU: precision must be int8 or fp16"):
         build(net, "nv_full", "int16", calibrate(net, np.ones((1, 4, 1, 1))))
 
 
@@ -128,7 +133,7 @@ def test_calibration_arguments_are_checked():
     ]:
         with pytest.raises(BuildError, match=message):
             calibrate(net, data, **arguments)
-    with pytest.raises(BuildError, match="no calibration data"):
+    with pytest.raises(BuildError, match="calibration data: must have at least one input"):
         calibrate(net, [])
     with pytest.raises(BuildError, match=r"input in: shape: must be Nx4x8x8, got"):
         calibrate(net, np.ones((1, 4, 8, 7)))
@@ -158,7 +163,7 @@ ONE = np.ones((4, 4, 1, 1))
     ],
 )
 def test_a_constant_above_the_largest_half_that_would_make_no_number_of_0_is_refused(what, layers):
-    with pytest.raises(BuildError, match=f"layer c: {what} 100000 is above 65504, the largest half; rescale it"):
+    with pytest.raises(BuildError, match=f"layer c: {what}: must be at most 65504 .fp16., got 100000"):
         build(_one(layers), "nv_full", "fp16")
 
 
@@ -189,7 +194,7 @@ def test_factors_between_scales_and_tables_name_the_layer_in_the_error():
         build(net, "nv_small", "int8", Calibration({"in": 127e6, "far": 127.0}))
     assert caught.value.layer == "far"
     net = _one(lambda n, x: n.function("f", x, lambda v: 1 / v))
-    with pytest.raises(BuildError, match="layer f: a look-up table needs finite values") as caught:
+    with pytest.raises(BuildError, match="layer f: function of a look-up table: must be finite") as caught:
         build(net, "nv_full", "fp16")
     assert caught.value.layer == "f"
     assert BuildError("32 steps of the search").layer == ""

@@ -84,9 +84,9 @@ def test_the_projects_own_layers_are_found_the_same_way():
 @pytest.mark.parametrize(
     ("kind", "sources", "settings", "message"),
     [
-        ("relu", 2, {}, "layer l: a relu takes 1 inputs, got 2"),
-        ("prelu", 1, {}, "layer l: a prelu needs the setting 'slopes'"),
-        ("prelu", 1, {"slopes": 0.1, "low": 0}, "layer l: a prelu has no setting 'low'"),
+        ("relu", 2, {}, "layer l: a relu: inputs: must be 1, got 2"),
+        ("prelu", 1, {}, "layer l: a prelu: setting 'slopes': must be given"),
+        ("prelu", 1, {"slopes": 0.1, "low": 0}, "layer l: a prelu: setting: must be known, got 'low'"),
     ],
 )
 def test_a_layer_with_other_inputs_or_settings_than_its_type_has_is_refused(kind, sources, settings, message):

@@ -78,10 +78,10 @@ def test_what_cannot_be_mixed_is_refused_by_name():
     rng = np.random.default_rng(5)
     net = _chain(rng, 8)
     data = samples(net, rng, 1)
-    with pytest.raises(BuildError, match="no such layer"):
+    with pytest.raises(BuildError, match="layer: must be in network"):
         build(net, "nv_full", "int8", _mixed(net, data, ["nobody"]))
-    with pytest.raises(BuildError, match="layer c1: int16 within a network of int8 on nv_small"):
+    with pytest.raises(BuildError, match=r"layer c1: precision: .* got int16 within int8 on nv_small"):
         build(net, "nv_small", "int8", _mixed(net, data, ["c1"]))
     halves = Calibration(calibrate(net, data).magnitudes, precisions={"c1": "fp16"})
-    with pytest.raises(BuildError, match="layer c1: fp16"):
+    with pytest.raises(BuildError, match=r"layer c1: precision: .* got fp16"):
         build(net, "nv_full", "int8", halves)

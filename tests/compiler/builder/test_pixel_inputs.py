@@ -167,7 +167,7 @@ def test_a_mean_that_cdma_cannot_subtract_is_refused():
     net = first_layer((3, 8, 8))
     scales = calibrate(net, np.random.default_rng(0).normal(size=(1, 3, 8, 8)))
     for form, mean, bits in (("A16B16G16R16", 40000, 16), ("A2B10G10R10", 600, 10)):
-        with pytest.raises(BuildError, match=f"with mean {mean}: CDMA subtracts at most"):
+        with pytest.raises(BuildError, match=f"mean: must be at most .*, got {mean}"):
             numbers = PixelNumbers((1.0, mean, 2.0), bits=bits)
             build(net, "nv_full", "int16", scales, input_format=form, pixels=numbers)
 
@@ -199,7 +199,7 @@ def test_strides_of_two_planes_cannot_be_changed():
     net, numbers = first_layer(), PixelNumbers((128,), (1 / 128,))
     scales = calibrate(net, pixels_and_numbers(numbers, (3, 12, 14))[1])
     built = build(net, "nv_small", "int8", scales, input_format="Y8_U8V8_N444", pixels=numbers)
-    with pytest.raises(LinkError, match="the loadable has no relocation for its line stride"):
+    with pytest.raises(LinkError, match="line stride: must have a relocation in the loadable"):
         nvdla.Runtime(built.loadable, "nv_small", strides={"data": (1, 64, 1024)})
 
 
@@ -214,11 +214,11 @@ def test_strides_of_two_planes_cannot_be_changed():
             "input format 'T_R8': must be one of auto, image, feature, pixels, R8,",
         ),
         ("FEATURE", 1, "nv_small", "int8", "input format 'FEATURE': must be one of"),
-        ("R8", 3, "nv_small", "int8", "a pixel of R8 has 1 channels of 8 bits, it has 3"),
+        ("R8", 3, "nv_small", "int8", "a pixel of R8 has 1 channels of 8 bits, the input has 3"),
         ("R10", 1, "nv_small", "int8", "nv_small has no int16 (the elements of R10); configurations with it: nv_full"),
         ("R16_I", 1, "nv_full", "int8", "pixels of R16_I are for int16, the network computes in int8"),
         ("A16B16G16R16_F", 3, "nv_full", "int8", "pixels of A16B16G16R16_F are for fp16, the network computes in int8"),
-        ("A2B10G10R10", 4, "nv_full", "int16", "a pixel of A2B10G10R10 has 3 channels of 10 bits, it has 4"),
+        ("A2B10G10R10", 4, "nv_full", "int16", "a pixel of A2B10G10R10 has 3 channels of 10 bits, the input has 4"),
     ],
 )
 def test_formats_that_do_not_fit_are_refused(form, channels, config, precision, words):

@@ -165,7 +165,7 @@ def test_int16_is_calibrated_by_the_same_recipe():
 
 
 def test_no_data_is_an_error():
-    with pytest.raises(BuildError, match="no calibration data"):
+    with pytest.raises(BuildError, match="calibration data: must have at least one input"):
         refine(_net(np.random.default_rng(7)), list, Recipe(equalize=False))
 
 

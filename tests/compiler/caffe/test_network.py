@@ -110,14 +110,20 @@ def test_old_layers_carry_the_new_types_names(read):
     ("text", "said"),
     [
         ("", "got an empty file"),
-        (prototxt(layer("ReLU", "include { } exclude { }")), "has include and exclude rules"),
-        (prototxt(layer("ReLU")) + " layers { type: RELU }", "both forms, 'layer' and 'layers'"),
-        ('layer { name: "x" }', "layer 'x' has no type"),
+        (prototxt(layer("ReLU", "include { } exclude { }")), "must have include or exclude rules, got both"),
+        (prototxt(layer("ReLU")) + " layers { type: RELU }", "must all be given as 'layer' or all as 'layers'"),
+        ('layer { name: "x" }', "layer 'x': type: must be given"),
         ("layers { layer { name: 'conv' type: 'conv' } }", "upgrade_net_proto_text"),
-        ("input: 'data' input_dim: [1, 1] " + layer("ReLU"), "1 inputs take 4 input_dim, there are 2"),
-        ("input: 'a' input: 'b' input_shape { dim: 1 } " + layer("ReLU"), "2 inputs, but shapes for 1"),
-        ("input: 'a' input_shape { } input_dim: 1 " + layer("ReLU"), "give input_shape or input_dim, not both"),
-        (layer("Input", "input_param { shape { } shape { } shape { } }", [], ["a", "b"]), "2 tops, but 3 shapes"),
+        ("input: 'data' input_dim: [1, 1] " + layer("ReLU"), "input_dim: must be 4 numbers for 1 inputs, got 2"),
+        ("input: 'a' input: 'b' input_shape { dim: 1 } " + layer("ReLU"), "shapes: must be 2, one per input, got 1"),
+        (
+            "input: 'a' input_shape { } input_dim: 1 " + layer("ReLU"),
+            "must be given as input_shape or input_dim, got both",
+        ),
+        (
+            layer("Input", "input_param { shape { } shape { } shape { } }", [], ["a", "b"]),
+            "shapes: must be 2, one per top, got 3",
+        ),
     ],
 )
 def test_networks_that_make_no_sense_are_refused(read, text, said):
@@ -128,10 +134,10 @@ def test_networks_that_make_no_sense_are_refused(read, text, said):
 
 def test_what_is_no_text_is_refused(tmp_path):
     (tmp_path / "net.prototxt").write_bytes(b'name: "\xff"')
-    with pytest.raises(FormatError, match="byte 7: no text"):
+    with pytest.raises(FormatError, match="byte 7 is not UTF-8"):
         read_network(tmp_path / "net.prototxt")
     (tmp_path / "big.prototxt").write_bytes(b" " * ((4 << 20) + 1))
-    with pytest.raises(FormatError, match="the limit is 4194304"):
+    with pytest.raises(FormatError, match="must have at most 4194304"):
         read_network(tmp_path / "big.prototxt")
 
 

@@ -79,39 +79,39 @@ def test_true_has_four_forms(word):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("\n\ncuont: 3", "line 3: Outer has no field cuont; did you mean count?"),
-        ("count: 3\ncount: 4", "line 2: count is given twice"),
+        ("\n\ncuont: 3", "line 3: Outer: field: must be in the schema, got cuont; did you mean count?"),
+        ("count: 3\ncount: 4", "line 2: count: must be given once"),
         ("count: -3", "count: must be 0 to 4294967295, got -3"),
         ("count: 99999999999", "must be 0 to"),
         ("count: 3.0", "count: must be an integer, got 3.0"),
         ("count: 09", "count: must be an integer, got 09"),
         ("count: " + "9" * 5000, "must be a number"),
         ("count: 'x'", "count: must be a number, got x"),
-        ("count: \n }", "line 2: '}' is found where the value of count is expected"),
-        ("count 3", "count: ':' is expected before the value, not '3'"),
+        ("count: \n }", "line 2: count: must have a value, got '}'"),
+        ("count 3", "count: must continue with ':', got '3'"),
         ("ratio: nan", "ratio: must be a number, got nan"),
         ("ratio: 1e999", "must be a finite number"),
         ("ratio: 1..2", "must be a finite number"),
         ("mode: GREN", "must be one of RED, GREEN, got GREN; did you mean GREEN?"),
         ("mode: 7", "must be one of RED, GREEN"),
         ("name: x", "name: must be a string in quotes, got x"),
-        ("name: -'x'", "where the value of name is expected"),
-        ("name: 'x", 'line 1: "\'" does not belong here'),
+        ("name: -'x'", "name: must have a value, got"),
+        ("name: 'x", 'got "\'"'),
         ("name { }", "name: must be string, got a message"),
-        ("name: ['a']", "name is not repeated"),
+        ("name: ['a']", "name: must be one value, got a list"),
         ("inner: 3", "inner: must be a message in '{', got '3'"),
-        ("inner { dim: 1", "the file ends where a field of Inner or '}' is expected"),
-        ("inner { dim: 1 >", "'>' is found where a field of Inner"),
+        ("inner { dim: 1", "must be a field of Inner or '}', got the end of the file"),
+        ("inner { dim: 1 >", "must be a field of Inner or '}', got '>'"),
         ("inner { flag: maybe }", "must be true or false"),
         ("inner { dim: [1 2] }", "list of dim: must continue with ',' or ']', got '2'"),
         ("inner { dim: [1", "list of dim: must continue with ',' or ']', got ''"),
-        ("}", "'}' is found where a field of Outer or the end is expected"),
-        ("[a.b]: 3", "'[' is found where a field"),
-        ("count: 1 @", "'@' does not belong here"),
-        ("extra { a } >", "'>' is found where a field"),
+        ("}", "must be a field of Outer or the end, got '}'"),
+        ("[a.b]: 3", "must be a field of Outer or the end, got '['"),
+        ("count: 1 @", "got '@'"),
+        ("extra { a } >", "must be a field of Outer or the end, got '>'"),
         ("extra { a < }", "'}': must close an open bracket"),
-        ("extra { a", "the file ends where '}' is expected"),
-        ("extra: {" * 1000, "nested deeper than 32"),
+        ("extra { a", "end of the file: must follow '}'"),
+        ("extra: {" * 1000, "nested messages: must be at most 32"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(text, said):
@@ -127,7 +127,7 @@ def test_messages_nest_only_so_deep():
     deep = recursive.fields["inner"].__class__("message", schema=recursive)
     recursive.fields["inner"] = deep
     parse("inner {" * 32 + "}" * 32, recursive, "deep")
-    with pytest.raises(FormatError, match="deeper than 32"):
+    with pytest.raises(FormatError, match="must be at most 32 levels deep"):
         parse("inner {" * 33 + "}" * 33, recursive, "deep")
 
 

@@ -225,7 +225,7 @@ def test_an_output_whose_shape_depends_on_data_stays_on_the_host():
 def test_an_input_of_unknown_rank_takes_a_shape():
     net = untyped(model([node("Relu", "x", "y")], X, {"y": ()}))
     net.graph.input[0].type.tensor_type.ClearField("shape")
-    with pytest.raises(nvdla.FormatError, match="fix it with --shape x="):
+    with pytest.raises(nvdla.FormatError, match="Add --shape x="):
         read(net)
     assert read(net, {"x": (1, 3, 12, 20)}).shapes["y"] == (1, 3, 12, 20)
 

@@ -53,7 +53,9 @@ def test_an_open_batch_is_1_with_a_note(batch):
 )
 def test_other_open_sizes_must_be_given(shape, hint):
     shown = ", ".join(map(str, shape))
-    with pytest.raises(FormatError, match=re.escape(f"dynamic shape [{shown}]; fix it with --shape {hint}, a number")):
+    with pytest.raises(
+        FormatError, match=re.escape(f"shape must be fixed, got [{shown}]. Add --shape {hint} with a number")
+    ):
         nvdla.compile(convolution(shape), "nv_full", "fp16")
     compiled = nvdla.compile(convolution(shape), "nv_full", "fp16", shapes={"x": (1, 3, 8, 8)})
     assert compiled.run(image())["y"].shape == (1, 4, 8, 8)

@@ -126,7 +126,7 @@ def test_each_image_of_a_batch_keeps_its_scales():
     for made in (compiled.run({"x": data[:2]})["y"], machine.run({"x": data[:2]})["y"]):
         assert made.shape == real.shape
         assert _snr(real[:, 4:], made[:, 4:]) > 30
-    with pytest.raises(FormatError, match="must hold 2 images, got 3x4x8x8"):
+    with pytest.raises(FormatError, match="must have 2 images, got 3x4x8x8"):
         machine.parts[1].run({"large": np.zeros((3, 4, 8, 8)), "small": np.zeros((2, 5, 8, 8))})
 
 

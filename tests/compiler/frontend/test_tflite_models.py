@@ -124,7 +124,7 @@ def test_an_open_batch_is_one_and_other_open_sizes_must_be_given():
     assert sizes == [1, 4, 4, 2]
     assert converted(data, x=(3, 4, 4, 2)).graph.output[0].type.tensor_type.shape.dim[0].dim_value == 3
     data = small(shape=(1, 1, 1, 2), signature=(-1, -1, -1, 2)).model([0], [3])
-    with pytest.raises(FormatError, match=re.escape("fix it with --shape x=1,?,?,2")):
+    with pytest.raises(FormatError, match=re.escape("Add --shape x=1,?,?,2")):
         converted(data)
     with pytest.raises(FormatError, match="the model fixes a dimension to 2"):
         converted(data, x=(1, 8, 8, 3))

@@ -56,7 +56,7 @@ PDP_COPY = pool((INPUT, 0), (OUTPUT, 0))
         ("surface.src_data.width", 0, "src_data width: must be 1 to 8192, got 0"),
         ("surface.src_data.channel", 9000, "src_data channel: must be 1 to 8192, got 9000"),
         ("surface.src_data.offset", 4, "src_data address 0x"),
-        ("surface.dst_data.address", -1, "dst_data has address index -1"),
+        ("surface.dst_data.address", -1, "dst_data: address index: must be below 10"),
     ],
 )
 def test_sdp_settings_that_cannot_run_are_refused(path, value, said):
@@ -143,5 +143,5 @@ def test_the_run_budget_is_checked_before_anything_runs():
     from nvdla.limits import Limits
 
     loadable = network([Op(OpType.CONV, convolution)], extra={"weights": bytes(64)})
-    with pytest.raises(nvdla.ScheduleError, match="64 multiplications are more than the run budget of 63"):
+    with pytest.raises(nvdla.ScheduleError, match=r"multiplications: must be at most 63 .run budget., got 64"):
         nvdla.Runtime(loadable, config="nv_small", abi="new", limits=Limits(multiplications=63))

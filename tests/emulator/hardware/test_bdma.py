@@ -126,7 +126,7 @@ def test_a_group_at_work_cannot_be_launched_again():
         ({"target": TARGET + 0xFFE0, "line": 64}, "outside region"),
         (
             dict.fromkeys(("source_line", "source_surface", "target_line", "target_surface"), 0) | {"lines": 1 << 24},
-            "limit",
+            "must have at most",
         ),
     ],
 )

@@ -117,7 +117,7 @@ def test_windows_end_with_their_memory():
 
 
 def test_an_address_of_a_memory_that_is_not_allocated_is_refused():
-    with pytest.raises(LinkError, match=r"task 0, address 0 .* memory 6 is not allocated"):
+    with pytest.raises(LinkError, match=r"task 0, address 0 .* memory 6: must be allocated"):
         LinkedLoadable(loadable()).address_list(TaskEntry(0, Interface.DLA1, (2,)))
 
 
@@ -158,9 +158,9 @@ def test_other_strides_are_written_over_the_descriptors_also_after_a_reset():
     ("name", "strides", "said"),
     [
         ("dat", (1, 64, 256), "no bound tensor 'dat': must be one of data, prob"),
-        ("data", (2, 64, 256), "only the line and surface stride"),
+        ("data", (2, 64, 256), "only line and surface stride"),
         ("data", (1, 0, 256), "must be positive"),
-        ("prob", (1, 64, 256), "no relocation for its line stride"),
+        ("prob", (1, 64, 256), "line stride: must have a relocation"),
     ],
 )
 def test_strides_that_cannot_change_are_refused(name, strides, said):
@@ -169,5 +169,5 @@ def test_strides_that_cannot_change_are_refused(name, strides, said):
 
 
 def test_a_batch_leaves_no_room_for_longer_lines():
-    with pytest.raises(LinkError, match="the images of the batch are 128 bytes apart"):
+    with pytest.raises(LinkError, match="must have at most 128 bytes"):
         LinkedLoadable(loadable(n=2), strides={"data": (1, 64, 256)})

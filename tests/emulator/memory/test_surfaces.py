@@ -146,20 +146,20 @@ def described(**changes):
 @pytest.mark.parametrize(
     ("changes", "error", "said"),
     [
-        ({"data_type": DataType.FLOAT}, FormatError, "data type FLOAT is not one of INT8, INT16, HALF"),
-        ({"pixel_format": PixelFormat.Y8_U8V8_N444, "c": 4}, LinkError, "Y8_U8V8_N444 has 3 channels, the tensor 4"),
-        ({"pixel_format": PixelFormat.Y8_U8V8_N444, "c": 3}, LinkError, "more than its 128"),
+        ({"data_type": DataType.FLOAT}, FormatError, "data type: must be one of INT8, INT16, HALF, got FLOAT"),
+        ({"pixel_format": PixelFormat.Y8_U8V8_N444, "c": 4}, LinkError, "must be at most 3 for Y8_U8V8_N444, got 4"),
+        ({"pixel_format": PixelFormat.Y8_U8V8_N444, "c": 3}, LinkError, "must have at most 128 bytes"),
         (
             {"pixel_format": PixelFormat.Y8_U8V8_N444, "c": 3, "strides": (1, 16, 32)},
             LinkError,
-            "the second plane is 32 bytes after the first, which takes",
+            "offset of the second plane: must be at least",
         ),
-        ({"pixel_format": PixelFormat(60)}, FormatError, "its pixel format 60 is not known"),
-        ({"c": 0}, LinkError, "is empty"),
-        ({"strides": (1, 64, 128)}, LinkError, "takes 224 bytes, more than its 128"),
-        ({"c": 9}, LinkError, "takes 256 bytes, more than its 128"),
-        ({"pixel_format": PixelFormat.R8, "c": 2}, LinkError, "R8 has 1 channels, the tensor 2"),
-        ({"pixel_format": PixelFormat.R16, "c": 1}, FormatError, "R16 has elements of 2 bytes, not int8"),
+        ({"pixel_format": PixelFormat(60)}, FormatError, "pixel format: must be known, got 60"),
+        ({"c": 0}, LinkError, "must not be empty"),
+        ({"strides": (1, 64, 128)}, LinkError, "must have at most 128 bytes, got 224"),
+        ({"c": 9}, LinkError, "must have at most 128 bytes, got 256"),
+        ({"pixel_format": PixelFormat.R8, "c": 2}, LinkError, "must be at most 1 for R8, got 2"),
+        ({"pixel_format": PixelFormat.R16, "c": 1}, FormatError, "must have 2 bytes for R16, got int8"),
     ],
 )
 def test_tensors_that_do_not_fit_their_memory_are_refused(changes, error, said):

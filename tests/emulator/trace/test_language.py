@@ -85,7 +85,7 @@ def test_interrupts_are_named_in_either_case(tmp_path):
     [
         ("reg_wirte(NVDLA_PDP.D_CYA_0, 1);", "unknown command 'reg_wirte': must be one of reg_write"),
         ("reg_write(NVDLA_PDP.D_CYA_0, 1)", "is not a command"),
-        ("reg_write(NVDLA_PDP.D_CYA_0);", "expected 2 arguments, found 1"),
+        ("reg_write(NVDLA_PDP.D_CYA_0);", "arguments: must be 2, got 1"),
         ("reg_write(NVDLA_PDP.D_NOTHING_0, 1);", "unit PDP of register map nv_full has no register 'D_NOTHING'"),
         ("reg_write(NVDLA_PPP.D_CYA_0, 1);", "unknown unit 'PPP'"),
         ("reg_write(D_CYA_0, 1);", "is not a register: must be UNIT.REGISTER_0"),
@@ -96,10 +96,10 @@ def test_interrupts_are_named_in_either_case(tmp_path):
         ("intr_notify(PDP_2, a);", "unknown interrupt 'PDP_2': must be one of SDP"),
         ("mem_init(pri_mem, 0x0, 16, STRIPES);", "unknown memory pattern 'STRIPES': must be one of ALL_ZERO"),
         ("mem_init(third_mem, 0x0, 16, ONES);", "unknown memory 'third_mem'"),
-        ('mem_load(pri_mem, 0x0, "gone.dat");', "file 'gone.dat' does not exist"),
+        ('mem_load(pri_mem, 0x0, "gone.dat");', "file 'gone.dat': must be a regular file"),
         ("mem_load(pri_mem, 0x0, gone.dat);", "not a file name"),
         ("check_crc(a, 1, 0x0, 4, 0x123456789);", "at most 32 bits"),
-        ("sync_wait(SDP);", "expected 2 arguments"),
+        ("sync_wait(SDP);", "arguments: must be 2, got 1"),
     ],
 )
 def test_a_bad_cfg_line_is_named_by_file_and_number(tmp_path, line, message):
@@ -127,11 +127,11 @@ def test_txn_memory_files_are_hex_lines_after_a_header(tmp_path):
     ("line", "message"),
     [
         ("move 1 2", "unknown command 'move': must be one of write_reg"),
-        ("write_reg 0xffff3406", "write_reg takes 2 arguments, found 1"),
+        ("write_reg 0xffff3406", "write_reg: arguments: must be 2, got 1"),
         ("write_reg 0xfffffff0 1", "no register at byte address 0x3ffc0"),
-        ("read_reg 0xffff3406 0x1 <= 0x1", "can only compare with =="),
-        ("wait low dla_intr", "wait 'low' is not modelled"),
-        ("load_mem 0x0 0x20 m.dat", "holds 2 bytes, the command asks for 32"),
+        ("read_reg 0xffff3406 0x1 <= 0x1", "comparison: must be =="),
+        ("wait low dla_intr", "wait: condition: must be high, posedge or omitted, got 'low'"),
+        ("load_mem 0x0 0x20 m.dat", "must have at least 32 bytes (command), got 2"),
     ],
 )
 def test_a_bad_txn_line_is_named_by_file_and_number(tmp_path, line, message):

@@ -178,11 +178,11 @@ def test_settings_that_cannot_run_raise_and_name_the_trace(tmp_path):
 
 
 def test_more_memory_than_the_limit_is_refused_before_it_is_made(tmp_path):
-    with pytest.raises(TraceError, match="the limit is 4294967296"):
+    with pytest.raises(TraceError, match="must be at most 4294967296 bytes"):
         replay(tmp_path, "mem_init(pri_mem, 0x0, 0x10000000000, ONES);\n")
-    with pytest.raises(TraceError, match="the limit is 65536"):
+    with pytest.raises(TraceError, match="must be at most 65536 bytes"):
         replay(tmp_path, "mem_init(pri_mem, 0x0, 0x10000, ONES);\n", limits=Limits(memory=65536))
-    with pytest.raises(LinkError, match="would pass the limit"):
+    with pytest.raises(LinkError, match="would exceed the limit"):
         text = LOAD + bdma(target=0x40000000, size=32 * 8192) + "intr_notify(BDMA_0, a);\n"
         replay(tmp_path, text, images={"in.bin": bytes(32 * 8192)}, limits=Limits(memory=600000))
 

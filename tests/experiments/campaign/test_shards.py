@@ -78,7 +78,7 @@ def test_shards_that_do_not_fit_together(tmp_path, capsys):
     assert "limit was '20', is '19'" in problem(
         "--merge", *paths, "--samples", tmp_path / "other.jsonl", "--limit", "19"
     )
-    assert "--shard 1/3: no journal: add --samples" in problem("--shard", "1/3")
+    assert "--shard 1/3: journal: must be given. Add --samples" in problem("--shard", "1/3")
     assert "--shard and --merge exclude each other" in problem("--shard", "1/3", "--merge", *paths)
     assert perform("evaluate", "--merge", *paths, "--samples", merged) == 0, "a failed merge leaves nothing"
 

@@ -160,7 +160,7 @@ def test_a_failed_calibration_is_named(capsys, tmp_path):
     words = [SAMPLES / "lenet.onnx", "--config", "nv_small", "--calibrate", tmp_path / "none"]
     out, err, *_ = marked(capsys, tmp_path, *words)
     assert out == ""
-    assert err.startswith(f"nv_small int8: impossible: {tmp_path / 'none'}: no such file or directory")
+    assert err.startswith(f"nv_small int8: impossible: {tmp_path / 'none'}: must be an existing file or directory")
 
 
 def test_the_data_of_an_evaluation_calibrate(capsys):

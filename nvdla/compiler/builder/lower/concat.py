@@ -82,7 +82,7 @@ def joined(layer: Layer, axis: int) -> Shape:
     shapes = [tensor.shape for tensor in layer.inputs]
     if not shapes or len({shape[:axis] + shape[axis + 1 :] for shape in shapes}) > 1:
         equal = ("height and width", "channels and width", "channels and height")[axis]
-        raise BuildError(f"concat needs inputs of one {equal}, got {shapes}", layer=layer.name)
+        raise BuildError(f"concat: inputs: must be of equal {equal}, got {shapes}", layer=layer.name)
     channels, height, width = shapes[0]
     total = sum(shape[axis] for shape in shapes)
     return ((total, height, width), (channels, total, width), (channels, height, total))[axis]
@@ -202,7 +202,7 @@ class SliceLayer(LayerType):
             ("columns", shape[2], columns),
         ):
             if first < 0 or stride < 1 or count < 1 or first + (count - 1) * stride >= size:
-                raise BuildError(f"{what} {first} + {count} with stride {stride} are not within {size}", layer=name)
+                raise BuildError(f"{what}: {first} + {count} with stride {stride}: must be within {size}", layer=name)
         return SliceSettings(channels, rows, columns)
 
     def shape(self, layer: Layer) -> Shape:

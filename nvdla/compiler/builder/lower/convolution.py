@@ -325,19 +325,20 @@ def check_window(name: str, shape: tuple[int, ...], window: Window) -> None:
     ):
         if size > MAX_KERNEL:
             raise BuildError(
-                f"{size} kernel {what}, at most {MAX_KERNEL}; pool or split the input before this layer", layer=name
+                f"kernel {what}: must be at most {MAX_KERNEL}, got {size}. Pool or split the input before this layer.",
+                layer=name,
             )
         if stride > MAX_STRIDE or dilation > MAX_DILATION:
             raise BuildError(
-                f"stride {stride} and dilation {dilation} of the {what} are limited to {MAX_STRIDE} and "
-                f"{MAX_DILATION}; use a smaller one with a pool before it",
+                f"stride and dilation of the {what}: must be at most {MAX_STRIDE} and {MAX_DILATION}, got {stride} "
+                f"and {dilation}. Use a smaller one with a pool before it.",
                 layer=name,
             )
         span = reach(size, dilation)
         if max(pads) >= span or max(pads) > MAX_PADDING:
             raise BuildError(
-                f"padding {max(pads)} of the {what} must be less than the {span} that the kernel spans "
-                f"and at most {MAX_PADDING}; use less padding",
+                f"padding of the {what}: must be less than {span} (span of the kernel) and at most {MAX_PADDING}, "
+                f"got {max(pads)}. Use less padding.",
                 layer=name,
             )
 
@@ -470,7 +471,9 @@ class DeconvolutionLayer(LayerType):
         columns = (width - 1) * stride[1] + weights.shape[3] - pads[2] - pads[3]
         if min(rows, columns) < 1:
             raise BuildError(
-                f"padding {pads} cuts the result {rows}x{columns} away; use less padding", layer=layer.name
+                f"padding {pads}: result must have at least one row and column, got {rows}x{columns}. Use less "
+                "padding.",
+                layer=layer.name,
             )
         return weights.shape[1], rows, columns
 

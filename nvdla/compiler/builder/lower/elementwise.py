@@ -276,7 +276,9 @@ class ElementwiseLayer(LayerType):
         """Check that all inputs have one shape."""
         what = given["operation"]
         if len(shapes) < 2 or len(set(shapes)) > 1:
-            raise BuildError(f"{what} needs two or more inputs of one shape, got {sorted(set(shapes))}", layer=name)
+            raise BuildError(
+                f"{what}: must have two or more inputs of equal shape, got {sorted(set(shapes))}", layer=name
+            )
         return ElementwiseSettings(what)
 
     def form(self, layer: Layer, inputs: list[np.ndarray]) -> np.ndarray:

@@ -153,11 +153,11 @@ class NetworkLowering(Lowering):
         if feature_format(config.memory_atom) is None:
             able = [name for name, known in configurations().items() if feature_format(known.memory_atom) is not None]
             raise ConfigError(
-                f"{config.name} has memory atoms of {config.memory_atom} bytes, which loadables have no tensor format "
-                f"for; build for {', '.join(able)}"
+                f"{config.name}: memory atom: must have a tensor format in loadables, got {config.memory_atom} "
+                f"bytes. Compile for {', '.join(able)}."
             )
         if not network.inputs or not network.outputs:
-            raise BuildError(f"network {network.name} needs at least one input and one output (Network.output)")
+            raise BuildError(f"network {network.name}: must have at least one input and one output (Network.output)")
         groups = group_layers(network)
         if level:
             groups = merged(groups, network, calibration)
@@ -199,8 +199,8 @@ class NetworkLowering(Lowering):
             return {tensor.name: 1.0 for tensor in tensors}
         if self.calibration is None:
             raise BuildError(
-                f"network {self.network.name}: {self.precision} needs scales; pass calibration=calibrate(network, "
-                f"samples)"
+                f"network {self.network.name}: scales: must be given for {self.precision}. Pass "
+                "calibration=calibrate(network, samples)."
             )
         inputs = {tensor.name for tensor in self.network.inputs}
         find = self._leaders()
@@ -253,13 +253,11 @@ class NetworkLowering(Lowering):
         for name, precision in given.items():
             group = members.get(name)
             if group is None:
-                raise BuildError(
-                    f"precision {precision} for layer {name}: network {self.network.name} has no such layer"
-                )
+                raise BuildError(f"precision {precision}: layer: must be in network {self.network.name}, got {name}")
             if precision not in LARGEST or precision not in self.config.precisions or self.default != Precision.INT8:
                 raise BuildError(
-                    f"{precision} within a network of {self.default} on {self.config.name} is not "
-                    "possible; a network of int8 may have layers of int16, on nv_full",
+                    f"precision: mixed layers must be int16 within an int8 network on nv_full, got {precision} within "
+                    f"{self.default} on {self.config.name}",
                     layer=name,
                 )
             if group.layer.kind != "softmax":

@@ -67,7 +67,8 @@ def bias_operand(name: str, bias: np.ndarray, unit: np.ndarray) -> tuple[np.ndar
     shift = max(0, int(np.ceil(np.log2(max(largest, 1.0) / 32767.0))))
     if largest >= 2.0**31:
         raise BuildError(
-            f"a bias is {largest:.3g} units of the accumulator, at most 2**31; check bias and calibration", layer=name
+            f"bias: must be at most 2**31 units of the accumulator, got {largest:.3g}. Check bias and calibration.",
+            layer=name,
         )
     return np.clip(np.floor(exact / 2.0**shift + 0.5), -32768, 32767).astype(np.int64), shift
 
@@ -272,8 +273,8 @@ def _check_halves(lowering: Lowering, group: Group, table: Lut, reach: float) ->
     largest = float(np.abs(FunctionSettings.of(layer).function(probe)).max())
     if table.error > WORST * largest:
         raise BuildError(
-            f"its table over -{reach:g} to {reach:g} is off by {table.error:.3g} of {largest:.3g}; "
-            "limit the range of its input, or build in int8, where every value has a separate entry",
+            f"error of its table over -{reach:g} to {reach:g}: must be at most {WORST * largest:.3g}, got "
+            f"{table.error:.3g}. Limit the range of its input, or use int8, where every value has a separate entry.",
             layer=group.name,
         )
     known = lowering.calibration.magnitudes if lowering.calibration else {}
@@ -287,8 +288,8 @@ def _check_halves(lowering: Lowering, group: Group, table: Lut, reach: float) ->
     if not right.all():
         worst = int(np.argmin(right))
         raise BuildError(
-            f"the range of its input is not known, and its table over -{reach:g} to {reach:g} "
-            f"gives {given[worst]:.3g} at {far[worst]:.3g} instead of {real[worst]:.3g}; calibrate with data",
+            f"range of its input: must be known, because its table over -{reach:g} to {reach:g} "
+            f"gives {given[worst]:.3g} at {far[worst]:.3g} instead of {real[worst]:.3g}. Calibrate with data.",
             layer=group.name,
         )
 
@@ -303,8 +304,8 @@ class SoftmaxLayer(LayerType):
         """Refuse all but a 1x1 cube."""
         if shapes[0][1:] != (1, 1):
             raise BuildError(
-                f"softmax of a cube {'x'.join(map(str, shapes[0]))} is not possible, the CPU task "
-                "normalizes a 1x1 cube only; use fully_connected or global_average_pool before it",
+                f"softmax: cube must be 1x1, got {'x'.join(map(str, shapes[0]))}. Use fully_connected or "
+                "global_average_pool before it.",
                 layer=name,
             )
         return LayerSettings()
@@ -326,12 +327,10 @@ class SoftmaxLayer(LayerType):
     def lower(self, lowering: Lowering, group: Group) -> None:
         """A CPU task."""
         if lowering.precision == Precision.INT16:
-            raise BuildError(
-                "softmax on the CPU takes int8 and fp16, not int16; build in int8 or fp16", layer=group.name
-            )
+            raise BuildError("softmax on the CPU: precision must be int8 or fp16, got int16", layer=group.name)
         if lowering.config.memory_atom == MIDDLE_ATOM:
             raise BuildError(
-                "softmax on the CPU takes atoms of 8 and 32 bytes, not of 16; leave softmax to the application",
+                "softmax on the CPU: memory atoms must be 8 or 32 bytes, got 16. Leave softmax to the application.",
                 layer=group.name,
             )
         source = lowering.source(group.layer.inputs[0])

@@ -176,7 +176,9 @@ def _bands(layer: Layer, axis: int, size: int, results: int) -> list[tuple[tuple
         last = end + (count - 1) * stride
         inside = max(begin, 0), min(last, size)
         if inside[1] <= inside[0]:
-            raise BuildError("a window holds padding alone; use less padding", layer=layer.name)
+            raise BuildError(
+                "windows: must contain input elements, got one with padding only. Use less padding.", layer=layer.name
+            )
         padding = (inside[0] - begin, last - inside[1])
         bands.append(((inside[0], inside[1] - inside[0]), (place, count, end - begin, *padding)))
         place += count
@@ -479,9 +481,9 @@ class LrnLayer(LayerType):
         """Return the constants; ``size`` is 3, 5, 7 or 9."""
         size, alpha, k = given["size"], given["alpha"], given["k"]
         if size not in (3, 5, 7, 9):
-            raise BuildError(f"LRN size {size} is not one of 3, 5, 7, 9 (the windows of the CDP)", layer=name)
+            raise BuildError(f"LRN size: must be 3, 5, 7 or 9 (windows of the CDP), got {size}", layer=name)
         if k <= 0 or alpha < 0:
-            raise BuildError(f"LRN needs k > 0 and alpha >= 0, got k {k} and alpha {alpha}", layer=name)
+            raise BuildError(f"LRN: k must be above 0 and alpha at least 0, got k {k} and alpha {alpha}", layer=name)
         return LrnSettings(size, float(alpha), float(given["beta"]), float(k))
 
     def form(self, layer: Layer, inputs: list[np.ndarray]) -> np.ndarray:

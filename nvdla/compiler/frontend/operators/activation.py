@@ -168,7 +168,7 @@ def _lrn(graph: Graph, node: Node, cube: NetworkTensor, name: str) -> NetworkTen
 def _batches(graph: Graph, node: Node, value: GraphValue) -> GraphValue:
     """Every image of a batch alone."""
     if value.shape[0] > MAX_ROWS:
-        raise Cut(f"a batch of {value.shape[0]}", "compile for batch 1 (--shape)")
+        raise Cut(f"batch {value.shape[0]} is not supported", "compile for batch 1 (--shape)")
     order = np.arange(value.size).reshape(value.shape)
     parts = []
     for image in order:
@@ -192,9 +192,9 @@ def softmax(graph: Graph, node: Node) -> GraphValue:
     else:
         rows = np.moveaxis(order, axis, -1).reshape(-1, value.shape[axis])
     if len(rows) > MAX_ROWS:
-        raise Cut(f"{len(rows)} rows; the CPU task takes one 1x1 cube each, at most {MAX_ROWS} are made")
+        raise Cut(f"it has {len(rows)} rows of one CPU operation each; the limit is {MAX_ROWS}")
     if graph.precision == Precision.INT16:
-        raise Cut("the CPU task takes int8 and fp16")
+        raise Cut("the CPU operation supports only int8 and fp16")
     parts = []
     for number, row in enumerate(rows):
         cube = graph.arrange(value, row, (len(row), 1, 1))
@@ -210,6 +210,4 @@ def softmax(graph: Graph, node: Node) -> GraphValue:
 @operator("InstanceNormalization", "LayerNormalization", "GroupNormalization", note="host")
 def by_data(graph: Graph, node: Node) -> GraphValue:
     """These run on the host: no engine computes the mean and variance of the data."""
-    raise Cut(
-        "mean and variance are those of the data itself, which no engine computes", "train with BatchNormalization"
-    )
+    raise Cut("mean and variance are computed from the data, which no engine supports", "train with BatchNormalization")

@@ -266,7 +266,7 @@ def _square(graph: Graph, node: Node, source: GraphValue) -> GraphValue:
 
 
 def _powers(graph: Graph, node: Node, source: GraphValue, exponent: np.ndarray) -> GraphValue:
-    raise Cut("the exponent is not one number for all elements")
+    raise Cut("the exponent differs between elements")
 
 
 @operator("BatchNormalization", note="factor and offset per channel")
@@ -274,7 +274,7 @@ def batch_norm(graph: Graph, node: Node) -> GraphValue:
     """A factor and an offset per channel, folded into the preceding convolution or computed by one SDP operation.
     Inference form only, with constant statistics."""
     if node.get("training_mode", 0):
-        raise Cut("it is in training form")
+        raise Cut("it is in training mode")
     source = graph.source(node)
     scale, offset, mean, variance = (node.required(i, what) for i, what in enumerate(("scale", "B", "mean", "var"), 1))
     factor = scale / np.sqrt(variance + float(node.get("epsilon", 1e-5)))
@@ -283,7 +283,7 @@ def batch_norm(graph: Graph, node: Node) -> GraphValue:
     source, cubes = graph.with_constants(source, *constants)
     both = [factor_of(array) for array in cubes]
     if both[0] is None or both[1] is None:
-        raise Cut("its channels are not those of the cube")
+        raise Cut("its channels must be the channels of the cube")
     result = graph.network.scale(graph.label(node), source.placed, np.asarray(both[0]), np.asarray(both[1]))
     graph.tensors[result.name] = node.outputs[0]
     return moved(node, source, result)

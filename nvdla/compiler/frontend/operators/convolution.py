@@ -43,7 +43,7 @@ def window_of(
     """The window of a Conv or pool over ``sizes``, padded by ``outer`` before."""
     count = len(kernel)
     if count not in (1, 2):
-        raise Cut(f"windows of {count} dimensions; the engines have two")
+        raise Cut(f"its window has {count} dimensions; the engines support two")
     strides = list(node.get("strides", [1] * count))
     dilations = list(node.get("dilations", [1] * count))
     padded = [size + o for size, o in zip(sizes, _sums(outer, count), strict=True)]
@@ -53,7 +53,7 @@ def window_of(
     (top, bottom), (left, right) = pairs
     whole = (top + outer[0], bottom + outer[1], left + outer[2], right + outer[3])
     if min(whole) < 0:
-        raise Cut(f"negative padding {list(pads)}")
+        raise Cut(f"negative padding {list(pads)} is not supported")
     return OnnxWindow(_pair(kernel), _pair(strides), _pair(dilations), whole)
 
 
@@ -110,7 +110,7 @@ def conv(graph: Graph, node: Node) -> GraphValue:
     bias = node.required(2, "bias").ravel() if node.has(2) else None
     spatial = weights.ndim - 2
     if spatial not in (1, 2) or len(value.shape) != spatial + 2:
-        raise Cut(f"convolution of {spatial} dimensions; CONV has two")
+        raise Cut(f"its convolution has {spatial} dimensions; CONV supports two")
     value, outer = trimmed(value)
     window = window_of(node, weights.shape[2:], value.shape[2:], outer)
     weights = weights.reshape(*weights.shape[:2], *window.kernel)
@@ -144,7 +144,7 @@ def conv_transpose(graph: Graph, node: Node) -> GraphValue:
     bias = node.required(2, "bias").ravel() if node.has(2) else None
     spatial = weights.ndim - 2
     if spatial not in (1, 2):
-        raise Cut(f"deconvolution of {spatial} dimensions; CONV has two")
+        raise Cut(f"its deconvolution has {spatial} dimensions; CONV supports two")
     groups, batch = int(node.get("group", 1)), value.shape[0]
     strides = _two(node.get("strides", [1] * spatial), 1)
     weights = _dilated(
@@ -189,7 +189,7 @@ def _dense_groups(
     channels, per_group = weights.shape[:2]
     size = channels // groups
     if weights.size * groups * batch * batch > MAX_UNROLLED:
-        raise Cut(f"{groups} groups of a batch of {batch} are too many dense weights", "compile for batch 1 (--shape)")
+        raise Cut(f"{groups} groups with batch {batch} need too many dense weights", "compile for batch 1 (--shape)")
     dense = np.zeros((batch * channels, batch * groups * per_group, *weights.shape[2:]))
     for block in range(groups * batch):
         group = block % groups
@@ -289,7 +289,7 @@ def product(
         places = np.arange(rows * columns).reshape(1, rows, columns)
     else:
         if batch * inner * columns > MAX_UNROLLED:
-            raise Cut(f"{batch} products of {inner}x{columns} are too many weights")
+            raise Cut(f"{batch} products of {inner}x{columns} need too many weights")
         cube = graph.arrange(value, order.transpose(0, 2, 1), (batch * inner, rows, 1))
         weights = matrix.transpose(0, 2, 1).reshape(batch * columns, inner, 1, 1)
         result = graph.network.convolution(

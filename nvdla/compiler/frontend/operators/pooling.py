@@ -37,7 +37,7 @@ def _is_too_wide(window: OnnxWindow) -> bool:
 def _dilated(graph: Graph, node: Node, value: GraphValue, window: OnnxWindow) -> GraphValue:
     """A dilated window as the largest of slices, where few and without padding."""
     if window.kernel[0] * window.kernel[1] > 16 or any(window.padding):
-        raise Cut(f"dilation {window.dilation} of a padded or large window; the PDP has none")
+        raise Cut(f"dilation {window.dilation} of a padded or large window is not supported by PDP")
     cube = graph.cube(value)
     rows, columns = (1, *node.out_shape[2:])[-2:]
     result: NetworkTensor | None = None
@@ -60,7 +60,7 @@ def _dilated(graph: Graph, node: Node, value: GraphValue, window: OnnxWindow) ->
 def _window(node: Node, value: GraphValue, outer: tuple[int, int, int, int] = (0, 0, 0, 0)) -> OnnxWindow:
     """The window with as much padding at the end as the result needs (ceil_mode)."""
     if len(value.shape) not in (3, 4):
-        raise Cut(f"pooling over {len(value.shape) - 2} dimensions; the PDP has two")
+        raise Cut(f"its window has {len(value.shape) - 2} dimensions; PDP supports two")
     kernel = node.get("kernel_shape")
     window = window_of(node, kernel, value.shape[2:], outer)
     if not node.get("ceil_mode", 0):
@@ -89,7 +89,7 @@ def average_pool(graph: Graph, node: Node) -> GraphValue:
     plain = window_of(node, node.get("kernel_shape"), value.shape[2:], outer)
     window = _window(node, value, outer)
     if window.dilation != (1, 1):
-        raise Cut(f"dilation {window.dilation}; the PDP has none")
+        raise Cut(f"dilation {window.dilation} is not supported by PDP")
     # the part of the padding that counts: what ceil_mode adds at the end never does
     counted = plain.padding if counts else (0, 0, 0, 0)
     cube = graph.cube(value)
@@ -150,7 +150,7 @@ def lp_pool(graph: Graph, node: Node) -> GraphValue:
     value = graph.source(node)
     power = int(node.get("p", 2))
     if power != 1:
-        raise Cut(f"p {power}: the root of a sum of powers is not exact enough")
+        raise Cut(f"p={power} is not supported: the root of a sum of powers is not exact enough")
     if node.op == "GlobalLpPool":
         window = OnnxWindow(graph.cube(value).shape[1:], (1, 1), (1, 1), (0, 0, 0, 0))
     else:

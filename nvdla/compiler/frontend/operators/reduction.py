@@ -31,7 +31,7 @@ def reduce_function(graph: Graph, node: Node) -> GraphValue:
     the operator needs one."""
     value, axes = _operands(graph, node)
     if graph.precision == Precision.FP16 and node.op == "ReduceLogSum":
-        raise Cut("the logarithm of a sum, whose range is not known, has no table in fp16")
+        raise Cut("in fp16 the logarithm of a sum has no table, because its range is unknown")
     before, after = _AROUND[node.op]
     net, source = graph.network, value
     if before is not None:
@@ -40,7 +40,7 @@ def reduce_function(graph: Graph, node: Node) -> GraphValue:
         inner = net.multiply(name, cube, cube) if product else net.function(name, cube, before)
         source = GraphValue("", value.shape, inner, value.index)
     if not axes:
-        raise Cut("no axes")
+        raise Cut("it has no axes")
     if after is None:
         return _reduced(graph, node, source, axes, "sum", graph.label(node))
     sums = _reduced(graph, node, source, axes, "sum", graph.label(node, "sum"))

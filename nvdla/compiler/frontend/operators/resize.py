@@ -27,7 +27,7 @@ def resize(graph: Graph, node: Node) -> GraphValue:
         return _nearest(graph, node, value, rows, columns)
     for factor_matrix in (rows, columns):
         if not np.all(np.isfinite(factor_matrix)):
-            raise Cut("its filter is not finite")
+            raise Cut("its filter has NaN or infinite factors")
     return _filter(graph, node, value, rows, columns)
 
 
@@ -38,7 +38,7 @@ def _matrix(node: Node, value: GraphValue, axis: int) -> np.ndarray:
         return np.ones((1, 1))
     out = node.out_shape[axis]
     if size * out > MAX_MATRIX:
-        raise Cut(f"a map from {size} to {out} places is too large")
+        raise Cut(f"a map from {size} to {out} positions is too large")
     return responses(node, value, axis)[:, :]
 
 
@@ -89,7 +89,7 @@ def _filter(graph: Graph, node: Node, value: GraphValue, rows: np.ndarray, colum
         return _interpolated(graph, node, value, rows, columns, (down, across))
     matrix = np.kron(rows, columns)
     if matrix.size > MAX_MATRIX:
-        raise Cut(f"a fixed filter from {matrix.shape[1]} to {matrix.shape[0]} places is too large")
+        raise Cut(f"a fixed filter from {matrix.shape[1]} to {matrix.shape[0]} positions is too large")
     count = value.shape[0] * value.shape[1]
     order = np.arange(value.size).reshape(count, -1).T
     cube = graph.arrange(value, order, (matrix.shape[1], count, 1))
@@ -109,7 +109,7 @@ def _interpolated(
 ) -> GraphValue:
     """Linear by whole factors: the edge repeated, a deconvolution a channel, and the middle of its result.
 
-    The kernel of one direction is what an element in the middle contributes to its neighbours.
+    The kernel of one direction is what an element in the middle contributes to its neighbors.
     """
     net = graph.network
     kernels, reach = [], []
@@ -119,7 +119,7 @@ def _interpolated(
         reach.append(before)
     channels = value.shape[1]
     if channels * channels * kernels[0].size * kernels[1].size > 1 << 24:
-        raise Cut(f"a filter of {kernels[0].size}x{kernels[1].size} for {channels} channels is too many dense weights")
+        raise Cut(f"a {kernels[0].size}x{kernels[1].size} filter for {channels} channels needs too many dense weights")
     cube = graph.cube(value)
     edged = cube
     for axis, factor in ((1, factors[0]), (2, factors[1])):
@@ -157,7 +157,7 @@ def _kernel(matrix: np.ndarray, factor: int) -> tuple[np.ndarray, int]:
     out, size = matrix.shape
     if factor == 1:
         if not np.array_equal(matrix, np.eye(size)):
-            raise Cut("its filter is not fixed")
+            raise Cut("its map is not a fixed filter")
         return np.ones(1), 0
     if size < 3:
         raise Cut("its map is too small for a fixed filter and too large for a matrix")

@@ -16,7 +16,7 @@ MAX_MOVED = 1 << 24
 def order_of(value: GraphValue) -> np.ndarray:
     """Position of each element of a value. Raises Cut for more than can be moved."""
     if value.size > MAX_MOVED:
-        raise Cut(f"moving {value.size} elements; at most {MAX_MOVED}")
+        raise Cut(f"it moves {value.size} elements; the limit is {MAX_MOVED}")
     return value.order()
 
 
@@ -33,7 +33,7 @@ def same(graph: Graph, node: Node) -> GraphValue:
     value = graph.source(node)
     training = node.constant(2) if node.op == "Dropout" and node.has(2) else None
     if training is not None and bool(training.ravel()[0]):
-        raise Cut("it is in training form")
+        raise Cut("it is in training mode")
     result = graph.alias(node, value, value.index)
     result.base, result.function, result.calls = value.base, value.function, value.calls
     result.unpadded, result.border = value.unpadded, value.border
@@ -126,7 +126,7 @@ def split(graph: Graph, node: Node) -> list[GraphValue]:
     order, first, values = order_of(value), 0, []
     for number, name in enumerate(node.outputs):
         if not name:
-            raise Cut("one of its results is left out")
+            raise Cut("one of its outputs is missing")
         shape = node.shape_of(name)
         part = order.take(np.arange(first, first + shape[axis]), axis)
         values.append(graph.alias(node, value, part, number))
@@ -140,7 +140,7 @@ def gather(graph: Graph, node: Node) -> GraphValue:
     value = graph.source(node)
     indices = node.constant(1)
     if indices is None:
-        raise Cut("the indices are computed")
+        raise Cut("its indices are computed")
     axis = int(node.get("axis", 0))
     return graph.alias(node, value, order_of(value).take(np.asarray(indices), axis))
 
@@ -150,7 +150,7 @@ def repeat(graph: Graph, node: Node) -> GraphValue:
     """Repeated elements: integer factors in rows and columns, channels by a 1x1 convolution."""
     value = graph.source(node)
     if math.prod(node.out_shape) > MAX_MOVED:
-        raise Cut(f"{math.prod(node.out_shape)} elements; at most {MAX_MOVED}")
+        raise Cut(f"its result has {math.prod(node.out_shape)} elements; the limit is {MAX_MOVED}")
     if node.op == "Tile":
         return graph.alias(node, value, np.tile(order_of(value), node.setting("repeats", 1)))
     order = order_of(value).reshape((1,) * (len(node.out_shape) - len(value.shape)) + value.shape)
@@ -193,7 +193,7 @@ def _part(graph: Graph, node: Node, index: int) -> GraphValue:
     if array is None:
         return graph.source(node, index)
     if array.size == 0:
-        raise Cut("one of its inputs is empty")
+        raise Cut("one of its inputs has no elements")
     values = np.asarray(array, np.float64)
     tensor = graph.network.constant(graph.label(node, "constant"), values.reshape(canonical(values.shape)))
     return GraphValue(node.inputs[index], values.shape, tensor)
@@ -223,7 +223,7 @@ def pad(graph: Graph, node: Node) -> GraphValue:
         return _in_channels(graph, node, value, grown, number)
     (top, bottom), (left, right) = inner
     if not math.isfinite(number):
-        raise Cut(f"a border of {number}")
+        raise Cut(f"a border with the value {number} is not supported")
     cube = graph.cube(value)
     padded = graph.network.pad(graph.label(node), cube, (top, bottom, left, right), number)
     if number == 0:
@@ -246,7 +246,7 @@ def _mirrored(graph: Graph, node: Node, value: GraphValue, begins: list[int], en
     forms: dict[str, Literal["reflect", "edge", "wrap"]] = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
     form = forms.get(mode)
     if form is None or min(begins + ends) < 0:
-        raise Cut(f"mode {mode}")
+        raise Cut(f"mode {mode} is not supported")
     return graph.alias(node, value, np.pad(order_of(value), list(zip(begins, ends, strict=True)), form))
 
 

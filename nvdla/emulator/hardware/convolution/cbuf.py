@@ -102,10 +102,12 @@ class BufferAccess:
 
 
 class DataBook:
-    """Entries of data. ``patient``: raise where the C model deadlocks at a change of banks and hardware does not."""
+    """Entries of data. ``model_deadlocks``: raise where the C model deadlocks at a change of banks and hardware
+    does not.
+    """
 
-    def __init__(self, patient: bool = True) -> None:
-        self._patient = patient
+    def __init__(self, model_deadlocks: bool = True) -> None:
+        self._model_deadlocks = model_deadlocks
         self._layer: BufferLayer | None = None
         self._free = self._planned = self._written = 0  # CDMA: as many entries may be planned, are planned
         self._read = self._available = 0  # CSC: position, entries that it knows to be there
@@ -127,8 +129,8 @@ class DataBook:
         self._fetch_pending()
         if self._pending:
             raise ScheduleError(
-                f"deadlock: the convolution before still fetches data, {sum(self._pending)} entries "
-                "that do not fit its banks"
+                "deadlock: entries that the previous convolution still fetches must fit its data banks, but "
+                f"{sum(self._pending)} do not"
             )
         if moved:
             self._change_banks(before, layer, notes)
@@ -154,7 +156,7 @@ class DataBook:
         if before is not None and self._free < self._planned + before.data_banks * before.bank:
             missing = self._planned + before.data_banks * before.bank - self._free
             what = f"{missing} entries of data that were fetched before the change of banks are never released"
-            if self._patient:
+            if self._model_deadlocks:
                 raise ScheduleError(f"deadlock: change of D_BANK: {what}")
             notes.append(f"NVIDIA's C model deadlocks, hardware does not: {what}")
         self._free, self._planned = layer.data_banks * layer.bank, 0
@@ -202,13 +204,13 @@ class DataBook:
 
 
 class WeightBook:
-    """Entries of weights; kernels are counted, too. ``patient`` as in :class:`DataBook`.
+    """Entries of weights; kernels are counted, too. ``model_deadlocks`` as in :class:`DataBook`.
 
     ``lenient``: the C model complains of a re-use of weights that were not kept, and fetches them (nv_full).
     """
 
-    def __init__(self, patient: bool = True, lenient: bool = False) -> None:
-        self._patient, self._lenient = patient, lenient
+    def __init__(self, model_deadlocks: bool = True, lenient: bool = False) -> None:
+        self._model_deadlocks, self._lenient = model_deadlocks, lenient
         self._layer: BufferLayer | None = None
         self._free = self._planned = self._bytes = 0
         self._read = self._first_read = 0
@@ -227,8 +229,8 @@ class WeightBook:
         self._begin(moved, again)
         if self._planned > self._free:
             raise ScheduleError(
-                f"deadlock: the convolution before still fetches weights, {self._planned - self._free} "
-                "entries that do not fit its banks"
+                "deadlock: entries that the previous convolution still fetches must fit its weight banks, but "
+                f"{self._planned - self._free} do not"
             )
         if reuses and not kept:
             self._not_kept(notes)
@@ -239,8 +241,8 @@ class WeightBook:
             self._fetch(layer)
         elif self._kernels - self._used < layer.kernels:
             raise ScheduleError(
-                f"deadlock: the convolution uses {layer.kernels} kernels again (WEIGHT_REUSE), the "
-                f"convolution buffer keeps {self._kernels - self._used}"
+                f"deadlock: kernels to reuse (WEIGHT_REUSE): must be at most {self._kernels - self._used} (in the "
+                f"convolution buffer), got {layer.kernels}"
             )
         if before is not None and again and before.weights != layer.weights:
             notes.append("it reuses the weights of another layer (WEIGHT_REUSE): address or kernel size differ")
@@ -280,7 +282,7 @@ class WeightBook:
                 "the kernels do not take all of their size: round weight_data.size up to an entry of the convolution "
                 "buffer, not more"
             )
-            if self._patient:
+            if self._model_deadlocks:
                 raise ScheduleError(f"deadlock: change of D_BANK: {what}")
             notes.append(f"NVIDIA's C model deadlocks, hardware does not: {what}")
         self._free, self._planned, self._bytes = layer.weight_banks * layer.bank, 0, 0
@@ -311,23 +313,23 @@ class WeightBook:
 
 
 class ConvolutionBuffer:
-    """Cells of entries, data banks first, and the two books. All cells are zero at the beginning of a run.
+    """Cells of entries, data banks first, and the accounts of data and weights. All cells are zero when a run begins.
 
     ``read_back``: whether any convolution so far reads what it does not fetch itself. ``complete``: whether all
     convolutions of the run are accounted.
-    ``patient``: see :class:`nvdla.emulator.hardware.convolution.cbuf.DataBook`.
+    ``model_deadlocks``: see :class:`nvdla.emulator.hardware.convolution.cbuf.DataBook`.
     """
 
-    def __init__(self, config: Configuration, patient: bool = True) -> None:
+    def __init__(self, config: Configuration, model_deadlocks: bool = True) -> None:
         self.config = config
         self.read_back = self.complete = False
-        self._data = DataBook(patient)
-        self._weights = WeightBook(patient, lenient=not config.c_model_stops)
+        self._data = DataBook(model_deadlocks)
+        self._weights = WeightBook(model_deadlocks, lenient=not config.c_model_stops)
         self._cells = np.zeros((config.cbuf_banks * config.cbuf_bank_entries, config.cbuf_entry_bytes), np.uint8)
         self.layers = 0
 
     def account(self, settings: ConvolutionSettings) -> tuple[BufferAccess, BufferAccess]:
-        """Enter the next convolution into the books: where it finds data and weights. Raises ScheduleError."""
+        """Enter the next convolution into the accounts: where it finds data and weights. Raises ScheduleError."""
         layer = layer_of(settings, self.config)
         self.layers += 1
         return self._data.use(layer), self._weights.use(layer)

@@ -81,8 +81,8 @@ def unpack_image(
         return unpack_direct(elements, (kernels, height, 1, channels), group, block)
     if channels > block // post_extension:
         raise ConfigError(
-            f"post extension of {post_extension} lines with {channels} extended channels: "
-            f"at most {block // post_extension} fit a MAC cell"
+            f"extended channels: must be at most {block // post_extension} with a post extension of "
+            f"{post_extension} lines (one MAC cell), got {channels}"
         )
     result = np.empty((kernels, height, 1, channels), elements.dtype)
     position = 0
@@ -308,7 +308,7 @@ class ImageSource(_Source):
                 f"CDMA.D_DATAIN_SIZE_1 states {settings.data.channels}"
             )
         if cdma["D_DATAIN_FORMAT.PIXEL_MAPPING"]:
-            raise ConfigError("CDMA.D_DATAIN_FORMAT.PIXEL_MAPPING is 1: only 0 (pitch linear) exists")
+            raise ConfigError("CDMA.D_DATAIN_FORMAT.PIXEL_MAPPING: must be 0 (pitch linear), got 1")
         if (form.element_bytes == 2) != (settings.input_precision is not Precision.INT8):
             raise ConfigError(
                 f"pixel format {form.name} has {8 * form.element_bytes}-bit elements, "

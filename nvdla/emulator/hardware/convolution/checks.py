@@ -406,13 +406,16 @@ def _check_sizes(settings: ConvolutionSettings, config: Configuration) -> None:
             f"CSC.D_WEIGHT_SIZE_EXT_1 has {settings.kernels} kernels"
         )
     if settings.batches > (config.max_batch or 1):
-        raise ConfigError(f"{settings.batches} batches: {config.name} takes at most {config.max_batch or 1}")
+        raise ConfigError(f"batches: must be at most {config.max_batch or 1} on {config.name}, got {settings.batches}")
     if settings.post_extension > 4:
         raise ConfigError("CSC.D_POST_Y_EXTENSION: must be 0, 1 or 2 (1, 2 or 4 lines), got 3")
     if settings.image and settings.batches > 1:
-        raise ConfigError(f"{settings.batches} batches of image input: the hardware has batches for feature data only")
+        raise ConfigError(
+            "batches of image input: must be 1 (the hardware supports batches for feature data only), got "
+            f"{settings.batches}"
+        )
     if settings.image and settings.winograd:
-        raise ConfigError("Winograd convolution of image input: the hardware has it for feature data only")
+        raise ConfigError("Winograd convolution: input must be feature data, got an image")
     elements = settings.batches * out.width * out.height * out.channels
     if elements > LARGEST_CUBE:
         raise ConfigError(
@@ -430,13 +433,13 @@ def _check_windows(settings: ConvolutionSettings) -> None:
     else:
         wrong = kernel.channels != extended.channels
     if wrong:
-        raise ScheduleError(f"deadlock: kernels of {kernel} on data of {extended}")
+        raise ScheduleError(f"deadlock: kernels must fit the extended data {extended}, got {kernel}")
     rows, columns = padded_size(settings)
     width, height = pad.left + extended.width + pad.right, pad.top + extended.height + pad.bottom
     if columns > width or rows > height:
         raise ConfigError(
-            f"the convolution's output {settings.output} needs {columns}x{rows} of data (width x height), "
-            f"with padding (CDMA.D_ZERO_PADDING) there are {width}x{height}"
+            f"input of the convolution: must be at least {columns}x{rows} (width x height) for its output "
+            f"{settings.output}, got {width}x{height} with padding (CDMA.D_ZERO_PADDING)"
         )
 
 
@@ -453,7 +456,7 @@ def _check_buffer(settings: ConvolutionSettings, config: Configuration) -> None:
     weights = 0 if settings.compressed else group * kernel.width * kernel.height * kernel.channels * element
     if data_banks + weight_banks > config.cbuf_banks:
         raise ConfigError(
-            f"CSC.D_BANK asks for {data_banks} + {weight_banks} banks, {config.name} has {config.cbuf_banks}"
+            f"CSC.D_BANK: must use at most {config.cbuf_banks} banks ({config.name}), got {data_banks} + {weight_banks}"
         )
     if settings.compressed and data_banks + weight_banks == config.cbuf_banks:
         raise ConfigError(
@@ -485,7 +488,7 @@ def _check_slices(settings: ConvolutionSettings, config: Configuration) -> None:
     single = settings.packed_cube and size.width == size.height == 1
     if settings.fetched_lines > size.height and not single and config.c_model_stops:
         raise ConfigError(
-            f"CDMA.D_FETCH_GRAIN asks for {settings.fetched_lines} lines at a time, the input has {size.height}"
+            f"CDMA.D_FETCH_GRAIN: must be at most {size.height} lines (input), got {settings.fetched_lines}"
         )
 
 
@@ -507,8 +510,8 @@ def _check_weights(settings: ConvolutionSettings, config: Configuration) -> None
         )
     if settings.keep_weights and ceil_div(size, entry) > settings.banks[1] * config.cbuf_bank_entries:
         raise ScheduleError(
-            f"the convolution cannot keep its weights (SKIP_WEIGHT_RLS): {size} bytes do not fit {settings.banks[1]} "
-            f"banks of {config.cbuf_bank_bytes}"
+            f"kept weights (SKIP_WEIGHT_RLS): must fit {settings.banks[1]} banks of {config.cbuf_bank_bytes} "
+            f"bytes, got {size} bytes"
         )
 
 
@@ -533,9 +536,11 @@ def _check_winograd(settings: ConvolutionSettings) -> None:
         ("height", padding.top + data.height + padding.bottom, settings.fetch_stride_y),
     ):
         if total % (4 * stride):
-            raise ConfigError(f"Winograd convolution: padded {name} {total} is not a multiple of 4 * stride {stride}")
+            raise ConfigError(
+                f"Winograd convolution: padded {name}: must be a multiple of 4 * stride {stride}, got {total}"
+            )
     if out.width % 4 or out.height % 4:
-        raise ConfigError(f"Winograd convolution: output {out} is not a multiple of 4 in width and height")
+        raise ConfigError(f"Winograd convolution: width and height of the output: must be multiples of 4, got {out}")
     if (kernel.width, kernel.height) != (4, 4) or settings.extended.channels % 4:
         raise ConfigError(
             f"Winograd convolution: transformed kernels are {kernel}, they must be 4x4 with a multiple of 4 channels"

@@ -26,7 +26,7 @@ class Convolution:
 
     def __init__(self, machine: EngineContext) -> None:
         self.machine = machine
-        self.buffer = ConvolutionBuffer(machine.config, patient=not machine.hardware_only)
+        self.buffer = ConvolutionBuffer(machine.config, model_deadlocks=not machine.hardware_only)
         self._fetched: tuple[np.ndarray, np.ndarray] | None = None
 
     def prepare(self, groups: dict[str, RegisterGroup]) -> ConvolutionJob:

@@ -204,7 +204,10 @@ class IrpaArchive:
         for entry in self.entries:
             if entry.name == name:
                 return entry
-        raise FormatError(f"{self.source.name}: no parameter is named {name!r}. 'nvdla container list' shows all.")
+        raise FormatError(
+            f"{self.source.name}: parameter: must be in the archive, got {name!r}. 'nvdla container list' shows "
+            "the names."
+        )
 
     def external_data(self, entry: IrpaItem, folder: Path | None) -> memoryview:
         """The bytes of an EXTERNAL entry, from a file below ``folder`` and nowhere else."""

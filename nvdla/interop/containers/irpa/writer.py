@@ -372,7 +372,7 @@ def _room(archive: IrpaArchive, entry: IrpaItem) -> int:
         begin = other.offset or 0
         if begin < start + entry.length and start < begin + other.length:
             raise FormatError(
-                f"parameter {entry.name!r}: shares bytes with {other.name!r}: replacing it would change both"
+                f"parameter {entry.name!r}: must not share bytes with {other.name!r}: replacing one would change both"
             )
         if begin >= start:
             end = min(end, begin)

@@ -268,11 +268,11 @@ class CrtRuntime:
         """TVMModCreateFromCModule. ``max_modules`` may be there at a time; a number is never given out twice, so that a
         handle which was freed, and is freed again by a client that tidies up late, never means another module."""
         if len(self._modules) >= self.max_modules:
-            raise CrtError(CrtStatus.GENERIC, f"all {self.max_modules} places for modules are taken. Free one first.")
+            raise CrtError(CrtStatus.GENERIC, f"modules: must be at most {self.max_modules} at a time. Free one first.")
         index = self._next_module
         if index >= _TIME_EVALUATOR:
             raise CrtError(
-                CrtStatus.GENERIC, f"all {_TIME_EVALUATOR - 1} numbers for modules were used. Connect again."
+                CrtStatus.GENERIC, f"modules per connection: must be at most {_TIME_EVALUATOR - 1}. Connect again."
             )
         self._modules[index] = module
         self._next_module += 2 if index + 1 == self.max_modules else 1  # that number means the global functions
@@ -376,7 +376,7 @@ class CrtRuntime:
             function = self.get_function(module, name)
         if self._evaluations == _INDEX_MASK:
             raise CrtError(
-                CrtStatus.GENERIC, f"all {_INDEX_MASK} numbers for time evaluators were used. Connect again."
+                CrtStatus.GENERIC, f"time evaluators per connection: must be at most {_INDEX_MASK}. Connect again."
             )
         self._evaluations += 1
         self._evaluator = _TimeEvaluator(function, number, repeat, milliseconds / 1000)
@@ -402,7 +402,8 @@ class CrtRuntime:
                 if time.monotonic() > deadline:
                     raise CrtError(
                         CrtStatus.INVALID_ARGUMENT,
-                        f"the time evaluator took more than {MAX_EVALUATION_SECONDS:.0f} seconds. Ask for fewer calls.",
+                        f"time evaluator: must finish within {MAX_EVALUATION_SECONDS:.0f} seconds. Request fewer "
+                        "calls.",
                     )
             elapsed = time.perf_counter() - start
             if elapsed >= state.min_repeat_seconds or state.number >= MAX_EVALUATIONS:

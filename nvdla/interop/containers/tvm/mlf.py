@@ -119,7 +119,7 @@ def take(mapping: object, key: str, kind: type | tuple[type, ...], where: str, d
     if key not in mapping:
         if default is not None:
             return default
-        raise FormatError(f"{where}: the field {key!r} is missing")
+        raise FormatError(f"{where}: field {key!r}: must be given")
     value = mapping[key]
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         wanted = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))

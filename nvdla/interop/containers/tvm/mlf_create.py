@@ -346,7 +346,7 @@ def unpack(library: ModelLibrary, module: LibraryModule) -> Loadable:
     """The loadable that :func:`pack` put in; FormatError for a library that was made of something else."""
     path = f"executor-config/nvdla/{module.name}.json"
     if path not in library.files or module.params_path is None or module.params_path not in library.files:
-        raise FormatError(f"{library.name}: model {module.name!r} was not made of a loadable (there is no {path})")
+        raise FormatError(f"{library.name}: model {module.name!r}: must be made from a loadable, but has no {path}")
     schedule = parse_json(library.files[path].data, path)
     if take(schedule, "version", int, path) != _SCHEDULE_VERSION:
         raise FormatError(f"{path}: schedule version: must be {_SCHEDULE_VERSION}, got {str(schedule['version'])[:20]}")

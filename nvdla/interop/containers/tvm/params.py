@@ -105,7 +105,7 @@ def parse(name: str, dialect: str = CURRENT_DIALECT) -> TvmDataType:
             return TvmDataType(by_name[base], _fixed_bits(base) or 0, lanes)
         if base in by_name and bits and _fixed_bits(base) is None and 1 <= int(bits) <= 255:
             return TvmDataType(by_name[base], int(bits), lanes)
-    raise FormatError(f"TVM dialect {dialect} has no element type {name!r}")
+    raise FormatError(f"element type: must be one of TVM dialect {dialect}, got {name!r}")
 
 
 def _fixed_bits(base: str) -> int | None:
@@ -165,9 +165,9 @@ class ParamsTensor:
         """The meaningful bytes, packed; FormatError when the writer dropped a part of them."""
         if not self.complete:
             raise FormatError(
-                f"tensor {self.name!r}: {self.type_name} of shape {shape_text(self.shape)} takes {self.needed} bytes "
-                f"but the file holds {len(self.stored)} (TVM does not count the lanes when it writes); "
-                "the rest is lost, write it again with the lanes as a dimension"
+                f"tensor {self.name!r}: {self.type_name} of shape {shape_text(self.shape)}: must have "
+                f"{self.needed} bytes, got {len(self.stored)}. TVM does not count vector lanes when it writes, so "
+                "the rest is lost. Write the tensor again with the lanes as a dimension."
             )
         return self.stored[: self.needed]
 
@@ -198,7 +198,7 @@ class ParamsFile:
         for tensor in reversed(self.tensors):
             if tensor.name == name:
                 return tensor
-        raise FormatError(f"the parameter file has no tensor named {name!r}")
+        raise FormatError(f"tensor: must be in the parameter file, got {name!r}")
 
     def verify(self, strict: bool = False) -> list[FileFinding]:
         """Everything wrong or odd in a file that can be read. ``strict`` also forbids what TVM itself writes or
@@ -271,8 +271,7 @@ class _Reader:
         left = len(self.data) - self.offset
         if size > left:
             raise FormatError(
-                f"the parameter file is cut short: {part} at byte {self.offset} takes {size} bytes, "
-                f"{left} are left (cut off?)"
+                f"parameter file: {part} at byte {self.offset}: must have {size} bytes, got {left} (cut off?)"
             )
         self.offset += size
         return self.data[self.offset - size : self.offset]

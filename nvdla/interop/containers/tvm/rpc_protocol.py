@@ -141,8 +141,7 @@ class Reader:
         """The next ``size`` bytes. Raises FormatError at the end of the packet."""
         if not 0 <= size <= len(self._data) - self._at:
             raise FormatError(
-                f"an RPC packet is cut short: {size} bytes are needed at byte {self._at}, "
-                f"{len(self._data) - self._at} are left"
+                f"RPC packet: must have {size} bytes at byte {self._at}, got {len(self._data) - self._at} (cut off?)"
             )
         self._at += size
         return self._data[self._at - size : self._at]
@@ -178,7 +177,7 @@ class Reader:
             raise FormatError(f"rank of an RPC tensor: must be at most {MAX_RANK}, got {rank}")
         shape = tuple(self.unpack(_I64) for _ in range(rank))
         if any(extent < 0 for extent in shape):
-            raise FormatError(f"an RPC tensor of shape {shape_text(shape)}")
+            raise FormatError(f"shape of an RPC tensor: must not be negative, got {shape_text(shape)}")
         return TensorView(data, dtype, shape, device, self.u64())
 
 
@@ -206,7 +205,9 @@ def kind_of(value: object) -> Kind:
     for types, kind in _KIND_OF_TYPE:
         if isinstance(value, types):
             return kind
-    raise FormatError(f"a value of type {type(value).__name__} cannot be sent over TVM's RPC")
+    raise FormatError(
+        f"value for TVM's RPC: must be a number, string, bytes, tensor or handle, got {type(value).__name__}"
+    )
 
 
 _KIND_OF_TYPE: tuple[tuple[type | tuple[type, ...], Kind], ...] = (

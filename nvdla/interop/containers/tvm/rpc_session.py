@@ -194,7 +194,7 @@ class RpcSession:
         if code == Code.COPY_TO_REMOTE:
             return self._copy_to(reader)
         if code not in self._calls:
-            raise FormatError(f"unknown RPC code {code}")
+            raise FormatError(f"RPC code: must be known, got {code}")
         return self._return(self._calls[code](self._sequence(reader)))
 
     def _sequence(self, reader: Reader) -> list[object]:
@@ -277,7 +277,7 @@ class RpcSession:
         try:
             return np.frombuffer(data, dtype).reshape(view.shape) if size else np.empty(view.shape, dtype)
         except ValueError as error:
-            raise FormatError(f"a tensor of shape {shape_text(view.shape)}: {error}") from None
+            raise FormatError(f"tensor of shape {shape_text(view.shape)}: {error}") from None
 
     def _check_device(self, device: Device) -> None:
         if device.type != _CPU or device.index != 0:
@@ -332,7 +332,7 @@ class RpcSession:
         view, scope = self._arguments(arguments, (TensorView, object), "allocate a tensor")
         self._check_device(view.device)
         if scope not in (None, "", "global"):
-            raise FormatError(f"memory scope {str(scope)[:40]!r} is not supported")
+            raise FormatError(f"memory scope: must be empty or global, got {str(scope)[:40]!r}")
         return Pointer(self.memory.allocate(view.size))
 
     def _free_data(self, arguments: list[object]) -> None:
@@ -503,7 +503,7 @@ class RpcServer:
             return True
         with self._lock:
             if self._waiting.pop(connection, None) is None:
-                raise _Closed("disconnected for another client because it was idle")
+                raise _Closed("the client was idle and was disconnected for another client")
         try:
             return self._answer(connection, session, length)
         finally:

@@ -121,7 +121,7 @@ class Worker:
     def _started(self) -> subprocess.Popen[bytes]:
         with self._lock:
             if self._is_closed:
-                raise FormatError("this client's networks are released: the connection is being closed")
+                raise FormatError("networks of this client: released, because the connection is being closed")
             if self._process is None:
                 with interrupts_kept():
                     self._process = subprocess.Popen(interpreter(_CODE), stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -125,7 +125,7 @@ def _next(data: memoryview, offset: int, records: dict[str, str]) -> tuple[bytes
 def _header(data: memoryview, offset: int) -> bytes:
     block = bytes(data[offset : offset + BLOCK])
     if len(block) < BLOCK:
-        raise FormatError(f"the tar archive is cut short in the header at byte {offset}")
+        raise FormatError(f"tar archive: header at byte {offset}: must be complete (cut off?)")
     if not _checksum_fits(block):
         raise FormatError(f"tar header at byte {offset}: checksum: must be correct (damaged?)")
     return block
@@ -172,8 +172,7 @@ def _content(data: memoryview, offset: int, size: int) -> tuple[memoryview, int]
     start = offset + BLOCK
     if size > len(data) - start:
         raise FormatError(
-            f"the tar archive is cut short: the member at byte {offset} takes {size} bytes, "
-            f"{len(data) - start} are left"
+            f"tar archive: member at byte {offset}: must have {size} bytes, got {len(data) - start} (cut off?)"
         )
     return data[start : start + size], min(start + align(size, BLOCK), len(data))
 
@@ -273,5 +272,8 @@ def _split(path: bytes) -> tuple[bytes, bytes]:
         return b"", path
     cut = path.find(b"/", len(path) - 101, len(path) - 1)  # the first slash that leaves a name of at most 100 bytes
     if not 0 < cut <= 155:
-        raise FormatError(f"path {path[:60].decode('utf-8', 'replace')!r}... of {len(path)} bytes is too long for tar")
+        raise FormatError(
+            f"path {path[:60].decode('utf-8', 'replace')!r}...: must fit the header of a tar archive, got "
+            f"{len(path)} bytes"
+        )
     return path[:cut], path[cut + 1 :]

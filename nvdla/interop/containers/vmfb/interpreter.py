@@ -345,10 +345,12 @@ def signature_letters(signature: Signature, where: str) -> tuple[str, str]:
     """(arguments, results) as letters. VmError for variadic or missing signatures."""
     letters = signature.arguments + signature.results
     if not signature.convention.startswith("0"):
-        raise VmError(f"{where}: no signature is recorded ({signature.convention!r})")
+        raise VmError(f"{where}: signature: must be recorded, got {signature.convention!r}")
     for letter in letters:
         if letter not in LETTERS:
-            raise VmError(f"{where}: signature {signature.convention!r} has {letter!r}, which is not supported")
+            raise VmError(
+                f"{where}: signature: must have supported types only, got {letter!r} in {signature.convention!r}"
+            )
     return signature.arguments, signature.results
 
 
@@ -473,7 +475,7 @@ def _plain_offsets(frame: Frame, instruction: Instruction, *registers: int) -> l
 def _buffer_alloc(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> None:
     (length,) = _plain_offsets(frame, instruction, instruction.operands[0])
     if length < 0:
-        raise VmError(f"a buffer of {length} bytes")
+        raise VmError(f"buffer: length: must not be negative, got {length}")
     buffer = VmBuffer.allocate(length, machine.memory)
     machine.spend(length)
     frame.write("r", instruction.operands[-1], buffer)

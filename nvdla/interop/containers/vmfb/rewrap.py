@@ -183,10 +183,10 @@ def _segments(module: Module, log: Log, root: int) -> list[int]:
 
 def _aligned(log: Log, greatest: int) -> list[_Object]:
     """The objects, last first, each with the alignment that its place shows; rodata: up to ``greatest``."""
-    behind = start = min(log.vtables())
+    end = start = min(log.vtables())
     objects = []
     for item in sorted(log.objects.values(), key=lambda item: -item.position):
-        payload = item.position + 4 - behind
+        payload = item.position + 4 - end
         gap = start - item.position - len(item.content)
         alignment = item.alignment or greatest
         while payload % alignment and alignment > PLAIN:

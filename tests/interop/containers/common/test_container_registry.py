@@ -151,7 +151,7 @@ def test_extraction_takes_names_and_refuses_unknown_ones(tmp_path):
 
 def test_names_that_would_share_a_file_are_refused(tmp_path):
     data = registry.format_named("irpa").create([Parameter.from_bytes("a:b", b"1"), Parameter.from_bytes("a*b", b"2")])
-    with pytest.raises(FormatError, match="both be written"):
+    with pytest.raises(FormatError, match="must have different file names"):
         registry.open(data).extract(tmp_path)
 
 
@@ -219,7 +219,7 @@ def test_values_that_make_no_sense_are_refused(text):
 def test_a_splat_is_written_out_only_up_to_a_limit():
     huge = shaped_parameter("w=1000000x1000000xf32=1", as_splat=True)
     assert huge.length == 4 * 10**12
-    with pytest.raises(FormatError, match="over the limit"):
+    with pytest.raises(FormatError, match="when written out"):
         huge.as_bytes()
     archive = registry.open(registry.format_named("irpa").create([huge]))
     assert len(archive.source.data) == 4096
@@ -229,9 +229,9 @@ def test_many_small_splats_are_limited_together(tmp_path):
     splats = [shaped_parameter(f"w{n}=10000000xi8=1", as_splat=True) for n in range(100)]
     archive = registry.open(registry.format_named("irpa").create(splats))
     for target in ("npz", "safetensors", "tvm-params"):
-        with pytest.raises(FormatError, match="over the limit"):
+        with pytest.raises(FormatError, match="when written out"):
             archive.convert(registry.format_named(target))
-    with pytest.raises(FormatError, match="over the limit"):
+    with pytest.raises(FormatError, match="when written out"):
         archive.extract(tmp_path)
 
 
@@ -249,7 +249,7 @@ def safetensors(header: dict | bytes, data: bytes = b"") -> bytes:
         (b"{", "JSON"),
         (b"[]", "object"),
         (b'{"a":1}', "must be a JSON object, got int"),
-        (b'{"a":{},"a":{}}', "twice"),
+        (b'{"a":{},"a":{}}', "keys: must be unique"),
         ({"a": {"dtype": "F99", "shape": [], "data_offsets": [0, 4]}}, "dtype"),
         ({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}, "must be 8 bytes, got 4"),
         ({"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}, "must be within the 4 data bytes"),
@@ -277,7 +277,7 @@ def test_safetensors_gaps_and_overlaps_are_found():
 def test_npz_files_with_pickles_or_bombs_are_refused(tmp_path):
     path = tmp_path / "object.npz"
     np.savez(path, a=np.array([{"x": 1}], dtype=object))
-    with pytest.raises(FormatError, match="not a number type"):
+    with pytest.raises(FormatError, match="must be a number type"):
         registry.open(path)
     bomb = tmp_path / "bomb.npz"
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -176,5 +176,5 @@ def test_a_time_evaluator_has_a_time_limit(monkeypatch):
     crt = runtime()
     module = crt.add_module(CrtModule(FuncRegistry(["f"], [lambda: None])))
     timed = crt.call(crt.get_global("runtime.RPCTimeEvaluator"), module, "f", 1, 0, 1000, 1000, 0, 0, 0, "")
-    with pytest.raises(CrtError, match="Ask for fewer calls"):
+    with pytest.raises(CrtError, match="Request fewer calls"):
         crt.call(timed.value)

@@ -99,7 +99,7 @@ def test_a_correct_library_has_no_findings():
     ({"params": None}, "'parameters/net.params' is missing"),
     ({"relay": None}, "'src/net.relay' is missing"),
     ({"source": None}, "missing generated code"),
-    ({"params": b"junk"}, "cut short"),
+    ({"params": b"junk"}, "cut off"),
     ({"params": params.write([Parameter.from_array("v", np.arange(6, dtype=np.int8))])}, "not an argument"),
     ({"params": params.write([Parameter.from_array("w", np.arange(6, dtype=np.uint8))])}, "the graph expects int8"),
     ({"params": params.write([Parameter.from_array("w", np.arange(7, dtype=np.int8))])}, "must be 7 (parameter file)"),
@@ -131,7 +131,7 @@ def test_memory_that_does_not_add_up_is_found(change, word):
 
 
 @pytest.mark.parametrize(("document", "word"), [
-    (b"[]", "must be an object"), (b"{}", "'version' is missing"), (b'{"version": 8}', "got 8"),
+    (b"[]", "must be an object"), (b"{}", "'version': must be given"), (b'{"version": 8}', "got 8"),
     (b'{"version": true}', "must be int, got bool"), (b'{"version": 7, "modules": []}', "must be dict, got list"),
     (b"\xff", "UTF-8"),
     (b"[" * 100_000, "nested too deeply"), (b'{"version": 1' + b"0" * 5000 + b"}", "must be JSON"),

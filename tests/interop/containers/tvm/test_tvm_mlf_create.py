@@ -67,12 +67,12 @@ def test_a_tensor_named_like_a_parameter_gets_a_name_of_its_own():
 
 def test_a_library_of_something_else_is_not_unpacked(formats):
     library = mlf.read(memoryview((formats / "mlf" / "exporter_mlf7_dense_graph_c.tar").read_bytes()))
-    with pytest.raises(FormatError, match="was not made of a loadable"):
+    with pytest.raises(FormatError, match="must be made from a loadable"):
         mlf_create.unpack(library, library.modules[0])
 
 
 @pytest.mark.parametrize(("change", "word"), [
-    (lambda s: s["loadable"]["memories"][0].pop("size"), "'size' is missing"),
+    (lambda s: s["loadable"]["memories"][0].pop("size"), "'size': must be given"),
     (lambda s: s["loadable"]["memories"][0].update(size="big"), "must be int, got str"),
     (lambda s: s["loadable"]["memories"][0].update(offsets=[True]), "must be int, got bool"),
     (lambda s: s["loadable"]["blobs"][0].update(name="none"), "blob 'none': must be in"),

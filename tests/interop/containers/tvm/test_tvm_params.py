@@ -53,7 +53,7 @@ def test_a_file_that_tvm_refuses_is_refused_with_a_reason(formats, entry):
         with pytest.raises(FormatError, match=REFUSED[stem]):
             params.read(data)
     elif not data:
-        with pytest.raises(FormatError, match="cut short"):
+        with pytest.raises(FormatError, match="cut off"):
             params.read(data)
     else:
         file = params.read(data)
@@ -102,7 +102,7 @@ def sample() -> bytes:
 
 
 def test_a_file_cut_short_by_one_byte_is_refused():
-    with pytest.raises(FormatError, match="cut short: data of tensor 'w'"):
+    with pytest.raises(FormatError, match=r"parameter file: data of tensor 'w' .* .cut off"):
         params.read(sample()[:-1])
 
 
@@ -133,7 +133,7 @@ def test_code_6_is_float8_between_0_14_and_0_20():
         .type_name
         == "float8_e4m3fn"
     )
-    with pytest.raises(FormatError, match=r"dialect 0\.8 has no element type 'float8_e4m3fn'"):
+    with pytest.raises(FormatError, match=r"must be one of TVM dialect 0\.8, got 'float8_e4m3fn'"):
         params.write([Parameter.from_bytes("f", b"\x38", "float8_e4m3fn", (1,))], "0.8")
 
 
@@ -161,7 +161,7 @@ def test_type_names_and_codes_are_inverse(dialect):
 
 @pytest.mark.parametrize("name", ["", "float", "int0", "int999", "float32x0", "float8_e4m3fn16", "quux8", "int8x99999"])
 def test_what_is_no_type_is_refused(name):
-    with pytest.raises(FormatError, match="no element type"):
+    with pytest.raises(FormatError, match="must be one of TVM dialect"):
         parse(name)
 
 
