@@ -24,7 +24,7 @@ import numpy as np
 from nvdla.compiler.builder.calibration import Statistics, check_method, gather
 from nvdla.compiler.builder.floating import convolve_groups, evaluate, expand_groups, pad, windows
 from nvdla.compiler.builder.groups import group_layers
-from nvdla.compiler.builder.layer_types import bounds_of, layer_type
+from nvdla.compiler.builder.layer_types import bounds_of, layer_type, own_scale
 from nvdla.compiler.builder.layers import ClipSettings, ConvSettings, Group, KernelSettings, Layer, ScaleSettings
 from nvdla.compiler.builder.lower.elementwise import worth
 from nvdla.compiler.builder.lower.lowering import NetworkLowering
@@ -539,10 +539,18 @@ def refine(
         result, scales = rounded.network, rounded.weight_scales
     means: Mapping[str, np.ndarray] = statistics.means if recipe.bias_correction else {}
     calibration = Calibration(magnitudes, scales, means, zero_points=points, ranges=ranges)
-    if measured is not None and all(tensor.name in statistics for tensor in network.inputs):
+    if measured is not None and _is_complete(result, magnitudes):
         added = corrections(result, calibration, recipe.per_channel, measured)
         calibration = replace(calibration, corrections=added)
     return Refined(result, calibration, factors)
+
+
+def _is_complete(network: Network, magnitudes: Mapping[str, float]) -> bool:
+    """Return whether all tensors between groups have a scale already."""
+    tensors = [*network.inputs, *(group.output for group in group_layers(network))]
+    return all(
+        tensor.name in magnitudes or own_scale(tensor.producer, Precision.INT8) is not None for tensor in tensors
+    )
 
 
 def _first(

@@ -126,7 +126,7 @@ class PoolLayer(LayerType):
         if window.mode == "average":
             return np.mean(windows(pad(x, window.padding), window.kernel, window.stride), axis=(4, 5))
         if x.shape[2:] == (1, 1):  # each window has this element and padding
-            return np.broadcast_to(x, (*x.shape[:2], *layer.output.shape[1:]))
+            return np.broadcast_to(x, (*x.shape[:2], *layer.output.shape[1:])).copy()
         larger, fill = (np.maximum, -np.inf) if window.mode == "max" else (np.minimum, np.inf)
         return floating.extreme(windows(pad(x, window.padding, fill), window.kernel, window.stride), larger)
 
