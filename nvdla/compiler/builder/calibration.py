@@ -246,7 +246,8 @@ class Statistics:
         if self._batches < 2 or largest == 0:
             return 1.0
         beyond = np.minimum(first / np.maximum(second, 1e-30), _MOST_HEADROOM) * first / largest
-        factors = [np.percentile(np.where(holder == batch, beyond, 1.0), 99) for batch in np.unique(holder)]
+        holders = np.unique(holder)[:, None]
+        factors = np.percentile(np.where(holder == holders, beyond, 1.0), 99, axis=1)
         # Batches that have no channel's largest magnitude stay within the range of the others.
         return float(np.sum(np.maximum(factors, 1.0)) + self._batches - len(factors)) / self._batches
 

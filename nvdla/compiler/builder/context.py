@@ -184,7 +184,10 @@ class Lowering:
         source = group.layer.inputs[0]
         scales = self.kernel_scales(group, weights)
         bias, means = group.biases, self.scales_given.means.get(source.name)
-        if means is not None:
+        correction = self.scales_given.corrections.get(group.layer.name)
+        if correction is not None and self.precision == Precision.INT8:
+            bias = bias + correction
+        elif means is not None:
             if source.name in self.converters:
                 means = means / np.array(self.converters[source.name].factors)
             bias = bias - mean_error(group, weights, scales, self.precision, means, groups)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -75,6 +76,33 @@ def convolve(
     """(N, C, H, W) with weights (K, C, R, S), in float64: exact for whole numbers while sums stay below 2**53."""
     view = windows(pad(np.asarray(x, np.float64), padding), weights.shape[2:], stride, dilation)
     return np.moveaxis(np.tensordot(view, np.asarray(weights, np.float64), ((1, 4, 5), (1, 2, 3))), 3, 1)
+
+
+def convolve_groups(
+    x: np.ndarray,
+    weights: np.ndarray,
+    stride: tuple[int, int],
+    padding: tuple[int, int, int, int],
+    dilation: tuple[int, int],
+    groups: int,
+) -> np.ndarray:
+    """(N, C, H, W) with weights (K, C / groups, R, S), in float32 and without zeros between groups."""
+    view = windows(pad(np.asarray(x, np.float32), padding), weights.shape[2:], stride, dilation)
+    kernels = np.asarray(weights, np.float32)
+    if groups == view.shape[1] == len(weights):
+        taps = np.ndindex(*weights.shape[2:])
+        return sum((view[..., r, s] * kernels[:, 0, r, s, None, None] for r, s in taps), np.float32(0.0))
+    parts = zip(np.split(view, groups, axis=1), np.split(kernels, groups), strict=True)
+    return np.concatenate(
+        [np.moveaxis(np.tensordot(part, own, ((1, 4, 5), (1, 2, 3))), 3, 1) for part, own in parts], axis=1
+    )
+
+
+def extreme(view: np.ndarray, larger: np.ufunc) -> np.ndarray:
+    """The extreme of each window (..., rows, columns), with np.maximum or np.minimum."""
+    for _ in range(2):
+        view = reduce(larger, (view[..., index] for index in range(view.shape[-1])))
+    return view
 
 
 def expand_groups(weights: np.ndarray, channels: int, groups: int) -> np.ndarray:

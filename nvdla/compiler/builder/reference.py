@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from nvdla.compiler.builder.floating import convolve, pad, windows
+from nvdla.compiler.builder.floating import convolve, extreme, pad, windows
 from nvdla.compiler.builder.ir import (
     DTYPES,
     Contract,
@@ -234,9 +234,9 @@ def _pool(operation: Pool, memory: ReferenceMemory) -> None:
         view = windows(pad(x, operation.padding, operation.source.zero), operation.kernel, operation.stride)[0]
         memory.store(operation.destination, _average(view, x.dtype == np.float64))
         return
-    reduce, fill = (np.max, -(1 << 40)) if operation.mode == "max" else (np.min, 1 << 40)
+    larger, fill = (np.maximum, -(1 << 40)) if operation.mode == "max" else (np.minimum, 1 << 40)
     view = windows(pad(x, operation.padding, fill), operation.kernel, operation.stride)[0]
-    memory.store(operation.destination, reduce(view, axis=(3, 4)))
+    memory.store(operation.destination, extreme(view, larger))
 
 
 def _average(view: np.ndarray, half: bool) -> np.ndarray:

@@ -14,21 +14,22 @@ Correction", 2019).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 
 import numpy as np
 
 from nvdla.compiler.builder.calibration import Statistics, check_method, gather
-from nvdla.compiler.builder.floating import expand_groups, pad, windows
+from nvdla.compiler.builder.floating import convolve_groups, evaluate, expand_groups, pad, windows
 from nvdla.compiler.builder.groups import group_layers
-from nvdla.compiler.builder.layer_types import bounds_of, layer_type
+from nvdla.compiler.builder.layer_types import bounds_of, layer_type, own_scale
 from nvdla.compiler.builder.layers import ClipSettings, ConvSettings, Group, KernelSettings, Layer, ScaleSettings
 from nvdla.compiler.builder.lower.elementwise import worth
 from nvdla.compiler.builder.lower.lowering import NetworkLowering
 from nvdla.compiler.builder.network import Network
-from nvdla.compiler.builder.quantization import LARGEST, Calibration
+from nvdla.compiler.builder.quantization import LARGEST, Calibration, quantize
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import BuildError
 from nvdla.util.arguments import by_annotations
@@ -142,6 +143,103 @@ def adapt(network: Network, patches: Patches, calibration: Calibration, per_chan
         changes[layer.name] = {"weights": elements * own[:, None, None, None]}
         scales[layer.name] = own
     return Rounded(network.changed(changes), scales)
+
+
+# Samples whose mean errors are corrected, and the multiplications spent on them.
+CORRECTED_SAMPLES, CORRECTED_MACS = 16, 2e9
+# Share of elements that an activation lets through: with fewer, a mean is not worth a large change of the bias.
+_LEAST_SLOPE = 0.25
+
+
+class Means:
+    """Inputs of some samples, drawn evenly from all, and the means of the channels of all tensors in floats."""
+
+    def __init__(self, network: Network, seed: int = 0) -> None:
+        self._inputs = [tensor.name for tensor in network.inputs]
+        macs = sum(
+            layer.settings.weights[0].size * np.prod(layer.output.shape)
+            for layer in network.layers
+            if isinstance(layer.settings, ConvSettings)
+        )
+        self._most = int(np.clip(CORRECTED_MACS / max(macs, 1), 2, CORRECTED_SAMPLES))
+        self._rng = np.random.default_rng(seed)
+        self._seen = 0
+        self.samples: list[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]] = []
+
+    def update(self, values: Mapping[str, np.ndarray]) -> None:
+        """Take in one batch: arrays (N, C, H, W) by name of tensor."""
+        for index in range(len(values[self._inputs[0]])):
+            self._seen += 1
+            place = self._seen - 1 if self._seen <= self._most else int(self._rng.integers(self._seen))
+            if place < self._most:
+                inputs = {name: values[name][index : index + 1] for name in self._inputs}
+                means = {name: array[min(index, len(array) - 1)].mean(axis=(1, 2)) for name, array in values.items()}
+                self.samples[place : place + 1] = [(inputs, means)]
+
+
+def corrections(network: Network, calibration: Calibration, per_channel: bool, means: Means) -> dict[str, np.ndarray]:
+    """Return what the bias (K,) of each convolution needs so that its results have the means of the float network.
+
+    The network runs layer by layer on the samples. Its tensors are rounded, and each layer gets the corrected results
+    of those before it. So the biases make up for rounded weights, for roundings of activations that do not cancel out,
+    and for what noise adds to the mean of a function that is not linear.
+    """
+    lowering = NetworkLowering(network, configuration("nv_small"), Precision.INT8, calibration, per_channel)
+    unrounded = {group.output.name for group in lowering.claimed.values()}
+    left = Counter(tensor.name for group in lowering.groups for tensor in group.layer.inputs)
+    values: dict[str, np.ndarray] = {}
+
+    def keep(name: str, result: np.ndarray) -> None:
+        if name not in unrounded:
+            scale, zero = lowering.scales[name], lowering.zero(name)
+            elements = np.clip(np.rint(result / scale) + zero, -128 if zero else -127, 127)
+            result = (elements - zero) * scale
+        values[name] = result.astype(np.float32)
+
+    for name in means.samples[0][0]:
+        keep(name, np.concatenate([inputs[name] for inputs, _ in means.samples]))
+    added: dict[str, np.ndarray] = {}
+    for group in lowering.groups:
+        layer, name = group.layer, group.output.name
+        sources = [values[tensor.name] for tensor in layer.inputs]
+        if isinstance(layer.settings, ConvSettings):
+            result = _rounded_convolution(lowering, group, sources[0])
+            if name in means.samples[0][1]:
+                exact = np.array([known[name] for _, known in means.samples])
+                added[layer.name] = _shift(group, result, exact)
+                result = result + added[layer.name].astype(np.float32)[:, None, None]
+        else:
+            result = evaluate(layer, *sources)
+        keep(name, result if group.activation is None else evaluate(group.activation, result))
+        for tensor in layer.inputs:
+            left[tensor.name] -= 1
+            if not left[tensor.name]:
+                values.pop(tensor.name, None)
+    return added
+
+
+def _rounded_convolution(lowering: NetworkLowering, group: Group, source: np.ndarray) -> np.ndarray:
+    """The results of rounded weights, and the bias."""
+    its, weights = ConvSettings.of(group.layer), np.asarray(group.kernels, np.float64)
+    scales = lowering.kernel_scales(group, weights)[:, None, None, None]
+    rounded = quantize(weights, scales, Precision.INT8) * scales
+    result = convolve_groups(source, rounded, its.stride, its.padding, its.dilation, its.groups)
+    return result + group.biases.astype(np.float32)[:, None, None]
+
+
+def _shift(group: Group, result: np.ndarray, exact: np.ndarray) -> np.ndarray:
+    """Return the change (K,) of the bias that brings the means of results (N, K, H, W) after the activation near to
+    ``exact`` (N, K): their mean error, less the share that chance explains."""
+    shift = np.zeros(result.shape[1])
+    for _ in range(2 if group.activation else 1):
+        moved = result + shift.astype(np.float32)[:, None, None]
+        active = moved if group.activation is None else evaluate(group.activation, moved)
+        errors = exact - active.mean(axis=(2, 3))
+        error = errors.mean(axis=0)
+        chance = errors.var(axis=0) / max(len(errors) - 1, 1)
+        slope = np.maximum(np.mean(active == moved, axis=(0, 2, 3)), _LEAST_SLOPE)
+        shift += error * error**2 / np.maximum(error**2 + chance, 1e-30) / slope
+    return shift
 
 
 # A factor beyond this would cost the biases and the fixed-point factors of the SDP their bits.
@@ -267,8 +365,8 @@ def equalize(
             some = sizes > _SMALLEST * max(float(sizes.max()), 1e-30)
             if np.any(some):
                 logs = np.log(sizes[some])
-                np.add.at(pull, ids[some], sign * (logs - logs.mean()))
-                np.add.at(weight, ids[some], 1.0)
+                pull += np.bincount(ids[some], sign * (logs - logs.mean()), len(free))
+                weight += np.bincount(ids[some], minlength=len(free))
         change = np.where(free & (weight > 0), pull / np.maximum(weight, 1), 0.0)
         factors = np.clip(factors + change, -np.log(LARGEST_FACTOR), np.log(LARGEST_FACTOR))
     by_tensor = {name: np.exp(factors[ids]) for name, ids in numbers.items()}
@@ -344,6 +442,8 @@ def _scaled(layer: Layer, source: np.ndarray, out: np.ndarray) -> dict[str, np.n
 
 # Samples that the sizes of channels are taken from: they need not be exact.
 PEAK_SAMPLES = 32
+# Memory of values that are kept from the first time.
+KEPT_BYTES = 128 << 20
 # Methods that do not clip outputs; other methods also apply to outputs.
 _WHOLE_OUTPUTS = ("max", "mse")
 Batches = Callable[[], Iterable[Mapping[str, np.ndarray]]]
@@ -414,12 +514,14 @@ def refine(
     folded = fold(network)
     factors: Mapping[str, np.ndarray] = {}
     peaks = Statistics(histograms=False)
+    every: Iterable[Mapping[str, np.ndarray]] = batches()
     if recipe.equalize:
-        gather(islice(batches(), PEAK_SAMPLES), peaks)
+        every = _first(iter(every), peaks, batches)
         folded, factors = equalize(network, peaks.peaks, recipe.per_channel, held)
     patches = Patches(folded) if int8 and recipe.adaptive_rounding else None
     statistics = Statistics(histograms=recipe.method != "max")
-    gather(divided(batches(), factors), statistics, *([patches] if patches else []))
+    measured = Means(folded) if int8 and recipe.bias_correction else None
+    gather(divided(every, factors), *(taker for taker in (statistics, patches, measured) if taker is not None))
     if not statistics:
         raise BuildError(f"network {network.name}: calibration data: must have at least one input, got none")
     magnitudes = statistics.magnitudes(recipe.method, recipe.percentile, LARGEST[precision])
@@ -428,6 +530,7 @@ def refine(
     points = int8 and recipe.zero_points
     ranges = _of_outputs(folded, statistics, room) if recipe.method in _WHOLE_OUTPUTS else {}
     magnitudes |= {name: max(-low, high) or 1.0 for name, (low, high) in ranges.items()}
+    ranges = _of_inner(folded, statistics, magnitudes, room) | ranges
     ranges = {name: ends for name, ends in ranges.items() if points and worth(*ends)}
     result = folded
     scales: Mapping[str, np.ndarray] = {}
@@ -435,7 +538,33 @@ def refine(
         rounded = adapt(folded, patches, Calibration(magnitudes, zero_points=points), recipe.per_channel)
         result, scales = rounded.network, rounded.weight_scales
     means: Mapping[str, np.ndarray] = statistics.means if recipe.bias_correction else {}
-    return Refined(result, Calibration(magnitudes, scales, means, zero_points=points, ranges=ranges), factors)
+    calibration = Calibration(magnitudes, scales, means, zero_points=points, ranges=ranges)
+    if measured is not None and _is_complete(result, magnitudes):
+        added = corrections(result, calibration, recipe.per_channel, measured)
+        calibration = replace(calibration, corrections=added)
+    return Refined(result, calibration, factors)
+
+
+def _is_complete(network: Network, magnitudes: Mapping[str, float]) -> bool:
+    """Return whether all tensors between groups have a scale already."""
+    tensors = [*network.inputs, *(group.output for group in group_layers(network))]
+    return all(
+        tensor.name in magnitudes or own_scale(tensor.producer, Precision.INT8) is not None for tensor in tensors
+    )
+
+
+def _first(
+    every: Iterator[Mapping[str, np.ndarray]], peaks: Statistics, batches: Batches
+) -> Iterable[Mapping[str, np.ndarray]]:
+    """Give the first batches to ``peaks``, and return all: they are computed twice only if they need much memory."""
+    kept: list[Mapping[str, np.ndarray]] = []
+    size = 0
+    for values in islice(every, PEAK_SAMPLES):
+        peaks.update(values)
+        size += sum(array.nbytes for array in values.values())
+        if size <= KEPT_BYTES:
+            kept.append(values)
+    return chain(kept, every) if size <= KEPT_BYTES else batches()
 
 
 def _of_outputs(network: Network, statistics: Statistics, room: Mapping[str, float]) -> dict[str, tuple[float, float]]:
@@ -457,6 +586,18 @@ def _of_outputs(network: Network, statistics: Statistics, room: Mapping[str, flo
             low, high = np.clip(np.multiply(ends, room[tensor.name]), *bounds)
         ends_by_name[tensor.name] = min(float(low), 0.0), max(float(high), 0.0)
     return ends_by_name
+
+
+def _of_inner(
+    network: Network, statistics: Statistics, magnitudes: Mapping[str, float], room: Mapping[str, float]
+) -> dict[str, tuple[float, float]]:
+    """(lowest, highest) number of the tensors between inputs and outputs that have a magnitude."""
+    bound = {tensor.name for tensor in (*network.inputs, *network.outputs)}
+    ranges = {}
+    for name in magnitudes.keys() - bound:
+        low, high = np.clip(np.multiply(statistics.ends[name], room[name]), -magnitudes[name], magnitudes[name])
+        ranges[name] = float(low), float(high)
+    return ranges
 
 
 def divided(

@@ -48,5 +48,5 @@ def test_softmax_is_refused():
     net = Network("soft")
     net.output(net.softmax("s", net.input("in", (20, 1, 1))))
     data = samples(net, np.random.default_rng(0), 1)
-    with pytest.raises(BuildError, match="softmax on the CPU takes atoms of 8 and 32 bytes, not of 16"):
+    with pytest.raises(BuildError, match="softmax on the CPU: memory atoms must be 8 or 32 bytes, got 16"):
         build(net, "nv_medium_512", "int8", calibrate(net, data))

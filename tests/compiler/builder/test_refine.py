@@ -16,7 +16,15 @@ from nvdla.compiler.builder import Network, build, calibrate, floating
 from nvdla.compiler.builder.calibration import METHODS, Statistics
 from nvdla.compiler.builder.ir import Convolve
 from nvdla.compiler.builder.layer_types import layer_type
-from nvdla.compiler.builder.refinement import Patches, Recipe, fold, refine, round_adaptively
+from nvdla.compiler.builder.refinement import (
+    CORRECTED_SAMPLES,
+    Means,
+    Patches,
+    Recipe,
+    fold,
+    refine,
+    round_adaptively,
+)
 from nvdla.errors import BuildError
 
 
@@ -287,3 +295,48 @@ def test_the_range_of_joined_gates_is_that_of_gates():
     data = np.random.default_rng(1).normal(size=(3, *net.inputs[0].shape))
     found = refine(net, lambda: [floating.run(net, data)]).calibration
     assert found.magnitudes[net.outputs[0].name] == pytest.approx(1.0)
+
+
+def _limited() -> Network:
+    net = Network("limited")
+    x = net.convolution("c", net.input("in", (4, 8, 8)), np.ones((4, 4, 1, 1)), np.full(4, 1.0))
+    net.output(net.clip("k", x, high=8.0))
+    return net
+
+
+def test_measured_corrections_take_off_the_mean_error_of_all_roundings():
+    """A background of 0.4 units, which is rounded to 0 everywhere, gives four times as much."""
+    net = _limited()
+    data = np.full((8, 4, 8, 8), 0.4)
+    data[:, :, 0, 0] = 127
+    refined = refine(net, _batches(net, data), Recipe(headroom=False, equalize=False))
+    errors = []
+    for calibration in (refined.calibration, replace(refined.calibration, corrections={})):
+        built = build(refined.network, "nv_small", "int8", calibration, per_channel=True)
+        elements = built.expected(built.quantize_inputs(data))["k"]
+        real = (elements - built.zero_points.get("k", 0)) * built.output_scales["k"]
+        errors.append(np.abs(real[:, :, 1:, 1:] - 2.6).max())
+    assert errors[0] < 0.1 < 1.5 < errors[1]
+
+
+def test_corrections_belong_to_int8_and_to_samples_of_the_whole_set():
+    rng = np.random.default_rng(3)
+    net = _limited()
+    data = rng.normal(size=(40, 4, 8, 8))
+    assert not refine(net, _batches(net, data), precision="int16").calibration.corrections
+    assert not refine(net, _batches(net, data), Recipe(bias_correction=False)).calibration.corrections
+    means = Means(net)
+    for number, values in enumerate(_batches(net, data)()):
+        means.update({name: np.full_like(array, number) for name, array in values.items()})
+    numbers = [int(inputs["in"].max()) for inputs, _ in means.samples]
+    assert len(numbers) == CORRECTED_SAMPLES
+    assert max(numbers) > len(data) / 2 / 2 > min(numbers)
+
+
+def test_tensors_of_both_signs_use_all_elements_where_they_are_uneven():
+    net = Network("uneven")
+    x = net.convolution("c", net.input("in", (4, 6, 6)), np.eye(4)[:, :, None, None], np.full(4, 2.0))
+    net.output(net.convolution("d", x, np.eye(4)[:, :, None, None]))
+    data = np.random.default_rng(0).uniform(-3, 3, (4, 4, 6, 6))
+    low, high = refine(net, lambda: [floating.run(net, data)], Recipe(headroom=False)).calibration.ranges["c"]
+    assert -1.1 < low < -0.9 and 4.9 < high < 5.1

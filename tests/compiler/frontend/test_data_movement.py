@@ -110,3 +110,19 @@ def test_random_networks_that_move_elements(precision):
 @pytest.mark.parametrize("precision", LIMITS)
 def test_two_thousand_random_networks_that_move_elements(precision):
     assert [fault for seed in range(2000) if (fault := judge(seed, precision).fault(precision))] == []
+
+
+@pytest.mark.parametrize("size", [(32, 48), (37, 50)])
+@pytest.mark.parametrize("groups", [1, 3])
+def test_a_patch_embedding_is_a_1x1_convolution_of_the_input_in_another_order(size, groups):
+    rng = np.random.default_rng(2)
+    shape = (1, 3, *size)
+    held = {"w": rng.normal(size=(6, 3 // groups, 16, 12)).astype("f4"), "b": rng.normal(size=6).astype("f4")}
+    conv = node("Conv", "x w b", "y", strides=[16, 12], group=groups)
+    net = model([conv], {"x": shape}, {"y": (1, 6, 2, 4)}, held)
+    samples = rng.normal(size=(4, *shape[1:])).astype("f4")
+    compiled = nvdla.compile(net, "nv_small", "int8", samples)
+    assert compiled.report["cuts"] == 0
+    exact = run_once(net, "net", {"x": samples[:1]})[0]
+    noise = np.sum((compiled.run(samples[:1])["y"] - exact) ** 2) / np.sum(exact**2)
+    assert noise < 1e-3

@@ -123,13 +123,12 @@ class PoolLayer(LayerType):
                 axis=(4, 5)
             )
             return sums / counts
-        forms: dict[str, tuple[Callable[..., np.ndarray], float]] = {
-            "max": (np.max, -np.inf),
-            "min": (np.min, np.inf),
-            "average": (np.mean, 0.0),
-        }
-        reduce, fill = forms[window.mode]
-        return reduce(windows(pad(x, window.padding, fill), window.kernel, window.stride), axis=(4, 5))
+        if window.mode == "average":
+            return np.mean(windows(pad(x, window.padding), window.kernel, window.stride), axis=(4, 5))
+        if x.shape[2:] == (1, 1):  # each window has this element and padding
+            return np.broadcast_to(x, (*x.shape[:2], *layer.output.shape[1:])).copy()
+        larger, fill = (np.maximum, -np.inf) if window.mode == "max" else (np.minimum, np.inf)
+        return floating.extreme(windows(pad(x, window.padding, fill), window.kernel, window.stride), larger)
 
     def lower(self, lowering: Lowering, group: Group) -> None:
         """Windows above 8 as cascades of smaller ones, averages that do not factor as convolutions."""

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nvdla.compiler.builder.lower.convolution import MAX_STRIDE
 from nvdla.compiler.frontend.graph import Cut, Graph, GraphValue, Node
 from nvdla.compiler.frontend.operators.registry import operator
+from nvdla.compiler.frontend.operators.shape import order_of
 from nvdla.errors import shape_text
 from nvdla.util.rounding import ceil_div
 
@@ -24,6 +26,11 @@ class OnnxWindow:
     stride: tuple[int, int]
     dilation: tuple[int, int]
     padding: tuple[int, int, int, int]
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether there is neither padding nor dilation."""
+        return not any(self.padding) and self.dilation == (1, 1)
 
 
 LOWEST = float(np.finfo(np.float16).min)
@@ -97,12 +104,24 @@ def unrolled(weights: np.ndarray, bias: np.ndarray | None, batch: int) -> tuple[
     return np.tile(weights, (batch, 1, 1, 1)), None if bias is None else np.tile(bias, batch)
 
 
+def _patches(graph: Graph, node: Node, value: GraphValue, weights: np.ndarray) -> tuple[GraphValue, np.ndarray]:
+    """The value with the elements of each window as channels, and the weights as 1x1 kernels."""
+    batch, channels, height, width = value.shape
+    y, x = weights.shape[2:]
+    rows, columns = height // y, width // x
+    order = order_of(value).reshape(value.shape)[:, :, : rows * y, : columns * x]
+    order = order.reshape(batch, channels, rows, y, columns, x).transpose(0, 1, 3, 5, 2, 4)
+    patches = graph.alias(node, value, order, shape=(batch, channels * y * x, rows, columns))
+    return patches, weights.reshape(len(weights), -1, 1, 1)
+
+
 @operator("Conv", note="convolution")
 def conv(graph: Graph, node: Node) -> GraphValue:
     """A convolution in CONV and SDP.
 
     Weights and bias are constants. 1-D is 2-D with one row. Kernel and dilation up to 32, stride up to 8, padding up to
-    31 and less than the dilated kernel. Groups and depthwise become dense convolutions on aligned channels. A batch
+    31 and less than the dilated kernel. Larger strides that equal the kernel (patch embedding) are a 1x1 convolution of
+    the input in another order. Groups and depthwise become dense convolutions on aligned channels. A batch
     becomes groups with the same weights. A preceding Pad with zeros is folded in.
     """
     value = graph.source(node)
@@ -118,6 +137,9 @@ def conv(graph: Graph, node: Node) -> GraphValue:
     groups = int(node.get("group", 1))
     if channels != weights.shape[1] * groups:
         raise Cut(f"weights {shape_text(weights.shape)} in {groups} groups do not fit {channels} channels")
+    if window.stride == window.kernel and max(window.stride) > MAX_STRIDE and window.is_plain:
+        value, weights = _patches(graph, node, value, weights)
+        window = OnnxWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0))
     weights, bias = unrolled(weights, bias, batch)
     result = graph.network.convolution(
         graph.label(node),

@@ -316,10 +316,12 @@ def _finished(imported: Imported, part: Part, refined: Refined, given: Mapping[s
     scales = {**refined.calibration.weight_scales, **model.weight_scales}
     # Of outputs as they were measured, unless something else says their scale. What another part takes keeps its units,
     # but for what the host only moves on to the outputs.
+    bound = {tensor.name for tensor in (*part.layers.inputs, *part.layers.outputs)}
     ranges = {
         name: span
         for name, span in refined.calibration.ranges.items()
-        if magnitudes[name] == refined.calibration.magnitudes[name] and imported.tensors.get(name) in ends
+        if magnitudes[name] == refined.calibration.magnitudes[name]
+        and (name not in bound or imported.tensors.get(name) in ends)
     }
     ranges |= {name: model.ranges[value] for name, value in imported.tensors.items() if value in model.ranges}
     for name, origin in imported.ties.items():
