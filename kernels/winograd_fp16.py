@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from nvdla.kernels.fast.fp16_layout import PIXELS as TILES
 from nvdla.kernels.fast.fp16_pixels import COST, accumulate_atom, atom_sums, gather
-from nvdla.kernels.fast.fp16_pixels import PIXELS as TILES
 from nvdla.kernels.floats import FP17, fp16_to_fp17, fp17_to_fp16, fp_add, fp_sub
 from nvdla.kernels.fp16_mac import ATOM, fp48_to_fp32
 from nvdla.kernels.integers import pieces

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from llvmlite import ir
 from numba import types
 
-from nvdla.kernels.fast.fp16_pixels import CLASSES, DIGITS, ENTRY, HIGH_TABLE, LOW_TABLE, PIXELS, PLACES, VECTOR
+from nvdla.kernels.fast.fp16_layout import CLASSES, DIGITS, ENTRY, HIGH_TABLE, LOW_TABLE, PIXELS, PLACES, VECTOR
 from nvdla.kernels.jit.linked_code import intrinsic
 
 INT16, INT32, INT64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)

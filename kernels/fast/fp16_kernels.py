@@ -22,7 +22,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nvdla.kernels.fast.fast_paths import FastPath
-from nvdla.kernels.fast.fp16_pixels import EXPONENTS, MANTISSAS, VECTOR
+from nvdla.kernels.fast.fp16_layout import EXPONENTS, MANTISSAS, VECTOR
 from nvdla.kernels.fp16_mac import ATOM, exponent_of, fp48_add, mantissa_of, nan_of
 from nvdla.kernels.integers import pieces
 from nvdla.kernels.jit.compilation import late, njit

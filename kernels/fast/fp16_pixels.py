@@ -29,6 +29,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nvdla.kernels.fast.fast_paths import FastPath
+from nvdla.kernels.fast.fp16_layout import DIGITS, HIGH_TABLE, LOW_TABLE, PIXELS, PLACES
 from nvdla.kernels.fp16_mac import ATOM, exponent_of, fp48_add, mantissa_of, nan_of
 from nvdla.kernels.integers import pieces
 from nvdla.kernels.jit.compilation import late, njit
@@ -41,22 +42,6 @@ FAST_PATH = FastPath(
     "always (the theorem in its module)",
     "tests/kernels/test_fp16_pixels.py",
 )
-
-# Memory layout of the multiplier-adders: tables of pixels, weights of kernels.
-VECTOR = 32
-"""Pixels or kernels per vector."""
-PIXELS = VECTOR
-PLACES = 4
-"""Places of an atom whose tables fit the cache together, and whose products are summed in 32 bits."""
-DIGITS = 8
-CLASSES = 5
-"""Values of a Booth digit, in this order: 0, 1, 2, -1, -2."""
-ENTRY = 2 * PIXELS
-"""uint16 of a table's entry: the low half of a row, and the ones that complete it."""
-LOW_TABLE = DIGITS * CLASSES * ENTRY
-HIGH_TABLE = DIGITS * CLASSES * PIXELS
-MANTISSAS, EXPONENTS = 0, 1
-"""Rows for each place of the weights of VECTOR kernels, int16."""
 
 KERNEL_TILE = 128
 COST = 0.5

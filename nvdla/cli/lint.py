@@ -25,7 +25,7 @@ from nvdla.cli.output import (
 )
 from nvdla.errors import counted
 from nvdla.program.naming import names_for
-from nvdla.util.findings import Severity
+from nvdla.util.registry import Severity
 
 
 def place_of_finding(finding: Finding) -> Place:

@@ -1,11 +1,14 @@
-"""Registries of modules, and enums whose unknown values stay readable."""
+"""Registries of modules, findings of checks, and enums whose unknown values stay readable."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from enum import IntEnum
+from dataclasses import asdict, dataclass
+from enum import Enum, IntEnum
 from types import ModuleType
+
+from nvdla.util.escaping import Document
 
 
 def modules_of(package: str, ending: str = "") -> list[ModuleType]:
@@ -35,3 +38,33 @@ class OpenEnum(IntEnum):
     def known(self) -> bool:
         """True if the number has a name."""
         return self._value_ in type(self)._value2member_map_
+
+
+class Severity(str, Enum):
+    """Severity of a finding, from the worst to the mildest. Compares and prints as its value."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def __format__(self, text: str) -> str:
+        return format(self.value, text)
+
+    @property
+    def rank(self) -> int:
+        """0 for the worst."""
+        return list(Severity).index(self)
+
+
+@dataclass(frozen=True)
+class AnyFinding:
+    """One problem that a check found, in a program (:class:`nvdla.checks.lint.Finding`) or in a file's bytes."""
+
+    severity: Severity
+
+    def as_dict(self) -> Document:
+        """Return all fields as plain data, for JSON."""
+        return {**asdict(self), "severity": str(self.severity)}

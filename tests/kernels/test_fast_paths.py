@@ -12,7 +12,7 @@ from nvdla.kernels.fast.fast_paths import fast_paths
 
 ROOT = Path(__file__).resolve().parents[2]
 #: parts of the fast paths
-PARTS = {"__init__", "fast_paths", "dot_tile", "dot_layout"}
+PARTS = {"__init__", "fast_paths", "dot_tile", "dot_layout", "fp16_layout"}
 
 
 def _function(name):

@@ -11,7 +11,7 @@ from numba import njit
 from nvdla.kernels import fp16_mac
 from nvdla.kernels.fast import fp16_kernels
 from nvdla.kernels.fast.fp16_code import deliver_fp32, multiply_atom
-from nvdla.kernels.fast.fp16_pixels import VECTOR
+from nvdla.kernels.fast.fp16_layout import VECTOR
 from nvdla.kernels.reference.fp16_mac import to_fp32
 
 BOTH_SIGNS = np.array([[0], [0x8000]])

@@ -11,7 +11,7 @@ from numba import njit
 from nvdla.kernels import fp16_mac
 from nvdla.kernels.fast import fp16_pixels
 from nvdla.kernels.fast.fp16_code import add_atoms, add_products, fill_tables
-from nvdla.kernels.fast.fp16_pixels import HIGH_TABLE, LOW_TABLE, PIXELS, PLACES
+from nvdla.kernels.fast.fp16_layout import HIGH_TABLE, LOW_TABLE, PIXELS, PLACES
 from nvdla.kernels.reference.fp16_mac import accumulate
 
 BOTH_SIGNS = np.array([[0], [0x8000]])

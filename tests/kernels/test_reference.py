@@ -33,7 +33,7 @@ COMPARED = {
     "fast.sdp_int8_add": ("test_sdp_int8_add", "sdp"),
 }
 #: no arithmetic of NVDLA: calibration statistics, threads; parts of the fast paths, which are compared as a whole
-OTHERS = {"threads", "fast.fast_paths", "fast.dot_tile", "fast.dot_layout"}
+OTHERS = {"threads", "fast.fast_paths", "fast.dot_tile", "fast.dot_layout", "fast.fp16_layout"}
 
 
 def imports(path: Path) -> set[str]:

@@ -23,8 +23,7 @@ from nvdla.program.operation import Operation
 from nvdla.program.program import Program
 from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document, Json
-from nvdla.util.findings import Severity
-from nvdla.util.registry import modules_of
+from nvdla.util.registry import Severity, modules_of
 
 HISTOGRAM_BINS = 16
 MOST_CHANNELS = 64

@@ -25,8 +25,7 @@ from nvdla.program.program import Program, by_task
 from nvdla.program.values import OfProgram
 from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document
-from nvdla.util.findings import AnyFinding, Severity
-from nvdla.util.registry import modules_of
+from nvdla.util.registry import AnyFinding, Severity, modules_of
 
 
 @dataclass(frozen=True)

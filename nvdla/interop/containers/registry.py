@@ -27,10 +27,9 @@ from nvdla.tensors.parameters import Parameter, check_given, check_splats
 from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document
 from nvdla.util.files import Source, make_directory, whole_file, write_data
-from nvdla.util.findings import AnyFinding
-from nvdla.util.findings import Severity as Severity
 from nvdla.util.recognition import wrong_kind
-from nvdla.util.registry import modules_of
+from nvdla.util.registry import AnyFinding, modules_of
+from nvdla.util.registry import Severity as Severity
 
 #: Bytes of the beginning of a file that ``Format.sniff`` sees (a tar's magic is at 257).
 HEADER_BYTES = 4096

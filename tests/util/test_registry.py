@@ -4,7 +4,7 @@ import json
 
 from nvdla.checks.lint import Finding
 from nvdla.interop.containers.registry import FileFinding
-from nvdla.util.findings import AnyFinding, Severity
+from nvdla.util.registry import AnyFinding, Severity
 
 
 def test_a_severity_is_its_word():
