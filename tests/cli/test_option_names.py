@@ -170,7 +170,7 @@ def test_files_go_to_standard_output_and_messages_to_standard_error(
     [
         ("memory --svg - --json", "svg -: standard output contains the file alone: omit --json"),
         ("evaluate DIGITS --limit 2 -o - --report -", "must be given once, got 2 times (report, output)"),
-        ("evaluate DIGITS --shard 1/2 -o -", "no journal: add --samples FILE.jsonl"),
+        ("evaluate DIGITS --shard 1/2 -o -", "journal: must be given. Add --samples FILE.jsonl"),
     ],
 )
 def test_standard_output_contains_one_file(words: str, message: str, nvdla_command: Any, samples: Path) -> None:
