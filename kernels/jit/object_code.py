@@ -43,6 +43,8 @@ except ImportError:  # Windows: no compilation in the background
 MAGIC = b"NVDLA object 1\n"
 HARMLESS = ("NUMBA_NUM_THREADS", "NUMBA_CACHE_DIR")
 """Settings of numba that do not change machine code."""
+MOST_SETTINGS = 1 << 20
+"""Bytes of numba's own settings file that count."""
 ERROR = "a kernel's index is out of range"
 PACKAGE = "nvdla.kernels."
 
@@ -197,7 +199,8 @@ class Background:
 
     def _start(self, codes: Sequence[ObjectCode]) -> None:
         words = [f"{code.place}/{code.integers}" for code in codes]
-        arguments = [sys.executable, "-c", CHILD, json.dumps(sys.path), str(os.getpid()), *words]
+        # Isolated: the child imports nothing from the current directory.
+        arguments = [sys.executable, "-I", "-c", CHILD, json.dumps(sys.path), str(os.getpid()), *words]
         null = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
         try:  # Ctrl-C is for the parent
             self._process = os.posix_spawn(
@@ -285,7 +288,10 @@ def _settings() -> str:
     """
     numba = {name: value for name, value in os.environ.items() if name.startswith("NUMBA_") and name not in HARMLESS}
     file = Path(".numba_config.yaml")
-    own = file.read_bytes() if file.is_file() else b""
+    own = b""
+    if file.is_file():
+        with file.open("rb") as stream:
+            own = stream.read(MOST_SETTINGS)
     described = cpuinfo(CPUINFO, "vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU part")
     if not described:
         llvm = _llvm()

@@ -101,6 +101,18 @@ def test_a_short_process_does_not_wait_and_leaves_nothing_running(private, netwo
     assert not list(private.glob("*.part"))
 
 
+def test_modules_of_the_current_directory_are_not_imported(private, tmp_path, monkeypatch):
+    (tmp_path / "json.py").write_text("open('planted', 'w')")
+    monkeypatch.chdir(tmp_path)
+    code, background = objects.ObjectCode(*KERNEL), objects.Background()
+    for _ in range(1200):
+        if not background.awaits([code]):
+            break
+        time.sleep(0.1)
+    assert code.is_cached()
+    assert not (tmp_path / "planted").exists()
+
+
 def test_one_process_compiles_for_a_directory(private):
     code, background = objects.ObjectCode(*KERNEL), objects.Background()
     with (private / objects.LOCK).open("w") as lock:
