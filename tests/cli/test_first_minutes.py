@@ -150,7 +150,7 @@ def test_settings_of_a_file_are_reported(nvdla_command, lenet, tmp_path, monkeyp
     code, out, error = nvdla_command("cycles", lenet, "--config", "nv_small", "--latency=100", "--json")
     assert (code, error) == (0, "")  # nothing of the file was used
     assert "settings_file" not in json.loads(out)
-    assert nvdla_command("inspect", lenet)[2] == ""
+    assert nvdla_command("configs")[2] == ""
 
 
 def test_a_mean_of_a_file_is_reported_by_the_run_that_it_changes(nvdla_command, samples, tmp_path, monkeypatch):

@@ -31,12 +31,12 @@ def test_each_section_is_a_table_json_and_yaml_of_the_same_rows(nvdla_command, l
     from_json = json.loads(nvdla_command("inspect", lenet, f"--{section}", "--json")[1])
     from_yaml = yaml.safe_load(nvdla_command("inspect", lenet, f"--{section}", "--yaml")[1])
     assert from_json == from_yaml
-    assert list(from_json) == ["format", "version", section]
+    assert list(from_json) == ["format", "version", section, "proof"]
 
 
 def test_all_shows_everything(nvdla_command, lenet):
     document = json.loads(nvdla_command("inspect", lenet, "--all", "--json")[1])
-    assert list(document) == ["format", "version", "overview", *SECTIONS]
+    assert list(document) == ["format", "version", "overview", *SECTIONS, "proof"]
 
 
 def test_all_nine_root_tables_of_the_schema_are_printed(nvdla_command, lenet, tmp_path):

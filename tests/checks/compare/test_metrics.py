@@ -55,5 +55,5 @@ def test_figures_of_a_small_example():
 
 
 def test_shapes_must_agree():
-    with pytest.raises(FormatError, match=r"1x2.*2x1"):
+    with pytest.raises(FormatError, match=r"must be 2x1 .*got 1x2"):
         compare(np.zeros((2, 1)), np.zeros((1, 2)))
