@@ -252,7 +252,7 @@ def _check_batch(settings: SdpSettings, config: Configuration) -> None:
         return
     config.require("batch", "SDP", f"BATCH_NUMBER {settings.batches - 1}")
     if settings.to_pdp or settings.y.compares:
-        raise ConfigError("SDP: a hardware batch writes to memory; neither PDP on the fly nor compare mode take it")
+        raise ConfigError("SDP: a hardware batch must write to memory, without PDP on the fly and compare mode")
     if settings.processing.bytes != settings.output.bytes:
         raise ConfigError("SDP: a hardware batch must keep the width of its elements")
 
