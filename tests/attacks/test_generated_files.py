@@ -229,7 +229,15 @@ def faulty(name: str) -> dict:
 def explored(name: str) -> list[dict]:
     point = {"config": name, "precision": "int8", "bandwidth": None, "latency": 1, "cycles": 10, "mac_units": 8}
     point |= {"deadlock": name, "host_nodes": 2, "host_macs_percent": 5.0, "operations": 3, "unproven_operations": 1}
-    point |= {"frames_per_second": 1.0, "mac_use": 0.5, "buffer_use": None, "read_bytes": 1, "written_bytes": 1}
+    point |= {
+        "frames_per_second": 1.0,
+        "mac_use": 0.5,
+        "buffer_use": None,
+        "read_bytes": 1,
+        "microjoules": None,
+        "memory_bytes": None,
+        "written_bytes": 1,
+    }
     return [
         point,
         point | {"mac_units": 16, "frames_per_second": 2.0},

@@ -64,7 +64,7 @@ def test_the_command_shows_every_part(command, folder, nvdla_command):
     code, out, err = nvdla_command(command, "net.nvpkg", *PER_PART[command])
     assert code == 0, err
     text = " ".join(out.split())
-    timed = "4,171 cycles in" if command == "cycles" else "in"
+    timed = "4,122 cycles in" if command == "cycles" else "in"
     assert f"net.nvpkg: {TOTALS.format(timed)}" in text
     assert text.count("both matrices are computed; CONV multiplies with constant weights") == 2
     options = packages.WRITES[command]

@@ -15,6 +15,7 @@ TEXT = "Note: mine: results are extrapolated for int8 (no network was compared w
 #: command -> its words before --config
 TAKE_A_CONFIGURATION = {
     "compile": "compile lenet.onnx -o new.loadable --calibrate digits.npz",
+    "inspect": "inspect lenet.loadable",
     "run": "run lenet.loadable -i digit7.pgm",
     "layers": "layers lenet.loadable",
     "compare": "compare lenet.loadable lenet.loadable -i digit7.pgm",

@@ -72,6 +72,7 @@ def test_json_has_stable_keys(nvdla_command, lenet, digit):
         "differences",
         "statistics",
         "profile",
+        "proof",
     }
     assert set(document["outputs"][0]["top"][0][0]) == {"index", "value", "label"}
     assert {row["engine"] for row in document["statistics"]} >= {"conv", "sdp"}

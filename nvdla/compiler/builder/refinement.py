@@ -231,14 +231,16 @@ def _shift(group: Group, result: np.ndarray, exact: np.ndarray) -> np.ndarray:
     """Return the change (K,) of the bias that brings the means of results (N, K, H, W) after the activation near to
     ``exact`` (N, K): their mean error, less the share that chance explains."""
     shift = np.zeros(result.shape[1])
-    for _ in range(2 if group.activation else 1):
-        moved = result + shift.astype(np.float32)[:, None, None]
-        active = moved if group.activation is None else evaluate(group.activation, moved)
-        errors = exact - active.mean(axis=(2, 3))
-        error = errors.mean(axis=0)
-        chance = errors.var(axis=0) / max(len(errors) - 1, 1)
-        slope = np.maximum(np.mean(active == moved, axis=(0, 2, 3)), _LEAST_SLOPE)
-        shift += error * error**2 / np.maximum(error**2 + chance, 1e-30) / slope
+    with np.errstate(over="ignore", invalid="ignore"):  # values beyond float32 are left as they are
+        for _ in range(2 if group.activation else 1):
+            moved = result + shift.astype(np.float32)[:, None, None]
+            active = moved if group.activation is None else evaluate(group.activation, moved)
+            errors = exact - active.mean(axis=(2, 3))
+            error = errors.mean(axis=0)
+            chance = errors.var(axis=0) / max(len(errors) - 1, 1)
+            slope = np.maximum(np.mean(active == moved, axis=(0, 2, 3)), _LEAST_SLOPE)
+            change = error * error**2 / np.maximum(error**2 + chance, 1e-30) / slope
+            shift += np.where(np.isfinite(change), change, 0.0)
     return shift
 
 
