@@ -235,7 +235,7 @@ def explored(name: str) -> list[dict]:
         "buffer_use": None,
         "read_bytes": 1,
         "microjoules": None,
-        "memory_bytes": None,
+        "memory_bytes": 1,
         "written_bytes": 1,
     }
     return [
