@@ -144,5 +144,5 @@ def test_what_is_no_text_is_refused(tmp_path):
 def test_tops_are_counted(read):
     """A Split of as many tops as a file holds becomes as many nodes."""
     tops = "".join(f'top: "t{number}" ' for number in range(32_769))
-    with pytest.raises(FormatError, match="must have at most 32768 tops, got 32771"):
+    with pytest.raises(FormatError, match="tops of all layers: must be at most 32768, got 32771"):
         read(prototxt(layer("ReLU"), f'layer {{ name: "s" type: "Split" bottom: "data" {tops} }}\n'))

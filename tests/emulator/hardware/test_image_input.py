@@ -118,7 +118,7 @@ def test_image_convolution_is_the_definition(seed, extension, name):
         (ConfigError, "pitch linear", {"CDMA__D_DATAIN_FORMAT__PIXEL_MAPPING": 1}),
         (ConfigError, "16-bit elements", {"CDMA__D_DATAIN_FORMAT__PIXEL_FORMAT": 6}),
         (ScheduleError, "has 1 channels", {"CDMA__D_DATAIN_FORMAT__PIXEL_FORMAT": 0}),
-        (ConfigError, "needs 9x1", {"CSC__D_DATAOUT_SIZE_0": 8, "CACC__D_DATAOUT_SIZE_0": 8}),
+        (ConfigError, "must be at least 9x1", {"CSC__D_DATAOUT_SIZE_0": 8, "CACC__D_DATAOUT_SIZE_0": 8}),
     ],
 )
 def test_images_that_cannot_run_are_refused(error, text, registers):

@@ -16,7 +16,12 @@ LOCATION.loader.exec_module(tables)
 
 
 def test_every_table_is_there():
-    assert {source.name for source in tables.sources()} == {"configurations.yaml", "nv_full.yaml", "nv_small.yaml"}
+    assert {source.name for source in tables.sources()} == {
+        "configurations.yaml",
+        "nv_full.yaml",
+        "nv_small.yaml",
+        "proof.yaml",
+    }
 
 
 @pytest.mark.parametrize("source", tables.sources(), ids=lambda source: source.stem)

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def test_the_example_of_the_page_runs(tmp_path):
     text = (ROOT / "docs" / "evaluate.md").read_text()
-    (tmp_path / "scales.py").write_text(re.search(r"```python\n(.*?)```", text, re.S)[1])
+    (tmp_path / "scales.py").write_text(re.search(r"```python\n(# scales\.py.*?)```", text, re.S)[1])
     for name in ("lenet.loadable", "digit7.pgm"):
         shutil.copy(ROOT / "samples" / name, tmp_path)
     for _ in range(2):  # the second time everything is there

@@ -197,7 +197,9 @@ def _pax_records(content: bytes, offset: int) -> Iterator[tuple[str, str]]:
         digits = content[at:blank] if blank > at else b""
         length = int(digits) if digits.isdigit() else 0
         if not blank - at + 3 <= length <= len(content) - at or content[at + length - 1] != ord("\n"):
-            raise FormatError(f"pax header at byte {offset}: length of a record: must be that of its line, got {length}")
+            raise FormatError(
+                f"pax header at byte {offset}: length of a record: must be that of its line, got {length}"
+            )
         key, equals, value = content[blank + 1 : at + length - 1].partition(b"=")
         if not equals:
             raise FormatError(f"pax header at byte {offset}: a record: must contain '='")

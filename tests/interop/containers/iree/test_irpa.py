@@ -299,7 +299,7 @@ def test_replacing_in_place_takes_what_fits_and_refuses_the_rest():
     before = bytes(data)
     with pytest.raises(FormatError, match="must have at most 64 bytes, got 65"):
         irpa.replace(data, "p0", bytes(65))
-    with pytest.raises(FormatError, match="no parameter is named"):
+    with pytest.raises(FormatError, match="parameter: must be in the archive"):
         irpa.replace(data, "p7", b"")
     assert bytes(data) == before
 

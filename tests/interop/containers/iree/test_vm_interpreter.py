@@ -242,7 +242,7 @@ def test_vm_fail_stops_with_its_message_unless_its_status_is_zero():
             [("const.i64", -1, 0), ("const.i32", 1, 2), ("buffer.alloc", 0, 2, R0), ("return", ())],
             "0v_v",
             MachineLimits(),
-            "of -1 bytes",
+            "length: must not be negative, got -1",
         ),
     ],
 )
