@@ -229,9 +229,8 @@ def faulty(name: str) -> dict:
 
 @cache
 def explored_point() -> dict:
-    (point,) = (table := exploration_page.Exploration(str(LENET), [exploration_page.Point("auto")])).open()(
-        list(table.tasks())
-    )
+    table = exploration_page.Exploration(str(LENET), [exploration_page.Point("auto")])
+    (point,) = table.open()(list(table.tasks()))
     return point
 
 
