@@ -63,6 +63,7 @@ def test_the_first_run_is_that_of_the_plan(large, surface, observed, monkeypatch
 
 def test_the_first_run_takes_numpy_alone_where_that_is_over_sooner(large, surface, observed, monkeypatch):
     """The jobs one by one; the second run has the fused steps."""
+    monkeypatch.setattr(fallback_work, "fits_process", lambda: True)  # whatever threads other tests have left
     monkeypatch.setattr(fallback_work, "take_run", lambda cost: True)
     with monkeypatch.context() as patch:
         patch.setattr(FusedConvolution, "run", forbidden)
