@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from nvdla.cli import output
 from nvdla.errors import FormatError, UnknownOperationError, counted
 from nvdla.util.escaping import Document
+from nvdla.util.precision import Precision
 
 if TYPE_CHECKING:
     import numpy as np
@@ -167,12 +168,16 @@ def feeds_of(package: Package, words: Sequence[str], seed: int | None = None) ->
     return {name: real_input(path, name, shapes[name], preprocessing) for name, path in files.items()}
 
 
+LARGEST = {Precision.INT8: 127, Precision.INT16: 32767}
+"""Largest element of a quantized tensor."""
+
+
 def _limits(package: Package, name: str) -> tuple[float, float]:
     """Return the real numbers that the elements of an input represent: -1 to 1 where it is not quantized."""
     for part in package.parts:
         for tensor in (binding.tensor for binding in part.inputs if binding.value == name):
-            if tensor in part.scales and part.precision in ("int8", "int16"):
-                most, zero = (127 if part.precision == "int8" else 32767), part.zero_points.get(tensor, 0)
+            if tensor in part.scales and (most := LARGEST.get(Precision(part.precision))):
+                zero = part.zero_points.get(tensor, 0)
                 return (-most - zero) * part.scales[tensor], (most - zero) * part.scales[tensor]
     return -1.0, 1.0
 

@@ -38,6 +38,7 @@ from nvdla.registers.recording import MemoryState, PartOfRun, Recording
 from nvdla.registers.register_program import Await, BoundTensor, Flushed, RegisterProgram, Segment, Step, Write
 from nvdla.util.escaping import c_identifier
 from nvdla.util.files import read_file
+from nvdla.util.precision import Precision
 from nvdla.util.rounding import align, ceil_div
 
 #: address of a probe -> memory and offset in the kit
@@ -119,10 +120,10 @@ def _settings(chain: list[Probe], config: Configuration) -> dict[str, int]:
     result: dict[str, int] = {}
     for probe in chain:
         addend, factor = _NUMBERS[probe.precision]
-        shift = 0 if probe.precision == "fp16" else 1
+        shift = 0 if probe.precision == Precision.FP16 else 1
         if probe.engine == "sdp" and len(chain) > 1 and chain[0].engine == "conv":
             result["SDP.D_DATA_CUBE_CHANNEL"] = 15
-            result["SDP.D_CVT_SHIFT"] = 0 if probe.precision == "fp16" else 8 if probe.precision == "int8" else 16
+            result["SDP.D_CVT_SHIFT"] = {"fp16": 0, "int8": 8, "int16": 16}[probe.precision]
             if chain[0].mode == "Winograd":
                 result |= {"SDP.D_DATA_CUBE_WIDTH": 3, "SDP.D_DATA_CUBE_HEIGHT": 3}
         for block, mode in (("BS", "X1 "), ("BN", "X2 ")):
@@ -133,26 +134,26 @@ def _settings(chain: list[Probe], config: Configuration) -> dict[str, int]:
                     f"SDP.D_DP_{block}_MUL_CFG": shift << 8,
                 }
         if probe.mode == "image input":  # lines without gaps, 16 kernels of 4 weights
-            element, entry = 1 if probe.precision == "int8" else 2, config.cbuf_entry_bytes
+            element, entry = 1 if probe.precision == Precision.INT8 else 2, config.cbuf_entry_bytes
             entries = ceil_div(SIDE * 4 * element, entry) - 1
             result |= {"CDMA.D_ENTRY_PER_SLICE": entries, "CSC.D_ENTRY_PER_SLICE": entries}
             result["CDMA.D_WEIGHT_BYTES"] = align(16 * 4 * element, entry)
         if probe.mode == "compressed weights":
             result["CDMA.D_WEIGHT_BYTES"] = align(_mask(probe)[1], 128)
-        if probe.mode == "to int8 in memory" and probe.precision == "int16":
+        if probe.mode == "to int8 in memory" and probe.precision == Precision.INT16:
             result["SDP.D_CVT_SHIFT"] = 8
-        if probe.mode == "to int16 in memory" and probe.precision == "fp16":  # times 512
+        if probe.mode == "to int16 in memory" and probe.precision == Precision.FP16:  # times 512
             result |= {"SDP.D_DP_BS_CFG": 1 << 1 | 1 << 6, "SDP.D_DP_BS_MUL_SRC_VALUE": 0x6000}
         if probe.mode == "Y (element-wise)":
-            if probe.precision == "fp16":  # operands of this block have 32 bits
+            if probe.precision == Precision.FP16:  # operands of this block have 32 bits
                 addend, factor = 0x3F000000, 0xC0000000
             result |= {"SDP.D_DP_EW_ALU_SRC_VALUE": addend, "SDP.D_DP_EW_MUL_SRC_VALUE": factor}
             result |= {"SDP.D_DP_EW_ALU_CFG": 2, "SDP.D_DP_EW_MUL_CFG": 2, "SDP.D_DP_EW_TRUNCATE_VALUE": shift}
-        if probe.mode == "Y lookup tables" and probe.precision == "int8":
+        if probe.mode == "Y lookup tables" and probe.precision == Precision.INT8:
             result["SDP.D_CVT_SHIFT"] = 8
-        if probe.engine == "cdp" and probe.precision != "fp16":
+        if probe.engine == "cdp" and probe.precision != Precision.FP16:
             result["CDP.D_DATOUT_SHIFTER"] = 16 if probe.mode.startswith("local") else 16 - 8 * shift
-        if probe.engine == "pdp" and probe.precision == "fp16":
+        if probe.engine == "pdp" and probe.precision == Precision.FP16:
             result |= dict.fromkeys(("PDP.D_RECIP_KERNEL_WIDTH", "PDP.D_RECIP_KERNEL_HEIGHT"), 0x7800)
     return result
 
@@ -162,9 +163,9 @@ def _table_range(probe: Probe) -> tuple[int, int, int] | None:
     if probe.mode not in ("Y lookup tables", "lookup table alone", "local response normalization"):
         return None
     squares = probe.engine == "cdp" and probe.mode.startswith("local")
-    if probe.precision == "fp16":  # bits of float32: -128 .. 128, or 0 .. 256
+    if probe.precision == Precision.FP16:  # bits of float32: -128 .. 128, or 0 .. 256
         return (0, 0x43800000, 0) if squares else (0xC3000000, 0x43000000, 0)
-    bits = 7 if probe.precision == "int8" else 15
+    bits = 7 if probe.precision == Precision.INT8 else 15
     if squares:
         return 0, 1 << 2 * bits + 3, 2 * bits - 5
     return -(1 << bits), 1 << bits, bits - 7
@@ -184,14 +185,14 @@ def _table_writes(probe: Probe, machine: Machine) -> Iterator[tuple[str, int]]:
             yield f"{unit}.S_LUT_ACCESS_DATA", entry
     yield f"{unit}.S_LUT_CFG", 1 | 1 << 6
     yield f"{unit}.S_LUT_INFO", (select & 0xFF) << 8 | (select & 0xFF) << 16
-    quarter = 0 if probe.precision == "fp16" else start + (end - start) // 4
+    quarter = 0 if probe.precision == Precision.FP16 else start + (end - start) // 4
     for kind, low, high in (("LE", start, quarter), ("LO", start, end)):
         for name, value in (("START", low), ("END", high)):
             register = f"{unit}.S_LUT_{kind}_{name}"
             wide = f"S_LUT_{kind}_{name}_LOW" in machine.unit(unit).registers
             yield f"{register}_LOW" if wide else register, value & 0xFFFFFFFF
             if wide:
-                yield f"{register}_HIGH", 0 if probe.precision == "fp16" else value >> 32 & 0x3F
+                yield f"{register}_HIGH", 0 if probe.precision == Precision.FP16 else value >> 32 & 0x3F
     for register in ("LE_SLOPE_SCALE", "LE_SLOPE_SHIFT", "LO_SLOPE_SCALE", "LO_SLOPE_SHIFT"):
         yield f"{unit}.S_LUT_{register}", 0
 
@@ -199,7 +200,7 @@ def _table_writes(probe: Probe, machine: Machine) -> Iterator[tuple[str, int]]:
 def _bytes(seed: str, size: int, precision: str) -> np.ndarray:
     """Bytes that depend on ``seed`` alone; in fp16 numbers of magnitude 0.125 to 2."""
     data = np.frombuffer(hashlib.shake_128(seed.encode()).digest(size + size % 2), "<u2")
-    if precision == "fp16":
+    if precision == Precision.FP16:
         data = data & 0x8FFF | 0x3000
     return data.astype("<u2").view(np.uint8)[:size].copy()
 
@@ -310,7 +311,7 @@ def _contents(
 def _mask(probe: Probe) -> tuple[np.ndarray, int]:
     """Mask of 16 kernels of 64 weights (a bit per weight), and the bytes of the weights that it keeps."""
     mask = _bytes(f"mask {probe.precision}", 128, "int8")
-    return mask, int(np.unpackbits(mask).sum()) * (1 if probe.precision == "int8" else 2)
+    return mask, int(np.unpackbits(mask).sum()) * (1 if probe.precision == Precision.INT8 else 2)
 
 
 def _place(view: np.ndarray, contents: dict[Space, np.ndarray]) -> tuple[Space, int, int] | None:

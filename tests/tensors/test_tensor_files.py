@@ -57,7 +57,10 @@ def test_an_unknown_ending_lists_the_known_ones(tmp_path):
 
 def test_values_that_do_not_fit_are_refused_not_wrapped(tmp_path):
     np.save(tmp_path / "t.npy", np.array([0, 200]).reshape(1, 2, 1, 1))
-    with pytest.raises(FormatError, match="do not fit the input's int8"):
+    with pytest.raises(
+        FormatError,
+        match="values for the input's int8: must be whole numbers from -128 to 127, got int64 from 0 to 200",
+    ):
         read_tensor(tmp_path / "t.npy", (1, 2, 1, 1), np.int8)
 
 
