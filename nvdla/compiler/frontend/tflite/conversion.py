@@ -131,10 +131,10 @@ def _needed(model: FlatModel) -> list[FlatOperator]:
 
 def _dilated(c: FlatConverter, operators: list[FlatOperator]) -> list[FlatOperator]:
     """The operators, with dilations where a convolution runs between SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND."""
-    makers = {number: each for each in operators for number in each.outputs}
+    makers = {number: operator for operator in operators for number in operator.outputs}
     users: dict[int, int] = {}
-    for each in operators:
-        for number in each.inputs:
+    for operator in operators:
+        for number in operator.inputs:
             users[number] = users.get(number, 0) + 1
     ends = set(c.model.outputs)
     merged: dict[int, FlatOperator] = {}
@@ -150,7 +150,7 @@ def _dilated(c: FlatConverter, operators: list[FlatOperator]) -> list[FlatOperat
             if dilated is not None:
                 merged[id(middle)] = dilated
                 gone |= {id(first), id(last)}
-    return [merged.get(id(each), each) for each in operators if id(each) not in gone]
+    return [merged.get(id(operator), operator) for operator in operators if id(operator) not in gone]
 
 
 def _merged(c: FlatConverter, first: FlatOperator, middle: FlatOperator, last: FlatOperator) -> FlatOperator | None:
@@ -159,10 +159,10 @@ def _merged(c: FlatConverter, first: FlatOperator, middle: FlatOperator, last: F
     plain = middle.op in ("CONV_2D", "DEPTHWISE_CONV_2D") and strides == [1, 1, 1, 1]
     if not plain or middle.options.get("padding") == layers.SAME or min(len(first.inputs), len(last.inputs)) < 3:
         return None
-    if not all(c.is_constant(number) for each in (first, last) for number in each.inputs[1:3]):
+    if not all(c.is_constant(number) for operator in (first, last) for number in operator.inputs[1:3]):
         return None
-    blocks, others = (c.integers(each.inputs[1], "block shape") for each in (first, last))
-    pads, crops = (c.integers(each.inputs[2], "paddings") for each in (first, last))
+    blocks, others = (c.integers(operator.inputs[1], "block shape") for operator in (first, last))
+    pads, crops = (c.integers(operator.inputs[2], "paddings") for operator in (first, last))
     if blocks != others or len(blocks) != 2 or len(pads) != 4 or len(crops) != 4 or min(blocks) < 1:
         return None
     kept = [pad - crop for pad, crop in zip(pads, crops, strict=True)]  # before, after of rows and of columns
@@ -175,8 +175,8 @@ def _merged(c: FlatConverter, first: FlatOperator, middle: FlatOperator, last: F
     return replace(middle, inputs=[first.inputs[0], *middle.inputs[1:]], outputs=last.outputs, options=options)
 
 
-def _same_scale(c: FlatConverter, one: int, other: int) -> bool:
-    first, second = c.tensors[one].quantization, c.tensors[other].quantization
+def _same_scale(c: FlatConverter, number: int, other: int) -> bool:
+    first, second = c.tensors[number].quantization, c.tensors[other].quantization
     if first is None or second is None:
         return False
     return first.scales.tolist() == second.scales.tolist() and first.points.tolist() == second.points.tolist()

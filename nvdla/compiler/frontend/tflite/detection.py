@@ -53,7 +53,7 @@ def _map(data: bytes, start: int, width: int) -> dict[str, float]:
     if count > MAX_SETTINGS:
         raise UnsupportedError(f"{count} settings; at most {MAX_SETTINGS}")
     keys, key_width = _offset(data, start - 3 * width, width), _number(data, start - 2 * width, width)
-    found = {}
+    options = {}
     for index in range(count):
         name = _offset(data, keys + index * key_width, key_width)
         if name < 0:
@@ -62,35 +62,35 @@ def _map(data: bytes, start: int, width: int) -> dict[str, float]:
         kind = data[start + count * width + index] >> 2
         code = {_INTEGER: "bhiq", _UNSIGNED: "BHIQ", _BOOL: "BHIQ", _REAL: "\0efd"}.get(kind)
         if code is not None:
-            found[text] = float(_number(data, start + index * width, width, code))
-    return found
+            options[text] = float(_number(data, start + index * width, width, code))
+    return options
 
 
 @converts("TFLite_Detection_PostProcess", onnx="NonMaxSuppression, TopK")
 def detections(c: FlatConverter, operator: FlatOperator) -> None:
     """Boxes, classes, scores and their number, for a batch of one; on the host."""
     boxes, scores, anchors = operator.inputs[:3]
-    given, found = settings(operator.custom), c.shape(scores)
+    given, sizes = settings(operator.custom), c.shape(scores)
     classes, most = int(given["num_classes"]), int(given["max_detections"])
-    if c.shape(boxes)[:1] != (1,) or len(found) != 3 or found[0] != 1 or c.shape(boxes)[1] != found[1]:
-        raise UnsupportedError(f"boxes {list(c.shape(boxes))} and scores {list(found)}")
-    if not 0 < classes <= found[2] or most < 1 or found[1] < 1:
-        raise UnsupportedError(f"{classes} classes of {found[2]}, {most} detections")
+    if c.shape(boxes)[:1] != (1,) or len(sizes) != 3 or sizes[0] != 1 or c.shape(boxes)[1] != sizes[1]:
+        raise UnsupportedError(f"boxes {list(c.shape(boxes))} and scores {list(sizes)}")
+    if not 0 < classes <= sizes[2] or most < 1 or sizes[1] < 1:
+        raise UnsupportedError(f"{classes} classes of {sizes[2]}, {most} detections")
     c.host = "boxes need more than 8 bits"
     corners = _decoded(c, operator, boxes, anchors, given)
     name = c.tensors[scores].name
-    first = found[2] - classes  # the background, where there is one
-    limits = [c.shape_constant([each]) for each in (first, found[2], 2)]
+    first = sizes[2] - classes  # the background, where there is one
+    limits = [c.shape_constant([limit]) for limit in (first, sizes[2], 2)]
     alone = c.node("Slice", [c.read(scores), *limits], f"{name}/classes")
     regular = bool(given.get("use_regular_nms", 0))
     if not regular and given.get("max_classes_per_detection", 1) != 1:
         raise UnsupportedError("more than one class per detection")
     by_class = c.node("Transpose", [alone], f"{name}/by_class", perm=[0, 2, 1])
-    each = int(given.get("detections_per_class", 100)) if regular else most
+    per_class = int(given.get("detections_per_class", 100)) if regular else most
     if not regular:  # the best class of each box competes with those of the others
         by_class = c.node("ReduceMax", [by_class, c.shape_constant([1])], f"{name}/best", keepdims=1)
     threshold = np.nextafter(np.float32(given["nms_score_threshold"]), np.float32(-math.inf))
-    numbers = [np.int64(each), np.float32(given["nms_iou_threshold"]), threshold]
+    numbers = [np.int64(per_class), np.float32(given["nms_iou_threshold"]), threshold]
     inputs = [corners, by_class, *(c.constant(np.array(number)) for number in numbers)]
     chosen = c.node("NonMaxSuppression", inputs, f"{name}/chosen")
     _results(c, operator, (corners, by_class, alone, chosen), most, regular)
@@ -102,7 +102,7 @@ def _decoded(c: FlatConverter, operator: FlatOperator, boxes: int, anchors: int,
     scales = np.array([given[f"{key}_scale"] for key in "yxhw"], np.float32)
     if places.ndim != 2 or places.shape[1:] != (4,) or not np.all(scales):
         raise UnsupportedError(f"anchors {list(places.shape)} with scales {scales.tolist()}")
-    limits = [c.shape_constant([each]) for each in (0, 4, 2)]
+    limits = [c.shape_constant([limit]) for limit in (0, 4, 2)]
     plain = c.node("Slice", [c.read(boxes), *limits], f"{name}/boxes")
     scaled = c.node("Div", [plain, c.constant(scales, "scales")], f"{name}/scaled")
     halves = [f"{name}/{part}" for part in ("offsets", "sizes")]
@@ -132,9 +132,9 @@ def _results(c: FlatConverter, operator: FlatOperator, values: tuple[str, ...], 
     rows = c.node("Gather", [c.node("Pad", [place, pads], f"{name}/places"), order], f"{name}/rows", axis=0)
     real = c.node("Less", [order, c.node("Shape", [kept], f"{name}/length")], f"{name}/is_real")
     weight = c.node("Cast", [real], f"{name}/weight", to=1)
-    found = c.node("Gather", [corners, rows], f"{name}/found_boxes", axis=1)
+    corners_found = c.node("Gather", [corners, rows], f"{name}/found_boxes", axis=1)
     column = c.node("Unsqueeze", [weight, c.shape_constant([0, 2])], f"{name}/column")
-    boxes = c.node("Mul", [found, column], f"{name}/boxes")
+    boxes = c.node("Mul", [corners_found, column], f"{name}/boxes")
     if regular:
         which = c.node("Gather", [chosen, c.constant(np.array(1, np.int64))], f"{name}/class", axis=1)
         kinds = c.node("Gather", [c.node("Pad", [which, pads], f"{name}/classes"), order], f"{name}/kind", axis=0)

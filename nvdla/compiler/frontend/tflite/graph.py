@@ -85,7 +85,7 @@ class FlatConverter:
 
     def integers(self, number: int, what: str) -> list[int]:
         """The elements of a constant of shapes, axes or limits."""
-        return [int(each) for each in self.elements(number, what).ravel()]
+        return [int(element) for element in self.elements(number, what).ravel()]
 
     def real(self, number: int, what: str = "operand") -> np.ndarray:
         """The numbers that a constant stands for: float32, integers without a scale as they are."""

@@ -63,9 +63,11 @@ def _window(operator: FlatOperator, sizes: tuple[int, ...], kernel: tuple[int, .
     options = operator.options
     strides = [options["stride_h"], options["stride_w"]]
     dilations = [options.get("dilation_h_factor", 1), options.get("dilation_w_factor", 1)]
-    found = [window_padding(*each, options["padding"]) for each in zip(sizes, kernel, strides, dilations, strict=True)]
-    pads = [each[1] for each in found] + [each[2] for each in found]
-    out = [each[0] for each in found]
+    windows = [
+        window_padding(*axis, options["padding"]) for axis in zip(sizes, kernel, strides, dilations, strict=True)
+    ]
+    pads = [window[1] for window in windows] + [window[2] for window in windows]
+    out = [window[0] for window in windows]
     if "pads" in options:  # of a dilated convolution
         pads = options["pads"]
         spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
@@ -109,8 +111,8 @@ def depthwise(c: FlatConverter, operator: FlatOperator) -> None:
     """A convolution with a group per channel of the input."""
     source, weights = operator.inputs[:2]
     batch, *sizes, channels = _rank(c, source, 4)
-    one, height, width, kernels = _rank(c, weights, 4)
-    if one != 1 or not channels or kernels % channels:
+    depth, height, width, kernels = _rank(c, weights, 4)
+    if depth != 1 or not channels or kernels % channels:
         raise UnsupportedError(f"weights {list(c.shape(weights))} do not fit {channels} channels")
     window, out = _window(operator, tuple(sizes), (height, width))
     inputs = [c.read(source, ONNX), c.weights(weights, (3, 0, 1, 2)), *_bias(c, operator, 2)]
@@ -194,9 +196,9 @@ def batch_matmul(c: FlatConverter, operator: FlatOperator) -> None:
 
 def _broadcast(*shapes: Any) -> tuple[int, ...]:
     try:
-        return np.broadcast_shapes(*(tuple(each) for each in shapes))
+        return np.broadcast_shapes(*(tuple(shape) for shape in shapes))
     except ValueError:
-        raise UnsupportedError(f"shapes {' and '.join(str(list(each)) for each in shapes)} do not fit") from None
+        raise UnsupportedError(f"shapes {' and '.join(str(list(shape)) for shape in shapes)} do not fit") from None
 
 
 _POOLS = {"AVERAGE_POOL_2D": "AveragePool", "MAX_POOL_2D": "MaxPool", "L2_POOL_2D": "Mul, AveragePool, Sqrt"}

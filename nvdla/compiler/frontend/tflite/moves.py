@@ -64,9 +64,9 @@ def reshape(c: FlatConverter, operator: FlatOperator) -> None:
     if shape == [0] and size == 1:  # how some files write a scalar
         shape = []
     if shape.count(-1) == 1 and len(shape) <= MAX_RANK:
-        known = math.prod(each for each in shape if each != -1)
-        shape = [size // known if each == -1 and known > 0 else each for each in shape]
-    if any(each < 0 for each in shape):
+        known = math.prod(length for length in shape if length != -1)
+        shape = [size // known if length == -1 and known > 0 else length for length in shape]
+    if any(length < 0 for length in shape):
         raise UnsupportedError(f"shape {shape[:8]}")
     _shaped(c, operator, shape)
 
@@ -171,17 +171,17 @@ def split(c: FlatConverter, operator: FlatOperator) -> None:
 def _slice(c: FlatConverter, value: str, slices: Sequence[slice], shape: Sequence[int], order: str, name: str) -> str:
     """Cut a value; ``slices`` per dimension of the file, with starts and strides."""
     rows = []
-    for axis, (each, size) in enumerate(zip(slices, shape, strict=True)):
-        start, stop, stride = each.indices(size)
+    for axis, (part, size) in enumerate(zip(slices, shape, strict=True)):
+        start, stop, stride = part.indices(size)
         if (start, stop, stride) != (0, size, 1):
             rows.append((start, stop if stop >= 0 else -_FAR, _place(axis, order), stride))
     if not rows:
         return c.node("Identity", [value], name)
-    return c.node("Slice", [value, *(c.shape_constant(each) for each in zip(*rows, strict=True))], name)
+    return c.node("Slice", [value, *(c.shape_constant(row) for row in zip(*rows, strict=True))], name)
 
 
-def _length(each: slice, size: int) -> int:
-    return len(range(*each.indices(size)))
+def _length(part: slice, size: int) -> int:
+    return len(range(*part.indices(size)))
 
 
 @converts("SLICE", onnx="Slice")
@@ -199,7 +199,7 @@ def slice_(c: FlatConverter, operator: FlatOperator) -> None:
             raise UnsupportedError(f"{size} from {begin} of {whole}")
         slices.append(slice(begin, end))
     result = _slice(c, c.read(source, order), slices, shape, order, c.name(out))
-    c.write(out, result, [each.stop - each.start for each in slices], order)
+    c.write(out, result, [part.stop - part.start for part in slices], order)
 
 
 def _strided(c: FlatConverter, operator: FlatOperator) -> tuple[list[slice], list[int]]:
@@ -255,7 +255,7 @@ def strided_slice(c: FlatConverter, operator: FlatOperator) -> None:
     source, out = operator.inputs[0], operator.outputs[0]
     slices, result = _strided(c, operator)
     shape, order = c.shape(source), _order(c, source)
-    kept = [_length(each, size) for each, size in zip(slices, shape, strict=True)]
+    kept = [_length(part, size) for part, size in zip(slices, shape, strict=True)]
     if kept == result:
         c.write(out, _slice(c, c.read(source, order), slices, shape, order, c.name(out)), kept, order)
         return
@@ -281,15 +281,15 @@ def pad(c: FlatConverter, operator: FlatOperator) -> None:
     pads = c.elements(operator.inputs[1], "paddings").reshape(-1, 2).tolist()
     if len(pads) != len(shape) or min(map(min, pads), default=0) < 0:
         raise UnsupportedError(f"paddings {pads[:4]} of {len(shape)} dimensions")
-    result = [size + sum(each) for size, each in zip(shape, pads, strict=True)]
+    result = [size + sum(pair) for size, pair in zip(shape, pads, strict=True)]
     if operator.op == "MIRROR_PAD" and operator.options.get("mode", 0):
         c.write(out, _symmetric(c, operator, pads, order), result, order)
         return
     inputs = [c.read(source, order)]
-    inputs.append(c.shape_constant([p for end in (0, 1) for p in _along([each[end] for each in pads], order)]))
+    inputs.append(c.shape_constant([p for end in (0, 1) for p in _along([pair[end] for pair in pads], order)]))
     form = {}
     if operator.op == "MIRROR_PAD":
-        if any(max(each) >= size for each, size in zip(pads, shape, strict=True) if any(each)):
+        if any(max(pair) >= size for pair, size in zip(pads, shape, strict=True) if any(pair)):
             raise UnsupportedError("padding larger than the tensor")
         form = {"mode": "reflect"}
     elif operator.op == "PADV2":
@@ -422,7 +422,7 @@ def space_batch(c: FlatConverter, operator: FlatOperator) -> None:
         *[slice(None)] * len(rest),
     ]
     whole = (batch, *grown, *rest)
-    result = tuple(_length(each, s) for each, s in zip(slices, whole, strict=True))
+    result = tuple(_length(part, s) for part, s in zip(slices, whole, strict=True))
     c.write(out, _slice(c, value, slices, whole, FILE, name), result)
 
 

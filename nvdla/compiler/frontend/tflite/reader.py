@@ -80,7 +80,7 @@ OPTIONS = {
 HOST_OPTIONS = {6: "ib?", 7: "b?", 14: "bffb?", 31: "?b?", 50: "?", 58: "ffi?"}  # SVDF to FAKE_QUANT
 HOST_OPTIONS |= {69: "bff???", 70: "?b??", 71: "bff???", 87: "ii", 106: "biiibiii"}  # sequences and CONV_3D
 OPTIONS |= {
-    number: TableSchema("options", tuple(TableField(f"{slot}", Scalar(each)) for slot, each in enumerate(codes)))
+    number: TableSchema("options", tuple(TableField(f"{slot}", Scalar(code)) for slot, code in enumerate(codes)))
     for number, codes in HOST_OPTIONS.items()
 }
 _QUANTIZATION = _table("QuantizationParameters", min=_FLOATS, max=_FLOATS, scale=_FLOATS, zero_point=_LONGS)
@@ -291,9 +291,9 @@ class _Reading:
             raise FormatError(f"operators: must be at most {MAX_OPERATORS}, got {len(graph['operators'])}")
         count = len(graph["tensors"])
         names: set[str] = set()
-        tensors = [self._tensor(number, each, names) for number, each in enumerate(graph["tensors"])]
+        tensors = [self._tensor(number, row, names) for number, row in enumerate(graph["tensors"])]
         inputs, outputs = (_positions(graph[key], count, key) for key in ("inputs", "outputs"))
-        operators = [self._operator(each, count) for each in graph["operators"]]
+        operators = [self._operator(row, count) for row in graph["operators"]]
         return FlatModel(name, tensors, operators, inputs, outputs, self._metadata())
 
     def _data(self, number: int, what: str) -> memoryview:
@@ -350,7 +350,7 @@ class _Reading:
         return FlatOperator(op, code["version"], inputs, outputs, options, custom, row["builtin_options_type"], inner)
 
     def _metadata(self) -> dict[str, memoryview]:
-        return {each["name"]: self._data(each["buffer"], "metadata") for each in self.tables["metadata"]}
+        return {row["name"]: self._data(row["buffer"], "metadata") for row in self.tables["metadata"]}
 
 
 def _quantization(row: Document, tensor: FlatTensor) -> FlatQuantization:
@@ -377,7 +377,7 @@ def _quantization(row: Document, tensor: FlatTensor) -> FlatQuantization:
 
 def _positions(values: Sequence[int], count: int, what: str, optional: bool = False) -> list[int]:
     """Positions of tensors, checked."""
-    for each in values:
-        if not (-1 if optional else 0) <= each < count:
-            raise FormatError(f"{what}: tensor: must be less than {count}, got {each}")
+    for number in values:
+        if not (-1 if optional else 0) <= number < count:
+            raise FormatError(f"{what}: tensor: must be less than {count}, got {number}")
     return list(values)
