@@ -284,11 +284,19 @@ class HostPart:
 
 
 def feeds_of(session: Session, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the inputs of a session, in its floating-point types. Raises FormatError for a missing value."""
-    return {
-        end.name: np.asarray(value_of(values, end.name), dtype=_DTYPES.get(end.type), order="C")
-        for end in session.get_inputs()
-    }
+    """Return the inputs of a session, in its types. Raises FormatError for a missing value, and for real numbers where
+    the session takes integers; whole numbers, such as the pixels of a picture, are converted."""
+    return {end.name: _fed(np.asarray(value_of(values, end.name)), end) for end in session.get_inputs()}
+
+
+def _fed(value: np.ndarray, end: End) -> np.ndarray:
+    integers = _INTEGERS.get(end.type)
+    if integers is None or value.dtype.kind != "f":
+        return np.asarray(value, dtype=_DTYPES.get(end.type), order="C")
+    limits = np.iinfo(integers)
+    if not np.all((value == np.rint(value)) & (value >= limits.min) & (value <= limits.max)):
+        raise FormatError(f"input {end.name[:80]!r}: must be whole numbers of {integers}, got real numbers")
+    return np.asarray(value, dtype=integers, order="C")
 
 
 def value_of(values: Mapping[str, np.ndarray], name: str) -> np.ndarray:
@@ -298,4 +306,5 @@ def value_of(values: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     return values[name]
 
 
+_INTEGERS = {f"tensor({sign}int{bits})": np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _DTYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}

@@ -8,6 +8,8 @@ import pytest
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
+from onnx import TensorProto
+
 from nvdla.compiler.frontend import compiler
 from nvdla.compiler.frontend.isolation import session
 from nvdla.compiler.frontend.package import unpack
@@ -54,3 +56,15 @@ def test_a_part_that_onnxruntime_refuses_is_an_error_of_compile(monkeypatch):
     monkeypatch.setattr(compiler, "_build", broken)
     with pytest.raises(FormatError, match=r"host part \d: onnxruntime cannot run it: .*bad"):
         compiler.compile(made, "nv_full", "fp16", keep_on_host=("e", "y"))
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 4, 5), (1, 4, 5, 3)])
+def test_a_picture_for_a_host_part_of_integers_keeps_its_pixels(shape):
+    net = model([node("BitwiseNot", "x", "y")], {"x": shape}, {"y": shape}, opset=18)
+    for end in (*net.graph.input, *net.graph.output):
+        end.type.tensor_type.elem_type = TensorProto.UINT8
+    pixels = RNG.integers(0, 256, shape).astype(np.uint8)
+    compiled = compiler.compile(net, "nv_full", "fp16")
+    np.testing.assert_array_equal(compiled.run({"x": pixels})["y"], ~pixels)
+    with pytest.raises(FormatError, match="input 'x': must be whole numbers of uint8, got real numbers"):
+        compiled.run({"x": pixels + 0.5})
