@@ -147,6 +147,8 @@ def adapt(network: Network, patches: Patches, calibration: Calibration, per_chan
 
 # Samples whose mean errors are corrected, and the multiplications spent on them.
 CORRECTED_SAMPLES, CORRECTED_MACS = 16, 2e9
+# Calibration samples from which on a mean error is that of the network, not of the samples.
+LEAST_SAMPLES = 4
 # Share of elements that an activation lets through: with fewer, a mean is not worth a large change of the bias.
 _LEAST_SLOPE = 0.25
 
@@ -163,14 +165,14 @@ class Means:
         )
         self._most = int(np.clip(CORRECTED_MACS / max(macs, 1), 2, CORRECTED_SAMPLES))
         self._rng = np.random.default_rng(seed)
-        self._seen = 0
+        self.seen = 0
         self.samples: list[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]] = []
 
     def update(self, values: Mapping[str, np.ndarray]) -> None:
         """Take in one batch: arrays (N, C, H, W) by name of tensor."""
         for index in range(len(values[self._inputs[0]])):
-            self._seen += 1
-            place = self._seen - 1 if self._seen <= self._most else int(self._rng.integers(self._seen))
+            self.seen += 1
+            place = self.seen - 1 if self.seen <= self._most else int(self._rng.integers(self.seen))
             if place < self._most:
                 inputs = {name: values[name][index : index + 1] for name in self._inputs}
                 means = {name: array[min(index, len(array) - 1)].mean(axis=(1, 2)) for name, array in values.items()}
@@ -194,7 +196,8 @@ def corrections(network: Network, calibration: Calibration, per_channel: bool, m
             scale, zero = lowering.scales[name], lowering.zero(name)
             elements = np.clip(np.rint(result / scale) + zero, -128 if zero else -127, 127)
             result = (elements - zero) * scale
-        values[name] = result.astype(np.float32)
+        # A constant is there once, other tensors once per sample.
+        values[name] = np.broadcast_to(result.astype(np.float32), (len(means.samples), *result.shape[1:]))
 
     for name in means.samples[0][0]:
         keep(name, np.concatenate([inputs[name] for inputs, _ in means.samples]))
@@ -541,7 +544,7 @@ def refine(
         result, scales = rounded.network, rounded.weight_scales
     means: Mapping[str, np.ndarray] = statistics.means if recipe.bias_correction else {}
     calibration = Calibration(magnitudes, scales, means, zero_points=points, ranges=ranges)
-    if measured is not None and _is_complete(result, magnitudes):
+    if measured is not None and measured.seen >= LEAST_SAMPLES and _is_complete(result, magnitudes):
         added = corrections(result, calibration, recipe.per_channel, measured)
         calibration = replace(calibration, corrections=added)
     return Refined(result, calibration, factors)

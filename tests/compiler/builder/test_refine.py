@@ -325,6 +325,8 @@ def test_corrections_belong_to_int8_and_to_samples_of_the_whole_set():
     data = rng.normal(size=(40, 4, 8, 8))
     assert not refine(net, _batches(net, data), precision="int16").calibration.corrections
     assert not refine(net, _batches(net, data), Recipe(bias_correction=False)).calibration.corrections
+    assert refine(net, _batches(net, data[:4])).calibration.corrections
+    assert not refine(net, _batches(net, data[:3])).calibration.corrections, "three samples say nothing about a mean"
     means = Means(net)
     for number, values in enumerate(_batches(net, data)()):
         means.update({name: np.full_like(array, number) for name, array in values.items()})

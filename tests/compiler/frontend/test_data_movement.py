@@ -126,3 +126,14 @@ def test_a_patch_embedding_is_a_1x1_convolution_of_the_input_in_another_order(si
     exact = run_once(net, "net", {"x": samples[:1]})[0]
     noise = np.sum((compiled.run(samples[:1])["y"] - exact) ** 2) / np.sum(exact**2)
     assert noise < 1e-3
+
+
+def test_a_constant_joined_with_the_input_is_calibrated_with_several_samples():
+    rng = np.random.default_rng(6)
+    held = {"k": rng.normal(size=(1, 6, 4, 2)), "w": rng.normal(size=(5, 6, 3, 3))}
+    nodes = [node("Concat", "k x", "c", axis=3), node("Conv", "c w", "y")]
+    net = model(nodes, {"x": X}, {"y": (1, 5, 2, 5)}, {name: array.astype("f4") for name, array in held.items()})
+    samples = rng.normal(size=(6, *X[1:])).astype("f4")
+    found = nvdla.compile(net, "nv_small", "int8", samples).run(samples[:1])["y"]
+    exact = run_once(net, "net", {"x": samples[:1]})[0]
+    assert np.square(exact - found).mean() < 1e-2 * np.square(exact).mean()
