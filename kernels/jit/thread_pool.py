@@ -163,7 +163,7 @@ def threading_description() -> str:
     cores = usable_cores()
     if cores == 1:
         return "1 usable core: kernels run on the calling thread"
-    workers = "1 worker thread that sleeps" if cores == 2 else f"{cores - 1} worker threads that sleep"
+    workers = "1 sleeping worker thread" if cores == 2 else f"{cores - 1} sleeping worker threads"
     return f"{cores} usable cores: the calling thread and {workers} when idle"
 
 

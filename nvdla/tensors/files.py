@@ -114,7 +114,7 @@ def _read_text(name: str, data: bytes) -> np.ndarray:
     except ValueError:
         from nvdla.util.recognition import wrong_kind
 
-        unknown = f"{name}: neither a .dimg (no 'DIMG' at byte 0) nor numbers separated by blanks"
+        unknown = f"{name}: must be a .dimg ('DIMG' at byte 0) or numbers separated by blanks"
         raise FormatError(wrong_kind(data, name, "a .dimg file", ("dimg",)) or unknown) from None
     whole = np.isfinite(values).all() and (values == np.rint(values)).all() and np.abs(values).max() < 1 << 15
     with np.errstate(over="ignore"):  # beyond float32 is infinite

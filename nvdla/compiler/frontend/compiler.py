@@ -469,7 +469,7 @@ def _keep_scales_apart(
     before = len(joins)
     for shared in shared_scales(imported, [part.calibration for part in calibrated.parts.values()]):
         if host:
-            joins |= {name: f"moves what {shared.node} joins" for name in shared.nodes if name not in joins}
+            joins |= {name: f"moves data of {shared.node} on the host" for name in shared.nodes if name not in joins}
         if host and shared.nodes:
             joins[shared.node] = shared.reason
         else:

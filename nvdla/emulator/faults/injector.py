@@ -160,7 +160,7 @@ def faulty_jobs(jobs: Sequence[object], faults: ConvolutionFaults) -> list[objec
     """The jobs of a chain with a broken convolution. Raises ConfigError where the chain has none."""
     conv = jobs[0]
     if not isinstance(conv, ConvolutionJob):
-        raise ConfigError("fault: the struck step must begin with a convolution")
+        raise ConfigError("fault: its step must begin with a convolution")
     return [FaultyConvolution(conv, faults), *jobs[1:]]
 
 
@@ -227,7 +227,7 @@ class FaultyMachine(Machine):
         self.followed = healthy is not None
 
     def step(self) -> Completion | None:
-        """One chain, with its settings struck."""
+        """One chain, with the faults in its settings."""
         for index, setting in enumerate(self._faults.settings):
             now = setting.step is None or (setting.step == self._number and index not in self._struck)
             if now and self._strike(setting):

@@ -506,7 +506,7 @@ def address_of(network: StruckNetwork, view: np.ndarray, byte: int) -> tuple[Spa
 
 def _in(value: int, limit: int, what: str) -> None:
     if not 0 <= value < limit:
-        raise FormatError(f"{what} {value}: must be 0 .. {limit - 1}" if limit else f"{what} {value}: there is none")
+        raise FormatError(f"{what} {value}: must be 0 .. {limit - 1}" if limit else f"{what}: must exist, got {value}")
 
 
 _RESOLVERS: dict[type, Any] = {

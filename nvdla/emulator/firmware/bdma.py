@@ -70,13 +70,14 @@ def _check_transfer(operation: FirmwareOperation, number: int, transfer: Descrip
         value = getattr(transfer, name)
         operation.require(1 <= value <= MAX_CUBE_SIDE, f"{what}: {name}: must be 1 to {MAX_CUBE_SIDE}, got {value}")
     size = transfer.line_size
-    operation.require(size > 0 and size % LINE_UNIT == 0, f"{what}: line_size {size} is not a multiple of {LINE_UNIT}")
+    wanted = f"must be a positive multiple of {LINE_UNIT}, got {size}"
+    operation.require(size > 0 and size % LINE_UNIT == 0, f"{what}: line_size: {wanted}")
     for side in ("source", "destination"):
         line, surface = getattr(transfer, f"{side}_line"), getattr(transfer, f"{side}_surface")
-        operation.require(line >= size, f"{what}: {side}_line {line} is less than line_size {size}")
+        operation.require(line >= size, f"{what}: {side}_line: must be at least {size} (line_size), got {line}")
         operation.require(
             surface >= (line * transfer.line_repeat) & 0xFFFFFFFF,
-            f"{what}: {side}_surface {surface} is less than {transfer.line_repeat} lines of {line} bytes",
+            f"{what}: {side}_surface: must be at least {transfer.line_repeat} lines of {line} bytes, got {surface}",
         )
         operation.address_of(getattr(transfer, f"{side}_address"), f"{what}: {side}_address")
 

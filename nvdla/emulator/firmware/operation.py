@@ -116,7 +116,7 @@ class FirmwareOperation:
 
     def require_aligned(self, value: int, alignment: int, what: str) -> None:
         """Raise DescriptorError unless a value is a multiple of ``alignment``."""
-        self.require(value % alignment == 0, f"{what} 0x{value:x} is not a multiple of {alignment}")
+        self.require(value % alignment == 0, f"{what}: must be a multiple of {alignment}, got 0x{value:x}")
 
     def require_strides(self, cube: Descriptor, what: str) -> None:
         """Raise DescriptorError unless the strides of a cube are multiples of the atom."""

@@ -30,7 +30,8 @@ class RubikDriver(Driver):
         if op.mode == RubikMode.MERGE:
             stride = surface.src_data.plane_stride
             operation.require(
-                stride != 0 and stride % ATOM == 0, f"src_data plane stride {stride} is not a multiple of {ATOM}"
+                stride != 0 and stride % ATOM == 0,
+                f"src_data plane_stride: must be a positive multiple of {ATOM}, got {stride}",
             )
         if op.mode == RubikMode.CONTRACT:
             for name in ("stride_x", "stride_y"):

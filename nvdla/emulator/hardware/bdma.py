@@ -128,7 +128,7 @@ class Bdma:
     def _launch(self, group: int) -> None:
         unit = self.machine.unit("BDMA")
         if unit.enabled[group]:
-            raise ScheduleError(f"BDMA group {group} is launched again while it is still at work")
+            raise ScheduleError(f"BDMA group {group} is launched again while busy")
         if not any(unit.enabled):
             unit.consumer = group
         self._launched[group], self._queued = self._queued, []

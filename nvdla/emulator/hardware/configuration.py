@@ -259,11 +259,11 @@ def _rules(config: Configuration) -> list[tuple[bool, str]]:
             config.register_map in REGISTER_MAPS,
             f"register_map: must be one of {', '.join(REGISTER_MAPS)}, got {config.register_map!r}",
         ),
-        (two, "memory_atom, mac_atomic_c and mac_atomic_k must be powers of two"),
+        (two, "memory_atom, mac_atomic_c and mac_atomic_k: must be powers of two"),
         (8 <= config.memory_atom <= 64, f"memory_atom: must be 8 to 64 bytes, got {config.memory_atom}"),
         (
             config.cbuf_bank_bytes % config.cbuf_entry_bytes == 0,
-            f"cbuf_entry_bytes is {config.cbuf_entry_bytes}, must divide a bank of {config.cbuf_bank_bytes} bytes",
+            f"cbuf_entry_bytes: must divide a bank of {config.cbuf_bank_bytes} bytes, got {config.cbuf_entry_bytes}",
         ),
         (2 <= config.cbuf_banks <= 32, f"cbuf_banks: must be 2 to 32, got {config.cbuf_banks}"),
         (

@@ -87,9 +87,12 @@ def test_four_bit_weights_are_unpacked():
         (lambda w: w.operator("WHILE", [0], [3]), "operator 0 (WHILE) that makes y: this operator is not converted"),
         (lambda w: w.operator("MyOperator", [0], [3]), "operator 0 (MyOperator) that makes y"),
         (lambda w: w.operator("CONV_2D", [0, 1], [9]), "CONV_2D: tensor: must be less than 4, got 9"),
-        (lambda w: w.operator("CONV_2D", [0, 2], [3], stride_w=1, stride_h=1), "t2 must have 4 dimensions, has 1"),
+        (lambda w: w.operator("CONV_2D", [0, 2], [3], stride_w=1, stride_h=1), "t2: must have 4 dimensions, got 1"),
         (lambda w: w.operator("RELU", [0], [0]), "tensor y is used before it is defined"),
-        (lambda w: w.operator("CONV_2D", [0, 1], [3]), "size 4, kernel 1, stride 0, dilation 1 must be positive"),
+        (
+            lambda w: w.operator("CONV_2D", [0, 1], [3]),
+            "size, kernel, stride, dilation: must be positive, got 4, 1, 0, 1",
+        ),
         (
             lambda w: w.operator("RELU", [3], [3]),
             "operator 0 (RELU) that makes y: tensor y is used before it is defined",

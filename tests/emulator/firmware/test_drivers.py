@@ -55,7 +55,7 @@ PDP_COPY = pool((INPUT, 0), (OUTPUT, 0))
         ("surface.dst_data.type", 3, "dst_data has memory type 3"),
         ("surface.src_data.width", 0, "src_data width: must be 1 to 8192, got 0"),
         ("surface.src_data.channel", 9000, "src_data channel: must be 1 to 8192, got 9000"),
-        ("surface.src_data.offset", 4, "src_data address 0x"),
+        ("surface.src_data.offset", 4, "src_data address: must be a multiple of"),
         ("surface.dst_data.address", -1, "dst_data: address index: must be below 10"),
     ],
 )
@@ -86,7 +86,7 @@ def test_pdp_settings_that_cannot_run_are_refused(path, value, said):
         ("op.conv_mode", 1, "nv_small has no Winograd mode (conv_mode is 1); configurations with it: nv_full"),
         ("op.weight_format", 1, "nv_small has no weight decompression"),
         ("op.dilation_x", 0, "dilation_x: must be at least 1, got 0"),
-        ("surface.weight_data.offset", 3, "weight_data address 0x"),
+        ("surface.weight_data.offset", 3, "weight_data address: must be a multiple of"),
         ("surface.dst_data.channel", 0, "dst_data channel: must be 1 to 8192, got 0"),
     ],
 )
@@ -114,10 +114,10 @@ def test_rubik_on_nv_small_names_the_configuration_that_has_it():
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("line_size", 33, "line_size 33 is not a multiple of 32"),
+        ("line_size", 33, "line_size: must be a positive multiple of 32, got 33"),
         ("line_repeat", 0, "line_repeat: must be 1 to 8192, got 0"),
-        ("source_line", 32, "source_line 32 is less than line_size 64"),
-        ("destination_surface", 64, "destination_surface 64 is less than 2 lines of 64 bytes"),
+        ("source_line", 32, "source_line: must be at least 64"),
+        ("destination_surface", 64, "destination_surface: must be at least 2 lines of 64 bytes, got 64"),
     ],
 )
 def test_bdma_transfers_that_cannot_run_are_refused(name, value, said):

@@ -60,7 +60,7 @@ from nvdla.util.rounding import align, ceil_div
 # Most positions within the stride of a deconvolution, each of which is a convolution; networks have up to 32 x 32.
 MAX_PHASES = 64 * 64
 SIMULATED = 8
-"""Convolutions of a layer that the model is asked of; each two of the others take what the last two of them add."""
+"""Convolutions of a layer that the cycle model evaluates; the cost of the last two is extrapolated to the others."""
 
 
 def groups_together(lowering: Lowering, group: Group) -> int:

@@ -49,7 +49,9 @@ def activated(c: FlatConverter, operator: FlatOperator, value: str) -> str:
 def window_padding(size: int, kernel: int, stride: int, dilation: int, padding: int) -> tuple[int, int, int]:
     """(size of the result, padding before, padding after) of one dimension."""
     if min(size, kernel, stride, dilation) < 1:
-        raise UnsupportedError(f"size {size}, kernel {kernel}, stride {stride}, dilation {dilation} must be positive")
+        raise UnsupportedError(
+            f"size, kernel, stride, dilation: must be positive, got {size}, {kernel}, {stride}, {dilation}"
+        )
     span = (kernel - 1) * dilation + 1
     if padding != SAME:
         return (size - span) // stride + 1, 0, 0
@@ -88,7 +90,7 @@ def _bias(c: FlatConverter, operator: FlatOperator, place: int) -> list[str]:
 def _rank(c: FlatConverter, number: int, rank: int) -> tuple[int, ...]:
     shape = c.shape(number)
     if len(shape) != rank:
-        raise UnsupportedError(f"{c.tensors[number].name} must have {rank} dimensions, has {len(shape)}")
+        raise UnsupportedError(f"{c.tensors[number].name}: must have {rank} dimensions, got {len(shape)}")
     return shape
 
 
@@ -138,7 +140,7 @@ def transpose_conv(c: FlatConverter, operator: FlatOperator) -> None:
         after.append(total - total // 2 + max(full - total - out, 0))
         grow.append(max(out - full + total, 0))
         if stride < 1 or grow[-1] >= stride:
-            raise UnsupportedError(f"output of {out} from {size} with kernel {k} and stride {stride}")
+            raise UnsupportedError(f"output: must fit input {size}, kernel {k}, stride {stride}, got {out}")
     window: Document = {
         "kernel_shape": kernel,
         "strides": strides,

@@ -162,7 +162,7 @@ def split(c: FlatConverter, operator: FlatOperator) -> None:
         sizes = [rest if size == -1 else size for size in sizes]
     shape, order = c.shape(source), _order(c, source)
     if len(sizes) != count or sum(sizes) != shape[axis] or min(sizes) < 0:
-        raise UnsupportedError(f"parts {sizes[:8]} of {shape[axis]}")
+        raise UnsupportedError(f"parts: must add up to {shape[axis]}, got {sizes[:8]}")
     parts = _split(c, c.read(source, order), operator, sizes, _place(axis, order))
     for number, part, size in zip(operator.outputs, parts, sizes, strict=True):
         c.write(number, part, (*shape[:axis], size, *shape[axis + 1 :]), order)
@@ -191,7 +191,7 @@ def slice_(c: FlatConverter, operator: FlatOperator) -> None:
     shape, order = c.shape(source), _order(c, source)
     begins, sizes = c.integers(operator.inputs[1], "begin"), c.integers(operator.inputs[2], "size")
     if not len(begins) == len(sizes) == len(shape):
-        raise UnsupportedError(f"{len(begins)} begins of {len(shape)} dimensions")
+        raise UnsupportedError(f"begin: must have {len(shape)} numbers, got {len(begins)}")
     slices = []
     for begin, size, whole in zip(begins, sizes, shape, strict=True):
         end = whole if size == -1 else begin + size
