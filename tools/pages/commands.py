@@ -29,8 +29,9 @@ UNTITLED = ("positional arguments", "options", "optional arguments")  # argparse
 GUIDES = {"run": "python-api", "inspect": "tutorial-look", "hexdump": "tutorial-look", "samples": "install",
           "configs": "support", "cache": "performance", "completion": "install", "version": "install",
           "extract": "tutorial-look", "view": "report", "graph": "report", "export": "report", "diff": "compare",
-          "layers": "compare", "timeline": "cycles", "explore": "cycles", "container": "containers",
-          "serve": "registers", "program": "registers", "csb": "registers", "trace": "registers"}  # fmt: skip
+          "layers": "compare", "timeline": "cycles", "explore": "cycles", "memory": "explain", "tensor": "files",
+          "container": "files", "serve": "registers", "program": "registers", "csb": "registers",
+          "trace": "registers"}  # fmt: skip
 SHARED_BY = 3
 """Number of commands that must share an option, or a group of options, for it to be listed once."""
 
