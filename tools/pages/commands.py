@@ -55,6 +55,7 @@ def commands_page(known: Mapping[str, str]) -> str:
     parts += ["", "## Shared options", "", f"### Common options {{{COMMON}}}", "", *_HEADER, *sorted(common)]
     for (title, table), anchor in shared.items():
         parts += ["", f"### {title} {{#{anchor}}}", "", table]
+    parts += ["", "Next: [glossary](glossary.md), [troubleshooting](troubleshooting.md)."]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)) + "\n"
 
 
