@@ -13,7 +13,7 @@ from nvdla.cli.main import COMMANDS
 
 INTRODUCTION = """# Commands
 
-Every command with its options, made from the commands' help by `python tools/pages/commands.py`; do not edit.
+This page lists every command with its options. It was made by `python tools/pages/commands.py`; do not edit.
 
 `nvdla COMMAND --help` prints the same. `nvdla-run` is `nvdla run`. Exit codes: 0 success, 1 a difference or a failed
 check, 2 wrong usage or input (one line on standard error), 130 interrupted. [Settings](install.md#settings) change
