@@ -150,7 +150,7 @@ def _onnx() -> list[str]:
     for target, words in zip(TARGETS, zip(*map(placements, names), strict=True), strict=True):
         columns.setdefault(words, []).append(target)
     lines = [
-        "| operator | becomes | " + " | ".join(_title(targets) for targets in columns.values()) + " |",
+        "| operator | becomes | " + " | ".join(title(targets) for targets in columns.values()) + " |",
         "|---|---|" + "---|" * len(columns),
         *(
             f"| {name} | {OPERATORS[name].note} | {' | '.join(row)} |"
@@ -166,7 +166,7 @@ def _onnx() -> list[str]:
     return lines
 
 
-def _title(targets: list[tuple[str, str]]) -> str:
+def title(targets: list[tuple[str, str]]) -> str:
     """Heading of targets with equal results: the precision, if all have the same."""
     precisions = dict.fromkeys(precision for _, precision in targets)
     return " or ".join(precisions) if len(targets) > 1 else " ".join(targets[0])

@@ -17,7 +17,7 @@ from nvdla.compiler.frontend.model import read
 from nvdla.compiler.frontend.tflite.conversion import INTERPRETED
 from nvdla.compiler.frontend.tflite.graph import CONVERSIONS
 from nvdla.compiler.frontend.tflite.reader import read_model
-from tools.onnx_operators import PAGE, TFLITE
+from tools.onnx_operators import PAGE, TFLITE, title
 
 TARGETS = (("nv_small", "int8"), ("nv_large", "int8"), ("nv_full", "int8"), ("nv_full", "fp16"))
 #: nodes that only give elements another order at the ends of a model
@@ -57,8 +57,7 @@ def table() -> list[str]:
     for case in (*CASES.values(), *FLOAT_CASES.values()):
         op = read_model(case.made().data, case.name).operators[0].op
         found.setdefault(op, []).append(case)
-    targets = " | ".join(f"{config} {precision}" for config, precision in TARGETS)
-    lines = [f"| operator | ONNX | cases | {targets} | units |", "|---|---|---|" + "---|" * (len(TARGETS) + 1)]
+    rows, placed = [], []
     for op in sorted(CONVERSIONS):
         cases = found.get(op, [])
         quantized = [case for case in cases if case.name in CASES]
@@ -67,8 +66,14 @@ def table() -> list[str]:
         words = [summary(list(column)) for column in columns] or ["host"] * len(TARGETS)
         count = f"{len(quantized)}" if quantized else f"{len(cases)} float" if cases else ""
         units = f"{max(case.units for case in quantized):.0f}" if quantized else ""
-        lines.append(f"| {op} | {CONVERSIONS[op].onnx} | {count} | {' | '.join(words)} | {units} |")
-    return lines
+        rows.append((op, CONVERSIONS[op].onnx, count, units))
+        placed.append(words)
+    merged: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+    for target, column in zip(TARGETS, zip(*placed, strict=True), strict=True):
+        merged.setdefault(column, []).append(target)
+    head = ["operator", "ONNX", "cases", "units", *map(title, merged.values())]
+    lines = [head, ["---"] * len(head), *([*row, *words] for row, *words in zip(rows, *merged, strict=True))]
+    return [f"| {' | '.join(line)} |" for line in lines]
 
 
 def conversions() -> list[str]:

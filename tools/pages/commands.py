@@ -32,6 +32,8 @@ GUIDES = {"run": "python-api", "inspect": "tutorial-look", "hexdump": "tutorial-
           "layers": "compare", "timeline": "cycles", "explore": "cycles", "memory": "explain", "tensor": "files",
           "container": "files", "serve": "registers", "program": "registers", "csb": "registers",
           "trace": "registers"}  # fmt: skip
+CODE_WIDTH = 96
+"""Characters of a line of code on a page."""
 SHARED_BY = 3
 """Number of commands that must share an option, or a group of options, for it to be listed once."""
 
@@ -130,12 +132,22 @@ def _description(text: str) -> Iterator[str]:
         if paragraph.startswith("  "):
             yield from (
                 "```python" if paragraph.strip().startswith(">>>") else "```sh",
-                *(re.sub(r"\s{3,}", "  # ", line.strip()) for line in paragraph.splitlines()),
+                *(part for line in paragraph.splitlines() for part in _example(line.strip())),
                 "```",
                 "",
             )
         else:
             yield from (_sentence(" ".join(paragraph.split())), "")
+
+
+def _example(line: str) -> list[str]:
+    """Return the lines of a command with its comment, which is above a long command. Commands end before an option."""
+    command, _, comment = re.sub(r"\s{3,}", "  # ", line).partition("  # ")
+    if comment:
+        whole = f"{command}  # {comment}"
+        return [whole] if len(whole) <= CODE_WIDTH else [f"# {comment}", command]
+    end = command.rfind(" --", 0, CODE_WIDTH) if len(command) > CODE_WIDTH else len(command)
+    return [command] if end == len(command) else [f"{command[:end]} \\", f"   {command[end:]}"]
 
 
 def _sentence(text: str) -> str:
