@@ -1,4 +1,4 @@
-"""The language of docs/style.md: hits of banned patterns per package may only fall (tests/style_counts.json).
+"""The language of docs/project.md: hits of banned patterns per package may only fall (tests/style_counts.json).
 
 ``NVDLA_UPDATE_STYLE=1 pytest tests/test_style.py`` writes lower counts.
 """
@@ -101,7 +101,7 @@ def test_banned_patterns_only_become_fewer():
         for name, count in hits.items()
         if count > allowed.get(package, {}).get(name, 0)
     }
-    assert not more, "docs/style.md has the words to use instead"
+    assert not more, "docs/project.md has the words to use instead"
 
 
 def test_vague_names_are_counted_where_they_are_defined():

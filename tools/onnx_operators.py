@@ -1,8 +1,7 @@
-"""Write docs/onnx-operators.md: every operator of the front end, from its docstring, and what each configuration makes
-of a small case of it.
+"""Write the ONNX part of docs/operators.md: every operator, from its docstring, and its placement.
 
-    python -m tools.onnx_operators            write the page
-    python -m tools.onnx_operators --check    exit code 1 where the page is not current
+python -m tools.onnx_operators            write the part
+python -m tools.onnx_operators --check    exit code 1 if the part is not current
 """
 
 from __future__ import annotations
@@ -21,7 +20,9 @@ from nvdla.compiler.frontend import read
 from nvdla.compiler.frontend.importer import import_graph
 from nvdla.compiler.frontend.operators import FAMILIES, OPERATORS, Operator
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "onnx-operators.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "operators.md"
+TFLITE = "\n## TFLite operators\n"
+"""Heading of the second part, which tools/tflite_operators.py writes."""
 TARGETS = (
     ("nv_small", "int8"),
     ("nv_large", "int8"),
@@ -31,6 +32,27 @@ TARGETS = (
 )
 SHAPE = (1, 8, 6, 6)
 WORDS = {"accelerator": "yes", "folded": "moves", "host": "host"}
+
+_ABOUT = """\
+# ONNX and TFLite operators
+
+This page lists how `nvdla compile` implements each operator, and where it runs. The first part is for
+[ONNX](#onnx-operators) models, the second for [TFLite](#tflite-operators) models. [Compile](compile.md) describes the
+command; `--check` prints the placement of every node of your model.
+
+| word | meaning |
+|---|---|
+| yes | on the accelerator |
+| moves | nothing is computed; elements move only if a later layer needs another order |
+| host | on the host: onnxruntime, or the interpreter of TFLite, runs it as a part of a package |
+| with data | on the accelerator if calibration data show the range of the input, otherwise on the host |
+| 4 of 5 | TFLite: four of five test cases run on the accelerator, the others have a part on the host |
+
+## ONNX operators
+
+This part was made by `python -m tools.onnx_operators`; do not edit. The table shows one small case per operator, the
+text below it the conditions. Other operators run on the host.
+"""
 
 _ones = np.ones
 #: constants and attributes of each operator's case; None = the computed input
@@ -117,22 +139,18 @@ def placements(name: str) -> list[str]:
 
 
 def page() -> str:
-    lines = [
-        "# ONNX operators",
-        "",
-        "This page lists how `nvdla compile` implements each operator. It was made by `python -m",
-        "tools.onnx_operators`; do not edit. *yes*: on the accelerator; *moves*: nothing is computed, and elements",
-        "move only if a later layer needs another order; *host*: onnxruntime, as a part of a package; *with data*:",
-        "on the accelerator if calibration data show the range of the input, otherwise on the host. The table shows",
-        "one small case per operator, the text below it the conditions. Other operators run on the host.",
-        "",
-    ]
+    """Return the page with its ONNX part as the code has it."""
+    second = "".join(PAGE.read_text(encoding="utf-8").partition(TFLITE)[1:])
+    return "\n".join([_ABOUT, *_onnx()]).rstrip() + "\n" + second
+
+
+def _onnx() -> list[str]:
     names = sorted(OPERATORS)
     columns: dict[tuple[str, ...], list[tuple[str, str]]] = {}
     for target, words in zip(TARGETS, zip(*map(placements, names), strict=True), strict=True):
         columns.setdefault(words, []).append(target)
-    lines += [
-        "| operator | becomes | " + " | ".join(_title(targets) for targets in columns.values()) + " |",
+    lines = [
+        "| operator | becomes | " + " | ".join(title(targets) for targets in columns.values()) + " |",
         "|---|---|" + "---|" * len(columns),
         *(
             f"| {name} | {OPERATORS[name].note} | {' | '.join(row)} |"
@@ -142,13 +160,13 @@ def page() -> str:
     for family in FAMILIES:
         module = sys.modules[f"nvdla.compiler.frontend.operators.{family}"]
         about = inspect.getdoc(module) or ""
-        lines += ["", f"## {family.capitalize()}"] + (["", about] if about.rstrip(".") != family.capitalize() else [])
+        lines += ["", f"### {family.capitalize()}"] + (["", about] if about.rstrip(".") != family.capitalize() else [])
         for group in _groups(family):
-            lines += ["", f"### {', '.join(each.name for each in group)}", "", inspect.cleandoc(group[0].text)]
-    return "\n".join(lines).rstrip() + "\n"
+            lines += ["", f"#### {', '.join(each.name for each in group)}", "", inspect.cleandoc(group[0].text)]
+    return lines
 
 
-def _title(targets: list[tuple[str, str]]) -> str:
+def title(targets: list[tuple[str, str]]) -> str:
     """Heading of targets with equal results: the precision, if all have the same."""
     precisions = dict.fromkeys(precision for _, precision in targets)
     return " or ".join(precisions) if len(targets) > 1 else " ".join(targets[0])

@@ -1,7 +1,7 @@
-"""Write docs/tflite-operators.md: every TFLite operator that is converted, and its placement on each configuration.
+"""Write the TFLite part of docs/operators.md: every operator that is converted, and its placement.
 
-PYTHONPATH=.:tests python -m tools.tflite_operators            write the page
-PYTHONPATH=.:tests python -m tools.tflite_operators --check    exit code 1 where the page is not current
+PYTHONPATH=.:tests python -m tools.tflite_operators            write the part
+PYTHONPATH=.:tests python -m tools.tflite_operators --check    exit code 1 if the part is not current
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import inspect
 import sys
-from pathlib import Path
 
 from support.tflite_models import CASES, FLOAT_CASES, Case
 
@@ -18,22 +17,19 @@ from nvdla.compiler.frontend.model import read
 from nvdla.compiler.frontend.tflite.conversion import INTERPRETED
 from nvdla.compiler.frontend.tflite.graph import CONVERSIONS
 from nvdla.compiler.frontend.tflite.reader import read_model
+from tools.onnx_operators import PAGE, TFLITE, title
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "tflite-operators.md"
 TARGETS = (("nv_small", "int8"), ("nv_large", "int8"), ("nv_full", "int8"), ("nv_full", "fp16"))
 #: nodes that only give elements another order at the ends of a model
 _MOVES = ("Transpose", "Identity", "Reshape")
-_ABOUT = """\
-# TFLite operators
-
-This page lists the conversion of each TFLite operator by `nvdla compile`, and its placement. It was made by
-`PYTHONPATH=.:tests python -m tools.tflite_operators`; do not edit. [TFLite models](tflite.md) explains the import.
+_ABOUT = """
+This part was made by `PYTHONPATH=.:tests python -m tools.tflite_operators`; do not edit. [Compile TFLite
+models](compile.md#tflite) describes the import.
 
 Every operator has test models of one operator each: *cases* over shapes, strides, paddings and scales, in int8 and
-uint8, or in floats (*float*). *yes*: all cases run on the accelerator; *moves*: nothing is computed; *host*: none does;
-*4 of 5*: the others have a part on the host. Float cases need calibration data in int8. *units*: largest accepted
-difference to the reference kernels of the interpreter, in units of the output, on nv_small; float cases are compared
-with the interpreter before quantization.
+uint8, or in floats (*float*). Float cases need calibration data in int8. *units*: largest accepted difference to the
+reference kernels of the interpreter, in units of the output, on nv_small. Float cases are compared with the interpreter
+before quantization.
 """
 
 
@@ -61,8 +57,7 @@ def table() -> list[str]:
     for case in (*CASES.values(), *FLOAT_CASES.values()):
         op = read_model(case.made().data, case.name).operators[0].op
         found.setdefault(op, []).append(case)
-    targets = " | ".join(f"{config} {precision}" for config, precision in TARGETS)
-    lines = [f"| operator | ONNX | cases | {targets} | units |", "|---|---|---|" + "---|" * (len(TARGETS) + 1)]
+    rows, placed = [], []
     for op in sorted(CONVERSIONS):
         cases = found.get(op, [])
         quantized = [case for case in cases if case.name in CASES]
@@ -71,8 +66,14 @@ def table() -> list[str]:
         words = [summary(list(column)) for column in columns] or ["host"] * len(TARGETS)
         count = f"{len(quantized)}" if quantized else f"{len(cases)} float" if cases else ""
         units = f"{max(case.units for case in quantized):.0f}" if quantized else ""
-        lines.append(f"| {op} | {CONVERSIONS[op].onnx} | {count} | {' | '.join(words)} | {units} |")
-    return lines
+        rows.append((op, CONVERSIONS[op].onnx, count, units))
+        placed.append(words)
+    merged: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+    for target, column in zip(TARGETS, zip(*placed, strict=True), strict=True):
+        merged.setdefault(column, []).append(target)
+    head = ["operator", "ONNX", "cases", "units", *map(title, merged.values())]
+    lines = [head, ["---"] * len(head), *([*row, *words] for row, *words in zip(rows, *merged, strict=True))]
+    return [f"| {' | '.join(line)} |" for line in lines]
 
 
 def conversions() -> list[str]:
@@ -84,17 +85,15 @@ def conversions() -> list[str]:
 
 
 def page() -> str:
-    """The text of the page."""
-    host = (
-        f"The interpreter of the package ai-edge-litert computes these on the host: {', '.join(sorted(INTERPRETED))}."
-    )
-    return "\n".join(
-        [_ABOUT, *table(), "", "## Conversions", "", *conversions(), "", "## Other operators", "", host, ""]
-    )
+    """Return the page with its TFLite part as the code has it."""
+    first = PAGE.read_text(encoding="utf-8").partition(TFLITE)[0]
+    host = f"The interpreter of the package ai-edge-litert runs these on the host: {', '.join(sorted(INTERPRETED))}."
+    parts = [*table(), "", "### Conversions", "", *conversions(), "", "### Other TFLite operators", "", host]
+    return "\n".join([first + TFLITE + _ABOUT, *parts, "", "Next: [compile](compile.md).", ""])
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="write docs/tflite-operators.md")
+    parser = argparse.ArgumentParser(description="write the TFLite part of docs/operators.md")
     parser.add_argument("--check", action="store_true", help="compare only")
     text = page()
     if parser.parse_args().check:

@@ -28,7 +28,7 @@ from nvdla.util.rounding import ceil_div
 FAST_PATH = FastPath(
     "cdp_int8.normalize_int8",
     ("cdp.normalize",),
-    "int8; totals of at most nine squares, of which the tables are asked beforehand",
+    "int8; sums of at most nine squares, which are looked up in advance",
     "tests/kernels/test_cdp_kernels.py",
 )
 

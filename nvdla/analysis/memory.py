@@ -48,7 +48,7 @@ class MemoryMap:
         return cls(study, allocations, usage)
 
     def document(self) -> Row:
-        """Everything as plain data (docs/memory.md)."""
+        """Everything as plain data (docs/explain.md)."""
         study = self.study
         return {
             "format": FORMAT,

@@ -31,7 +31,7 @@ HELP = """Show the memory map of a loadable: every buffer with address, size, li
   nvdla memory net.nvdla                          tables
   nvdla memory net.nvdla --dram-base 0x80000000        addresses in your own carve-out
   nvdla memory net.nvdla --svg memory.svg         a timeline
-  nvdla memory net.nvdla --json                   all data (docs/memory.md)
+  nvdla memory net.nvdla --json                   all data (docs/explain.md)
 
 Exit code 1 if a buffer is overwritten while it is still needed."""
 

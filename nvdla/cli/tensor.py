@@ -38,7 +38,7 @@ HELP = """Convert tensors between .npy, .dimg, raw surfaces (.bin) and images, w
   nvdla tensor info out.bin --layout feature-x32 --shape 1,10,1,1 --dtype int8
   nvdla tensor layout --layout feature-x8 --shape 1,20,3,4                address of each element
 
-docs/tensor.md explains the layouts with worked examples."""
+The page docs/files.md explains the layouts with worked examples."""
 
 INPUTS = (*IMAGE_ENDINGS, ".npy", ".dimg", ".bin")
 OUTPUTS = (".npy", ".dimg", ".bin", ".png", ".json")
@@ -46,7 +46,7 @@ FORMAT, VERSION = "nvdla-tensor", 1
 MAX_FILE = 1 << 30
 MAX_SAMPLE = 24
 _LAYOUT_HELP = (
-    "layout of a .bin input: feature-x8, feature-x16, feature-x32, nchw, nhwc, a pixel format (docs/tensor.md)"
+    "layout of a .bin input: feature-x8, feature-x16, feature-x32, nchw, nhwc, a pixel format (docs/files.md)"
 )
 
 

@@ -13,7 +13,7 @@ from nvdla.cli.main import COMMANDS
 
 INTRODUCTION = """# Commands
 
-Every command with its options, made from the commands' help by `python tools/pages/commands.py`; do not edit.
+This page lists every command with its options. It was made by `python tools/pages/commands.py`; do not edit.
 
 `nvdla COMMAND --help` prints the same. `nvdla-run` is `nvdla run`. Exit codes: 0 success, 1 a difference or a failed
 check, 2 wrong usage or input (one line on standard error), 130 interrupted. [Settings](install.md#settings) change
@@ -29,8 +29,11 @@ UNTITLED = ("positional arguments", "options", "optional arguments")  # argparse
 GUIDES = {"run": "python-api", "inspect": "tutorial-look", "hexdump": "tutorial-look", "samples": "install",
           "configs": "support", "cache": "performance", "completion": "install", "version": "install",
           "extract": "tutorial-look", "view": "report", "graph": "report", "export": "report", "diff": "compare",
-          "layers": "compare", "timeline": "cycles", "explore": "cycles", "container": "containers",
-          "serve": "registers", "program": "registers", "csb": "registers", "trace": "registers"}  # fmt: skip
+          "layers": "compare", "timeline": "cycles", "explore": "cycles", "memory": "explain", "tensor": "files",
+          "container": "files", "serve": "registers", "program": "registers", "csb": "registers",
+          "trace": "registers"}  # fmt: skip
+CODE_WIDTH = 96
+"""Characters of a line of code on a page."""
 SHARED_BY = 3
 """Number of commands that must share an option, or a group of options, for it to be listed once."""
 
@@ -54,6 +57,7 @@ def commands_page(known: Mapping[str, str]) -> str:
     parts += ["", "## Shared options", "", f"### Common options {{{COMMON}}}", "", *_HEADER, *sorted(common)]
     for (title, table), anchor in shared.items():
         parts += ["", f"### {title} {{#{anchor}}}", "", table]
+    parts += ["", "Next: [glossary](glossary.md), [troubleshooting](troubleshooting.md)."]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)) + "\n"
 
 
@@ -128,12 +132,22 @@ def _description(text: str) -> Iterator[str]:
         if paragraph.startswith("  "):
             yield from (
                 "```python" if paragraph.strip().startswith(">>>") else "```sh",
-                *(re.sub(r"\s{3,}", "  # ", line.strip()) for line in paragraph.splitlines()),
+                *(part for line in paragraph.splitlines() for part in _example(line.strip())),
                 "```",
                 "",
             )
         else:
             yield from (_sentence(" ".join(paragraph.split())), "")
+
+
+def _example(line: str) -> list[str]:
+    """Return the lines of a command with its comment, which is above a long command. Commands end before an option."""
+    command, _, comment = re.sub(r"\s{3,}", "  # ", line).partition("  # ")
+    if comment:
+        whole = f"{command}  # {comment}"
+        return [whole] if len(whole) <= CODE_WIDTH else [f"# {comment}", command]
+    end = command.rfind(" --", 0, CODE_WIDTH) if len(command) > CODE_WIDTH else len(command)
+    return [command] if end == len(command) else [f"{command[:end]} \\", f"   {command[end:]}"]
 
 
 def _sentence(text: str) -> str:

@@ -67,10 +67,8 @@ def on_post_build(config: Any) -> None:
     for section, pages in _sections(config["nav"]):
         lines += ["", f"## {section}", ""]
         for title, name in pages:
-            source = next((ROOT / path for path, made in OUTSIDE.items() if made == name), ROOT / "docs" / name)
-            about = f": {purpose_of(source)}" if source.is_file() else ""
             page = "index.html" if name == "README.md" else f"{name.removesuffix('.md')}.html"
-            lines.append(f"- [{title}]({page}){about}")
+            lines.append(f"- [{title}]({page}): {purpose_of(_text(name))}")
     (site / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -91,9 +89,20 @@ def _flat(entries: list[Any]) -> Iterator[tuple[str, str]]:
             yield from _flat(inside)
 
 
-def purpose_of(path: Path) -> str:
+def _text(name: str) -> str:
+    """Return the text of a page of the site."""
+    docs = ROOT / "docs"
+    if name == "json.md":
+        return json_page(docs / "json")
+    if (notebook := (docs / name).with_suffix(".ipynb")).exists():
+        return notebook_page(notebook)
+    source = next((ROOT / path for path, made in OUTSIDE.items() if made == name), docs / name)
+    return source.read_text(encoding="utf-8")
+
+
+def purpose_of(text: str) -> str:
     """Return the first paragraph of a page on one line, without links and pictures."""
-    parts = path.read_text(encoding="utf-8").split("\n\n")[1:]
+    parts = text.split("\n\n")[1:]
     plain = next((part for part in parts if re.match(r"[\w`*\[]", part)), "")
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(plain.split()))
 
@@ -124,8 +133,9 @@ def relinked(text: str, folder: Path, docs: Path) -> str:
 
 
 def title_of(path: Path) -> str:
-    """The heading of a page, as far as the colon: "nvdla cycles" of "nvdla cycles: how long every operation takes"."""
-    return path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ").partition(":")[0]
+    """Return the heading of a page up to the colon: "nvdla lint" of "nvdla lint: check ..."; of tutorials the rest."""
+    heading = path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
+    return heading.removeprefix("Tutorial: ").partition(":")[0]
 
 
 def notebook_page(path: Path) -> str:

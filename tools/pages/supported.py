@@ -112,7 +112,7 @@ def support_page() -> str:
     parts += ["", *firmware_section()]
     parts += ["", "## Not modeled", "", "| feature | behavior |", "|---|---|"]
     parts += [f"| {limit.what} | {limit.how} |" for limit in limits()]
-    return "\n".join(parts) + "\n"
+    return "\n".join([*parts, "", "Next: [configurations and their cost](silicon.md), [numerics](numerics.md)."]) + "\n"
 
 
 def configuration_table() -> list[str]:

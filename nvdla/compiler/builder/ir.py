@@ -173,7 +173,7 @@ def _finite(function: Function, x: np.ndarray) -> np.ndarray:
         values = np.asarray(function(x), np.float64)
     if values.shape != x.shape or not np.all(np.isfinite(values)):
         raise BuildError(
-            f"function of a look-up table: must be finite from {x[0]:g} to {x[-1]:g}. Limit its result there."
+            f"function of a lookup table: must be finite from {x[0]:g} to {x[-1]:g}. Limit its result there."
         )
     return values
 

@@ -282,7 +282,7 @@ class _Walk:
                 graph.orders[value.tensor.name] = value.index
         layers = [layer.name for layer in graph.network.since(first) if layer.kind != "input"]
         placement = ACCELERATOR if layers else FOLDED
-        reason = operator.note if layers else "only renames elements"
+        reason = operator.note if layers else "no operation needed"
         return NodeRow(node.name, node.op, placement, reason, "", layers, macs(node), part)
 
     def _check_types(self, node: Node) -> None:
@@ -386,7 +386,7 @@ class _Walk:
         busy = {row.part for row in self.rows if row.placement != FOLDED}
         for number, nodes in self.by_part.items():
             if number % 2 == 0 and number not in busy:
-                cut = Cut("it only renames elements, between nodes of the host")
+                cut = Cut("it needs no operation, and the nodes around it run on the host")
                 idle.update({node.name: cut for node in nodes})
         return idle
 

@@ -194,7 +194,7 @@ def test_factors_between_scales_and_tables_name_the_layer_in_the_error():
         build(net, "nv_small", "int8", Calibration({"in": 127e6, "far": 127.0}))
     assert caught.value.layer == "far"
     net = _one(lambda n, x: n.function("f", x, lambda v: 1 / v))
-    with pytest.raises(BuildError, match="layer f: function of a look-up table: must be finite") as caught:
+    with pytest.raises(BuildError, match="layer f: function of a lookup table: must be finite") as caught:
         build(net, "nv_full", "fp16")
     assert caught.value.layer == "f"
     assert BuildError("32 steps of the search").layer == ""

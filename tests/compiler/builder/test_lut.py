@@ -1,4 +1,4 @@
-"""Fitted look-up tables."""
+"""Fitted lookup tables."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_fp16_normalization_is_fine_near_zero_and_reaches_far():
 
 
 def test_a_function_without_finite_values_is_refused():
-    with pytest.raises(BuildError, match="function of a look-up table: must be finite"):
+    with pytest.raises(BuildError, match="function of a lookup table: must be finite"):
         exact_int8(np.log, 0.1, 0.1)
 
 

@@ -149,7 +149,7 @@ def test_elements_that_the_interpreter_does_not_take_are_refused_before_a_packag
 
 
 def test_the_page_lists_the_operators():
-    page = (Path(__file__).resolve().parents[3] / "docs" / "tflite-operators.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[3] / "docs" / "operators.md").read_text(encoding="utf-8")
     assert sorted(each for each in INTERPRETED if each not in page) == []
 
 

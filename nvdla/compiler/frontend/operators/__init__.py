@@ -1,4 +1,4 @@
-"""One ONNX operator, one function: its docstring is the paragraph of docs/onnx-operators.md.
+"""One ONNX operator, one function: its docstring is the paragraph of docs/operators.md.
 
 A function takes the graph under construction and the node, and gives the node's value (or values). It raises
 :class:`~nvdla.compiler.frontend.graph.Cut` with a reason, and advice where there is any, for what it cannot take.

@@ -128,7 +128,7 @@ def simple(graph: Graph, node: Node) -> GraphValue:
     return keep(node, moved(node, source, result), source, np.abs)
 
 
-@operator(*TABLE, note="look-up table")
+@operator(*TABLE, note="lookup table")
 def function(graph: Graph, node: Node) -> GraphValue:
     """A lookup table in the SDP, or in the CDP if the SDP has none.
 

@@ -241,7 +241,7 @@ def _constant_partner(graph: Graph, node: Node, value: GraphValue, constant: np.
     return GraphValue("", node.out_shape, result, value.index)
 
 
-@operator("Pow", note="look-up table")
+@operator("Pow", note="lookup table")
 def power(graph: Graph, node: Node) -> GraphValue:
     """A table, for a constant exponent that is one number. In fp16 the square is a product of the tensor with
     itself."""

@@ -1,4 +1,4 @@
-"""Convolutions and their windows."""
+"""Convolutions and matrix products."""
 
 from __future__ import annotations
 

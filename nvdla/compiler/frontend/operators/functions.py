@@ -154,7 +154,7 @@ def derived(value: GraphValue) -> tuple[GraphValue, Function]:
 
 
 def is_table(value: GraphValue) -> bool:
-    """Return whether a look-up table makes this value: what follows goes into the same table."""
+    """Return whether a lookup table makes this value: what follows goes into the same table."""
     return value.tensor is not None and value.tensor.producer.kind == "function" and value.base is not None
 
 
@@ -183,7 +183,7 @@ def moved(node: Node, source: GraphValue, tensor: NetworkTensor) -> GraphValue:
 
 
 def table(graph: Graph, node: Node, source: GraphValue, function: Function, smooth: bool = True) -> GraphValue:
-    """A look-up table, also of everything that leads to ``source`` by a table."""
+    """A lookup table, also of everything that leads to ``source`` by a table."""
     start, whole = source, function
     inner = source.function
     if is_table(source) and source.base is not None and inner is not None:

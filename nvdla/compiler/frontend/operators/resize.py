@@ -1,4 +1,4 @@
-"""Larger and smaller maps."""
+"""Enlarging and reducing maps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that move elements: most of them only rename."""
+"""Operators that move elements; most of them need no operation."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def order_of(value: GraphValue) -> np.ndarray:
     return value.order()
 
 
-@operator("Reshape", "Flatten", "Squeeze", "Unsqueeze", note="renames")
+@operator("Reshape", "Flatten", "Squeeze", "Unsqueeze", note="no operation")
 def rename(graph: Graph, node: Node) -> GraphValue:
     """Another shape for the same elements: nothing is computed."""
     value = graph.source(node)
     return graph.alias(node, value, value.index)
 
 
-@operator("Identity", "Dropout", "Cast", "CastLike", note="renames")
+@operator("Identity", "Dropout", "Cast", "CastLike", note="no operation")
 def same(graph: Graph, node: Node) -> GraphValue:
     """The same elements (Dropout in its inference form, Cast between real numbers)."""
     value = graph.source(node)
@@ -40,7 +40,7 @@ def same(graph: Graph, node: Node) -> GraphValue:
     return result
 
 
-@operator("Transpose", note="renames")
+@operator("Transpose", note="no operation")
 def transpose(graph: Graph, node: Node) -> GraphValue:
     """Another order of the same elements. It is free at the ends of an accelerator part, and where it cancels with
     others (NHWC models; a channel shuffle is one 1x1 convolution). Small tensors are reordered by convolutions."""

@@ -129,7 +129,7 @@ def pack(c: FlatConverter, operator: FlatOperator) -> None:
 
 @converts("UNPACK", onnx="Split, Squeeze")
 def unpack(c: FlatConverter, operator: FlatOperator) -> None:
-    """Slices along a dimension, which goes."""
+    """Slices along a dimension, which is removed."""
     source, shape = operator.inputs[0], list(c.shape(operator.inputs[0]))
     axis = _axis(operator.options.get("axis", 0), len(shape))
     if shape[axis] != len(operator.outputs):

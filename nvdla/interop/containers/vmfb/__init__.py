@@ -1,7 +1,7 @@
 """IREE VM bytecode modules (.vmfb): read, verify, disassemble, interpret, re-wrap.
 
 module = nvdla.interop.containers.vmfb.read(data)
-Machine(module).call("abs", [-5])      # nvdla.interop.containers.vmfb.interpreter
+VirtualMachine(module).call("abs", [-5])      # nvdla.interop.containers.vmfb.interpreter
 """
 
 from __future__ import annotations

@@ -330,10 +330,6 @@ class VirtualMachine:
         self.store_results(frame, [KINDS[c] for c in results], targets, answers)
 
 
-Machine = VirtualMachine
-"""The name under which docs/containers.md had it."""
-
-
 def missing_import(name: str) -> str:
     """Why a call of an import cannot go on."""
     if name.startswith(("hal.", "io_parameters.", "hal_loader.", "hal_inline.")):
