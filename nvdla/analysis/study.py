@@ -6,6 +6,7 @@ study.schedule.cycles
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +16,7 @@ from pathlib import PurePath
 from nvdla.analysis.cycles.constants import Memory, Software
 from nvdla.analysis.cycles.estimate import Estimate, estimates
 from nvdla.analysis.cycles.schedule import ChainWork, Schedule, schedule
+from nvdla.emulator.execution.dry_run import deadlock
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import DescriptorError
 from nvdla.loadable.model import Loadable
@@ -108,8 +110,22 @@ class Study(OfProgram):
         return estimates(self.operations, self.config, self.memory)
 
     @cached_property
+    def deadlock(self) -> str | None:
+        """Why the hardware never ends a run; None where it does, or where the configuration refuses the loadable."""
+        return deadlock(self.loadable, self.abi, self.config)
+
+    @cached_property
     def schedule(self) -> Schedule:
-        """Return when every operation runs."""
+        """Return when every operation runs, and which ones deadlock according to the graph or to the dry run."""
+        schedule = self.schedule_if_it_ends()
+        if self.deadlock and not schedule.stuck:
+            named = set(re.findall(r"\d+/\d+", self.deadlock))
+            stuck = [node.key for node in self.operations if node.label in named]
+            schedule.stuck.extend(stuck or self.by_key)
+        return schedule
+
+    def schedule_if_it_ends(self) -> Schedule:
+        """Return when every operation runs, without the dry run: for programs of the compiler, which end."""
         works = []
         for chain in self.chains:
             estimate = self.estimates[chain[0].key]

@@ -31,7 +31,6 @@ from nvdla.analysis.silicon import (
 )
 from nvdla.analysis.study import Study
 from nvdla.checks.lint.linter import refusal
-from nvdla.emulator.execution.dry_run import deadlock
 from nvdla.emulator.hardware.configuration import Configuration, proof, proof_lines
 from nvdla.errors import BuildError, ConfigError, NvdlaError
 from nvdla.experiments.campaign.journal import Record, Table, Task, takes_records
@@ -172,7 +171,7 @@ class Exploration(Table):
         for loadable in network.loadables:
             study = Study.of(loadable, point.config)
             stuck = [study.by_key[key].label for key in study.schedule.stuck]
-            network.deadlock = deadlock(loadable, study.abi, study.config) or (
+            network.deadlock = study.deadlock or (
                 f"operations {', '.join(stuck[:8])} wait indefinitely" if stuck else None
             )
             if network.deadlock:

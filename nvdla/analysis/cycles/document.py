@@ -170,7 +170,8 @@ def caveats(study: Study) -> list[str]:
         )
     if study.schedule.stuck:
         names = ", ".join(study.by_key[key].label for key in study.schedule.stuck[:8])
-        caveats.append(f"{len(study.schedule.stuck)} operations deadlock: {names}")
+        why = f" ({study.deadlock})" if study.deadlock else ""
+        caveats.append(f"{len(study.schedule.stuck)} operations deadlock: {names}{why}")
     return caveats
 
 

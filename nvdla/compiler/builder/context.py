@@ -100,8 +100,9 @@ def exact_scales(scales: np.ndarray, source: float, destination: float) -> np.nd
     return np.where(multipliers < 1 << 15, np.maximum(multipliers, 1) * 2.0**-shift * destination / source, scales)
 
 
-# Largest bias in units of the accumulator: int16 shifted by 4, which is below the noise of rounded weights.
-_LARGEST_BIAS = 32767.0 * 16
+# Largest bias in units of the accumulator: int16 shifted by 4, which is below the noise of rounded weights. int16 data
+# have 256 times as many units for the same real value.
+_LARGEST_BIAS: dict[str, float] = {Precision.INT8: 32767.0 * 16, Precision.INT16: 32767.0 * 16 * 256}
 
 
 class Lowering:
@@ -226,7 +227,7 @@ class Lowering:
             if np.any(scales != scales[0]):
                 source = self.scale_of(group.layer.inputs[0])
                 # A kernel that is far smaller than its bias would cost all biases their low bits: they share a shift.
-                scales = np.maximum(scales, np.abs(group.biases) / source / _LARGEST_BIAS)
+                scales = np.maximum(scales, np.abs(group.biases) / source / _LARGEST_BIAS[self.precision])
                 scales = exact_scales(scales, source, self.scales[group.output.name])
         return scales
 

@@ -285,7 +285,7 @@ class Evaluator:
             self.packed = PackedWeights(self.program, self.config)
         cost_model = self.cost_model(point.wanted())
         loadable, _, plan = emit(point.program(self.program), self.config, cost_model, self.packed, self.cvsram)
-        return Cost(Study.of(loadable, self.config, memory=self.memory).schedule.cycles, plan.size)
+        return Cost(Study.of(loadable, self.config, memory=self.memory).schedule_if_it_ends().cycles, plan.size)
 
     def as_it_is(self) -> Cost:
         """Return the cost of the program in its order, with the fastest variants according to the cost model."""

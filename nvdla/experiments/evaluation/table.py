@@ -100,10 +100,14 @@ class Evaluation(Table):
         return sorted(random.Random(self.shuffle).sample(range(count), min(count, self.limit or count)))
 
     def prepare(self) -> None:
-        """The network with its kernels, for workers that are copies of this process."""
-        self._network = self._opened()
-        if isinstance(self._network, LoadableNetwork):
-            self._network.warm()
+        """A loadable with its kernels, for workers that are copies of this process.
+
+        Each worker opens a package itself: the process of a host part belongs to the process that opened it.
+        """
+        network = self._opened()
+        if isinstance(network, LoadableNetwork):
+            network.warm()
+            self._network = network
 
     def open(self) -> Callable[[Sequence[Task]], list[Record]]:
         """A worker's function from tasks to records; it opens the network once."""

@@ -10,6 +10,8 @@ from nvdla.analysis.cycles.constants import Software
 from nvdla.analysis.cycles.document import cycles_document
 from nvdla.analysis.explain import operation_document
 from nvdla.analysis.study import Study
+from nvdla.emulator.execution.dry_run import dry_run
+from nvdla.limits import Limits
 from nvdla.program.naming import names_for
 from nvdla.report.document import make_side
 
@@ -68,6 +70,24 @@ def test_a_deadlock_has_no_total(deadlocked, tmp_path, nvdla_command):
         assert "of the MAC array" not in out
     assert nvdla_command("timeline", file, "-o", tmp_path / "drawn.svg")[0] == 1
     assert "no total: deadlock" in (tmp_path / "drawn.svg").read_text()
+
+
+def test_a_deadlock_in_the_convolution_buffer_has_no_total(corpus, nvdla_command):
+    """The graph of operations ends; the hardware waits for entries that are never released."""
+    path = corpus / "builder-verdicts" / "nv_small" / "nv_small-int8-banks-changed-02.loadable"
+    code, out, _ = nvdla_command("cycles", path, "--json")
+    found = json.loads(out)
+    assert (code, found["stuck"], found["total_cycles"], found["runs_per_second"]) == (1, ["0/2", "0/3"], None, None)
+    code, out, _ = nvdla_command("cycles", path)
+    assert code == 1 and "no total: deadlock" in out and "change of D_BANK" in out
+    assert nvdla_command("timeline", path)[0] == 1
+
+
+def test_a_run_beyond_the_budget_is_no_deadlock(lenet_loadable, monkeypatch):
+    study = Study.of(lenet_loadable)
+    monkeypatch.setattr("nvdla.emulator.execution.dry_run.Limits", lambda: Limits(operations=3))
+    assert "run budget" in (dry_run(lenet_loadable, study.abi, study.config)[0] or "")
+    assert study.deadlock is None and study.schedule.total
 
 
 def test_a_page_of_a_deadlock_shows_no_total(deadlocked, tmp_path, nvdla_command):

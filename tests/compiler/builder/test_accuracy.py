@@ -57,6 +57,20 @@ def test_fp16_is_measured_too():
     assert all(row.alone > 50 and not row.advice for row in rows)
 
 
+@pytest.mark.parametrize("spread", [0.0, 2.0])
+def test_biases_do_not_cost_the_weights_of_int16_their_low_bits(spread):
+    """Biases of the size of the results, and ten times it: the error stays that of 16 bits."""
+    rng = np.random.default_rng(5)
+    weights = rng.normal(size=(16, 3, 3, 3)) * np.exp(rng.normal(size=16) * spread)[:, None, None, None]
+    for size in (5, 50):
+        net = Network()
+        x = net.convolution("c", net.input("in", (3, 20, 22)), weights, rng.normal(size=16) * size, padding=1)
+        net.output(net.relu("r", x))
+        data = samples(net, rng, 2)
+        built = build(net, "nv_full", "int16", calibrate(net, data), per_channel=True)
+        assert layer_errors(net, built, data)["r"]["snr_db"] > 70
+
+
 @pytest.mark.parametrize("precision", ["int8", "int16", "fp16"])
 def test_a_sum_after_a_convolution_is_one_row(precision):
     rng = np.random.default_rng(4)

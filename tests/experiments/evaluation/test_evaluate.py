@@ -326,3 +326,26 @@ def test_against_a_tflite_file_with_int8_ends(name, capsys, tmp_path):
     summary = evaluated(capsys, *words)
     assert summary["float"]["agreement"]["value"] == 1
     assert summary["float"]["snr_db"] is None or summary["float"]["snr_db"] > 30  # None: no difference
+
+
+def test_a_package_with_a_host_part_is_evaluated_in_every_worker(tmp_path):
+    """The process of a host part belongs to the worker that opened it, not to the process that the worker copies."""
+    pytest.importorskip("onnxruntime")
+    from tests.compiler.frontend.models import model, node
+
+    rng = np.random.default_rng(1)
+    nodes = [node("Conv", "x w", "a"), node("CumSum", "a axis", "b"), node("Conv", "b w", "y")]
+    held = {"w": rng.normal(size=(3, 3, 1, 1)).astype("f4"), "axis": np.array(2)}
+    net = model(nodes, {"x": (1, 3, 4, 4)}, {"y": (1, 3, 4, 4)}, held)
+    samples = rng.normal(size=(40, 3, 4, 4)).astype(np.float32)
+    compiled = nvdla.compile(net, "nv_small", "int8", samples[:8])
+    assert len(compiled.parts) == 3
+    compiled.save(tmp_path / "net.nvpkg")
+    labels = [int(compiled.run(sample[None])["y"].argmax()) for sample in samples]
+    np.savez(tmp_path / "data.npz", x=samples, y=np.array(labels))
+    # A process of its own, which has no threads, so that the workers are copies of it.
+    words = ["evaluate", tmp_path / "net.nvpkg", tmp_path / "data.npz", "--workers", "2", "--json"]
+    done = subprocess.run([sys.executable, "-m", "nvdla", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)["summary"]
+    assert (summary["samples"], summary["top1"]["value"]) == (40, 1)
