@@ -303,18 +303,20 @@ def convolution(
     reads_data: bool = True,
     reads_weights: bool = True,
     sums: bool = False,
+    biased: bool = True,
     element_bytes: int = 1,
 ) -> ChainShape:
-    """A direct convolution on feature data with the SDP after it that adds a bias.
+    """A direct convolution on feature data with the SDP after it.
 
     Shapes are (channels, height, width) of the cubes in memory, ``kernel`` is (height, width). ``reads_data`` and
-    ``reads_weights``: False where the buffer still has them; ``sums``: a second cube is added on the fly (X2).
+    ``reads_weights``: False where the buffer still has them; ``sums``: a second cube is added on the fly (X2);
+    ``biased``: the SDP reads a number for each kernel.
     """
     channels, height, width = input_shape
     kernels, out_height, out_width = output_shape
     atom = config.memory_atom
     atoms, surfaces = ceil_div(channels * element_bytes, atom), ceil_div(kernels * element_bytes, atom)
-    biases = surfaces * atom // element_bytes * BIAS_BYTES
+    biases = surfaces * atom // element_bytes * BIAS_BYTES * biased
     written = out_width * out_height * surfaces * atom
     weights = ceil_div(kernels * channels * kernel[0] * kernel[1] * element_bytes, WEIGHT_PADDING) * WEIGHT_PADDING
     conv = ConvolutionShape(
@@ -334,7 +336,7 @@ def convolution(
         element_bytes=element_bytes,
     )
     operands = written if sums else 0
-    sdp = SdpShape(out_width, out_height, surfaces, 1 + sums, False, 0, operands, written, table_bytes=biases)
+    sdp = SdpShape(out_width, out_height, surfaces, biased + sums, False, 0, operands, written, table_bytes=biases)
     return ChainShape(conv=conv, sdp=sdp)
 
 
