@@ -130,6 +130,7 @@ def _geometry(group: Group, size: int, precision: str, biased: bool) -> Geometry
         group.summand is not None,
         BYTES[precision],
         biased=biased,
+        table=group.lut is not None,
     )
 
 
@@ -369,6 +370,10 @@ def integer_process(
     """SDP stages from accumulators whose units are worth ``unit`` (K,): bias, factors, activation, output converter."""
     if group.summand is not None:
         return _integer_sum(lowering, group, group.summand, destination, bias, unit)
+    if group.lut is not None:
+        multipliers, truncate = common_fixed_point(unit / group.unit)
+        x1 = _scaled(group, bias, unit, multipliers, truncate)
+        return Process(group.name, None, destination, x1, lut=group.lut)
     operand, shift = bias_operand(group.name, bias, unit)
     uniform = bool(np.all(unit == unit[0]))
     x1 = Stage("add", operand, shift)
@@ -401,11 +406,9 @@ def _integer_sum(
 ) -> Process:
     """SDP stages from accumulators whose units are worth ``unit`` (K,): bias and factors in X1, the sum (product,
     largest, smallest) in X2."""
-    operand, bias_shift = bias_operand(group.name, bias, unit)
     finer = group.unit
     multipliers, truncate = common_fixed_point(unit / finer, most=31)
-    factor = number_or_channels(multipliers)
-    x1 = Stage("add" if np.any(operand) else None, operand if np.any(operand) else None, bias_shift, factor, truncate)
+    x1 = _scaled(group, bias, unit, multipliers, truncate)
     constant = summand.zero << group.summand_shift
     # Where the constant is still in, it is the lower end of the elements that cuts off what is negative.
     x2 = _combined(group, summand, relu=group.activation is not None and not constant)
@@ -413,6 +416,13 @@ def _integer_sum(
         finer *= summand.scale
     convert = lowering.convert(finer, destination, constant)
     return Process(group.name, None, destination, x1, x2, convert=convert)
+
+
+def _scaled(group: Group, bias: np.ndarray, unit: np.ndarray, multipliers: np.ndarray, truncate: int) -> Stage:
+    """X1 with bias and factors."""
+    operand, shift = bias_operand(group.name, bias, unit)
+    added = bool(np.any(operand))
+    return Stage("add" if added else None, operand if added else None, shift, number_or_channels(multipliers), truncate)
 
 
 def _combined(group: Group, summand: Surface, relu: bool) -> Stage:
