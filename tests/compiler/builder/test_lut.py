@@ -106,7 +106,11 @@ def _built(net: Network, config: str = "nv_large", scales: float = 1.0, level: i
     data = np.random.default_rng(1).normal(size=(4, *net.inputs[0].shape))
     built = build(net, config, "int8", calibrate(net, data), level=level)
     elements = built.quantize_inputs({"in": data[:1] * scales})
-    return built, elements, ["+".join(node.engine for node in chain) for chain in Study.of(built.loadable, config).chains]
+    return (
+        built,
+        elements,
+        ["+".join(node.engine for node in chain) for chain in Study.of(built.loadable, config).chains],
+    )
 
 
 @pytest.mark.parametrize("config", ["nv_large", "nv_full"])
