@@ -105,6 +105,7 @@ def built(network: str, config: str, precision: str, batch: int, cvsram: int = 0
     if precision != "fp16":
         random = np.random.default_rng(3)
         data = {name: random.uniform(-1, 1, shape).astype(np.float32) for name, shape in shapes.items()}
+        settings |= {"per_channel": False, "bias_correction": False}  # as NVIDIA's loadables
     if otherwise in (KERNEL, UNITS):
         import onnx
 

@@ -137,8 +137,53 @@ def lenet() -> Network:
     return m.done(m.full("ip2", m.net.relu("relu1", m.full("ip1", x, 500)), 10))
 
 
+# Blocks of MobileNetV3-small: kernel, expanded and resulting channels, squeeze and excite, hard swish, stride.
+BLOCKS = (
+    (3, 16, 16, True, False, 2),
+    (3, 72, 24, False, False, 2),
+    (3, 88, 24, False, False, 1),
+    (5, 96, 40, True, True, 2),
+    (5, 240, 40, True, True, 1),
+    (5, 240, 40, True, True, 1),
+    (5, 120, 48, True, True, 1),
+    (5, 144, 48, True, True, 1),
+    (5, 288, 96, True, True, 2),
+    (5, 576, 96, True, True, 1),
+    (5, 576, 96, True, True, 1),
+)
+
+
+def _hard_sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.clip(x / 6 + 0.5, 0, 1)
+
+
+def mobilenetv3() -> Network:
+    """MobileNetV3-small."""
+    m = Maker("mobilenetv3", (3, 224, 224))
+
+    def act(name: str, x: NetworkTensor, hard: bool = True) -> NetworkTensor:
+        return m.net.function(name, x, lambda v: v * _hard_sigmoid(v)) if hard else m.net.relu(name, x)
+
+    x = act("conv1_act", m.conv("conv1", m.data, 16, 3, stride=2, pad=1))
+    for number, (size, wide, kernels, squeezes, hard, stride) in enumerate(BLOCKS):
+        name, y = f"block{number}", x
+        if wide != x.shape[0]:
+            y = act(f"{name}_wide_act", m.conv(f"{name}_wide", y, wide, 1), hard)
+        y = m.conv(f"{name}_each", y, wide, size, stride=stride, pad=size // 2, groups=wide)
+        y = act(f"{name}_each_act", y, hard)
+        if squeezes:
+            gate = m.conv_relu(f"{name}_squeeze", m.net.mean(f"{name}_mean", y), max(wide // 32 * 8, 8), 1)
+            gate = m.net.function(f"{name}_gate", m.conv(f"{name}_excite", gate, wide, 1), _hard_sigmoid)
+            y = m.net.multiply(f"{name}_product", y, m.net.upsample(f"{name}_gates", gate, y.shape[1:]))
+        y = m.conv(f"{name}_narrow", y, kernels, 1)
+        x = m.net.add(name, x, y) if stride == 1 and kernels == x.shape[0] else y
+    x = act("last_act", m.conv("last", x, 576, 1))
+    x = act("fc1_act", m.full("fc1", m.net.global_average_pool("pool", x), 1024))
+    return m.done(m.full("fc2", x, 1000))
+
+
 NETWORKS: dict[str, Callable[[], Network]] = {
-    made.__name__: made for made in (resnet50, resnet18, googlenet, squeezenet, alexnet, lenet)
+    made.__name__: made for made in (resnet50, resnet18, googlenet, squeezenet, alexnet, lenet, mobilenetv3)
 }
 
 

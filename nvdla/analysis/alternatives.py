@@ -82,7 +82,8 @@ def compressed(
 class Geometry:
     """A direct convolution on feature data. Shapes are (channels, height, width); ``kernel`` (height, width), ``span``
     the rows that it covers (dilation), ``stride`` and ``pad`` of the rows; ``sums``: a second cube is added.
-    ``sparse``: its weights compressed, where that may pay."""
+    ``sparse``: its weights compressed, where that may pay. ``biased``: the SDP reads a number for each kernel;
+    ``table``: it looks the results up."""
 
     source: tuple[int, int, int]
     result: tuple[int, int, int]
@@ -93,6 +94,8 @@ class Geometry:
     sums: bool = False
     element_bytes: int = 1
     sparse: StoredWeights | None = None
+    biased: bool = True
+    table: bool = False
     grain: ClassVar[int] = 1
     """Rows of the result that are not divided."""
 
@@ -124,6 +127,8 @@ class Geometry:
             weight_banks=form.weight_banks,
             reads_weights=reads_weights,
             sums=self.sums,
+            biased=self.biased,
+            table=self.table,
             element_bytes=self.element_bytes,
         )
         if not form.compressed or not reads_weights:

@@ -321,7 +321,7 @@ class ConvolutionShape:
 class SdpShape:
     """``stages``: how many of X1, X2, Y work; ``uses_y``; ``read_bytes``: the input (0 where it comes on the fly);
     ``operand_bytes``: what the stages read for every element; ``table_bytes``: what they read for every kernel;
-    ``write_bytes``: 0 where the result goes on the fly."""
+    ``write_bytes``: 0 where the result goes on the fly; ``lut``: Y looks up a table, which the driver programs."""
 
     width: int
     height: int
@@ -333,6 +333,7 @@ class SdpShape:
     write_bytes: int = 0
     batch: int = 1
     table_bytes: int = 0
+    lut: bool = False
 
     @property
     def atoms(self) -> int:

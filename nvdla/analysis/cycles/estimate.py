@@ -23,8 +23,9 @@ from nvdla.analysis.cycles.hardware import Time, chain_time
 from nvdla.analysis.cycles.schedule import ChainWork, schedule
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import ConfigError
-from nvdla.loadable.descriptors.enums import ConvMode, DataFormat, MemType, SdpMode
+from nvdla.loadable.descriptors.enums import ConvMode, DataFormat, MemType, SdpMode, SdpType
 from nvdla.loadable.descriptors.meaning import processing_precision
+from nvdla.loadable.descriptors.structures import SdpOp, SdpStage
 from nvdla.program.accesses import STAGES, Access
 from nvdla.program.operation import Key, Operation
 from nvdla.program.program import chains
@@ -195,6 +196,7 @@ def sdp_shape(node: Operation, values: CycleConstants) -> SdpShape:
         table_bytes=_ported(node, [access for access in tables if not _by_cvsram(node, access)]),
         write_bytes=_ported(node, node.writes),
         batch=max(op.batch_num, 1),
+        lut=op.lut_index >= 0,
     )
 
 
@@ -303,18 +305,21 @@ def convolution(
     reads_data: bool = True,
     reads_weights: bool = True,
     sums: bool = False,
+    biased: bool = True,
+    table: bool = False,
     element_bytes: int = 1,
 ) -> ChainShape:
-    """A direct convolution on feature data with the SDP after it that adds a bias.
+    """A direct convolution on feature data with the SDP after it.
 
     Shapes are (channels, height, width) of the cubes in memory, ``kernel`` is (height, width). ``reads_data`` and
-    ``reads_weights``: False where the buffer still has them; ``sums``: a second cube is added on the fly (X2).
+    ``reads_weights``: False where the buffer still has them; ``sums``: a second cube is added on the fly (X2);
+    ``biased``: the SDP reads a number for each kernel; ``table``: its Y stage looks the results up.
     """
     channels, height, width = input_shape
     kernels, out_height, out_width = output_shape
     atom = config.memory_atom
     atoms, surfaces = ceil_div(channels * element_bytes, atom), ceil_div(kernels * element_bytes, atom)
-    biases = surfaces * atom // element_bytes * BIAS_BYTES
+    biases = surfaces * atom // element_bytes * BIAS_BYTES * biased
     written = out_width * out_height * surfaces * atom
     weights = ceil_div(kernels * channels * kernel[0] * kernel[1] * element_bytes, WEIGHT_PADDING) * WEIGHT_PADDING
     conv = ConvolutionShape(
@@ -334,7 +339,18 @@ def convolution(
         element_bytes=element_bytes,
     )
     operands = written if sums else 0
-    sdp = SdpShape(out_width, out_height, surfaces, 1 + sums, False, 0, operands, written, table_bytes=biases)
+    sdp = SdpShape(
+        out_width,
+        out_height,
+        surfaces,
+        biased + sums + table,
+        table,
+        0,
+        operands,
+        written,
+        table_bytes=biases,
+        lut=table,
+    )
     return ChainShape(conv=conv, sdp=sdp)
 
 
@@ -391,6 +407,8 @@ class _Operation:
     op: Structure | None = None
 
 
+_LOOK_UP = SdpOp(x1_op=SdpStage(1, type=SdpType.BOTH, mode=SdpMode.PER_KERNEL), y_op=SdpStage(1))
+"""The descriptor of an SDP operation after a convolution that looks up the first table."""
 UNITS = {"conv": "conv", "sdp": "sdp", "pdp": "pdp", "cdp": "cdp", "copy": "rubik"}
 
 
@@ -415,7 +433,14 @@ def _works(chains: list[ChainShape], waits: list[list[int]], values: CycleConsta
             starts = [_Wait(keys[place][at - 1], "OP_ENABLED", True)] if at else []
             behind = len(waits[place]) if last else 1
             scheduled = _Operation(
-                keys[place][at], UNITS[unit], queues[unit], at > 0, not last, tuple(ends + starts), behind
+                keys[place][at],
+                UNITS[unit],
+                queues[unit],
+                at > 0,
+                not last,
+                tuple(ends + starts),
+                behind,
+                _LOOK_UP if unit == "sdp" and chain.conv and chain.sdp and chain.sdp.lut else None,
             )
             nodes.append(scheduled)
             queues[unit] += 1

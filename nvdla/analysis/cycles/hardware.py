@@ -149,9 +149,9 @@ PDP_END = 14  # of a PDP on the fly
 # Fixed cycles that remain where an operation is memory-bound, with reads and writes apart and together.
 FLOOR, FLOOR_SHARED = 50, 15
 # What the reads of CDMA and of an SDP's stream win against those of PDP and CDP, whose requests are shorter.
-CDMA_WEIGHT, SDP_WEIGHT = 3.0, 1.3
+LONG_REQUESTS = 1.3
 # What an SDP stage reads for every kernel comes in the gaps that the others leave.
-TABLE_WEIGHT = 0.01
+TABLE_WEIGHT = LONG_REQUESTS / 300
 # What the units on the fly add to the SDP's pace and to the end.
 DELIVERED = 1
 CDP_BLOCK = 8
@@ -167,10 +167,11 @@ def bandwidth(constants: CycleConstants, memory: Memory) -> float:
     return memory.rate(constants.bus)
 
 
-def _flight(constants: CycleConstants, memory: Memory, rate: float) -> Flight | None:
-    """The limit of outstanding reads, where the port is fast enough to reach it."""
-    limit, trip = OUTSTANDING * constants.bus, memory.latency + RETURN
-    return Flight(limit, trip) if rate * trip > limit else None
+def _port(constants: CycleConstants, memory: Memory) -> Port:
+    """The memory's port, with the limit of outstanding reads where it is fast enough to reach it."""
+    rate, limit, trip = bandwidth(constants, memory), OUTSTANDING * constants.bus, memory.latency + RETURN
+    flight = Flight(limit, trip) if rate * trip > limit else None
+    return Port(rate, memory.shared, flight, constants.bus, constants.bus, max(limit - rate * memory.latency, 0.0))
 
 
 @dataclass(eq=False)
@@ -217,9 +218,7 @@ class Hardware:
     def __init__(self, constants: CycleConstants, memory: Memory) -> None:
         self.memory = memory
         self.rate = bandwidth(constants, memory)
-        self.simulation = Simulation(
-            Port(self.rate, memory.shared, _flight(constants, memory, self.rate), constants.bus)
-        )
+        self.simulation = Simulation(_port(constants, memory))
         self._last_conv: Run | None = None
         self._paths = {unit: self._idle() for unit in ("sdp", "pdp", "cdp", "copy")}
 
@@ -242,7 +241,7 @@ class Hardware:
         size = min(chain.sdp.operand_bytes if chain.sdp else 0, constants.operand_queue)
         if size:
             rates = (0.0, constants.bus) if "operand" in chain.cvsram else (constants.bus, 0.0)
-            yield Activity(size / constants.bus, rates[0], weight=CDMA_WEIGHT, second_read=rates[1])
+            yield Activity(size / constants.bus, rates[0], weight=LONG_REQUESTS, second_read=rates[1])
         self.simulation.happen(done)
 
     def start(self, chain: ChainShape, constants: CycleConstants, operands: SimulatedEvent | None = None) -> Run:
@@ -300,7 +299,7 @@ class _Work:
         sdp = self.run.chain.sdp or SdpShape(0, 0, 0)
         ahead = min(sdp.operand_bytes, self.constants.operand_queue)
         self.operands_in = [
-            self.run.operands_in or self._read_ahead("operand", ahead, CDMA_WEIGHT),
+            self.run.operands_in or self._read_ahead("operand", ahead, LONG_REQUESTS),
             self._read_ahead("table", sdp.table_bytes, TABLE_WEIGHT),
         ]
         yield self.run.data_in
@@ -358,15 +357,18 @@ class _Work:
         """The reading of so many lines of the input at the bus's full width."""
         size = shape.data_bytes / shape.slices
         cycles = self._line_cycles(shape)
-        return self._transfer(cycles * count, {"data": size * count}, weight=CDMA_WEIGHT)
+        return self._transfer(cycles * count, {"data": size * count}, weight=LONG_REQUESTS)
 
-    def _transfer(self, cycles: float, reads: Mapping[str, float], write: float = 0.0, weight: float = 1.0) -> Activity:
-        """The transfer of so many bytes in so many cycles at the least, each through the port of its memory."""
+    def _transfer(
+        self, cycles: float, reads: Mapping[str, float], write: float = 0.0, weight: float = 1.0, queue: float = 0.0
+    ) -> Activity:
+        """The transfer of bytes in ``cycles`` at the least, each through its memory's port; ``queue``: read ahead."""
         second = self.run.chain.cvsram
         read = sum(size for what, size in reads.items() if what not in second)
         other = sum(size for what, size in reads.items() if what in second)
         writes = (0.0, write) if "write" in second else (write, 0.0)
-        return Activity(cycles, read / cycles, writes[0] / cycles, weight, other / cycles, writes[1] / cycles)
+        queue = max(queue - self.latency * read / cycles, 0.0) if read else 0.0
+        return Activity(cycles, read / cycles, writes[0] / cycles, weight, other / cycles, writes[1] / cycles, queue)
 
     def _line_cycles(self, shape: ConvolutionShape) -> float:
         beats = shape.data_bytes / shape.slices / self.constants.bus
@@ -421,7 +423,7 @@ class _Work:
                 taken = min(room, missing)
                 room -= taken
                 missing -= taken
-                yield self._transfer(taken / self.constants.bus, {"weights": taken}, weight=CDMA_WEIGHT)
+                yield self._transfer(taken / self.constants.bus, {"weights": taken}, weight=LONG_REQUESTS)
             simulation.happen(event)
 
     def _read_ahead(self, what: str, size: float, weight: float) -> SimulatedEvent:
@@ -523,7 +525,7 @@ class _Work:
         sdp, pdp = self.run.chain.sdp, self.run.chain.pdp
         write = (pdp.write_bytes if pdp else sdp.write_bytes if sdp else 0) / groups
         operands = max((sdp.operand_bytes if sdp else 0) - self.constants.operand_queue, 0) / groups
-        yield self._transfer(cycles, {"operand": operands}, write, CDMA_WEIGHT)
+        yield self._transfer(cycles, {"operand": operands}, write, LONG_REQUESTS)
         self.simulation.happen(done)
 
     def _paces(self) -> tuple[float, float]:
@@ -603,12 +605,13 @@ class _Work:
         yield simulation.now + fixed.begin
         starved = reads.get("read", 0.0) / (self.constants.reads_ahead(unit) * self.constants.bus)
         work = max(work, starved * (self.latency + ROUND_TRIP), 1.0)
-        streams = bool(reads.get("read") or reads.get("table")) + bool(reads.get("operand"))
-        weight = SDP_WEIGHT * max(streams, 1) if unit == "sdp" else 1.0
+        streams = max(bool(reads.get("read") or reads.get("table")) + bool(reads.get("operand")), 1)
+        weight = LONG_REQUESTS * streams if unit == "sdp" else 1.0
         yield before.soon
         yield simulation.now + self.latency
         begun = simulation.now
-        yield self._transfer(work, reads, write, weight)
+        ahead = min(self.constants.reads_ahead(unit) * streams, OUTSTANDING) * (unit != "copy")
+        yield self._transfer(work, reads, write, weight, ahead * self.constants.bus)
         slowed = self.run.slowed = simulation.now - begun - work
         if unit == "sdp" and self.run.chain.pdp:
             end = simulation.now + self.latency + fixed.end + stages - self._pooling_alone(self.run.chain.pdp)

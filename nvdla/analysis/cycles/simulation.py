@@ -31,7 +31,10 @@ class SimulatedEvent:
 class Activity:
     """Work that takes ``duration`` cycles at full speed, and then moves ``read`` and ``write`` bytes per cycle
     (``second_read`` and ``second_write`` through the second port); it slows down where a port gives it less.
-    ``weight``: of its reads against those of others. ``left``: the part to do."""
+    ``weight``: of its reads against those of others. ``left``: the part to do.
+
+    ``queue``: bytes that it reads ahead of its work, as fast as the port gives them. ``ahead``: those that are there,
+    ``unread``: those still to be read, ``fetching``: the rate. Its first data come after the port's backlog."""
 
     duration: float
     read: float = 0.0
@@ -39,9 +42,59 @@ class Activity:
     weight: float = 1.0
     second_read: float = 0.0
     second_write: float = 0.0
+    queue: float = 0.0
     left: float = 1.0
     speed: float = 1.0
+    ahead: float = 0.0
+    unread: float = 0.0
+    fetching: float = 0.0
     process: Process | None = field(default=None, repr=False)
+
+    def wanted(self, speed: float = 1.0) -> float:
+        """Bytes per cycle that it would read now, with the work at such a part of its full speed."""
+        if not self.queue:
+            return self.read * speed
+        if self.unread <= SMALLEST:
+            return 0.0
+        return self.read * speed if self.ahead >= self.queue - SMALLEST else math.inf
+
+    def granted(self, rate: float) -> float:
+        """Set the rate of its reads; return the speed of its work with them."""
+        if not self.queue:
+            return min(1.0, rate / self.read) if self.read else 1.0
+        self.fetching = min(rate, self.wanted())
+        stored = self.ahead > SMALLEST or self.unread <= SMALLEST
+        return 1.0 if stored else min(1.0, self.fetching / self.read)
+
+    def progress(self, cycles: float) -> None:
+        """Count the part that is done in so many cycles."""
+        self.left -= self.speed * cycles / self.duration
+        if self.queue:
+            self.unread = max(self.unread - self.fetching * cycles, 0.0)
+            self.ahead = min(max(self.ahead + (self.fetching - self.read * self.speed) * cycles, 0.0), self.queue)
+
+    def change(self) -> float:
+        """Cycles until it ends, or its queue is full or empty."""
+        cycles = self.left * self.duration / self.speed if self.speed else math.inf
+        if self.queue and self.unread > SMALLEST:
+            growth = self.fetching - self.read * self.speed
+            if self.fetching > 0:
+                cycles = min(cycles, self.unread / self.fetching)
+            if growth > SMALLEST and self.ahead < self.queue - SMALLEST:
+                cycles = min(cycles, (self.queue - self.ahead) / growth)
+            elif growth < -SMALLEST and self.ahead > SMALLEST:
+                cycles = min(cycles, self.ahead / -growth)
+        return cycles
+
+    @property
+    def outstanding(self) -> float:
+        """Bytes that it can have requested and not received."""
+        return min(self.unread, self.queue - self.ahead) if self.queue else self.left * self.read * self.duration
+
+    @property
+    def reading(self) -> float:
+        """Bytes per cycle that it reads now."""
+        return self.fetching if self.queue else self.read * self.speed
 
 
 class Flight:
@@ -101,12 +154,25 @@ class Port:
     Who wants more than there is gets a share by weight; what one leaves goes to the others. Shared: reads and writes
     take turns, so each of both gets half, or what the other leaves. ``flight``: the limit of outstanding reads (None:
     the port never reaches it). ``second``: bytes per cycle and direction of the second port (CVSRAM).
+
+    Requests are accepted at ``bus`` bytes per cycle and answered in order, so a memory that is slower has a
+    ``backlog`` of requests, ``most`` bytes at the most, which the first requests of an activity wait for.
     """
 
-    def __init__(self, rate: float, shared: bool, flight: Flight | None = None, second: float = math.inf) -> None:
+    def __init__(
+        self,
+        rate: float,
+        shared: bool,
+        flight: Flight | None = None,
+        second: float = math.inf,
+        bus: float = 0.0,
+        most: float = 0.0,
+    ) -> None:
         self.rate, self.shared, self.flight, self.second = rate, shared, flight, second
+        self.bus, self.most = max(bus, rate), most
         self.active: list[Activity] = []
         self.since = 0.0
+        self.backlog, self._growth, self._answered = 0.0, 0.0, rate
 
     def progress(self, now: float, planned: float = 0.0) -> None:
         """Count the finished part since the last change. ``planned``: cycles that have passed where ``now`` is too
@@ -118,7 +184,15 @@ class Port:
         self.since = now
         if past > 0:
             for activity in self.active:
-                activity.left -= activity.speed * past / activity.duration
+                activity.progress(past)
+            if self._growth or self.backlog:
+                outstanding = sum(activity.outstanding for activity in self.active)
+                self.backlog = min(max(self.backlog + self._growth * past, 0.0), self.most, outstanding)
+
+    @property
+    def waiting(self) -> float:
+        """Cycles until the requests are answered that the memory has accepted by now."""
+        return self.backlog / self._answered if self._answered else 0.0
 
     def plan(self) -> float | None:
         """Set the speeds; the cycles until they change or the next activity ends, or None where there is none."""
@@ -126,24 +200,26 @@ class Port:
         if self.active:
             self._share(min(flight.allowed(self.since), self.rate) if flight else self.rate)
             self._share_second()
+        reading = sum(activity.reading for activity in self.active)
+        if self.bus > self.rate:
+            requested = min(sum(activity.wanted() for activity in self.active), self.bus)
+            self._growth = (requested if reading > self._answered - SMALLEST else reading) - self._answered
         if flight:
-            flight.request(self.since, sum(activity.read * activity.speed for activity in self.active))
+            flight.request(self.since, reading)
         if not self.active:
             return None
-        cycles = min(
-            activity.left * activity.duration / activity.speed if activity.speed else math.inf
-            for activity in self.active
-        )
+        cycles = min(activity.change() for activity in self.active)
         return max(min(cycles, flight.change(self.since)) if flight else cycles, 0.0)
 
     def _share(self, most: float) -> None:
         """Set the speeds, with ``most`` bytes per cycle of reads. Shared: half of the rate for writes, less where they
         need less or wait for reads, more where reads do not use theirs."""
-        reads = sum(activity.read for activity in self.active)
+        reads = sum(min(activity.wanted(), self.rate) for activity in self.active)
         writes = sum(activity.write for activity in self.active)
         if (reads + writes if self.shared else max(reads, writes)) <= self.rate and reads <= most:
             for activity in self.active:
-                activity.speed = 1.0
+                activity.speed = activity.granted(self.rate)
+            self._answered = min(most, self.rate - writes if self.shared else self.rate)
             return
         if not self.shared:
             self._grant(most, self.rate)
@@ -175,14 +251,13 @@ class Port:
 
         What an activity's reads hold back its writes leave to others, and the other way round.
         """
+        self._answered = read_rate
         weights, ones = [activity.weight for activity in self.active], [1.0] * len(self.active)
         read_speeds, write_speeds = ones, ones
         for _ in range(2):
-            demands = [activity.read * speed for activity, speed in zip(self.active, write_speeds, strict=True)]
+            demands = [activity.wanted(speed) for activity, speed in zip(self.active, write_speeds, strict=True)]
             share = _fair(demands, weights, read_rate)
-            read_speeds = [
-                min(1.0, share * activity.weight / activity.read) if activity.read else 1.0 for activity in self.active
-            ]
+            read_speeds = [activity.granted(share * activity.weight) for activity in self.active]
             demands = [activity.write * speed for activity, speed in zip(self.active, read_speeds, strict=True)]
             share = _fair(demands, ones, write_rate)
             write_speeds = [min(1.0, share / activity.write) if activity.write else 1.0 for activity in self.active]
@@ -258,7 +333,14 @@ class Simulation:
                 return
 
     def _begin(self, activity: Activity, process: Process) -> None:
-        activity.process = process
+        activity.process, activity.unread = process, activity.read * activity.duration
+        self.port.progress(self.now)
+        if activity.queue and self.port.waiting > SMALLEST:
+            self._push(self.now + self.port.waiting, lambda: self._admit(activity))
+        else:
+            self._admit(activity)
+
+    def _admit(self, activity: Activity) -> None:
         self.port.progress(self.now)
         self.port.active.append(activity)
         self._replan()

@@ -471,7 +471,7 @@ def build(
         precision: "int8" or, on nv_full, "int16" and "fp16".
         calibration: Ranges of the tensors (:func:`nvdla.compiler.builder.calibrate`); required for integers.
         per_channel: Use one weight scale per kernel instead of one per layer.
-        level: 0: separate operations for every layer. 1: fuse additions into convolutions, and split convolutions into
+        level: 0: separate operations for every layer. 1: fuse sums and tables into convolutions, and split these into
             the parts with the lowest predicted cycles. 2: search for the variants and the order with the lowest
             predicted cycles of the whole network.
         input_format: "auto" (from level 1): read inputs of up to four channels as images if only convolutions consume

@@ -164,4 +164,5 @@ def geometry_of(operation: Convolve) -> Geometry:
         operation.padding[0],
         any(stage.surfaces for stage in operation.process.stages),
         BYTES[operation.source.precision],
+        table=operation.process.lut is not None,
     )

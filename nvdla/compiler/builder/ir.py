@@ -69,15 +69,19 @@ class Lut:
     error: float = 0.0
 
 
-def exact_int8(function: Function, scale_in: float, scale_out: float, zero_in: int = 0, zero_out: int = 0) -> Lut:
+def exact_int8(
+    function: Function, scale_in: float, scale_out: float, zero_in: int = 0, zero_out: int = 0, shift: int = 0
+) -> Lut:
     """A table with one LO entry for each int8 value: no interpolation error at all. Zero points: what stands for 0.
+    ``shift``: by how much the numbers that are looked up are smaller than the int8 values.
 
     LO starts at -128; -128 itself underflows into entry 0 (the comparison is <=), which is the entry for -128.
     """
     x = np.arange(-128, 129, dtype=np.float64)
     real = _finite(function, (x - zero_in) * scale_in)
     values = np.clip(np.floor(real / scale_out + 0.5) + zero_out, -128, 127).astype(np.int16)
-    return Lut(LutTable(values[::4], -128, 2), LutTable(values, -128, 0), Precision.INT8)
+    values[-1] = values[-2]  # numbers above 127 saturate
+    return Lut(LutTable(values[::4], -128 - shift, 2), LutTable(values, -128 - shift, 0), Precision.INT8)
 
 
 def fit_integers(function: Function, low: int, high: int, finest: int = 0) -> Lut:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from nvdla.compiler.builder.ir import Surface
+from nvdla.compiler.builder.ir import Lut, Surface
 from nvdla.errors import BuildError, shape_text
 
 Shape = tuple[int, int, int]
@@ -251,7 +251,8 @@ class Group:
     For a convolution ``weights`` and ``bias`` hold the per-channel factors of folded layers already; ``factors`` are
     these factors, which given weight scales are multiplied by. ``summand``: the operand that the SDP combines with the
     result (``combines``: "add", "maximum", "minimum", "multiply"), in units of ``unit``; the units of the summand are
-    ``summand_shift`` bits coarser (:mod:`nvdla.compiler.builder.lower.elementwise`).
+    ``summand_shift`` bits coarser (:mod:`nvdla.compiler.builder.lower.elementwise`). ``lut``: the table that the SDP
+    looks the result up in, in units of ``unit``.
     """
 
     layer: Layer
@@ -265,6 +266,7 @@ class Group:
     summand_shift: int = 0
     combines: str = "add"
     unit: float = 1.0
+    lut: Lut | None = None
 
     @property
     def kernels(self) -> np.ndarray:

@@ -121,6 +121,7 @@ def _chain(queued: Queued, config: Configuration) -> ChainShape:
         reads_data=not queued.reuses_data,
         reads_weights=not queued.reuses_weights,
         sums=any(stage.surfaces for stage in operation.process.stages),
+        table=operation.process.lut is not None,
         element_bytes=BYTES[operation.source.precision],
     )
     stored = stored_weights(operation, config) if queued.compressed and not queued.reuses_weights else None

@@ -128,6 +128,56 @@ def test_reads_wait_for_others_to_return():
     assert finish(port(), Activity(800, 2)) == [pytest.approx(800)]  # as many return as are requested
 
 
+def test_reading_ahead_takes_the_port_before_the_data_are_needed():
+    """A unit that needs 2 bytes per cycle and has a queue of 300 takes half of the port until its queue is full."""
+
+    def reading():
+        return Activity(400, 8), Activity(600, 2, queue=300)
+
+    assert finish(Port(8, False), Activity(400, 8), Activity(600, 2)) == [pytest.approx(1600 / 3), pytest.approx(600)]
+    # Full at 150 with 600 of 1,200 bytes, all read at 450; the other has 600 bytes at 150, and 2,400 at 450.
+    assert finish(Port(8, False), *reading()) == [pytest.approx(450 + 800 / 8), pytest.approx(600)]
+    assert finish(Port(16, False), *reading()) == [pytest.approx(400), pytest.approx(600)]
+
+
+def test_a_full_queue_bridges_a_time_without_data():
+    simulation, ends = Simulation(Port(8, False)), {}
+
+    def unit():
+        yield Activity(300, 4, queue=400)
+        ends["unit"] = simulation.now
+
+    def other():
+        yield 100.0
+        yield Activity(100, 8, weight=1e6)
+        ends["other"] = simulation.now
+
+    simulation.start(unit())
+    simulation.start(other())
+    simulation.run()
+    assert ends == {"unit": pytest.approx(300), "other": pytest.approx(200, abs=0.1)}
+
+
+def test_a_unit_that_begins_waits_for_what_the_memory_has_accepted():
+    """A bus of 8 bytes before a memory of 4: 100 cycles of reading leave 400 bytes unanswered, 100 cycles' worth."""
+    simulation, ends = Simulation(Port(4, False, bus=8, most=1000)), {}
+
+    def first():
+        yield Activity(200, 8)
+        ends["first"] = simulation.now
+
+    def unit():
+        yield 100.0
+        yield Activity(100, 1, queue=10)
+        ends["unit"] = simulation.now
+
+    simulation.start(first())
+    simulation.start(unit())
+    simulation.run()
+    assert ends["unit"] == pytest.approx(300)
+    assert finish(Port(8, False, bus=8, most=1000), Activity(100, 1, queue=10)) == [pytest.approx(100)]
+
+
 def test_what_returns_while_nothing_is_requested_makes_room():
     simulation, ends = Simulation(Port(8, False, Flight(800, 400))), []
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nvdla.compiler.builder import BuildError, Calibration, Network, build
+import nvdla
+from nvdla.analysis.study import Study
+from nvdla.compiler.builder import BuildError, Calibration, Network, build, calibrate
 from nvdla.compiler.builder.ir import exact_int8, fit_halves, fit_integers, fit_normalization_halves
 from nvdla.compiler.builder.reference import look_up
 
@@ -81,3 +83,66 @@ def test_functions_that_end_in_straight_lines_need_no_range():
     built = build(net, "nv_full", "fp16")
     x = np.array([-500, -60, 60, 500.0]).reshape(1, 1, 1, 4)
     np.testing.assert_allclose(built.expected(built.quantize_inputs(x))["f"].ravel(), [0, 0, 60, 500], atol=0.05)
+
+
+def _swish(x: np.ndarray) -> np.ndarray:
+    return x / (1 + np.exp(-x))
+
+
+def _network(channels: int, size: int, groups: int = 1, consumers: int = 1) -> Network:
+    """A convolution, and a function of its result."""
+    rng = np.random.default_rng(0)
+    net = Network("lut")
+    x = net.input("in", (channels, size, size))
+    weights = rng.normal(size=(channels, channels // groups, 3, 3))
+    y = net.convolution("conv", x, weights, rng.normal(size=channels), padding=1, groups=groups)
+    for number in range(consumers):
+        net.output(net.function(f"f{number}", y, _swish))
+    return net
+
+
+def _built(net: Network, config: str = "nv_large", scales: float = 1.0, level: int = 1):
+    """The network, elements beyond its range among the inputs, and the engines of each chain."""
+    data = np.random.default_rng(1).normal(size=(4, *net.inputs[0].shape))
+    built = build(net, config, "int8", calibrate(net, data), level=level)
+    elements = built.quantize_inputs({"in": data[:1] * scales})
+    return (
+        built,
+        elements,
+        ["+".join(node.engine for node in chain) for chain in Study.of(built.loadable, config).chains],
+    )
+
+
+@pytest.mark.parametrize("config", ["nv_large", "nv_full"])
+@pytest.mark.parametrize(("channels", "size", "groups"), [(16, 9, 1), (40, 5, 1), (64, 14, 64), (24, 32, 1)])
+@pytest.mark.parametrize("beyond", [1.0, 5.0])
+def test_a_convolution_looks_up_the_function_after_it_with_the_same_results(config, channels, size, groups, beyond):
+    net = _network(channels, size, groups)
+    built, elements, engines = _built(net, config, beyond)
+    assert set(engines) == {"conv+sdp"}
+    result = nvdla.Runtime(built.loadable, config).run(elements)["f0"]
+    np.testing.assert_array_equal(result, built.expected(elements)["f0"])
+    apart, same, separate = _built(net, config, beyond, level=0)
+    assert "sdp" in separate
+    other = nvdla.Runtime(apart.loadable, config).run(same)["f0"]
+    # Zero points differ between the levels; one unit of the function's input is up to two of its result.
+    assert np.abs(result.astype(int) - other.astype(int)).max() <= 4
+    assert (result != other).mean() < 0.01
+    fast, slow = (Study.of(each.loadable, config).schedule.cycles for each in (built, apart))
+    assert fast < 0.9 * slow
+
+
+def test_a_result_that_others_take_is_written_before_it_is_looked_up():
+    assert _built(_network(16, 9, consumers=2))[2] == ["conv+sdp", "sdp", "sdp"]
+
+
+def test_a_table_is_not_programmed_again_for_many_small_convolutions():
+    """Convolutions on 2x2 take less time than 334 register writes for each of them, those on 7x7 do not."""
+    engines = _built(_network(256, 2, groups=256))[2]
+    assert engines[-1] == "sdp"
+    assert engines.count("conv+sdp") == len(engines) - 1 >= 4
+    assert set(_built(_network(576, 7, groups=576))[2]) == {"conv+sdp"}
+
+
+def test_without_tables_in_the_sdp_the_cdp_looks_up():
+    assert _built(_network(16, 9), "nv_small")[2] == ["conv+sdp", "cdp"]

@@ -38,7 +38,9 @@ def spelled(order):
 def test_a_hard_swish_spelled_out_is_one_table_in_int8(order, config):
     made = spelled(order)
     compiled = compile_model(made, config, "int8", X)
-    assert [row["layer"] for row in compiled.report["accuracy"]] == ["c", "y"]
+    # The SDP of nv_large has tables, which the convolution's own operation looks up.
+    layers = ["c+y"] if config == "nv_large" else ["c", "y"]
+    assert [row["layer"] for row in compiled.report["accuracy"]] == layers
     exact = session(made, "m").run(None, {"x": X[:1]})[0]
     found = compiled.run(X[:1])["y"]
     assert np.sqrt(np.mean((found - exact) ** 2)) < 0.01 * np.abs(exact).max()

@@ -12,6 +12,7 @@ from math import lcm
 import numpy as np
 
 from nvdla.analysis.alternatives import PARTS, Geometry, alternatives
+from nvdla.analysis.cycles.constants import ChainShape
 from nvdla.analysis.cycles.estimate import queue_cycles
 from nvdla.compiler.builder import floating
 from nvdla.compiler.builder.cbuf import fit
@@ -63,8 +64,9 @@ SIMULATED = 8
 """Convolutions of a layer that the cycle model evaluates; the cost of the last two is extrapolated to the others."""
 
 
-def groups_together(lowering: Lowering, group: Group) -> int:
-    """Return the number of groups per dense convolution; from level 1 on the fastest number."""
+def groups_together(lowering: Lowering, group: Group, biased: bool) -> int:
+    """Return the number of groups per dense convolution; from level 1 on the fastest number. ``biased``: the SDP reads
+    a number for each kernel."""
     layer, settings = group.layer, ConvSettings.of(group.layer)
     if settings.groups == 1:
         return 1
@@ -73,7 +75,7 @@ def groups_together(lowering: Lowering, group: Group) -> int:
     if not lowering.level:
         return usual
     sizes = {min(least, settings.groups), min(usual, settings.groups), min(2 * usual, settings.groups)}
-    forms = [form for size in sorted(sizes) if (form := _evaluated(lowering, group, size)) is not None]
+    forms = [form for size in sorted(sizes) if (form := _evaluated(lowering, group, size, biased)) is not None]
     if not forms:
         return usual
     taken = min(range(len(forms)), key=lambda at: forms[at].cycles * (GAIN if forms[at].groups == usual else 1))
@@ -88,24 +90,33 @@ def _aligned(lowering: Lowering, ins: int, outs: int) -> tuple[int, int]:
     return least, least * max(1, lowering.config.mac_atomic_c // (least * ins))
 
 
-def _evaluated(lowering: Lowering, group: Group, size: int) -> GroupsForm | None:
+def _evaluated(lowering: Lowering, group: Group, size: int, biased: bool) -> GroupsForm | None:
     """Return the form of a layer, alone in a queue, with that many groups together; None if it exceeds the buffer."""
-    geometry, config = _geometry(group, size, lowering.precision), lowering.config
-    memory = lowering.cost_model.memory
-    fitting = alternatives(geometry, config, memory, numbers=(*PARTS, 2 * PARTS[-1]), thorough=False)
+    full, rest = divmod(ConvSettings.of(group.layer).groups, size)
+    whole, last = (_chains(lowering, group, count, biased) for count in (size, rest))
+    if whole is None or last is None:
+        return None
+    config, memory, count = lowering.config, lowering.cost_model.memory, full + (rest > 0)
+    fewer, more = (
+        queue_cycles(whole * number + last, config, memory, element_bytes=BYTES[lowering.precision])
+        for number in (min(full, SIMULATED - 2), min(full, SIMULATED))
+    )
+    return GroupsForm(size, count, more + max(full - SIMULATED, 0) * (more - fewer) // 2)
+
+
+def _chains(lowering: Lowering, group: Group, size: int, biased: bool) -> list[ChainShape] | None:
+    """A dense convolution of so many groups as the cycle model takes it; None if it exceeds the buffer."""
+    if not size:
+        return []
+    geometry, config = _geometry(group, size, lowering.precision, biased), lowering.config
+    numbers = (*PARTS, 2 * PARTS[-1])
+    fitting = alternatives(geometry, config, lowering.cost_model.memory, numbers=numbers, thorough=False)
     if not fitting:
         return None
-    count = ceil_div(ConvSettings.of(group.layer).groups, size)
-    chain = [geometry.chain(part, fitting[0], number == 0, config) for number, part in enumerate(fitting[0].parts)]
-    counts = [min(count, SIMULATED - 2), min(count, SIMULATED)]
-    fewer, more = (
-        queue_cycles(chain * count, config, memory, element_bytes=geometry.element_bytes) for count in counts
-    )
-    rest = (count - counts[1]) * (more - fewer) // 2
-    return GroupsForm(size, count, more + rest)
+    return [geometry.chain(part, fitting[0], number == 0, config) for number, part in enumerate(fitting[0].parts)]
 
 
-def _geometry(group: Group, size: int, precision: str) -> Geometry:
+def _geometry(group: Group, size: int, precision: str, biased: bool) -> Geometry:
     settings = ConvSettings.of(group.layer)
     source, result = group.layer.inputs[0].shape, group.output.shape
     rows, columns = settings.weights.shape[2:]
@@ -118,6 +129,8 @@ def _geometry(group: Group, size: int, precision: str) -> Geometry:
         settings.padding[0],
         group.summand is not None,
         BYTES[precision],
+        biased=biased,
+        table=group.lut is not None,
     )
 
 
@@ -186,7 +199,8 @@ class ConvolutionLayer(LayerType):
             return
         destination = lowering.target(group.output)
         scales, bias = lowering.integers(group, group.kernels, groups)
-        block = groups_together(lowering, group)
+        biased = bool(np.any(bias)) or (scales is not None and bool(np.any(scales != scales[0])))
+        block = groups_together(lowering, group, biased)
         for first in range(0, groups, block):
             count = min(block, groups - first)
             ins = _range(source.channels, groups, first, count)
@@ -356,6 +370,10 @@ def integer_process(
     """SDP stages from accumulators whose units are worth ``unit`` (K,): bias, factors, activation, output converter."""
     if group.summand is not None:
         return _integer_sum(lowering, group, group.summand, destination, bias, unit)
+    if group.lut is not None:
+        multipliers, truncate = common_fixed_point(unit / group.unit)
+        x1 = _scaled(group, bias, unit, multipliers, truncate)
+        return Process(group.name, None, destination, x1, lut=group.lut)
     operand, shift = bias_operand(group.name, bias, unit)
     uniform = bool(np.all(unit == unit[0]))
     x1 = Stage("add", operand, shift)
@@ -388,11 +406,9 @@ def _integer_sum(
 ) -> Process:
     """SDP stages from accumulators whose units are worth ``unit`` (K,): bias and factors in X1, the sum (product,
     largest, smallest) in X2."""
-    operand, bias_shift = bias_operand(group.name, bias, unit)
     finer = group.unit
     multipliers, truncate = common_fixed_point(unit / finer, most=31)
-    factor = number_or_channels(multipliers)
-    x1 = Stage("add" if np.any(operand) else None, operand if np.any(operand) else None, bias_shift, factor, truncate)
+    x1 = _scaled(group, bias, unit, multipliers, truncate)
     constant = summand.zero << group.summand_shift
     # Where the constant is still in, it is the lower end of the elements that cuts off what is negative.
     x2 = _combined(group, summand, relu=group.activation is not None and not constant)
@@ -400,6 +416,13 @@ def _integer_sum(
         finer *= summand.scale
     convert = lowering.convert(finer, destination, constant)
     return Process(group.name, None, destination, x1, x2, convert=convert)
+
+
+def _scaled(group: Group, bias: np.ndarray, unit: np.ndarray, multipliers: np.ndarray, truncate: int) -> Stage:
+    """X1 with bias and factors."""
+    operand, shift = bias_operand(group.name, bias, unit)
+    added = bool(np.any(operand))
+    return Stage("add" if added else None, operand if added else None, shift, number_or_channels(multipliers), truncate)
 
 
 def _combined(group: Group, summand: Surface, relu: bool) -> Stage:

@@ -26,7 +26,7 @@ from nvdla.compiler.builder.ir import (
 )
 from nvdla.compiler.builder.layer_types import layer_type, own_scale
 from nvdla.compiler.builder.layers import ConvSettings, Group, NetworkTensor
-from nvdla.compiler.builder.lower import concat, elementwise
+from nvdla.compiler.builder.lower import concat, elementwise, pointwise
 from nvdla.compiler.builder.network import Network
 from nvdla.compiler.builder.quantization import (
     LARGEST,
@@ -178,7 +178,7 @@ class NetworkLowering(Lowering):
         self.scales = self._unify_scales()
         for name, point in elementwise.chosen(self, self._leaders()).items():
             self.scales[name], self.zeros[name] = point.scale, point.zero
-        self.claimed = elementwise.claimed(self) if level else {}
+        self.claimed = elementwise.claimed(self) | pointwise.looked_up(self) if level else {}
         bits = cbuf.depth(input_format)
         self.numbers = numbers or PixelNumbers(bits=bits or cbuf.PICTURE_BITS)
         self.images = chosen(self, "feature" if input_format == "auto" and not level else input_format)

@@ -7,13 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 
+from nvdla.analysis.cycles.constants import CSB_WRITE, constants
+from nvdla.analysis.cycles.schedule import SDP_TABLE_WRITES
 from nvdla.compiler.builder import ir as tables
 from nvdla.compiler.builder import reference
 from nvdla.compiler.builder.context import Lowering
 from nvdla.compiler.builder.ir import Convert, Lut, Normalize, Process, Softmax, Stage, Surface
-from nvdla.compiler.builder.layer_types import Given, LayerType
+from nvdla.compiler.builder.layer_types import Given, LayerType, layer_type
 from nvdla.compiler.builder.layers import (
     ClipSettings,
+    ConvSettings,
     FunctionSettings,
     Group,
     Layer,
@@ -28,6 +31,7 @@ from nvdla.compiler.builder.quantization import LARGEST, LARGEST_HALF, common_fi
 from nvdla.emulator.memory.surfaces import MIDDLE_ATOM
 from nvdla.errors import BuildError
 from nvdla.util.precision import Precision
+from nvdla.util.rounding import ceil_div
 
 ALU = {"add": "add", "maximum": "max", "minimum": "min"}
 """Operation of the SDP's ALU, by the operation of an elementwise layer."""
@@ -217,6 +221,10 @@ class FunctionLayer(LayerType):
         """
         layer = group.layer
         form = FunctionSettings.of(layer).function
+        maker = lowering.claimed.get(group.output.name)
+        if maker is not None:
+            layer_type("convolution").lower(lowering, _together(lowering, maker, group, form))
+            return
         source, destination = lowering.source(layer.inputs[0]), lowering.target(group.output)
         if lowering.precision == Precision.INT8:
             table = tables.exact_int8(form, source.scale, destination.scale, source.zero, destination.zero)
@@ -247,6 +255,38 @@ class FunctionLayer(LayerType):
             return -np.inf, np.inf
         bounded = np.all(np.isfinite(beyond)) and beyond.min() >= low - room and beyond.max() <= high + room
         return (min(low, beyond.min()), max(high, beyond.max())) if bounded else (-np.inf, np.inf)
+
+
+def looked_up(lowering: Lowering) -> dict[str, Group]:
+    """The int8 convolutions whose own SDP operation looks up the table of the function after them, by the name of the
+    function's tensor."""
+    functions = [group for group in lowering.groups if group.layer.kind == "function" and lowering.config.sdp_lut]
+    pairs = [(group.output.name, lowering.makers.get(group.layer.inputs[0].name), group) for group in functions]
+    return {name: maker for name, maker, group in pairs if maker is not None and _looks_up(lowering, maker, group)}
+
+
+def _looks_up(lowering: Lowering, maker: Group, group: Group) -> bool:
+    """Return whether only the function takes a convolution's results, and no programming of its table exceeds what a
+    separate operation takes: the driver loads the table for each of a grouped convolution's operations."""
+    settings, tensor = maker.layer.settings, maker.output
+    if not isinstance(settings, ConvSettings) or maker.activation is not None or tensor in lowering.ends:
+        return False
+    if {lowering.precisions[tensor.name], lowering.precisions[group.output.name]} != {Precision.INT8}:
+        return False
+    values = constants(lowering.config)
+    channels, height, width = tensor.shape
+    separate = ceil_div(channels, values.atom) * height * width * values.sdp_y_atom
+    again = ceil_div(channels, values.channels) - 1 if settings.groups > 1 else 0
+    return len(lowering.consumers(tensor)) == 1 and again * SDP_TABLE_WRITES * CSB_WRITE <= separate
+
+
+def _together(lowering: Lowering, maker: Group, group: Group, function: Callable[[np.ndarray], np.ndarray]) -> Group:
+    """The convolution's group with the table of the function after it, in the numbers of X1: without zero point."""
+    mine, result = maker.output.name, group.output.name
+    zeros = lowering.zero(mine), lowering.zero(result)
+    lut = tables.exact_int8(function, lowering.scales[mine], lowering.scales[result], *zeros, shift=zeros[0])
+    members = [*maker.members, *group.members]
+    return replace(maker, members=members, output=group.output, lut=lut, unit=lowering.scales[mine])
 
 
 def _has_pole(

@@ -130,7 +130,7 @@ def simple(graph: Graph, node: Node) -> GraphValue:
 
 @operator(*TABLE, note="lookup table")
 def function(graph: Graph, node: Node) -> GraphValue:
-    """A lookup table in the SDP, or in the CDP if the SDP has none.
+    """A lookup table in the SDP (int8: by the operation of the convolution before), or in the CDP if the SDP has none.
 
     int8 tables have one entry per value and are exact. int16 and fp16 tables interpolate 257 entries. Functions with
     jumps (Sign, Floor, Ceil, Round, ThresholdedRelu, Shrink) and steep functions (Log, Reciprocal, Sqrt, Tan, inverse
