@@ -32,7 +32,7 @@ from nvdla.analysis.silicon import (
 from nvdla.analysis.study import Study
 from nvdla.checks.lint.linter import refusal
 from nvdla.emulator.hardware.configuration import Configuration, proof, proof_lines
-from nvdla.errors import BuildError, ConfigError, NvdlaError
+from nvdla.errors import BuildError, ConfigError, NvdlaError, counted
 from nvdla.experiments.campaign.journal import Record, Table, Task, takes_records
 from nvdla.experiments.evaluation.networks import configuration_settings, content_hash, layer_file_hash, model_hash
 from nvdla.loadable import Loadable, load
@@ -306,8 +306,8 @@ def notes(record: Record) -> dict[str, str]:
     if record["host_nodes"]:
         share = "" if record["host_macs_percent"] is None else f" ({record['host_macs_percent']:g}% of multiplications)"
         notes_by_mark["host"] = (
-            f"{record['host_nodes']} nodes{share} run on the host: cycles and traffic are those of the accelerator's "
-            "part"
+            f"on the host: {counted(record['host_nodes'], 'node')}{share}; cycles and traffic are those of the "
+            "accelerator's part"
         )
     if record["unproven_operations"]:
         notes_by_mark["unproven"] = (

@@ -25,6 +25,7 @@ from nvdla.compiler.builder.layer_types import layer_type
 from nvdla.compiler.builder.layers import Layer, NetworkTensor, Padding, numbers_of
 from nvdla.errors import BuildError, shape_text
 from nvdla.limits import MAX_CUBE_SIDE
+from nvdla.util.arguments import by_annotations
 
 
 class Network:
@@ -415,6 +416,7 @@ class Network:
         """
         return self.add_layer("constant", name, [], values=values)
 
+    @by_annotations
     def slice(
         self,
         name: str,
@@ -434,6 +436,7 @@ class Network:
         """
         return self.add_layer("slice", name, [source], channels=channels, rows=rows, columns=columns)
 
+    @by_annotations
     def pad(self, name: str, source: NetworkTensor, padding: Padding, value: float = 0.0) -> NetworkTensor:
         """Add a border of a constant around rows and columns.
 
@@ -447,6 +450,7 @@ class Network:
 
     # ---- pooling and the rest
 
+    @by_annotations
     def max_pool(
         self,
         name: str,
@@ -466,6 +470,7 @@ class Network:
         """
         return self.add_layer("pool", name, [source], mode="max", kernel=kernel, stride=stride, padding=padding)
 
+    @by_annotations
     def min_pool(
         self,
         name: str,
@@ -485,6 +490,7 @@ class Network:
         """
         return self.add_layer("pool", name, [source], mode="min", kernel=kernel, stride=stride, padding=padding)
 
+    @by_annotations
     def average_pool(
         self,
         name: str,
@@ -535,6 +541,7 @@ class Network:
         """
         return self.max_pool(name, source, self._own(source, name).shape[1:])
 
+    @by_annotations
     def lrn(
         self, name: str, source: NetworkTensor, size: int = 5, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
     ) -> NetworkTensor:
@@ -550,6 +557,7 @@ class Network:
         """
         return self.add_layer("lrn", name, [source], size=size, alpha=alpha, beta=beta, k=k)
 
+    @by_annotations
     def upsample(self, name: str, source: NetworkTensor, factor: int | tuple[int, int]) -> NetworkTensor:
         """Add nearest-neighbor upsampling.
 

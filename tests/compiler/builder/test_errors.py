@@ -48,6 +48,21 @@ BAD_LAYERS = {
 }
 
 
+BAD_KINDS = {
+    "channels must be": lambda n, x: n.slice("s", x, channels=(1, 2, 3)),
+    "rows must be": lambda n, x: n.slice("s", x, rows=(1, 2)),
+    "kernel must be": lambda n, x: n.max_pool("p", x, "two"),
+    "padding must be": lambda n, x: n.pad("p", x, "two"),
+    "size must be": lambda n, x: n.lrn("l", x, "three"),
+}
+
+
+@pytest.mark.parametrize("message", BAD_KINDS)
+def test_arguments_of_another_kind_are_refused(message):
+    with pytest.raises(NvdlaError, match=message):
+        _one(BAD_KINDS[message])
+
+
 @pytest.mark.parametrize("message", BAD_LAYERS)
 def test_bad_layers_are_refused_when_they_are_added(message):
     with pytest.raises(BuildError, match=message):
