@@ -10,7 +10,6 @@ cmod/cacc/NV_NVDLA_cacc.cpp:1243 (addition), :1518 (delivery).
 
 from __future__ import annotations
 
-from typing import Any
 
 import numpy as np
 
@@ -381,7 +380,7 @@ def convolve(
     at these places.
     """
     used = (offsets.reshape(-1, ATOM) >= 0) * np.arange(1, ATOM + 1)
-    blocks: Any = ceil_div(used.max(axis=1), VECTOR)
+    blocks: np.ndarray = -(-used.max(axis=1) // VECTOR)
     work = COST * VECTOR * int(blocks.sum()) * bases.size * len(packed[0])
     count = ceil_div(bases.size, PIXEL_TILE) * ceil_div(len(packed[0]), KERNEL_TILE)
     _convolve_piece.for_work(work, count, bits, bases, offsets, blocks, *packed, out)
