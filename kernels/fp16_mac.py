@@ -10,6 +10,7 @@ cmod/cacc/NV_NVDLA_cacc.cpp:1243 (addition), :1518 (delivery).
 
 from __future__ import annotations
 
+from typing import Any
 
 import numpy as np
 
@@ -379,8 +380,8 @@ def convolve(
     (atoms * 64,) int64 from there, -1 for places that hold nothing; ``packed`` from :func:`pack_weights`, with zeros
     at these places.
     """
-    used = (offsets.reshape(-1, ATOM) >= 0) * np.arange(1, ATOM + 1)
-    blocks: np.ndarray = -(-used.max(axis=1) // VECTOR)
+    used: Any = (offsets.reshape(-1, ATOM) >= 0) * np.arange(1, ATOM + 1)
+    blocks = np.asarray(ceil_div(used.max(axis=1), VECTOR))
     work = COST * VECTOR * int(blocks.sum()) * bases.size * len(packed[0])
     count = ceil_div(bases.size, PIXEL_TILE) * ceil_div(len(packed[0]), KERNEL_TILE)
     _convolve_piece.for_work(work, count, bits, bases, offsets, blocks, *packed, out)
