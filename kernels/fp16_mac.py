@@ -380,8 +380,8 @@ def convolve(
     (atoms * 64,) int64 from there, -1 for places that hold nothing; ``packed`` from :func:`pack_weights`, with zeros
     at these places.
     """
-    used = (offsets.reshape(-1, ATOM) >= 0) * np.arange(1, ATOM + 1)
-    blocks: Any = ceil_div(used.max(axis=1), VECTOR)
+    used: Any = (offsets.reshape(-1, ATOM) >= 0) * np.arange(1, ATOM + 1)
+    blocks = np.asarray(ceil_div(used.max(axis=1), VECTOR))
     work = COST * VECTOR * int(blocks.sum()) * bases.size * len(packed[0])
     count = ceil_div(bases.size, PIXEL_TILE) * ceil_div(len(packed[0]), KERNEL_TILE)
     _convolve_piece.for_work(work, count, bits, bases, offsets, blocks, *packed, out)

@@ -162,7 +162,8 @@ def narrow_settings(stage: FusedStage) -> np.ndarray:
 def sums_fit(weights: np.ndarray, alu: np.ndarray) -> bool:
     """True when no sum of int8 data with ``weights`` (K, ...), with or without ``alu`` (K,), leaves int32."""
     magnitudes = np.abs(weights.reshape(len(weights), -1), dtype=np.int16).sum(axis=1, dtype=np.int64) * 128
-    return int((magnitudes + np.abs(alu.astype(np.int64))).max(initial=0)) < 1 << 31
+    sums: np.ndarray = magnitudes + np.abs(alu.astype(np.int64))
+    return int(sums.max(initial=0)) < 1 << 31
 
 
 class Multipliers(NamedTuple):

@@ -292,7 +292,7 @@ def _compare(
 def statistics(elements: np.ndarray) -> Document:
     """Elements, extremes, mean, standard deviation, zeros. NaN and infinities are left out of the statistics."""
     values = elements.astype(np.float64)
-    finite = values[np.isfinite(values)]
+    finite: np.ndarray = values[np.isfinite(values)]
     if not finite.size:
         return {"elements": int(values.size), "min": None, "max": None, "mean": None, "std": None, "zeros": 0}
     return {

@@ -151,7 +151,7 @@ class ModelValue:
         """
         flat = cubes.reshape(len(cubes), -1)
         size = math.prod(self.shape) if self.shape else flat.shape[1]
-        index = np.arange(flat.shape[1]) if self.index is None else self.index
+        index: np.ndarray = np.arange(flat.shape[1]) if self.index is None else self.index
         if index.size != flat.shape[1] or index.max() >= size:
             raise FormatError(f"layer file: inputs: index of {self.name} must fit a tensor of {flat.shape[1]} elements")
         value = np.zeros((len(cubes), size), cubes.dtype) if before is None else before.reshape(len(cubes), size)
@@ -194,7 +194,7 @@ def order_of(document: object, what: str) -> np.ndarray | None:
     if document is None:
         return None
     if isinstance(document, list):
-        order = np.array([_whole(number, what) for number in document], np.int64)
+        order: np.ndarray = np.array([_whole(number, what) for number in document], np.int64)
     else:
         order = np.array([_whole(_entry(document, "start", int, what), what)])
         for loop in _entry(document, "loops", list, what):

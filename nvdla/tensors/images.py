@@ -405,7 +405,7 @@ def is_digit(pixels: np.ndarray, size: tuple[int, int]) -> bool:
     if pixels.shape != size[::-1]:
         return False
     border = _border(pixels)
-    return 2 * np.count_nonzero(border < LEAST_CONTRAST) > border.size
+    return bool(2 * np.count_nonzero(border < LEAST_CONTRAST) > border.size)
 
 
 def _gray(image: Image) -> Image:
@@ -474,7 +474,7 @@ def _centered(ink: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     scaled = (max(1, round(ink.shape[1] * factor)), max(1, round(ink.shape[0] * factor)))
     method = Image.Resampling.BOX if factor < 1 else Image.Resampling.BILINEAR
     reduced = Image.fromarray(ink.astype(np.float32)).resize(scaled, method)
-    digit = np.asarray(reduced, np.float64)
+    digit: np.ndarray = np.asarray(reduced, np.float64)
     digit = digit * (255 / digit.max())
     middles = []
     for axis, room in ((0, height), (1, width)):

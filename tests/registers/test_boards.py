@@ -394,8 +394,8 @@ def test_the_vitis_project_compiles_with_the_declarations_that_it_uses(kit):
 
 
 @needs(RISCV)
-@pytest.mark.parametrize("interrupts", [False, True])
-def test_the_zephyr_application_compiles_with_the_declarations_that_it_uses(interrupts, kit):
+@pytest.mark.parametrize("options", [[], ["-DCONFIG_NVDLA_INTERRUPTS=1"], ["-DCONFIG_MMU=1"]])
+def test_the_zephyr_application_compiles_with_the_declarations_that_it_uses(options, kit):
     folder = kit("zephyr")
     words = [
         "-march=rv64imac",
@@ -406,8 +406,24 @@ def test_the_zephyr_application_compiles_with_the_declarations_that_it_uses(inte
         "-I.",
         "-Isrc",
     ]
-    words += ["-DCONFIG_NVDLA_POLL_LIMIT=10000000", *(["-DCONFIG_NVDLA_INTERRUPTS=1"] if interrupts else [])]
+    words += ["-DCONFIG_NVDLA_POLL_LIMIT=10000000", *options]
     compile_all(folder, fixed(folder), RISCV, *words)
+
+
+# As on Zephyr's boards: the interrupt controller is no parent of nodes at the root.
+BOARD_TREE = """/dts-v1/;
+/ {
+    #address-cells = <1>;
+    #size-cells = <1>;
+    plic: controller@0 {
+        compatible = "test,controller";
+        reg = <0 4>;
+        interrupt-controller;
+        #address-cells = <0>;
+        #interrupt-cells = <2>;
+    };
+};
+"""
 
 
 def test_zephyr_reads_the_devicetree_of_the_application(kit, tmp_path):
@@ -424,12 +440,7 @@ def test_zephyr_reads_the_devicetree_of_the_application(kit, tmp_path):
         'description: interrupt controller\ncompatible: "test,controller"\ninclude: base.yaml\nproperties:\n'
         "  interrupt-controller: {type: boolean}\ninterrupt-cells: [irq, priority]\n"
     )
-    board = (
-        "/dts-v1/;\n/ { #address-cells = <1>; #size-cells = <1>; interrupt-parent = <&controller>;\n"
-        'controller: controller@0 { compatible = "test,controller"; reg = <0 4>; interrupt-controller;'
-        " #address-cells = <0>; #interrupt-cells = <2>; };\n};\n"
-    )
-    (tmp_path / "board.dts").write_text(board + (folder / "app.overlay").read_text())
+    (tmp_path / "board.dts").write_text(BOARD_TREE + (folder / "app.overlay").read_text())
     tree = edtlib.EDT(str(tmp_path / "board.dts"), [str(bindings), str(folder / "dts" / "bindings")])
     node = tree.label2node["nvdla"]
     assert node.matching_compat == "nvidia,nvdla"
@@ -441,7 +452,7 @@ def test_zephyr_reads_the_devicetree_of_the_application(kit, tmp_path):
 
 @needs("dtc")
 def test_the_overlay_is_a_devicetree(kit):
-    text = "/dts-v1/;\n/ { #address-cells = <1>; #size-cells = <1>; };\n" + (kit("zephyr") / "app.overlay").read_text()
+    text = BOARD_TREE + (kit("zephyr") / "app.overlay").read_text()
     done = subprocess.run(["dtc", "-I", "dts", "-O", "dtb", "-o", "/dev/null"], input=text, text=True, check=False)
     assert done.returncode == 0
 
@@ -496,6 +507,58 @@ def test_the_litex_firmware_compiles_with_the_declarations_that_it_uses(kit):
     folder = kit("litex")
     words = ["-march=rv32imac", "-mabi=ilp32", f"-I{HEADERS}/litex", "-I.", "-isystem", str(library)]
     compile_all(folder, fixed(folder), RISCV, *words)
+
+
+TARGET = """
+import sys
+
+from litex.build.generic_platform import Pins, Subsignal
+from litex.build.xilinx import XilinxPlatform
+from litex.soc.integration.builder import Builder
+from litex.soc.integration.soc_core import SoCCore
+from migen.genlib.io import CRG
+from nvdla_soc import add_nvdla
+
+signals = [("clk", 0, Pins(1)), ("serial", 0, Subsignal("tx", Pins(1)), Subsignal("rx", Pins(1)))]
+platform = XilinxPlatform("xc7a200t-sbg484-1", signals)
+soc = SoCCore(platform, 50_000_000, cpu_type="vexriscv", integrated_rom_size=1 << 16, integrated_main_ram_size=5 << 24)
+soc.crg = CRG(platform.request("clk"))
+add_nvdla(soc, sys.argv[1])
+Builder(soc, output_dir=sys.argv[2], compile_gateware=False).build(run=False)
+"""
+
+
+@pytest.mark.slow
+@needs("make", RISCV)
+@pytest.mark.parametrize(("config", "ports"), [("nv_small", {"dbb"}), ("nv_full", {"dbb", "cvsram"})])
+def test_litex_generates_the_soc_and_builds_its_firmware(config, ports, tmp_path, nvdla_command):
+    """With the packages litex, pythondata-cpu-vexriscv, pythondata-software-picolibc, -compiler-rt, meson (PyPI)."""
+    for name in ("litex", "pythondata_cpu_vexriscv", "pythondata_software_picolibc", "mesonbuild"):
+        pytest.importorskip(name, reason=f"the package {name} is not installed")
+    folder, sources, build = tmp_path / "kit", tmp_path / "vmod", tmp_path / "build"
+    words = ["program", "--self-test", "--config", config, "--board", "litex", "-o", folder]
+    assert nvdla_command(*words)[0] == 0
+    for path in ("include/ticks.vh", "nvdla/top.v", "rams/fpga/ram.v", "rams/model/ram.v"):
+        (sources / path).parent.mkdir(parents=True, exist_ok=True)
+        (sources / path).touch()
+    (folder / "target.py").write_text(TARGET)
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for command in (
+        [sys.executable, "target.py", str(sources), str(build)],
+        ["make", "-s", f"BUILD={build}"],
+    ):
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+    verilog = (build / "gateware" / "platform.v").read_text()
+    assert set(re.findall(r"\.nvdla_core2(\w+?)_aw_awvalid", verilog)) == ports
+    assert re.search(r"interrupt\[\d\] <= \w*nvdla_ev_irq;", verilog)
+    files = (build / "gateware" / "platform.prj").read_text()
+    assert re.findall(r"vmod/(\S+\.v)", files) == ["nvdla/top.v", "rams/fpga/ram.v"]
+    assert f"{sources}/include" in (build / "gateware" / "platform.xst").read_text()
+    symbols = subprocess.run(
+        ["riscv64-unknown-elf-nm", folder / "selftest.elf"], capture_output=True, text=True, check=True
+    ).stdout
+    assert "40000000 T _start" in symbols  # where LiteX starts a program
 
 
 def soc_module(folder: Path):

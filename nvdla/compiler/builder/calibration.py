@@ -184,7 +184,8 @@ class Statistics:
         for name, array in values.items():
             samples, channels = array.shape[:2]
             planes = np.ascontiguousarray(array).reshape(samples, channels, -1)
-            lows, highs, sums = np.zeros(channels), np.zeros(channels), np.zeros(channels)
+            ends: np.ndarray = np.zeros((3, channels))
+            lows, highs, sums = ends
             measure_planes(planes, lows, highs, sums)
             peaks = np.maximum(-lows, highs)
             if not np.all(np.isfinite(sums)) or peaks.max() > _LARGEST:

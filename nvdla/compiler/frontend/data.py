@@ -123,7 +123,7 @@ def for_model(model: Model, given: Preprocessing | None) -> tuple[Model, Preproc
         if stated is None:
             stated = as_elements
         pixels = np.array([[0.0], [255.0]])
-        elements = (pixels - stated.mean) * stated.scale / affine.scale + affine.point - least
+        elements: np.ndarray = (pixels - stated.mean) * stated.scale / affine.scale + affine.point - least
         if np.abs(elements - pixels).max() <= 1:
             return model, replace(given or Preprocessing(), mean=as_elements.mean, scale=as_elements.scale)
         if elements.min() < -1 or elements.max() > 256:

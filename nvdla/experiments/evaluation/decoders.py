@@ -299,7 +299,7 @@ def truth_document(label: object, name: str) -> list[list[float]]:
     Raises:
         FormatError: the label has another form.
     """
-    array = np.asarray([] if label is None else label, np.float64)
+    array: np.ndarray = np.asarray([] if label is None else label, np.float64)
     array = array.reshape(-1, 5) if array.ndim == 1 and array.size % 5 == 0 else array
     if array.ndim != 2 or array.shape[1] not in (5, 6):
         raise FormatError(f"sample {name}: label: must be boxes (N, 5), got shape {shape_text(array.shape)}")

@@ -172,6 +172,7 @@ def _values(rows: Sequence[TestRow]) -> dict[str, str]:
         "DRAM_UNIT": f"{export.bases.get(Space.DRAM, board.dram):x}",
         "POLL_LIMIT": str(export.options.poll_limit),
         "DATA_WIDTH": str(program.config.dram_width_bits),
+        "CVSRAM_WIDTH": str(program.config.cvsram_width_bits or 0),
     }
     for space, default in ((Space.DRAM, board.dram), (Space.CVSRAM, board.cvsram)):
         values[f"{space.name}_BASE"] = f"0x{export.bases.get(space, default):x}"

@@ -294,13 +294,13 @@ def _has_pole(
 ) -> bool:
     """Return whether the extremes move by more than ``room`` if the function is sampled more finely: 1/x, a tangent."""
     for sign in (1.0, -1.0):
-        signed = sign * values
+        signed: np.ndarray = sign * values
         middle, apart, most = points[np.argmax(signed)], float(np.diff(points).max()), float(signed.max())
         for _ in range(4):
             closer = np.linspace(middle - apart, middle + apart, 33)
             with np.errstate(all="ignore"):
                 signed = sign * np.asarray(function(closer), np.float64)
-            if not signed.max() <= most + room:  # NaN, too
+            if not float(np.max(signed)) <= most + room:  # NaN, too
                 return True
             middle, apart = closer[np.argmax(signed)], apart / 16
     return False

@@ -348,7 +348,7 @@ def gather(c: FlatConverter, operator: FlatOperator) -> None:
     axis = _axis(operator.options.get("axis", 0), len(shape))
     order = _order(c, source) if len(indices) == 1 else FILE
     if c.is_constant(places):
-        chosen = c.elements(places, "indices").astype(np.int64)
+        chosen: np.ndarray = c.elements(places, "indices").astype(np.int64)
         if chosen.size and not 0 <= chosen.min() <= chosen.max() < shape[axis]:
             raise UnsupportedError(f"indices {chosen.min()}..{chosen.max()} of {shape[axis]}")
         index = c.constant(chosen, "indices")

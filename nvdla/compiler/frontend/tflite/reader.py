@@ -354,7 +354,8 @@ class _Reading:
 
 
 def _quantization(row: Document, tensor: FlatTensor) -> FlatQuantization:
-    scales, points = np.array(row["scale"], np.float32), np.array(row["zero_point"] or (0,), np.int64)
+    scales = np.array(row["scale"], np.float32)
+    points: np.ndarray = np.array(row["zero_point"] or (0,), np.int64)
     axis = row["quantized_dimension"]
     if not np.all(np.isfinite(scales) & (scales >= 0)):
         raise FormatError(f"tensor {tensor.name}: scales: must be finite and not negative, got {scales[:8].tolist()}")
