@@ -517,18 +517,20 @@ Prepared = TypeVar("Prepared")
 class Switch(Generic[Prepared]):
     """Preparation for compiled kernels in small parts, after runs by the fallback.
 
-    ``parts``: yields after each part, True where it waits for another process, and returns the ``result``.
+    ``parts``: yields after each part, True where it waits for another process (``waits``), and returns the ``result``.
     """
 
     def __init__(self, parts: Generator[bool, None, Prepared]) -> None:
         self._parts = parts
         self.result: Prepared | None = None
+        self.waits = False
 
     def go_on(self, until: float) -> None:
         """Prepare ``until`` a thread time, at least one part."""
-        waits = self.result is not None
-        while not waits:
+        while self.result is None:
             try:
-                waits = next(self._parts) or time.thread_time() > until
+                self.waits = next(self._parts)
             except StopIteration as end:
-                self.result, waits = end.value, True
+                self.result = end.value
+            if self.waits or time.thread_time() > until:
+                break
