@@ -175,8 +175,8 @@ def _installed(words: list[str], folder: Path) -> dict[str, str]:
 
 
 # Images in a process without compiled kernels until it uses them, then LATER more. With a number of images: so many,
-# and compiled kernels are forbidden. Output: wall and processor times of the images, which of them also prepared for the
-# switch, the number of images before it, the processor time of the process and its children, and what these compile.
+# and compiled kernels are forbidden. Output: wall and processor times of the images, which of them also prepared for
+# the switch, the number of images before it, the processor time of the process and its children, what these compile.
 LATER = 5
 COLD = """
 import json, os, resource, sys, time

@@ -406,45 +406,47 @@ define linkonce_odr double @numba_ldexp(double %number, i32 %power) {
   %scaled = call double @ldexp(double %number, i32 %power)
   ret double %scaled
 }
-define linkonce_odr i32 @numba_attempt_nocopy_reshape(
-    i64 %axes, ptr %shape, ptr %strides, i64 %new_axes, ptr %new_shape, ptr %new_strides, i64 %itemsize, i32 %order) {
+define internal i1 @packed_strides(i64 %axes, ptr %shape, ptr %strides, i64 %itemsize, i1 %fills) {
 begin:
   br label %check
 check:
   %axis = phi i64 [ %axes, %begin ], [ %before, %next ]
   %size = phi i64 [ %itemsize, %begin ], [ %larger, %next ]
   %checked = icmp eq i64 %axis, 0
-  br i1 %checked, label %fill, label %look
+  br i1 %checked, label %done, label %look
 look:
   %before = sub i64 %axis, 1
   %length_at = getelementptr i64, ptr %shape, i64 %before
   %length = load i64, ptr %length_at
   %stride_at = getelementptr i64, ptr %strides, i64 %before
+  %larger = mul i64 %size, %length
+  br i1 %fills, label %fill, label %compare
+fill:
+  store i64 %size, ptr %stride_at
+  br label %next
+compare:
   %stride = load i64, ptr %stride_at
   %packed = icmp eq i64 %stride, %size
   %single = icmp eq i64 %length, 1
   %fits = or i1 %packed, %single
-  br i1 %fits, label %next, label %refuse
+  br i1 %fits, label %next, label %done
 next:
-  %larger = mul i64 %size, %length
   br label %check
-fill:
-  %new_axis = phi i64 [ %new_axes, %check ], [ %new_before, %write ]
-  %new_size = phi i64 [ %itemsize, %check ], [ %new_larger, %write ]
-  %filled = icmp eq i64 %new_axis, 0
-  br i1 %filled, label %done, label %write
-write:
-  %new_before = sub i64 %new_axis, 1
-  %new_length_at = getelementptr i64, ptr %new_shape, i64 %new_before
-  %new_length = load i64, ptr %new_length_at
-  %new_stride_at = getelementptr i64, ptr %new_strides, i64 %new_before
-  store i64 %new_size, ptr %new_stride_at
-  %new_larger = mul i64 %new_size, %new_length
-  br label %fill
 done:
-  ret i32 1
-refuse:
-  ret i32 0
+  %result = phi i1 [ true, %check ], [ false, %compare ]
+  ret i1 %result
+}
+define linkonce_odr i32 @numba_attempt_nocopy_reshape(
+    i64 %axes, ptr %shape, ptr %strides, i64 %new_axes, ptr %new_shape, ptr %new_strides, i64 %itemsize, i32 %order) {
+begin:
+  %packed = call i1 @packed_strides(i64 %axes, ptr %shape, ptr %strides, i64 %itemsize, i1 false)
+  br i1 %packed, label %fill, label %done
+fill:
+  call i1 @packed_strides(i64 %new_axes, ptr %new_shape, ptr %new_strides, i64 %itemsize, i1 true)
+  br label %done
+done:
+  %result = phi i32 [ 0, %begin ], [ 1, %fill ]
+  ret i32 %result
 }
 """
 """Functions of numba's runtime that kernels call, in LLVM's language: allocation of arrays, with the first and fourth

@@ -36,7 +36,7 @@ from nvdla.emulator.hardware.machine import Completion, Machine
 from nvdla.emulator.memory.address_space import Lanes, Move, Readers, footprint
 from nvdla.emulator.memory.linker import LinkedLoadable
 from nvdla.errors import ScheduleError
-from nvdla.kernels.jit.compilation import fallback_work, pool_access
+from nvdla.kernels.jit.compilation import fallback_work
 from nvdla.kernels.threads import one_blas_thread
 
 if TYPE_CHECKING:
@@ -496,6 +496,8 @@ class Plan:
 
         Weights are released at the end, since the fallback reads them.
         """
+        from nvdla.kernels.jit.thread_pool import pool_handle
+
         unread: list[list[np.ndarray]] = []
         readers = self._readers()
         fused = merge_bands((yield from fuse_in_parts(self.steps, self.constant, unread.append)))
@@ -514,7 +516,7 @@ class Plan:
             yield False
         calls = compiled_steps(fused)
         yield False
-        pool_access.handle(False)  # starts the workers
+        pool_handle(False)  # starts the workers
 
         def release() -> None:
             for views in unread:
