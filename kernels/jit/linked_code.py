@@ -136,7 +136,7 @@ ABSOLUTE = 1
 
 
 def image_of(data: bytes, symbol: str) -> tuple[dict[str, Any], bytes] | None:
-    """Link an object file in advance: lay its sections out, and list the words that contain addresses.
+    """Link an object file in advance: place its sections, and list the words that contain addresses.
 
     Returns:
         A header and the image, in which addresses within it count from its first byte. The header: ``begin`` (place of
@@ -159,9 +159,9 @@ def image_of(data: bytes, symbol: str) -> tuple[dict[str, Any], bytes] | None:
             image += data[offset : offset + size]
     symbols = [
         (name, section, places.get(section, 0) + value)
-        for each in sections
-        if each[1] == SYMBOLS
-        for name, section, value in _symbols(data, each, sections[each[6]])
+        for listed in sections
+        if listed[1] == SYMBOLS
+        for name, section, value in _symbols(data, listed, sections[listed[6]])
     ]
     begin = next((place for name, section, place in symbols if name == symbol and section in places), None)
     inside: list[int] = []
