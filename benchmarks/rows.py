@@ -309,8 +309,8 @@ def _slowest(cold: list[Cold], forbidden: list[Cold], clock: int) -> dict[str, f
         "starts": max(start / other for start, other in zip(starts, usual, strict=True)),
         "working": max(working, default=0.0) / steady,
         "switch": max(switch) / steady,
-        "slow_share": sum(slow[0]) / len(slow[0]),
-        "slow_share_forbidden": sum(slow[1]) / len(slow[1]),
+        "slow_share": slow[0],
+        "slow_share_forbidden": slow[1],
     }
 
 
