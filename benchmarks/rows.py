@@ -301,9 +301,8 @@ def _slowest(cold: list[Cold], forbidden: list[Cold], clock: int) -> dict[str, f
     least = min(len(each.working(clock)) for each in cold)
     working = [median(each.working(clock)[at] for each in cold) for at in range(least)]
     switch = [median(each.of(clock)[(each.switch or 0) + at] for each in cold) for at in range(LATER)]
-    slow = [
-        [seconds > 1.2 * steady for each in runs for seconds in each.of(clock)[FIRST:]] for runs in (cold, forbidden)
-    ]
+    later = [[seconds for each in runs for seconds in each.of(clock)[FIRST:]] for runs in (cold, forbidden)]
+    slow = [sum(seconds > 1.2 * steady for seconds in times) / len(times) for times in later]
     return {
         "fallback_ms": steady * 1e3,
         "starts": max(start / other for start, other in zip(starts, usual, strict=True)),
