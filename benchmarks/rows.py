@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -173,57 +174,143 @@ def _installed(words: list[str], folder: Path) -> dict[str, str]:
     return environment
 
 
-# Images in a process without compiled kernels until it uses them, then LATER more: processor times of images, of the
-# process and its children, and the number of images before the switch.
+# Images in a process without compiled kernels until it uses them, then LATER more. With a number of images: so many,
+# and compiled kernels are forbidden. Output: wall and processor times of the images, which of them also prepared for
+# the switch, the number of images before it, the processor time of the process and its children, what these compile.
 LATER = 5
 COLD = """
 import json, os, resource, sys, time
 import nvdla
+from nvdla.emulator.execution import fusing, plan
 from nvdla.kernels.jit.object_code import background
+number, parts, kernels = int(sys.argv[3]), [0], {}
+if number:
+    plan.Plan.takes_fallback, plan.Plan.prepare = lambda self, is_first: True, lambda self, began: None
+def start(codes, start=background._start):
+    kernels.update((f"{code.place}/{code.integers}", 0) for code in codes)
+    start(codes)
+def counted(self, until, go_on=fusing.Switch.go_on):
+    waits = self.waits
+    go_on(self, until)
+    parts[0] += not (waits and self.waits)
+background._start, fusing.Switch.go_on = start, counted
 runtime = nvdla.Runtime(nvdla.load(sys.argv[1]), sys.argv[2])
-image, times, switch = [bytes(tensor.size) for tensor in runtime.inputs], [], None
-while switch is None or len(times) < switch + int(sys.argv[3]):
-    begin = time.process_time()
+image, times, works, switch = [bytes(tensor.size) for tensor in runtime.inputs], [], [], None
+while len(times) < number if number else switch is None or len(times) < switch + int(sys.argv[4]):
+    done, begin = parts[0], (time.perf_counter(), time.process_time())
     runtime.run_raw(image)
-    times.append(time.process_time() - begin)
+    times.append((time.perf_counter() - begin[0], time.process_time() - begin[1]))
+    works.append(parts[0] > done)
     if switch is None and runtime._state().fused:
         switch = len(times) - 1
 if background._process:
     os.waitpid(background._process, 0)
 used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-print(json.dumps([times, switch, sum(each.ru_utime + each.ru_stime for each in used)]))
+print(json.dumps([times, works, switch, sum(each.ru_utime + each.ru_stime for each in used), [*kernels]]))
 """
 
 
-def cold_start(
-    name: str, config: str, precision: str, images: bool, limit: float, goal: float, options: Options
-) -> Result:
-    """Images of a process that finds no compiled kernels.
+@dataclass(frozen=True)
+class Cold:
+    """Output of COLD, for one process."""
 
-    ``images``: the slowest image but the first against the median of those by the fallback; else the processor time of
-    all processes until the compiled kernels are in use, without that of the images.
-    """
+    times: list[tuple[float, float]]
+    works: list[bool]
+    switch: int | None
+    used: float
+    kernels: list[str]
+
+    def of(self, clock: int) -> list[float]:
+        """Times of the images by one clock: 0 wall, 1 processor."""
+        return [pair[clock] for pair in self.times]
+
+    def working(self, clock: int) -> list[float]:
+        """Times of the images that also prepare for the switch, from the last to the first."""
+        pairs = list(zip(self.of(clock), self.works, strict=True))[FIRST : self.switch]
+        return [seconds for seconds, works in pairs if works][::-1]
+
+
+def _cold(path: Path, config: str, images: int = 0) -> Cold:
+    """Run COLD with an empty cache directory."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = [sys.executable, "-c", COLD, str(path), config, str(images), str(LATER)]
+        return Cold(*json.loads(measure.process(words, {"NVDLA_CACHE_DIR": folder})[1]))
+
+
+def cold_start(name: str, config: str, precision: str, limit: float, goal: float, options: Options) -> Result:
+    """Processor time of all processes until the compiled kernels are in use, without that of the images."""
     with tempfile.TemporaryDirectory() as folder:
         loadable, source = loadable_of(name, config, precision, options.corpus)
         path = Path(folder) / "network.loadable"
         loadable.save(path)
-        words = [sys.executable, "-c", COLD, str(path), config, str(LATER)]
-        _, text = measure.process(words, {"NVDLA_CACHE_DIR": str(Path(folder) / "kernels")})
-    times, switch, used = json.loads(text)
+        cold = _cold(path, config)
+    times, switch = [processor for _, processor in cold.times], cold.switch or 0
     fallback, later = median(times[1:switch] or times[:1]), median(times[-LATER:])
     details = {
         "first_ms": times[0] * 1e3,
         "fallback_ms": fallback * 1e3,
-        "switch_ms": times[switch] * 1e3,
         "later_ms": later * 1e3,
         "fallback_images": switch,
     }
-    if images:
-        value, unit = max(times[1:]) / fallback, "x fallback"
-    else:
-        value, unit = used - switch * fallback - LATER * later, "s of processor"
-    row = f"cold-{'images-' * images}{_named(name, config, precision)}"
-    return Result(row, value, unit, limit, goal, source, details)
+    value = cold.used - switch * fallback - LATER * later
+    return Result(f"cold-{_named(name, config, precision)}", value, "s of processor", limit, goal, source, details)
+
+
+FIRST, ROUNDS = 8, 5
+"""Images at the start of a process that are compared one by one; processes of either kind."""
+
+
+def cold_images(name: str, config: str, limit: float, goal: float, options: Options) -> Result:
+    """The slowest image of a process without kernels against the same image of one whose kernels are forbidden.
+
+    Wall times, medians of ROUNDS processes, in turns. A process of low priority compiles the same kernels next to both.
+    The first FIRST images are compared one by one; of later ones those that also prepare for the switch (the last with
+    the last, and so on), and the images of the switch and after it, with the median of all later forbidden ones.
+    """
+    from nvdla.kernels.jit import object_code
+
+    with tempfile.TemporaryDirectory() as folder:
+        loadable, source = loadable_of(name, config, "int8", options.corpus)
+        path = Path(folder) / "network.loadable"
+        loadable.save(path)
+        cold, forbidden = [], []
+        for number in range(ROUNDS):
+            cold.append(_cold(path, config))
+            child = [sys.executable, "-c", object_code.CHILD, json.dumps(sys.path), str(os.getpid()), *cold[0].kernels]
+            environment = {**os.environ, "NVDLA_CACHE_DIR": str(Path(folder) / str(number))}
+            with subprocess.Popen(child, env=environment, stdin=subprocess.DEVNULL) as compiling:
+                forbidden.append(_cold(path, config, 10 * FIRST))
+                compiling.kill()
+    ratios = [_slowest(cold, forbidden, clock) for clock in (0, 1)]
+    details = {
+        "first_ms": median(each.of(0)[0] for each in forbidden) * 1e3,
+        **ratios[0],
+        **{f"processor_{name}": value for name, value in ratios[1].items()},
+        "fallback_images": median(each.switch or 0 for each in cold),
+    }
+    value = max(ratios[0][name] for name in ("starts", "working", "switch"))
+    return Result(f"cold-images-{name}-{config}", value, "x fallback", limit, goal, source, details)
+
+
+def _slowest(cold: list[Cold], forbidden: list[Cold], clock: int) -> dict[str, float]:
+    """The largest ratios among the first images, those that prepare, and those from the switch on; the share of slow
+    images of either kind, which is the noise of the machine."""
+    steady = median(seconds for each in forbidden for seconds in each.of(clock)[FIRST:])
+    starts = [median(each.of(clock)[at] for each in cold) for at in range(FIRST)]
+    usual = [median(each.of(clock)[at] for each in forbidden) for at in range(FIRST)]
+    least = min(len(each.working(clock)) for each in cold)
+    working = [median(each.working(clock)[at] for each in cold) for at in range(least)]
+    switch = [median(each.of(clock)[(each.switch or 0) + at] for each in cold) for at in range(LATER)]
+    later = [[seconds for each in runs for seconds in each.of(clock)[FIRST:]] for runs in (cold, forbidden)]
+    slow = [sum(seconds > 1.2 * steady for seconds in times) / len(times) for times in later]
+    return {
+        "fallback_ms": steady * 1e3,
+        "starts": max(start / other for start, other in zip(starts, usual, strict=True)),
+        "working": max(working, default=0.0) / steady,
+        "switch": max(switch) / steady,
+        "slow_share": slow[0],
+        "slow_share_forbidden": slow[1],
+    }
 
 
 # Peak resident memory of a process before and after it loads and runs; the inputs are ones.
@@ -299,11 +386,13 @@ def prepared(name: str, config: str, precision: str, options: Options) -> tuple[
 
 @cache
 def loadable_of(name: str, config: str, precision: str, corpus: Path | None) -> tuple[Any, str]:
-    """NVIDIA's compiler's loadable where the corpus has it, else one of ``nvdla.compiler.builder``; and where it is
-    from."""
+    """NVIDIA's compiler's loadable where the corpus has it, a sample, or one of ``nvdla.compiler.builder``; and where
+    it is from."""
     path = Path(name) / f"{config}-{precision}-fast-math.nvdla"
     if corpus is not None and (corpus / path).is_file():
         return nvdla.load(corpus / path), "NVIDIA's compiler"
+    if name not in networks.NETWORKS:
+        return nvdla.load(SAMPLES / f"{name}.loadable"), f"samples/{name}.loadable"
     return networks.built(networks.NETWORKS[name](), config, precision).loadable, "nvdla.compiler.builder"
 
 
@@ -371,10 +460,17 @@ ROWS: dict[str, Callable[[Options], Result]] = {
     "new-process-resnet50": partial(new_process, "resnet50", 0.7, 0.5),
     "first-run": partial(first_run, "lenet", 20, 3),
     "first-run-resnet50": partial(first_run, "resnet50", 4, 3),
-    "cold-resnet50-nv_large": partial(cold_start, "resnet50", "nv_large", "int8", False, 4, 3),
-    "cold-lenet-fp16": partial(cold_start, "lenet", "nv_full", "fp16", False, 5, 4),
-    "cold-images-resnet50-nv_large": partial(cold_start, "resnet50", "nv_large", "int8", True, 1.2, 1.1),
-    "cold-images-squeezenet-nv_large": partial(cold_start, "squeezenet", "nv_large", "int8", True, 1.2, 1.1),
+    "cold-resnet50-nv_large": partial(cold_start, "resnet50", "nv_large", "int8", 4, 3),
+    "cold-lenet-fp16": partial(cold_start, "lenet", "nv_full", "fp16", 5, 4),
+    **{
+        f"cold-images-{name}-{config}": partial(cold_images, name, config, 1.2, 1.1)
+        for name, config in (
+            ("lenet", "nv_small"),
+            ("color_digits", "nv_small"),
+            ("squeezenet", "nv_large"),
+            ("resnet50", "nv_large"),
+        )
+    },
     "memory-resnet50": partial(memory, "resnet50", "nv_large", 1.8, 1.5),
 }
 

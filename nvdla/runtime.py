@@ -10,6 +10,7 @@ engines. Later runs of the same Runtime repeat those jobs in the same order (a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -258,7 +259,7 @@ class Runtime:
         else:
             raws = self._run_next(images, converts=True)
         outputs = [self.unpack(raw, real=real) for raw in raws]
-        return outputs[0] if len(outputs) == 1 else {name: _joined(outputs, name) for name in outputs[0]}
+        return outputs[0] if len(outputs) == 1 else _joined(outputs)
 
     @says_when_memory_ends
     def surfaces(
@@ -604,7 +605,7 @@ class Runtime:
     ) -> list[bytes]:
         """Run through the firmware, and record the jobs of the hardware if they can be repeated."""
         dirty, self._dirty = self._dirty, None  # everything, until the run is through
-        self._plan = None
+        self._plan, began = None, time.thread_time()
         self._instances.renew(None)
         self._linked.reload()
         self._linked.reset(dirty)
@@ -621,14 +622,14 @@ class Runtime:
         if plan.is_repeatable(self.tasks):
             self._instances.renew(Instance(self._linked, plan))
             self._plan = plan
+            plan.prepare(began)
         return [self._linked.data(tensor.memory).tobytes() for tensor in self.outputs]
 
     def _record(self, inputs: list[tuple[MemoryEntry, Surface]]) -> list[bytes] | None:
         """Record a first run without arithmetic, then let the plan compute. Return None where the firmware has to run:
         it takes part in the result, or knows the operation that an error is about."""
-        self._is_large = False
         self._linked.reset(self._dirty)
-        self._dirty = None
+        self._is_large, self._dirty = False, None
         try:
             machine = self._machine(Rehearsal)
             plan = self._recorded(None, None, machine)
@@ -660,8 +661,7 @@ class Runtime:
 
     def _tensor(self, memory: MemoryEntry) -> Tensor:
         tensor = self.loadable.tensor(memory.tensor_desc_id)
-        strides = self._linked.placement.strides_of(tensor)
-        size = self._linked.data(memory).size
+        strides, size = self._linked.placement.strides_of(tensor), self._linked.data(memory).size
         layout = tensor_layout(tensor, size, strides)
         return Tensor(tensor.name, layout.shape, layout.dtype, size, strides, tensor.pixel_format.name, layout, memory)
 
@@ -696,5 +696,5 @@ class Runtime:
         return InputForm(tensor.name, tensor.shape, tensor.dtype, scale, model, preprocessing, numbers, zero)
 
 
-def _joined(outputs: Sequence[Mapping[str, np.ndarray]], name: str) -> np.ndarray:
-    return np.concatenate([output[name] for output in outputs])
+def _joined(outputs: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([output[name] for output in outputs]) for name in outputs[0]}

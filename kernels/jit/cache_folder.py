@@ -148,8 +148,8 @@ def kept_kernels() -> list[Path]:
     return [] if folder is None else sorted([*folder.glob("*.kernel"), *folder.glob("*.object")])
 
 
-#: imports, and the places of late imports
-_IMPORT = re.compile(r'(?:^\s*from |late\(")nvdla\.kernels\.([\w.]+)(?: import|:)', re.MULTILINE)
+#: imports, the places of late imports, and harmless others; it begins with letters, since that is faster
+_IMPORT = re.compile(r"nvdla\.kernels\.([\w.]+)(?: import|:)")
 
 
 @cache
@@ -157,14 +157,19 @@ def source_digest(module: str) -> str:
     """Return the digest of a kernel module's source ("conv", "fast.dot_tile") and of all that it imports."""
     modules, pending = {module}, [module]
     while pending:
-        text = source_of(pending.pop())
-        new = set(_IMPORT.findall(text)) - modules
+        new = of_source(pending.pop())[1] - modules
         modules |= new
         pending += new
-    return hashlib.sha256("\0".join(name + "\0" + source_of(name) for name in sorted(modules)).encode()).hexdigest()
+    return hashlib.sha256("".join(of_source(name)[0] for name in sorted(modules)).encode()).hexdigest()
 
 
 @cache
+def of_source(module: str) -> tuple[str, set[str]]:
+    """Return the digest of a module's name and source, and the modules that it imports."""
+    text = source_of(module)
+    return hashlib.sha256(f"{module}\0{text}".encode()).hexdigest(), set(_IMPORT.findall(text))
+
+
 def source_of(module: str) -> str:
     """Return the source of a kernel module."""
     try:

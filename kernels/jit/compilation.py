@@ -245,12 +245,12 @@ class Kernel(Generic[P, R]):
         return self.called._numba_type_
 
     def _dispatcher(self, linked: bool = False, **options: object) -> Dispatcher:
-        if linked:
-            _numba()
-            from nvdla.kernels.jit.linked_code import LinkedCompiler
+        _numba()
+        from nvdla.kernels.jit.linked_code import LinkedCompiler, LoadedCompiler
 
+        if linked:
             return self.dispatcher(pipeline_class=LinkedCompiler, **options)
-        dispatcher = self.dispatcher(**options)
+        dispatcher = self.dispatcher(pipeline_class=LoadedCompiler, **options)
         if self._cached and cache_folders() and hasattr(dispatcher, "_cache"):  # not with NUMBA_DISABLE_JIT
             from nvdla.kernels.jit.kernel_cache import KernelCache
 

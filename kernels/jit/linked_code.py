@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -70,22 +71,38 @@ class ObjectLibrary(LinkedLibrary):
 
 
 @contextlib.contextmanager
-def compiling() -> Iterator[None]:
-    """Compile a fifth faster in this context: numba's own functions get no machine code, since callers link them, and
-    garbage collection is off."""
+def without_collection() -> Iterator[None]:
+    """Turn garbage collection off, which takes a fifth of the time of a compilation."""
     collects = gc.isenabled()
-    with global_compiler_lock:
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def compiling() -> Iterator[None]:
+    """Compile faster in this context: numba's own functions get no machine code, since callers link them, and garbage
+    collection is off."""
+    with global_compiler_lock, without_collection():
         codegen = cpu_target.target_context.codegen()
         outer = vars(codegen).get("_library_class")
         codegen._library_class = LinkedLibrary
-        gc.disable()
         try:
             yield
         finally:
             if outer is None:
                 del codegen._library_class
-            if collects:
-                gc.enable()
+
+
+class LoadedCompiler(Compiler):
+    """Variant of numba's compiler for kernels that numba loads."""
+
+    def _compile_core(self) -> Any:
+        with global_compiler_lock, without_collection():
+            return super()._compile_core()
 
 
 def emitted(kernel: Any, integers: int, support: str) -> tuple[str, list[str], bytes]:
@@ -110,3 +127,60 @@ def emitted(kernel: Any, integers: int, support: str) -> tuple[str, list[str], b
         if function.is_declaration and not function.name.startswith("llvm.")
     ]
     return result.fndesc.llvm_func_name, needs, result.library._codegen._tm.emit_object(module)
+
+
+ALLOCATED, WRITABLE, RELOCATIONS, SYMBOLS, UNWINDING = 2, 1, 4, 2, 0x70000001
+"""ELF: flags and types of sections."""
+ABSOLUTE = 1
+"""ELF for x86-64: the only kind of relocation in kernels, an address of 64 bits, since numba's code can be anywhere."""
+
+
+def image_of(data: bytes, symbol: str) -> tuple[dict[str, Any], bytes] | None:
+    """Link an object file in advance: place its sections, and list the words that contain addresses.
+
+    Returns:
+        A header and the image, in which addresses within it count from its first byte. The header: ``begin`` (place of
+        the function ``symbol``), ``inside`` (places of the addresses within the image), ``outside`` (places of the
+        addresses of other functions, by name). None if only LLVM can load the file: another format or processor, or
+        variables.
+    """
+    if data[:6] != b"\x7fELF\2\1" or struct.unpack_from("<H", data, 18) != (62,):
+        return None
+    (table,), (count,) = struct.unpack_from("<Q", data, 40), struct.unpack_from("<H", data, 60)
+    # of each: name, type, flags, address, offset, size, link, info, alignment, size of an entry
+    sections = [struct.unpack_from("<IIQQQQIIQQ", data, table + 64 * number) for number in range(count)]
+    image, places = bytearray(), {}
+    for number, (_, kind, flags, _, offset, size, _, _, alignment, _) in enumerate(sections):
+        if flags & ALLOCATED and size and kind != UNWINDING:
+            if flags & WRITABLE:
+                return None
+            image += bytes(-len(image) % alignment)
+            places[number] = len(image)
+            image += data[offset : offset + size]
+    symbols = [
+        (name, section, places.get(section, 0) + value)
+        for listed in sections
+        if listed[1] == SYMBOLS
+        for name, section, value in _symbols(data, listed, sections[listed[6]])
+    ]
+    begin = next((place for name, section, place in symbols if name == symbol and section in places), None)
+    inside: list[int] = []
+    outside: dict[str, list[int]] = {}
+    for _, kind, _, _, offset, size, _, target, _, _ in sections:
+        for at in range(offset, offset + size, 24) if kind == RELOCATIONS and target in places else ():
+            where, info, addend = struct.unpack_from("<QQq", data, at)
+            name, section, place = symbols[info >> 32]
+            if info & 0xFFFFFFFF != ABSOLUTE or (section and section not in places):
+                return None
+            where += places[target]
+            (inside if section else outside.setdefault(name, [])).append(where)
+            struct.pack_into("<q", image, where, place + addend)
+    return None if begin is None else ({"begin": begin, "inside": inside, "outside": outside}, bytes(image))
+
+
+def _symbols(data: bytes, table: tuple[int, ...], names: tuple[int, ...]) -> Iterator[tuple[str, int, int]]:
+    """Yield name, section and value of the symbols of an ELF file."""
+    for at in range(table[4], table[4] + table[5], 24):
+        name, _, _, section, value, _ = struct.unpack_from("<IBBHQQ", data, at)
+        begin = names[4] + name
+        yield data[begin : data.index(b"\0", begin)].decode(), section, value

@@ -193,7 +193,7 @@ def test_a_change_in_a_kernel_that_is_compiled_in_counts(tmp_path, monkeypatch):
     (tmp_path / "inner.py").write_text("# one\n")
 
     def digest():
-        folders.source_of.cache_clear()
+        folders.of_source.cache_clear()
         folders.source_digest.cache_clear()
         return folders.source_digest("outer")
 
@@ -203,14 +203,14 @@ def test_a_change_in_a_kernel_that_is_compiled_in_counts(tmp_path, monkeypatch):
         (tmp_path / "inner.py").write_text("# two\n")
         assert digest() != before
     finally:
-        folders.source_of.cache_clear()
+        folders.of_source.cache_clear()
         folders.source_digest.cache_clear()
 
 
 def test_code_that_is_imported_late_counts_too(monkeypatch):
     """The tile's instructions are emitted by a module that kernels import only when they are compiled."""
-    seen, source = [], folders.source_of
-    monkeypatch.setattr(folders, "source_of", lambda name: seen.append(name) or source(name))
+    seen, source = [], folders.of_source
+    monkeypatch.setattr(folders, "of_source", lambda name: seen.append(name) or source(name))
     folders.source_digest.__wrapped__("fast.conv_sdp_int8")
     assert "fast.dot_code" in seen
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import platform
 import stat
 import subprocess
 import sys
@@ -26,16 +27,21 @@ import sys, time
 import nvdla
 from nvdla.emulator.execution.paths import RunPath
 from nvdla.emulator.execution import plan
+from nvdla.kernels.jit.kernel_times import kernel_times
+plan.SHARE = 0  # one part of the preparation per image
 runtime = nvdla.Runtime(sys.argv[1], "nv_large")
-image, paths, outputs = bytes(range(256)) * (runtime.inputs[0].size // 256), [], set()
+image, paths, outputs, loaded = bytes(range(256)) * (runtime.inputs[0].size // 256), [], set(), [0]
 run = plan.Plan.run
 plan.Plan.run = lambda self, path, *rest: paths.append(path) or run(self, path, *rest)
 end = time.monotonic() + float(sys.argv[2])
 while len(paths) < 2 or (time.monotonic() < end and paths[-1] is RunPath.FALLBACK):
     outputs.add(runtime.run_raw([image])[0])
+    loaded.append(kernel_times.loaded)
     time.sleep(0.05)
 from nvdla.kernels.jit.object_code import background
-print(len(outputs), paths[0].name, paths[1].name, paths[-1].name, "numba" in sys.modules, background._process)
+loads, imported = max(after - before for before, after in zip(loaded, loaded[1:])), sys.modules
+print(len(outputs), paths[0].name, paths[1].name, paths[-1].name, "numba" in imported, background._process)
+print(loads, "llvmlite.binding" in imported, runtime._plan._switch is not None)
 """
 
 
@@ -65,7 +71,8 @@ def private(tmp_path, monkeypatch):
 
 
 def first_runs(network, seconds):
-    """Outputs, first, second and last path, whether numba was imported, process that compiles."""
+    """Outputs, first, second and last path, whether numba was imported, process that compiles; most kernels that an
+    image loaded, whether LLVM was imported, whether the switch was prepared."""
     done = subprocess.run(
         [sys.executable, "-c", SWITCH, str(network), str(seconds)], capture_output=True, text=True, check=True
     )
@@ -84,16 +91,18 @@ def ends(process: int, seconds: float = 120) -> bool:
 
 def test_a_cold_start_switches_to_compiled_kernels(private, network):
     """The process itself never compiles, and all outputs are equal."""
-    outputs, first, second, last, numba, _ = first_runs(network, 300)
+    outputs, first, second, last, numba, _, loads, llvm, prepared = first_runs(network, 300)
     assert (outputs, first, second, numba) == ("1", "FALLBACK", "FALLBACK", "False")
     assert last == "POOL"
+    assert (loads, prepared) == ("1", "True"), "no image waits for more than one kernel"
+    assert llvm == str(platform.machine() != "x86_64"), "kernels are linked in advance"
     assert first_runs(network, 5)[1:3] == ["POOL", "POOL"], "the next process finds them"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no /proc")
 def test_a_short_process_does_not_wait_and_leaves_nothing_running(private, network):
     began = time.process_time()
-    process = int(first_runs(network, 0.2)[-1])
+    process = int(first_runs(network, 0.2)[5])
     assert process and time.process_time() - began < 1
     assert ends(process)
     with (private / objects.LOCK).open("w") as lock:
@@ -153,11 +162,27 @@ def test_a_damaged_object_is_compiled_again(private, damage):
     assert file.read_bytes()[: len(objects.MAGIC)] == objects.MAGIC and objects._read(file)
 
 
-def test_an_object_that_needs_an_unknown_function_is_not_loaded(private):
-    code = objects.ObjectCode(*KERNEL)
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_kernel_that_needs_an_unknown_function_is_not_loaded(private, monkeypatch, linked):
+    """Linked in advance, or by LLVM."""
+    if not linked:
+        monkeypatch.setattr("nvdla.kernels.jit.linked_code.image_of", lambda data, symbol: None)
+    code = objects.ObjectCode("jit.thread_pool_code:serve", 3)
     data = objects._compiled(code)
-    assert not code._load(data.replace(b'"needs": []', b'"needs": ["no_such_function"]'))
+    assert (b'"inside"' in data[:1000]) == (linked and platform.machine() == "x86_64")
+    assert not code._load(data.replace(b'"pthread_mutex_init"', b'"no_such_function"'))
     assert code._load(data)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="only x86-64 is linked in advance")
+def test_objects_that_are_not_linked_in_advance(private):
+    from nvdla.kernels.jit.linked_code import emitted, image_of
+
+    symbol, _, data = emitted(objects.ObjectCode(*KERNEL).find(), 1, objects.RUNTIME)
+    assert image_of(data, symbol) is not None
+    assert image_of(data, "another") is None
+    assert image_of(data[:18] + b"\xb7\0" + data[20:], symbol) is None, "AArch64"
+    assert image_of(b"MZ" + data, symbol) is None
 
 
 def test_the_object_of_earlier_sources_is_removed(private):

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from nvdla.emulator.hardware.convolution.cdma import ImageSource
 from nvdla.emulator.hardware.convolution.checks import fetch_pad_element, pad_element, padded_size
@@ -463,3 +465,103 @@ def x1_operands(sdp: SdpJob) -> tuple[np.ndarray, np.ndarray]:
     if x1.bypass:
         return alu, mul
     return np.clip(alu << min(x1.alu_shift, 40), -(1 << 31), (1 << 31) - 1), mul
+
+
+def is_below(view: np.ndarray, other: np.ndarray) -> bool:
+    """Return True when the other view begins where this one's last row ends."""
+    return bool(other.ctypes.data == view.ctypes.data + view.shape[1] * view.strides[1])
+
+
+def merged(bands: Sequence[FusedConvolution]) -> FusedConvolution | None:
+    """Return one job for bands of rows of one layer, None where it would write other bytes."""
+    sources = [_joined([band.conv.source.views[plane] for band in bands]) for plane in range(_planes(bands))]
+    results, operands = _joined([band.writes[0] for band in bands]), _summands(bands)
+    others = _joined(operands) if operands else None
+    if results is None or (operands and others is None) or any(source is None for source in sources):
+        return None
+    views = [view for view, _ in filter(None, sources)]
+    summand = None if others is None else others[0]
+    if any(np.may_share_memory(results[0], view) for view in [*views, *([] if summand is None else [summand])]):
+        return None
+    starts = [rows for _, rows in filter(None, sources)]
+    if any(rows != starts[0] for rows in starts) or not _rows_agree(bands, starts[0], results[1], views[0].shape[1]):
+        return None
+    if others is not None and others[1] != results[1]:
+        return None
+    conv, sdp = _whole_convolution(bands, views), _whole_sdp(bands, results[0], summand)
+    return bands[0].whole(conv, sdp, tuple(part for band in bands for part in band.parts))
+
+
+def _planes(bands: Sequence[FusedConvolution]) -> int:
+    return min(len(band.conv.source.views) for band in bands)
+
+
+def _summands(bands: Sequence[FusedConvolution]) -> list[np.ndarray]:
+    """Return the operands that X2 adds, of all bands or of none."""
+    return [operand.view for operand in (band.sdp.sources[1] for band in bands) if operand is not None]
+
+
+def _joined(views: Sequence[np.ndarray]) -> tuple[np.ndarray, list[int]] | None:
+    """The cube that has the rows of all views (surfaces, rows, columns, atom) without a gap, in their order, and the
+    row that each begins with; None where there is none."""
+    first = views[0]
+    line, end = first.strides[1], 0
+    starts: list[int] = []
+    for view in views:
+        distance = view.ctypes.data - first.ctypes.data
+        start = distance // max(line, 1)
+        alike = (
+            view.strides == first.strides and view.shape[::2] == first.shape[::2] and view.shape[3] == first.shape[3]
+        )
+        if not alike or line <= 0 or start * line != distance or not (starts[-1] if starts else 0) <= start <= end:
+            return None
+        starts.append(start)
+        end = max(end, start + view.shape[1])
+    if first.shape[0] > 1 and first.strides[0] < end * line:
+        return None  # rows of one surface would overlap those of the next
+    shape = (first.shape[0], end, *first.shape[2:])
+    return as_strided(first, shape, first.strides), starts
+
+
+def _rows_agree(bands: Sequence[FusedConvolution], starts: list[int], results: list[int], rows: int) -> bool:
+    """True when each result is of the same rows as in its band, and what is padding there is padding of the whole."""
+    above = bands[0].conv.settings.pad_top
+    expected_row = 0
+    for band, start, result in zip(bands, starts, results, strict=True):
+        settings = band.conv.settings
+        first = start - settings.pad_top
+        last = first + band.lines - 1
+        within = (settings.pad_top == 0 or start == 0) and (
+            last < start + settings.data.height or start + settings.data.height == rows
+        )
+        if not within or result != expected_row or first != result * settings.stride_y - above:
+            return False
+        expected_row += settings.output.height
+    return True
+
+
+def _whole_convolution(bands: Sequence[FusedConvolution], views: list[np.ndarray]) -> ConvolutionJob:
+    """The convolution of all bands: it only describes places, and never runs."""
+    conv = copy.copy(bands[0].conv)
+    height, rows = sum(band.conv.settings.output.height for band in bands), views[0].shape[1]
+    settings = conv.settings
+    conv.settings = replace(
+        settings,
+        data=replace(settings.data, height=rows),
+        extended=replace(settings.extended, height=rows),
+        output=replace(settings.output, height=height),
+    )
+    conv.source = copy.copy(conv.source)
+    conv.source.settings, conv.source.views = conv.settings, views
+    return conv
+
+
+def _whole_sdp(bands: Sequence[FusedConvolution], result: np.ndarray, summand: np.ndarray | None) -> SdpJob:
+    """The SDP of all bands."""
+    sdp = copy.copy(bands[0].sdp)
+    sdp.settings = replace(sdp.settings, height=result.shape[1])
+    sdp.destinations, sdp.destination = [result], result
+    operand = sdp.sources[1]
+    if operand is not None and summand is not None:
+        sdp.sources = [sdp.sources[0], replace(operand, view=summand), *sdp.sources[2:]]
+    return sdp

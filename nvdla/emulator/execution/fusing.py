@@ -8,9 +8,10 @@ settings) keep their packed weights, which operations with the same weights (ban
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -317,7 +318,22 @@ Validate = Callable[[tuple[Job, ...], Chain], Chain]
 def fuse_steps(
     steps: Sequence[Step], constant: Constant, release: Release, validated: Validate | None = None
 ) -> list[Step]:
+    """Return what :func:`fuse_in_parts` does."""
+    parts = fuse_in_parts(steps, constant, release, validated)
+    while True:
+        try:
+            next(parts)
+        except StopIteration as end:
+            fused: list[Step] = end.value
+            return fused
+
+
+def fuse_in_parts(
+    steps: Sequence[Step], constant: Constant, release: Release, validated: Validate | None = None
+) -> Generator[bool, None, list[Step]]:
     """Return the same steps with convolutions and their SDP fused where no other job needs what a fused job leaves out.
+
+    Yield False after each step.
 
     From last to first, since a job can only be fused when the next convolution needs nothing from the convolution
     buffer: data and weights only where it is fused itself (then it has its own copy, or fetches again what is still in
@@ -337,6 +353,7 @@ def fuse_steps(
     fused: list[Step] = []
     next_needs_buffer = False
     for step in reversed(steps):
+        yield False
         conv = _convolution(step)
         if conv is None or not isinstance(step, Chain):
             fused.append(_alone(step, validated))
@@ -490,3 +507,30 @@ def _pooling(job: Job) -> str:
 
     average = isinstance(job, PdpJob) and job.settings.method == AVERAGE
     return f"pdp:pool_{'average' if average else 'extreme'}.recorded"
+
+
+SHARE = 0.15
+"""Part of the time of a run by the fallback that the preparation for compiled kernels takes after it."""
+Prepared = TypeVar("Prepared")
+
+
+class Switch(Generic[Prepared]):
+    """Preparation for compiled kernels in small parts, after runs by the fallback.
+
+    ``parts``: yields after each part, True where it waits for another process (``waits``), and returns the ``result``.
+    """
+
+    def __init__(self, parts: Generator[bool, None, Prepared]) -> None:
+        self._parts = parts
+        self.result: Prepared | None = None
+        self.waits = False
+
+    def go_on(self, until: float) -> None:
+        """Prepare ``until`` a thread time, at least one part."""
+        while self.result is None:
+            try:
+                self.waits = next(self._parts)
+            except StopIteration as end:
+                self.result = end.value
+            if self.waits or time.thread_time() > until:
+                break

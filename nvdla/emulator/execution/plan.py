@@ -17,16 +17,15 @@ from __future__ import annotations
 import copy
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from nvdla.emulator.cpu import CpuTask
-from nvdla.emulator.execution.fused_convolution import FusedConvolution
-from nvdla.emulator.execution.fusing import fuse_steps, needed_kernels
+from nvdla.emulator.execution.fused_convolution import FusedConvolution, is_below, merged
+from nvdla.emulator.execution.fusing import SHARE, Switch, fuse_in_parts, fuse_steps, needed_kernels
 from nvdla.emulator.execution.paths import RunPath, State
 from nvdla.emulator.execution.steps import Chain, Completed, CpuStep, OnOperation, OnStep, Step
 from nvdla.emulator.firmware.operation import CsbLog, FirmwareOperation
@@ -34,8 +33,7 @@ from nvdla.emulator.firmware.scheduler import CompletedOperation, FirmwareTask, 
 from nvdla.emulator.hardware.convolution.engine import ConvolutionJob
 from nvdla.emulator.hardware.job import Handed, Job
 from nvdla.emulator.hardware.machine import Completion, Machine
-from nvdla.emulator.hardware.sdp.engine import SdpJob
-from nvdla.emulator.memory.address_space import Lanes, Move, footprint
+from nvdla.emulator.memory.address_space import Lanes, Move, Readers, footprint
 from nvdla.emulator.memory.linker import LinkedLoadable
 from nvdla.errors import ScheduleError
 from nvdla.kernels.jit.compilation import fallback_work
@@ -251,12 +249,12 @@ def merge_bands(steps: Sequence[Step]) -> list[Step]:
     at = 0
     while at < len(steps):
         bands = _bands(steps[at:])
-        merged = _merged(bands) if len(bands) > 1 else None
-        while merged is None and len(bands) > 1:
+        whole = merged(bands) if len(bands) > 1 else None
+        while whole is None and len(bands) > 1:
             bands = bands[:-1]
-            merged = _merged(bands) if len(bands) > 1 else None
-        merged_steps.append(steps[at] if merged is None else _replacing(merged, steps[at : at + len(bands)]))
-        at += 1 if merged is None else len(bands)
+            whole = merged(bands) if len(bands) > 1 else None
+        merged_steps.append(steps[at] if whole is None else _replacing(whole, steps[at : at + len(bands)]))
+        at += 1 if whole is None else len(bands)
     return merged_steps
 
 
@@ -267,110 +265,10 @@ def _bands(steps: Sequence[Step]) -> list[FusedConvolution]:
         job = step.jobs[0] if isinstance(step, Chain) and len(step.jobs) == 1 else None
         if not isinstance(job, FusedConvolution) or job.destination is None:
             break
-        if bands and not (bands[0].is_alike(job) and _is_below(bands[-1].writes[0], job.writes[0])):
+        if bands and not (bands[0].is_alike(job) and is_below(bands[-1].writes[0], job.writes[0])):
             break
         bands.append(job)
     return bands
-
-
-def _is_below(view: np.ndarray, other: np.ndarray) -> bool:
-    """True when the other view begins where this one's last row ends."""
-    return bool(other.ctypes.data == view.ctypes.data + view.shape[1] * view.strides[1])
-
-
-def _merged(bands: Sequence[FusedConvolution]) -> FusedConvolution | None:
-    """One job for all, None where it would write other bytes."""
-    sources = [_joined([band.conv.source.views[plane] for band in bands]) for plane in range(_planes(bands))]
-    results, operands = _joined([band.writes[0] for band in bands]), _summands(bands)
-    others = _joined(operands) if operands else None
-    if results is None or (operands and others is None) or any(source is None for source in sources):
-        return None
-    views = [view for view, _ in filter(None, sources)]
-    summand = None if others is None else others[0]
-    if any(np.may_share_memory(results[0], view) for view in [*views, *([] if summand is None else [summand])]):
-        return None
-    starts = [rows for _, rows in filter(None, sources)]
-    if any(rows != starts[0] for rows in starts) or not _rows_agree(bands, starts[0], results[1], views[0].shape[1]):
-        return None
-    if others is not None and others[1] != results[1]:
-        return None
-    conv, sdp = _whole_convolution(bands, views), _whole_sdp(bands, results[0], summand)
-    return bands[0].whole(conv, sdp, tuple(part for band in bands for part in band.parts))
-
-
-def _planes(bands: Sequence[FusedConvolution]) -> int:
-    return min(len(band.conv.source.views) for band in bands)
-
-
-def _summands(bands: Sequence[FusedConvolution]) -> list[np.ndarray]:
-    """Return the operands that X2 adds, of all bands or of none."""
-    return [operand.view for operand in (band.sdp.sources[1] for band in bands) if operand is not None]
-
-
-def _joined(views: Sequence[np.ndarray]) -> tuple[np.ndarray, list[int]] | None:
-    """The cube that has the rows of all views (surfaces, rows, columns, atom) without a gap, in their order, and the
-    row that each begins with; None where there is none."""
-    first = views[0]
-    line, end = first.strides[1], 0
-    starts: list[int] = []
-    for view in views:
-        distance = view.ctypes.data - first.ctypes.data
-        start = distance // max(line, 1)
-        alike = (
-            view.strides == first.strides and view.shape[::2] == first.shape[::2] and view.shape[3] == first.shape[3]
-        )
-        if not alike or line <= 0 or start * line != distance or not (starts[-1] if starts else 0) <= start <= end:
-            return None
-        starts.append(start)
-        end = max(end, start + view.shape[1])
-    if first.shape[0] > 1 and first.strides[0] < end * line:
-        return None  # rows of one surface would overlap those of the next
-    shape = (first.shape[0], end, *first.shape[2:])
-    return as_strided(first, shape, first.strides), starts
-
-
-def _rows_agree(bands: Sequence[FusedConvolution], starts: list[int], results: list[int], rows: int) -> bool:
-    """True when each result is of the same rows as in its band, and what is padding there is padding of the whole."""
-    above = bands[0].conv.settings.pad_top
-    expected_row = 0
-    for band, start, result in zip(bands, starts, results, strict=True):
-        settings = band.conv.settings
-        first = start - settings.pad_top
-        last = first + band.lines - 1
-        within = (settings.pad_top == 0 or start == 0) and (
-            last < start + settings.data.height or start + settings.data.height == rows
-        )
-        if not within or result != expected_row or first != result * settings.stride_y - above:
-            return False
-        expected_row += settings.output.height
-    return True
-
-
-def _whole_convolution(bands: Sequence[FusedConvolution], views: list[np.ndarray]) -> ConvolutionJob:
-    """The convolution of all bands: it only describes places, and never runs."""
-    conv = copy.copy(bands[0].conv)
-    height, rows = sum(band.conv.settings.output.height for band in bands), views[0].shape[1]
-    settings = conv.settings
-    conv.settings = replace(
-        settings,
-        data=replace(settings.data, height=rows),
-        extended=replace(settings.extended, height=rows),
-        output=replace(settings.output, height=height),
-    )
-    conv.source = copy.copy(conv.source)
-    conv.source.settings, conv.source.views = conv.settings, views
-    return conv
-
-
-def _whole_sdp(bands: Sequence[FusedConvolution], result: np.ndarray, summand: np.ndarray | None) -> SdpJob:
-    """The SDP of all bands."""
-    sdp = copy.copy(bands[0].sdp)
-    sdp.settings = replace(sdp.settings, height=result.shape[1])
-    sdp.destinations, sdp.destination = [result], result
-    operand = sdp.sources[1]
-    if operand is not None and summand is not None:
-        sdp.sources = [sdp.sources[0], replace(operand, view=summand), *sdp.sources[2:]]
-    return sdp
 
 
 def _replacing(job: FusedConvolution, steps: Sequence[Step]) -> Chain:
@@ -549,6 +447,7 @@ class Plan:
         self.state = State(recorded=True)
         self._calls: list[Step | CommandList] | None = None
         self._kernels: Sequence[ObjectCode] | None = None
+        self._switch: Switch[_Prepared] | None = None
 
     @property
     def steps(self) -> list[Step]:
@@ -573,16 +472,65 @@ class Plan:
         under way (:meth:`nvdla.emulator.memory.linker.LinkedLoadable.reload` brings them back).
         """
         if self.fused is None:
-            linked = self._linked
-            readers = linked.constants.readers(view for step in self.steps for view in step.reads)
-            if validates():
-                fused = fuse_steps(self.steps, self.constant, lambda views: None, validated=Validated)
+            linked, ready = self._linked, self._switch and self._switch.result
+            if ready:
+                self.fused, self.cleared, self._calls, release = ready
+                release()
+            elif validates():
+                self._set_fused(fuse_steps(self.steps, self.constant, lambda views: None, validated=Validated))
             else:
-                fused = fuse_steps(self.steps, self.constant, lambda views: linked.constants.release(readers, views))
-            self.fused = merge_bands(fused)
-            self.cleared = must_be_cleared(self.steps, linked, self.cleared)
+                readers = self._readers()
+                self._set_fused(fuse_steps(self.steps, self.constant, partial(linked.constants.release, readers)))
             single = self._single(self._compiled())
             self.state = State(recorded=True, fused=True, single_call=None if single is None else single.work)
+
+    def _set_fused(self, fused: list[Step]) -> None:
+        self.fused = merge_bands(fused)
+        self.cleared = must_be_cleared(self.steps, self._linked, self.cleared)
+
+    def _readers(self) -> Readers:
+        return self._linked.constants.readers(view for step in self.steps for view in step.reads)
+
+    def _prepare_in_parts(self) -> Generator[bool, None, _Prepared]:
+        """Do what :meth:`fuse` and the first run by compiled kernels would do; yield as :class:`Switch` requires.
+
+        Weights are released at the end, since the fallback reads them.
+        """
+        from nvdla.kernels.jit.thread_pool import pool_handle
+
+        unread: list[list[np.ndarray]] = []
+        readers = self._readers()
+        fused = merge_bands((yield from fuse_in_parts(self.steps, self.constant, unread.append)))
+        for step in fused:
+            yield False
+            records_of(step)  # jobs keep their records
+        yield False
+        cleared = must_be_cleared(self.steps, self._linked, self.cleared)
+        yield False
+        for kernel in self._kernels or ():
+            while not kernel.is_cached():
+                yield True
+            kernel.read()
+            yield False
+            kernel.load()
+            yield False
+        calls = compiled_steps(fused)
+        yield False
+        pool_handle(False)  # starts the workers
+
+        def release() -> None:
+            for views in unread:
+                self._linked.constants.release(readers, views)
+
+        return fused, cleared, calls, release
+
+    def prepare(self, began: float) -> None:
+        """Prepare for kernels that another process compiles, if any, after a run that ``began`` at a thread time."""
+        now = time.thread_time()
+        if self._switch is None and fallback_work.waits and self._can_wait() and self._awaits():
+            self._switch = Switch(self._prepare_in_parts())
+        if self._switch is not None:
+            self._switch.go_on(now + SHARE * (now - began))
 
     def current_state(self) -> State:
         """Return the state for the next run, which may wait for kernels that another process compiles."""
@@ -592,31 +540,43 @@ class Plan:
         """Return whether a run takes the fallback (numpy) kernels.
 
         It does while compiled ones are missing: the first run within the amount that the process may do in this way,
-        repeated runs until another process has compiled them.
+        repeated runs until another process has compiled them and this one has prepared for them.
         """
-        if validates() or not fallback_work.fits_process() or any(step.needs_kernels for step in self.steps):
+        if not self._can_wait():
+            return False
+        if fallback_work.waits:
+            if self._awaits():
+                return True
+            if self._kernels and all(kernel.is_cached() for kernel in self._kernels):
+                return False
+        if not is_first:
             return False
         works = [work for step in self.steps for work in step.works]
-        cost = sum(work.multiplications // 32 + 4 * work.elements for work in works)
-        if not fallback_work.waits:
-            return is_first and fallback_work.take_run(cost)
+        return fallback_work.take_run(sum(work.multiplications // 32 + 4 * work.elements for work in works))
+
+    def _can_wait(self) -> bool:
+        return not validates() and fallback_work.fits_process() and not any(step.needs_kernels for step in self.steps)
+
+    def _awaits(self) -> bool:
+        """Let another process compile missing kernels. Return whether they, or preparations for them, are missing."""
         from nvdla.kernels.jit.object_code import background
 
         if self._kernels is None:
             self._kernels = needed_kernels(self.steps) or ()
-        if not is_first:
-            return background.awaits(self._kernels)
-        if self._kernels and all(kernel.is_cached() for kernel in self._kernels):
-            return False
-        return (bool(self._kernels) and background.is_possible()) or fallback_work.take_run(cost)
+        if background.awaits(self._kernels):
+            return True
+        is_prepared = self._switch is None or self._switch.result is not None
+        return not is_prepared and all(kernel.is_cached() for kernel in self._kernels)
 
     def run(self, path: RunPath, on_operation: OnOperation | None = None, on_step: OnStep | None = None) -> None:
         """Run the recorded steps on the data now in memory, by a path that works on one image."""
         if path is RunPath.JOBS:
             self._run_jobs(on_operation, on_step)
         elif path is RunPath.FALLBACK:
+            began = time.thread_time()
             with fallback_work.run(), one_blas_thread():
                 self._run_jobs(on_operation, on_step)
+            self.prepare(began)
         elif path is RunPath.STEPS:
             for step in self.fused or []:
                 _timed(step, on_step)
@@ -661,13 +621,17 @@ class Plan:
         plan = copy.copy(self)
         plan._recorded = [entry.moved(move) for entry in self._recorded]
         plan.fused = None if self.fused is None else [step.moved(move) for step in self.fused]
-        plan._calls = None
+        plan._calls = plan._switch = None
         return plan
 
     def constant(self, views: list[np.ndarray]) -> bool:
         """True when no run, and no input, changes the memories of the views."""
         bound = {memory.id for memory in self._linked.loadable.memories if memory.is_input}
         return not self._linked.memories_of(views) & (self.dirty | bound)
+
+
+_Prepared = tuple[list[Step], set[int], "list[Step | CommandList]", Callable[[], None]]
+"""Fused steps, memories to clear, compiled calls, and a function that releases what they do not read."""
 
 
 def _of_firmware(tasks: Sequence[FirmwareTask | CpuTask]) -> list[FirmwareTask]:

@@ -10,8 +10,8 @@ import pytest
 
 import nvdla
 from nvdla.compiler.builder import Network, build, calibrate
-from nvdla.emulator.execution.fused_convolution import FusedConvolution
-from nvdla.emulator.execution.plan import _merged, merge_bands
+from nvdla.emulator.execution.fused_convolution import FusedConvolution, merged
+from nvdla.emulator.execution.plan import merge_bands
 from nvdla.emulator.memory.address_space import Lanes
 from nvdla.kernels.fast.dot_tile import available
 
@@ -72,9 +72,9 @@ def bands_of(runtime, number):
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_bands_are_merged_only_in_their_order(runtime, number):
     bands = bands_of(runtime, number)
-    assert _merged(bands) is not None
-    assert _merged(bands[::-1]) is None
-    assert len(bands) == 2 or _merged([bands[0], *bands[2:]]) is None, "rows between them are missing"
+    assert merged(bands) is not None
+    assert merged(bands[::-1]) is None
+    assert len(bands) == 2 or merged([bands[0], *bands[2:]]) is None, "rows between them are missing"
 
 
 def test_a_middle_band_that_pads_is_not_merged(runtime):
@@ -84,7 +84,7 @@ def test_a_middle_band_that_pads_is_not_merged(runtime):
     settings = replace(conv.settings, pad_top=1)
     other = copy.copy(conv)
     other.settings = settings
-    assert _merged([bands[0], bands[1].whole(other, bands[1].sdp, bands[1].parts)]) is None
+    assert merged([bands[0], bands[1].whole(other, bands[1].sdp, bands[1].parts)]) is None
 
 
 def test_other_weights_are_another_layer(runtime):
@@ -101,5 +101,5 @@ def test_results_over_data_are_not_merged(runtime):
         moved = source[:, : band.destination.shape[1]]
         band.sdp = copy.copy(band.sdp)
         band.sdp.destinations = [moved]
-    assert _merged(bands) is None
+    assert merged(bands) is None
     assert isinstance(runtime._linked.lanes, Lanes)
