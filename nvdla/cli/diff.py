@@ -19,7 +19,7 @@ AREAS = {
     "network": "network descriptors", "graph": "dependencies", "operation": "operation descriptors",
     "surface": "surface descriptors", "cpu": "CPU operations",
 }  # fmt: skip
-"""Areas of changes with a name of their own; others have that of a table of the loadable."""
+"""Names of areas; other areas are tables of the loadable."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +38,9 @@ def run(args: argparse.Namespace) -> int:
     if not print_document(document, args):
         if not args.summary:
             for area in dict.fromkeys(change.area for change in result.changes):
-                print_table(AREAS.get(area, area), [_change(change) for change in result.changes if change.area == area])
+                print_table(
+                    AREAS.get(area, area), [_change(change) for change in result.changes if change.area == area]
+                )
             if result.operands:
                 print_table("operands", [_operand(operand) for operand in result.operands])
         print(_summary(result.counts()))

@@ -41,7 +41,7 @@ from nvdla.cli.output import (
 from nvdla.cli.working import compiling
 from nvdla.emulator.execution.steps import ProfileRow, profile
 from nvdla.emulator.firmware.operation import CsbLog
-from nvdla.errors import FormatError, shape_text, counted
+from nvdla.errors import FormatError, counted, shape_text
 from nvdla.kernels.jit.kernel_times import kernel_times
 from nvdla.kernels.jit.thread_pool import threading_description
 from nvdla.loadable import load as load_loadable

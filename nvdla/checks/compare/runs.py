@@ -107,11 +107,11 @@ def aligned_places(ours: Sequence[Any], theirs: Sequence[Any]) -> list[tuple[int
     """
     blocks = SequenceMatcher(None, ours, theirs, False).get_matching_blocks()
     pairs = [(block.a + offset, block.b + offset) for block in blocks for offset in range(block.size)]
-    found, free = [], (len(ours), len(theirs))
+    matches, free = [], (len(ours), len(theirs))
     for mine, other in reversed(pairs):
         free = _last_alike(ours, mine, free[0]), _last_alike(theirs, other, free[1])
-        found.append(free)
-    return found
+        matches.append(free)
+    return matches
 
 
 def _last_alike(values: Sequence[Any], place: int, end: int) -> int:

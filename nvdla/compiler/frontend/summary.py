@@ -145,7 +145,9 @@ def summary_lines(summary: Document) -> dict[str, str]:
     }
     if summary["cuts"]:
         moved = size_text(summary["bytes_crossing"])
-        lines["transfers"] = f"{moved} per inference, at {counted(summary['cuts'], 'change')} between accelerator and host"
+        lines["transfers"] = (
+            f"{moved} per inference, at {counted(summary['cuts'], 'change')} between accelerator and host"
+        )
     if summary["memory"] is None:
         return lines
     memory = summary["memory"]
