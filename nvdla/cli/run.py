@@ -278,12 +278,18 @@ def _run_all(
 
 
 def _pictures(runtime: Runtime, args: argparse.Namespace) -> dict[str, str]:
-    """Changes that made a digit of each picture, by file, for a network whose layer file specifies digits."""
+    """What was done to each picture, by file: the changes that made a digit of it, if the layer file specifies digits;
+    for a color input, what neither the layer file nor an option states."""
     model = runtime.names.preprocessing
-    if model is None or not Preprocessing.of(model).digit or preprocessing_of(args) is not None:
+    files = [path for _, path in map(split_name, args.input or ()) if Path(path).suffix.lower() in IMAGE_ENDINGS]
+    if model is None:
+        stated = args.color or args.mean is not None or args.std or args.scale or args.no_preprocess
+        is_color = bool(runtime.inputs) and runtime.inputs[0].shape[1] in (3, 4)
+        text = "channels in the order bgr, pixels not normalized (assumed; see --color, --mean and --std)"
+        return {} if stated or not is_color else dict.fromkeys(files, text)
+    if not Preprocessing.of(model).digit or preprocessing_of(args) is not None:
         return {}
     width, height = runtime.inputs[0].shape[:1:-1]
-    files = [path for _, path in map(split_name, args.input) if Path(path).suffix.lower() in IMAGE_ENDINGS]
     described = {path: describe_digit(path, (width, height)) for path in files}
     return {path: changes for path, changes in described.items() if changes}
 

@@ -111,7 +111,7 @@
   function add(name, fill) {
     const id = name.toLowerCase();
     const button = view.el("button", { type: "button", role: "tab", id: `tab-${id}`, "aria-controls": id, onclick: () => show(name) }, name);
-    const section = view.el("section", { id, role: "tabpanel", "aria-labelledby": `tab-${id}`, hidden: true });
+    const section = view.el("section", { id, role: "tabpanel", "aria-labelledby": `tab-${id}`, tabindex: 0, hidden: true });
     tabs.set(name, { button, section, make: fill, made: false });
     return [button, section];
   }

@@ -189,9 +189,12 @@
       ["MACs", (row) => row.macs ?? null],
       ["Peak bytes", (row) => row.peak ?? null],
       ["File", (row) => row.bytes ?? null],
-      ["", (row) => row.error, (row) => view.el("span", { class: "bad" }, row.error || "")],
+      ["Note", (row) => row.error, (row) => view.el("span", { class: row.host ? "soft" : "bad" }, row.error ?? "")],
     ];
     view.data.rows.forEach((row, id) => { row.id = id; });
-    return scroll(view.table(view.data.rows, columns, { caption: "Loadables", id: "index", words: (row) => !view.words?.length || view.words.every((word) => row.name.toLowerCase().includes(word)) }), "Loadables");
+    const table = scroll(view.table(view.data.rows, columns, { caption: "Loadables", id: "index", words: (row) => !view.words?.length || view.words.every((word) => row.name.toLowerCase().includes(word)) }), "Loadables");
+    if (!view.data.rows.some((row) => row.host)) return table;
+    const cycles = view.data.rows.reduce((sum, row) => sum + (row.cycles ?? 0), 0);
+    return view.el("div", {}, view.el("p", {}, `${view.count(cycles)} cycles on the accelerator; parts on the host are not timed.`), table);
   };
 }
