@@ -201,7 +201,7 @@
   // ---- search
 
   const said = view.el("output", { class: "hidden", "aria-live": "polite", id: "said" });
-  const box = view.el("input", { type: "search", id: "search", placeholder: "Search (press /)", "aria-label": "Search operations: engine, layer, shape, rule", autocomplete: "off", spellcheck: "false" });
+  const box = view.el("input", { type: "search", id: "search", placeholder: "Search (/)", "aria-label": "Search operations: engine, layer, shape, rule", autocomplete: "off", spellcheck: "false" });
   const hits = view.el("ul", { id: "hits", hidden: true });
   const count = view.el("span", { class: "soft", id: "count", "aria-live": "polite" });
 

@@ -177,7 +177,7 @@
     const totals = [["cycles", (side) => side.total], ["operations", (side) => side.operations.length], ["findings", (side) => side.findings.length]];
     const sums = view.el("table", { class: "ranks" }, view.el("tbody", {}, view.el("tr", {}, view.el("td", {}), view.el("th", {}, `A: ${left.title}`), view.el("th", {}, `B: ${right.title}`)), totals.map(([name, of]) => view.el("tr", {}, view.el("th", { scope: "row" }, name), view.el("td", { class: "number" }, view.count(of(left))), view.el("td", { class: "number" }, view.count(of(right)))))));
     const unmatched = `${left.operations.length - rows.length} operations of A and ${right.operations.length - rows.length} of B have no counterpart.`;
-    return [sums, left.operations.length + right.operations.length > 2 * rows.length ? view.el("p", { class: "soft" }, unmatched) : null, scroll(table, "Both sides")].filter(Boolean);
+    return [scroll(sums, "Totals"), left.operations.length + right.operations.length > 2 * rows.length ? view.el("p", { class: "soft" }, unmatched) : null, scroll(table, "Both sides")].filter(Boolean);
   };
 
   view.index = function () {
