@@ -67,7 +67,7 @@ MOST_NAMED = 20
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("loadable", help="the loadable")
-    parser.add_argument("other", nargs="?", help="another loadable to run and compare with")
+    parser.add_argument("other", nargs="?", help="another loadable to run and compare with, or an ONNX or TFLite model")
     add_input_options(parser)
     add_machine_options(parser)
     add_strict_option(parser)
@@ -105,6 +105,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
+    if args.other and args.onnx is None and args.other.lower().endswith((".onnx", ".tflite")):
+        args.onnx, args.other = args.other, None
     runtime = nvdla.Runtime(load_loadable(args.loadable), args.config, args.abi, args.threads, strict=args.strict)
     names = names_of(args, runtime.loadable)
     runs = surfaces_of_runs(runtime, args)
@@ -277,7 +279,7 @@ def _as_type(array: np.ndarray, tensor: Tensor, target: Tensor, our_names: Names
 
 
 METRICS = ("unequal", "max_abs", "mean_abs", "cosine", "snr_db", "psnr_db", "first")
-LEAST = ("psnr_db", "mean_abs", "against", "first", "shape", "snr_db", "max_abs", "note")
+LEAST = ("psnr_db", "mean_abs", "against", "first", "shape", "max_abs", "cosine", "unequal", "note")
 COLUMNS = ("operation", "layer", "against", "shape", "result", *METRICS, "note")
 
 

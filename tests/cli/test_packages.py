@@ -263,3 +263,11 @@ def test_a_package_of_a_quantized_model_is_compared_on_the_integers_that_the_mod
     assert all(document["compared"] and not document["different"] for document in documents)
     code, _, error = nvdla_command("compare", package, "--tflite", model)
     assert (code, "no input: give --input FILE or --random-input" in error) == (2, True)
+
+
+def test_a_whole_model_in_a_package_is_called_a_package(nvdla_command, samples, tmp_path):
+    words = ("compile", samples / "lenet.onnx", "--config", "nv_full", "--precision", "fp16", "--json")
+    for name, kind in (("net.nvpkg", "package"), ("net.loadable", "loadable")):
+        code, out, err = nvdla_command(*words, "-o", tmp_path / name)
+        assert code == 0, err
+        assert json.loads(out)["kind"] == kind
