@@ -64,10 +64,20 @@ MOST_NAMED = 20
 """Tensors without a counterpart that are named; --json has all of them."""
 
 
+class _Other(argparse.Action):
+    """Store a model as ``--onnx`` does, and a loadable as ``other``."""
+
+    def __call__(self, parser: object, namespace: argparse.Namespace, values: object, option: object = None) -> None:
+        is_model = isinstance(values, str) and values.lower().endswith((".onnx", ".tflite"))
+        setattr(namespace, "onnx" if is_model else self.dest, values)
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("loadable", help="the loadable")
-    parser.add_argument("other", nargs="?", help="another loadable to run and compare with, or an ONNX or TFLite model")
+    parser.add_argument(
+        "other", nargs="?", action=_Other, help="another loadable to run and compare with, or an ONNX or TFLite model"
+    )
     add_input_options(parser)
     add_machine_options(parser)
     add_strict_option(parser)
@@ -105,8 +115,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    if args.other and args.onnx is None and args.other.lower().endswith((".onnx", ".tflite")):
-        args.onnx, args.other = args.other, None
     runtime = nvdla.Runtime(load_loadable(args.loadable), args.config, args.abi, args.threads, strict=args.strict)
     names = names_of(args, runtime.loadable)
     runs = surfaces_of_runs(runtime, args)
