@@ -8,7 +8,9 @@ import os
 import re
 import shutil
 import zipfile
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("onnx")
@@ -271,3 +273,11 @@ def test_a_whole_model_in_a_package_is_called_a_package(nvdla_command, samples, 
         code, out, err = nvdla_command(*words, "-o", tmp_path / name)
         assert code == 0, err
         assert json.loads(out)["kind"] == kind
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_every_worker_of_an_evaluation_runs_the_host_parts(folder, nvdla_command, workers):
+    words = ("evaluate", "net.nvpkg", "x.npy", "--predict-only", "--workers", workers, "--samples", f"{workers}.jsonl")
+    code, out, err = nvdla_command(*words)
+    assert code == 0, err
+    assert len(Path(f"{workers}.jsonl").read_text(encoding="utf-8").splitlines()) == 1 + len(np.load("x.npy"))

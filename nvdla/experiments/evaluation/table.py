@@ -100,10 +100,12 @@ class Evaluation(Table):
         return sorted(random.Random(self.shuffle).sample(range(count), min(count, self.limit or count)))
 
     def prepare(self) -> None:
-        """The network with its kernels, for workers that are copies of this process."""
-        self._network = self._opened()
-        if isinstance(self._network, LoadableNetwork):
-            self._network.warm()
+        """The network with its kernels, for workers that are copies of this process. The process that runs the host
+        parts of a package cannot be shared, so each worker opens a package itself."""
+        network = self._opened()
+        if isinstance(network, LoadableNetwork):
+            self._network = network
+            network.warm()
 
     def open(self) -> Callable[[Sequence[Task]], list[Record]]:
         """A worker's function from tasks to records; it opens the network once."""
