@@ -278,8 +278,8 @@ def _run_all(
 
 
 def _pictures(runtime: Runtime, args: argparse.Namespace) -> dict[str, str]:
-    """Describe what was done to each picture, by file: the changes that made a digit of it, if the layer file specifies digits;
-    for a color input, what neither the layer file nor an option states."""
+    """Describe what was done to each picture, by file: the changes that made a digit of it, if the layer file specifies
+    digits; for a color input, what neither the layer file nor an option states."""
     model = runtime.names.preprocessing
     files = [path for _, path in map(split_name, args.input or ()) if Path(path).suffix.lower() in IMAGE_ENDINGS]
     if model is None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,7 +95,7 @@ def _by_shape(ours: Sequence[Observation], theirs: Sequence[Observation]) -> dic
     return {ours[mine].key: theirs[other] for mine, other in pairs}
 
 
-def aligned_places(ours: Sequence[Any], theirs: Sequence[Any]) -> list[tuple[int, int]]:
+def aligned_places(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> list[tuple[int, int]]:
     """Align two lists by equal entries in the same order.
 
     Args:
@@ -114,7 +114,7 @@ def aligned_places(ours: Sequence[Any], theirs: Sequence[Any]) -> list[tuple[int
     return matches
 
 
-def _last_alike(values: Sequence[Any], place: int, end: int) -> int:
+def _last_alike(values: Sequence[Hashable], place: int, end: int) -> int:
     while place + 1 < end and values[place + 1] == values[place]:
         place += 1
     return place
