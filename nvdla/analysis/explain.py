@@ -100,7 +100,8 @@ def sentences(row: Document) -> list[str]:
     """A document in words, line by line."""
     shape = " to ".join(shape_text(row[side]) for side in ("input", "output") if row[side])
     used, capacity = row["data_entries"]
-    lines = [f"{row['operation']} {row['layer'] or ''}: {row['mode']} convolution, {shape} (channels x height x width)"]
+    place = " ".join(filter(None, (row["operation"], row["layer"])))
+    lines = [f"{place}: {row['mode']} convolution, {shape} (channels x height x width)"]
     if row["tile"][1] > 1:
         lines.append(f"tile {row['tile'][0]} of {row['tile'][1]} of its layer")
     data = "reused from the previous convolution" if row["data_reused"] else "fetched once"
@@ -327,8 +328,8 @@ def _fields(node: Operation) -> Iterator[Row]:
             }
 
 
-def lines(row: Row, width: int) -> Iterator[str]:
-    """A document as lines no wider than ``width``, fields side by side where it fits."""
+def lines(row: Row) -> Iterator[str]:
+    """A document as lines, without its fields."""
     layer = f" {row['layer']}" if row["layer"] else ""
     yield f"{row['operation']} {row['engine']}{layer}: {row['what']}"
     shape = " to ".join(shape_text(row[side]) for side in ("input", "output") if row[side])
@@ -353,6 +354,10 @@ def lines(row: Row, width: int) -> Iterator[str]:
         dimensions = f" {'x'.join(map(str, value['shape']))}," if value["shape"] else ""
         place = f"memory {value['memory']}+{value['offset']}"
         yield f"    {value['role']}: {value['name']},{dimensions} {value['bytes']:,} bytes at {place}"
+
+
+def field_lines(row: Row, width: int) -> Iterator[str]:
+    """Fields of a document's descriptor as lines no wider than ``width``, side by side where it fits."""
     cells = [f"{field['field']} {field['meaning'] or _short(field['value'])}" for field in row["fields"]]
     wide = max(map(len, cells), default=0) + 3
     columns = max((width - 4) // max(wide, 1), 1)

@@ -64,10 +64,20 @@ MOST_NAMED = 20
 """Tensors without a counterpart that are named; --json has all of them."""
 
 
+class _Other(argparse.Action):
+    """Store a model as ``--onnx`` does, and a loadable as ``other``."""
+
+    def __call__(self, parser: object, namespace: argparse.Namespace, values: object, option: object = None) -> None:
+        is_model = isinstance(values, str) and values.lower().endswith((".onnx", ".tflite"))
+        setattr(namespace, "onnx" if is_model else self.dest, values)
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("loadable", help="the loadable")
-    parser.add_argument("other", nargs="?", help="another loadable to run and compare with")
+    parser.add_argument(
+        "other", nargs="?", action=_Other, help="another loadable to run and compare with, or an ONNX or TFLite model"
+    )
     add_input_options(parser)
     add_machine_options(parser)
     add_strict_option(parser)
@@ -277,7 +287,7 @@ def _as_type(array: np.ndarray, tensor: Tensor, target: Tensor, our_names: Names
 
 
 METRICS = ("unequal", "max_abs", "mean_abs", "cosine", "snr_db", "psnr_db", "first")
-LEAST = ("psnr_db", "mean_abs", "against", "first", "shape", "snr_db", "max_abs", "note")
+LEAST = ("psnr_db", "mean_abs", "against", "first", "shape", "max_abs", "cosine", "unequal", "note")
 COLUMNS = ("operation", "layer", "against", "shape", "result", *METRICS, "note")
 
 

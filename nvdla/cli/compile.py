@@ -249,7 +249,8 @@ def run(args: argparse.Namespace) -> int:
     compiled.save(args.output)
     if args.export_qdq:
         compiled.export_qdq(args.export_qdq)
-    document = compiled.report | {"output": args.output, "kind": "loadable" if compiled.whole else "package"}
+    is_loadable = compiled.whole and Path(args.output).suffix != ".nvpkg"
+    document = compiled.report | {"output": args.output, "kind": "loadable" if is_loadable else "package"}
     document["summary"] = {**compiled.summary, "config_assumed": args.config is None, "files": _files(args, compiled)}
     tell_proof(args, configuration(config))
     if not print_document(document, args):

@@ -75,7 +75,7 @@ def _row(config: Configuration) -> Document:
         "name": config.name,
         "precisions": " ".join(config.precisions),
         "atom": config.memory_atom,
-        "MACs": f"{config.mac_atomic_c} x {config.mac_atomic_k}",
+        "MACs": f"{config.mac_atomic_c}x{config.mac_atomic_k}",
         "CBUF KiB": config.cbuf_banks * config.cbuf_bank_bytes // 1024,
         "banks": config.cbuf_banks,
         "DRAM bits": config.dram_width_bits,

@@ -15,6 +15,12 @@ Nothing is run. Exit code 1 if they differ."""
 
 FORMAT, VERSION = "nvdla-diff", 1
 
+AREAS = {
+    "network": "network descriptors", "graph": "dependencies", "operation": "operation descriptors",
+    "surface": "surface descriptors", "cpu": "CPU operations",
+}  # fmt: skip
+"""Names of areas; other areas are tables of the loadable."""
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
@@ -32,7 +38,9 @@ def run(args: argparse.Namespace) -> int:
     if not print_document(document, args):
         if not args.summary:
             for area in dict.fromkeys(change.area for change in result.changes):
-                print_table(area, [_change(change) for change in result.changes if change.area == area])
+                print_table(
+                    AREAS.get(area, area), [_change(change) for change in result.changes if change.area == area]
+                )
             if result.operands:
                 print_table("operands", [_operand(operand) for operand in result.operands])
         print(_summary(result.counts()))
@@ -42,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
 def _summary(counts: dict[str, int]) -> str:
     if not counts:
         return "The loadables are equal."
-    parts = ", ".join(f"{count} {area}" for area, count in counts.items())
+    parts = ", ".join(f"{count} in {AREAS.get(area, area)}" for area, count in counts.items())
     return f"{counted(sum(counts.values()), 'difference')}: {parts}."
 
 

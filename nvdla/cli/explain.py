@@ -102,11 +102,11 @@ def _draw(study: Study, args: argparse.Namespace) -> None:
 
 
 def _print_operations(screens: list[Document], rows: list[Document], candidates: list[Document]) -> None:
-    from nvdla.analysis.explain import lines
+    from nvdla.analysis.explain import field_lines, lines
     from nvdla.analysis.layer_forms import builder_lines, evaluation_lines
 
     for screen in screens:
-        for line in lines(screen, terminal_width()):
+        for line in lines(screen):
             print(escape(line))
     _print_rows([row | {"advice": ""} for row in rows])  # the evaluated candidates state it
     for candidate in candidates:
@@ -115,6 +115,10 @@ def _print_operations(screens: list[Document], rows: list[Document], candidates:
         forms = [_form_cells(form) for form in candidate["forms"]]
         print_table(f"Variants of {names}, each timed alone", forms, FORM_COLUMNS)
         for line in [*evaluation_lines(candidate), *builder_lines(candidate)]:
+            print(escape(line))
+    for screen in screens:
+        print(f"\nDescriptor of {screen['operation']} {screen['engine']}: fields that are not 0")
+        for line in field_lines(screen, terminal_width()):
             print(escape(line))
 
 

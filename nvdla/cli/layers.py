@@ -137,7 +137,8 @@ def _print(document: Document, count: int) -> None:
     print_table(f"{document['loadable']} on {document['configuration']}", rows)
     doubtful = sum(row["confidence"] == "order" for row in rows)
     doubt = f", {doubtful} of them uncertain (order)" if doubtful else ""
-    say(f"{document['named']} of {count} operations have names{doubt}.")
+    hint = "" if document["named"] else " Find them with --onnx MODEL or --caffe FILE."
+    say(f"{document['named']} of {count} operations have names{doubt}.{hint}")
     if document["unused"]:
         say(f"Layers without an operation: {', '.join(document['unused'])}.")
     if document["layer_file"]:

@@ -167,6 +167,8 @@ def _self_test(args: argparse.Namespace, form: Printer, options: Options) -> int
     if not print_document(document, args):
         print_table("Tests", document["tests"])
         print(f"{counted(len(rows), 'test')} of {config.name} in {len(files)} files: {folder}")
+        if args.board:
+            say(f"Next: follow {folder / 'README.md'}.")
     return 0
 
 
@@ -246,7 +248,9 @@ def _summary(exported: Export, form: Printer, runtime: Runtime, args: argparse.N
     print_table("Sizes", _sizes(document))
     print_table("Files", document["files"])
     folder = Path(document["files"][0]["file"]).parent
-    if args.format == "c":
+    if args.board:
+        say(f"Next: follow {folder / 'README.md'}.")
+    elif args.format == "c":
         say(f"Next: adapt {folder / 'nvdla_port.h'} to your platform, then 'cc -c {shlex.quote(str(folder))}/*.c'.")
     if document["input"] == "random":
         print("The input of the program is random. Use --input FILE for your own.", file=sys.stderr)

@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
 def _folder(args: argparse.Namespace) -> int:
     """A page for each loadable of a directory or package, and an index of them."""
     from nvdla.report.page import Data, html_page
-    from nvdla.report.server import host_rows, loadables_in
+    from nvdla.report.server import loadables_in, with_host_rows
 
     refuse_several(args)
     folder, output = Path(args.loadable), Path(args.output or f"{Path(args.loadable).resolve().name}-report")
@@ -93,7 +93,7 @@ def _folder(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="nvdla-report-") as inputs:
         parts = inputs_of_parts(args, args.loadable, Path(inputs))
         _pages(args, folder, output, parts, paths, rows)
-    rows += host_rows(folder)
+    rows = with_host_rows(folder, rows)
     write_file(output / "index.html", html_page(Data.of_index(folder.resolve().name, rows)).encode())
     document = {
         "format": FOLDER_FORMAT,

@@ -41,7 +41,7 @@ from nvdla.cli.output import (
 from nvdla.cli.working import compiling
 from nvdla.emulator.execution.steps import ProfileRow, profile
 from nvdla.emulator.firmware.operation import CsbLog
-from nvdla.errors import FormatError, shape_text
+from nvdla.errors import FormatError, counted, shape_text
 from nvdla.kernels.jit.kernel_times import kernel_times
 from nvdla.kernels.jit.thread_pool import threading_description
 from nvdla.loadable import load as load_loadable
@@ -278,12 +278,18 @@ def _run_all(
 
 
 def _pictures(runtime: Runtime, args: argparse.Namespace) -> dict[str, str]:
-    """Changes that made a digit of each picture, by file, for a network whose layer file specifies digits."""
+    """Describe what was done to each picture, by file: the changes that made a digit of it, if the layer file specifies
+    digits; for a color input, what neither the layer file nor an option states."""
     model = runtime.names.preprocessing
-    if model is None or not Preprocessing.of(model).digit or preprocessing_of(args) is not None:
+    files = [path for _, path in map(split_name, args.input or ()) if Path(path).suffix.lower() in IMAGE_ENDINGS]
+    if model is None:
+        stated = args.color or args.mean is not None or args.std or args.scale or args.no_preprocess
+        is_color = bool(runtime.inputs) and runtime.inputs[0].shape[1] in (3, 4)
+        text = "channels in the order bgr, pixels not normalized (assumed; see --color, --mean and --std)"
+        return {} if stated or not is_color else dict.fromkeys(files, text)
+    if not Preprocessing.of(model).digit or preprocessing_of(args) is not None:
         return {}
     width, height = runtime.inputs[0].shape[:1:-1]
-    files = [path for _, path in map(split_name, args.input) if Path(path).suffix.lower() in IMAGE_ENDINGS]
     described = {path: describe_digit(path, (width, height)) for path in files}
     return {path: changes for path, changes in described.items() if changes}
 
@@ -400,6 +406,11 @@ class _Dump:
         factors = None if units is None or units.factors is None else units.factors.tolist()
         self._document["operations"].append(row | {"factors": factors})
 
+    @property
+    def written(self) -> int:
+        """Number of files with outputs."""
+        return len(self._document["operations"])
+
     def finish(self) -> None:
         """Write the index."""
         text = json_text(framed(self._document, "dump"), indent=1)
@@ -465,9 +476,13 @@ def _report(
         say(f"{name}: {shape} {tensor.dtype} on {runtime.config.name} in {times.run * 1e3:.1f} ms")
         for number, image in enumerate(ranks.get(name, [])):
             _print_ranks(number if len(tensor) > 1 else None, image)
+    if watcher.dump:
+        say(f"{args.dump_ops}: outputs of {counted(watcher.dump.written, 'operation')}, index.json")
     if watcher.statistics:
-        keys = dict.fromkeys(key for row in watcher.statistics for key in row)
-        print_table("statistics", watcher.statistics, list(keys))
+        kept = ({k: n for k, n in row.items() if n or k[:4] not in ("nan_", "inf_")} for row in watcher.statistics)
+        rows_of_counts = list(kept)  # int8 has no NaN
+        keys = dict.fromkeys(key for row in rows_of_counts for key in row)
+        print_table("statistics", rows_of_counts, list(keys))
         print(f"threads: {threading_description()}")
     if rows:
         _print_profile(rows)

@@ -183,13 +183,13 @@ class Folder:
     def page(self, net: str) -> Data:
         """The index, or a loadable's page."""
         from nvdla.report.page import Data
-        from nvdla.report.server import host_rows, index_row
+        from nvdla.report.server import index_row, with_host_rows
 
         if net:
             return self._single(net).page("")
         if not self._rows:
-            self._rows = [index_row(path, self._folder, "") for path in self._paths.values()]
-            self._rows += host_rows(self._folder)
+            rows = [index_row(path, self._folder, "") for path in self._paths.values()]
+            self._rows = with_host_rows(self._folder, rows)
         return Data.of_index(self._folder.resolve().name, self._rows)
 
     def run(self, net: str, name: str, tensor: str, data: bytes) -> Data:

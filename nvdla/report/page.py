@@ -20,6 +20,7 @@ import nvdla
 from nvdla.analysis.study import Study
 from nvdla.checks.compare.comparison import Observation
 from nvdla.checks.compare.metrics import compare
+from nvdla.checks.compare.runs import aligned_places, last_layer
 from nvdla.errors import FormatError
 from nvdla.program.operation import Key, Operation
 from nvdla.report.document import Side, timing, timings
@@ -59,8 +60,9 @@ def _matched(ours: list[Operation], theirs: list[Operation]) -> dict[Key, Key]:
     if [(node.engine, node.output) for node in ours] == [(node.engine, node.output) for node in theirs]:
         return {mine.key: other.key for mine, other in zip(ours, theirs, strict=True)}
     if not any(node.layer for node in ours) or not any(node.layer for node in theirs):
-        return _in_turn(ours, theirs, lambda node: (node.engine, node.output))
-    return _in_turn(ours, theirs, lambda node: (node.engine, node.layer))
+        places = aligned_places(*([(node.engine, node.output) for node in nodes] for nodes in (ours, theirs)))
+        return {ours[mine].key: theirs[other].key for mine, other in places}
+    return _in_turn(ours, theirs, lambda node: (node.engine, last_layer(node.layer)))
 
 
 def _in_turn(ours: list[Operation], theirs: list[Operation], key: Callable[[Operation], object]) -> dict[Key, Key]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 import secrets
 import socket
 import threading
@@ -274,18 +275,19 @@ def _size(path: Path) -> int:
     return packed_files(inside[0])[inside[1]] if inside else path.stat().st_size
 
 
-def host_rows(package: Path) -> list[Row]:
-    """Rows of the host parts of a package, for the index; none for a directory."""
+def with_host_rows(package: Path, rows: list[Row]) -> list[Row]:
+    """Add the host parts of a package to the rows of its loadables, in the order of a run; a directory has none."""
     from nvdla.compiler.frontend.package import unpack
 
     if not is_zip_file(package):
-        return []
+        return rows
     parts = list(enumerate(unpack(package).parts))
     total = sum(part.macs for _, part in parts)
-    return [
+    host = [
         {
             "name": f"part{number} (host): {', '.join(sorted({row['op'] for row in part.rows}))}",
             "page": None,
+            "host": True,
             "bytes": len(part.model),
             "macs": part.macs,
             "error": f"runs on the host, not timed: {counted(len(part.nodes), 'node')}"
@@ -294,6 +296,7 @@ def host_rows(package: Path) -> list[Row]:
         for number, part in parts
         if part.loadable is None
     ]
+    return sorted([*rows, *host], key=lambda row: int(re.sub(r"\D.*", "", str(row["name"]).removeprefix("part")) or 0))
 
 
 def page_name(path: Path, folder: Path) -> str:

@@ -250,17 +250,20 @@ class _NoSamples(SampleSource):
 
 
 @by_annotations
-def is_loader(data: object) -> bool:
-    """Check whether data is a ``DataLoader`` of PyTorch, without importing PyTorch."""
+def loader_of(data: object) -> Iterable[object] | None:
+    """Return a ``DataLoader`` of PyTorch as it is, or one for a data set, else None. Does not import PyTorch."""
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(data, torch.utils.data.DataLoader)
+    if torch is None or not isinstance(data, torch.utils.data.DataLoader | torch.utils.data.Dataset):
+        return None
+    is_loader = isinstance(data, torch.utils.data.DataLoader)
+    return cast("Iterable[object]", data if is_loader else torch.utils.data.DataLoader(data, batch_size=64))
 
 
-def _loader_source(loader: Iterable[object]) -> Arrays:
+def _loader_source(loader: Iterable[object], name: str = "DataLoader") -> Arrays:
     """The batches of a loader, [samples, labels] or samples alone, in memory. Raises FormatError."""
     pieces: list[list[np.ndarray]] = [[], []]
     total = 0
-    for batch in loader:
+    for batch in _batches(loader):
         parts = batch if isinstance(batch, list | tuple) else [batch]
         if not parts or not all(hasattr(part, "detach") for part in parts[:2]):
             raise FormatError(f"DataLoader: batches must be tensors, or [samples, labels], got {type(batch).__name__}")
@@ -276,7 +279,15 @@ def _loader_source(loader: Iterable[object]) -> Arrays:
     except ValueError as error:
         raise FormatError(f"DataLoader: samples must have one shape: {error}") from None
     assert samples is not None, "the first element of a batch is its samples"
-    return Arrays("DataLoader", samples, labels)
+    return Arrays(name, samples, labels)
+
+
+def _batches(loader: Iterable[object]) -> Iterator[object]:
+    """Yield the batches. Raises FormatError for any exception of the data set."""
+    try:
+        yield from loader
+    except Exception as error:  # user code, and samples that do not form batches
+        raise FormatError(f"DataLoader: {type(error).__name__}: {str(error)[:200]}") from error
 
 
 def open_source(
@@ -286,9 +297,10 @@ def open_source(
 
     Args:
         data: a directory (one subdirectory per class, or files alone), one image or tensor, a .csv or .jsonl manifest
-            (path, label), a .npz with samples and labels, a .npy with samples, ``module:function``, or a ``DataLoader``
-            of PyTorch with batches [samples, labels], which are kept in memory. A .tar, or WebDataset shards as
-            ``val-{00..15}.tar``; a .parquet of Hugging Face; the address of any of these files ("s3://...").
+            (path, label), a .npz with samples and labels, a .npy with samples, a .tar, or WebDataset shards as
+            ``val-{00..15}.tar``, a .parquet of Hugging Face, the address of any of these files ("s3://..."),
+            ``module:function``, or a data set or ``DataLoader`` of PyTorch (or its ``module:name``) with batches
+            [samples, labels], which are kept in memory.
         labels: a .npy with the labels of a .npy; a .txt with the labels of a directory of files, one per line in the
             order of their names, or lines of file and label.
         root: the directory of a manifest's paths (default: the directory of the manifest). Paths must be below it.
@@ -296,8 +308,8 @@ def open_source(
     Raises:
         FormatError: the path does not exist, or is not a data set.
     """
-    if is_loader(data):
-        return _loader_source(cast("Iterable[object]", data))
+    if (loader := loader_of(data)) is not None:
+        return _loader_source(loader)
     text = os.fspath(named(cast("str", data), "data"))
     if "://" in text:
         text = str(fetched(text))
@@ -315,7 +327,8 @@ def open_source(
         raise FormatError(f"{text[:80]}: {getattr(error, 'strerror', None) or error}") from None
     if not exists:
         if ":" in text and not suffix:
-            return Function(text)
+            loader = loader_of(python_object(text))
+            return Function(text) if loader is None else _loader_source(loader, text)
         raise FormatError(f"{text}: must be an existing file or directory, or module:function for a Python source")
     if suffix == ".npy":
         return MappedArrays(path.resolve(), None if labels is None else _mapped(Path(labels)))
@@ -364,18 +377,23 @@ def arrays_source(name: str, arrays: dict[str, np.ndarray]) -> Arrays:
     return Arrays(name, *split)
 
 
-def python_function(name: str) -> Callable[..., Any]:
-    """Return the function ``module:function``; the current directory is searched, too. Raises FormatError."""
-    module, _, function = name.partition(":")
+def python_object(name: str) -> Any:
+    """Return ``module:name``; the current directory is searched, too. Raises FormatError."""
+    module, _, member = name.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        target = getattr(importlib.import_module(module), function)
+        return getattr(importlib.import_module(module), member)
     except Exception as error:  # user code may raise anything
         raise FormatError(f"{name}: cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def python_function(name: str) -> Callable[..., Any]:
+    """Return the function ``module:function``. Raises FormatError."""
+    target = python_object(name)
     if not callable(target):
         raise FormatError(f"{name}: must be a function, got {type(target).__name__}")
-    return target
+    return cast("Callable[..., Any]", target)
 
 
 def _ground_truth(path: Path, labels: str) -> SampleSource:

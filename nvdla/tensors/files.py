@@ -196,6 +196,8 @@ def fit(array: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype, na
         hint = (
             " Its fourth channel is the padding of a pixel format: give a picture, or add a channel."
             if is_color
+            else " Give one image; in Python, Runtime.run_many takes several."
+            if array.ndim == 4 and array.shape[1:] == shape[1:]
             else ""
         )
         raise FormatError(f"{name}: shape must be {shape_text(shape)}, got {shape_text(array.shape)}.{hint}")

@@ -306,8 +306,12 @@ def labels_of(labels: np.ndarray, name: str) -> list[Label]:
 
 def label_of(label: object, name: str) -> Label:
     """Check the label of one sample, or None for no label. Raises FormatError, which starts with ``name``."""
-    if label is None or isinstance(label, int | np.integer):
-        return None if label is None else int(label)
+    if label is None:
+        return None
+    if hasattr(label, "detach"):  # a tensor of PyTorch
+        label = np.asarray(label)[()]
+    if isinstance(label, int | np.integer):
+        return int(label)
     if isinstance(label, np.ndarray) and label.ndim == 2 and label.dtype.kind in "iubf":
         return label
     try:

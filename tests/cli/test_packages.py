@@ -7,8 +7,12 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 import zipfile
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("onnx")
@@ -162,8 +166,8 @@ def test_the_report_has_a_page_per_part_and_host_rows(folder, nvdla_command, as_
     document = json.loads(out)
     as_documented(document)
     assert sorted(os.listdir("pages")) == ["index.html", *(f"part{n}.loadable.html" for n in (0, 2, 4))]
-    assert [row["page"] is None for row in document["loadables"]] == [False, False, False, True, True]
-    assert document["loadables"][3]["error"] == "runs on the host, not timed: 1 node, 10% of the multiplications"
+    assert [row["page"] is None for row in document["loadables"]] == [False, True, False, True, False]
+    assert document["loadables"][1]["error"] == "runs on the host, not timed: 1 node, 10% of the multiplications"
 
 
 def test_view_has_an_index_of_the_parts_and_their_pages(folder):
@@ -171,7 +175,7 @@ def test_view_has_an_index_of_the_parts_and_their_pages(folder):
     view.configure(parser)
     source = view.Folder(parser.parse_args(["net.nvpkg"]))
     assert [row["name"].partition(".")[0] for row in source.page("").document["rows"]] == [
-        "part0", "part2", "part4", "part1 (host): MatMul", "part3 (host): MatMul"
+        "part0", "part1 (host): MatMul", "part2", "part3 (host): MatMul", "part4"
     ]  # fmt: skip
     assert source.page("part4.loadable").document["sides"][0]["title"].startswith("part4.loadable")
 
@@ -263,3 +267,21 @@ def test_a_package_of_a_quantized_model_is_compared_on_the_integers_that_the_mod
     assert all(document["compared"] and not document["different"] for document in documents)
     code, _, error = nvdla_command("compare", package, "--tflite", model)
     assert (code, "no input: give --input FILE or --random-input" in error) == (2, True)
+
+
+def test_a_whole_model_in_a_package_is_called_a_package(nvdla_command, samples, tmp_path):
+    words = ("compile", samples / "lenet.onnx", "--config", "nv_full", "--precision", "fp16", "--json")
+    for name, kind in (("net.nvpkg", "package"), ("net.loadable", "loadable")):
+        code, out, err = nvdla_command(*words, "-o", tmp_path / name)
+        assert code == 0, err
+        assert json.loads(out)["kind"] == kind
+
+
+def test_every_worker_of_an_evaluation_runs_the_host_parts(folder):
+    """Workers are copies of a new process, which has no threads yet."""
+    np.save("many.npy", np.repeat(np.load("x.npy"), 8, axis=0))
+    words = ("evaluate", "net.nvpkg", "many.npy", "--predict-only", "--workers", "2", "--samples", "s.jsonl")
+    result = subprocess.run([sys.executable, "-m", "nvdla", *words], capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    rows = [json.loads(line) for line in Path("s.jsonl").read_text(encoding="utf-8").splitlines()[1:]]
+    assert len(rows) == 8 and len({json.dumps(row["top"]) for row in rows}) == 1

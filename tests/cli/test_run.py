@@ -79,7 +79,9 @@ def test_json_has_stable_keys(nvdla_command, lenet, digit):
 
 
 def test_what_every_operation_wrote_can_be_dumped(nvdla_command, lenet, digit, tmp_path):
-    assert nvdla_command("run", lenet, "--input", digit, "--dump-ops", tmp_path / "ops")[0] == 0
+    code, out, _ = nvdla_command("run", lenet, "--input", digit, "--dump-ops", tmp_path / "ops", "--stats")
+    assert code == 0 and "ops: outputs of 5 operations, index.json" in out
+    assert "saturated" in out and "nan" not in out, "int8 has no NaN"
     seen = {}
     runtime = nvdla.Runtime(nvdla.load(lenet))
     runtime.run(digit, on_operation=lambda event: seen.update({event.index: event.destination}))
@@ -196,3 +198,12 @@ def test_the_log_of_register_writes_is_one_for_csb(nvdla_command, lenet, digit, 
     code, out, _ = nvdla_command("csb", log)
     assert code == 0
     assert f"{sum(line.startswith('W ') for line in lines)} register accesses in the format nvdla" in out
+
+
+def test_what_a_color_picture_is_assumed_to_be_is_printed(nvdla_command, samples, tmp_path):
+    net = tmp_path / "net.loadable"  # without a layer file
+    net.write_bytes((samples / "color_digits.loadable").read_bytes())
+    assumed = "channels in the order bgr, pixels not normalized (assumed; see --color, --mean and --std)"
+    words = ("run", net, "--input", samples / "color_digit3.ppm")
+    assert assumed in nvdla_command(*words)[1]
+    assert "assumed" not in nvdla_command(*words, "--color", "rgb")[1]

@@ -482,6 +482,31 @@ def test_headings_are_named_and_in_order(window, page):
         assert all(after - before <= 1 for before, after in itertools.pairwise(levels)), (name, headings)
 
 
+def test_the_index_of_a_package_names_its_columns_and_adds_its_cycles(window, tmp_path):
+    rows = [
+        {"name": "part0.loadable", "page": "a.html", "bytes": 5, "error": None, "cycles": 1200},
+        {
+            "name": "part1 (host): MatMul",
+            "page": None,
+            "host": True,
+            "bytes": 7,
+            "error": "runs on the host, not timed",
+        },
+    ]
+    (tmp_path / "index.html").write_text(html_page(Data.of_index("net.nvpkg", rows)), encoding="utf-8")
+    shown = window().open(tmp_path / "index.html")
+    assert all(shown.page.locator("th").all_inner_texts())
+    assert "1,200 cycles on the accelerator; parts on the host are not timed." in shown.page.inner_text("#list")
+    assert shown.page.locator("td .soft").inner_text() == "on the host, not timed"
+    assert shown.page.locator("td .bad").all_inner_texts() == [""]
+
+
+def test_the_keyboard_scrolls_every_view(window, page):
+    shown = window().open(page)
+    panels = shown.value("Array.from(document.querySelectorAll('[role=tabpanel]')).map(panel => panel.tabIndex)")
+    assert panels and set(panels) == {0}
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [420, 1280])
 def test_axe_finds_no_accessibility_problem(chromium_browser, page, width, scheme):

@@ -282,8 +282,11 @@ def board(name: str) -> Board:
     if name in BOARDS:
         return BOARDS[name]
     near = difflib.get_close_matches(name, BOARDS, n=1, cutoff=0.4)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    raise ConfigError(f"unknown board {name!r}: must be one of {', '.join(BOARDS)}{hint}")
+    hint = f"Did you mean {near[0]}? " if near else ""
+    raise ConfigError(
+        f"unknown board {name!r}: must be one of {', '.join(BOARDS)}. "
+        f"{hint}Describe another board with --clock, --latency and --bandwidth."
+    )
 
 
 @dataclass(frozen=True)

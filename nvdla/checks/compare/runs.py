@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,10 +70,10 @@ def _by_layer(ours: Sequence[Observation], theirs: Sequence[Observation]) -> dic
     """Operations of a layer one by one where both have as many, else the last one of each."""
     groups: dict[str, list[Observation]] = defaultdict(list)
     for observation in theirs:
-        groups[str(observation.layer)].append(observation)
+        groups[last_layer(observation.layer)].append(observation)
     mine: dict[str, list[Observation]] = defaultdict(list)
     for observation in ours:
-        mine[str(observation.layer)].append(observation)
+        mine[last_layer(observation.layer)].append(observation)
     matches = {}
     for layer, members in mine.items():
         others = groups.get(layer, [])
@@ -85,19 +85,39 @@ def _by_layer(ours: Sequence[Observation], theirs: Sequence[Observation]) -> dic
     return matches
 
 
+def last_layer(name: str | None) -> str:
+    """The layer whose result an operation computes: relu1 for an operation of ip1+relu1."""
+    return str(name).rsplit("+", 1)[-1]
+
+
 def _by_shape(ours: Sequence[Observation], theirs: Sequence[Observation]) -> dict[Key, Observation]:
-    signatures = [_signature(observation) for observation in theirs]
-    matcher = SequenceMatcher(None, [_signature(observation) for observation in ours], signatures, False)
-    pairs = [
-        (block.a + offset, block.b + offset) for block in matcher.get_matching_blocks() for offset in range(block.size)
-    ]
-    matches, free = {}, len(theirs)
+    pairs = aligned_places(list(map(_signature, ours)), list(map(_signature, theirs)))
+    return {ours[mine].key: theirs[other] for mine, other in pairs}
+
+
+def aligned_places(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> list[tuple[int, int]]:
+    """Align two lists by equal entries in the same order.
+
+    Args:
+        ours: one hashable value per operation, equal for operations on tensors of one shape.
+        theirs: the same of the other side.
+
+    Returns:
+        Pairs of places. Of several operations on one tensor (bias, then ReLU) the last one counts, on either side.
+    """
+    blocks = SequenceMatcher(None, ours, theirs, False).get_matching_blocks()
+    pairs = [(block.a + offset, block.b + offset) for block in blocks for offset in range(block.size)]
+    matches, free = [], (len(ours), len(theirs))
     for mine, other in reversed(pairs):
-        # Of several operations on one tensor (bias, then ReLU) the last is what one that does all of them writes.
-        while other + 1 < free and signatures[other + 1] == signatures[other]:
-            other += 1
-        matches[ours[mine].key], free = theirs[other], other
+        free = _last_alike(ours, mine, free[0]), _last_alike(theirs, other, free[1])
+        matches.append(free)
     return matches
+
+
+def _last_alike(values: Sequence[Hashable], place: int, end: int) -> int:
+    while place + 1 < end and values[place + 1] == values[place]:
+        place += 1
+    return place
 
 
 #: cosine from which on a tensor is treated as the right one

@@ -20,7 +20,7 @@ from nvdla.compiler.frontend.model import Model, read
 from nvdla.compiler.frontend.quantization.qdq import Affine
 from nvdla.compiler.frontend.tflite.graph import NORMALIZATION_KEY
 from nvdla.errors import FormatError, shape_text
-from nvdla.tensors.datasets import Arrays, Function, Sample, SampleSource, arrays_source, is_loader, open_source
+from nvdla.tensors.datasets import Arrays, Function, Sample, SampleSource, arrays_source, loader_of, open_source
 from nvdla.tensors.files import IMAGE_ENDINGS, read_dimg
 from nvdla.tensors.images import is_pil
 from nvdla.tensors.inputs import Preprocessing, holds_pixels
@@ -82,7 +82,7 @@ def samples(model: Model, data: Any, preprocessing: Preprocessing | None = None,
     preprocessing = preprocessing or Preprocessing()
     if isinstance(data, str | os.PathLike):
         return _from_path(model, os.fspath(data), preprocessing, limit)
-    if is_loader(data):
+    if loader_of(data) is not None:
         data = open_source(data)
     if isinstance(data, SampleSource):
         return _from_source(model, data, preprocessing, limit)

@@ -562,9 +562,10 @@ class HostMachine:
             for run in range(max(counts, default=1))
         ]
 
-    def _runs(self, name: str, value: object) -> list[object]:
+    def _runs(self, name: str, value: Any) -> list[object]:
         """Return what was given for one input, run by run."""
         shape = self._shapes[name]
+        value = value.detach().cpu().numpy() if hasattr(value, "detach") else value  # a tensor of PyTorch
         if isinstance(value, (list, tuple)) and value and all(map(is_image, value)):
             return list(value)
         if isinstance(value, np.ndarray) and value.ndim == len(shape) == 4 and value.shape[1:] != shape[1:]:

@@ -144,7 +144,10 @@ def summary_lines(summary: Document) -> dict[str, str]:
         "host": _host_text(summary["host_reasons"]) if host else "no node",
     }
     if summary["cuts"]:
-        lines["transfers"] = f"{counted(summary['cuts'], 'cut')}, {size_text(summary['bytes_crossing'])} per inference"
+        moved = size_text(summary["bytes_crossing"])
+        lines["transfers"] = (
+            f"{moved} per inference, at {counted(summary['cuts'], 'change')} between accelerator and host"
+        )
     if summary["memory"] is None:
         return lines
     memory = summary["memory"]

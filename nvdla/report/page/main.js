@@ -111,7 +111,7 @@
   function add(name, fill) {
     const id = name.toLowerCase();
     const button = view.el("button", { type: "button", role: "tab", id: `tab-${id}`, "aria-controls": id, onclick: () => show(name) }, name);
-    const section = view.el("section", { id, role: "tabpanel", "aria-labelledby": `tab-${id}`, hidden: true });
+    const section = view.el("section", { id, role: "tabpanel", "aria-labelledby": `tab-${id}`, tabindex: 0, hidden: true });
     tabs.set(name, { button, section, make: fill, made: false });
     return [button, section];
   }
@@ -201,7 +201,7 @@
   // ---- search
 
   const said = view.el("output", { class: "hidden", "aria-live": "polite", id: "said" });
-  const box = view.el("input", { type: "search", id: "search", placeholder: "Search (press /)", "aria-label": "Search operations: engine, layer, shape, rule", autocomplete: "off", spellcheck: "false" });
+  const box = view.el("input", { type: "search", id: "search", placeholder: "Search (/)", "aria-label": "Search operations: engine, layer, shape, rule", autocomplete: "off", spellcheck: "false" });
   const hits = view.el("ul", { id: "hits", hidden: true });
   const count = view.el("span", { class: "soft", id: "count", "aria-live": "polite" });
 

@@ -53,6 +53,13 @@ def test_other_inputs_make_other_tensors(nvdla_command, samples):
     assert nvdla_command("compare", *words)[0] == 1
 
 
+def test_a_model_can_be_named_like_another_loadable(nvdla_command, samples):
+    words = ("compare", samples / "lenet.loadable", "-i", samples / "digit3.pgm", "--json")
+    given = nvdla_command(*words, samples / "lenet.onnx")
+    assert given[0] == 0
+    assert given == nvdla_command(*words, "--onnx", samples / "lenet.onnx")
+
+
 def test_random_input_is_the_same_for_the_same_seed(nvdla_command, samples):
     words = ("compare", samples / "lenet.loadable", samples / "lenet_nv_large.loadable", "--random-input", 7)
     assert nvdla_command(*words)[0] == 0

@@ -1,5 +1,6 @@
 """What can be compared with: golden files by their names, hashes, float tensors, ONNX models, other loadables."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -327,6 +328,18 @@ def test_differently_fused_loadables_are_matched_by_shape(cases):
     match, how = align(*runs)
     assert how == "shape"
     assert all(np.array_equal(each.tensor, match[each.key].tensor) for each in runs[0] if each.surface is not None)
+    back, _ = align(*reversed(runs))  # the last of bias and ReLU is what one operation computes, on either side
+    assert {other.key: key for key, other in back.items()} == {key: other.key for key, other in match.items()}
+
+
+def test_fused_layers_are_matched_by_their_last_layer(samples):
+    runtime = nvdla.Runtime(nvdla.load(samples / "lenet.loadable"))
+    fused, _ = observe(runtime, runtime.surfaces(samples / "digit5.pgm"), from_sidecar(samples / "lenet.loadable"))
+    alone = [dataclasses.replace(each, layer=str(each.layer).split("+")[-1]) for each in fused[3:]]
+    for runs in ((fused, alone), (alone, fused)):
+        match, how = align(*runs)
+        assert how == "layer"
+        assert set(match) == {each.key for each in alone if each.surface is not None}
 
 
 def test_differently_built_loadables_are_matched_by_layer(samples):

@@ -68,6 +68,8 @@ def test_a_module_in_training_mode_compiles_as_in_evaluation_mode(net, labels):
     with torch.no_grad():
         wanted = net.eval()(images).numpy()
     assert decibels(wanted, outputs(compiled, images)) > 25
+    (together,) = compiled.run(images).values()  # a tensor with a batch
+    assert np.array_equal(together, outputs(compiled, images))
 
 
 def test_a_program_compiles_from_memory_and_from_a_trusted_file(net, tmp_path, capsys):

@@ -115,6 +115,24 @@ def test_a_python_function_is_a_source_too(capsys, tmp_path, monkeypatch, truth,
     assert [line["top"][0][0] for line in lines] == truth[:20]
 
 
+@pytest.mark.parametrize("name", ["rows", "loader"])
+def test_a_data_set_of_pytorch_is_a_source_too(capsys, tmp_path, monkeypatch, truth, name):
+    pytest.importorskip("torch")
+    (tmp_path / "torch_digits.py").write_text(
+        "import numpy as np, torch\n"
+        f"data = np.load({str(SAMPLES / 'digits.npz')!r})\n"
+        "images, labels = torch.tensor(data['images'][:20]), torch.tensor(data['labels'][:20])\n"
+        "rows = torch.utils.data.TensorDataset(images, labels)\n"
+        "loader = torch.utils.data.DataLoader(rows, batch_size=8)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    summary = evaluated(capsys, LENET, f"torch_digits:{name}", "--samples", f"{name}.jsonl", "--workers", 1)
+    assert (summary["samples"], summary["top1"]["value"]) == (20, 1.0)
+    lines = [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()[1:]]
+    assert [line["label"] for line in lines] == truth[:20]
+
+
 def test_damaged_samples_are_counted_apart_and_strict_stops(capsys, folder):
     (folder / "images" / "3" / "broken.pgm").write_bytes(b"P5\n28 28\n255\n123")
     summary = evaluated(capsys, LENET, folder / "images", "--workers", 1)
