@@ -26,10 +26,10 @@ from nvdla.compiler.builder.floating import convolve_groups, evaluate, expand_gr
 from nvdla.compiler.builder.groups import group_layers
 from nvdla.compiler.builder.layer_types import bounds_of, layer_type, own_scale
 from nvdla.compiler.builder.layers import ClipSettings, ConvSettings, Group, KernelSettings, Layer, ScaleSettings
-from nvdla.compiler.builder.lower.elementwise import worth
+from nvdla.compiler.builder.lower.elementwise import LEVELS, worth
 from nvdla.compiler.builder.lower.lowering import NetworkLowering
 from nvdla.compiler.builder.network import Network
-from nvdla.compiler.builder.quantization import LARGEST, Calibration, quantize
+from nvdla.compiler.builder.quantization import LARGEST, Calibration, changing, quantize
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import BuildError
 from nvdla.util.arguments import by_annotations
@@ -147,7 +147,8 @@ def adapt(network: Network, patches: Patches, calibration: Calibration, per_chan
 
 # Samples whose mean errors are corrected, and the multiplications spent on them.
 CORRECTED_SAMPLES, CORRECTED_MACS = 16, 2e9
-# Calibration samples from which on a mean error is that of the network, not of the samples.
+# Samples from which on a mean error is that of the network, not of the samples. Where fewer are within the limit of
+# multiplications, biases are corrected for rounded weights alone (Calibration.means).
 LEAST_SAMPLES = 4
 # Share of elements that an activation lets through: with fewer, a mean is not worth a large change of the bias.
 _LEAST_SLOPE = 0.25
@@ -163,7 +164,8 @@ class Means:
             for layer in network.layers
             if isinstance(layer.settings, ConvSettings)
         )
-        self._most = int(np.clip(CORRECTED_MACS / max(macs, 1), 2, CORRECTED_SAMPLES))
+        most = int(min(CORRECTED_MACS / max(macs, 1), CORRECTED_SAMPLES))
+        self._most = most if most >= LEAST_SAMPLES else 0
         self._rng = np.random.default_rng(seed)
         self.seen = 0
         self.samples: list[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]] = []
@@ -534,6 +536,7 @@ def refine(
     magnitudes = {name: magnitude * room[name] for name, magnitude in magnitudes.items()}
     points = int8 and recipe.zero_points
     ranges = _of_outputs(folded, statistics, room) if recipe.method in _WHOLE_OUTPUTS else {}
+    ranges |= _of_arguments(folded, magnitudes, ranges)
     magnitudes |= {name: max(-low, high) or 1.0 for name, (low, high) in ranges.items()}
     ranges = _of_inner(folded, statistics, magnitudes, room) | ranges
     ranges = {name: ends for name, ends in ranges.items() if points and worth(*ends)}
@@ -544,7 +547,7 @@ def refine(
         result, scales = rounded.network, rounded.weight_scales
     means: Mapping[str, np.ndarray] = statistics.means if recipe.bias_correction else {}
     calibration = Calibration(magnitudes, scales, means, zero_points=points, ranges=ranges)
-    if measured is not None and measured.seen >= LEAST_SAMPLES and _is_complete(result, magnitudes):
+    if measured is not None and len(measured.samples) >= LEAST_SAMPLES and _is_complete(result, magnitudes):
         added = corrections(result, calibration, recipe.per_channel, measured)
         calibration = replace(calibration, corrections=added)
     return Refined(result, calibration, factors)
@@ -590,6 +593,32 @@ def _of_outputs(network: Network, statistics: Statistics, room: Mapping[str, flo
         else:
             low, high = np.clip(np.multiply(ends, room[tensor.name]), *bounds)
         ends_by_name[tensor.name] = min(float(low), 0.0), max(float(high), 0.0)
+    return ends_by_name
+
+
+def _of_arguments(
+    network: Network, magnitudes: Mapping[str, float], outputs: Mapping[str, tuple[float, float]]
+) -> dict[str, tuple[float, float]]:
+    """(lowest, highest) number of the arguments of bounded functions whose results are outputs.
+
+    Unseen samples may have any result of such a function: the one face of a picture has a higher score than that of any
+    sample. So the argument reaches as far to one side as the samples do to the other, but not beyond the number from
+    which on the result in 8 bits stays the same.
+    """
+    ends_by_name = {}
+    for layer in network.layers:
+        if layer.kind != "function" or layer.name not in outputs:
+            continue
+        argument, (low, high) = layer.inputs[0], outputs[layer.name]
+        largest = magnitudes.get(argument.name, 0.0)
+        bounded = np.all(np.isfinite(bounds_of(layer, np.inf, {})))
+        if not (bounded and largest and high > low) or argument.name in outputs or argument.producer.kind == "input":
+            continue
+        ends_by_name[argument.name] = -largest, largest
+        if len(network.consumers(argument)) == 1:
+            numbers = np.linspace(-largest, largest, 1 << 14)
+            elements = np.rint(np.clip(evaluate(layer, numbers), low, high) * (LEVELS / (high - low)))
+            ends_by_name[argument.name] = changing(numbers, elements) or ends_by_name[argument.name]
     return ends_by_name
 
 

@@ -42,8 +42,8 @@ def test_centerface_finds_the_faces_that_floats_find():
     assert found["faces"] >= 8
     assert found["missed_or_extra"] == 0
     # The aim is 0.95; what is reached is in benchmarks/RESULTS.md.
-    assert found["worst_iou"] >= 0.90
-    assert found["mean_iou"] >= 0.95
+    assert found["worst_iou"] >= 0.93
+    assert found["mean_iou"] >= 0.97
     assert found["cuts"] == 0
 
 
