@@ -92,10 +92,9 @@ def convolve_groups(
     if groups == view.shape[1] == len(weights):
         taps = np.ndindex(*weights.shape[2:])
         return sum((view[..., r, s] * kernels[:, 0, r, s, None, None] for r, s in taps), np.float32(0.0))
-    parts = zip(np.split(view, groups, axis=1), np.split(kernels, groups), strict=True)
-    return np.concatenate(
-        [np.moveaxis(np.tensordot(part, own, ((1, 4, 5), (1, 2, 3))), 3, 1) for part, own in parts], axis=1
-    )
+    (count, _, height, width), size = view.shape[:4], kernels[0].size
+    columns = view.transpose(0, 1, 4, 5, 2, 3).reshape(count, groups, size, height * width)
+    return np.matmul(kernels.reshape(groups, -1, size), columns).reshape(count, len(kernels), height, width)
 
 
 def extreme(view: np.ndarray, larger: np.ufunc) -> np.ndarray:

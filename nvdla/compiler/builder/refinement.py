@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import chain
 
 import numpy as np
 
@@ -504,7 +504,7 @@ def refine(
         network: The network.
         batches: Function that returns float values of tensors (N, C, H, W) by name of the layer, batch by batch; at
             least those of the inputs and of the last layer of every group. It is called once, or twice for equalization
-            (the first time for 32 batches).
+            (the first time for 32 samples).
         recipe: The improvements to apply.
         precision: "int8" or "int16".
         held: Tensors that equalization does not change.
@@ -564,11 +564,12 @@ def _is_complete(network: Network, magnitudes: Mapping[str, float]) -> bool:
 def _first(
     every: Iterator[Mapping[str, np.ndarray]], peaks: Statistics, batches: Batches
 ) -> Iterable[Mapping[str, np.ndarray]]:
-    """Give the first batches to ``peaks``, and return all: they are computed twice only if they need much memory."""
+    """Give the first samples to ``peaks``, and return all: they are computed twice only if they need much memory."""
     kept: list[Mapping[str, np.ndarray]] = []
-    size = 0
-    for values in islice(every, PEAK_SAMPLES):
+    size = seen = 0
+    while seen < PEAK_SAMPLES and (values := next(every, None)) is not None:
         peaks.update(values)
+        seen += max(map(len, values.values()))
         size += sum(array.nbytes for array in values.values())
         if size <= KEPT_BYTES:
             kept.append(values)
