@@ -146,10 +146,10 @@ def adapt(network: Network, patches: Patches, calibration: Calibration, per_chan
 
 
 # Samples whose mean errors are corrected, and the multiplications spent on them.
-CORRECTED_SAMPLES, CORRECTED_MACS = 16, 2e9
+CORRECTED_SAMPLES, CORRECTED_MACS = 16, 5e9
 # Samples from which on a mean error is that of the network, not of the samples. Where fewer are within the limit of
 # multiplications, biases are corrected for rounded weights alone (Calibration.means).
-LEAST_SAMPLES = 4
+LEAST_SAMPLES = 8
 # Share of elements that an activation lets through: with fewer, a mean is not worth a large change of the bias.
 _LEAST_SLOPE = 0.25
 

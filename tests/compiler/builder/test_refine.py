@@ -339,10 +339,10 @@ def test_corrections_belong_to_int8_and_to_samples_of_the_whole_set(monkeypatch)
     data = rng.normal(size=(40, 4, 8, 8))
     assert not refine(net, _batches(net, data), precision="int16").calibration.corrections
     assert not refine(net, _batches(net, data), Recipe(bias_correction=False)).calibration.corrections
-    assert refine(net, _batches(net, data[:4])).calibration.corrections
-    assert not refine(net, _batches(net, data[:3])).calibration.corrections, "three samples say nothing about a mean"
-    monkeypatch.setattr(refinement, "CORRECTED_MACS", 3.9 * 4 * 4 * 64)
-    assert not refine(net, _batches(net, data)).calibration.corrections, "nor three that a limit leaves of forty"
+    assert refine(net, _batches(net, data[:8])).calibration.corrections
+    assert not refine(net, _batches(net, data[:7])).calibration.corrections, "few samples say nothing about a mean"
+    monkeypatch.setattr(refinement, "CORRECTED_MACS", 7.9 * 4 * 4 * 64)
+    assert not refine(net, _batches(net, data)).calibration.corrections, "nor seven that a limit leaves of forty"
     monkeypatch.undo()
     means = Means(net)
     for number, values in enumerate(_batches(net, data)()):
