@@ -538,18 +538,17 @@ def refine(
     ranges = _of_outputs(folded, statistics, room) if recipe.method in _WHOLE_OUTPUTS else {}
     ranges |= _of_arguments(folded, magnitudes, ranges)
     magnitudes |= {name: max(-low, high) or 1.0 for name, (low, high) in ranges.items()}
-    ranges = _of_inner(folded, statistics, magnitudes, room) | ranges
-    ranges = {name: ends for name, ends in ranges.items() if points and worth(*ends)}
+    ranges = _of_inner(folded, statistics, magnitudes, room) | ranges if points else {}
+    ranges = {name: ends for name, ends in ranges.items() if worth(*ends)}
     result = folded
     scales: Mapping[str, np.ndarray] = {}
     if patches is not None:
         rounded = adapt(folded, patches, Calibration(magnitudes, zero_points=points), recipe.per_channel)
         result, scales = rounded.network, rounded.weight_scales
-    means: Mapping[str, np.ndarray] = statistics.means if recipe.bias_correction else {}
+    means = statistics.means if recipe.bias_correction else {}
     calibration = Calibration(magnitudes, scales, means, zero_points=points, ranges=ranges)
     if measured is not None and len(measured.samples) >= LEAST_SAMPLES and _is_complete(result, magnitudes):
-        added = corrections(result, calibration, recipe.per_channel, measured)
-        calibration = replace(calibration, corrections=added)
+        calibration = replace(calibration, corrections=corrections(result, calibration, recipe.per_channel, measured))
     return Refined(result, calibration, factors)
 
 
