@@ -70,9 +70,9 @@ class ChannelRanges:
         return rows if self._used.all() else rows[self._used]
 
     def see(self, values: np.ndarray) -> None:
-        """Take in the float values of one sample."""
-        rows = self.rows(values)
-        np.maximum.at(self.largest, self.labels, np.maximum(rows.max(axis=1), -rows.min(axis=1)))
+        """Take in the float values (N, C, H, W) of some samples."""
+        rows = self.rows(np.maximum(values.max(axis=0), -values.min(axis=0)))
+        np.maximum.at(self.largest, self.labels, rows.max(axis=1))
 
 
 class ChannelSums:

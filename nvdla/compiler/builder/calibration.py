@@ -29,7 +29,7 @@ METHODS = ("max", "percentile", "entropy", "mse")
 WORTH_CUTTING = 2.0
 # Largest squared error of a cut by entropy, relative to the least one of all cuts.
 MOST_ERROR = 2.0
-# A channel that only one batch has at all tells nothing about the next batch.
+# A channel that only one sample has at all tells nothing about the next sample.
 _MOST_HEADROOM = 4.0
 
 
@@ -169,24 +169,21 @@ class Statistics:
     def __init__(self, histograms: bool = True) -> None:
         self.histograms: dict[str, Histogram] = {}
         self._with_histograms = histograms
-        self._peaks: dict[str, np.ndarray] = {}
         self._sums: dict[str, np.ndarray] = {}
         self._counts: dict[str, int] = {}
         self._ends: dict[str, tuple[float, float]] = {}
-        self._batches = 0
-        self._second: dict[str, np.ndarray] = {}
-        self._holder: dict[str, np.ndarray] = {}
+        self._samples = 0
+        self._ranks: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 
     def update(self, values: Mapping[str, np.ndarray]) -> None:
-        """Take in one batch: arrays (N, C, H, W) by name. Raises NotFiniteError for NaN and infinities (of
+        """Take in some samples: arrays (N, C, H, W) by name. Raises NotFiniteError for NaN and infinities (of
         float32)."""
         unbounded = []
         for name, array in values.items():
-            samples, channels = array.shape[:2]
-            planes = np.ascontiguousarray(array).reshape(samples, channels, -1)
-            ends: np.ndarray = np.zeros((3, channels))
+            planes = np.ascontiguousarray(array).reshape(1, array.shape[0] * array.shape[1], -1)
+            ends: np.ndarray = np.zeros((3, *array.shape[:2]))
             lows, highs, sums = ends
-            measure_planes(planes, lows, highs, sums)
+            measure_planes(planes, lows.reshape(-1), highs.reshape(-1), sums.reshape(-1))
             peaks = np.maximum(-lows, highs)
             if not np.all(np.isfinite(sums)) or peaks.max() > _LARGEST:
                 unbounded.append(name)
@@ -194,33 +191,34 @@ class Statistics:
             self._rank(name, peaks)
             low, high = self._ends.get(name, (0.0, 0.0))
             self._ends[name] = min(low, float(lows.min())), max(high, float(highs.max()))
-            self._sums[name] = self._sums.get(name, 0.0) + sums
-            self._counts[name] = self._counts.get(name, 0) + samples * planes.shape[2]
+            self._sums[name] = self._sums.get(name, 0.0) + sums.sum(axis=0)
+            self._counts[name] = self._counts.get(name, 0) + len(array) * planes.shape[2]
             if self._with_histograms:
                 self.histograms.setdefault(name, Histogram()).add(planes, float(peaks.max()))
-        self._batches += 1
+        self._samples += max(map(len, values.values()), default=0)
         if unbounded:
             raise NotFiniteError(unbounded)
 
     def _rank(self, name: str, peaks: np.ndarray) -> None:
-        """The largest and second largest magnitude of every channel, and which batch has the largest."""
-        first = self._peaks.get(name, np.zeros_like(peaks))
-        ahead = peaks > first
-        second = self._second.get(name, np.zeros_like(peaks))
-        self._second[name] = np.where(ahead, first, np.maximum(second, np.minimum(peaks, first)))
-        self._holder[name] = np.where(ahead, self._batches, self._holder.get(name, -1))
-        self._peaks[name] = np.maximum(first, peaks)
+        """The largest and second largest magnitude of every channel, and which sample has the largest; of samples
+        (N, C)."""
+        nothing = np.zeros(peaks.shape[1])
+        first, second, holder = self._ranks.get(name, (nothing, nothing, nothing - 1))
+        ranked = np.concatenate((first[None], second[None], peaks))
+        best = np.argmax(ranked, axis=0)
+        holder = np.where(best > 0, self._samples + best, holder)
+        self._ranks[name] = ranked.max(axis=0), np.partition(ranked, -2, axis=0)[-2], holder
 
     def __contains__(self, name: str) -> bool:
-        return name in self._peaks
+        return name in self._ranks
 
     def __bool__(self) -> bool:
-        return bool(self._peaks)
+        return bool(self._ranks)
 
     @property
     def peaks(self) -> Mapping[str, np.ndarray]:
         """The largest magnitude of every channel, (C,)."""
-        return self._peaks
+        return {name: first for name, (first, _, _) in self._ranks.items()}
 
     @property
     def ends(self) -> Mapping[str, tuple[float, float]]:
@@ -233,30 +231,30 @@ class Statistics:
         return {name: total / self._counts[name] for name, total in self._sums.items()}
 
     def headroom(self) -> dict[str, float]:
-        """By how much a batch that was not looked at goes beyond what the others had, tensor by tensor, at least 1.
+        """By how much a sample that was not looked at goes beyond what the others had, tensor by tensor, at least 1.
 
-        Each batch in turn is left out: where it has the largest magnitude of a channel, the range from the others would
-        have been smaller. Of the channels of one batch that is the 99th percentile, of the batches the mean. So it is
-        large for few samples and near 1 for many.
+        Each sample in turn is left out: where it has the largest magnitude of a channel, the range from the others
+        would have been smaller. Of the channels of one sample that is the 99th percentile, of the samples the mean. So
+        it is large for few samples and near 1 for many.
         """
-        return {name: self._headroom(name) for name in self._peaks}
+        return {name: self._headroom(name) for name in self._ranks}
 
     def _headroom(self, name: str) -> float:
-        first, second, holder = self._peaks[name], self._second[name], self._holder[name]
+        first, second, holder = self._ranks[name]
         largest = float(first.max())
-        if self._batches < 2 or largest == 0:
+        if self._samples < 2 or largest == 0:
             return 1.0
         beyond = np.minimum(first / np.maximum(second, 1e-30), _MOST_HEADROOM) * first / largest
         holders = np.unique(holder)[:, None]
         factors = np.percentile(np.where(holder == holders, beyond, 1.0), 99, axis=1)
-        # Batches that have no channel's largest magnitude stay within the range of the others.
-        return float(np.sum(np.maximum(factors, 1.0)) + self._batches - len(factors)) / self._batches
+        # Samples that have no channel's largest magnitude stay within the range of the others.
+        return float(np.sum(np.maximum(factors, 1.0)) + self._samples - len(factors)) / self._samples
 
     def magnitudes(self, method: str, percentile: float, largest: int) -> dict[str, float]:
         """The largest magnitude that each tensor is meant to hold. A tensor that is zero in all samples tells nothing
         about its range and gets 1."""
         if method == "max":
-            return {name: float(peaks.max()) or 1.0 for name, peaks in self._peaks.items()}
+            return {name: float(peaks.max()) or 1.0 for name, peaks in self.peaks.items()}
         pick: Callable[[Histogram], float] = {
             "percentile": lambda histogram: percentile_limit(histogram, percentile),
             "entropy": lambda histogram: entropy_limit(histogram, largest),

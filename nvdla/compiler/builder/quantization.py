@@ -112,6 +112,12 @@ class Calibration:
         return replace(self, magnitudes={**self.magnitudes, **magnitudes})
 
 
+def changing(numbers: np.ndarray, elements: np.ndarray) -> tuple[float, float] | None:
+    """Return the lowest and highest of sorted numbers between which the elements of a function's results change."""
+    places = np.flatnonzero(np.diff(elements))
+    return (float(numbers[places[0]]), float(numbers[places[-1] + 1])) if len(places) else None
+
+
 def weight_scales(weights: np.ndarray, precision: str, per_channel: bool) -> np.ndarray:
     """Scale of each kernel, (K,); one number for all unless ``per_channel``. Kernels of zeros get scale 1."""
     magnitudes = np.abs(weights).reshape(weights.shape[0], -1).max(axis=1)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import chain
 
 import numpy as np
 
@@ -26,10 +26,10 @@ from nvdla.compiler.builder.floating import convolve_groups, evaluate, expand_gr
 from nvdla.compiler.builder.groups import group_layers
 from nvdla.compiler.builder.layer_types import bounds_of, layer_type, own_scale
 from nvdla.compiler.builder.layers import ClipSettings, ConvSettings, Group, KernelSettings, Layer, ScaleSettings
-from nvdla.compiler.builder.lower.elementwise import worth
+from nvdla.compiler.builder.lower.elementwise import LEVELS, worth
 from nvdla.compiler.builder.lower.lowering import NetworkLowering
 from nvdla.compiler.builder.network import Network
-from nvdla.compiler.builder.quantization import LARGEST, Calibration, quantize
+from nvdla.compiler.builder.quantization import LARGEST, Calibration, changing, quantize
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import BuildError
 from nvdla.util.arguments import by_annotations
@@ -146,9 +146,10 @@ def adapt(network: Network, patches: Patches, calibration: Calibration, per_chan
 
 
 # Samples whose mean errors are corrected, and the multiplications spent on them.
-CORRECTED_SAMPLES, CORRECTED_MACS = 16, 2e9
-# Calibration samples from which on a mean error is that of the network, not of the samples.
-LEAST_SAMPLES = 4
+CORRECTED_SAMPLES, CORRECTED_MACS = 16, 5e9
+# Samples from which on a mean error is that of the network, not of the samples. Where fewer are within the limit of
+# multiplications, biases are corrected for rounded weights alone (Calibration.means).
+LEAST_SAMPLES = 8
 # Share of elements that an activation lets through: with fewer, a mean is not worth a large change of the bias.
 _LEAST_SLOPE = 0.25
 
@@ -163,7 +164,8 @@ class Means:
             for layer in network.layers
             if isinstance(layer.settings, ConvSettings)
         )
-        self._most = int(np.clip(CORRECTED_MACS / max(macs, 1), 2, CORRECTED_SAMPLES))
+        most = int(min(CORRECTED_MACS / max(macs, 1), CORRECTED_SAMPLES))
+        self._most = most if most >= LEAST_SAMPLES else 0
         self._rng = np.random.default_rng(seed)
         self.seen = 0
         self.samples: list[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]] = []
@@ -502,7 +504,7 @@ def refine(
         network: The network.
         batches: Function that returns float values of tensors (N, C, H, W) by name of the layer, batch by batch; at
             least those of the inputs and of the last layer of every group. It is called once, or twice for equalization
-            (the first time for 32 batches).
+            (the first time for 32 samples).
         recipe: The improvements to apply.
         precision: "int8" or "int16".
         held: Tensors that equalization does not change.
@@ -534,19 +536,19 @@ def refine(
     magnitudes = {name: magnitude * room[name] for name, magnitude in magnitudes.items()}
     points = int8 and recipe.zero_points
     ranges = _of_outputs(folded, statistics, room) if recipe.method in _WHOLE_OUTPUTS else {}
+    ranges |= _of_arguments(folded, magnitudes, ranges)
     magnitudes |= {name: max(-low, high) or 1.0 for name, (low, high) in ranges.items()}
-    ranges = _of_inner(folded, statistics, magnitudes, room) | ranges
-    ranges = {name: ends for name, ends in ranges.items() if points and worth(*ends)}
+    ranges = _of_inner(folded, statistics, magnitudes, room) | ranges if points else {}
+    ranges = {name: ends for name, ends in ranges.items() if worth(*ends)}
     result = folded
     scales: Mapping[str, np.ndarray] = {}
     if patches is not None:
         rounded = adapt(folded, patches, Calibration(magnitudes, zero_points=points), recipe.per_channel)
         result, scales = rounded.network, rounded.weight_scales
-    means: Mapping[str, np.ndarray] = statistics.means if recipe.bias_correction else {}
+    means = statistics.means if recipe.bias_correction else {}
     calibration = Calibration(magnitudes, scales, means, zero_points=points, ranges=ranges)
-    if measured is not None and measured.seen >= LEAST_SAMPLES and _is_complete(result, magnitudes):
-        added = corrections(result, calibration, recipe.per_channel, measured)
-        calibration = replace(calibration, corrections=added)
+    if measured is not None and len(measured.samples) >= LEAST_SAMPLES and _is_complete(result, magnitudes):
+        calibration = replace(calibration, corrections=corrections(result, calibration, recipe.per_channel, measured))
     return Refined(result, calibration, factors)
 
 
@@ -561,11 +563,12 @@ def _is_complete(network: Network, magnitudes: Mapping[str, float]) -> bool:
 def _first(
     every: Iterator[Mapping[str, np.ndarray]], peaks: Statistics, batches: Batches
 ) -> Iterable[Mapping[str, np.ndarray]]:
-    """Give the first batches to ``peaks``, and return all: they are computed twice only if they need much memory."""
+    """Give the first samples to ``peaks``, and return all: they are computed twice only if they need much memory."""
     kept: list[Mapping[str, np.ndarray]] = []
-    size = 0
-    for values in islice(every, PEAK_SAMPLES):
+    size = seen = 0
+    while seen < PEAK_SAMPLES and (values := next(every, None)) is not None:
         peaks.update(values)
+        seen += max(map(len, values.values()))
         size += sum(array.nbytes for array in values.values())
         if size <= KEPT_BYTES:
             kept.append(values)
@@ -590,6 +593,32 @@ def _of_outputs(network: Network, statistics: Statistics, room: Mapping[str, flo
         else:
             low, high = np.clip(np.multiply(ends, room[tensor.name]), *bounds)
         ends_by_name[tensor.name] = min(float(low), 0.0), max(float(high), 0.0)
+    return ends_by_name
+
+
+def _of_arguments(
+    network: Network, magnitudes: Mapping[str, float], outputs: Mapping[str, tuple[float, float]]
+) -> dict[str, tuple[float, float]]:
+    """(lowest, highest) number of the arguments of bounded functions whose results are outputs.
+
+    Unseen samples may have any result of such a function: the one face of a picture has a higher score than that of any
+    sample. So the argument reaches as far to one side as the samples do to the other, but not beyond the number from
+    which on the result in 8 bits stays the same.
+    """
+    ends_by_name = {}
+    for layer in network.layers:
+        if layer.kind != "function" or layer.name not in outputs:
+            continue
+        argument, (low, high) = layer.inputs[0], outputs[layer.name]
+        largest = magnitudes.get(argument.name, 0.0)
+        bounded = np.all(np.isfinite(bounds_of(layer, np.inf, {})))
+        if not (bounded and largest and high > low) or argument.name in outputs or argument.producer.kind == "input":
+            continue
+        ends_by_name[argument.name] = -largest, largest
+        if len(network.consumers(argument)) == 1:
+            numbers = np.linspace(-largest, largest, 1 << 14)
+            elements = np.rint(np.clip(evaluate(layer, numbers), low, high) * (LEVELS / (high - low)))
+            ends_by_name[argument.name] = changing(numbers, elements) or ends_by_name[argument.name]
     return ends_by_name
 
 

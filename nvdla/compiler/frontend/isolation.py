@@ -296,6 +296,8 @@ def session(model: ModelProto | bytes, name: str, optimize: bool = True, threads
     levels = runtime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimize else levels.ORT_DISABLE_ALL
     options.log_severity_level = 4
+    # Between two runs the processor has other work than waiting threads.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if threads:
         options.intra_op_num_threads = threads
     try:

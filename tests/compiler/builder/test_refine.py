@@ -12,7 +12,7 @@ from support.build_checks import build_and_run, samples, signal_to_noise
 from support.random_networks import networks
 
 import nvdla
-from nvdla.compiler.builder import Network, build, calibrate, floating
+from nvdla.compiler.builder import Network, build, calibrate, floating, refinement
 from nvdla.compiler.builder.calibration import METHODS, Statistics
 from nvdla.compiler.builder.ir import Convolve
 from nvdla.compiler.builder.layer_types import layer_type
@@ -286,6 +286,20 @@ def test_an_output_that_is_an_input_is_a_copy_of_it():
     np.testing.assert_array_equal(found, elements["x"])
 
 
+def test_scores_beyond_those_of_all_samples_are_not_clipped():
+    """Logits from -8 to 1.9, as those of a detector whose samples hold few objects: a score of 0.93 stays one."""
+    net = Network("scores")
+    x = net.convolution("logits", net.input("in", (1, 8, 8)), np.ones((1, 1, 1, 1)), np.full(1, -2.0))
+    net.output(net.sigmoid("score", x))
+    data = np.random.default_rng(0).uniform(-6, 3.9, (8, 1, 8, 8))
+    refined = refine(net, _batches(net, data))
+    assert refined.calibration.magnitudes["logits"] == pytest.approx(6.2, abs=0.1), "beyond it 8 bits of a score end"
+    built = build(refined.network, "nv_small", "int8", refined.calibration, per_channel=True)
+    (element,) = np.unique(built.expected(built.quantize_inputs(np.full((1, 1, 8, 8), 4.6)))["score"])
+    score = (int(element) - built.zero_points["score"]) * built.output_scales["score"]
+    assert score == pytest.approx(1 / (1 + np.exp(-2.6)), abs=0.01)
+
+
 def test_the_range_of_joined_gates_is_that_of_gates():
     def ending(net, x):
         gates = [net.sigmoid(f"s{i}", net.scale(f"low{i}", x, np.full(4, 0.1), np.full(4, -3.0))) for i in (0, 1)]
@@ -319,14 +333,17 @@ def test_measured_corrections_take_off_the_mean_error_of_all_roundings():
     assert errors[0] < 0.1 < 1.5 < errors[1]
 
 
-def test_corrections_belong_to_int8_and_to_samples_of_the_whole_set():
+def test_corrections_belong_to_int8_and_to_samples_of_the_whole_set(monkeypatch):
     rng = np.random.default_rng(3)
     net = _limited()
     data = rng.normal(size=(40, 4, 8, 8))
     assert not refine(net, _batches(net, data), precision="int16").calibration.corrections
     assert not refine(net, _batches(net, data), Recipe(bias_correction=False)).calibration.corrections
-    assert refine(net, _batches(net, data[:4])).calibration.corrections
-    assert not refine(net, _batches(net, data[:3])).calibration.corrections, "three samples say nothing about a mean"
+    assert refine(net, _batches(net, data[:8])).calibration.corrections
+    assert not refine(net, _batches(net, data[:7])).calibration.corrections, "few samples say nothing about a mean"
+    monkeypatch.setattr(refinement, "CORRECTED_MACS", 7.9 * 4 * 4 * 64)
+    assert not refine(net, _batches(net, data)).calibration.corrections, "nor seven that a limit leaves of forty"
+    monkeypatch.undo()
     means = Means(net)
     for number, values in enumerate(_batches(net, data)()):
         means.update({name: np.full_like(array, number) for name, array in values.items()})

@@ -137,3 +137,37 @@ def test_a_constant_joined_with_the_input_is_calibrated_with_several_samples():
     found = nvdla.compile(net, "nv_small", "int8", samples).run(samples[:1])["y"]
     exact = run_once(net, "net", {"x": samples[:1]})[0]
     assert np.square(exact - found).mean() < 1e-2 * np.square(exact).mean()
+
+
+def _block(kind, x, y, held, rng, channels=64):
+    """A block with a layer normalization and two matrices, in the form of ConvNeXt or of a transformer."""
+    held |= {f"{y}.w1": rng.normal(size=(channels, 32)).astype("f4") / 8, f"{y}.g": np.ones(channels, "f4")}
+    held |= {f"{y}.w2": rng.normal(size=(32, channels)).astype("f4") / 6}
+    nodes, source = [], x
+    if kind == "ConvNeXt":
+        held[f"{y}.d"] = rng.normal(size=(channels, 1, 3, 3)).astype("f4") / 3
+        nodes = [node("Conv", f"{x} {y}.d", f"{y}.c", group=channels, pads=[1] * 4)]
+        nodes += [node("Transpose", f"{y}.c", f"{y}.t", perm=[0, 2, 3, 1])]
+        source = f"{y}.t"
+    result = f"{y}.m" if kind == "ConvNeXt" else f"{y}.b"
+    nodes += [node("LayerNormalization", f"{source} {y}.g", f"{y}.n"), node("MatMul", f"{y}.n {y}.w1", f"{y}.h")]
+    nodes += [node("Relu", f"{y}.h", f"{y}.r"), node("MatMul", f"{y}.r {y}.w2", result)]
+    if kind == "ConvNeXt":
+        nodes += [node("Transpose", f"{y}.m", f"{y}.b", perm=[0, 3, 1, 2])]
+    return [*nodes, node("Add", f"{x} {y}.b", y)]
+
+
+@pytest.mark.parametrize("precision", LIMITS)
+@pytest.mark.parametrize(("kind", "shape"), [("ConvNeXt", (1, 64, 14, 14)), ("transformer", (1, 60, 64))])
+def test_a_residual_is_added_in_the_order_of_the_matrices(kind, shape, precision):
+    """Only the normalizations leave the accelerator: two cuts per block."""
+    rng = np.random.default_rng(5)
+    held = {}
+    nodes = [*_block(kind, "x", "v", held, rng), *_block(kind, "v", "y", held, rng)]
+    net = model(nodes, {"x": shape}, {"y": shape}, held)
+    samples = rng.normal(size=(8, *shape[1:])).astype("f4")
+    compiled = nvdla.compile(net, TARGETS[precision], precision, samples)
+    found, exact = compiled.run(samples[:1])["y"], run_once(net, "net", {"x": samples[:1]})[0]
+    assert {row.op for row in compiled.imported.nodes if row.placement == "host"} == {"LayerNormalization"}
+    assert compiled.report["cuts"] <= 4
+    assert np.square(found - exact).sum() < np.square(exact).sum() * 10 ** (-(LIMITS[precision] + 5) / 10)

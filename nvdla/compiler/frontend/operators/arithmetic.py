@@ -137,7 +137,8 @@ def aligned(
 ) -> tuple[NetworkTensor, NetworkTensor, GraphValue]:
     """Two values as cubes of one order, broadcast to the result's shape; the third says in what order."""
     out = node.out_shape
-    if value.size == other.size == math.prod(out):
+    # An input of the part that has no tensor yet is bound in the order of the other side.
+    if value.size == other.size == math.prod(out) and (value.tensor is None) == (other.tensor is None):
         first, second = graph.flat(value), graph.flat(other)
         same = value.index is other.index or (
             value.index is not None

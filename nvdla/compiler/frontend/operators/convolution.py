@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from nvdla.compiler.builder import NetworkTensor
 from nvdla.compiler.builder.lower.convolution import MAX_STRIDE
 from nvdla.compiler.frontend.graph import Cut, Graph, GraphValue, Node
 from nvdla.compiler.frontend.operators.registry import operator
@@ -312,7 +314,7 @@ def product(
     else:
         if batch * inner * columns > MAX_UNROLLED:
             raise Cut(f"{batch} products of {inner}x{columns} need too many weights")
-        cube = graph.arrange(value, order.transpose(0, 2, 1), (batch * inner, rows, 1))
+        cube = _columns(graph, value, order.transpose(0, 2, 1))
         weights = matrix.transpose(0, 2, 1).reshape(batch * columns, inner, 1, 1)
         result = graph.network.convolution(
             name, cube, weights, None if bias is None else np.tile(bias, batch), groups=batch
@@ -323,6 +325,21 @@ def product(
         result = graph.network.add(graph.label(node), result, constant)
     index = places.transpose(0, 2, 1) if transposed else places
     return graph.result(node, result, np.ascontiguousarray(index).reshape(node.out_shape))
+
+
+def _columns(graph: Graph, value: GraphValue, wanted: np.ndarray) -> NetworkTensor:
+    """Flat positions (B, K, M) in the value as a cube with B * K channels of M elements, in one column or, if the value
+    is there in rows and columns already or has four dimensions (channels last), in those."""
+    batch, inner, rows = wanted.shape
+    placed = value.tensor
+    fits = placed is not None and (placed.shape[0], math.prod(placed.shape)) == (batch * inner, wanted.size)
+    if fits and np.array_equal(value.order().ravel()[wanted.ravel()], np.arange(wanted.size)):
+        return value.placed
+    width = value.shape[-2] if len(value.shape) == 4 and rows % value.shape[-2] == 0 else 1
+    if width > 1:
+        with contextlib.suppress(Cut):
+            return graph.arrange(value, wanted, (batch * inner, rows // width, width))
+    return graph.arrange(value, wanted, (batch * inner, rows, 1))
 
 
 def _whole(value: GraphValue, order: np.ndarray, matrix: np.ndarray) -> np.ndarray | None:

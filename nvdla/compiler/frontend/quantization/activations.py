@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,10 @@ from nvdla.util.precision import Precision
 
 if TYPE_CHECKING:
     from onnx import NodeProto
+
+
+#: Values that calibration works on at a time: enough for arrays to be fast, few enough for the caches.
+STACKED_BYTES = 4 << 20
 
 
 class FloatModel:
@@ -166,9 +170,12 @@ class Activations:
         needed -= known
         return [layer.name for layer in self.network.layers if layer.name in needed]
 
-    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # runs in a separate thread
     def values(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """All values for one feed of the model."""
+        return self._completed(self._read(feed))
+
+    def _read(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The values that the model gives for one feed."""
         results = self._chosen.run(feed, self.needed)
         cubes = {}
         for binding in self.part.inputs:
@@ -181,6 +188,11 @@ class Activations:
                 cubes[name] = self._cube(
                     name, self._flat(self.imported.tensors[name], results[self.imported.tensors[name]])
                 )
+        return cubes
+
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # runs in a separate thread
+    def _completed(self, cubes: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """All values (N, C, H, W), from those that the model gives."""
         for name in self._computed:
             layer = self.network.layer(name)
             if any(tensor.name not in cubes for tensor in layer.inputs):
@@ -207,15 +219,25 @@ class Activations:
         return flat.reshape(1, *shape)
 
     def batches(self, feeds: Iterable[Mapping[str, np.ndarray]]) -> Iterator[dict[str, np.ndarray]]:
-        """The values for one feed after the other; the next ones are computed while the caller works on these."""
+        """The values (N, C, H, W) of some feeds after the others; the next ones are computed while the caller works on
+        these."""
+        rest = iter(feeds)
         with ThreadPoolExecutor(1) as ahead:
-            waiting: Future[dict[str, np.ndarray]] | None = None
-            for feed in feeds:
-                ready, waiting = waiting, ahead.submit(self.values, feed)
-                if ready is not None:
-                    yield ready.result()
-            if waiting is not None:
-                yield waiting.result()
+            waiting = ahead.submit(self._stacked, rest)
+            while values := waiting.result():
+                waiting = ahead.submit(self._stacked, rest)
+                yield values
+
+    def _stacked(self, feeds: Iterator[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        """The values of as many feeds as have STACKED_BYTES; nothing at the end."""
+        samples: list[dict[str, np.ndarray]] = []
+        size = 0
+        while size < STACKED_BYTES and (feed := next(feeds, None)) is not None:
+            samples.append(self._read(feed))
+            size += sum(array.nbytes for array in samples[-1].values())
+        if len(samples) < 2:
+            return self._completed(samples[0]) if samples else {}
+        return self._completed({name: np.concatenate([values[name] for values in samples]) for name in samples[0]})
 
 
 #: The largest accepted ratio between the ranges of two inputs of a Concat: the smaller one keeps 8 units on each side.

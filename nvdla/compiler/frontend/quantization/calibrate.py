@@ -278,12 +278,14 @@ def _from_samples(
     held = set(imported.ties) | set(imported.ties.values()) | set(imported.magnitudes)
 
     def batches() -> Iterator[dict[str, np.ndarray]]:
-        for number, values in enumerate(activations.batches(data)):
+        done = 0
+        for values in activations.batches(data):
             for name in channels.keys() & values.keys():
                 channels[name].see(values[name])
             yield values
+            done += max(map(len, values.values()))
             if progress is not None:
-                progress(number + 1, len(data))
+                progress(done, len(data))
 
     if imported.precision == Precision.FP16:  # magnitudes are the ranges of tables, nothing more
         plain = Recipe("max", equalize=False, bias_correction=False, headroom=False)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nvdla.compiler.builder.quantization import changing
 from nvdla.compiler.frontend.isolation import reads
 from nvdla.compiler.frontend.quantization.mixed import ChannelScales
 from nvdla.errors import FormatError
@@ -472,11 +473,9 @@ class _Stripper:
         low, high = held.ends
         grid = np.linspace(-1, 1, 1 << 14) * (2 * max(-low, high) + 16)
         results = grid * _gate(function, grid) if function.op_type != "Sigmoid" or gate else _gate(function, grid)
-        elements = np.rint(np.clip(results, low, high) / held.scale)
-        places = np.flatnonzero(np.diff(elements))
-        if not len(places):
+        ends = changing(grid, np.rint(np.clip(results, low, high) / held.scale))
+        if ends is None:
             return
-        ends = float(grid[places[0]]), float(grid[places[-1] + 1])
         self.result.magnitudes[argument] = max(-ends[0], ends[1])
         self.result.ranges[argument] = ends
         if gate is not None:
