@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from nvdla.kernels.jit.cache_folder import DIGEST_BYTES, cache_folder, cache_folders, source_digest, write_whole
@@ -296,7 +297,7 @@ def _linked_by_llvm(header: dict[str, Any], code: bytes) -> tuple[object, int]:
 
 
 @cache
-def _llvm() -> Any:
+def _llvm() -> ModuleType:
     """Import LLVM; numba is not needed."""
     llvm = importlib.import_module("llvmlite.binding")
     with contextlib.suppress(RuntimeError):  # later versions do it themselves
@@ -306,7 +307,7 @@ def _llvm() -> Any:
     return llvm
 
 
-def _machine() -> Any:
+def _machine() -> object:
     """Return a description of this processor for one engine, which takes it over."""
     llvm = _llvm()
     target = llvm.Target.from_triple(llvm.get_process_triple())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar
 
 from nvdla.emulator.firmware.operation import MEMORY_CVSRAM, Csb, FirmwareOperation
@@ -181,11 +182,15 @@ class Processor:
 
     def __init__(self, op_type: OpType) -> None:
         self.type = op_type
-        self.driver: Driver = driver(op_type)
         self.groups = (GroupState(0), GroupState(1))
         self.last_group = 1
         self.roi = 0
         self.tail: GraphNode | None = None
+
+    @cached_property
+    def driver(self) -> Driver:
+        """The driver, imported on first use."""
+        return driver(self.type)
 
     def free_group(self, csb: Csb) -> GroupState | None:
         """The group for the next operation, with its read-DMA group; None when both are taken.
