@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from nvdla.cli.output import add_format_options, print_document, print_table, say
@@ -12,6 +13,11 @@ from nvdla.util.escaping import Document
 if TYPE_CHECKING:
     from nvdla.emulator.hardware.configuration import Configuration
 
+SILICON = {
+    "area": {"mm2_28nm": "mm2_28nm", "mm2_16nm": "mm2_16nm"},
+    "power": {"mw_peak": "mW_peak", "mw_average": "mW_average"},
+}  # fmt: skip
+"""Columns of an estimate for each option, by key, with their headings."""
 HELP = """List the hardware configurations: precisions, MAC array, convolution buffer, optional units.
 
   nvdla configs                            all of them
@@ -37,13 +43,13 @@ def run(args: argparse.Namespace) -> int:
     proofs = [proof(config) for config in configs]
     document: Document = {"configurations": [vars(config) for config in configs], "proof": proofs}
     if args.silicon:
-        document["silicon"] = _silicon(configs)
+        document["silicon"] = silicon_of(configs)
     if args.fpga:
         document["fpga"] = _fpga(configs)
     if print_document(document, args):
         return 0
     if args.silicon:
-        _print_silicon(document["silicon"])
+        print_silicon(document["silicon"])
     if args.fpga:
         _print_fpga(document["fpga"])
     if not (args.silicon or args.fpga):
@@ -83,14 +89,27 @@ def _row(config: Configuration) -> Document:
     }
 
 
-def _silicon(configs: list[Configuration]) -> Document:
+def add_silicon_options(parser: argparse.ArgumentParser) -> None:
+    """--area and --power."""
+    parser.add_argument(
+        "--area", action="store_true", help="also print the area in mm2 (28 and 16 nm), by a fit of NVIDIA's table"
+    )
+    parser.add_argument(
+        "--power", action="store_true", help="also print the power in mW (16 nm), by a fit of NVIDIA's table"
+    )
+
+
+def silicon_of(configs: Sequence[Configuration]) -> Document:
+    """Return area and power of configurations, and the table that they are fitted to."""
     from nvdla.analysis.silicon import facts, silicon, silicon_notes
 
     return {"estimates": [silicon(config) for config in configs], "table": facts()["table"], "notes": silicon_notes()}
 
 
-def _print_silicon(document: Document) -> None:
+def print_silicon(document: Document, hidden: Collection[str] = ()) -> None:
+    """Print area and power, without the ``hidden`` columns, and their source."""
     columns = ("configuration", "macs", "cbuf_kib", "mm2_28nm", "mm2_16nm", "mw_peak", "mw_average", "basis")
+    columns = tuple(name for name in columns if name not in hidden)
     print_table("area and power, estimated", document["estimates"], columns)
     print_table("NVIDIA's table (ResNet-50, 1 GHz, int8)", document["table"]["rows"])
     for line in document["notes"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from nvdla.cli.configs import SILICON, add_silicon_options, print_silicon, silicon_of
 from nvdla.cli.output import (
     add_format_options,
     escape,
@@ -27,6 +28,7 @@ fetched bytes, the bottleneck and possible improvements. Works on loadables of a
   nvdla explain net.nvdla                     every convolution, and what the cycles of a run go to
   nvdla explain net.nvdla 0/17                one operation in detail (or the name of its layer)
   nvdla explain net.nvdla --alternatives      alternatives of every layer and their cycles
+  nvdla explain net.nvdla --area --power      also area and power of the configuration
   nvdla explain net.nvdla --svg buffer.svg    banks of the convolution buffer over time"""
 
 FORM_COLUMNS = ("form", "data_banks", "weight_banks", "weights_kept", "data_passes", "weight_passes", "cycles", "built")
@@ -46,6 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="also print alternatives of every layer (always printed for one OPERATION)",
     )
     parser.add_argument("--svg", type=output_file(".svg"), metavar="FILE", help="also draw as SVG")
+    add_silicon_options(parser)
     add_format_options(parser)
 
 
@@ -65,7 +68,11 @@ def run(args: argparse.Namespace) -> int:
         _draw(study, args)
     document = {"loadable": study.loadable.name, "configuration": study.config.name, "convolutions": rows}
     spent = accounting(study)
-    if print_document(document | {"operations": screens, "evaluated": candidates, "accounting": spent}, args):
+    document |= {"operations": screens, "evaluated": candidates, "accounting": spent}
+    hidden = {name for option, names in SILICON.items() if not getattr(args, option) for name in names}
+    if args.area or args.power:
+        document["silicon"] = silicon_of([study.config])
+    if print_document(document, args):
         return 0
     if args.operation:
         _print_operations(screens, rows, candidates)
@@ -79,6 +86,9 @@ def run(args: argparse.Namespace) -> int:
     elif not args.svg:
         _print_rows(rows)
         _print_accounting(spent)
+    if "silicon" in document:
+        print()
+        print_silicon(document["silicon"], hidden)
     return 0
 
 

@@ -20,6 +20,7 @@ from nvdla.cli.campaigns import (
     journal_of,
     run_with_progress,
 )
+from nvdla.cli.configs import SILICON, add_silicon_options
 from nvdla.cli.output import print_document, print_table, say, tell_proof, with_settings
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import ConfigError, DescriptorError, FormatError
@@ -52,10 +53,6 @@ COLUMNS = (
     "written",
     "top-1",
 )
-SILICON = {
-    "area": {"mm2_28nm": "mm2_28nm", "mm2_16nm": "mm2_16nm"},
-    "power": {"mw_peak": "mW_peak", "mw_average": "mW_average"},
-}  # fmt: skip
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -96,10 +93,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="DATA", help="labeled data for accuracy (formats: see nvdla evaluate)")
     add_label_options(parser)
     add_limit_option(parser)
-    parser.add_argument(
-        "--area", action="store_true", help="add area in mm2 (28 and 16 nm), by a fit of NVIDIA's table"
-    )
-    parser.add_argument("--power", action="store_true", help="add power in mW (16 nm), by a fit of NVIDIA's table")
+    add_silicon_options(parser)
     add_result_options(parser)
     add_coefficients_option(parser)
     add_strict_option(parser)

@@ -45,7 +45,7 @@ RUNS: dict[str, list[str]] = {
     "doctor": ["doctor lenet.loadable -i digit7.pgm"],
     "error": ["inspect missing.loadable"],
     "evaluation": ["evaluate lenet.loadable digits.npz --limit 10"],
-    "explain": ["explain lenet.loadable --alternatives", "explain lenet.loadable 0/3"],
+    "explain": ["explain lenet.loadable --alternatives", "explain lenet.loadable 0/3 --area --power"],
     "export": ["export lenet.loadable --node-data folder"],
     "exploration": ["explore lenet.loadable --bandwidth 1 --latency 50"],
     "faults": ["faults lenet.loadable digits.npz --count 12 --where weight,mac"],
