@@ -109,8 +109,8 @@ def silicon_of(configs: Sequence[Configuration]) -> Document:
 def print_silicon(document: Document, hidden: Collection[str] = ()) -> None:
     """Print area and power, without the ``hidden`` columns, and their source."""
     columns = ("configuration", "macs", "cbuf_kib", "mm2_28nm", "mm2_16nm", "mw_peak", "mw_average", "basis")
-    columns = tuple(name for name in columns if name not in hidden)
-    print_table("area and power, estimated", document["estimates"], columns)
+    shown = [name for name in columns if name not in hidden]
+    print_table("area and power, estimated", document["estimates"], shown)
     print_table("NVIDIA's table (ResNet-50, 1 GHz, int8)", document["table"]["rows"])
     for line in document["notes"]:
         say(f"Note: {line}.")

@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     candidates = _evaluated(study, {row["operation"] for row in rows}) if args.operation or args.alternatives else []
     if args.svg:
         _draw(study, args)
-    document = {"loadable": study.loadable.name, "configuration": study.config.name, "convolutions": rows}
+    document: Document = {"loadable": study.loadable.name, "configuration": study.config.name, "convolutions": rows}
     spent = accounting(study)
     document |= {"operations": screens, "evaluated": candidates, "accounting": spent}
     hidden = {name for option, names in SILICON.items() if not getattr(args, option) for name in names}

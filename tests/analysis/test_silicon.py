@@ -116,8 +116,8 @@ def test_explain_has_area_and_power(nvdla_command, samples):
     for option, numbers in (("--area", ["0.913", "0.55"]), ("--power", ["55.4", "21"])):
         out = nvdla_command("explain", lenet, option)[1]
         assert "NVIDIA's table" in out
-        row = next(line for line in out.splitlines() if line.startswith("nv_small"))
-        assert row.split()[3:-1] == numbers
+        row = next(words for words in map(str.split, out.splitlines()) if words[:1] == ["nv_small"])
+        assert row[3:-1] == numbers
     document = json.loads(nvdla_command("explain", lenet, "--area", "--json")[1])
     assert document["silicon"]["estimates"][0]["mm2_16nm"] == 0.55
     assert "silicon" not in json.loads(nvdla_command("explain", lenet, "--json")[1])
