@@ -73,9 +73,9 @@ def detections(c: FlatConverter, operator: FlatOperator) -> None:
     given, sizes = settings(operator.custom), c.shape(scores)
     classes, most = int(given["num_classes"]), int(given["max_detections"])
     if c.shape(boxes)[:1] != (1,) or len(sizes) != 3 or sizes[0] != 1 or c.shape(boxes)[1] != sizes[1]:
-        raise UnsupportedError(f"boxes {list(c.shape(boxes))} and scores {list(sizes)}")
+        raise UnsupportedError(f"boxes: must fit scores {list(sizes)} of one image, got {list(c.shape(boxes))}")
     if not 0 < classes <= sizes[2] or most < 1 or sizes[1] < 1:
-        raise UnsupportedError(f"{classes} classes of {sizes[2]}, {most} detections")
+        raise UnsupportedError(f"num_classes: must be 1 to {sizes[2]}, got {classes} (max_detections {most})")
     c.host = "boxes need more than 8 bits"
     corners = _decoded(c, operator, boxes, anchors, given)
     name = c.tensors[scores].name
