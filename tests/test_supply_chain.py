@@ -29,16 +29,17 @@ def project() -> dict:
 def built(tmp_path_factory) -> list[Path]:
     """Two folders with a wheel and a source archive each, built apart in time and place by ``python -m build``."""
     pytest.importorskip("build", reason="the extra nvdla[test] is not installed")
-    folders = []
-    for name in ("one", "two"):
-        folder = tmp_path_factory.mktemp(name)
+    folders = [tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")]
+    source = ROOT  # then the first copy: a file may change between two copies
+    for folder in folders:
         copy = folder / "project"
         ignore = shutil.ignore_patterns("build", "dist", "*.egg-info", ".*")
-        shutil.copytree(ROOT, copy, ignore=ignore, symlinks=True)  # also what does not belong there, such as caches
-        command = [sys.executable, "-m", "build", "-n", "-o", str(folder), str(copy)]
+        shutil.copytree(source, copy, ignore=ignore, symlinks=True)  # also what does not belong there, such as caches
+        source = copy
+    for folder in folders:
+        command = [sys.executable, "-m", "build", "-n", "-o", str(folder), str(folder / "project")]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
         assert done.returncode == 0, done.stderr[-2000:]
-        folders.append(folder)
     return folders
 
 
