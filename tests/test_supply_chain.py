@@ -7,9 +7,11 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
+import urllib.request
 import zipfile
 from pathlib import Path
 
@@ -29,16 +31,17 @@ def project() -> dict:
 def built(tmp_path_factory) -> list[Path]:
     """Two folders with a wheel and a source archive each, built apart in time and place by ``python -m build``."""
     pytest.importorskip("build", reason="the extra nvdla[test] is not installed")
-    folders = []
-    for name in ("one", "two"):
-        folder = tmp_path_factory.mktemp(name)
+    folders = [tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")]
+    source = ROOT  # then the first copy: a file may change between two copies
+    for folder in folders:
         copy = folder / "project"
         ignore = shutil.ignore_patterns("build", "dist", "*.egg-info", ".*")
-        shutil.copytree(ROOT, copy, ignore=ignore, symlinks=True)  # also what does not belong there, such as caches
-        command = [sys.executable, "-m", "build", "-n", "-o", str(folder), str(copy)]
+        shutil.copytree(source, copy, ignore=ignore, symlinks=True)  # also what does not belong there, such as caches
+        source = copy
+    for folder in folders:
+        command = [sys.executable, "-m", "build", "-n", "-o", str(folder), str(folder / "project")]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
         assert done.returncode == 0, done.stderr[-2000:]
-        folders.append(folder)
     return folders
 
 
@@ -125,6 +128,13 @@ def test_commands_of_the_readme_work_from_the_wheel_alone(built, tmp_path):
     for line in lines:
         done = subprocess.run(line, shell=True, cwd=away, env=environment, capture_output=True, text=True, timeout=600)
         assert done.returncode == (1 if " lint " in line else 0), f"{line}: {done.stderr}"
+    assert "`nvdla view` shows the page" in readme
+    words = [scripts / "nvdla", "view", "samples/lenet.loadable", "--no-browser"]
+    with subprocess.Popen(words, cwd=away, env=environment, stdout=subprocess.PIPE, text=True) as viewer:
+        with urllib.request.urlopen(viewer.stdout.readline().strip(), timeout=60) as page:
+            assert b"<title>lenet.loadable on nv_small" in page.read()
+        viewer.send_signal(signal.SIGINT)
+        assert viewer.wait(60) == 0
     (code,) = (text for language, text in blocks if language == "python")
     code += f"\nassert {str(tmp_path)!r} in nvdla.__file__\n"
     subprocess.run([scripts / "python", "-c", code], cwd=away, env=environment, check=True, timeout=600)

@@ -10,6 +10,7 @@ from ctypes import Structure
 from typing import Any
 
 from nvdla.errors import shape_text
+from nvdla.limits import PAGE
 from nvdla.loadable import Blob, Loadable, MemoryEntry, TensorDesc
 from nvdla.loadable.descriptors import DlaTask, EmuOperation, EmuTask, fields, member
 from nvdla.loadable.descriptors.enums import Activation, ConvMode, MemType, OpType, SdpMode, SdpType
@@ -76,9 +77,9 @@ def overview(program: Program) -> Row:
 def compiler_profile(program: Program) -> tuple[str | None, str]:
     """Return the profile with which NVIDIA's compiler made a loadable, and the evidence.
 
-    The passes of a profile leave traces: ``basic`` gives every constant a memory, the others pool them; ``fast-math``
-    merges operations of the SDP; ``default`` and ``performance`` have the same passes. Several names are possible where
-    a network has nothing to merge or to pool.
+    The passes of a profile leave traces: ``basic`` gives every constant a memory of its size, the others pool them in
+    whole pages; ``fast-math`` merges operations of the SDP; ``default`` and ``performance`` have the same passes.
+    Several names are possible where a network has nothing to merge or to pool.
 
     Args:
         program: The decoded loadable.
@@ -88,14 +89,18 @@ def compiler_profile(program: Program) -> tuple[str | None, str]:
     """
     loadable = program.loadable
     first = loadable.memories[0] if loadable.memories else None
-    if first is None or first.contents or (first.size, first.flags) != (4096, MemoryFlags.ALLOC):
+    if first is None or first.contents or (first.size, first.flags) != (PAGE, MemoryFlags.ALLOC):
         return None, "not from NVIDIA's compiler, whose first memory is empty and has 4096 bytes"
-    constants = [memory.contents for memory in loadable.memories if any(map(_is_constant, memory.contents))]
-    pooled = any(len(names) > 1 for names in constants)
+    constants = [memory for memory in loadable.memories if any(map(_is_constant, memory.contents))]
+    pooled = any(len(memory.contents) > 1 for memory in constants)
     if len(constants) > 1 and not pooled:
         return "basic", f"each of {len(constants)} constants has its own memory"
+    if constants and not pooled and constants[0].size % PAGE:
+        return "basic", f"the memory of the constant has {constants[0].size} bytes, pools have whole pages"
     stages = [operation for operation in _operations(program) if operation.type == OpType.SDP]
     evidence = ["constants share a memory"] if pooled else []
+    if constants and not pooled and loadable.blob(constants[0].contents[0]).length % PAGE:
+        pooled, evidence = True, ["the memory of the constant has whole pages, as pools have"]
     evidence += ["Winograd convolutions, which no named profile enables"] if _has_winograd(program) else []
     merged = next((stage for stage in stages if _is_merged(stage)), None)
     if merged is not None:

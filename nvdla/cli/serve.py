@@ -25,7 +25,7 @@ from nvdla.cli.arguments import (
 from nvdla.cli.output import framed, real, tell_proof, with_settings
 from nvdla.cli.working import at_rest, working
 from nvdla.emulator.hardware.configuration import configuration, proof
-from nvdla.errors import FormatError, printable
+from nvdla.errors import FormatError, NvdlaError, printable
 from nvdla.util.escaping import json_text
 
 if TYPE_CHECKING:
@@ -58,7 +58,6 @@ def configure_registers(parser: argparse.ArgumentParser) -> None:
 
 def run_registers(args: argparse.Namespace) -> int:
     """Serves until interrupted; exit code 0 then."""
-    from nvdla.compiler.warm_up import warm_up_engines
     from nvdla.registers.server import RegisterServer, listen
 
     if not args.socket:
@@ -72,8 +71,7 @@ def run_registers(args: argparse.Namespace) -> int:
 
     def serve() -> None:
         with working(f"loading the kernels of {args.config} (the first time this takes a minute)"):
-            for _ in warm_up_engines(args.config, args.threads):
-                pass
+            load_kernels(args.config, args.threads)
         _announce_registers(args, where)
         at_rest()
         server.serve(listener)
@@ -89,6 +87,24 @@ def run_registers(args: argparse.Namespace) -> int:
             sys.stdout.flush()
         os._exit(0)
     return 0
+
+
+def load_kernels(config: str, threads: int | None = None) -> None:
+    """Compile, or load, what the register programs of networks and of the self-test kit need.
+
+    Tests that ``config`` cannot run, for example with a small convolution buffer, are left out.
+
+    Args:
+        config: Name or file of the configuration.
+        threads: Number of threads; all cores if None.
+    """
+    from nvdla.compiler.warm_up import warm_up_engines
+    from nvdla.registers.self_test import self_tests
+
+    for _ in warm_up_engines(config, threads):
+        pass
+    with contextlib.suppress(NvdlaError):
+        self_tests(configuration(config))
 
 
 def _until_signal(work: Callable[[], None], stop: Callable[[], None]) -> bool:

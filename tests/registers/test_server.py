@@ -18,12 +18,13 @@ import numpy as np
 import pytest
 
 import nvdla
-from nvdla.cli.serve import _until_signal
+from nvdla.cli.serve import _until_signal, load_kernels
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.emulator.memory.address_space import Space
 from nvdla.errors import ConfigError, FormatError
 from nvdla.registers import record
 from nvdla.registers.register_program import Await, CpuCall, Flushed, Write
+from nvdla.registers.self_test import self_tests
 from nvdla.registers.server import INTERRUPT, Clients, Deadlines, MemoryPlan, RegisterServer, listen
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
@@ -392,23 +393,34 @@ AFTER_WARM_UP = """
 import gc, sys
 import nvdla
 from nvdla.kernels.jit.compilation import Kernel
-from nvdla.compiler.warm_up import warm_up_engines
+from nvdla.cli.serve import load_kernels
+from nvdla.emulator.hardware.configuration import configuration
+from nvdla.registers.self_test import self_tests
 
 def specialized():
     kernels = [each for each in gc.get_objects() if type(each) is Kernel]
     forms = [form for each in kernels for form in (each._compiled, each._called) if form is not None]
     return sorted((form.py_func.__qualname__, str(signature)) for form in forms for signature in form.signatures)
 
-assert list(warm_up_engines("nv_small")) == ["int8"]
+load_kernels("nv_small")
 before = specialized()
 runtime = nvdla.Runtime(sys.argv[1])
 runtime.run(sys.argv[2])
+assert len(self_tests(configuration("nv_small"))) == 16
 print(len(before), [each for each in specialized() if each not in before])
 """
 
 
+def test_a_configuration_that_cannot_run_the_self_tests_is_served(tmp_path):
+    path = tmp_path / "small.yaml"
+    path.write_text("base: nv_small\nname: small\ncbuf_banks: 2\n")
+    with pytest.raises(ConfigError, match="at most 2 banks"):
+        self_tests(configuration(str(path)))
+    load_kernels(str(path))
+
+
 def test_the_first_run_of_a_client_compiles_nothing():
-    """The server compiles and loads before it announces itself what a network's register programs need."""
+    """The server compiles and loads before it announces itself what networks and the self-test kit need."""
     words = [sys.executable, "-c", AFTER_WARM_UP, str(SAMPLES / "lenet.loadable"), str(SAMPLES / "digit7.pgm")]
     printed = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split(maxsplit=1)
     assert int(printed[0]) > 5
