@@ -13,7 +13,6 @@ from nvdla.compiler.builder.layers import Layer, reach
 from nvdla.compiler.builder.network import Network
 from nvdla.errors import BuildError, shape_text
 
-
 # Multiplications of one matrix product: OpenBLAS divides larger ones among threads, which spin while they wait.
 _PRODUCT = 1 << 18
 
@@ -108,10 +107,10 @@ def convolve_groups(
     rows = max(_PRODUCT // (matrices[0].size * width), 1)
     for row in range(0, height, rows):
         columns = view[..., row : row + rows, :].reshape(count, groups, size, -1)
-        step = max(_PRODUCT // (size * columns.shape[-1]), 1)
-        for first in range(0, matrices.shape[1], step):
-            part = results[:, :, first : first + step, row : row + rows]
-            part[:] = np.matmul(matrices[:, first : first + step], columns).reshape(part.shape)
+        most = max(_PRODUCT // (size * columns.shape[-1]), 1)
+        for first in range(0, matrices.shape[1], most):
+            part = results[:, :, first : first + most, row : row + rows]
+            part[:] = np.matmul(matrices[:, first : first + most], columns).reshape(part.shape)
     return results.reshape(count, len(kernels), height, width)
 
 
