@@ -13,6 +13,9 @@ from nvdla.compiler.builder.layers import Layer, reach
 from nvdla.compiler.builder.network import Network
 from nvdla.errors import BuildError, shape_text
 
+# Multiplications of one matrix product: OpenBLAS divides larger ones among threads, which spin while they wait.
+_PRODUCT = 1 << 18
+
 
 def run(network: Network, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
     """Every tensor of the network by name, as float64 (N, C, H, W). One input may be given alone, N may be left out."""
@@ -99,8 +102,16 @@ def convolve_groups(
         taps = np.ndindex(*weights.shape[2:])
         return sum((view[..., r, s] * kernels[:, 0, r, s, None, None] for r, s in taps), np.float32(0.0))
     (count, _, height, width), size = view.shape[:4], kernels[0].size
-    columns = view.transpose(0, 1, 4, 5, 2, 3).reshape(count, groups, size, height * width)
-    return np.matmul(kernels.reshape(groups, -1, size), columns).reshape(count, len(kernels), height, width)
+    matrices, view = kernels.reshape(groups, -1, size), view.transpose(0, 1, 4, 5, 2, 3)
+    results = np.empty((count, groups, matrices.shape[1], height, width), np.float32)
+    rows = max(_PRODUCT // (matrices[0].size * width), 1)
+    for row in range(0, height, rows):
+        columns = view[..., row : row + rows, :].reshape(count, groups, size, -1)
+        most = max(_PRODUCT // (size * columns.shape[-1]), 1)
+        for first in range(0, matrices.shape[1], most):
+            part = results[:, :, first : first + most, row : row + rows]
+            part[:] = np.matmul(matrices[:, first : first + most], columns).reshape(part.shape)
+    return results.reshape(count, len(kernels), height, width)
 
 
 def extreme(view: np.ndarray, larger: np.ufunc) -> np.ndarray:

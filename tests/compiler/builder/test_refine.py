@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -350,6 +351,23 @@ def test_corrections_belong_to_int8_and_to_samples_of_the_whole_set(monkeypatch)
     numbers = [int(inputs["in"].max()) for inputs, _ in means.samples]
     assert len(numbers) == CORRECTED_SAMPLES
     assert max(numbers) > len(data) / 2 / 2 > min(numbers)
+
+
+@pytest.mark.parametrize("groups, channels, side", [(1, 24, 33), (4, 64, 30), (1, 700, 5)])
+def test_sums_in_float32_keep_to_one_thread(groups, channels, side):
+    """Threads of the matrix library spin on a busy machine, which took up to ten times the processor time."""
+    rng = np.random.default_rng(0)
+    x, weights = rng.normal(size=(8, channels, side, side)), rng.normal(size=(44, channels // groups, 3, 2))
+    given = (x, weights, (1, 2), (1, 0, 2, 1), (1, 1), groups)
+    found = floating.convolve_groups(*given)
+    exact = floating.convolve(x, floating.expand_groups(weights, channels, groups), *given[2:5])
+    np.testing.assert_allclose(found, exact, atol=1e-3)
+    time.sleep(0.3)  # threads of earlier products
+    thread, process = time.thread_time(), time.process_time()
+    for _ in range(3):
+        floating.convolve_groups(*given)
+    thread, process = time.thread_time() - thread, time.process_time() - process
+    assert process < 1.2 * thread + 0.005
 
 
 def test_tensors_of_both_signs_use_all_elements_where_they_are_uneven():

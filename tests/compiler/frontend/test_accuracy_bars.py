@@ -105,7 +105,7 @@ def test_comparisons_with_onnxruntime_are_summarized_by_medians():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["squeezenet", "resnet"])
+@pytest.mark.parametrize("name", ["squeezenet", "resnet", "unet"])
 def test_the_default_loses_no_more_than_onnxruntime(name, tmp_path):
     for module in ("torch", "sklearn"):
         pytest.importorskip(module, reason="pip install torch scikit-learn")

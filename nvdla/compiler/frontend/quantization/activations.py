@@ -10,6 +10,7 @@ units of its scale.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 #: Values that calibration works on at a time: enough for arrays to be fast, few enough for the caches.
 STACKED_BYTES = 4 << 20
+#: Memory of the values of several parts, for all samples.
+SHARED_BYTES = 128 << 20
 
 
 class FloatModel:
@@ -72,6 +75,47 @@ class FloatModel:
                 zip(wanted, run_session(self.session, self.name, wanted, feeds_of(self.session, feed)), strict=True)
             )
         return results
+
+
+class SharedModel(FloatModel):
+    """The float model for many parts, one after the other.
+
+    onnxruntime computes all values for any of them. So those of the next parts are kept, as far as SHARED_BYTES hold
+    them for all samples.
+    """
+
+    def __init__(self, imported: Imported, parts: Iterable[list[str]], samples: int) -> None:
+        """``parts``: the values that are needed together; ``samples``: number of feeds."""
+        parts = list(parts)
+        super().__init__(imported, [name for names in parts for name in names])
+        self._groups: dict[frozenset[str], list[str]] = {}
+        group: list[str] = []
+        left = 0
+        for names in parts:
+            size = 4 * samples * sum(math.prod(imported.model.shapes.get(name, ())) for name in names)
+            if size <= SHARED_BYTES:
+                if size > left:
+                    group, left = [], SHARED_BYTES
+                group.extend(names)
+                left -= size
+                self._groups[frozenset(names)] = group
+        self._group: list[str] | None = None
+        self._kept: dict[bytes, dict[str, np.ndarray]] = {}
+
+    def run(self, feed: Mapping[str, np.ndarray], values: Iterable[str] | None = None) -> dict[str, np.ndarray]:
+        """The inputs and at least the chosen values."""
+        group = self._groups.get(frozenset(values or ()))
+        if group is None:
+            return super().run(feed, values)
+        if group is not self._group:
+            self._group, self._kept = group, {}
+        digest = hashlib.sha256()
+        for name in sorted(feed):
+            digest.update(name.encode() + np.ascontiguousarray(feed[name]).tobytes())
+        key = digest.digest()
+        if key not in self._kept:
+            self._kept[key] = super().run(feed, group)
+        return self._kept[key]
 
 
 class QuantizedModel:
@@ -155,7 +199,7 @@ class Activations:
             return False
         size = int(np.prod(imported.model.shapes.get(imported.tensors[name], (0,))))
         order = imported.orders[name]
-        if order is not None and np.unique(order).size != size:
+        if order is not None and np.count_nonzero(np.bincount(order.ravel(), minlength=size)) != size:
             return False  # some elements of the tensor are repeated, others are not in the value
         return size == int(np.prod(self.network.layer(name).output.shape))
 

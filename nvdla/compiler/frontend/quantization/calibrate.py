@@ -28,7 +28,13 @@ from nvdla.compiler.builder.layers import Group, ScaleSettings
 from nvdla.compiler.builder.refinement import divided
 from nvdla.compiler.frontend.data import Samples
 from nvdla.compiler.frontend.importer import Imported, Part
-from nvdla.compiler.frontend.quantization.activations import Activations, FloatModel, channel_labels, closing_values
+from nvdla.compiler.frontend.quantization.activations import (
+    Activations,
+    FloatModel,
+    SharedModel,
+    channel_labels,
+    closing_values,
+)
 from nvdla.errors import BuildError, FormatError
 from nvdla.program.naming import shortened
 from nvdla.util.escaping import Document
@@ -141,8 +147,9 @@ def _number(name: str, tensor: str, value: object) -> float:
 TABLES = (".json", ".cache", ".txt", ".table")
 # Samples that the error of every layer is measured with.
 KEPT_SAMPLES = 2
-# Largest number of parts for which each part has a separate float model, with only its values as outputs.
-OWN_MODELS = 64
+# Largest number of parts for which each part has a separate float model, with only its values as outputs: to open a
+# large model takes onnxruntime longer than to run it.
+OWN_MODELS = 8
 Progress = Callable[[int, int], None]
 Value = TypeVar("Value")
 
@@ -222,7 +229,7 @@ def calibrate(
     seen: dict[int, Measured] = {}
     channels: dict[int, Mapping[str, ChannelRanges]] = {}
     ends = closing_values(model)
-    whole = _of_all_parts(imported) if isinstance(data, Samples) else None
+    whole = _of_all_parts(imported, len(data)) if isinstance(data, Samples) else None
     for number, part in enumerate(imported.parts):
         if part.network is None:
             continue
@@ -256,12 +263,12 @@ def _document(recipe: Recipe) -> Document:
     return dict(vars(recipe))
 
 
-def _of_all_parts(imported: Imported) -> FloatModel | None:
+def _of_all_parts(imported: Imported, samples: int) -> FloatModel | None:
     """One float model for the values of all parts where there are so many that a model for each would take too long."""
     parts = [part for part in imported.parts if part.network is not None]
     if len(parts) <= OWN_MODELS:
         return None
-    return FloatModel(imported, [name for part in parts for name in Activations(_of_part(imported, part), part).needed])
+    return SharedModel(imported, (Activations(_of_part(imported, part), part).needed for part in parts), samples)
 
 
 def _from_samples(
