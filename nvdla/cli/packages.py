@@ -165,7 +165,7 @@ def feeds_of(package: Package, words: Sequence[str], seed: int | None = None) ->
     if missing:
         raise FormatError(f"input {', '.join(missing)} is missing; give --input {missing[0]}=FILE")
     shapes, preprocessing = package.manifest["inputs"], package.manifest.get("preprocessing")
-    return {name: real_input(path, name, shapes[name], preprocessing) for name, path in files.items()}
+    return {name: real_input(path, name, shapes[name], preprocessing, package.parts) for name, path in files.items()}
 
 
 LARGEST = {Precision.INT8: 127, Precision.INT16: 32767}
