@@ -33,7 +33,7 @@ WRITES = {
 }  # fmt: skip
 """Commands that run for each part, and their options with a file to write: each part gets a file."""
 REFUSES = {
-    "faults": "faults are injected into one loadable, with samples of its input",
+    "faults": "faults are injected into one loadable, with samples of its input; the host parts after it are missing",
     "explore": "a package is compiled for one configuration: give the model, or one part for other memories",
 }
 HOST_COLUMNS = ("part", "nodes", "operators", "macs", "share", "ms", "reason")
