@@ -192,8 +192,14 @@ class Exploration(Table):
     def _compiled(self, point: Point) -> _Made:
         import nvdla
 
-        options = {"weights": self.weights, "preprocessing": self.preprocessing}
-        compiled = nvdla.compile(self.network, point.config, point.precision, self.calibration, **options)
+        compiled = nvdla.compile(
+            self.network,
+            point.config,
+            point.precision,
+            self.calibration,
+            weights=self.weights,
+            preprocessing=self.preprocessing,
+        )
         loadables = [part.loadable for part in compiled.parts if part.loadable is not None]
         if not loadables:
             raise BuildError(f"{self.network}: no part of it runs on {point.config}")
