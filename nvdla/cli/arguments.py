@@ -289,8 +289,8 @@ def model_preprocessing(args: argparse.Namespace) -> Preprocessing:
     """Conversion of images to a model's inputs, from the arguments of :func:`add_image_options`."""
     mean = (0.0,) if args.mean is None and args.no_preprocess else args.mean
     others = {"layout": getattr(args, "layout", "auto"), "digit": getattr(args, "digit", False), **sizes_of(args)}
-    made = Preprocessing(mean or (), args.scale or (), args.color or "rgb", **others)
-    return made.divided(args.std) if args.std else made
+    preprocessing = Preprocessing(mean or (), args.scale or (), args.color or "rgb", **others)
+    return preprocessing.divided(args.std) if args.std else preprocessing
 
 
 def sizes_of(args: argparse.Namespace) -> Document:

@@ -63,7 +63,7 @@ class _Board(argparse.Action):
         if values == "list":
             from nvdla.analysis.cycles.constants import BOARDS
 
-            rows = [{"board": each.name, "config": each.config, "what": each.source} for each in BOARDS.values()]
+            rows = [{"board": board.name, "config": board.config, "what": board.source} for board in BOARDS.values()]
             print_table("Boards", rows)
             parser.exit()
         setattr(namespace, self.dest, values)
