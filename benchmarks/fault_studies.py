@@ -1,6 +1,6 @@
 """Two published studies of faults in NVDLA, done again; tables for benchmarks/RESULTS.md.
 
-    python benchmarks/fault_studies.py multipliers lenet.loadable digits.npz --images 1000
+    python benchmarks/fault_studies.py multipliers lenet.loadable digits.npz --limit 1000
     python benchmarks/fault_studies.py models lenet.loadable digits.npz --operation 0/3 --count 200
     python benchmarks/fault_studies.py plain lenet.loadable digits.npz
 
@@ -190,7 +190,7 @@ def main() -> None:
     parser.add_argument("study", choices=("multipliers", "models", "plain"))
     parser.add_argument("network")
     parser.add_argument("data")
-    parser.add_argument("--images", type=int, default=1000, help="samples of the multiplier study")
+    parser.add_argument("--limit", type=int, default=1000, help="samples of the multiplier study")
     parser.add_argument("--workers", type=int, help="processes (default: the cores)")
     parser.add_argument("--operation", default="0/3", help="the convolution that the models strike")
     parser.add_argument("--count", type=int, default=200, help="faults of each model")

@@ -101,7 +101,7 @@ def examples_of_help() -> Iterator[str]:
 @pytest.mark.parametrize("line", list(examples_of_help()))
 def test_examples_of_help_run_on_the_samples(line, in_a_copy, nvdla_command, monkeypatch):
     monkeypatch.chdir("samples")
-    for option, value in (("--count", "40"), ("--margin", "0.2"), ("--images", "20")):  # the same in seconds
+    for option, value in (("--count", "40"), ("--margin", "0.2"), ("--limit", "20")):  # the same in seconds
         line = re.sub(rf"{option} \S+", f"{option} {value}", line)
     code, _, err = nvdla_command(*shlex.split(line)[1:])
     assert code == 0, err

@@ -18,6 +18,7 @@ from nvdla.cli.output import real, reals, say, whole
 from nvdla.errors import FormatError, in_input
 from nvdla.program.naming import Names, from_calibration, from_yaml, is_scale, names_for
 from nvdla.tensors.images import INTERPOLATIONS, MAX_SIDE, ORDERS, PixelConversion
+from nvdla.tensors.inputs import Preprocessing
 from nvdla.tensors.real import ScaleMissing
 from nvdla.util import rounding
 from nvdla.util.escaping import Document
@@ -104,9 +105,10 @@ def add_coefficients_option(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--coefficients", metavar="FILE.yaml", help=text)
 
 
-def add_limit_option(parser: argparse._ActionsContainer) -> None:
+def add_limit_option(parser: argparse._ActionsContainer, default: int | None = None) -> None:
     """``--limit`` of commands over data."""
-    parser.add_argument("--limit", type=int, metavar="N", help="use only N samples")
+    random = f" (default: {default}, at random)" if default else ""
+    parser.add_argument("--limit", type=int, default=default, metavar="N", help=f"use only N samples{random}")
 
 
 def add_strict_option(parser: argparse.ArgumentParser) -> None:
@@ -126,9 +128,11 @@ def add_warnings_option(parser: argparse.ArgumentParser) -> None:
 
 
 def add_class_names_option(parser: argparse._ActionsContainer) -> None:
-    """``--class-names`` of commands that print classes."""
+    """``--class-names`` of commands that print classes, or compare them with directories that have their names."""
     parser.add_argument(
-        "--class-names", metavar="FILE", help="class names: one per line, or the .tflite file that contains them"
+        "--class-names",
+        metavar="FILE",
+        help="class names in the network's order: one per line, or the .tflite file that contains them",
     )
 
 
@@ -279,6 +283,14 @@ def preprocessing_of(args: argparse.Namespace) -> PixelConversion | None:
     is_changed = any(value is not None for value in (mean, args.std, args.scale, args.color))
     sizes = sizes_of(args)
     return replace(given, **sizes) if is_changed or sizes["resize"] or sizes["crop"] else None
+
+
+def model_preprocessing(args: argparse.Namespace) -> Preprocessing:
+    """Conversion of images to a model's inputs, from the arguments of :func:`add_image_options`."""
+    mean = (0.0,) if args.mean is None and args.no_preprocess else args.mean
+    others = {"layout": getattr(args, "layout", "auto"), "digit": getattr(args, "digit", False), **sizes_of(args)}
+    preprocessing = Preprocessing(mean or (), args.scale or (), args.color or "rgb", **others)
+    return preprocessing.divided(args.std) if args.std else preprocessing
 
 
 def sizes_of(args: argparse.Namespace) -> Document:

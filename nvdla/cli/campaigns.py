@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nvdla.cli.arguments import add_config_option, add_input_scale_option, positive_scale, scales_of, whole_command
+from nvdla.cli.arguments import (
+    add_class_names_option,
+    add_config_option,
+    add_input_scale_option,
+    positive_scale,
+    scales_of,
+    whole_command,
+)
 from nvdla.cli.output import StandardOutput, add_format_options, output_file, print_document, whole, with_settings
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.loadable import load
@@ -57,10 +64,23 @@ def check_scale(network: EvaluatedNetwork, source: SampleSource, args: argparse.
 
 
 def add_label_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``--labels`` and ``--root``, the options of data sets."""
+    """Add ``--labels``, ``--class-names`` and ``--root``, the options of data sets."""
     labels = "labels: .npy for .npy samples; for a directory .txt, .json of COCO, or a directory of masks"
     parser.add_argument("--labels", metavar="FILE", help=labels)
+    add_class_names_option(parser)
     add_root_option(parser)
+
+
+def source_of(args: argparse.Namespace) -> SampleSource:
+    """Open ``args.data``; with ``--class-names`` its classes have the order of the network's. Raises FormatError."""
+    from nvdla.tensors.datasets import open_source
+    from nvdla.tensors.real import read_labels
+    from nvdla.tensors.samples import NamedSamples
+
+    source = open_source(args.data, args.labels, args.root)
+    if not args.class_names:
+        return source
+    return NamedSamples(source, read_labels(args.class_names), args.class_names)
 
 
 def add_root_option(parser: argparse._ActionsContainer) -> None:

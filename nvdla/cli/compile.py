@@ -15,7 +15,7 @@ from nvdla.cli.arguments import (
     add_cvsram_size_option,
     add_image_options,
     add_trusted_option,
-    sizes_of,
+    model_preprocessing,
 )
 from nvdla.cli.campaigns import add_calibrate_option, add_root_option
 from nvdla.cli.output import (
@@ -32,6 +32,7 @@ from nvdla.cli.output import (
 from nvdla.cli.study import add_memory_options
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import FormatError, counted
+from nvdla.tensors.real import has_labels
 from nvdla.util.escaping import Document
 from nvdla.util.rounding import integer
 
@@ -193,8 +194,8 @@ _LEVEL = (
     "(default); 2 search further"
 )
 _INPUT = (
-    "image input: auto (where possible, default), always, never, unsigned pixels (mean and scale in the CDMA), or the "
-    "name of a pixel format: R8G8B8A8, R10, Y8_U8V8_N444 ..."
+    "image input: auto (where possible, default), image (always), feature (never), pixels (unsigned; the CDMA "
+    "subtracts the mean and scales), or a pixel format: R8G8B8A8, R10, Y8_U8V8_N444 ..."
 )
 _EFFORT = "weight preparation: 0 none; 1 equalization and bias correction (default); 2 also adaptive rounding"
 
@@ -209,7 +210,6 @@ def run(args: argparse.Namespace) -> int:
     from nvdla.compiler.frontend.compiler import check
     from nvdla.compiler.frontend.loading import require_model
     from nvdla.tensors.datasets import open_source
-    from nvdla.tensors.inputs import Preprocessing
 
     shapes = dict(_shape(word) for word in args.shape)
     config = args.config or CONFIG
@@ -223,11 +223,6 @@ def run(args: argparse.Namespace) -> int:
     require_model(args.model, ("pt2",))
     if not args.output:
         raise FormatError("no output file: give -o FILE for the loadable, or --check to see the placement only")
-    mean = (0.0,) if args.mean is None and args.no_preprocess else args.mean
-    preprocessing = Preprocessing(
-        mean or (), args.scale or (), args.color or "rgb", args.layout, digit=args.digit, **sizes_of(args)
-    )
-    preprocessing = preprocessing.divided(args.std) if args.std else preprocessing
     options = _options(args)  # before anything is read
     with ProgressBar(args) as bar:
         compiled = compiler.compile(
@@ -237,7 +232,7 @@ def run(args: argparse.Namespace) -> int:
             open_source(args.calibrate, root=args.root) if args.calibrate and args.root else args.calibrate,
             weights=args.weights,
             shapes=shapes,
-            preprocessing=preprocessing,
+            preprocessing=model_preprocessing(args),
             host=not args.no_host,
             progress=bar.calibrating,
             on_stage=bar.entering,
@@ -338,8 +333,9 @@ def _print_report(document: Document, args: argparse.Namespace) -> None:
 def _next_commands(document: Document, args: argparse.Namespace) -> list[str]:
     """Recommended commands, with the names of the written files."""
     output, model = shlex.quote(args.output), shlex.quote(args.model)
-    commands = [f"nvdla run {output} --input FILE", f"nvdla cycles {output}"]
     option = f"--{Path(args.model).suffix[1:]}"
+    names = f" --class-names {model}" if option == "--tflite" and has_labels(args.model) else ""
+    commands = [f"nvdla run {output} --input FILE{names}", f"nvdla cycles {output}"]
     against = f"--caffe {model} {shlex.quote(args.weights)}" if args.weights else f"{option} {model}"
     known = args.weights or option in ("--onnx", "--tflite")
     commands += [f"nvdla compare {output} {against} --input FILE"] if known else []

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from nvdla.cli.arguments import add_coefficients_option, add_limit_option
-from nvdla.cli.campaigns import add_calibrate_option, add_label_options
+from nvdla.cli.campaigns import add_calibrate_option, add_label_options, source_of
 from nvdla.cli.output import add_format_options, output_file, print_document, print_written, say, tell_proof
 from nvdla.cli.study import DEFAULT_CLOCK, add_memory_options
 from nvdla.emulator.hardware.configuration import configuration
@@ -24,8 +24,8 @@ Each network adds frames per second, traffic, CBUF use, relative energy, accurac
   nvdla datasheet nv_small net.loadable --data digits.npz --faults faults.json -o page.html
   nvdla datasheet my.yaml net.onnx --others nv_small,nv_large --table points.csv -o page.html
 
-A model (.onnx, .prototxt) is compiled for the configuration and for --others, and the page plots them with their Pareto
-front over area, power, energy, bandwidth or accuracy. Exit code 1 if a network cannot run or deadlocks."""
+A model (.onnx, .tflite, .prototxt) is compiled for the configuration and for --others, and the page plots them with
+their Pareto front over area, power, energy, bandwidth or accuracy. Exit code 1 if a network cannot run or deadlocks."""
 
 MAX_FAULTS = 1 << 26
 
@@ -33,7 +33,7 @@ MAX_FAULTS = 1 << 26
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("configuration", help="configuration: a name or a .yaml file")
-    parser.add_argument("network", nargs="*", help="models (.onnx, .prototxt) or loadables")
+    parser.add_argument("network", nargs="*", help="models (.onnx, .tflite, .prototxt) or loadables")
     parser.add_argument(
         "--output", "-o", required=True, type=output_file(".html"), metavar="PAGE.html", help="HTML page to write"
     )
@@ -88,14 +88,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _points(network: str, args: argparse.Namespace) -> list[Document]:
     """The records of a network on the configuration and on the others, with its name."""
-    from nvdla.experiments.evaluation import open_source
     from nvdla.experiments.exploration import MODELS, Exploration, Point
 
     latency = 100 if args.latency is None else args.latency
     others = args.others.split(",") if args.others and network.endswith(MODELS) else []  # a loadable keeps its own
     names = [args.configuration, *others]
     points = [Point(name, args.precision, args.bandwidth, latency, args.shared) for name in dict.fromkeys(names)]
-    source = open_source(args.data, args.labels, args.root) if args.data else None
+    source = source_of(args) if args.data else None
     path = os.path.realpath(network)
     table = Exploration(
         path,

@@ -22,6 +22,7 @@ from nvdla.cli.campaigns import (
     input_scale_of,
     journal_of,
     run_with_progress,
+    source_of,
     written,
 )
 from nvdla.cli.output import output_file, print_table, say, tell_proof
@@ -47,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_data_options(parser)
     add_limit_option(parser)
     parser.add_argument("--shuffle", type=int, metavar="SEED", help="choose the samples of --limit at random")
-    parser.add_argument("--against", metavar="MODEL.onnx", help="float model to compare with: agreement and SNR")
+    parser.add_argument("--against", metavar="MODEL", help="ONNX or TFLite model to compare with: agreement and SNR")
     metric = "map (COCO boxes), miou (masks), or a custom metric: f(outputs, label) -> number"
     parser.add_argument("--metric", metavar="map/miou/MODULE:FUNCTION", help=metric)
     decoder = "decoder of boxes or classes: f(outputs, shape); see nvdla.experiments.evaluation.decoders"
@@ -64,12 +65,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """0, also with damaged samples (they are counted apart); 2 where nothing could be judged."""
     from nvdla.experiments.campaign.journal import read
-    from nvdla.experiments.evaluation import Evaluation, open_network, open_source, summarize
+    from nvdla.experiments.evaluation import Evaluation, open_network, summarize
     from nvdla.tensors.images import PixelConversion
 
     if args.limit is not None and args.limit < 1:
         raise FormatError(f"--limit {args.limit}: must be at least 1")
-    source = open_source(args.data, args.labels, args.root)
+    source = source_of(args)
     pixels = preprocessing_of(args) or PixelConversion()
     scale = input_scale_of(args)
     network = open_network(args.network, args.config, 1, pixels, scale, args.strict, args.trusted)

@@ -11,7 +11,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nvdla.cli.arguments import add_coefficients_option, add_limit_option, add_strict_option, tell_warnings
+from nvdla.cli.arguments import (
+    add_coefficients_option,
+    add_image_options,
+    add_limit_option,
+    add_strict_option,
+    model_preprocessing,
+    preprocessing_of,
+    tell_warnings,
+)
 from nvdla.cli.campaigns import (
     add_calibrate_option,
     add_campaign_options,
@@ -19,6 +27,7 @@ from nvdla.cli.campaigns import (
     add_result_options,
     journal_of,
     run_with_progress,
+    source_of,
 )
 from nvdla.cli.configs import SILICON, add_silicon_options
 from nvdla.cli.output import print_document, print_table, say, tell_proof, with_settings
@@ -38,6 +47,7 @@ HELP = """Compare hardware configurations and memories for one network: cycles, 
 
 A model is compiled for every configuration. A loadable keeps its own configuration."""
 
+_IMAGES_HINT = "Its layer file has the conversion of images."
 PRECISIONS = ("int8", "int16", "fp16")
 COLUMNS = (
     "config",
@@ -57,12 +67,12 @@ COLUMNS = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("network", help="model (.onnx, .prototxt) or loadable")
+    parser.add_argument("network", help="model (.onnx, .tflite, .prototxt) or loadable")
     parser.add_argument(
         "--config",
         default="auto",
         metavar="A,B",
-        help="configurations: names or .yaml files (default: detected from the file)",
+        help="configurations: names or .yaml files; a model needs them (default: detected from the loadable)",
     )
     parser.add_argument("--precision", default="int8", metavar="A,B", help="precisions of a model (default: int8)")
     add_calibrate_option(parser)
@@ -97,13 +107,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_result_options(parser)
     add_coefficients_option(parser)
     add_strict_option(parser)
+    add_image_options(parser)
     add_campaign_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; 1 when a point is impossible or a run of it never ends."""
     from nvdla.experiments.campaign.journal import read
-    from nvdla.experiments.evaluation import open_source
     from nvdla.experiments.exploration import Exploration
 
     _check(args)
@@ -117,11 +127,14 @@ def run(args: argparse.Namespace) -> int:
         _instances(args),
         calibration=args.calibrate,
         weights=args.weights,
-        source=open_source(args.data, args.labels, args.root) if args.data else None,
+        source=source_of(args) if args.data else None,
         limit=args.limit,
         clock=args.clock,
         coefficients=args.coefficients,
+        preprocessing=model_preprocessing(args),
     )
+    if not table.compiles and preprocessing_of(args) is not None:
+        raise FormatError(f"{args.network}: image options: must be given with a model, got a loadable. {_IMAGES_HINT}")
     if table.compiles and args.config == "auto":
         raise FormatError("--config: missing: a model needs configurations, for example --config nv_small,nv_large")
     names = args.config.split(",")

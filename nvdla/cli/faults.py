@@ -12,7 +12,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nvdla.cli.arguments import add_image_options, add_strict_option, preprocessing_of, tell_warnings, whole_command
+from nvdla.cli.arguments import (
+    add_image_options,
+    add_limit_option,
+    add_strict_option,
+    preprocessing_of,
+    tell_warnings,
+    whole_command,
+)
 from nvdla.cli.campaigns import (
     add_campaign_options,
     add_data_options,
@@ -20,6 +27,7 @@ from nvdla.cli.campaigns import (
     input_scale_of,
     journal_of,
     run_with_progress,
+    source_of,
     written,
 )
 from nvdla.cli.output import print_table, say, tell_proof
@@ -35,14 +43,14 @@ HELP = """Inject hardware faults and count their effects: masked, different clas
 
   nvdla faults lenet.loadable digits.npz --where weight --count 1000
   nvdla faults lenet.loadable digits.npz --where weight,surface,register --margin 0.02 --report page.html
-  nvdla faults lenet.loadable digits.npz --fault "mac kernel=3 channel=2 set=0 permanent" --every --images 360
+  nvdla faults lenet.loadable digits.npz --fault "mac kernel=3 channel=2 set=0 permanent" --every --limit 360
 
 Locations: weight, input, surface, memory, operand, cbuf, mac, cacc, lut, register, descriptor (docs/faults.md). Each
 fault is injected into one sample, or into all samples with --every."""
 
 MAX_FAULTS = 10_000_000
 MAX_LIST = 1 << 28
-DEFAULT_COUNT, DEFAULT_IMAGES = 400, 16
+DEFAULT_COUNT, DEFAULT_SAMPLES = 400, 16
 COLUMNS = ("faults", "masked", "same top-1", "wrong top-1", "wrong top-5", "refused", "hang", "SDC-1")
 
 
@@ -78,13 +86,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--seed", type=int, default=0, metavar="S", help="random seed (default: 0)")
     group.add_argument("--fault", action="append", metavar="TEXT", help="inject this fault (repeatable)")
     group.add_argument("--list", metavar="FILE", help="file with one fault per line")
-    group.add_argument(
-        "--images",
-        type=int,
-        default=DEFAULT_IMAGES,
-        metavar="N",
-        help="number of samples, chosen at random (default: 16)",
-    )
+    add_limit_option(group, DEFAULT_SAMPLES)
     group.add_argument("--every", action="store_true", help="inject every fault into every sample instead of one")
     add_result_options(parser)
     add_strict_option(parser)
@@ -95,16 +97,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command; 1 when faults could not be tried."""
     from nvdla.experiments.campaign.journal import read
-    from nvdla.experiments.evaluation import open_network, open_source
+    from nvdla.experiments.evaluation import open_network
     from nvdla.experiments.evaluation.metrics import normal_quantile
     from nvdla.experiments.vulnerability import FaultCampaign, summarize
     from nvdla.experiments.vulnerability.table import loadable_of
     from nvdla.tensors.images import PixelConversion
 
     normal_quantile(args.confidence)
-    if args.images < 1:
-        raise FormatError(f"--images {args.images}: must be at least 1")
-    source = open_source(args.data, args.labels, args.root)
+    if args.limit < 1:
+        raise FormatError(f"--limit {args.limit}: must be at least 1")
+    source = source_of(args)
     pixels = preprocessing_of(args) or PixelConversion()
     scale = input_scale_of(args)
     opened = open_network(args.network, args.config, 1, pixels, scale, args.strict)
@@ -200,8 +202,8 @@ def _lines(path: str) -> list[tuple[str, str]]:
 def _positions(count: int, args: argparse.Namespace) -> list[int]:
     """The samples: at random; of a Python function the first ones."""
     if count == sys.maxsize:
-        return list(range(args.images))
-    return sorted(random.Random(args.seed).sample(range(count), min(count, args.images)))
+        return list(range(args.limit))
+    return sorted(random.Random(args.seed).sample(range(count), min(count, args.limit)))
 
 
 def _write_table(path: str, records: Iterable[Document]) -> None:

@@ -6,6 +6,7 @@ import argparse
 
 from nvdla.analysis.views import annotated_rows, hexdump_lines
 from nvdla.cli.output import add_format_options, print_document, print_table, whole
+from nvdla.errors import FormatError
 from nvdla.loadable import load as load_loadable
 from nvdla.program import Program
 
@@ -15,7 +16,7 @@ HELP = "Show the bytes of a blob. Descriptor blobs are shown field by field: byt
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("loadable", help="the loadable")
-    parser.add_argument("blob", help="name of the blob ('nvdla inspect --blobs' lists them)")
+    parser.add_argument("blob", nargs="?", help="name of the blob ('nvdla inspect --blobs' lists them)")
     parser.add_argument("--plain", action="store_true", help="print bytes only, also for descriptor blobs")
     parser.add_argument("--offset", type=whole(base=0), default=0, metavar="BYTE", help="first byte (with --plain)")
     parser.add_argument(
@@ -28,6 +29,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     loadable = load_loadable(args.loadable)
+    if args.blob is None:
+        raise FormatError(f"blob: must be one of {', '.join(blob.name for blob in loadable.blobs)}, got none")
     blob = loadable.blob(args.blob)
     rows = []
     if not args.plain and not args.offset and args.length is None:

@@ -33,7 +33,7 @@ WRITES = {
 }  # fmt: skip
 """Commands that run for each part, and their options with a file to write: each part gets a file."""
 REFUSES = {
-    "faults": "faults are injected into one loadable, with samples of its input",
+    "faults": "faults are injected into one loadable, with samples of its input; the host parts after it are missing",
     "explore": "a package is compiled for one configuration: give the model, or one part for other memories",
 }
 HOST_COLUMNS = ("part", "nodes", "operators", "macs", "share", "ms", "reason")
@@ -165,7 +165,7 @@ def feeds_of(package: Package, words: Sequence[str], seed: int | None = None) ->
     if missing:
         raise FormatError(f"input {', '.join(missing)} is missing; give --input {missing[0]}=FILE")
     shapes, preprocessing = package.manifest["inputs"], package.manifest.get("preprocessing")
-    return {name: real_input(path, name, shapes[name], preprocessing) for name, path in files.items()}
+    return {name: real_input(path, name, shapes[name], preprocessing, package.parts) for name, path in files.items()}
 
 
 LARGEST = {Precision.INT8: 127, Precision.INT16: 32767}

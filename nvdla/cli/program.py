@@ -41,6 +41,10 @@ HELP = """Write the register program of a loadable: every register write, every 
 The program contains the register accesses of the firmware, unrolled. It needs neither Linux nor NVIDIA's driver."""
 
 
+REPLAY = {"cfg": ("trace", ".cfg"), "txn": ("csb", ".txn"), "riscv-txn": ("csb", ".txn")}
+"""The command that replays a format, and the suffix of its script."""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("loadable", nargs="?", help="the loadable")
@@ -252,6 +256,10 @@ def _summary(exported: Export, form: Printer, runtime: Runtime, args: argparse.N
         say(f"Next: follow {folder / 'README.md'}.")
     elif args.format == "c":
         say(f"Next: adapt {folder / 'nvdla_port.h'} to your platform, then 'cc -c {shlex.quote(str(folder))}/*.c'.")
+    elif replay := REPLAY.get(args.format):
+        config = program.config.name if args.config == "auto" else args.config
+        script = next(row["file"] for row in document["files"] if row["file"].endswith(replay[1]))
+        say(f"Next: nvdla {replay[0]} replay {shlex.quote(script)} --config {shlex.quote(config)}")
     if document["input"] == "random":
         print("The input of the program is random. Use --input FILE for your own.", file=sys.stderr)
 

@@ -18,7 +18,7 @@ from nvdla.cli.arguments import (
     names_of,
     surfaces_of_runs,
 )
-from nvdla.cli.output import say, tell_proof
+from nvdla.cli.output import print_table, say, tell_proof
 from nvdla.errors import ConfigError, FormatError
 from nvdla.loadable import load as load_loadable
 from nvdla.util.escaping import Document
@@ -53,11 +53,30 @@ def add_memory_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--shared", action="store_true", help="share the bandwidth between reads and writes")
 
 
+class _Board(argparse.Action):
+    """A preset; "list" prints all of them, as "nvdla program --board list" does, and ends the command."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, option: str | None = None
+    ) -> None:
+        """Keep the name, or print the list."""
+        if values == "list":
+            from nvdla.analysis.cycles.constants import BOARDS
+
+            rows = [{"board": board.name, "config": board.config, "what": board.source} for board in BOARDS.values()]
+            print_table("Boards", rows)
+            parser.exit()
+        setattr(namespace, self.dest, values)
+
+
 def _add_timing_options(parser: argparse.ArgumentParser) -> None:
     """Options without a value take the board's, or the default."""
     group = parser.add_argument_group("external memory and firmware")
     group.add_argument(
-        "--board", metavar="NAME", help="preset of a known board (clock, memory, processor): zcu102-150mhz ..."
+        "--board",
+        action=_Board,
+        metavar="NAME",
+        help="preset of a known board (clock, memory, processor); 'list' prints all boards",
     )
     add_memory_options(group)
     group.add_argument("--clock", type=float, metavar="MHZ", help="clock frequency (default: 1000 MHz)")

@@ -38,6 +38,7 @@ from nvdla.experiments.evaluation.networks import configuration_settings, conten
 from nvdla.loadable import Loadable, load
 from nvdla.program import Program
 from nvdla.tensors.datasets import SampleSource, data_hash
+from nvdla.tensors.inputs import Preprocessing
 from nvdla.util import html
 from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document, json_text, xml_text
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Exploration", "Point", "datasheet", "notes", "remarks"]
 
-MODELS = (".onnx", ".prototxt")
+MODELS = (".onnx", ".tflite", ".prototxt")
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class _Made:
 class Exploration(Table):
     """``network``: a loadable, or a model that is compiled with ``calibration`` (what :func:`nvdla.compile` takes as a
     path) and ``weights``; ``source``: labelled data for accuracy, ``limit`` of them; ``clock``: MHz; ``coefficients``:
-    a YAML file for energy (default: energy.yaml)."""
+    a YAML file for energy (default: energy.yaml); ``preprocessing``: conversion of images to the model's inputs."""
 
     network: str
     points: list[Point]
@@ -103,6 +104,7 @@ class Exploration(Table):
     limit: int | None = None
     clock: float = 1000.0
     coefficients: str | None = None
+    preprocessing: Preprocessing | None = None
     name = "explore"
     shard = 1
     _accuracies: dict[tuple[str, str], Document] = field(default_factory=dict, repr=False)
@@ -147,6 +149,7 @@ class Exploration(Table):
             "data": None if self.source is None else self.source.settings(),
             "limit": self.limit,
             "clock": self.clock,
+            "preprocessing": self.preprocessing.document() if self.compiles and self.preprocessing else None,
             "coefficients": content_hash(self.coefficients, "energy coefficients") if self.coefficients else None,
         }
 
@@ -189,7 +192,14 @@ class Exploration(Table):
     def _compiled(self, point: Point) -> _Made:
         import nvdla
 
-        compiled = nvdla.compile(self.network, point.config, point.precision, self.calibration, weights=self.weights)
+        compiled = nvdla.compile(
+            self.network,
+            point.config,
+            point.precision,
+            self.calibration,
+            weights=self.weights,
+            preprocessing=self.preprocessing,
+        )
         loadables = [part.loadable for part in compiled.parts if part.loadable is not None]
         if not loadables:
             raise BuildError(f"{self.network}: no part of it runs on {point.config}")

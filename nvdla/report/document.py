@@ -369,12 +369,14 @@ def examine_and_run(
             linked = LinkedLoadable(study.loadable)
     report = examine(study.program, names=names, inputs=inputs, recording=recording, linked=linked)
     if inputs is None:
+        if linked is not None:
+            linked.reset()  # the dry run counts dependencies down in the descriptors
         return report, None, linked
     if report.run_error is not None or recording.runtime is None:
         return report, RunView(error=report.run_error or "no input was given"), None
     view, linked = _view(recording, labels), recording.runtime._linked
     linked.reload()
-    linked.reset()  # the firmware counts dependencies down in the descriptors
+    linked.reset()  # as after the dry run
     return report, view, linked
 
 

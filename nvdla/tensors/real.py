@@ -268,6 +268,14 @@ def read_labels(path: str | os.PathLike[str]) -> list[str]:
     return [_printable(line.strip()) for line in text.splitlines()]
 
 
+def has_labels(path: str | os.PathLike[str]) -> bool:
+    """Check whether a TFLite model contains a label file."""
+    try:
+        return bool(read_labels(path))
+    except FormatError:
+        return False
+
+
 def _packed_labels(path: str | os.PathLike[str]) -> bytes:
     """The label file in the zip archive at the end of a TFLite model."""
     name = os.fspath(path)

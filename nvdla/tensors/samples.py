@@ -79,6 +79,46 @@ class SampleSource(ABC):
         return ((position, None) for position in positions)
 
 
+class NamedSamples(SampleSource):
+    """Samples of a source, with the classes in the order of a network. Labels that are numbers stay."""
+
+    def __init__(self, source: SampleSource, classes: list[str], what: str) -> None:
+        """``what``: the origin of the names, for errors."""
+        self._source, self.classes = source, classes
+        unknown = [name for name in source.classes or () if name not in classes]
+        if unknown:
+            raise FormatError(
+                f"{what}: class names: must contain all classes of the data, got no {unknown[0]!r} "
+                f"among {', '.join(classes[:5])}{' ...' if len(classes) > 5 else ''}"
+            )
+        self._numbers = None if source.classes is None else [classes.index(name) for name in source.classes]
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def name_of(self, position: int) -> str:
+        """Return the name of the sample at a position."""
+        return self._source.name_of(position)
+
+    def sample(self, position: int) -> Sample:
+        """Return the sample at a position, with the network's number of its class."""
+        return self._numbered(self._source.sample(position))
+
+    def settings(self) -> Document:
+        """Return the identity of the data, with the names of the classes."""
+        return {**self._source.settings(), "class_names": self.classes}
+
+    def payloads(self, positions: Iterable[int]) -> Iterator[tuple[int, Any]]:
+        """Yield (position, payload) as the source does, with the network's numbers."""
+        for position, sample in self._source.payloads(positions):
+            yield position, None if sample is None else self._numbered(sample)
+
+    def _numbered(self, sample: Sample) -> Sample:
+        if self._numbers is None or not isinstance(sample.label, int):
+            return sample
+        return replace(sample, label=self._numbers[sample.label])
+
+
 @dataclass(frozen=True)
 class _Member:
     """A sample in a tar file: its name, the place of its bytes, its label."""

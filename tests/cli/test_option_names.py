@@ -145,7 +145,7 @@ STREAMS = {
     "export -o -": b"\x08",
     "evaluate DIGITS --limit 2 -o -": b"{",
     "evaluate DIGITS --limit 2 --report -": b"<!doctype html>",
-    "faults DIGITS --count 1 --images 1 --table -": b"fault,kind",
+    "faults DIGITS --count 1 --limit 1 --table -": b"fault,kind",
     "explore --config nv_small --table -": b"config,",
 }
 

@@ -23,7 +23,7 @@ COMMANDS = {
     "compare": ["--random-input", "--other-threads", 1],
     "program": ["--random-input", "--format", "cfg", "-o", "{folder}/program"],
     "evaluate": ["{folder}/data.npz", "--workers", 1],
-    "faults": ["{folder}/data.npz", "--count", 2, "--images", 1, "--workers", 1],
+    "faults": ["{folder}/data.npz", "--count", 2, "--limit", 1, "--workers", 1],
     "explore": ["--data", "{folder}/data.npz", "--workers", 1],
 }
 

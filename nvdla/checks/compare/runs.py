@@ -222,7 +222,7 @@ class FloatReference:
     ) -> Expected:
         if units is None:
             units = Units(fitted(golden, ours))
-            note = ", ".join(filter(None, (note, "scale fitted")))
+            note = ", ".join(filter(None, (note, fitted_note(self._names))))
         theirs = self.tensors.get(name, golden)
         if known is None and theirs.size == ours.size and _sizes(theirs) != _sizes(ours):
             note = ", ".join(filter(None, (note, f"the model's is {'x'.join(map(str, theirs.shape))}")))
@@ -252,6 +252,11 @@ class FloatReference:
             self._settled.add(self._order[place])
         self._last = max(self._last, place)
         return self._order[place]
+
+
+def fitted_note(names: Names) -> str:
+    """The reason for a fitted scale: only the layer file has scales and zero points."""
+    return f"scale fitted, zero point unknown{'' if names.layers else ' (no layer file)'}"
 
 
 def fitted(golden: np.ndarray, ours: np.ndarray) -> float:
@@ -339,7 +344,7 @@ def _expected(
         return Expected(name, theirs, note=note)
     note = "scales differ" if same_kind else f"{ours.dtype} against {theirs.dtype}"
     if our_units is None or their_units is None:
-        note += ", scale fitted"
+        note += ", scale fitted, zero point unknown"
     if their_units is None:
         real = ours if our_units is None else our_units.real(ours)
         their_units = Units(fitted(real, theirs))

@@ -299,7 +299,7 @@ class _Compilation:
         self.on_stage("calibrating")
         calibrated = _calibration(imported, shown, self.recipe, self.progress)
         self.on_stage("building")
-        details["calibration"] = calibrated.source
+        details |= {"calibration": calibrated.source, "notes": [*details["notes"], *calibrated.notes()]}
         if _keep_scales_apart(imported, calibrated, self.host, self.joins, details):
             self.kept |= self.joins
             return None
@@ -640,7 +640,7 @@ def _details(imported: Imported, preprocessing: Preprocessing | None) -> Documen
             "numpy": np.__version__,
             "python": platform.python_version(),
         },
-        "preprocessing": preprocessing.document() if preprocessing else None,
+        "preprocessing": (preprocessing or Preprocessing()).document(),
         "calibration": None,
         "notes": [*imported.model.notes, *_of_ranges(imported)],
     }

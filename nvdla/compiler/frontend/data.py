@@ -43,6 +43,7 @@ class Samples:
         self._feeds, self._load = feeds, load
         self._digest = hashlib.sha256()
         self._hashed = False
+        self._ends: dict[str, tuple[float, float]] = {}
 
     def __len__(self) -> int:
         return len(self._feeds)
@@ -54,6 +55,7 @@ class Samples:
                 for name in sorted(feed):
                     self._digest.update(name.encode())
                     self._digest.update(np.ascontiguousarray(feed[name]).tobytes())
+                    self._see(name, feed[name])
             yield feed
         self._hashed = True
 
@@ -68,6 +70,16 @@ class Samples:
             return {name: array[image : image + 1] for name, array in self._load(feed).items()}
 
         return Samples(places, load)
+
+    def _see(self, name: str, array: np.ndarray) -> None:
+        if array.size > 1 and array.dtype.kind == "f":
+            low, high = self._ends.get(name, (np.inf, -np.inf))
+            self._ends[name] = min(low, float(array.min())), max(high, float(array.max()))
+
+    @property
+    def constants(self) -> dict[str, float]:
+        """After the first time through: inputs of real numbers that are the same number everywhere."""
+        return {name: low for name, (low, high) in self._ends.items() if low == high}
 
     @property
     def sha256(self) -> str:

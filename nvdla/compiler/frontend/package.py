@@ -468,7 +468,9 @@ def unpack(source: str | os.PathLike[str] | bytes) -> Package:
         raise FormatError(f"{name}: must be an intact package of nvdla compile (cut off?): {error}") from None
 
 
-def real_input(value: object, name: str, shape: Sequence[int], preprocessing: Document | None) -> np.ndarray:
+def real_input(
+    value: object, name: str, shape: Sequence[int], preprocessing: Document | None, parts: Sequence[Any]
+) -> np.ndarray:
     """Return the real numbers of an input of a model.
 
     Args:
@@ -476,6 +478,7 @@ def real_input(value: object, name: str, shape: Sequence[int], preprocessing: Do
         name: The input, for errors.
         shape: Its shape, which a file must have.
         preprocessing: Conversion of pictures.
+        parts: Parts of the model; those on the accelerator limit the numbers of a picture.
 
     Raises:
         FormatError: The file cannot be read or does not fit.
@@ -483,7 +486,9 @@ def real_input(value: object, name: str, shape: Sequence[int], preprocessing: Do
     shape, is_file = tuple(shape), isinstance(value, (str, os.PathLike))
     pictures = Preprocessing.of(preprocessing) if preprocessing else Preprocessing()
     if pictures.takes(value, shape) or (is_file and Path(str(value)).suffix.lower() in IMAGE_ENDINGS):
-        return pictures.image(value, shape)
+        image = pictures.image(value, shape)
+        _check_picture(image, name, parts)
+        return image
     if not is_file:
         return np.asarray(value)
     if Path(str(value)).suffix.lower() != ".npy":
@@ -494,6 +499,15 @@ def real_input(value: object, name: str, shape: Sequence[int], preprocessing: Do
             f"{value}: elements: must be {math.prod(shape)} (input {name}, {shape_text(shape)}), got {array.size}"
         )
     return array.reshape(shape)
+
+
+def _check_picture(image: np.ndarray, name: str, parts: Sequence[Any]) -> None:
+    """Check the numbers of a picture against the range of the accelerator parts that read it. Raises FormatError."""
+    for part in (part for part in parts if part.kind == "accelerator"):
+        for tensor in (binding.tensor for binding in part.inputs if binding.value == name):
+            if tensor not in part.numbers:
+                zero, dtype = part.zero_points.get(tensor, 0), Precision(part.precision).dtype
+                check_pixels(image, part.scales[tensor], zero, dtype, name)
 
 
 class HostMachine:
@@ -513,7 +527,7 @@ class HostMachine:
     ) -> None:
         """``inputs``: shapes by name; ``halves``: outputs that are float16 in the model; ``preprocessing``: that of
         pictures."""
-        self._halves, self._preprocessing = halves, preprocessing
+        self._halves, self._preprocessing, self._given = halves, preprocessing, parts
         self._shapes = {name: tuple(shape) for name, shape in inputs.items()}
         self.inputs, self.outputs, self.constants = list(inputs), list(outputs), dict(constants)
         self.parts = [
@@ -556,7 +570,7 @@ class HostMachine:
             raise FormatError(f"inputs: must have the same number of images each, got {numbers}")
         return [
             {
-                name: real_input(values[run], name, self._shapes[name], self._preprocessing)
+                name: real_input(values[run], name, self._shapes[name], self._preprocessing, self._given)
                 for name, values in runs.items()
             }
             for run in range(max(counts, default=1))

@@ -100,6 +100,7 @@ def summarize(
         "read_bytes": sum(document["read_bytes"] for document in timed),
         "written_bytes": sum(document["written_bytes"] for document in timed),
         "output_snr": _output_snr(accelerated, report.get("accuracy", ())),
+        "constant_inputs": list((report.get("calibration") or {}).get("constant_inputs", ())),
         "worst_layers": [
             {key: row[key] for key in ("layer", "precision", "alone", "chain", "saturated", "advice")}
             for row in sorted(report.get("accuracy", ()), key=lambda row: row["alone"])[:WORST]
@@ -161,7 +162,11 @@ def summary_lines(summary: Document) -> dict[str, str]:
         "memory to reserve": size_text(summary["allocated_bytes"]),
         "traffic": f"{size_text(summary['read_bytes'])} read, {size_text(summary['written_bytes'])} written",
     }
-    if summary["output_snr"]:
+    if summary["constant_inputs"]:
+        lines["expected SNR"] = (
+            f"not known: the calibration data of {', '.join(summary['constant_inputs'])} is constant"
+        )
+    elif summary["output_snr"]:
         name, snr = min(summary["output_snr"].items(), key=lambda item: item[1])
         lines["expected SNR"] = f"{_db(snr)} at {name}, on the calibration data"
     return lines

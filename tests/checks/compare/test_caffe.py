@@ -65,7 +65,7 @@ def test_layers_are_mapped_by_a_file(nvdla_command, samples, tmp_path):
     assert code == 0, err
     rows = json.loads(out)["tensors"]
     assert [(row["operation"], row["name"], row["note"]) for row in rows] == [
-        (7, "relu3", "scale fitted"),
+        (7, "relu3", "scale fitted, zero point unknown"),
         (11, "ip3", None),
         (None, "prob", rows[2]["note"]),
     ]

@@ -14,7 +14,7 @@ SAMPLES = Path(__file__).resolve().parents[3] / "samples"
 LENET, DIGITS = str(SAMPLES / "lenet.loadable"), str(SAMPLES / "digits.npz")
 COMMANDS = {
     "evaluate": ["evaluate", LENET, DIGITS, "--limit", "20"],
-    "faults": ["faults", LENET, DIGITS, "--count", "7", "--images", "2", "--where", "weight,register"],
+    "faults": ["faults", LENET, DIGITS, "--count", "7", "--limit", "2", "--where", "weight,register"],
     "explore": ["explore", LENET, "--bandwidth", "1,2,4,full", "--latency", "50,100"],
 }
 

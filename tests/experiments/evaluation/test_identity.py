@@ -45,7 +45,7 @@ def test_a_configuration_file_that_changed_is_another_run(capsys, lenet, mine, t
     commands = {
         "explore": ("explore", lenet, "--config", mine),
         "evaluate": ("evaluate", lenet, DIGITS, "--config", mine, "--limit", 5),
-        "faults": ("faults", lenet, DIGITS, "--config", mine, "--count", 2, "--images", 1),
+        "faults": ("faults", lenet, DIGITS, "--config", mine, "--count", 2, "--limit", 1),
     }
     tails = {name: ("--workers", 1, "--resume", "--samples", tmp_path / f"{name}.jsonl") for name in commands}
     for name, words in commands.items():

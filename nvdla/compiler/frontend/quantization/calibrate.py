@@ -193,6 +193,14 @@ class Calibrated:
     measured: Mapping[int, Measured] = field(default_factory=dict)
     channels: Mapping[int, Mapping[str, ChannelRanges]] = field(default_factory=dict)
 
+    def notes(self) -> list[str]:
+        """Notes on samples that show no range."""
+        return [
+            f"calibration data: input {name} is {value:g} in all elements of all samples: scales and "
+            "expected SNR have no meaning. Give samples of real use"
+            for name, value in self.source.get("constant_inputs", {}).items()
+        ]
+
     def in_int16(self, tensors: Set[str]) -> Calibrated:
         """A calibration with these tensors, and the layers that make them, in int16."""
         parts = {}
@@ -244,6 +252,8 @@ def calibrate(
     if isinstance(data, Samples):
         source |= {"samples": len(data), "sha256": data.sha256, "recipe": _document(recipe)}
         source.setdefault("method", recipe.method)
+        if data.constants:
+            source["constant_inputs"] = data.constants
     uniform = brought and all(np.all(scales == scales.flat[0]) for scales in model.weight_scales.values())
     return Calibrated(parts, source, recipe.per_channel and not uniform, seen, channels)
 
