@@ -456,7 +456,7 @@ class Graph:
             positions = np.arange(math.prod(cube))
         tensor = arrange(self, source, positions.reshape(cube))
         root = self.values.get(value.boundary)
-        if tensor is None and root and root.tensor is source and root.index is None and positions.min() >= 0:
+        if tensor is None and root and root.tensor is source and root.index is None and np.min(positions) >= 0:
             return self._bind_once(value, positions, cube)  # a second time, in this order
         if tensor is None:
             target = "another order" if source.shape == cube else shape_text(cube)
