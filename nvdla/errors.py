@@ -110,7 +110,13 @@ class ConfigError(NvdlaError):
 
 
 class ScheduleError(NvdlaError):
-    """The dependency graph cannot make progress, or a hardware operation deadlocks."""
+    """The dependency graph cannot make progress, or a hardware operation deadlocks.
+
+    Attributes:
+        operations: Labels (TASK/OPERATION) of the operations at work; empty if they are unknown.
+    """
+
+    operations: tuple[str, ...] = ()
 
 
 class TraceError(NvdlaError):

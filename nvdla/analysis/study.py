@@ -6,9 +6,8 @@ study.schedule.cycles
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from pathlib import PurePath
@@ -18,7 +17,7 @@ from nvdla.analysis.cycles.estimate import Estimate, estimates
 from nvdla.analysis.cycles.schedule import ChainWork, Schedule, schedule
 from nvdla.emulator.execution.dry_run import deadlock
 from nvdla.emulator.hardware.configuration import Configuration
-from nvdla.errors import DescriptorError
+from nvdla.errors import DescriptorError, ScheduleError
 from nvdla.loadable.model import Loadable
 from nvdla.program.operation import Key, Operation
 from nvdla.program.program import Program, Tasks
@@ -110,17 +109,26 @@ class Study(OfProgram):
         return estimates(self.operations, self.config, self.memory)
 
     @cached_property
-    def deadlock(self) -> str | None:
+    def deadlock(self) -> ScheduleError | None:
         """Why the hardware never ends a run; None where it does, or where the configuration refuses the loadable."""
         return deadlock(self.loadable, self.abi, self.config)
+
+    def settle(self, deadlock: ScheduleError | None) -> None:
+        """Take :attr:`deadlock` from a run or dry run that was done."""
+        vars(self)["deadlock"] = deadlock
+
+    def on(self, memory: Memory) -> Study:
+        """Return the study on another memory."""
+        other = replace(self, memory=memory)
+        other.settle(self.deadlock)  # which no memory changes
+        return other
 
     @cached_property
     def schedule(self) -> Schedule:
         """Return when every operation runs, and which ones deadlock according to the graph or to the dry run."""
         schedule = self.schedule_if_it_ends()
         if self.deadlock and not schedule.stuck:
-            named = set(re.findall(r"\d+/\d+", self.deadlock))
-            stuck = [node.key for node in self.operations if node.label in named]
+            stuck = [node.key for node in self.operations if node.label in self.deadlock.operations]
             schedule.stuck.extend(stuck or self.by_key)
         return schedule
 

@@ -174,7 +174,7 @@ class Exploration(Table):
         for loadable in network.loadables:
             study = Study.of(loadable, point.config)
             stuck = [study.by_key[key].label for key in study.schedule.stuck]
-            network.deadlock = study.deadlock or (
+            network.deadlock = str(study.deadlock or "") or (
                 f"operations {', '.join(stuck[:8])} wait indefinitely" if stuck else None
             )
             if network.deadlock:

@@ -23,6 +23,7 @@ from nvdla.analysis.views import TABLES, blocks, describe_tensor, operation_coun
 from nvdla.checks.compare.comparison import Observation
 from nvdla.checks.doctor.doctor import DoctorReport, FirstRun, examine
 from nvdla.checks.lint.linter import Order
+from nvdla.emulator.execution.dry_run import deadlock
 from nvdla.emulator.firmware.operation import CsbLog
 from nvdla.emulator.firmware.scheduler import FirmwareTask, Scheduler
 from nvdla.emulator.hardware.configuration import proof_lines
@@ -360,9 +361,7 @@ def examine_and_run(
     labels: list[str] | None = None,
 ) -> tuple[DoctorReport, RunView | None, LinkedLoadable | None]:
     """Return the doctor's findings, with ``inputs`` its run on the first of them, and the memory image in use.
-
-    Raises FormatError for inputs that do not fit.
-    """
+    Raises FormatError for inputs that do not fit."""
     recording, linked = FirstRun(), None
     if inputs is None:
         with contextlib.suppress(NvdlaError):  # the dry run reports it
@@ -371,9 +370,12 @@ def examine_and_run(
     if inputs is None:
         if linked is not None:
             linked.reset()  # the dry run counts dependencies down in the descriptors
+            study.settle(deadlock(study.loadable, study.abi, study.config, linked))
+            linked.reset()
         return report, None, linked
     if report.run_error is not None or recording.runtime is None:
         return report, RunView(error=report.run_error or "no input was given"), None
+    study.settle(None)
     view, linked = _view(recording, labels), recording.runtime._linked
     linked.reload()
     linked.reset()  # as after the dry run
@@ -626,12 +628,11 @@ def timing(study: Study, latency: int, bandwidth: float) -> Row:
     Raises:
         ConfigError: The latency or the bandwidth is out of range.
     """
-    memory = replace(study.memory, latency=latency, bytes_per_cycle=bandwidth)
-    other = replace(study, memory=memory)
+    other = study.on(replace(study.memory, latency=latency, bytes_per_cycle=bandwidth))
     rows = [other.estimates[node.key] for node in study.operations]
     return {
         "latency": latency,
-        "bandwidth": memory.rate(study.config.dram_width_bits / 8),
+        "bandwidth": other.memory.rate(study.config.dram_width_bits / 8),
         "total": other.schedule.total,
         "cycles": [row.cycles for row in rows],
         "bound": [row.bound for row in rows],

@@ -497,7 +497,7 @@ def test_the_index_of_a_package_names_its_columns_and_adds_its_cycles(window, tm
     shown = window().open(tmp_path / "index.html")
     assert all(shown.page.locator("th").all_inner_texts())
     assert "1,200 cycles on the accelerator; parts on the host are not timed." in shown.page.inner_text("#list")
-    assert shown.page.locator("td .soft").inner_text() == "on the host, not timed"
+    assert shown.page.locator("td .soft").inner_text() == "runs on the host, not timed"
     assert shown.page.locator("td .bad").all_inner_texts() == [""]
 
 

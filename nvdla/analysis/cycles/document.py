@@ -170,8 +170,7 @@ def caveats(study: Study) -> list[str]:
         )
     if study.schedule.stuck:
         names = ", ".join(study.by_key[key].label for key in study.schedule.stuck[:8])
-        why = f" ({study.deadlock})" if study.deadlock else ""
-        caveats.append(f"{len(study.schedule.stuck)} operations deadlock: {names}{why}")
+        caveats.append(str(study.deadlock or "") or f"{len(study.schedule.stuck)} operations deadlock: {names}")
     return caveats
 
 

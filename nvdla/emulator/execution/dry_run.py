@@ -33,12 +33,17 @@ def dry_run(
     return None, warnings
 
 
-def deadlock(loadable: Loadable, abi: Abi, config: Configuration) -> str | None:
-    """Return why a run of the loadable never ends, None where it ends or is refused for another reason."""
+def deadlock(
+    loadable: Loadable, abi: Abi, config: Configuration, linked: LinkedLoadable | None = None
+) -> ScheduleError | None:
+    """Return why a run of the loadable never ends, None where it ends or is refused for another reason.
+
+    ``linked``: the linked loadable, whose descriptors count their dependencies down.
+    """
     try:
-        _rehearse(loadable, abi, config, True, [], within_budget=False)
+        _rehearse(loadable, abi, config, True, [], linked, within_budget=False)
     except ScheduleError as error:
-        return str(error)
+        return error
     except NvdlaError:
         return None
     return None

@@ -508,10 +508,13 @@ class Scheduler:
             return self.machine.step()
         except NvdlaError as error:
             chain = self.machine.ready_chain() or ()
-            at_work = [str(group.operation) for group in self._groups() if group.active and self._in(chain, group)]
+            at_work = [group.operation for group in self._groups() if group.active and self._in(chain, group)]
             if not at_work:
                 raise
-            raise error.at(", ".join(at_work)) from error
+            placed = error.at(", ".join(map(str, at_work)))
+            if isinstance(placed, ScheduleError):
+                placed.operations = tuple(f"{operation.task}/{operation.index}" for operation in at_work)
+            raise placed from error
 
     def _place(self, engine: str) -> str:
         """The operation that an engine works on, for what the machine has to say about it."""

@@ -51,5 +51,5 @@ def test_every_board_has_a_configuration_that_exists_and_a_source():
 
 
 def test_an_unknown_board_is_refused_with_the_nearest():
-    with pytest.raises(ConfigError, match="did you mean zcu102-150mhz"):
+    with pytest.raises(ConfigError, match="Did you mean zcu102-150mhz"):
         board("zcu102-150")

@@ -115,7 +115,7 @@ def test_a_group_at_work_cannot_be_launched_again():
     bench = Bench("nv_full")
     queue(bench)
     bench.write(BDMA__CFG_LAUNCH0=1)
-    with pytest.raises(ScheduleError, match="still at work"):
+    with pytest.raises(ScheduleError, match="while busy"):
         bench.write(BDMA__CFG_LAUNCH0=1)
 
 

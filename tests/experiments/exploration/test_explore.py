@@ -113,7 +113,7 @@ def test_a_network_with_nodes_on_the_host_has_no_frames_per_second(capsys, tmp_p
     assert (point["host_nodes"], point["frames_per_second"]) == (1, None) and point["cycles"] > 0
     for text in marked(capsys, tmp_path, *words):
         assert "host" in text
-    assert "1 nodes (0% of multiplications) run on the host" in marked(capsys, tmp_path, *words)[2]
+    assert "on the host: 1 node (0% of multiplications)" in marked(capsys, tmp_path, *words)[2]
 
 
 def test_the_parts_before_and_after_the_host_count_together(capsys, tmp_path):
