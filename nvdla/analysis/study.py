@@ -114,11 +114,22 @@ class Study(OfProgram):
         return deadlock(self.loadable, self.abi, self.config)
 
     def settle(self, deadlock: ScheduleError | None) -> None:
-        """Take :attr:`deadlock` from a run or dry run that was done."""
+        """Take :attr:`deadlock` from a run or dry run that was done.
+
+        Args:
+            deadlock: Why that run never ended, None if it ended.
+        """
         vars(self)["deadlock"] = deadlock
 
     def on(self, memory: Memory) -> Study:
-        """Return the study on another memory."""
+        """Return the study on another memory.
+
+        Args:
+            memory: External memory.
+
+        Returns:
+            A study of the same program.
+        """
         other = replace(self, memory=memory)
         other.settle(self.deadlock)  # which no memory changes
         return other

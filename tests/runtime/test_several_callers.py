@@ -217,7 +217,7 @@ def test_a_copy_has_nothing_in_common_with_the_first_but_constants(samples, name
     for state in states:
         for array in arrays_within({key: each for key, each in state.items() if key != "engine"}):
             assert not first.linked.lanes.holds(array)
-    assert any(copied.linked.lanes.holds(array) for state in states for array in arrays_within(state))
+    assert any(copied.linked.lanes.holds(array) for state in states for array in arrays_within({**state}))
 
 
 def test_several_limits_of_threads_at_once_leave_the_blas_as_it_was(samples):
