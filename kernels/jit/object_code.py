@@ -31,6 +31,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from nvdla.errors import ConfigError
 from nvdla.kernels.jit.cache_folder import DIGEST_BYTES, cache_folder, cache_folders, source_digest, write_whole
 from nvdla.kernels.jit.kernel_times import kernel_times
 from nvdla.kernels.jit.processor import CPUINFO, cpuinfo, dot_instructions
@@ -459,6 +460,8 @@ def _compiled(code: ObjectCode) -> bytes:
     """Return what a file contains of a kernel: a line of JSON, and the image, or the object file."""
     from nvdla.kernels.jit.linked_code import emitted, image_of
 
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
+        raise ConfigError(f"NUMBA_DISABLE_JIT: must be unset to compile the kernel {code.place}. int8 runs need none.")
     symbol, needs, data = emitted(code.find(), code.integers, RUNTIME)
     image = image_of(data, symbol)
     if image is None or not all(hasattr(_library(), name) for name in image[0]["outside"]):

@@ -238,3 +238,12 @@ def test_the_directory_of_the_system_must_be_writable(private, tmp_path, action,
     words = [sys.executable, "-m", "nvdla", "cache", action, "--system"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and message in done.stderr
+
+
+def test_a_run_that_needs_kernels_without_compilation_is_refused(private, tmp_path):
+    samples = Path(__file__).parents[2] / "samples"
+    words = [sys.executable, "-m", "nvdla", "run", "lenet_nv_full_fp16.loadable", "--input", "digit7.pgm"]
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "NVDLA_CACHE_DIR": str(tmp_path / "empty")}
+    done = subprocess.run(words, capture_output=True, text=True, cwd=samples, env=environment)
+    assert done.returncode == 2
+    assert "NUMBA_DISABLE_JIT: must be unset" in done.stderr
