@@ -26,6 +26,21 @@ def finish(port, *activities):
     return [ends[place] for place in range(len(activities))]
 
 
+def finish_from(port, *activities):
+    """Cycle at which each activity, (cycle of its start, activity), ends."""
+    simulation, ends = Simulation(port), [0.0] * len(activities)
+
+    def unit(number, start, activity):
+        yield float(start)
+        yield activity
+        ends[number] = simulation.now
+
+    for number, (start, activity) in enumerate(activities):
+        simulation.start(unit(number, start, activity))
+    simulation.run()
+    return ends
+
+
 def test_alone_an_activity_takes_its_duration():
     assert finish(Port(8, False), Activity(100, 8)) == [100]
     assert finish(Port(4, False), Activity(100, 8)) == [200]
@@ -141,40 +156,15 @@ def test_reading_ahead_takes_the_port_before_the_data_are_needed():
 
 
 def test_a_full_queue_bridges_a_time_without_data():
-    simulation, ends = Simulation(Port(8, False)), {}
-
-    def unit():
-        yield Activity(300, 4, queue=400)
-        ends["unit"] = simulation.now
-
-    def other():
-        yield 100.0
-        yield Activity(100, 8, weight=1e6)
-        ends["other"] = simulation.now
-
-    simulation.start(unit())
-    simulation.start(other())
-    simulation.run()
-    assert ends == {"unit": pytest.approx(300), "other": pytest.approx(200, abs=0.1)}
+    ends = finish_from(Port(8, False), (0, Activity(300, 4, queue=400)), (100, Activity(100, 8, weight=1e6)))
+    assert ends == [pytest.approx(300), pytest.approx(200, abs=0.1)]
 
 
 def test_a_unit_that_begins_waits_for_what_the_memory_has_accepted():
     """A bus of 8 bytes before a memory of 4: 100 cycles of reading leave 400 bytes unanswered, 100 cycles' worth."""
-    simulation, ends = Simulation(Port(4, False, bus=8, most=1000)), {}
-
-    def first():
-        yield Activity(200, 8)
-        ends["first"] = simulation.now
-
-    def unit():
-        yield 100.0
-        yield Activity(100, 1, queue=10)
-        ends["unit"] = simulation.now
-
-    simulation.start(first())
-    simulation.start(unit())
-    simulation.run()
-    assert ends["unit"] == pytest.approx(300)
+    port = Port(4, False, bus=8, most=1000)
+    ends = finish_from(port, (0, Activity(200, 8)), (100, Activity(100, 1, queue=10)))
+    assert ends[1] == pytest.approx(300)
     assert finish(Port(8, False, bus=8, most=1000), Activity(100, 1, queue=10)) == [pytest.approx(100)]
 
 
