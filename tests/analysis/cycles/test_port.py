@@ -14,16 +14,7 @@ from nvdla.emulator.hardware.configuration import configuration
 
 def finish(port, *activities):
     """The cycle at which each activity ends, all begun together."""
-    simulation, ends = Simulation(port), {}
-
-    def run(place, activity):
-        yield activity
-        ends[place] = simulation.now
-
-    for place, activity in enumerate(activities):
-        simulation.start(run(place, activity))
-    simulation.run()
-    return [ends[place] for place in range(len(activities))]
+    return finish_from(port, *((0, activity) for activity in activities))
 
 
 def finish_from(port, *activities):

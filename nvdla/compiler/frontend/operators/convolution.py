@@ -328,8 +328,8 @@ def product(
 
 
 def _columns(graph: Graph, value: GraphValue, wanted: np.ndarray) -> NetworkTensor:
-    """Flat positions (B, K, M) in the value as a cube with B * K channels of M elements. The cube has one column, unless
-    the value already has rows and columns, or four dimensions (channels last)."""
+    """Flat positions (B, K, M) in the value as a cube with B * K channels of M elements. The cube has one column,
+    unless the value already has rows and columns, or four dimensions (channels last)."""
     batch, inner, rows = wanted.shape
     placed = value.tensor
     fits = placed is not None and (placed.shape[0], math.prod(placed.shape)) == (batch * inner, wanted.size)
