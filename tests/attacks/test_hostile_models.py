@@ -123,15 +123,31 @@ def test_a_function_that_calls_itself_is_refused():
 
 def test_memory_is_limited():
     with pytest.raises(nvdla.NvdlaError) as caught:
-        ModelWorker(replace(isolation.LIMITS, memory=1 << 30)).call(
-            "m",
-            "nvdla.compiler.frontend.model:read_here",
-            ["bytes", large_constant().SerializeToString()],
-            {},
-            None,
-            "/",
-        )
+        read_within(large_constant(), 1 << 30)
     assert "\n" not in str(caught.value)
+
+
+def products(length, count):
+    """Products of one vector, in a row."""
+    values = ["x", *(f"v{number}" for number in range(1, count)), "y"]
+    nodes = [node("Mul", f"{source} c", target) for source, target in itertools.pairwise(values)]
+    return model(nodes, {"x": (length,)}, {"y": (length,)}, {"c": np.float32(2)}, opset=14)
+
+
+def read_within(net, memory):
+    given = ["bytes", net.SerializeToString()]
+    worker = ModelWorker(replace(isolation.LIMITS, memory=memory))
+    return worker.call("m", "nvdla.compiler.frontend.model:read_here", given, {}, None, "/")
+
+
+def test_a_long_vector_is_no_shape():
+    """onnx's inference makes an object for each element of a vector, in case that it is the shape of something."""
+    assert read_within(products(1 << 27, 1), 1 << 30)
+
+
+def test_memory_that_onnx_does_not_get_is_not_called_an_invalid_model():
+    with pytest.raises(nvdla.NvdlaError, match="the model needs more memory than it may have"):
+        read_within(products(1 << 20, 60), 1 << 30)
 
 
 def test_a_worker_counts_with_the_limits_of_its_caller():

@@ -25,6 +25,8 @@ DOMAINS = ("", "ai.onnx")
 #: dimensions of a tensor; onnxruntime has far fewer
 MAX_RANK = 64
 _LARGEST = (1 << 31) - 1
+#: elements of a vector whose values onnx's inference follows
+_LONGEST = 1 << 20
 _FLAG = (0, 1)
 _SIZE = (1, _LARGEST)
 #: accepted range of integer attributes (each number of a list) of all operators that have them
@@ -387,7 +389,8 @@ def infer_shapes(onnx: ModuleType, proto: ModelProto, *, check_type: bool = Fals
     """
 
     def infer(model: ModelProto) -> ModelProto:
-        return onnx.shape_inference.infer_shapes(model, check_type=check_type, strict_mode=strict, data_prop=True)
+        spread = not _has_long_vector(onnx.shape_inference.infer_shapes(model))
+        return onnx.shape_inference.infer_shapes(model, check_type=check_type, strict_mode=strict, data_prop=spread)
 
     if not any(_rounds_up(node) for node in nodes_of(proto.graph.node)):
         return infer(proto)
@@ -404,6 +407,13 @@ def infer_shapes(onnx: ModuleType, proto: ModelProto, *, check_type: bool = Fals
     return inferred
 
 
+def _has_long_vector(inferred: ModelProto) -> bool:
+    """onnx's data propagation takes each vector for a shape: it makes an object of every element."""
+    graph = inferred.graph
+    shapes = (value.type.tensor_type.shape.dim for value in (*graph.input, *graph.value_info, *graph.output))
+    return any(len(sizes) == 1 and sizes[0].dim_value > _LONGEST for sizes in shapes)
+
+
 def states_sizes_of_onnx(onnx: ModuleType, proto: ModelProto) -> bool:
     """Return whether a model has pools with ``ceil_mode``, and states the shapes that onnx's own inference gives.
 
@@ -412,7 +422,8 @@ def states_sizes_of_onnx(onnx: ModuleType, proto: ModelProto) -> bool:
     if not any(_rounds_up(node) for node in nodes_of(proto.graph.node)):
         return False
     try:
-        onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
+        spread = not _has_long_vector(onnx.shape_inference.infer_shapes(proto))
+        onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=spread)
     except Exception:  # onnx raises its own exception types
         return False
     return True

@@ -279,7 +279,9 @@ def packages() -> tuple[ModuleType, ModuleType]:
 
 
 def one_line(error: object) -> str:
-    """An error of another library on one line."""
+    """An error of another library on one line. Raises MemoryError where it is one: the model is not to blame."""
+    if isinstance(error, MemoryError):
+        raise error
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
