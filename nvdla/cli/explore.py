@@ -33,7 +33,7 @@ from nvdla.cli.configs import SILICON, add_silicon_options
 from nvdla.cli.output import print_document, print_table, say, tell_proof, with_settings
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import ConfigError, DescriptorError, FormatError
-from nvdla.loadable import Loadable, load
+from nvdla.loadable import Loadable
 from nvdla.program import Program
 from nvdla.util.escaping import Document, json_text
 from nvdla.util.files import write_file
@@ -45,7 +45,7 @@ HELP = """Compare hardware configurations and memories for one network: cycles, 
   nvdla explore net.loadable --bandwidth 1,2,4,full --latency 50,100,200
   nvdla explore net.loadable --instances 1,2,4 --split batch,pipeline
 
-A model is compiled for every configuration. A loadable keeps its own configuration."""
+A model is compiled for every configuration. A loadable or a package keeps its own configuration."""
 
 _IMAGES_HINT = "Its layer file has the conversion of images."
 PRECISIONS = ("int8", "int16", "fp16")
@@ -67,7 +67,7 @@ COLUMNS = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("network", help="model (.onnx, .tflite, .prototxt) or loadable")
+    parser.add_argument("network", help="model (.onnx, .tflite, .prototxt), loadable or package")
     parser.add_argument(
         "--config",
         default="auto",
@@ -114,7 +114,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command; 1 when a point is impossible or a run of it never ends."""
     from nvdla.experiments.campaign.journal import read
-    from nvdla.experiments.exploration import Exploration
+    from nvdla.experiments.exploration import Exploration, loadables_of
 
     _check(args)
     table = Exploration.over(
@@ -139,10 +139,11 @@ def run(args: argparse.Namespace) -> int:
         raise FormatError("--config: missing: a model needs configurations, for example --config nv_small,nv_large")
     names = args.config.split(",")
     if not table.compiles:
-        loadable = load(args.network)  # what is wrong with it is said here, once
+        loadables, own = loadables_of(args.network)  # what is wrong with it is said here, once
         if table.source is not None:
-            _tell_warnings(args, loadable)
-    chosen = [Program.of(loadable).config if name == "auto" else configuration(name) for name in names]
+            for loadable in loadables:
+                _tell_warnings(args, loadable)
+    chosen = [Program.of(loadables[0], own).config if name == "auto" else configuration(name) for name in names]
     with journal_of(table, args) as journal:
         run_with_progress(table, journal, args, len(table.points))
         records = [{name: record[name] for name in record if name != "key"} for record in read(journal.path)]

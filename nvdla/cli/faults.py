@@ -16,6 +16,7 @@ from nvdla.cli.arguments import (
     add_image_options,
     add_limit_option,
     add_strict_option,
+    add_trusted_option,
     preprocessing_of,
     tell_warnings,
     whole_command,
@@ -37,7 +38,7 @@ from nvdla.util.files import read_file, write_file
 from nvdla.util.rounding import integer, is_digits
 
 if TYPE_CHECKING:
-    from nvdla.experiments.evaluation.networks import LoadableNetwork
+    from nvdla.experiments.vulnerability.targets import Target
 
 HELP = """Inject hardware faults and count their effects: masked, different class, refused, hang.
 
@@ -46,7 +47,7 @@ HELP = """Inject hardware faults and count their effects: masked, different clas
   nvdla faults lenet.loadable digits.npz --fault "mac kernel=3 channel=2 set=0 permanent" --every --limit 360
 
 Locations: weight, input, surface, memory, operand, cbuf, mac, cacc, lut, register, descriptor (docs/faults.md). Each
-fault is injected into one sample, or into all samples with --every."""
+fault is injected into one sample, or into all samples with --every; in a package, into its accelerator parts."""
 
 MAX_FAULTS = 10_000_000
 MAX_LIST = 1 << 28
@@ -56,7 +57,7 @@ COLUMNS = ("faults", "masked", "same top-1", "wrong top-1", "wrong top-5", "refu
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("network", help="loadable")
+    parser.add_argument("network", help="loadable or package")
     parser.add_argument("data", help="samples (formats: see nvdla evaluate); labels are optional")
     add_data_options(parser)
     group = parser.add_argument_group("the faults")
@@ -90,6 +91,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--every", action="store_true", help="inject every fault into every sample instead of one")
     add_result_options(parser)
     add_strict_option(parser)
+    add_trusted_option(parser)
     add_image_options(parser)
     add_campaign_options(parser)
 
@@ -100,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
     from nvdla.experiments.evaluation import open_network
     from nvdla.experiments.evaluation.metrics import normal_quantile
     from nvdla.experiments.vulnerability import FaultCampaign, summarize
-    from nvdla.experiments.vulnerability.table import loadable_of
+    from nvdla.experiments.vulnerability.targets import target_of
     from nvdla.tensors.images import PixelConversion
 
     normal_quantile(args.confidence)
@@ -109,17 +111,24 @@ def run(args: argparse.Namespace) -> int:
     source = source_of(args)
     pixels = preprocessing_of(args) or PixelConversion()
     scale = input_scale_of(args)
-    opened = open_network(args.network, args.config, 1, pixels, scale, args.strict)
-    network = loadable_of(opened, args.network)
+    network = open_network(args.network, args.config, 1, pixels, scale, args.strict, args.trusted)
     tell_warnings(args.network, network.warnings())
-    faults = _faults(network, args)
+    faults = _faults(target_of(network, args.network), args)
     positions = _positions(len(source), args)
     stream = len(source) == sys.maxsize
     first = next(iter(source.payloads(positions)))[1] if stream else source.sample(positions[0])
     with whole_command(args):
         network.prepare(first.value)  # what does not fit is reported here, once
     table = FaultCampaign(
-        os.path.realpath(args.network), source, faults, positions, args.config, pixels, scale, args.every
+        os.path.realpath(args.network),
+        source,
+        faults,
+        positions,
+        args.config,
+        pixels,
+        scale,
+        args.every,
+        args.trusted,
     )
     with journal_of(table, args) as journal:
         run_with_progress(table, journal, args, len(faults))
@@ -140,15 +149,14 @@ def run(args: argparse.Namespace) -> int:
     return 1 if summary["not_tried"] else 0
 
 
-def _faults(network: LoadableNetwork, args: argparse.Namespace) -> list[str]:
+def _faults(target: Target, args: argparse.Namespace) -> list[str]:
     """The texts of the faults: those that were given, or drawn from all that the network has."""
     from itertools import islice
 
     from nvdla.emulator.faults import parse
-    from nvdla.emulator.faults.network import resolve
-    from nvdla.experiments.vulnerability import draw, sample_size, strata
+    from nvdla.experiments.vulnerability import draw, sample_size
+    from nvdla.experiments.vulnerability.table import strata_of
 
-    known = network.runtime._injector().network()
     given = [("", text) for text in args.fault or []] + (_lines(args.list) if args.list else [])
     if given:
         if args.count is not None or args.margin is not None:
@@ -157,12 +165,12 @@ def _faults(network: LoadableNetwork, args: argparse.Namespace) -> list[str]:
         for where, text in given:
             try:
                 fault = parse(text)
-                resolve(known, [fault])
+                target.check(fault)
             except NvdlaError as error:
                 raise FormatError(f"{where}{error}") from error
             faults.append(str(fault))
         return faults
-    known_strata = strata(known, args.where.split(","), args.operation, args.permanent)
+    known_strata = strata_of(target, args.where.split(","), args.operation, args.permanent)
     count = DEFAULT_COUNT if args.count is None else args.count
     if args.margin is not None:
         if args.count is not None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from nvdla.compiler.frontend.package import Package, PackedPart
 
-OPENS = frozenset({"run", "evaluate", "report", "view", "container"})
+OPENS = frozenset({"run", "evaluate", "faults", "explore", "report", "view", "container"})
 """Commands that open packages themselves."""
 WRITES = {
     "inspect": (), "layers": (), "cycles": (), "timeline": ("output",), "memory": ("svg",), "graph": ("output",),
@@ -32,10 +32,6 @@ WRITES = {
     "program": ("output",),
 }  # fmt: skip
 """Commands that run for each part, and their options with a file to write: each part gets a file."""
-REFUSES = {
-    "faults": "faults are injected into one loadable, with samples of its input; the host parts after it are missing",
-    "explore": "a package is compiled for one configuration: give the model, or one part for other memories",
-}
 HOST_COLUMNS = ("part", "nodes", "operators", "macs", "share", "ms", "reason")
 FORMAT, VERSION = "nvdla-package", 1
 
@@ -58,8 +54,9 @@ def run(command: Callable[[argparse.Namespace], int], args: argparse.Namespace, 
     numbers = [number for number, part in enumerate(package.parts) if part.loadable is not None]
     known = ", ".join(part_path(path, number) for number in numbers) or "none"
     if name not in WRITES:
-        reason = REFUSES.get(name, f"'nvdla {name}' takes one loadable")
-        raise FormatError(f"{path}: must be a loadable, got a package: {reason}. Its loadables: {known}")
+        raise FormatError(
+            f"{path}: must be a loadable, got a package: 'nvdla {name}' takes one loadable. Its loadables: {known}"
+        )
     if not numbers:
         raise FormatError(f"{path}: no part runs on the accelerator, so there is nothing to show")
     if name == "compare" and not (args.onnx or args.caffe or args.float):

@@ -1,8 +1,8 @@
 """Design space: one network over configurations and memories, as a table, a plot and a page.
 
-A model (ONNX, Caffe) is compiled for every configuration, once a worker; a loadable stays what it is, on its own
-configuration, and only the external memory varies. A point says what its numbers leave out: nodes on the host, a run
-that never ends, operations that the cycle model was not calibrated on.
+A model (ONNX, Caffe) is compiled for every configuration, once a worker; a loadable or a package stays what it is, on
+its own configuration, and only the external memory varies. A point says what its numbers leave out: nodes on the host,
+a run that never ends, operations that the cycle model was not calibrated on.
 """
 
 from __future__ import annotations
@@ -32,16 +32,18 @@ from nvdla.analysis.silicon import (
 from nvdla.analysis.study import Study
 from nvdla.checks.lint.linter import refusal
 from nvdla.emulator.hardware.configuration import Configuration, proof, proof_lines
-from nvdla.errors import BuildError, ConfigError, NvdlaError, counted
+from nvdla.errors import BuildError, ConfigError, FormatError, NvdlaError, counted
 from nvdla.experiments.campaign.journal import Record, Table, Task, takes_records
 from nvdla.experiments.evaluation.networks import configuration_settings, content_hash, layer_file_hash, model_hash
 from nvdla.loadable import Loadable, load
 from nvdla.program import Program
+from nvdla.program.program import check_built_in
 from nvdla.tensors.datasets import SampleSource, data_hash
 from nvdla.tensors.inputs import Preprocessing
 from nvdla.util import html
 from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document, json_text, xml_text
+from nvdla.util.files import is_zip_file
 
 if TYPE_CHECKING:
     from nvdla.compiler.frontend.compiler import Compiled
@@ -73,21 +75,16 @@ class Point:
 
 @dataclass
 class _Made:
-    """A network for one configuration: the loadables of all accelerator parts, one after the other; ``compiled``: the
-    model that they are of; ``deadlock``: why a run of them never ends."""
+    """A network for one configuration: the loadables of all accelerator parts, one after the other; ``host_nodes`` of
+    the model run on the host, with ``host_share`` of the multiplications; ``compiled``: the model that they are of;
+    ``deadlock``: why a run of them never ends."""
 
     loadables: list[Loadable]
+    config: str
+    host_nodes: int = 0
+    host_share: float | None = 0.0
     compiled: Compiled | None = None
     deadlock: str | None = None
-
-    def on_host(self) -> Document:
-        """Count how many nodes of the model run on the host, and the share of the multiplications there."""
-        report = self.compiled.report if self.compiled else {"host_nodes": 0, "accelerator_macs_share": 1.0}
-        share = report["accelerator_macs_share"]
-        return {
-            "host_nodes": report["host_nodes"],
-            "host_macs_percent": None if share is None else round(100 * (1 - share), 2),
-        }
 
 
 @dataclass
@@ -172,7 +169,7 @@ class Exploration(Table):
     def _made(self, point: Point) -> _Made:
         network = self._compiled(point) if self.compiles else self._loaded(point.config)
         for loadable in network.loadables:
-            study = Study.of(loadable, point.config)
+            study = Study.of(loadable, network.config)
             stuck = [study.by_key[key].label for key in study.schedule.stuck]
             network.deadlock = str(study.deadlock or "") or (
                 f"operations {', '.join(stuck[:8])} wait indefinitely" if stuck else None
@@ -182,12 +179,14 @@ class Exploration(Table):
         return network
 
     def _loaded(self, config: str) -> _Made:
-        """The loadable. Raises ConfigError where the configuration refuses it: numbers would describe nothing."""
-        network = load(self.network)
-        reason = refusal(Program.of(network, config))
-        if reason is not None:
-            raise ConfigError(f"the loadable cannot run on it: {reason}")
-        return _Made([network])
+        """The loadable, or the parts of a package. Raises ConfigError where the configuration refuses one: numbers
+        would describe nothing."""
+        network = _packed(self.network, config) if is_zip_file(self.network) else _Made([load(self.network)], config)
+        for loadable in network.loadables:
+            reason = refusal(Program.of(loadable, network.config))
+            if reason is not None:
+                raise ConfigError(f"the loadable cannot run on it: {reason}")
+        return network
 
     def _compiled(self, point: Point) -> _Made:
         import nvdla
@@ -203,7 +202,9 @@ class Exploration(Table):
         loadables = [part.loadable for part in compiled.parts if part.loadable is not None]
         if not loadables:
             raise BuildError(f"{self.network}: no part of it runs on {point.config}")
-        return _Made(loadables, compiled)
+        share = compiled.report["accelerator_macs_share"]
+        host = compiled.report["host_nodes"]
+        return _Made(loadables, point.config, host, None if share is None else 1 - share, compiled)
 
     def _record(self, task: Task, network: Callable[[Point], _Made]) -> Record:
         point = task.payload
@@ -227,12 +228,33 @@ class Exploration(Table):
         return self._accuracies[key]
 
 
+def loadables_of(network: str) -> tuple[list[Loadable], str]:
+    """Return the loadables of a file, and the configuration that it is for. Raises NvdlaError."""
+    opened = _packed(network, "auto") if is_zip_file(network) else _Made([load(network)], "auto")
+    return opened.loadables, opened.config
+
+
+def _packed(path: str, config: str) -> _Made:
+    from nvdla.compiler.frontend.package import unpack
+
+    package = unpack(path)
+    loadables = [part.loadable for part in package.parts if part.loadable is not None]
+    if not loadables:
+        raise FormatError(f"{path}: accelerator parts: must be at least 1, got 0")
+    host = [part for part in package.parts if part.loadable is None]
+    macs = sum(part.macs for part in package.parts)
+    if config == "auto":
+        check_built_in(config := package.manifest["config"], "package")
+    share = sum(part.macs for part in host) / macs if macs else None
+    return _Made(loadables, config, sum(len(part.nodes) for part in host), share)
+
+
 def _metrics(built: _Made, point: Point, clock: float, coefficients: str | None = None) -> Record:
     """The numbers of all accelerator parts together. Frames per second are of a whole network that ends."""
     memory = Memory(point.latency, point.bandwidth, point.shared)
-    studies = [Study.of(loadable, point.config, memory=memory) for loadable in built.loadables]
+    studies = [Study.of(loadable, built.config, memory=memory) for loadable in built.loadables]
     documents = [cycles_document(study, clock) for study in studies]
-    config, host = studies[0].config, built.on_host()
+    config = studies[0].config
     single = None if built.deadlock else sum(document["total_cycles"] for document in documents)
     several = splitting(studies, point.instances, point.split) if single and point.instances > 1 else None
     cycles, period = (round(several.latency), several.period) if several else (single, single)
@@ -241,7 +263,7 @@ def _metrics(built: _Made, point: Point, clock: float, coefficients: str | None 
     return {
         "config": config.name,
         "cycles": cycles,
-        "frames_per_second": clock * 1e6 / period if period and not host["host_nodes"] else None,
+        "frames_per_second": clock * 1e6 / period if period and not built.host_nodes else None,
         "splitting": _splitting_document(several, clock) if several else None,
         "macs": macs,
         "mac_use": macs / (mac_units * point.instances * period) if period else None,
@@ -262,7 +284,8 @@ def _metrics(built: _Made, point: Point, clock: float, coefficients: str | None 
         else None,
         "extrapolated": proof_lines(config, ("results",)),
         "accounting": _accounting(studies) if cycles else None,
-        **host,
+        "host_nodes": built.host_nodes,
+        "host_macs_percent": None if built.host_share is None else round(100 * built.host_share, 2),
         "deadlock": built.deadlock,
         "operations": len(estimates),
         "unproven_operations": sum(estimate.cycles is not None and not estimate.measured for estimate in estimates),

@@ -38,7 +38,7 @@ PER_PART = {
     "export": ["--output", "out.onnx"],
     "program": ["-i", "x.npy", "-o", "out"],
 }
-REFUSED = {"faults": ["x.npy"], "explore": [], "hexdump": ["task-0-op_list"], "extract": ["task-0-op_list", "-o", "b"]}
+REFUSED = {"hexdump": ["task-0-op_list"], "extract": ["task-0-op_list", "-o", "b"]}
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +59,7 @@ def folder(made, tmp_path, monkeypatch):
 
 def test_every_command_that_takes_a_loadable_is_here():
     assert set(PER_PART) == set(packages.WRITES)
-    assert {"run", "evaluate", "report", "view"} <= packages.OPENS <= set(COMMANDS)
-    assert set(packages.REFUSES) <= set(REFUSED)
+    assert {"run", "evaluate", "faults", "explore", "report", "view"} <= packages.OPENS <= set(COMMANDS)
 
 
 @pytest.mark.parametrize("command", PER_PART)
@@ -96,6 +95,18 @@ def test_commands_without_packages_give_the_reason_and_the_loadables(command, fo
     code, out, err = nvdla_command(command, "net.nvpkg", *REFUSED[command])
     assert (code, out) == (2, "")
     assert "net.nvpkg: must be a loadable, got a package: " in err and "net.nvpkg/part4.loadable" in err
+
+
+def test_an_exploration_adds_the_parts(folder, nvdla_command):
+    """Cycles and traffic are those of all accelerator parts, and the host's share is stated."""
+    words = ["net.nvpkg", "--bandwidth", "1,full", "--json"]
+    code, out, err = nvdla_command("explore", *words)
+    assert code == 0, err
+    narrow, full = json.loads(out)["points"]
+    cycles = [json.loads(nvdla_command("cycles", f"net.nvpkg/part{n}.loadable", "--json")[1]) for n in (0, 2, 4)]
+    assert full["cycles"] == sum(each["total_cycles"] for each in cycles) < narrow["cycles"]
+    assert full["host_nodes"] == 2 and full["frames_per_second"] is None
+    assert full["host_macs_percent"] == pytest.approx(19, abs=0.5)
 
 
 def test_a_second_file_that_is_a_package_is_named(folder, nvdla_command):

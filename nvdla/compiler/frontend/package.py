@@ -449,8 +449,7 @@ def machine_of(
 
 def halves_of(imported: Imported) -> list[str]:
     """Return the outputs that are float16 in the model."""
-    model = imported.model
-    return [name for name in model.outputs if model.types.get(name) == np.float16]
+    return [name for name in imported.model.outputs if imported.model.types.get(name) == np.float16]
 
 
 def unpack(source: str | os.PathLike[str] | bytes) -> Package:
@@ -551,17 +550,14 @@ class HostMachine:
 
         Returns:
             Real numbers by the model's names; those of several runs are concatenated along the first axis.
-
-        Raises:
-            FormatError: an input is missing or has another shape.
         """
-        results = [self._run(feeds, before) for feeds in self._feeds(inputs)]
+        results = [self._run(feeds, before) for feeds in self.feeds(inputs)]
         if len(results) == 1:
             return results[0]
         return {name: np.concatenate([np.atleast_1d(result[name]) for result in results]) for name in self.outputs}
 
-    def _feeds(self, inputs: Input | Sequence[Input] | Mapping[str, Input]) -> list[dict[str, np.ndarray]]:
-        """Real numbers of the model's inputs for each run."""
+    def feeds(self, inputs: Input | Sequence[Input] | Mapping[str, Input]) -> list[dict[str, np.ndarray]]:
+        """Real numbers of the model's inputs for each run. Raises FormatError."""
         given = dict(zip(self.inputs, by_position(inputs, self.inputs), strict=True))
         runs = {name: self._runs(name, value) for name, value in given.items()}
         counts = set(map(len, runs.values()))
@@ -597,6 +593,10 @@ class HostMachine:
             if before is not None and isinstance(part, _Accelerator):
                 before(number, part.elements(values))
             values.update(part.run(values))
+        return self.results(values)
+
+    def results(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The model's outputs among all values. Raises FormatError where one is missing."""
         lacking = [name for name in self.outputs if name not in values]
         if lacking:
             raise FormatError(f"output {', '.join(lacking)}: must be produced by a part of the model")
@@ -605,11 +605,7 @@ class HostMachine:
         return {name: values[name] for name in self.outputs} | halves
 
     def host_seconds(self, inputs: Mapping[str, np.ndarray], runs: int = 5) -> dict[int, float]:
-        """Measure the host parts on this machine.
-
-        Args:
-            inputs: real numbers by the model's names.
-            runs: runs of each host part; the fastest counts.
+        """Measure the host parts on this machine, on real numbers by the model's names; the fastest of ``runs`` counts.
 
         Returns:
             Seconds by number of the part, including the transfer to and from the process that runs onnxruntime.
@@ -629,9 +625,13 @@ class HostMachine:
         """Warnings of all parts: hardware behaviour without an error that the files probably do not intend."""
         return [warning for runtime in self.runtimes() for warning in runtime.warnings]
 
+    def accelerators(self) -> dict[int, _Accelerator]:
+        """The parts on the accelerator, by number."""
+        return {number: part for number, part in enumerate(self.parts) if isinstance(part, _Accelerator)}
+
     def runtimes(self) -> list[Runtime]:
         """Those of the accelerator's parts."""
-        return [part.runtime for part in self.parts if isinstance(part, _Accelerator)]
+        return [part.runtime for part in self.accelerators().values()]
 
 
 class _Host:
@@ -684,12 +684,15 @@ class _Accelerator:
         return elements
 
     def run(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        results = self.runtime.run(self.elements(values))
+        return self.real(self.runtime.run(self.elements(values)))
+
+    def real(self, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Elements of the outputs as real numbers, by the model's names."""
         values_out = {}
         for binding in self.part.outputs:
             images, zero = self.part.images, np.float32(self.part.zero_points.get(binding.tensor, 0))
-            stack = results[binding.tensor].astype(np.float32).reshape(images, -1) - zero
-            stack *= np.float32(self.part.scales[binding.tensor])
+            scale = np.float32(self.part.scales[binding.tensor])
+            stack = (results[binding.tensor].astype(np.float32).reshape(images, -1) - zero) * scale
             chosen = stack if binding.index is None else stack[:, binding.index.ravel()]
             values_out[binding.value] = chosen.reshape(binding.shape if images == 1 else (images, *binding.shape[1:]))
         return values_out

@@ -315,6 +315,7 @@ class Fault:
         where: The place (:mod:`nvdla.emulator.faults.fault`).
         what: An :class:`Effect`, or its text such as "flip=5".
         permanent: Whether the fault affects all writes and reads of the cell.
+        part: Number of the accelerator part in a package; None for a loadable, and for every part of a package.
 
     Raises:
         FormatError: The word does not have the bit, or the value does not fit.
@@ -323,8 +324,9 @@ class Fault:
     where: Place
     what: Effect
     permanent: bool = False
+    part: int | None = None
 
-    def __init__(self, where: Place, what: Effect | str, permanent: bool = False) -> None:
+    def __init__(self, where: Place, what: Effect | str, permanent: bool = False, part: int | None = None) -> None:
         if not isinstance(where, tuple(PLACES.values())):
             raise ArgumentTypeError(
                 f"Fault.where: must be a place of nvdla.emulator.faults, got {type(where).__name__}"
@@ -335,10 +337,18 @@ class Fault:
         object.__setattr__(self, "where", where)
         object.__setattr__(self, "what", effect)
         object.__setattr__(self, "permanent", permanent)
+        object.__setattr__(self, "part", part)
         effect.check(where.bits, where.kind)
 
     def __str__(self) -> str:
-        return " ".join([place_text(self.where), str(self.what), *(["permanent"] if self.permanent else [])])
+        kind, *fields_of_place = place_text(self.where).split()
+        part = [] if self.part is None else [f"part={self.part}"]
+        return " ".join([kind, *part, *fields_of_place, str(self.what), *(["permanent"] if self.permanent else [])])
+
+    @property
+    def of_hardware(self) -> bool:
+        """True for a place in the hardware that no operation is named for: it is there in every part of a package."""
+        return isinstance(self.where, Multiplier | LutEntry | RegisterWord) and not self.where.operation
 
     @property
     def operation(self) -> str:
@@ -361,7 +371,8 @@ def parse(text: str) -> Fault:
     """Parse the text of a fault.
 
     Args:
-        text: Place, effect and options, such as ``weight operation=0/0 byte=17 flip=6``.
+        text: Place, effect and options, such as ``weight operation=0/0 byte=17 flip=6``; for a part of a package
+            ``weight part=2 operation=0/0 byte=17 flip=6``.
 
     Returns:
         The fault.
@@ -377,8 +388,11 @@ def parse(text: str) -> Fault:
     known = {field.name: field for field in fields(PLACES[kind])}
     values: dict[str, int | str] = {}
     effects: list[str] = []
+    part = None
     for name, _, value in given:
-        if name in known:
+        if name == "part":
+            part = _number(value, name)
+        elif name in known:
             values[name] = _number(value, name) if known[name].type == "int" else value
         else:
             effects.append(f"{name}={value}")
@@ -391,7 +405,7 @@ def parse(text: str) -> Fault:
         raise FormatError(
             f"fault {text[:80]!r}: must have one of {', '.join(EFFECTS)}, and the fields {', '.join(known)}"
         )
-    return Fault(PLACES[kind](**values), effects[0], permanent)
+    return Fault(PLACES[kind](**values), effects[0], permanent, part)
 
 
 def _effect(text: str) -> Effect:

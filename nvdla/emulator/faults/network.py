@@ -324,6 +324,8 @@ def resolve(network: StruckNetwork, faults: Sequence[Fault]) -> Resolved:
     """Resolve faults to places of a network. Raises NvdlaError naming the place that does not exist, and the limit."""
     resolved = Resolved()
     for fault in faults:
+        if fault.part is not None:
+            raise FormatError(f"fault {str(fault)[:80]!r}: part: must be omitted for a loadable, got part={fault.part}")
         _RESOLVERS[type(fault.where)](network, fault, fault.where, resolved)
     read = any(network.is_read_by_firmware(network.byte_at(poke.space, poke.address)) for poke in resolved.pokes)
     resolved.needs_firmware = read or bool(resolved.settings)

@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -241,7 +241,7 @@ class PackageNetwork(EvaluatedNetwork):
         from nvdla.compiler.frontend.package import unpack
 
         package = unpack(path)
-        self._machine, self._strict = package.machine(strict, trusted, config), strict
+        self.machine, self._strict = package.machine(strict, trusted, config), strict
         names = list(package.manifest["inputs"])
         if len(names) != 1:
             raise FormatError(f"{path}: evaluation supports one input, the package has {', '.join(names)}")
@@ -273,21 +273,29 @@ class PackageNetwork(EvaluatedNetwork):
 
     def warnings(self) -> list[str]:
         """Return warnings about silent behavior of a run of any part."""
-        return [warning for runtime in self._machine.runtimes() for warning in _silent_warnings(runtime, self._strict)]
+        return [warning for runtime in self.machine.runtimes() for warning in _silent_warnings(runtime, self._strict)]
 
     def configurations(self) -> list[Configuration]:
         """Those of the accelerator parts."""
-        return [runtime.config for runtime in self._machine.runtimes()]
+        return [runtime.config for runtime in self.machine.runtimes()]
 
     def run(self, samples: Sequence[np.ndarray]) -> np.ndarray:
         """The outputs of samples, one row each."""
-        rows = [np.ravel(outputs[self._output]) for outputs in self.outputs_of(samples)]
+        rows = [self.row(outputs) for outputs in self.outputs_of(samples)]
         self.outputs = rows[0].size
         return np.stack(rows)
 
+    def row(self, outputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The result among the outputs, as a row of numbers."""
+        return np.ravel(outputs[self._output])
+
+    def values(self, sample: np.ndarray) -> dict[str, np.ndarray]:
+        """The values that the parts of a run begin with: a prepared sample, and constants."""
+        return {**self.machine.feeds({self._name: sample})[0], **self.machine.constants}
+
     def outputs_of(self, samples: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
         """Return all outputs of each sample."""
-        return [self._machine.run({self._name: sample}) for sample in samples]
+        return [self.machine.run({self._name: sample}) for sample in samples]
 
     def real(self, sample: np.ndarray) -> np.ndarray:
         """A sample as real numbers."""
