@@ -55,6 +55,15 @@ def add_format_options(parser: argparse.ArgumentParser, yaml: bool = False) -> N
         group.add_argument("--yaml", action="store_true", help="print YAML (same keys as --json) instead of tables")
 
 
+def announce(document: Mapping[str, object], text: str, args: argparse.Namespace) -> None:
+    """State that a server listens: ``document`` on one line with --json, else ``text``. Flushed at once, so that a
+    program that started the server can go on."""
+    proven = {**document, "proof": _proofs.copy()} if _proofs else document
+    _proofs.clear()
+    is_json = getattr(args, "json", False)
+    print(json_text(with_settings(framed(proven, args.command_name), args)) if is_json else text, flush=True)
+
+
 def print_document(document: Mapping[str, object], args: argparse.Namespace) -> bool:
     """Print ``document`` if a machine format was requested; return False if the caller must print tables."""
     proven = {**document, "proof": _proofs.copy()} if _proofs and "proof" not in document else document

@@ -22,11 +22,10 @@ from nvdla.cli.arguments import (
     add_threads_option,
     byte_count,
 )
-from nvdla.cli.output import framed, real, tell_proof, with_settings
+from nvdla.cli.output import announce, real, tell_proof
 from nvdla.cli.working import at_rest, working
-from nvdla.emulator.hardware.configuration import configuration, proof
+from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import FormatError, NvdlaError, printable
-from nvdla.util.escaping import json_text
 
 if TYPE_CHECKING:
     from nvdla.registers.server import MemoryPlan
@@ -72,7 +71,8 @@ def run_registers(args: argparse.Namespace) -> int:
     def serve() -> None:
         with working(f"loading the kernels of {args.config} (the first time this takes a minute)"):
             load_kernels(args.config, args.threads)
-        _announce_registers(args, where)
+        document = {"protocol": "registers", "address": where, "config": args.config}
+        announce(document, printable(f"registers of {args.config} at {where}; Ctrl-C ends"), args)
         at_rest()
         server.serve(listener)
 
@@ -140,16 +140,6 @@ def _until_signal(work: Callable[[], None], stop: Callable[[], None]) -> bool:
     if failed:
         raise failed[0]
     return done.is_set()
-
-
-def _announce_registers(args: argparse.Namespace, where: str) -> None:
-    """Flushed at once, so that a program that started the server can go on."""
-    if args.json:
-        document = {"protocol": "registers", "address": where, "config": args.config}
-        document["proof"] = [proof(configuration(args.config))]
-        print(json_text(with_settings(framed(document, "serve"), args)), flush=True)
-    else:
-        print(printable(f"registers of {args.config} at {where}; Ctrl-C ends"), flush=True)
 
 
 def _memories(args: argparse.Namespace) -> list[MemoryPlan]:
@@ -258,10 +248,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _announce(address: tuple[str, int], args: argparse.Namespace) -> None:
-    """Flushed at once, so that a program that started the server can read the port."""
     host, port = address
-    if args.json:
-        document = framed({"protocol": "tvm-rpc", "host": host, "port": port}, "serve")
-        print(json_text(with_settings(document, args)), flush=True)
-    else:
-        print(f"serving TVM RPC on {host} port {port}; Ctrl-C ends", flush=True)
+    document = {"protocol": "tvm-rpc", "host": host, "port": port}
+    announce(document, f"serving TVM RPC on {host} port {port}; Ctrl-C ends", args)

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nvdla.cli.arguments import add_port_option
-from nvdla.cli.output import framed, with_settings
+from nvdla.cli.output import announce
 from nvdla.cli.packages import inputs_of_parts
 from nvdla.cli.study import add_viewing_options, refuse_several, sides_of
 from nvdla.cli.working import at_rest
 from nvdla.errors import FormatError, NvdlaError
-from nvdla.util.escaping import Json, json_text
+from nvdla.util.escaping import Json
 from nvdla.util.recognition import kind_of
 
 if TYPE_CHECKING:
@@ -89,12 +89,8 @@ def _signals_end(server: ViewServer) -> Iterator[None]:
 
 
 def _announce(server: ViewServer, args: argparse.Namespace) -> None:
-    """Flushed at once, so that a program that started the server can read the address."""
-    if args.json:
-        document = framed({"url": server.address, "port": server.port}, "view")
-        print(json_text(with_settings(document, args)), flush=True)
-    else:
-        print(f"{server.address}\nOpen it in a browser on this machine; Ctrl-C ends.", flush=True)
+    text = f"{server.address}\nOpen it in a browser on this machine; Ctrl-C ends."
+    announce({"url": server.address, "port": server.port}, text, args)
     if not args.no_browser and sys.stdout.isatty() and _has_screen():
         import webbrowser
 

@@ -3,6 +3,8 @@
 import argparse
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,7 +37,7 @@ TAKE_A_CONFIGURATION = {
     "csb": "csb replay before/input.txn",
     "trace": "trace replay cfg/lenet.cfg",
 }
-#: they run until they are interrupted (tests/registers, tests/report), or take the configuration as their argument
+#: they run until they are interrupted (below), or take the configuration as their argument
 OTHERS = {"view", "serve", "datasheet", "configs"}
 
 
@@ -84,6 +86,16 @@ def test_a_detected_configuration_is_stated_too(folder, nvdla_command):
     assert [each["configuration"] for each in document["proof"]] == ["nv_small"]
     code, _, err = nvdla_command("datasheet", "mine.yaml", "-o", "page.html")
     assert (code, err) == (0, TEXT + "\n")
+
+
+@pytest.mark.parametrize("words", ["view lenet.loadable --no-browser", "serve --registers --socket 127.0.0.1:0"])
+def test_servers_state_it_when_they_start(words, folder):
+    command = [sys.executable, "-m", "nvdla", *words.split(), "--config", "mine.yaml", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        document = json.loads(server.stdout.readline())
+        server.terminate()
+    assert document["proof"] == [{"configuration": "mine", "results": {"int8": None}, "cycles": {"int8": None}}]
 
 
 def test_two_sides_of_a_comparison_are_both_stated(folder, nvdla_command):
