@@ -18,7 +18,7 @@ import numpy as np
 
 from nvdla.emulator.execution.fused_convolution import FusedConvolution, Shared, flat_bytes, packed_weights, x1_operands
 from nvdla.emulator.execution.steps import Chain, Step
-from nvdla.emulator.hardware.convolution.arithmetic import DirectDots
+from nvdla.emulator.hardware.convolution.arithmetic import DirectDots, DirectHalves
 from nvdla.emulator.hardware.convolution.engine import ConvolutionJob
 from nvdla.emulator.hardware.job import Handed, Job
 from nvdla.emulator.hardware.sdp.engine import SdpJob
@@ -494,9 +494,11 @@ def needed_kernels(steps: Sequence[Step]) -> list[ObjectCode] | None:
 
 def _kernels_of(step: Step) -> list[str] | None:
     if not isinstance(step, Chain):
-        records = step.task.records()
-        return None if records is None else [record.kernel.place for record in records]
+        return [record.kernel.place for record in step.task.records() or ()]  # others need only numpy
     first, *rest = step.jobs
+    if all(map(_is_half, step.jobs)):
+        convolutions = (job.arithmetic for job in step.jobs if isinstance(job, ConvolutionJob))
+        return [arithmetic.place for arithmetic in convolutions if isinstance(arithmetic, DirectHalves)]
     if isinstance(first, ConvolutionJob):
         if not rest or not isinstance(rest[0], SdpJob) or not convolution_and_sdp_fit(first, rest[0]):
             return None
@@ -507,6 +509,17 @@ def _kernels_of(step: Step) -> list[str] | None:
         return None if job is None or rest else [call.kernel.place for call in job.records()[0]]
     recorded = first.records()
     return None if recorded is None or rest else [call.kernel.place for call in recorded[0]]
+
+
+def _is_half(job: Job) -> bool:
+    """True for a job in fp16, where only convolutions need kernels."""
+    if isinstance(job, SdpJob):
+        return job.settings.floating
+    from nvdla.emulator.hardware.pdp import PdpJob
+
+    if isinstance(job, PdpJob):
+        return job.settings.elements is Precision.FP16
+    return isinstance(job, ConvolutionJob) and isinstance(job.arithmetic, DirectHalves)
 
 
 def _pooling(job: Job) -> str:
