@@ -11,7 +11,7 @@ functions are for use inside other kernels. Source: cmod/hls/include/nvdla_float
 
 from __future__ import annotations
 
-from nvdla.kernels.integers import int_log2, int_signed_shift_right
+from nvdla.kernels.integers import int_log2
 from nvdla.kernels.jit.compilation import njit
 
 FP16 = (5, 10)
@@ -19,7 +19,6 @@ FP17 = (6, 10)
 FP32 = (8, 23)
 FP17_ONE = 0x7C00
 FP16_LARGEST = 0x7BFF
-FP16_NAN_AS_INT16 = -32768
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -148,41 +147,6 @@ def fp_mul(a: int, b: int, form: tuple[int, int]) -> int:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _ordered(bits: int, form: tuple[int, int]) -> int:
-    """A number that orders bit patterns as FpCmp (nvdla_float.h:1186) does: -0 below +0."""
-    expo_bits, mant_bits = form
-    sign_bit = 1 << (expo_bits + mant_bits)
-    return -(bits & (sign_bit - 1)) - 1 if bits & sign_bit else bits
-
-
-@njit(cache=True, nogil=True, inline="always")
-def fp_max(a: int, b: int, form: tuple[int, int]) -> int:
-    """The greater of a and b; a NaN wins, the first one first (nvdla_float.h:1186 FpCmp)."""
-    if is_nan(a, form):
-        return a
-    if is_nan(b, form) or _ordered(b, form) >= _ordered(a, form):
-        return b
-    return a
-
-
-@njit(cache=True, nogil=True, inline="always")
-def fp_min(a: int, b: int, form: tuple[int, int]) -> int:
-    """The lesser of a and b; a NaN wins, the first one first (nvdla_float.h:1186 FpCmp)."""
-    if is_nan(a, form):
-        return a
-    if is_nan(b, form) or _ordered(b, form) < _ordered(a, form):
-        return b
-    return a
-
-
-@njit(cache=True, nogil=True, inline="always")
-def fp_relu(a: int, form: tuple[int, int]) -> int:
-    """Negative numbers and -0 become +0, NaN passes (nvdla_float.h:1413 FpRelu)."""
-    expo_bits, mant_bits = form
-    return 0 if a >> (expo_bits + mant_bits) and not is_nan(a, form) else a
-
-
-@njit(cache=True, nogil=True, inline="always")
 def fp_widen(bits: int, form: tuple[int, int], wide: tuple[int, int]) -> int:
     """A number in a wider format (nvdla_float.h:553 FpWidthInc): exact, denormals normalized, infinity = largest."""
     expo_bits, mant_bits = form
@@ -253,12 +217,6 @@ def fp17_to_fp32(bits: int) -> int:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def fp32_to_fp16(bits: int) -> int:
-    """fp32 bit pattern to fp16 bit pattern, rounded to nearest even."""
-    return fp_narrow(bits, FP32, FP16, True)
-
-
-@njit(cache=True, nogil=True, inline="always")
 def fp17_to_fp16(bits: int) -> int:
     """fp17 bit pattern to fp16 bit pattern, rounded to nearest even."""
     return fp_narrow(bits, FP17, FP16, True)
@@ -280,18 +238,6 @@ def int_to_fp16(x: int) -> int:
     top = int_log2(magnitude)
     mant = magnitude << (10 - top) if top <= 10 else round_nearest_even(magnitude, top - 10)
     return sign | min(((top + 14) << 10) + mant, FP16_LARGEST)
-
-
-@njit(cache=True, nogil=True, inline="always")
-def fp16_to_int16(bits: int) -> int:
-    """fp16 to the nearest int16, ties away from zero (nvdla_float.h:1508); NaN: -32768, infinity: the extremes."""
-    if is_nan(bits, FP16):
-        return FP16_NAN_AS_INT16
-    mant = (bits & 0x3FF) | 0x400
-    magnitude = int_signed_shift_right(mant, 25 - ((bits >> 10) & 0x1F), 26)
-    if bits & 0x8000:
-        return -min(magnitude, 32768)
-    return min(magnitude, 32767)
 
 
 @njit(cache=True, nogil=True, inline="always")

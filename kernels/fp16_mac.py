@@ -4,215 +4,42 @@ Neither is IEEE arithmetic. CMAC aligns the 64 products of a MAC atom to the lar
 two carry-save rows of each Booth multiplier *before* it adds them, so a product can be one too small.
 CACC adds atoms in order into an accumulator of 8 bits of exponent and 40 bits of two's complement mantissa.
 
+:func:`convolve` needs only numpy. Runs use it until compiled kernels with the same results are available.
+
 Sources: cmod/cmac/NV_NVDLA_cmac.h:301 (NaN), :387 (exponents), :433 (Booth), :669 (sum);
 cmod/cacc/NV_NVDLA_cacc.cpp:1243 (addition), :1518 (delivery).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
 
 import numpy as np
 
-from nvdla.kernels.integers import int_log2, pieces
+from nvdla.kernels.integers import int_log2
 from nvdla.kernels.jit.compilation import njit
-from nvdla.kernels.jit.variants import in_pieces
-from nvdla.util.rounding import ceil_div
 
 ATOM = 64
-VECTOR = 16
-"""Places of an atom that are computed together; an atom of few channels stops after the last used ones."""
 MASKED = -64
 """Exponent of an operand that is +0 or -0: its products are left out, and do not count for the largest exponent."""
 NAN_EXPONENT = 255
 BIAS_ROWS = 0x55550000
 """Sum of the bits 16 that the eight Booth rows carry instead of a sign extension."""
-COST = 3
-"""Nanoseconds per product, measured."""
-PIXEL_TILE = 8
-KERNEL_TILE = 16
-
-
-@njit(nogil=True)
-def mantissa_of(bits: int) -> int:
-    """Mantissa of fp16 ``bits`` with its hidden bit, shifted left by the low two exponent bits.
-
-    So alignment shifts are multiples of four. An exponent field of 0 has no hidden bit and a shift of 1; infinity is
-    2^16.
-    """
-    field = bits >> 10 & 31
-    fraction = bits & 1023
-    return fraction << 1 if field == 0 else (fraction | 1024) << (field & 3)
-
-
-@njit(nogil=True)
-def exponent_of(bits: int) -> int:
-    """The upper three bits of the exponent field; MASKED for zeros."""
-    return MASKED if bits & 0x7FFF == 0 else bits >> 12 & 7
+FALLBACK_COST = 40
+"""Nanoseconds per product of :func:`convolve`, measured."""
+BLOCK = 1 << 14
+"""Products that are computed together: their arrays fit the second-level cache."""
+MOST_PIXELS = 256
+DIGITS = np.array([0, 1, 1, 2, -2, -1, -1, 0], np.int32)
+"""Booth digits, by three bits of a mantissa."""
+LOW_40 = (1 << 40) - 1
+"""Mask of a mantissa of the accumulator, and of the bits that it loses."""
 
 
 @njit(nogil=True)
 def nan_of(bits: int) -> int:
     """Sign and fraction (11 bits) of a NaN, -1 for any number."""
     return (bits >> 5 & 0x400) | bits & 0x3FF if bits & 0x7FFF > 0x7C00 else -1
-
-
-@njit(cache=True, nogil=True)
-def booth_word(bits: int) -> int:
-    """Encode a weight with the radix-4 Booth coder, one uint32.
-
-    Digit i (of 8) has four bits in the word: 2i: the digit is +-1; 2i+1: it is +-2; 16+2i: the row is inverted when
-    the data are positive; 17+2i: the row is inverted when they are negative.
-    """
-    word = 0
-    sign = bits >> 15
-    doubled = mantissa_of(bits) << 1
-    for digit in range(8):
-        code = doubled >> 2 * digit
-        low, middle, high = code & 1, code >> 1 & 1, code >> 2 & 1
-        single = low ^ middle
-        word |= single << 2 * digit
-        word |= ((high ^ middle) & (single ^ 1)) << 2 * digit + 1
-        word |= (high & (low & middle ^ 1)) << 16 + 2 * digit + sign
-        word |= ((high ^ 1) & (low | middle)) << 17 + 2 * digit - sign
-    return np.uint32(word)
-
-
-@njit(cache=True, nogil=True)
-def _pack(bits: np.ndarray, words: np.ndarray, exponents: np.ndarray, nans: np.ndarray) -> None:
-    for kernel in range(bits.shape[0]):
-        nans[kernel] = -1
-        for i in range(bits.shape[1]):
-            value = np.int64(bits[kernel, i])
-            words[kernel, i] = booth_word(value)
-            exponents[kernel, i] = exponent_of(value)
-            if nans[kernel, i // ATOM] < 0:
-                nans[kernel, i // ATOM] = nan_of(value)
-
-
-def pack_weights(bits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Weights (kernels, atoms * 64), fp16 bits, as the words, exponents and NaNs that :func:`convolve` takes."""
-    kernels, places = bits.shape
-    words = np.empty(bits.shape, np.uint32)
-    exponents = np.empty(bits.shape, np.int32)
-    nans = np.empty((kernels, places // ATOM), np.int32)
-    _pack(bits, words, exponents, nans)
-    return words, exponents, nans
-
-
-@njit(nogil=True)
-def _and(a: int, b: int) -> int:
-    """In 32 bits: numba would widen to 64, and half as many would fit a register."""
-    return np.uint32(a & b)
-
-
-@njit(nogil=True)
-def _or(a: int, b: int) -> int:
-    return np.uint32(a | b)
-
-
-@njit(nogil=True)
-def _xor(a: int, b: int) -> int:
-    return np.uint32(a ^ b)
-
-
-@njit(nogil=True)
-def _bit(word: int, place: int) -> bool:
-    return _and(word, np.uint32(1 << place)) != np.uint32(0)
-
-
-@njit(nogil=True)
-def _row(word: int, signs: int, data: int, digit: int) -> int:
-    """Booth row ``digit``, not yet shifted: +-data, +-2 data or 0 with the bias bit 16, inverted where negative."""
-    row = np.uint32(0)
-    if _bit(word, 2 * digit):
-        row = data
-    if _bit(word, 2 * digit + 1):
-        row = np.uint32(data << np.uint32(1))
-    mask = np.uint32(0x1FFFF) if _bit(signs, 2 * digit) else np.uint32(0)
-    return np.uint32(_xor(_or(row, np.uint32(0x10000)), mask) << np.uint32(2 * digit))
-
-
-@njit(nogil=True)
-def _sum(a: int, b: int, c: int) -> int:
-    """The sum row of a carry-save adder."""
-    return _xor(_xor(a, b), c)
-
-
-@njit(nogil=True)
-def _carry(a: int, b: int, c: int) -> int:
-    """The carry row of a carry-save adder."""
-    return np.uint32(_or(_and(a, b), _and(c, _or(a, b))) << np.uint32(1))
-
-
-@njit(nogil=True)
-def _compress5(a: int, b: int, c: int, d: int, e: int) -> tuple[int, int]:
-    """Five rows to two, in the order of cmac.h:560."""
-    s, k = _sum(a, b, c), _carry(a, b, c)
-    s, k = _sum(s, k, d), _carry(s, k, d)
-    return _sum(s, k, e), _carry(s, k, e)
-
-
-@njit(inline="always")  # inlined by numba, or the loop over an atom would not be vectorized; the small ones need not
-def _product(word: int, negative: int, data: int, shift: int) -> int:
-    """One product, shifted right by ``shift`` (0, 4, ... 28, otherwise 0): int32.
-
-    ``negative`` is 1 for negative data (the sign of the weight is in its word). A negative Booth row is its one's
-    complement; the missing one is added in the row after it, at the place of its lowest bit.
-    """
-    signs = np.uint32(word >> np.uint32(17)) if negative != np.uint32(0) else np.uint32(word >> np.uint32(16))
-    r0 = _row(word, signs, data, 0)
-    r1 = _or(_row(word, signs, data, 1), _and(signs, np.uint32(1 << 0)))
-    r2 = _or(_row(word, signs, data, 2), _and(signs, np.uint32(1 << 2)))
-    r3 = _or(_row(word, signs, data, 3), _and(signs, np.uint32(1 << 4)))
-    r4 = _and(signs, np.uint32(1 << 6))
-    r5 = _row(word, signs, data, 4)
-    r6 = _or(_row(word, signs, data, 5), _and(signs, np.uint32(1 << 8)))
-    r7 = _or(_row(word, signs, data, 6), _and(signs, np.uint32(1 << 10)))
-    r8 = _or(_row(word, signs, data, 7), _and(signs, np.uint32(1 << 12)))
-    r9 = _and(signs, np.uint32(1 << 14))
-    s0, k0 = _compress5(r0, r1, r2, r3, r4)
-    s1, k1 = _compress5(r5, r6, r7, r8, r9)
-    s2, k2 = _sum(s0, k0, s1), _carry(s0, k0, s1)
-    s3, k3 = _sum(s2, k2, k1), _carry(s2, k2, k1)
-    by = _and(np.uint32(shift), np.uint32(31))
-    total = np.uint32(np.uint32(s3 >> by) + np.uint32(k3 >> by) - np.uint32(np.uint32(BIAS_ROWS) >> by))
-    return np.int32(total) if shift < 32 else np.int32(0)
-
-
-@njit(inline="always")
-def _atom(
-    words: np.ndarray,
-    exponents: np.ndarray,
-    data: np.ndarray,
-    negatives: np.ndarray,
-    data_exponents: np.ndarray,
-    at: int,
-    blocks: int,
-    products: np.ndarray,
-) -> int:
-    """The products of an atom, aligned to its largest exponent, into ``products``; returns that exponent / 4.
-
-    ``at``: where the atom's places begin; ``blocks``: how many times VECTOR of them are in use.
-    """
-    largest = np.int32(0)
-    for i in range(at, at + blocks * VECTOR):
-        largest = max(largest, np.int32(exponents[i] + data_exponents[i]))
-    for i in range(blocks * VECTOR):
-        shift = np.int32((largest - (exponents[at + i] + data_exponents[at + i])) << 2)
-        products[i] = _product(words[at + i], negatives[at + i], data[at + i], shift)
-    return largest
-
-
-@njit(inline="always")
-def _total(products: np.ndarray, blocks: int) -> int:
-    """Exact sum of the products of an atom: 64 times 2^29 does not fit an int32, so halves are added apart."""
-    low = np.int32(0)
-    high = np.int32(0)
-    for i in range(blocks * VECTOR):
-        low += np.int32(products[i] & 0xFFFF)
-        high += np.int32(products[i] >> 16)
-    return (np.int64(high) << 16) + np.int64(low)
 
 
 @njit(cache=True, nogil=True)
@@ -287,84 +114,171 @@ def fp48_to_fp32(exponent: int, mantissa: int) -> int:
     return sign | (exponent & 0xFF) << 23 | rounded & 0x7FFFFF
 
 
-@njit(cache=True, nogil=True)
-def _gather(
-    bits: np.ndarray,
-    base: int,
-    offsets: np.ndarray,
-    data: np.ndarray,
-    negatives: np.ndarray,
-    exponents: np.ndarray,
-    nans: np.ndarray,
-) -> None:
-    """Decode the window at ``base``: one value for every place of every atom; absent places are zeros."""
-    nans[:] = -1
-    for i in range(offsets.size):
-        value = np.int64(bits[base + offsets[i]]) if offsets[i] >= 0 else np.int64(0)
-        data[i] = np.uint32(mantissa_of(value))
-        negatives[i] = np.uint32(value >> 15)
-        exponents[i] = np.int32(exponent_of(value))
-        if nans[i // ATOM] < 0:
-            nans[i // ATOM] = nan_of(value)
+@cache
+def _tables() -> tuple[np.ndarray, np.ndarray]:
+    """Signed mantissas and exponents, int16, of all fp16 bit patterns."""
+    bits = np.arange(1 << 16)
+    field, fraction = bits >> 10 & 31, bits & 1023
+    # With its hidden bit, shifted left by the low two exponent bits. An exponent field of 0 has no hidden bit and a
+    # shift of 1; infinity is 2^16.
+    mantissas = np.where(field == 0, fraction << 1, (fraction | 1024) << (field & 3))
+    exponents = np.where(bits & 0x7FFF == 0, MASKED, field >> 2) * 4
+    return np.where(bits >> 15, -mantissas, mantissas).astype(np.int16), exponents.astype(np.int16)
 
 
-@njit(cache=True, nogil=True)
-def _dot(
-    words: np.ndarray,
-    word_exponents: np.ndarray,
-    word_nans: np.ndarray,
-    data: np.ndarray,
-    negatives: np.ndarray,
-    data_exponents: np.ndarray,
-    data_nans: np.ndarray,
-    blocks: np.ndarray,
-    products: np.ndarray,
-) -> int:
-    """One output: all atoms of one kernel in order; returns fp32 bits."""
-    exponent, mantissa = np.int64(0), np.int64(0)
-    for atom in range(word_nans.size):
-        nan = word_nans[atom] if word_nans[atom] >= 0 else data_nans[atom]
-        if nan >= 0:
-            exponent, mantissa = fp48_add(exponent, mantissa, np.int64(63), (np.int64(nan) << 53) >> 26)
-            continue
-        used = blocks[atom]
-        largest = _atom(words, word_exponents, data, negatives, data_exponents, atom * ATOM, used, products)
-        exponent, mantissa = fp48_add(exponent, mantissa, np.int64(largest) << 2, _total(products, used))
-    return fp48_to_fp32(exponent, mantissa)
+def mantissas_of(bits: np.ndarray) -> np.ndarray:
+    """Signed mantissas (int16) of fp16 ``bits``, so that alignment shifts are multiples of four."""
+    return _tables()[0][bits]
 
 
-@in_pieces()
-def _convolve_piece(
-    number: int,
-    bits: np.ndarray,
-    bases: np.ndarray,
-    offsets: np.ndarray,
-    blocks: np.ndarray,
-    words: np.ndarray,
-    word_exponents: np.ndarray,
-    word_nans: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    """Some kernels at some pixels."""
-    kernels, places = words.shape
-    atom = out.shape[2]
-    kernel_tiles = pieces(kernels, KERNEL_TILE)
-    first = number // kernel_tiles * PIXEL_TILE
-    count = min(PIXEL_TILE, bases.size - first)
-    data = np.empty((PIXEL_TILE, places), np.uint32)
-    negatives = np.empty((PIXEL_TILE, places), np.uint32)
-    exponents = np.empty((PIXEL_TILE, places), np.int32)
-    nans = np.empty((PIXEL_TILE, places // ATOM), np.int32)
-    products = np.empty(ATOM, np.int32)
-    for p in range(count):
-        _gather(bits, bases[first + p], offsets, data[p], negatives[p], exponents[p], nans[p])
-    top = number % kernel_tiles * KERNEL_TILE
-    for k in range(top, min(top + KERNEL_TILE, kernels)):
-        for p in range(count):
-            out[k // atom, first + p, k % atom] = _dot(
-                words[k], word_exponents[k], word_nans[k],
-                data[p], negatives[p], exponents[p], nans[p], blocks, products,
-            )  # fmt: skip
+def exponents_of(bits: np.ndarray) -> np.ndarray:
+    """Exponents (int16, multiples of four): the upper three bits of the field; 4 MASKED for zeros."""
+    return _tables()[1][bits]
+
+
+def has_nan(bits: np.ndarray) -> bool:
+    """Check whether any of fp16 ``bits`` is a NaN."""
+    return bool((bits & 0x7FFF > 0x7C00).any())
+
+
+def first_nans(bits: np.ndarray) -> np.ndarray:
+    """Sign and fraction (11 bits, int32) of the first NaN in each row of ``bits`` (..., places), -1 without one."""
+    is_nan = bits & 0x7FFF > 0x7C00
+    first = np.take_along_axis(bits, is_nan.argmax(axis=-1)[..., None], -1)[..., 0].astype(np.int32)
+    return np.where(is_nan.any(axis=-1), (first >> 5 & 0x400) | first & 0x3FF, -1).astype(np.int32)
+
+
+def pack_weights(bits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Weights (kernels, atoms * 64), fp16 bits, as the mantissas, exponents and NaNs that :func:`convolve` takes."""
+    nans = first_nans(bits.reshape(len(bits), -1, ATOM))
+    return mantissas_of(bits).astype(np.int32), exponents_of(bits).astype(np.int32), nans
+
+
+def _adder(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of sums and carries of a carry-save adder."""
+    odd = a ^ b
+    return odd ^ c, (a & b | c & odd) << 1
+
+
+def _two(rows: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Reduce five rows to two, in the order of cmac.h:560."""
+    a, b, c, d, e = rows
+    return _adder(*_adder(*_adder(a, b, c), d), e)
+
+
+def _two_rows(data: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of a multiplier (int32) of signed mantissas that are not 0.
+
+    A negative Booth row is its one's complement; the missing one is added in the row after it, at the place of its
+    lowest bit. Bit 16 of a row, before its shift, replaces its sign extension.
+    """
+    value, doubled = np.where(weights < 0, -data, data), np.abs(weights) << 1
+    rows, ones = [], []
+    for place in range(0, 16, 2):
+        term = DIGITS[doubled >> place & 7] * value
+        negative = term >> 31
+        rows.append(term + negative + 0x10000 << place)
+        ones.append(negative & 1 << place)
+    for row in (1, 2, 3, 5, 6, 7):
+        rows[row] |= ones[row - 1]
+    sums, carries = _two([*rows[:4], ones[3]])
+    more_sums, more_carries = _two([*rows[4:], ones[7]])
+    return _adder(*_adder(sums, carries, more_sums), more_carries)
+
+
+def products(data: np.ndarray, weights: np.ndarray, shifts: np.ndarray) -> np.ndarray:
+    """Products of signed mantissas that are not 0, shifted right by 0, 4, ...; 0 from 32 on. All int32.
+
+    Up to a shift of 4 the rows lose nothing (:mod:`nvdla.kernels.fast.fp16_pixels` has the proof).
+    """
+    near, by = shifts < 32, np.minimum(shifts, 31)
+    if not (near & (shifts > 4)).any():
+        return np.where(near, data * weights >> by, 0)
+    low = by.view(np.uint32)
+    sums, carries = (row.view(np.uint32) >> low for row in _two_rows(data, weights))
+    return np.where(near, (sums + carries - (np.uint32(BIAS_ROWS) >> low)).view(np.int32), 0)
+
+
+def _bit_length(magnitudes: np.ndarray) -> np.ndarray:
+    """Bits of non-negative numbers below 2^53, int64."""
+    return np.frexp(magnitudes.astype(np.float64))[1].astype(np.int64)
+
+
+def _spare_bits(numbers: np.ndarray, width: int) -> np.ndarray:
+    """Count the bits below the sign bit of ``width`` bits that equal it; -1 if the number needs one more bit."""
+    return width - 1 - _bit_length(numbers ^ numbers >> 63)
+
+
+def add_atoms(
+    exponent: np.ndarray, mantissa: np.ndarray, mac_exponent: np.ndarray, mac_mantissa: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """:func:`fp48_add` of arrays of int64, without its branches.
+
+    There the sum either loses its last bit or moves left; here it moves left by ``left`` + 1 >= 0, and its last bit is
+    the guard in both cases.
+    """
+    left = _spare_bits(mac_mantissa, 38)
+    small, small_exponent = mac_mantissa << left + 2, mac_exponent - left + 49
+    large, large_exponent = mantissa, np.where(mantissa != 0, exponent, 0)
+    swap = small_exponent > large_exponent
+    small, large = np.where(swap, large, small), np.where(swap, small, large)
+    difference = abs(large_exponent - small_exponent)
+    large_exponent = np.maximum(large_exponent, small_exponent)
+    small, difference = np.where(difference <= 40, small, 0), np.minimum(difference, 40)
+    lost, total = small << 40 - difference & LOW_40, large + (small >> difference)
+    left = _spare_bits(total, 40) + 1
+    joined = total << left | lost >> 40 - left
+    negative, total = joined < 0, joined >> 1
+    total += joined & (~negative | (lost << left & LOW_40 != 0))
+    over = np.where(negative, total >= 0, total >> 39 != 0)
+    total = np.where(over, total >> 1 | np.where(negative, -1 << 39, 0), total)
+    result = np.where(total != 0, large_exponent - left + 1 + over & 0xFF, 0)
+    is_nan, stays = mac_exponent == 63, (mac_mantissa == 0) | (exponent == NAN_EXPONENT)
+    result, total = np.where(is_nan, NAN_EXPONENT, result), np.where(is_nan, mac_mantissa >> 27 << 29, total)
+    return np.where(stays, exponent, result), np.where(stays, mantissa, total)
+
+
+def deliver_fp32(exponent: np.ndarray, mantissa: np.ndarray) -> np.ndarray:
+    """:func:`fp48_to_fp32` of arrays of int64, as uint32: -2^39, a special case there, becomes 2^23."""
+    sign, magnitude = np.where(mantissa < 0, 1 << 31, 0), np.abs(mantissa)
+    rounded = (magnitude >> 15) + (magnitude >> 14 & 1)
+    more = rounded >> 24
+    number = sign | (exponent + 64 + more & 0xFF) << 23 | rounded >> more & 0x7FFFFF
+    nan = sign | 0x7F800000 | (mantissa >> 29 & 0x3FF)
+    return np.where(exponent == NAN_EXPONENT, nan, np.where(mantissa != 0, number, 0)).astype(np.uint32)
+
+
+def _sums(
+    data: np.ndarray, data_exponents: np.ndarray, weights: np.ndarray, weight_exponents: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Largest exponents and sums of the products of an atom, int64 (pixels, kernels)."""
+    pixels, places = data.shape
+    count = max(1, BLOCK // (pixels * places))
+    largest, sums = np.empty((2, pixels, len(weights)), np.int64)
+    for start in range(0, len(weights), count):
+        part = slice(start, start + count)
+        exponents = data_exponents[:, None] + weight_exponents[part]
+        top = np.maximum(exponents.max(axis=2), 0)
+        sums[:, part] = products(data[:, None], weights[part], top[:, :, None] - exponents).sum(axis=2, dtype=np.int64)
+        largest[:, part] = top
+    return largest, sums
+
+
+def _outputs(
+    bits: np.ndarray, bases: np.ndarray, offsets: np.ndarray, packed: tuple[np.ndarray, np.ndarray, np.ndarray]
+) -> np.ndarray:
+    """fp32 bits (pixels, kernels) of some pixels: all atoms in order."""
+    weights, exponents, nans = packed
+    totals = np.zeros((2, bases.size, len(weights)), np.int64)
+    for atom, places in enumerate(offsets.reshape(-1, ATOM)):
+        used = np.flatnonzero(places >= 0)
+        window, columns = bits[bases[:, None] + places[used]], atom * ATOM + used
+        data, data_exponents = mantissas_of(window).astype(np.int32), exponents_of(window).astype(np.int32)
+        largest, sums = _sums(data, data_exponents, weights[:, columns], exponents[:, columns])
+        nan = np.where(nans[:, atom] >= 0, nans[:, atom], first_nans(window)[:, None]).astype(np.int64)
+        sums, largest = np.where(nan >= 0, nan << 53 >> 26, sums), np.where(nan >= 0, 63, largest)
+        totals = np.stack(add_atoms(totals[0], totals[1], largest, sums))
+    return deliver_fp32(*totals)
 
 
 def convolve(
@@ -380,8 +294,7 @@ def convolve(
     (atoms * 64,) int64 from there, -1 for places that hold nothing; ``packed`` from :func:`pack_weights`, with zeros
     at these places.
     """
-    used: Any = (offsets.reshape(-1, ATOM) >= 0) * np.arange(1, ATOM + 1)
-    blocks = np.asarray(ceil_div(used.max(axis=1), VECTOR))
-    work = COST * VECTOR * int(blocks.sum()) * bases.size * len(packed[0])
-    count = ceil_div(bases.size, PIXEL_TILE) * ceil_div(len(packed[0]), KERNEL_TILE)
-    _convolve_piece.for_work(work, count, bits, bases, offsets, blocks, *packed, out)
+    kernels, atom = np.arange(len(packed[0])), out.shape[2]
+    for first in range(0, bases.size, MOST_PIXELS):
+        part = slice(first, first + MOST_PIXELS)
+        out[kernels // atom, part, kernels % atom] = _outputs(bits, bases[part], offsets, packed).T

@@ -11,13 +11,13 @@ Source: cmod/hls_wrapper/pdp_hls_wrapper.cpp. Sums are fp17, rounded at each add
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import reduce
-from itertools import product
+from functools import partial, reduce
+from itertools import islice, product
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from nvdla.kernels.floats import FP16, FP17, fp16_to_fp17, fp17_to_fp16, fp_add, fp_max, fp_min, fp_mul, is_nan
+from nvdla.kernels.floats import FP17, fp16_to_fp17, fp17_to_fp16, fp_add, fp_mul
 from nvdla.kernels.integers import all_nearest, nearest, pieces
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.recorded_calls import ALONE, JOINED, WAKING, RecordedCall, int8s, words
@@ -448,42 +448,21 @@ COST = 4
 """Nanoseconds per element of a window, measured."""
 
 
-@njit(cache=True, nogil=True)
 def count_special(values: np.ndarray) -> tuple[int, int]:
     """(infinities, NaNs) among fp16 bit patterns, uint16."""
-    infinities, nans = 0, 0
-    for value in values.ravel():
-        if value & 0x7C00 == 0x7C00:
-            if value & 0x3FF:
-                nans += 1
-            else:
-                infinities += 1
-    return infinities, nans
+    magnitude = values & 0x7FFF
+    return int(np.count_nonzero(magnitude == 0x7C00)), int(np.count_nonzero(magnitude > 0x7C00))
 
 
-@njit(cache=True, nogil=True)
 def flush_nan(values: np.ndarray) -> None:
     """NaN becomes +0, in place."""
-    flat = values.ravel()
-    for i in range(flat.size):
-        if flat[i] & 0x7C00 == 0x7C00 and flat[i] & 0x3FF:
-            flat[i] = 0
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _extreme(method: int, a: int, b: int) -> int:
-    return fp_max(a, b, FP16) if method == MAXIMUM else fp_min(a, b, FP16)
+    values[values & 0x7FFF > 0x7C00] = 0
 
 
 @njit(cache=True, nogil=True)
-def _row(method: int, row: np.ndarray, a: int, begin: int, end: int, padding: int) -> int:
-    """One row of a window, left to right: the first element, then line buffer (first operand) with each next."""
-    total = np.int64(row[begin, a])
-    if method != AVERAGE:
-        for w in range(begin + 1, end):
-            total = _extreme(method, total, np.int64(row[w, a]))
-        return total
-    total = fp16_to_fp17(total)
+def _row(row: np.ndarray, a: int, begin: int, end: int, padding: int) -> int:
+    """Sum one row of a window, left to right: the first element, then line buffer (first operand) with each next."""
+    total = fp16_to_fp17(np.int64(row[begin, a]))
     for w in range(begin + 1, end):
         total = fp_add(total, fp16_to_fp17(np.int64(row[w, a])), FP17)
     # The hardware adds the left and the right pad value after each element; all but the last time both are +0.
@@ -491,19 +470,17 @@ def _row(method: int, row: np.ndarray, a: int, begin: int, end: int, padding: in
 
 
 @in_pieces()
-def _line(
+def _average_line(
     number: int,
     source: np.ndarray,
     out: np.ndarray,
-    method: int,
     kernel: tuple[int, int],
     stride: tuple[int, int],
     pad: tuple[int, int],
     pad_values: np.ndarray,
     reciprocal: tuple[int, int],
-    nans: np.ndarray,
 ) -> None:
-    """Compute line ``number`` of the lines of all surfaces."""
+    """Compute averages of line ``number`` of the lines of all surfaces."""
     _, height, width, atom = source.shape
     s, y = number // out.shape[1], number % out.shape[1]
     top = y * stride[0] - pad[0]
@@ -511,24 +488,38 @@ def _line(
     outside_rows = pad_values[kernel[0] - (last - first)]
     if outside_rows:
         outside_rows = fp_mul(outside_rows, _WIDTH[kernel[1]], FP17)
-    nan_count = 0
     for x in range(out.shape[2]):
         left = x * stride[1] - pad[1]
         begin, end = max(left, 0), min(left + kernel[1], width)
         outside = pad_values[kernel[1] - (end - begin)]
         for a in range(atom):
-            total = _row(method, source[s, first], a, begin, end, outside)
+            total = _row(source[s, first], a, begin, end, outside)
             for h in range(first + 1, last):
-                row = _row(method, source[s, h], a, begin, end, outside)
-                total = fp_add(row, total, FP17) if method == AVERAGE else _extreme(method, row, total)
-            if method == AVERAGE:
-                if outside_rows:
-                    total = fp_add(total, outside_rows, FP17)
-                total = fp_mul(fp_mul(total, reciprocal[1], FP17), reciprocal[0], FP17)
-                total = fp17_to_fp16(total)
-            nan_count += is_nan(total, FP16)
-            out[s, y, x, a] = total
-    nans[number] = nan_count
+                total = fp_add(_row(source[s, h], a, begin, end, outside), total, FP17)
+            if outside_rows:
+                total = fp_add(total, outside_rows, FP17)
+            total = fp_mul(fp_mul(total, reciprocal[1], FP17), reciprocal[0], FP17)
+            out[s, y, x, a] = fp17_to_fp16(total)
+
+
+def _first_or_extreme(a: np.ndarray, b: np.ndarray, is_least: bool) -> np.ndarray:
+    """The greater or lesser of ordered fp16 numbers; a NaN wins, the first one first (nvdla_float.h:1186 FpCmp)."""
+    a_is_nan, b_is_nan = ((bits > 0x7C00) | (bits < -0x7C01) for bits in (a, b))
+    return np.where(a_is_nan | (a < b if is_least else a > b) & ~b_is_nan, a, b)
+
+
+def _extreme_fp16(
+    source: np.ndarray, out: np.ndarray, kernel: tuple[int, int], stride: tuple[int, int], pad: tuple[int, int],
+    is_least: bool,
+) -> None:  # fmt: skip
+    """Pool fp16 bits to their extremes: along rows, then each row with those above it."""
+    ordered = np.where(source & 0x8000, -1 - (source & 0x7FFF).astype(np.int32), source).astype(np.int32)
+    merge = partial(_first_or_extreme, is_least=is_least)
+    windows = _under_windows(ordered, out, kernel, stride, pad, 0x7C00 if is_least else -0x7C01)
+    total = reduce(merge, islice(windows, kernel[1]))
+    for _ in range(1, kernel[0]):
+        total = merge(reduce(merge, islice(windows, kernel[1])), total)
+    out[...] = np.where(total < 0, 0x8000 - 1 - total, total)
 
 
 def pool_fp16(
@@ -543,10 +534,12 @@ def pool_fp16(
 ) -> int:
     """Pooling of fp16 bit patterns, uint16 arrays source (S, H, W, A) and out (S, OH, OW, A).
 
-    As the integer kernels; ``pad_values`` int64 (8,) and ``reciprocal`` (vertical, horizontal) are fp17. Returns the
-    number of NaNs in the output.
+    As the integer kernels; ``pad_values`` int64 (8,) and ``reciprocal`` (vertical, horizontal) are fp17. Extremes need
+    only numpy. Returns the number of NaNs in the output.
     """
-    nans = np.zeros(out.shape[0] * out.shape[1], np.int64)
-    work = out.size * kernel[0] * kernel[1] * COST
-    _line.for_work(work, nans.size, source, out, method, kernel, stride, pad, pad_values, reciprocal, nans)
-    return int(nans.sum())
+    if method == AVERAGE:
+        work, lines = out.size * kernel[0] * kernel[1] * COST, out.shape[0] * out.shape[1]
+        _average_line.for_work(work, lines, source, out, kernel, stride, pad, pad_values, reciprocal)
+    else:
+        _extreme_fp16(source, out, kernel, stride, pad, method != MAXIMUM)
+    return count_special(out)[1]

@@ -1,35 +1,23 @@
 """SDP arithmetic in fp16, with its output conversion.
 
-Cubes are uint32 fp32 bit patterns (rows, pixels, A), operands too: (rows' or 1, pixels or 1, A). A line is first
-computed by the processor's own fp32 arithmetic. The result equals NVDLA's if it is a normal number above the
-smallest binade and no operand is denormal: both round the exact result once, to nearest even. The operators of
-``nvdla.kernels.floats`` then compute the other elements.
+Cubes are uint32 fp32 bit patterns (rows, pixels, A), operands too: (rows' or 1, pixels or 1, A). The processor's own
+fp32 arithmetic computes them. Its result equals NVDLA's if it is zero or a normal number above the smallest binade and
+no operand is denormal: both round the exact result once, to nearest even. The operators of ``nvdla.kernels.floats``
+then compute the other elements, which are rare.
+
+Everything but :func:`integers_to_fp16` needs only numpy.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 import numpy as np
 
-from nvdla.kernels.floats import (
-    FP16,
-    FP16_LARGEST,
-    FP32,
-    fp16_to_fp32,
-    fp16_to_int16,
-    fp32_to_fp16,
-    fp_add,
-    fp_max,
-    fp_min,
-    fp_mul,
-    fp_relu,
-    int_to_fp16,
-    is_nan,
-)
-from nvdla.kernels.integers import pieces
+from nvdla.kernels.floats import FP16_LARGEST, FP32, fp_add, fp_mul, int_to_fp16
 from nvdla.kernels.jit.compilation import njit
-from nvdla.kernels.jit.variants import in_pieces
-from nvdla.kernels.sdp import LINE, MAX, MIN, MUL, NO_ALU, NO_MUL, PRELU, SUM, load_operand
-from nvdla.util.rounding import ceil_div
+from nvdla.kernels.sdp import MAX, MIN, MUL, NO_ALU, NO_MUL, PRELU, SUM
 
 __all__ = [
     "EQL",
@@ -51,118 +39,101 @@ __all__ = [
 
 EQL = 3
 TO_INT8, TO_INT16, TO_FP16 = 0, 1, 2
-BLOCK_COST, NARROW_COST = 3, 5
-"""Nanoseconds per element, measured."""
+PART = 1 << 15
+"""Elements that are computed together: their arrays fit the second-level cache."""
+MAGNITUDE, INFINITY, SIGN = np.uint32(0x7FFFFFFF), np.uint32(0x7F800000), np.uint32(1 << 31)
+LARGEST_HALF = np.array(65504, np.float32).view(np.uint32)
 
 
-@njit(cache=True, nogil=True)
+@cache
+def _widened() -> np.ndarray:
+    """fp32 bits of all fp16 bit patterns: a NaN keeps the low ten bits, an infinity is the largest finite number."""
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    magnitude, sign = bits & 0x7FFF, (bits & 0x8000).astype(np.uint32) << 16
+    finite = np.where(magnitude < 0x7C00, magnitude, 0).astype(np.uint16).view(np.float16).astype(np.float32)
+    special = np.where(magnitude == 0x7C00, 0x7F7FFFFF, INFINITY | (bits & 0x3FF))
+    wide = np.where(magnitude < 0x7C00, finite.view(np.uint32), special)
+    return (sign | wide).astype(np.uint32)
+
+
 def widen(source: np.ndarray, nan_to_zero: bool, out: np.ndarray) -> None:
     """fp16 bits (int16) to fp32 bits (uint32), same shape, C-contiguous; NaN to +0 on request."""
-    values, results = source.reshape(-1), out.reshape(-1)
-    for i in range(values.size):
-        bits = np.int64(values[i]) & 0xFFFF
-        results[i] = 0 if nan_to_zero and is_nan(bits, FP16) else fp16_to_fp32(bits)
+    out[...] = _widened()[source.view(np.uint16)]
+    if nan_to_zero:
+        flush_nan(out, out)
 
 
-@njit(cache=True, nogil=True)
 def flush_nan(source: np.ndarray, out: np.ndarray) -> None:
     """fp32 NaN to +0 at SDP's entry (cmod/hls_wrapper/sdp_hls_wrapper.cpp:530)."""
-    values, results = source.reshape(-1), out.reshape(-1)
-    for i in range(values.size):
-        results[i] = 0 if is_nan(np.int64(values[i]), FP32) else values[i]
+    out[...] = np.where(_is_nan(source), 0, source)
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _unsafe(result: np.uint32, a: np.uint32, b: np.uint32) -> bool:
-    """True unless ``result`` is normal above the smallest binade and neither a nor b is denormal."""
-    exponent = (result >> np.uint32(23)) & np.uint32(255)
-    magnitude = np.uint32(0x7FFFFFFF)
-    denormal_a = ((a & magnitude) < np.uint32(0x800000)) & ((a & magnitude) != np.uint32(0))
-    denormal_b = ((b & magnitude) < np.uint32(0x800000)) & ((b & magnitude) != np.uint32(0))
-    return (exponent < np.uint32(2)) | (exponent == np.uint32(255)) | denormal_a | denormal_b
+def _is_nan(bits: np.ndarray) -> np.ndarray:
+    return (bits & MAGNITUDE) > INFINITY
 
 
-@njit(cache=True, nogil=True)
-def _add(line: np.ndarray, operand: np.ndarray, result: np.ndarray, size: int) -> None:
-    """FpAdd of two lines, in place."""
-    a, b, c = line.view(np.float32), operand.view(np.float32), result.view(np.float32)
-    for i in range(size):
-        c[i] = a[i] + b[i]
-    for i in range(size):
-        if _unsafe(result[i], line[i], operand[i]):
-            line[i] = fp_add(np.int64(line[i]), np.int64(operand[i]), FP32)
-        else:
-            line[i] = result[i]
+def _is_denormal(bits: np.ndarray) -> np.ndarray:
+    return (bits & MAGNITUDE) - np.uint32(1) < np.uint32(0x7FFFFF)
 
 
-@njit(cache=True, nogil=True)
-def _alu(line: np.ndarray, operand: np.ndarray, result: np.ndarray, size: int, algorithm: int) -> None:
+def _differs(result: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Elements that NVDLA may compute in another way: infinite, NaN, or in the smallest binade, denormal operands."""
+    magnitude = result & MAGNITUDE
+    is_small = magnitude - np.uint32(1) < np.uint32(0xFFFFFF)
+    return is_small | (magnitude >= INFINITY) | _is_denormal(a) | _is_denormal(b)
+
+
+def _by_processor(operation: np.ufunc, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """An operation of fp32 bits in IEEE arithmetic."""
+    with np.errstate(all="ignore"):
+        result: np.ndarray = operation(a.view(np.float32), b.view(np.float32)).view(np.uint32)
+    return result
+
+
+def _corrected(
+    result: np.ndarray, rule: Callable[[int, int, tuple[int, int]], int], a: np.ndarray, b: np.ndarray
+) -> np.ndarray:
+    """Results of the processor, or those of the ``rule`` for elements where NVDLA may differ."""
+    where = np.nonzero(_differs(result, a, b))
+    if where[0].size:
+        pairs = np.stack([np.broadcast_to(operand, result.shape)[where] for operand in (a, b)], 1)
+        unique, places = np.unique(pairs, axis=0, return_inverse=True)
+        values = [rule(x, y, FP32) for x, y in unique.tolist()]
+        result[where] = np.array(values, np.uint32)[places.reshape(-1)]
+    return result
+
+
+def _sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """FpAdd: a zero has the sign of ``a``."""
+    result = _by_processor(np.add, a, b)
+    return _corrected(np.where(result & MAGNITUDE, result, a & SIGN), fp_add.plain, a, b)
+
+
+def _ordered(bits: np.ndarray) -> np.ndarray:
+    """Numbers that order bit patterns as FpCmp does: -0 below +0."""
+    return np.where(bits & SIGN, -(bits & MAGNITUDE).astype(np.int64) - 1, bits)
+
+
+def _extreme(a: np.ndarray, b: np.ndarray, is_least: bool) -> np.ndarray:
+    """FpCmp: a NaN wins, the first one first."""
+    x, y = _ordered(a), _ordered(b)
+    takes_first = (x < y) if is_least else (x > y)
+    return np.where(_is_nan(a) | (takes_first & ~_is_nan(b)), a, b)
+
+
+def _alu(line: np.ndarray, operand: np.ndarray, algorithm: int) -> np.ndarray:
     """FpAlu (cmod/hls/sdp/sdp.h:559). EQL compares bits and gives the integer 1 where they differ."""
     if algorithm == SUM:
-        _add(line, operand, result, size)
-    elif algorithm == MAX:
-        for i in range(size):
-            line[i] = fp_max(np.int64(line[i]), np.int64(operand[i]), FP32)
-    elif algorithm == MIN:
-        for i in range(size):
-            line[i] = fp_min(np.int64(line[i]), np.int64(operand[i]), FP32)
-    else:
-        for i in range(size):
-            line[i] = 1 if line[i] != operand[i] else 0
+        return _sum(line, operand)
+    if algorithm == EQL:
+        return (line != operand).astype(np.uint32)
+    return _extreme(line, operand, algorithm == MIN)
 
 
-@njit(cache=True, nogil=True)
-def _multiply(line: np.ndarray, operand: np.ndarray, result: np.ndarray, size: int, prelu: bool) -> None:
+def _multiply(line: np.ndarray, operand: np.ndarray, prelu: bool) -> np.ndarray:
     """FpMul; PReLU lets everything with a clear sign bit pass."""
-    a, b, c = line.view(np.float32), operand.view(np.float32), result.view(np.float32)
-    for i in range(size):
-        c[i] = a[i] * b[i]
-    for i in range(size):
-        if prelu and line[i] < np.uint32(0x80000000):
-            continue
-        if _unsafe(result[i], line[i], operand[i]):
-            line[i] = fp_mul(np.int64(line[i]), np.int64(operand[i]), FP32)
-        else:
-            line[i] = result[i]
-
-
-@in_pieces()
-def _block_piece(
-    number: int,
-    source: np.ndarray,
-    alu: np.ndarray,
-    algorithm: int,
-    mul: np.ndarray,
-    multiply: int,
-    mul_first: bool,
-    relu: bool,
-    out: np.ndarray,
-) -> None:
-    """A line of at most LINE elements of :func:`float_block`."""
-    _, pixels, atom = source.shape
-    most = LINE // atom
-    chunks = pieces(pixels, most)
-    row, start = number // chunks, number % chunks * most
-    count = min(most, pixels - start)
-    size = count * atom
-    line, operand, result = np.empty(LINE, np.uint32), np.empty(LINE, np.uint32), np.empty(LINE, np.uint32)
-    values = source[row].reshape(-1)[start * atom : start * atom + size]
-    for i in range(size):
-        line[i] = values[i]
-    for turn in range(2):
-        if (turn == 0) == mul_first:
-            if multiply != NO_MUL:
-                load_operand(operand, mul, row, start, count)
-                _multiply(line, operand, result, size, multiply == PRELU)
-        elif algorithm != NO_ALU:
-            load_operand(operand, alu, row, start, count)
-            _alu(line, operand, result, size, algorithm)
-    if relu:
-        for i in range(size):
-            line[i] = fp_relu(np.int64(line[i]), FP32)
-    target = out[row].reshape(-1)[start * atom : start * atom + size]
-    for i in range(size):
-        target[i] = line[i]
+    result = _corrected(_by_processor(np.multiply, line, operand), fp_mul.plain, line, operand)
+    return np.where(line < SIGN, line, result) if prelu else result
 
 
 def float_block(
@@ -180,23 +151,32 @@ def float_block(
     source and out may be the same array.
     """
     rows, pixels, atom = source.shape
-    work, number = BLOCK_COST * source.size, rows * ceil_div(pixels, LINE // atom)
-    _block_piece.for_work(work, number, source, alu, algorithm, mul, multiply, mul_first, relu, out)
+    count = max(1, PART // (pixels * atom))
+    for first in range(0, rows, count):
+        part = slice(first, first + count)
+        line, numbers = source[part], np.arange(first, min(first + count, rows))
+        for turn in range(2):
+            if (turn == 0) == mul_first:
+                if multiply != NO_MUL:
+                    line = _multiply(line, mul[numbers % len(mul)], multiply == PRELU)
+            elif algorithm != NO_ALU:
+                line = _alu(line, alu[numbers % len(alu)], algorithm)
+        out[part] = np.where((line >= SIGN) & ~_is_nan(line), 0, line) if relu else line
 
 
-@in_pieces()
-def _narrow_piece(number: int, values: np.ndarray, mode: int, results: np.ndarray, counts: np.ndarray) -> None:
-    largest, nans = 0, 0
-    for i in range(number * LINE, min((number + 1) * LINE, values.size)):
-        bits = fp32_to_fp16(np.int64(values[i]))
-        if mode == TO_INT16:
-            results[i] = fp16_to_int16(bits)
-        else:
-            results[i] = bits
-        if mode == TO_FP16:
-            largest += (bits & 0x7FFF) == FP16_LARGEST
-            nans += is_nan(bits, FP16)
-    counts[number, 0], counts[number, 1] = largest, nans
+def _halves(source: np.ndarray) -> np.ndarray:
+    """fp32 to fp16 bits (uint16), to nearest even; what is too large becomes the largest number."""
+    limited = np.minimum(source & MAGNITUDE, LARGEST_HALF).view(np.float32)
+    halves = np.where(_is_nan(source), 0x7C00 | source & 0x3FF, limited.astype(np.float16).view(np.uint16))
+    return (source >> 16 & 0x8000 | halves).astype(np.uint16)
+
+
+def _to_int16(bits: np.ndarray) -> np.ndarray:
+    """fp16 to the nearest int16, ties away from zero (nvdla_float.h:1508); NaN: -32768, infinity: the extremes."""
+    mantissa, exponent = (bits & 0x3FF | 0x400).astype(np.float64), (bits >> 10 & 31).astype(np.int64)
+    magnitude = np.floor(np.ldexp(mantissa, exponent - 25) + 0.5).astype(np.int64)
+    value = np.where(bits >> 15, -np.minimum(magnitude, 32768), np.minimum(magnitude, 32767))
+    return np.where(bits & 0x7FFF > 0x7C00, -32768, value)
 
 
 def narrow(source: np.ndarray, mode: int, out: np.ndarray, counts: np.ndarray) -> None:
@@ -206,9 +186,11 @@ def narrow(source: np.ndarray, mode: int, out: np.ndarray, counts: np.ndarray) -
     receives the number of largest fp16 numbers (the saturation counter) and of NaN results; both stay 0 for integer
     output.
     """
-    by_line = np.zeros((ceil_div(source.size, LINE), 2), np.int64)
-    _narrow_piece.for_work(NARROW_COST * source.size, len(by_line), source.reshape(-1), mode, out.reshape(-1), by_line)
-    counts += by_line.sum(axis=0)
+    bits = _halves(source)
+    out[...] = (_to_int16(bits) if mode == TO_INT16 else bits).astype(out.dtype)
+    if mode == TO_FP16:
+        magnitude = bits & 0x7FFF
+        counts += np.count_nonzero(magnitude == FP16_LARGEST), np.count_nonzero(magnitude > 0x7C00)
 
 
 @njit(cache=True, nogil=True)

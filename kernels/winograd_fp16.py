@@ -10,7 +10,7 @@ import numpy as np
 from nvdla.kernels.fast.fp16_layout import PIXELS as TILES
 from nvdla.kernels.fast.fp16_pixels import COST, accumulate_atom, atom_sums, gather
 from nvdla.kernels.floats import FP17, fp16_to_fp17, fp17_to_fp16, fp_add, fp_sub
-from nvdla.kernels.fp16_mac import ATOM, fp48_to_fp32
+from nvdla.kernels.fp16_mac import ATOM, exponents_of, fp48_to_fp32, has_nan, mantissas_of
 from nvdla.kernels.integers import pieces
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.variants import in_pieces
@@ -86,6 +86,9 @@ def _column_sums(positions: np.ndarray, row: int, at: int) -> tuple[int, int, in
 def _piece(
     number: int,
     bits: np.ndarray,
+    data_mantissas: np.ndarray,
+    data_exponents: np.ndarray,
+    has_nan: bool,
     bases: np.ndarray,
     offsets: np.ndarray,
     tile_columns: int,
@@ -100,17 +103,17 @@ def _piece(
     parts = pieces(kernels, KERNEL_TILE)
     first, top = number // parts * TILES, number % parts * KERNEL_TILE
     count = min(KERNEL_TILE, kernels - top)
-    values = np.zeros(TILES, np.uint16)
-    data, data_exponents = np.empty((ATOM, TILES), np.int16), np.empty((ATOM, TILES), np.int16)
+    cube = (bits, data_mantissas, data_exponents)
+    data, own = np.zeros((ATOM, TILES), np.int16), np.zeros((ATOM, TILES), np.int16)
     data_nans = np.empty(TILES, np.int32)
     largest = np.empty((count, TILES), np.int16)
     positions, sums = np.empty((count, ATOM // CHANNELS, TILES), np.int64), np.empty((4, TILES), np.int64)
     totals = np.zeros((2, count, 4, TILES), np.int64)
     for atom in range(nans.shape[1]):
         at = atom * ATOM
-        any_nan = gather(bits, bases, first, offsets[at : at + ATOM], values, data, data_exponents, data_nans)
+        any_nan = gather(cube, bases, first, offsets[at : at + ATOM], has_nan, data, own, data_nans)
         weights = (words, mantissas, exponents)
-        atom_sums((top, top + count), at, ATOM, data, data_exponents, weights, largest, positions)
+        atom_sums((top, top + count), at, ATOM, data, own, weights, largest, positions)
         for row in range(count):
             _transform_sums(positions[row], sums)
             nan = nans[top + row, atom]
@@ -144,4 +147,6 @@ def convolve(
     bases = np.arange(len(tiles)) * offsets.size
     work = COST * tiles.size * len(packed[0])
     count = ceil_div(len(tiles), TILES) * ceil_div(len(packed[0]), KERNEL_TILE)
-    _piece.for_work(work, count, tiles.reshape(-1), bases, offsets, tile_columns, *packed, out)
+    bits = tiles.reshape(-1)
+    decoded = (bits, mantissas_of(bits), exponents_of(bits), has_nan(bits))
+    _piece.for_work(work, count, *decoded, bases, offsets, tile_columns, *packed, out)

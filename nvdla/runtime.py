@@ -23,7 +23,7 @@ from nvdla.emulator.execution.instances import MOST_LANES, Instance, Instances
 from nvdla.emulator.execution.paths import SINGLE_CALL, Request, RunPath, State, choose_path
 from nvdla.emulator.execution.plan import Plan, Recorder
 from nvdla.emulator.execution.steps import OnOperation, OnStep, Resumable
-from nvdla.emulator.firmware.operation import CsbLog, FirmwareOperation, check_budget
+from nvdla.emulator.firmware.operation import CsbLog, FirmwareOperation, is_large
 from nvdla.emulator.firmware.scheduler import FirmwareTask, ScheduleStep
 from nvdla.emulator.hardware.job import Job
 from nvdla.emulator.hardware.machine import Machine, Rehearsal
@@ -72,10 +72,6 @@ if TYPE_CHECKING:
     from nvdla.emulator.faults.injector import Injector
 
 __all__ = ["Runtime", "Tensor"]
-
-LARGE = 1 << 24
-"""Multiplications from which the first run only records, and the plan computes. A smaller network is done by the
-fallback kernels before compiled ones are loaded."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +176,7 @@ class Runtime:
         self.tasks = self._decode_tasks(self._linked)
         firmware = (task for task in self.tasks if isinstance(task, FirmwareTask))
         operations = (operation for task in firmware for operation in task.operations())
-        self._is_large = check_budget(operations, self.limits) >= LARGE
+        self._is_large = is_large(operations, self.limits)
         self.steps: list[ScheduleStep] = []
         self.warnings: list[str] = []
         self._hardware_only, self._strict = hardware_only, strict

@@ -161,6 +161,9 @@ def narrow_settings(stage: FusedStage) -> np.ndarray:
 
 def sums_fit(weights: np.ndarray, alu: np.ndarray) -> bool:
     """True when no sum of int8 data with ``weights`` (K, ...), with or without ``alu`` (K,), leaves int32."""
+    largest = int(np.abs(alu.astype(np.int64)).max(initial=0))
+    if weights[0].size * (1 << 14) + largest < 1 << 31:
+        return True
     magnitudes = np.abs(weights.reshape(len(weights), -1), dtype=np.int16).sum(axis=1, dtype=np.int64) * 128
     sums: np.ndarray = magnitudes + np.abs(alu.astype(np.int64))
     return int(sums.max(initial=0)) < 1 << 31

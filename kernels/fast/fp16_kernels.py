@@ -23,10 +23,11 @@ import numpy as np
 
 from nvdla.kernels.fast.fast_paths import FastPath
 from nvdla.kernels.fast.fp16_layout import EXPONENTS, MANTISSAS, VECTOR
-from nvdla.kernels.fp16_mac import ATOM, exponent_of, fp48_add, mantissa_of, nan_of
+from nvdla.kernels.fp16_mac import ATOM, exponents_of, first_nans, fp48_add, mantissas_of, nan_of
 from nvdla.kernels.integers import pieces
-from nvdla.kernels.jit.compilation import late, njit
-from nvdla.kernels.jit.thread_pool import share
+from nvdla.kernels.jit.compilation import WORTH_WAKING, late, njit
+from nvdla.kernels.jit.recorded_calls import JOINED, WAKING, RecordedCall, int16s, int32s, uint16s, uint32s, words
+from nvdla.kernels.jit.variants import recorded
 from nvdla.util.rounding import align, ceil_div
 
 FAST_PATH = FastPath(
@@ -37,7 +38,7 @@ FAST_PATH = FastPath(
 )
 
 PIXEL_TILE = 8
-GROUPS = 4
+GROUPS_TOGETHER = 4
 """Vectors of kernels that use the same numbers of the data in turn."""
 ENOUGH = 8
 """With fewer pieces each has one vector of kernels."""
@@ -45,6 +46,11 @@ COST = 0.6
 """Nanoseconds per product, measured."""
 NAN = 1 << 14
 """Exponent of data that are NaN."""
+RECORD_BYTES = 2 * 2 * VECTOR
+"""Weights of VECTOR kernels at one place: mantissas, exponents."""
+BITS, DATA, DATA_EXPONENTS, BASES, OFFSETS, USED, PACKED, NANS, OUT = range(9)
+SIZE, PIXELS, ATOMS, GROUPS, KERNELS, GROUP, TOGETHER, ANY_NAN, FIELDS = range(9, 18)
+"""The fields of a record: addresses of the data, windows, weights and results, and their sizes."""
 
 multiply_atom: Callable[..., None] = late("nvdla.kernels.fast.fp16_code:multiply_atom")
 """The compiled sums of an atom's products in each kernel."""
@@ -54,39 +60,17 @@ deliver_fp32: Callable[..., None] = late("nvdla.kernels.fast.fp16_code:deliver_f
 """The compiled delivery of accumulators."""
 
 
-@njit(cache=True, nogil=True)
-def _pack(bits: np.ndarray, packed: np.ndarray, nans: np.ndarray) -> None:
-    for kernel in range(bits.shape[0]):
-        group, own = kernel // VECTOR, kernel % VECTOR
-        for i in range(bits.shape[1]):
-            value = np.int64(bits[kernel, i])
-            mantissa = mantissa_of(value)
-            packed[group, i, MANTISSAS, own] = -mantissa if value >> 15 else mantissa
-            packed[group, i, EXPONENTS, own] = 4 * exponent_of(value)
-            if nans[kernel, i // ATOM] < 0:
-                nans[kernel, i // ATOM] = nan_of(value)
-
-
 def pack_weights(bits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Weights (kernels, atoms * 64), fp16 bits, as :func:`convolve` takes them: (groups of 32, places, 2, 32) int16,
     signed mantissas and exponents with the kernels side by side; and for each atom its first NaN or -1 (kernels, atoms)
     int32."""
     kernels, places = bits.shape
-    groups = ceil_div(kernels, VECTOR)
-    packed = np.zeros((groups, places, 2, VECTOR), np.int16)
-    nans = np.full((kernels, places // ATOM), -1, np.int32)
-    _pack(bits, packed, nans)
-    return packed, nans
-
-
-@njit(cache=True, nogil=True)
-def _decode(bits: np.ndarray, mantissas: np.ndarray, exponents: np.ndarray) -> None:
-    """Signed mantissas and exponents of all data."""
-    for i in range(bits.size):
-        value = np.int64(bits[i])
-        mantissa = mantissa_of(value)
-        mantissas[i] = -mantissa if value >> 15 else mantissa
-        exponents[i] = NAN if value & 0x7FFF > 0x7C00 else 4 * exponent_of(value)
+    padded = np.zeros((align(kernels, VECTOR), places), np.uint16)
+    padded[:kernels] = bits
+    packed = np.empty((len(padded) // VECTOR, places, 2, VECTOR), np.int16)
+    for row, values in ((MANTISSAS, mantissas_of(padded)), (EXPONENTS, exponents_of(padded))):
+        packed[:, :, row] = values.reshape(-1, VECTOR, places).transpose(0, 2, 1)
+    return packed, first_nans(padded[:kernels].reshape(kernels, -1, ATOM))
 
 
 @njit(cache=True, nogil=True)
@@ -119,37 +103,37 @@ def _add_nans(nans: np.ndarray, nan: int, totals: np.ndarray, largest: np.ndarra
 
 
 @njit(cache=True, nogil=True)
-def _deliver(totals: np.ndarray, pixel: int, kernels: tuple[int, int], results: np.ndarray, out: np.ndarray) -> None:
+def _deliver(totals: np.ndarray, pixel: int, kernels: tuple[int, int], record: np.ndarray, results: np.ndarray) -> None:
     """Write the accumulators of some ``kernels`` at one pixel to the output."""
     deliver_fp32(totals[0].ctypes.data, totals[1].ctypes.data, results.ctypes.data)
-    atom = out.shape[2]
+    pixels, group = record[PIXELS], record[GROUP]
+    out = uint32s(record[OUT], pieces(kernels[1], group) * group * pixels)
     for kernel in range(kernels[0], min(kernels[0] + VECTOR, kernels[1])):
-        out[kernel // atom, pixel, kernel % atom] = results[kernel - kernels[0]]
+        out[(kernel // group * pixels + pixel) * group + kernel % group] = results[kernel - kernels[0]]
 
 
-@njit(cache=True, nogil=True)
-def _piece(
-    number: int,
-    together: int,
-    bits: np.ndarray,
-    mantissas: np.ndarray,
-    exponents: np.ndarray,
-    bases: np.ndarray,
-    offsets: np.ndarray,
-    used: np.ndarray,
-    packed: np.ndarray,
-    nans: np.ndarray,
-    any_nan: bool,
-    out: np.ndarray,
-) -> None:
-    """Some kernels at some pixels."""
-    parts = pieces(packed.shape[0], together)
+@njit(nogil=True)
+def _count(address: int) -> int:
+    record = words(address, FIELDS)
+    return pieces(record[PIXELS], PIXEL_TILE) * pieces(record[GROUPS], record[TOGETHER])
+
+
+@recorded(_count)
+def _convolve(number: int, address: int) -> None:
+    """Compute some kernels at some pixels."""
+    record = words(address, FIELDS)
+    bits, mantissas = uint16s(record[BITS], record[SIZE]), int16s(record[DATA], record[SIZE])
+    exponents, bases = int16s(record[DATA_EXPONENTS], record[SIZE]), words(record[BASES], record[PIXELS])
+    atoms, kernels, together = record[ATOMS], record[KERNELS], record[TOGETHER]
+    offsets, used = words(record[OFFSETS], atoms * ATOM), words(record[USED], atoms)
+    nans = int32s(record[NANS], kernels * atoms).reshape((kernels, atoms))
+    parts = pieces(record[GROUPS], together)
     first, top = number // parts * PIXEL_TILE, number % parts * together
-    pixels, groups = min(PIXEL_TILE, bases.size - first), min(together, packed.shape[0] - top)
+    pixels, groups = min(PIXEL_TILE, record[PIXELS] - first), min(together, record[GROUPS] - top)
     numbers = np.empty((3, ATOM), np.int16)
     largest, sums, results = np.zeros(VECTOR, np.int16), np.empty(VECTOR, np.int64), np.empty(VECTOR, np.uint32)
     totals = np.zeros((pixels, groups, 2, VECTOR), np.int64)
-    for atom in range(used.size):
+    for atom in range(atoms):
         at = atom * ATOM
         places = offsets[at : at + used[atom]]
         for pixel in range(pixels):
@@ -158,40 +142,20 @@ def _piece(
             for group in range(groups):
                 total = totals[pixel, group]
                 if count:
+                    weights = record[PACKED] + ((top + group) * atoms * ATOM + at) * RECORD_BYTES
                     multiply_atom(
-                        packed[top + group, at].ctypes.data, numbers[0].ctypes.data, numbers[1].ctypes.data,
-                        numbers[2].ctypes.data, count, largest.ctypes.data, sums.ctypes.data,
+                        weights, numbers[0].ctypes.data, numbers[1].ctypes.data, numbers[2].ctypes.data, count,
+                        largest.ctypes.data, sums.ctypes.data,
                     )  # fmt: skip
                 else:
                     sums[:] = 0
-                if nan >= 0 or any_nan:
+                if nan >= 0 or record[ANY_NAN] != 0:
                     _add_nans(nans[(top + group) * VECTOR :, atom], nan, total, largest, sums)
                 elif count:
                     add_atoms(total[0].ctypes.data, total[1].ctypes.data, largest.ctypes.data, sums.ctypes.data)
     for pixel in range(pixels):
         for group in range(groups):
-            limits = ((top + group) * VECTOR, nans.shape[0])
-            _deliver(totals[pixel, group], first + pixel, limits, results, out)
-
-
-@njit(cache=True, nogil=True, shared=True)
-def _convolve(
-    pool: int,
-    together: int,
-    bits: np.ndarray,
-    bases: np.ndarray,
-    offsets: np.ndarray,
-    used: np.ndarray,
-    packed: np.ndarray,
-    nans: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    mantissas, exponents = np.empty(bits.size, np.int16), np.empty(bits.size, np.int16)
-    _decode(bits, mantissas, exponents)
-    count = pieces(bases.size, PIXEL_TILE) * pieces(packed.shape[0], together)
-    any_nan = nans.max() >= 0
-    arguments = (together, bits, mantissas, exponents, bases, offsets, used, packed, nans, any_nan, out)
-    share(pool, count, _piece, arguments)
+            _deliver(totals[pixel, group], first + pixel, ((top + group) * VECTOR, kernels), record, results)
 
 
 def convolve(
@@ -206,11 +170,15 @@ def convolve(
     In every atom, places that hold nothing (offset -1) only follow those that hold something.
     """
     used = (offsets.reshape(-1, ATOM) >= 0).sum(axis=1)
-    groups = len(packed[0])
-    tiles = ceil_div(bases.size, PIXEL_TILE)
-    together = GROUPS if tiles * ceil_div(groups, GROUPS) >= ENOUGH else 1
-    work = cost(bases.size, len(packed[1])) * int(used.sum())
-    _convolve.for_work(work, together, bits, bases, offsets, used, *packed, out)
+    weights, nans = packed
+    groups, tiles = len(weights), ceil_div(bases.size, PIXEL_TILE)
+    together = GROUPS_TOGETHER if tiles * ceil_div(groups, GROUPS_TOGETHER) >= ENOUGH else 1
+    work = cost(bases.size, len(nans)) * int(used.sum())
+    exponents = np.where(bits & 0x7FFF > 0x7C00, np.int16(NAN), exponents_of(bits))
+    arrays = (bits, mantissas_of(bits), exponents, bases, offsets, used, weights, nans, out)
+    numbers = (bits.size, bases.size, used.size, groups, len(nans), out.shape[2], together, nans.max() >= 0)
+    sharing = WAKING if work > WORTH_WAKING else JOINED
+    RecordedCall(_convolve, [*(array.ctypes.data for array in arrays), *numbers], arrays, sharing, int(work)).run()
 
 
 def cost(pixels: int, kernels: int) -> float:

@@ -25,15 +25,17 @@ The compiled parts are written in LLVM's vectors (:mod:`nvdla.kernels.fast.fp16_
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
 from nvdla.kernels.fast.fast_paths import FastPath
 from nvdla.kernels.fast.fp16_layout import DIGITS, HIGH_TABLE, LOW_TABLE, PIXELS, PLACES
-from nvdla.kernels.fp16_mac import ATOM, exponent_of, fp48_add, mantissa_of, nan_of
+from nvdla.kernels.fp16_mac import ATOM, exponents_of, first_nans, fp48_add, has_nan, mantissas_of, nan_of
 from nvdla.kernels.integers import pieces
-from nvdla.kernels.jit.compilation import late, njit
-from nvdla.kernels.jit.variants import in_pieces
+from nvdla.kernels.jit.compilation import WORTH_WAKING, late, njit
+from nvdla.kernels.jit.recorded_calls import JOINED, WAKING, RecordedCall, int16s, int32s, uint16s, uint32s, words
+from nvdla.kernels.jit.variants import recorded
 from nvdla.util.rounding import align, ceil_div
 
 FAST_PATH = FastPath(
@@ -44,6 +46,11 @@ FAST_PATH = FastPath(
 )
 
 KERNEL_TILE = 128
+CODES = ((0, 1, 1, 2, 4, 3, 3, 0), (0, 3, 3, 4, 2, 1, 1, 0))
+"""Classes of Booth digits, by three bits of a mantissa: of a positive number, of a negative one."""
+BITS, MANTISSAS, EXPONENTS, BASES, OFFSETS, USED, WORDS, FACTORS, FACTOR_EXPONENTS, NANS, OUT = range(11)
+SIZE, COUNT, ATOMS, KERNELS, GROUP, HAS_NAN, FIELDS = range(11, 18)
+"""The fields of a record: addresses of the data, windows, weights and results, and their sizes."""
 COST = 0.5
 """Nanoseconds per product, measured."""
 PLACE_COST, RESULT_COST = 8, 5
@@ -60,52 +67,23 @@ deliver_fp32: Callable[..., None] = late("nvdla.kernels.fast.fp16_code:deliver_f
 """The compiled delivery of the accumulators of each pixel."""
 
 
-@njit(nogil=True)
-def _digit_class(digit: int) -> int:
-    return digit if digit >= 0 else 2 - digit
-
-
-@njit(cache=True, nogil=True)
-def _pack(bits: np.ndarray, words: np.ndarray, mantissas: np.ndarray, exponents: np.ndarray, nans: np.ndarray) -> None:
-    for kernel in range(bits.shape[0]):
-        nans[kernel] = -1
-        for i in range(bits.shape[1]):
-            value = np.int64(bits[kernel, i])
-            sign = 1 - 2 * (value >> 15)
-            mantissa = mantissa_of(value)
-            doubled, word = mantissa << 1, 0
-            for digit in range(DIGITS):
-                code = doubled >> 2 * digit & 7
-                worth = (code + 1) // 2 if code < 4 else (code + 1) // 2 - 4
-                word |= _digit_class(worth * sign) << 3 * digit
-            words[kernel, i] = word
-            mantissas[kernel, i] = sign * mantissa
-            exponents[kernel, i] = 4 * exponent_of(value)
-            if nans[kernel, i // ATOM] < 0:
-                nans[kernel, i // ATOM] = nan_of(value)
+@cache
+def _words() -> np.ndarray:
+    """Booth digits of all fp16 bit patterns (uint32): three bits each, from the lowest on."""
+    doubled = abs(mantissas_of(np.arange(1 << 16))).astype(np.uint32) << 1
+    rows = np.array(CODES)[np.arange(1 << 16) >> 15]
+    codes = np.zeros(1 << 16, np.uint32)
+    for digit in range(DIGITS):
+        codes |= rows[np.arange(1 << 16), doubled >> 2 * digit & 7].astype(np.uint32) << 3 * digit
+    return codes
 
 
 def pack_weights(bits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Weights (kernels, atoms * 64), fp16 bits, as :func:`convolve` takes them: Booth digits (three bits each, from the
     lowest on, uint32), signed mantissas (int16), exponents (int16), and for each atom its first NaN or -1 (int32)."""
-    kernels, places = bits.shape
-    words = np.empty(bits.shape, np.uint32)
-    mantissas, exponents = np.empty((2, *bits.shape), np.int16)
-    nans = np.empty((kernels, places // ATOM), np.int32)
-    _pack(bits, words, mantissas, exponents, nans)
-    return words, mantissas, exponents, nans
-
-
-@njit(cache=True, nogil=True)
-def decode(bits: np.ndarray, mantissas: np.ndarray, exponents: np.ndarray, nans: np.ndarray) -> None:
-    """One place of the data, a value a pixel: signed mantissas and exponents; ``nans`` keeps each pixel's first NaN."""
-    for pixel in range(PIXELS):
-        value = np.int64(bits[pixel])
-        mantissa = mantissa_of(value)
-        mantissas[pixel] = -mantissa if value >> 15 else mantissa
-        exponents[pixel] = 4 * exponent_of(value)
-        if value & 0x7FFF > 0x7C00 and nans[pixel] < 0:
-            nans[pixel] = nan_of(value)
+    bits = np.ascontiguousarray(bits)
+    nans = first_nans(bits.reshape(len(bits), -1, ATOM))
+    return _words()[bits], mantissas_of(bits), exponents_of(bits), nans
 
 
 @njit(cache=True, nogil=True)
@@ -133,26 +111,33 @@ def accumulate_atom(
 
 @njit(cache=True, nogil=True)
 def gather(
-    bits: np.ndarray,
+    cube: tuple[np.ndarray, np.ndarray, np.ndarray],
     bases: np.ndarray,
     first: int,
     offsets: np.ndarray,
-    values: np.ndarray,
-    mantissas: np.ndarray,
+    has_nan: bool,
+    data: np.ndarray,
     exponents: np.ndarray,
     nans: np.ndarray,
 ) -> bool:
-    """Decode one atom at PIXELS pixels, zeros after the last one. Return True if it contains a NaN."""
-    nans[:] = -1
+    """Take one atom at PIXELS pixels from a ``cube`` (bits, mantissas, exponents). Return True if it contains a NaN,
+    which needs ``has_nan``; ``nans``: the first one of each pixel, or -1."""
+    bits, cube_mantissas, cube_exponents = cube
     count = min(PIXELS, bases.size - first)
     for place in range(offsets.size):
         for pixel in range(count):
-            values[pixel] = bits[bases[first + pixel] + offsets[place]]
-        decode(values, mantissas[place], exponents[place], nans)
-    has_nan = False
-    for pixel in range(PIXELS):
-        has_nan |= nans[pixel] >= 0
-    return has_nan
+            at = bases[first + pixel] + offsets[place]
+            data[place, pixel], exponents[place, pixel] = cube_mantissas[at], cube_exponents[at]
+    nans[:] = -1
+    if not has_nan:
+        return False
+    any_nan = False
+    for pixel in range(count):
+        for place in range(offsets.size):
+            if nans[pixel] < 0:
+                nans[pixel] = nan_of(np.int64(bits[bases[first + pixel] + offsets[place]]))
+        any_nan |= nans[pixel] >= 0
+    return any_nan
 
 
 @njit(cache=True, nogil=True)
@@ -214,46 +199,50 @@ def atom_sums(
             )  # fmt: skip
 
 
-@in_pieces()
-def _piece(
-    number: int,
-    bits: np.ndarray,
-    bases: np.ndarray,
-    offsets: np.ndarray,
-    used: np.ndarray,
-    words: np.ndarray,
-    mantissas: np.ndarray,
-    exponents: np.ndarray,
-    nans: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    """Some kernels at some pixels."""
-    kernels = words.shape[0]
+@njit(nogil=True)
+def _count(address: int) -> int:
+    record = words(address, FIELDS)
+    return pieces(record[COUNT], PIXELS) * pieces(record[KERNELS], KERNEL_TILE)
+
+
+@recorded(_count)
+def _convolve(number: int, address: int) -> None:
+    """Compute some kernels at some pixels."""
+    record = words(address, FIELDS)
+    size, atoms, kernels = record[SIZE], record[ATOMS], record[KERNELS]
+    cube = uint16s(record[BITS], size), int16s(record[MANTISSAS], size), int16s(record[EXPONENTS], size)
+    bases, offsets = words(record[BASES], record[COUNT]), words(record[OFFSETS], atoms * ATOM)
+    used, nans = words(record[USED], atoms), int32s(record[NANS], kernels * atoms)
+    shape = (kernels, atoms * ATOM)
+    weights = (
+        uint32s(record[WORDS], kernels * atoms * ATOM).reshape(shape),
+        int16s(record[FACTORS], kernels * atoms * ATOM).reshape(shape),
+        int16s(record[FACTOR_EXPONENTS], kernels * atoms * ATOM).reshape(shape),
+    )
     tiles = pieces(kernels, KERNEL_TILE)
     first, top = number // tiles * PIXELS, number % tiles * KERNEL_TILE
     limits = (top, min(top + KERNEL_TILE, kernels))
     count = limits[1] - top
-    values = np.zeros(PIXELS, np.uint16)
-    data, data_exponents = np.empty((ATOM, PIXELS), np.int16), np.empty((ATOM, PIXELS), np.int16)
+    data, data_exponents = np.zeros((ATOM, PIXELS), np.int16), np.zeros((ATOM, PIXELS), np.int16)
     data_nans = np.empty(PIXELS, np.int32)
     largest = np.empty((count, PIXELS), np.int16)
     sums = np.empty((count, 1, PIXELS), np.int64)
     totals = np.zeros((2, count, PIXELS), np.int64)
-    weights = (words, mantissas, exponents)
-    for atom in range(used.size):
+    for atom in range(atoms):
         at = atom * ATOM
         places = offsets[at : at + used[atom]]
-        any_nan = gather(bits, bases, first, places, values, data, data_exponents, data_nans)
+        any_nan = gather(cube, bases, first, places, record[HAS_NAN] != 0, data, data_exponents, data_nans)
         atom_sums(limits, at, used[atom], data, data_exponents, weights, largest, sums)
         for row in range(count):
-            nan = nans[top + row, atom]
+            nan = nans[(top + row) * atoms + atom]
             accumulate_atom(nan, data_nans, any_nan, totals[0, row], totals[1, row], largest[row], sums[row, 0])
-    group = out.shape[2]
-    results = np.empty(PIXELS, np.uint32)
+    results, out = np.empty(PIXELS, np.uint32), record[OUT]
     for k in range(top, limits[1]):
         deliver_fp32(totals[0, k - top].ctypes.data, totals[1, k - top].ctypes.data, results.ctypes.data)
+        begin = (k // record[GROUP] * record[COUNT] + first) * record[GROUP] + k % record[GROUP]
+        target = uint32s(out + 4 * begin, PIXELS * record[GROUP])
         for pixel in range(min(PIXELS, bases.size - first)):
-            out[k // group, first + pixel, k % group] = results[pixel]
+            target[pixel * record[GROUP]] = results[pixel]
 
 
 def convolve(
@@ -270,8 +259,10 @@ def convolve(
     used = (offsets.reshape(-1, ATOM) >= 0).sum(axis=1)
     kernels = len(packed[0])
     work = cost(bases.size, kernels) * int(used.sum()) + RESULT_COST * align(bases.size, PIXELS) * kernels
-    count = ceil_div(bases.size, PIXELS) * ceil_div(kernels, KERNEL_TILE)
-    _piece.for_work(work, count, bits, bases, offsets, used, *packed, out)
+    arrays = (bits, mantissas_of(bits), exponents_of(bits), bases, offsets, used, *packed, out)
+    numbers = (bits.size, bases.size, used.size, kernels, out.shape[2], has_nan(bits))
+    sharing = WAKING if work > WORTH_WAKING else JOINED
+    RecordedCall(_convolve, [*(array.ctypes.data for array in arrays), *numbers], arrays, sharing, int(work)).run()
 
 
 def cost(pixels: int, kernels: int) -> float:

@@ -77,7 +77,7 @@ class FallbackWork:
     def __init__(self, left: int) -> None:
         self.left = left
         self.waits = True
-        self._runs: int | None = None
+        self._runs: float | None = None
 
     def take(self, cost: int) -> bool:
         """Admit a call if enough work is left, or within :meth:`run`; return whether it is admitted."""
@@ -88,7 +88,7 @@ class FallbackWork:
         self.left -= cost
         return True
 
-    def take_run(self, cost: int) -> bool:
+    def take_run(self, cost: float) -> bool:
         """Check whether fallbacks can do a whole run of a network."""
         if not self.fits_process():
             return False
@@ -259,16 +259,22 @@ class Kernel(Generic[P, R]):
 
     def dispatcher(self, **options: object) -> Dispatcher:
         """Return a new dispatcher of numba with these options."""
-        return cast(Dispatcher, _numba().njit(**self._options, **options)(self._function()))
+        linked = self._linked("called")
+        return cast(Dispatcher, _numba().njit(**self._options, **options)(linked))
 
-    def _function(self) -> Callable[..., object]:
-        """Return the function with dispatchers for the kernels that it calls and with its late imports."""
+    @functools.cached_property
+    def plain(self) -> Callable[P, R]:
+        """The function in Python, which calls other kernels in Python, too."""
+        return cast("Callable[P, R]", self._linked("plain"))
+
+    def _linked(self, form: str) -> Callable[..., object]:
+        """Return the function with an attribute of each kernel that it calls, and with its late imports."""
         function = cast(types.FunctionType, self.py_func)
         names = {**function.__globals__}
         for name in _names(function.__code__):
             value = names.get(name)
             if isinstance(value, Kernel):
-                names[name] = value.called
+                names[name] = getattr(value, form)
             elif isinstance(value, Late):
                 names[name] = value.find()
         linked = types.FunctionType(

@@ -461,7 +461,9 @@ def _compiled(code: ObjectCode) -> bytes:
     from nvdla.kernels.jit.linked_code import emitted, image_of
 
     if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
-        raise ConfigError(f"NUMBA_DISABLE_JIT: must be unset to compile the kernel {code.place}. int8 runs need none.")
+        raise ConfigError(
+            f"NUMBA_DISABLE_JIT: must be unset to compile the kernel {code.place}. Single int8 and fp16 runs need none."
+        )
     symbol, needs, data = emitted(code.find(), code.integers, RUNTIME)
     image = image_of(data, symbol)
     if image is None or not all(hasattr(_library(), name) for name in image[0]["outside"]):

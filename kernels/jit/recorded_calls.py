@@ -21,8 +21,14 @@ ALONE, JOINED, WAKING = range(3)
 
 words: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.recorded_calls_code:words")
 """``words(address, size)``: the memory there as an array of int64, for compiled kernels."""
+int16s: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.recorded_calls_code:int16s")
+"""``(address, size)``: the memory there as an array of int16."""
+uint16s: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.recorded_calls_code:uint16s")
+"""``(address, size)``: the memory there as an array of uint16."""
 int32s: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.recorded_calls_code:int32s")
 """``(address, size)``: the memory there as an array of int32."""
+uint32s: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.recorded_calls_code:uint32s")
+"""``(address, size)``: the memory there as an array of uint32."""
 int8s: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.recorded_calls_code:int8s")
 """``(address, size)``: the memory there as an array of int8."""
 uint8s: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.recorded_calls_code:uint8s")

@@ -33,7 +33,10 @@ def _array_of(element: Any) -> Any:
 
 
 words = _array_of(types.int64)
+int16s = _array_of(types.int16)
+uint16s = _array_of(types.uint16)
 int32s = _array_of(types.int32)
+uint32s = _array_of(types.uint32)
 int8s = _array_of(types.int8)
 uint8s = _array_of(types.uint8)
 float32s = _array_of(types.float32)

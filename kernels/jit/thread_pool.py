@@ -17,6 +17,7 @@ with a short slice interrupts a running thread, which otherwise continues for mi
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import os
 import platform
@@ -122,7 +123,8 @@ class ThreadPool:
                 serve = function("jit.thread_pool_code:serve", 3)
                 for number in range(count):
                     words = (serve, self._state, number, patience)
-                    threading.Thread(target=_work, args=words, name="nvdla-kernels", daemon=True).start()
+                    worker = threading.Thread(target=_work, args=words, name="nvdla-kernels", daemon=True)
+                    _thread.start_new_thread(worker.start, ())  # start() waits until the worker has a core
                 self._workers = count
         return self._workers
 

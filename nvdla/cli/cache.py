@@ -12,7 +12,7 @@ from nvdla.kernels.jit.cache_folder import cache_folder, cache_folders, kept_ker
 
 HELP = """Show ('info'), fill ('warm-up') or clear ('clear') the cache of compiled kernels.
 
-Kernels are compiled on first use and cached. 'warm-up' compiles the kernels of common networks in about a minute, for
+Kernels are compiled on first use and cached. 'warm-up' compiles the kernels of common networks in half a minute, for
 example while building a container image. Cached kernels are checked against their sources and recompiled after a
 change, so you never need 'clear' for correct results. With --system, root compiles them once for all users and for
 read-only containers."""

@@ -69,7 +69,7 @@ def run_registers(args: argparse.Namespace) -> int:
     where = address if isinstance(address, str) else f"{address[0]}:{address[1]}"
 
     def serve() -> None:
-        with working(f"loading the kernels of {args.config} (the first time this takes a minute)"):
+        with working(f"loading the kernels of {args.config} (the first time this takes 10 to 30 s)"):
             load_kernels(args.config, args.threads)
         document = {"protocol": "registers", "address": where, "config": args.config}
         announce(document, printable(f"registers of {args.config} at {where}; Ctrl-C ends"), args)

@@ -138,14 +138,6 @@ def test_both_x_stages(data, random, stage1, stage2, extreme):
     assert_equal(both(sdp._lines, (source, *blocks, converter, np.zeros(source.shape, dtype), 0, lines), 8))
 
 
-@given(seeds, st.integers(-(1 << 15), (1 << 15) - 1), st.integers(0, 63), st.sampled_from([8, 16, 17]))
-def test_input_converter(random, scale, truncate, bits):
-    values = random.integers(-(1 << 16), 1 << 16, (5, 7)).astype(np.int32)
-    offsets, out = random.integers(-(1 << 15), 1 << 15, 7), np.zeros((5, 7), np.int32)
-    args = (values, offsets, np.int64(scale), np.int64(truncate), bits, out)
-    assert_equal(both(conv._convert, args, 5))
-
-
 @settings(max_examples=60)
 @given(st.data(), seeds, st.integers(0, 31))
 def test_delivery(data, random, truncate):
@@ -302,21 +294,31 @@ def large(tmp_path_factory):
     return path
 
 
+def run(path, count, *words, **environment):
+    """Outputs of runs of LARGE, each with whether numba is imported."""
+    command = [sys.executable, "-c", LARGE, str(path), str(count), *words]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, **environment})
+    return [line.split() for line in done.stdout.splitlines()]
+
+
 @with_dots
 def test_the_runs_of_a_large_network_do_not_wait_for_kernels(large, tmp_path):
     """They are compiled by another process."""
-
-    def run(count, *words, **environment):
-        command = [sys.executable, "-c", LARGE, str(large), str(count), *words]
-        done = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, **environment})
-        return [line.split() for line in done.stdout.splitlines()]
-
-    cold = run(2, "fallbacks", "0", NVDLA_CACHE_DIR=str(tmp_path))
-    kernels = run(1, "compiled", "0")
+    cold = run(large, 2, "fallbacks", "0", NVDLA_CACHE_DIR=str(tmp_path))
+    kernels = run(large, 1, "compiled", "0")
     assert [numba for _, numba in cold] == ["False", "False"]
     assert {output for output, _ in cold} == {output for output, _ in kernels}
-    assert run(2, "fallbacks", "0") == [[cold[0][0], "False"]] * 2, "numba is not needed to load kernels"
-    assert run(1, "fallbacks", "1") == [[cold[0][0], "False"]]
+    assert run(large, 2, "fallbacks", "0") == [[cold[0][0], "False"]] * 2, "numba is not needed to load kernels"
+    assert run(large, 1, "fallbacks", "1") == [[cold[0][0], "False"]]
+
+
+@pytest.mark.parametrize("name", ["lenet", "color_digits"])
+def test_the_runs_of_fp16_do_not_wait_for_kernels(samples, tmp_path, name):
+    """Neither numpy nor cached kernels need numba."""
+    path = samples / f"{name}_nv_full_fp16.loadable"
+    cold = run(path, 2, "fallbacks", "0", NVDLA_CACHE_DIR=str(tmp_path))
+    run(path, 1, "compiled", "0")
+    assert run(path, 2, "compiled", "0") == cold == [[cold[0][0], "False"]] * 2
 
 
 @pytest.mark.parametrize(("name", "taken"), [("of the user", False), ("nvdla-working", True)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -87,21 +86,6 @@ def test_fp_mul_is_the_exact_product_rounded_once_without_denormals(form, data):
     assert floats.fp_mul(a, b, form) == multiply(a, b, form)
 
 
-@with_cases
-@given(data=st.data())
-def test_fp_max_and_min_order_numbers_and_let_nan_win(form, data):
-    a, b = data.draw(pairs(form))
-    assert floats.fp_max(a, b, form) == reference.greater(a, b, form)
-    assert floats.fp_min(a, b, form) == reference.lesser(a, b, form)
-
-
-@with_cases
-@given(data=st.data())
-def test_fp_relu_clears_what_is_negative_but_not_nan(form, data):
-    a = data.draw(patterns(form))
-    assert floats.fp_relu(a, form) == reference.relu(a, form)
-
-
 def test_every_fp16_number_widens_exactly():
     for bits in range(1 << 16):
         assert floats.fp16_to_fp32(bits) == widen(bits, FP16, FP32)
@@ -119,24 +103,12 @@ def test_every_normal_fp17_number_narrows_to_fp16_and_widens_to_fp32():
 
 @given(patterns(FP32))
 def test_fp32_narrows_with_one_rounding(bits):
-    assert floats.fp32_to_fp16(bits) == narrow(bits, FP32, FP16)
     assert floats.fp32_to_fp17(bits) == narrow(bits, FP32, FP17)
-
-
-@given(st.integers(90 << 23, 120 << 23))
-def test_fp32_near_the_smallest_fp16_numbers_agrees_with_ieee(bits):
-    number = np.array([bits], np.uint32).view(np.float32)
-    assert floats.fp32_to_fp16(bits) == int(number.astype(np.float16).view(np.uint16)[0])
 
 
 @given(st.integers(-65536, 65535))
 def test_a_17_bit_integer_becomes_the_nearest_fp16(x):
     assert floats.int_to_fp16(x) == reference.from_integer(x)
-
-
-def test_every_fp16_becomes_the_nearest_int16():
-    for bits in range(1 << 16):
-        assert floats.fp16_to_int16(bits) == reference.to_int16(bits)
 
 
 @given(st.one_of(st.integers(0, (1 << 35) - 1), st.integers(0, 63)))

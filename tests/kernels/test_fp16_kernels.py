@@ -20,27 +20,25 @@ ALL_MANTISSAS = (np.r_[1:1024, 4 << 10 : 8 << 10] | BOTH_SIGNS).reshape(-1).asty
 
 
 @njit
-def _differences(packed, words, data, magnitudes):
-    """Products of vectors of weights with data that differ, at all shifts: a second place of the atom sets the largest
-    exponent, and adds nothing but when it is shifted by 0."""
-    found = 0
+def _products(packed, data, shift, found):
+    """Products (groups, data, kernels) of vectors of weights with data at a shift: a second place of the atom sets the
+    largest exponent, and adds nothing but when it is shifted by 0. Return whether all exponents are the shift."""
+    exact = True
     numbers, largest, sums = np.zeros((3, 2), np.int16), np.empty(VECTOR, np.int16), np.empty(VECTOR, np.int64)
+    numbers[0, 1], numbers[1, 1] = 1, 1
     for group in range(packed.shape[0]):
         record = np.zeros((2, 2, VECTOR), np.int16)
         record[0, 0] = packed[group, 0, 0]
+        record[1, 1, :] = shift
         for at in range(data.size):
-            numbers[0, 1], numbers[1, 0], numbers[1, 1] = 1, data[at], 1
-            negative = np.uint32(1) if data[at] < 0 else np.uint32(0)
-            for shift in range(0, 37, 4):
-                record[1, 1, :] = shift
-                multiply_atom(
-                    record.ctypes.data, numbers[0].ctypes.data, numbers[1].ctypes.data, numbers[2].ctypes.data, 2,
-                    largest.ctypes.data, sums.ctypes.data,
-                )  # fmt: skip
-                for own in range(VECTOR):
-                    plain = fp16_mac._product(words[group, own], negative, magnitudes[at], np.int32(shift))
-                    found += sums[own] != plain or largest[own] != shift
-    return found
+            numbers[1, 0] = data[at]
+            multiply_atom(
+                record.ctypes.data, numbers[0].ctypes.data, numbers[1].ctypes.data, numbers[2].ctypes.data, 2,
+                largest.ctypes.data, sums.ctypes.data,
+            )  # fmt: skip
+            found[group, at] = sums
+            exact &= (largest == shift).all()
+    return exact
 
 
 def differences(weights, data):
@@ -49,10 +47,15 @@ def differences(weights, data):
     columns = np.zeros((count, 64), np.uint16)
     columns[:, 0] = np.resize(weights, count)
     packed, _ = fp16_kernels.pack_weights(columns)
-    words = fp16_mac.pack_weights(columns)[0][:, 0].reshape(-1, VECTOR)
-    values, exponents = np.empty((2, data.size), np.int16)
-    fp16_kernels._decode(data, values, exponents)
-    return _differences(packed, words, values, abs(values).astype(np.uint32))
+    mantissas = packed[:, 0, 0].astype(np.int32)
+    found = 0
+    for value in fp16_mac.mantissas_of(data):
+        for shift in range(0, 37, 4):
+            fast = np.empty((len(packed), 1, VECTOR), np.int64)
+            assert _products(packed, np.array([value]), shift, fast)
+            rule = fp16_mac.products(np.int32(value), mantissas, np.full((1, 1), shift, np.int32))
+            found += np.count_nonzero(fast[:, 0] != rule)
+    return found
 
 
 def test_products_equal_the_carry_save_form_for_all_weights():

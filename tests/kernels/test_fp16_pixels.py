@@ -21,39 +21,36 @@ zeros: they are masked before they are multiplied."""
 
 
 @njit
-def _differences(data, negatives, mantissas, weights, words, booth_words):
-    """Products that differ, of one vector of data with all weights, at all shifts."""
+def _products(mantissas, weights, words, shift, found):
+    """Products (pixels, weights) of one vector of data with all weights, at a shift."""
     values, low_words = mantissas[0], words[0]
     low, high = np.empty((PLACES, LOW_TABLE), np.uint16), np.empty((PLACES, HIGH_TABLE), np.uint16)
     fill_tables(values.ctypes.data, low.ctypes.data, high.ctypes.data)
     nothing, largest, sums = np.zeros(PIXELS, np.int16), np.empty(PIXELS, np.int16), np.empty(PIXELS, np.int64)
-    found = 0
+    largest[:] = shift
     for w in range(weights.size):
-        for shift in range(0, 37, 4):
-            largest[:] = shift
-            sums[:] = 0
-            add_products(
-                low.ctypes.data, high.ctypes.data, values.ctypes.data, nothing.ctypes.data,
-                low_words[w:].ctypes.data, weights[w:].ctypes.data, nothing.ctypes.data,
-                largest.ctypes.data, 1, sums.ctypes.data,
-            )  # fmt: skip
-            for pixel in range(PIXELS):
-                plain = fp16_mac._product(booth_words[w], negatives[pixel], data[pixel], np.int32(shift))
-                found += sums[pixel] != plain
-    return found
+        sums[:] = 0
+        add_products(
+            low.ctypes.data, high.ctypes.data, values.ctypes.data, nothing.ctypes.data,
+            low_words[w:].ctypes.data, weights[w:].ctypes.data, nothing.ctypes.data,
+            largest.ctypes.data, 1, sums.ctypes.data,
+        )  # fmt: skip
+        found[:, w] = sums
 
 
 def differences(data, weights):
     """Count the products of fp16 operands that differ from those of the carry-save adders."""
     words, mantissas, _, _ = fp16_pixels.pack_weights(np.resize(weights, (1, -(-weights.size // 64) * 64)))
-    booth_words, _, _ = fp16_mac.pack_weights(np.resize(weights, words.shape))
     found = 0
     for start in range(0, data.size, PIXELS):
-        bits = np.resize(data[start : start + PIXELS], PIXELS)
-        values, exponents = np.empty((2, PIXELS), np.int16)
-        fp16_pixels.decode(bits, values, exponents, np.full(PIXELS, -1, np.int32))
-        magnitudes, negatives = abs(values).astype(np.uint32), (bits >> 15).astype(np.uint32)
-        found += _differences(magnitudes, negatives, values[None], mantissas[0], words, booth_words[0])
+        values = fp16_mac.mantissas_of(np.resize(data[start : start + PIXELS], PIXELS))
+        for shift in range(0, 37, 4):
+            fast = np.empty((PIXELS, mantissas.size), np.int64)
+            _products(values[None], mantissas[0], words, shift, fast)
+            rule = fp16_mac.products(
+                values[:, None].astype(np.int32), mantissas.astype(np.int32), np.full((1, 1), shift, np.int32)
+            )
+            found += np.count_nonzero(fast != rule)
     return found
 
 

@@ -242,7 +242,17 @@ def test_the_directory_of_the_system_must_be_writable(private, tmp_path, action,
 
 def test_a_run_that_needs_kernels_without_compilation_is_refused(private, tmp_path):
     samples = Path(__file__).parents[2] / "samples"
-    words = [sys.executable, "-m", "nvdla", "run", "lenet_nv_full_fp16.loadable", "--input", "digit7.pgm"]
+    words = [
+        sys.executable,
+        "-m",
+        "nvdla",
+        "run",
+        "lenet_nv_full_fp16.loadable",
+        "--input",
+        "digit7.pgm",
+        "--profile",
+        "1",
+    ]
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "NVDLA_CACHE_DIR": str(tmp_path / "empty")}
     done = subprocess.run(words, capture_output=True, text=True, cwd=samples, env=environment)
     assert done.returncode == 2

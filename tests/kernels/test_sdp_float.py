@@ -86,7 +86,9 @@ def test_input_is_widened_and_nan_flushed_on_request(flush, seed):
 
 @given(st.integers(0, 2), st.integers(0, 1 << 32))
 def test_output_goes_through_fp16(mode, seed):
-    source = numbers(np.random.default_rng(seed), (64,))
+    random = np.random.default_rng(seed)
+    near_the_smallest = random.integers(90 << 23, 120 << 23, 32, dtype=np.uint32)
+    source = np.concatenate([numbers(random, (32,)), near_the_smallest])
     out = np.empty(64, (np.int8, np.int16, np.uint16)[mode])
     counts = np.zeros(2, np.int64)
     sdp_float.narrow(source, mode, out, counts)

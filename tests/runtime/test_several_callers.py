@@ -198,7 +198,11 @@ def arrays_within(thing):
         if isinstance(each, np.ndarray):
             found.append(each)
             continue
-        ours = type(each).__module__.startswith("nvdla") and type(each).__name__ not in ("Machine", "Operation")
+        ours = type(each).__module__.startswith("nvdla") and type(each).__name__ not in (
+            "Machine",
+            "Rehearsal",
+            "Operation",
+        )
         if ours or isinstance(each, (list, tuple, dict, set)):
             open_ends += gc.get_referents(each)
     return found

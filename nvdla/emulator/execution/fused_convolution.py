@@ -92,37 +92,47 @@ class _Prepared(NamedTuple):
     handed: np.ndarray | None
 
 
+def _channel_group(conv: ConvolutionJob) -> int:
+    """Channels that are contiguous in the data."""
+    from nvdla.kernels.fast import conv_int8_dot as dot
+
+    settings = conv.settings
+    return settings.extended.channels if settings.image else dot.channel_group(settings.kernel.channels)
+
+
+def packed_weights(conv: ConvolutionJob, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Weights (kernels, rows, columns, channels) as the tile loads them, and their correction."""
+    from nvdla.kernels.fast import conv_int8_dot as dot
+
+    image, dilated = conv.settings.image, not conv.settings.image and conv.settings.dilation_x > 1
+    return dot.pack_weights(weights.transpose(0, 3, 1, 2), dilated, None if image else _channel_group(conv))
+
+
 class FusedConvolution(Job):
     """A direct int8 convolution and its SDP, prepared for repeated runs and for batches of images.
 
-    ``part``: the convolution of the plan that it replaces, where ``conv`` was made from that.
+    ``packed``: from :func:`packed_weights`; ``part``: the convolution of the plan that it replaces, where ``conv`` was
+    made from that.
     """
 
     def __init__(
         self,
         conv: ConvolutionJob,
         sdp: SdpJob,
-        weights: np.ndarray,
+        packed: tuple[np.ndarray, np.ndarray],
         operands: tuple[np.ndarray, np.ndarray],
         shared: Shared,
         part: ConvolutionJob | None = None,
     ) -> None:
-        from nvdla.kernels.fast import conv_int8_dot as dot
         from nvdla.kernels.fast.conv_sdp_int8 import FusedStage, narrow_settings
 
         self.conv, self.sdp = conv, sdp
         self.destination = sdp.destination
         self.statistics: dict[str, int] = {}
         self._data, self._handed = shared.data, shared.handed
-        settings, image = conv.settings, conv.settings.image
-        self._direct = conv.plain and not image
-        channels = settings.kernel.channels
-        stored = settings.extended.channels if image else channels
-        self._group = stored if image else dot.channel_group(channels)
-        dilated = not image and settings.dilation_x > 1
-        self._packed, correction = dot.pack_weights(
-            weights.transpose(0, 3, 1, 2), dilated, None if image else self._group
-        )
+        self._direct = conv.plain and not conv.settings.image
+        self._group = _channel_group(conv)
+        self._packed, correction = packed
         alu, mul = operands
         self._alu = (_padded(alu, correction.size, 0) - correction).astype(np.int32)
         self._mul = _padded(mul, correction.size, 1).astype(np.int32)

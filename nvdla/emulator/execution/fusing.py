@@ -8,6 +8,7 @@ settings) keep their packed weights, which operations with the same weights (ban
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
@@ -15,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from nvdla.emulator.execution.fused_convolution import FusedConvolution, Shared, flat_bytes, x1_operands
+from nvdla.emulator.execution.fused_convolution import FusedConvolution, Shared, flat_bytes, packed_weights, x1_operands
 from nvdla.emulator.execution.steps import Chain, Step
-from nvdla.emulator.hardware.convolution.arithmetic import DirectDots
+from nvdla.emulator.hardware.convolution.arithmetic import DirectDots, DirectHalves
 from nvdla.emulator.hardware.convolution.engine import ConvolutionJob
 from nvdla.emulator.hardware.job import Handed, Job
 from nvdla.emulator.hardware.sdp.engine import SdpJob
@@ -333,7 +334,7 @@ def fuse_in_parts(
 ) -> Generator[bool, None, list[Step]]:
     """Return the same steps with convolutions and their SDP fused where no other job needs what a fused job leaves out.
 
-    Yield False after each step.
+    Yield False after each step, and after each part of a long one.
 
     From last to first, since a job can only be fused when the next convolution needs nothing from the convolution
     buffer: data and weights only where it is fused itself (then it has its own copy, or fetches again what is still in
@@ -360,7 +361,7 @@ def fuse_in_parts(
             continue
         own, weights = again.get(id(conv), conv), left[id(conv)]
         is_free = not next_needs_buffer and own.data.in_place
-        job = _without_buffer(own, step, weights, constant, shared) if is_free else None
+        job = (yield from _without_buffer(own, step, weights, constant, shared)) if is_free else None
         if isinstance(job, FusedConvolution):
             release(_constants(conv, step.jobs[1], None))
         next_needs_buffer = job is None and not (conv.data.in_place and conv.weights.in_place)
@@ -368,13 +369,13 @@ def fuse_in_parts(
     return fused[::-1]
 
 
-def fuse(
+def _fuse(
     conv: ConvolutionJob,
     sdp: Job,
     shared: Shared,
     elements: np.ndarray | None = None,
     part: ConvolutionJob | None = None,
-) -> FusedConvolution | None:
+) -> Generator[bool, None, FusedConvolution | None]:
     """Return one job for both, or None where the pair does not meet the conditions.
 
     The caller promises that weights and operands in memory do not change, and that the convolution neither takes data
@@ -384,24 +385,28 @@ def fuse(
     if not isinstance(sdp, SdpJob) or not convolution_and_sdp_fit(conv, sdp):
         return None
     weights = conv.arithmetic.unpack(conv.weight_source.read() if elements is None else elements)
+    yield False
     operands = x1_operands(sdp)
     from nvdla.kernels.fast.conv_sdp_int8 import sums_fit
 
     if not sums_fit(weights, operands[0][: len(weights)]):
         return None
-    return FusedConvolution(conv, sdp, weights, operands, shared, part)
+    packed = packed_weights(conv, weights)
+    yield False
+    return FusedConvolution(conv, sdp, packed, operands, shared, part)
 
 
 def _without_buffer(
     conv: ConvolutionJob, step: Chain, weights: ConvolutionJob | None, constant: Constant, shared: Shared
-) -> FusedConvolution | ConvolutionApart | None:
+) -> Generator[bool, None, FusedConvolution | ConvolutionApart | None]:
     """Return a job for the convolution of a step and its SDP, or for the convolution alone, that does not use the
     convolution buffer; None where weights may change or lines are not its own. ``conv``: the convolution, or one made
     from it. ``weights``: the convolution that fetched the weights, if it is another."""
     part = _convolution(step) or conv
     sdp = step.jobs[1]
     if constant(_constants(conv, sdp, weights)):
-        job = fuse(conv, sdp, shared, None if weights is None else weights.weight_source.read(), part)
+        elements = None if weights is None else weights.weight_source.read()
+        job = yield from _fuse(conv, sdp, shared, elements, part)
         if job is not None:
             return job
     source = (weights or conv).weight_source
@@ -474,7 +479,7 @@ POOL = (
 
 def needed_kernels(steps: Sequence[Step]) -> list[ObjectCode] | None:
     """Return the compiled kernels that the fused steps need; None if they also need others, or if that is not known."""
-    from nvdla.kernels.jit.object_code import object_code
+    from nvdla.kernels.jit.object_code import PACKAGE, object_code
 
     places: dict[str, None] = {}
     for step in steps:
@@ -482,14 +487,18 @@ def needed_kernels(steps: Sequence[Step]) -> list[ObjectCode] | None:
         if of_step is None:
             return None
         places |= dict.fromkeys(of_step)
+    for place in places:  # the first run takes long in any case
+        importlib.import_module(f"{PACKAGE}{place.partition(':')[0]}")
     return [*(object_code(place, 2) for place in places), *(object_code(*kernel) for kernel in POOL)]
 
 
 def _kernels_of(step: Step) -> list[str] | None:
     if not isinstance(step, Chain):
-        records = step.task.records()
-        return None if records is None else [record.kernel.place for record in records]
+        return [record.kernel.place for record in step.task.records() or ()]  # others need only numpy
     first, *rest = step.jobs
+    if all(map(_is_half, step.jobs)):
+        convolutions = (job.arithmetic for job in step.jobs if isinstance(job, ConvolutionJob))
+        return [arithmetic.place for arithmetic in convolutions if isinstance(arithmetic, DirectHalves)]
     if isinstance(first, ConvolutionJob):
         if not rest or not isinstance(rest[0], SdpJob) or not convolution_and_sdp_fit(first, rest[0]):
             return None
@@ -502,6 +511,17 @@ def _kernels_of(step: Step) -> list[str] | None:
     return None if recorded is None or rest else [call.kernel.place for call in recorded[0]]
 
 
+def _is_half(job: Job) -> bool:
+    """True for a job in fp16, where only convolutions need kernels."""
+    if isinstance(job, SdpJob):
+        return job.settings.floating
+    from nvdla.emulator.hardware.pdp import PdpJob
+
+    if isinstance(job, PdpJob):
+        return job.settings.elements is Precision.FP16
+    return isinstance(job, ConvolutionJob) and isinstance(job.arithmetic, DirectHalves)
+
+
 def _pooling(job: Job) -> str:
     from nvdla.emulator.hardware.pdp import AVERAGE, PdpJob
 
@@ -509,7 +529,7 @@ def _pooling(job: Job) -> str:
     return f"pdp:pool_{'average' if average else 'extreme'}.recorded"
 
 
-SHARE = 0.15
+SHARE = 0.1
 """Part of the time of a run by the fallback that the preparation for compiled kernels takes after it."""
 Prepared = TypeVar("Prepared")
 
@@ -526,11 +546,12 @@ class Switch(Generic[Prepared]):
         self.waits = False
 
     def go_on(self, until: float) -> None:
-        """Prepare ``until`` a thread time, at least one part."""
+        """Prepare ``until`` a thread time: at least one part, and others while one like the last fits."""
         while self.result is None:
+            began = time.thread_time()
             try:
                 self.waits = next(self._parts)
             except StopIteration as end:
                 self.result = end.value
-            if self.waits or time.thread_time() > until:
+            if self.waits or 2 * time.thread_time() - began > until:
                 break

@@ -15,10 +15,11 @@ Most memories need no clearing between runs: surfaces between layers are written
 from __future__ import annotations
 
 import copy
+import math
 import os
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -277,6 +278,8 @@ def _replacing(job: FusedConvolution, steps: Sequence[Step]) -> Chain:
     return Validated((job,), *references) if references else Chain((job,))
 
 
+LONGEST_RUN = 5_000_000_000
+"""Nanoseconds of a run by the fallback that take as long as to compile the kernels."""
 STRETCH_WORK = 20_000_000
 """Nanoseconds of work, or so, after which Python can handle an interrupt."""
 
@@ -551,11 +554,16 @@ class Plan:
                 return False
         if not is_first:
             return False
-        works = [work for step in self.steps for work in step.works]
-        return fallback_work.take_run(sum(work.multiplications // 32 + 4 * work.elements for work in works))
+        return fallback_work.take_run(self._fallback_cost)
 
     def _can_wait(self) -> bool:
-        return not validates() and fallback_work.fits_process() and not any(step.needs_kernels for step in self.steps)
+        return not validates() and fallback_work.fits_process() and self._fallback_cost < LONGEST_RUN
+
+    @cached_property
+    def _fallback_cost(self) -> float:
+        """Estimated nanoseconds of a run by the fallback, infinite without one."""
+        steps = self.steps
+        return math.inf if any(step.needs_kernels for step in steps) else sum(step.fallback_cost for step in steps)
 
     def _awaits(self) -> bool:
         """Let another process compile missing kernels. Return whether they, or preparations for them, are missing."""

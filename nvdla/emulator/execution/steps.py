@@ -95,6 +95,11 @@ class Chain:
         return any(job.needs_kernels for job in self.jobs)
 
     @property
+    def fallback_cost(self) -> int:
+        """Estimated nanoseconds of a run by the fallback."""
+        return sum(job.fallback_cost for job in self.jobs)
+
+    @property
     def works(self) -> list[Work]:
         """Costs of its jobs."""
         return [job.work for job in self.jobs]
@@ -132,6 +137,11 @@ class CpuStep:
     def needs_kernels(self) -> bool:
         """The CPU's operations do without."""
         return False
+
+    @property
+    def fallback_cost(self) -> int:
+        """Estimated nanoseconds."""
+        return 4 * self.task.work.elements
 
     @property
     def works(self) -> list[Work]:

@@ -20,7 +20,7 @@ from nvdla.errors import DescriptorError, ScheduleError
 from nvdla.limits import MAX_CUBE_SIDE, Limits
 from nvdla.loadable.descriptors.enums import OpType
 from nvdla.loadable.descriptors.structures import Descriptor
-from nvdla.util.precision import PRECISIONS
+from nvdla.util.precision import PRECISIONS, Precision
 
 if TYPE_CHECKING:
     from nvdla.emulator.memory.linker import AddressWindow
@@ -151,6 +151,18 @@ def check_budget(operations: Iterable[FirmwareOperation], limits: Limits) -> int
             f"multiplications: must be at most {limits.multiplications:.3g} (run budget), got {multiplications:.3g}"
         )
     return multiplications
+
+
+LARGE = 1 << 24
+"""Multiplications from which the first run only records, and the plan computes. A smaller network is done by the
+fallback kernels before compiled ones are loaded."""
+
+
+def is_large(operations: Iterable[FirmwareOperation], limits: Limits) -> bool:
+    """Check the budget of a run, and whether its first run only records: fp16 has no fallback for single operations."""
+    listed = list(operations)
+    halves = (node.type == OpType.CONV and node.op.out_precision == Precision.FP16 for node in listed)
+    return check_budget(listed, limits) >= LARGE or any(halves)
 
 
 def multiplications_of(operation: FirmwareOperation) -> int:

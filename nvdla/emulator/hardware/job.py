@@ -70,6 +70,11 @@ class Job(ABC):
         return True
 
     @property
+    def fallback_cost(self) -> int:
+        """Estimated nanoseconds of a run by the fallback."""
+        return self.work.multiplications // 32 + 4 * self.work.elements
+
+    @property
     @abstractmethod
     def reads(self) -> list[np.ndarray]:
         """Views of all memory that a run may read."""

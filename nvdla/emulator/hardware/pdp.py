@@ -121,8 +121,8 @@ class PdpJob(Job):
 
     @property
     def needs_kernels(self) -> bool:
-        """Only pooling of integers has plain forms."""
-        return self.settings.elements is Precision.FP16
+        """Only averages of fp16 have no fallback."""
+        return self.settings.elements is Precision.FP16 and self.settings.method == AVERAGE
 
     @property
     def reads(self) -> list[np.ndarray]:

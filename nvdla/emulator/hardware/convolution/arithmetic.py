@@ -266,12 +266,24 @@ class DirectHalves(_Direct):
         return out
 
     def _kernels(self) -> Any:
-        """The form of the MAC that leaves fewer places of its vectors empty: pixels side by side, or kernels."""
+        from nvdla.kernels import fp16_mac
+        from nvdla.kernels.jit.compilation import fallback_work
+
+        return fp16_mac if fallback_work.within_run else self.variant()
+
+    def variant(self) -> Any:
+        """Return the fast path that leaves fewer places of its vectors empty: pixels next to each other, or kernels."""
         from nvdla.kernels.fast import fp16_kernels, fp16_pixels
 
         size, kernels = self.settings.output, self.settings.kernels
         pixels = size.width * size.height
         return fp16_kernels if fp16_kernels.cost(pixels, kernels) < fp16_pixels.cost(pixels, kernels) else fp16_pixels
+
+    @property
+    def place(self) -> str:
+        """Return the place of the compiled kernel (:class:`nvdla.kernels.jit.object_code.ObjectCode`)."""
+        module: str = self.variant().__name__
+        return module.removeprefix("nvdla.kernels.") + ":_convolve"
 
     def _places(self, length: int) -> tuple[np.ndarray, np.ndarray]:
         """Data offsets and weight indices of all places of all atoms; ``length``: elements of a padded line."""

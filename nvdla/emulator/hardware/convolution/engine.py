@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.emulator.hardware.convolution.arithmetic import DirectDots, arithmetic
+from nvdla.emulator.hardware.convolution.arithmetic import DirectDots, DirectHalves, arithmetic
 from nvdla.emulator.hardware.convolution.cbuf import BufferAccess, ConvolutionBuffer
 from nvdla.emulator.hardware.convolution.cdma import FeatureSource, Specials, WeightSource, decompress, input_source
 from nvdla.emulator.hardware.convolution.checks import ConvolutionSettings, Size, check, decode
@@ -102,8 +102,17 @@ class ConvolutionJob(Job):
 
     @property
     def needs_kernels(self) -> bool:
-        """Only products of int8 have plain forms."""
-        return not isinstance(self.arithmetic, DirectDots)
+        """int16 and Winograd have no fallback."""
+        return not isinstance(self.arithmetic, DirectDots | DirectHalves)
+
+    @property
+    def fallback_cost(self) -> int:
+        """Estimated nanoseconds of the fallback."""
+        if not isinstance(self.arithmetic, DirectHalves):
+            return super().fallback_cost
+        from nvdla.kernels.fp16_mac import FALLBACK_COST
+
+        return self.work.multiplications * FALLBACK_COST
 
     @property
     def reads(self) -> list[np.ndarray]:

@@ -82,9 +82,11 @@ class SdpJob(Job):
 
     @property
     def needs_kernels(self) -> bool:
-        """Only integers without Y have plain forms."""
+        """Lookup tables, Y on integers and integers to fp16 have no fallback."""
         settings = self.settings
-        return settings.floating or not settings.y.bypass or settings.output is Precision.FP16
+        if settings.floating:
+            return settings.y.uses_lut
+        return not settings.y.bypass or settings.output is Precision.FP16
 
     @property
     def reads(self) -> list[np.ndarray]:
