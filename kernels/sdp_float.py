@@ -16,6 +16,7 @@ from functools import cache
 import numpy as np
 
 from nvdla.kernels.floats import FP16_LARGEST, FP32, fp_add, fp_mul, int_to_fp16
+from nvdla.kernels.integers import all_nearest
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.sdp import MAX, MIN, MUL, NO_ALU, NO_MUL, PRELU, SUM
 
@@ -174,7 +175,7 @@ def _halves(source: np.ndarray) -> np.ndarray:
 def _to_int16(bits: np.ndarray) -> np.ndarray:
     """fp16 to the nearest int16, ties away from zero (nvdla_float.h:1508); NaN: -32768, infinity: the extremes."""
     mantissa, exponent = (bits & 0x3FF | 0x400).astype(np.float64), (bits >> 10 & 31).astype(np.int64)
-    magnitude = np.floor(np.ldexp(mantissa, exponent - 25) + 0.5).astype(np.int64)
+    magnitude = all_nearest(np.ldexp(mantissa, exponent - 25)).astype(np.int64)
     value = np.where(bits >> 15, -np.minimum(magnitude, 32768), np.minimum(magnitude, 32767))
     return np.where(bits & 0x7FFF > 0x7C00, -32768, value)
 

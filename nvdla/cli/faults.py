@@ -38,7 +38,7 @@ from nvdla.util.files import read_file, write_file
 from nvdla.util.rounding import integer, is_digits
 
 if TYPE_CHECKING:
-    from nvdla.experiments.vulnerability.targets import Target
+    from nvdla.experiments.vulnerability.table import Target
 
 HELP = """Inject hardware faults and count their effects: masked, different class, refused, hang.
 
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
     from nvdla.experiments.evaluation import open_network
     from nvdla.experiments.evaluation.metrics import normal_quantile
     from nvdla.experiments.vulnerability import FaultCampaign, summarize
-    from nvdla.experiments.vulnerability.targets import target_of
+    from nvdla.experiments.vulnerability.table import target_of
     from nvdla.tensors.images import PixelConversion
 
     normal_quantile(args.confidence)

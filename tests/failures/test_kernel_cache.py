@@ -225,12 +225,12 @@ def test_every_kernel_goes_through_this_cache():
 
 SCRIPT = """
 import sys, numpy as np
-from nvdla.kernels.conv import convert_input
-from nvdla.emulator.hardware.convolution.checks import Precision
+from nvdla.kernels.sdp_float import integers_to_fp16
 from nvdla.kernels.jit.compilation import fallback_work
 fallback_work.end()
-cube = np.arange(48, dtype=np.int8).reshape(4, 3, 4)
-print(convert_input(cube, np.zeros(4, np.int64), 3, 1, int(Precision.INT8)).sum())
+bits = np.empty(48, np.uint16)
+integers_to_fp16(np.arange(48, dtype=np.int32), bits)
+print(bits.sum())
 """
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.emulator.cpu import CpuTask
-from nvdla.emulator.execution.fused_convolution import FusedConvolution, Shared, x1_operands
+from nvdla.emulator.execution.fused_convolution import FusedConvolution, Shared, packed_weights, x1_operands
 from nvdla.emulator.execution.instances import lanes_for
 from nvdla.emulator.execution.plan import Recorder
 from nvdla.emulator.execution.steps import Chain, Step
@@ -187,7 +187,8 @@ def _with_constant_products(fused: Step, faults: ConvolutionFaults, shared: Shar
                 place += end - first
     if not sums_fit(weights, alu[: len(weights)]):
         return None
-    return Chain((FusedConvolution(conv, job.sdp, weights, (alu, mul), shared), *fused.jobs[1:]))
+    packed = packed_weights(conv, weights)
+    return Chain((FusedConvolution(conv, job.sdp, packed, (alu, mul), shared), *fused.jobs[1:]))
 
 
 def _all_constant(faults: ConvolutionFaults) -> bool:

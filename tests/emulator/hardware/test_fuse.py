@@ -13,7 +13,7 @@ from support.convolution_layers import WEIGHTS
 from support.image_bench import image_bench
 
 from nvdla.emulator.execution.fused_convolution import Shared
-from nvdla.emulator.execution.fusing import fuse
+from nvdla.emulator.execution.fusing import _fuse
 from nvdla.emulator.memory.address_space import Space
 from nvdla.kernels.fast.dot_tile import available
 
@@ -52,6 +52,15 @@ def pair(seed: int, registers: dict[str, int], layer: dict[str, int], rdma: dict
     sdp = behind.machine.engine("sdp").prepare(groups)
     sdp.run(conv.run())  # as through the firmware: only what has run may be fused
     return conv, sdp, behind
+
+
+def fuse(conv, sdp, shared):
+    parts = _fuse(conv, sdp, shared)
+    while True:
+        try:
+            next(parts)
+        except StopIteration as done:
+            return done.value
 
 
 def written(bench, run) -> np.ndarray:
