@@ -36,7 +36,7 @@ from nvdla.compiler.frontend.isolation import reads
 from nvdla.compiler.frontend.model import Model, read
 from nvdla.compiler.frontend.opening import HostPart
 from nvdla.compiler.frontend.package import CompiledPart, HostMachine, machine_of, pack
-from nvdla.compiler.frontend.quantization.activations import FloatModel, shared_scales, weak_channels
+from nvdla.compiler.frontend.quantization.activations import FloatModel, shared_scales, weak_channels, wide_variances
 from nvdla.compiler.frontend.quantization.calibrate import (
     Calibrated,
     NoScaleError,
@@ -463,11 +463,10 @@ def _keep_scales_apart(
 ) -> bool:
     """Add to ``joins`` the nodes that would give outputs of very different ranges one scale, and why each of them runs
     on the host; return whether there are any. What has to share its scale becomes a note."""
-    notes = [
-        f"Concat {name} runs on the host: it {reason}" for name, reason in joins.items() if reason.startswith("joins")
-    ]
-    before = len(joins)
-    for shared in shared_scales(imported, [part.calibration for part in calibrated.parts.values()]):
+    notes = [f"Concat {name} runs on the host: it {why}" for name, why in joins.items() if why.startswith("joins")]
+    before, calibrations = len(joins), [part.calibration for part in calibrated.parts.values()]
+    joins |= wide_variances(imported, calibrations) if host else {}
+    for shared in shared_scales(imported, calibrations):
         if host:
             joins |= {name: f"moves data of {shared.node} on the host" for name in shared.nodes if name not in joins}
         if host and shared.nodes:

@@ -379,7 +379,8 @@ class _Walk:
     # ---- the result
 
     def islands(self) -> dict[str, Cut]:
-        """Nodes of accelerator parts that compute nothing, where there is a host part to take them."""
+        """Nodes of accelerator parts that compute nothing, where there is a host part to take them; and of those that
+        multiply nothing, where all that they read and all that reads them is on the host: the copies cost more."""
         if not any(number % 2 for number in self.by_part):
             return {}
         idle = {}
@@ -388,7 +389,21 @@ class _Walk:
             if number % 2 == 0 and number not in busy:
                 cut = Cut("it needs no operation, and the nodes around it run on the host")
                 idle.update({node.name: cut for node in nodes})
+            elif number % 2 == 0 and self._lies_between_host_parts(number, nodes):
+                cut = Cut("it has no multiplications of a matrix, and the nodes around it run on the host")
+                idle.update({node.name: cut for node in nodes})
+                after = [row for row in self.rows if row.part == number + 1 and row.placement == HOST]
+                idle.update({row.name: Cut(row.reason, row.advice) for row in after})  # they stay there
         return idle
+
+    def _lies_between_host_parts(self, number: int, nodes: list[Node]) -> bool:
+        if any(row.macs for row in self.rows if row.part == number):
+            return False
+        own = {value for node in nodes for value in node.outputs}
+        taken = {name for node in nodes for name in reads(node.proto)} - own - self.model.constants.keys()
+        sources = {self.stages.get(name, -1) for name in taken}
+        targets = {reader for value in own for reader in self.readers.get(value, ())} - {number}
+        return bool(sources and targets) and all(part > 0 and part % 2 for part in sources | targets)
 
     def finish(self) -> Imported:
         tensors: dict[str, str] = {}

@@ -205,9 +205,3 @@ def softmax(graph: Graph, node: Node) -> GraphValue:
     places = np.empty(rows.size, np.int64)
     places[rows.ravel()] = index
     return graph.result(node, result, None if np.array_equal(places, index) else places.reshape(value.shape))
-
-
-@operator("InstanceNormalization", "LayerNormalization", "GroupNormalization", note="host")
-def by_data(graph: Graph, node: Node) -> GraphValue:
-    """These run on the host: no engine computes the mean and variance of the data."""
-    raise Cut("mean and variance are computed from the data, which no engine supports", "train with BatchNormalization")

@@ -17,7 +17,7 @@ from nvdla.compiler.frontend.operators.shape import order_of
 from nvdla.errors import shape_text
 from nvdla.util.rounding import ceil_div
 
-__all__ = ["OnnxWindow", "auto_pads", "conv", "conv_transpose", "gemm", "matmul", "product", "unrolled"]
+__all__ = ["OnnxWindow", "as_columns", "auto_pads", "conv", "conv_transpose", "gemm", "matmul", "product", "unrolled"]
 
 
 @dataclass(frozen=True)
@@ -314,7 +314,7 @@ def product(
     else:
         if batch * inner * columns > MAX_UNROLLED:
             raise Cut(f"{batch} products of {inner}x{columns} need too many weights")
-        cube = _columns(graph, value, order.transpose(0, 2, 1))
+        cube = as_columns(graph, value, order.transpose(0, 2, 1))
         weights = matrix.transpose(0, 2, 1).reshape(batch * columns, inner, 1, 1)
         result = graph.network.convolution(
             name, cube, weights, None if bias is None else np.tile(bias, batch), groups=batch
@@ -327,7 +327,7 @@ def product(
     return graph.result(node, result, np.ascontiguousarray(index).reshape(node.out_shape))
 
 
-def _columns(graph: Graph, value: GraphValue, wanted: np.ndarray) -> NetworkTensor:
+def as_columns(graph: Graph, value: GraphValue, wanted: np.ndarray) -> NetworkTensor:
     """Flat positions (B, K, M) in the value as a cube with B * K channels of M elements. The cube has one column,
     unless the value already has rows and columns, or four dimensions (channels last)."""
     batch, inner, rows = wanted.shape

@@ -1,4 +1,4 @@
-"""Reductions over space or channels."""
+"""Reductions over space or channels, and normalizations."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from nvdla.compiler.builder import NetworkTensor
 from nvdla.compiler.frontend.graph import Cut, Function, Graph, GraphValue, Node, canonical
+from nvdla.compiler.frontend.operators.convolution import as_columns
 from nvdla.compiler.frontend.operators.pooling import mean as global_mean
 from nvdla.compiler.frontend.operators.registry import operator
 from nvdla.limits import MAX_KERNEL
@@ -48,6 +49,8 @@ def reduce_function(graph: Graph, node: Node) -> GraphValue:
     return graph.result(node, net.function(graph.label(node), sums.placed, after), sums.index)
 
 
+VARIANCE, INVERSE = "variance", "inverse"
+"""Names of layers after that of a LayerNormalization's output: of its variance, and of 1 / sqrt of that."""
 _AROUND: dict[str, tuple[Function | None, Function | None]] = {
     "ReduceL1": (np.abs, None),
     "ReduceSumSquare": (np.square, None),
@@ -111,3 +114,49 @@ def _over_space(graph: Graph, name: str, cube: NetworkTensor, window: tuple[int,
         mean = net.average_pool(f"{name}/mean", cube, window, window)
         return net.scale(name, mean, np.array([float(window[0] * window[1])]))
     return net.depthwise(name, cube, np.ones((cube.shape[0], 1, *window)))
+
+
+@operator("InstanceNormalization", "GroupNormalization", note="host")
+def by_data(graph: Graph, node: Node) -> GraphValue:
+    """These run on the host: no engine computes the mean and variance of the data."""
+    raise Cut("mean and variance are computed from the data, which no engine supports", "train with BatchNormalization")
+
+
+@operator("LayerNormalization", note="convolutions, lookup table, SDP")
+def layer_norm(graph: Graph, node: Node) -> GraphValue:
+    """Over the last dimension, in int8: mean and variance by 1x1 convolutions, 1 / sqrt by a lookup table, products in
+    the SDP. It runs on the host if the variances of the calibration data differ by more than a factor of 32."""
+    value = graph.source(node)
+    rank = len(value.shape)
+    if graph.precision != Precision.INT8:
+        raise Cut("a variance in int16 or fp16 needs a table that is too steep", "build in int8")
+    if int(node.get("axis", -1)) % rank != rank - 1:
+        raise Cut("it must normalize the last dimension")
+    count = value.shape[-1]
+    order = np.arange(value.size).reshape(1, -1, count).transpose(0, 2, 1)
+    cube = as_columns(graph, value, order)
+    result = _scaled(graph, node, _normalized(graph, node, cube), count)
+    index = np.arange(value.size).reshape(count, -1).T
+    return graph.result(node, result, np.ascontiguousarray(index).reshape(value.shape))
+
+
+def _normalized(graph: Graph, node: Node, cube: NetworkTensor) -> NetworkTensor:
+    """The cube without the mean of its channels, divided by their standard deviation."""
+    net, count = graph.network, cube.shape[0]
+    share, ones = np.full((1, count, 1, 1), 1.0 / count), np.ones((count, 1, 1, 1))
+    epsilon = float(node.get("epsilon", 1e-5))
+    mean = net.convolution(graph.label(node, "mean"), cube, -share)
+    means = graph.tie(net.convolution(graph.label(node, "means"), mean, ones), mean)
+    centered = net.add(graph.label(node, "centered"), cube, means)
+    squares = net.function(graph.label(node, "squares"), centered, np.square)
+    variance = net.convolution(graph.label(node, VARIANCE), squares, share, np.array([epsilon]))
+    inverse = net.function(graph.label(node, INVERSE), variance, lambda x: 1.0 / np.sqrt(np.maximum(x, epsilon)))
+    inverses = graph.tie(net.convolution(graph.label(node, "inverses"), inverse, ones), inverse)
+    return net.multiply(graph.label(node, "normalized"), centered, inverses)
+
+
+def _scaled(graph: Graph, node: Node, normalized: NetworkTensor, count: int) -> NetworkTensor:
+    """The factor and the offset of each channel."""
+    factors = np.broadcast_to(node.required(1, "scale"), (count,)).astype(np.float64)
+    offsets = np.broadcast_to(node.required(2, "B"), (count,)).astype(np.float64) if node.has(2) else np.zeros(count)
+    return graph.network.scale(graph.label(node), normalized, factors, offsets)

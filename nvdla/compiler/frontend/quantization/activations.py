@@ -28,6 +28,7 @@ from nvdla.compiler.frontend.importer import ACCELERATOR, HOST, Imported, Part
 from nvdla.compiler.frontend.isolation import reads, run_session
 from nvdla.compiler.frontend.model import Model
 from nvdla.compiler.frontend.opening import feeds_of, open_session
+from nvdla.compiler.frontend.operators.reduction import INVERSE, VARIANCE
 from nvdla.errors import FormatError, shape_text
 from nvdla.tensors.real import Units
 from nvdla.util.precision import Precision
@@ -286,6 +287,8 @@ class Activations:
 
 #: The largest accepted ratio between the ranges of two inputs of a Concat: the smaller one keeps 8 units on each side.
 MOST_APART: dict[str, float] = {Precision.INT8: 16.0, Precision.INT16: 4096.0}
+#: The largest accepted ratio between two variances of a LayerNormalization: the smallest one has 8 units.
+MOST_VARIANCE = 32.0
 #: Operators whose results hold elements of their first input (Concat: of all) and nothing else.
 MOVES = frozenset(
     [
@@ -346,6 +349,23 @@ def shared_scales(imported: Imported, calibrations: Iterable[Calibration]) -> li
             shared.append(SharedScale(node.name, nodes, _reason(imported.precision, least, most)))
         known.add((least, most))
     return shared
+
+
+def wide_variances(imported: Imported, calibrations: Iterable[Calibration]) -> dict[str, str]:
+    """Return the LayerNormalizations on the accelerator whose variances differ too much for 8 bits, each with why."""
+    magnitudes = {name: most for calibration in calibrations for name, most in calibration.magnitudes.items()}
+    placements = {row.name: row.placement for row in imported.nodes}
+    reasons = {}
+    for node in imported.model.proto.graph.node:
+        variance, inverse = (magnitudes.get(f"{node.output[0]}/{layer}", 0.0) for layer in (VARIANCE, INVERSE))
+        ratio = variance * inverse**2
+        is_placed = node.op_type == "LayerNormalization" and placements.get(node.name) == ACCELERATOR
+        if is_placed and ratio > MOST_VARIANCE:
+            reasons[node.name] = (
+                f"variances of the calibration data: must differ by a factor of at most {MOST_VARIANCE:g} in int8, got "
+                f"{ratio:.3g}"
+            )
+    return reasons
 
 
 def closing(model: Model, on_host: Iterable[str] = ()) -> set[str]:
