@@ -71,6 +71,9 @@ def run(args: argparse.Namespace) -> int:
     near = difflib.get_close_matches(words[0], ACTIONS, n=1) if action == "show" and len(words) > 1 else []
     if near and not Path(words[0]).exists():
         raise FormatError(f"csb {words[0]}: unknown action; did you mean {near[0]!r}?")
+    if action == "show" and len(words) == 2 and not Path(words[0]).exists():
+        known = "diff, replay or verify"
+        raise FormatError(f"action: must be {known}, got {words[0]!r}. To decode a log: nvdla csb {words[1]}")
     if len(words) != wanted:
         raise FormatError(f"csb {action}: must get {wanted} file{'s' * (wanted > 1)}, got {len(words)}")
     return {"show": _show, "diff": _diff, "replay": _replay, "verify": _verify}[action](words, args)

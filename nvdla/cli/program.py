@@ -38,7 +38,8 @@ HELP = """Write the register program of a loadable: every register write, every 
   nvdla program lenet.loadable --board zynq -o project
   nvdla program --self-test --config nv_small --board baremetal -o kit
 
-The program contains the register accesses of the firmware, unrolled. It needs neither Linux nor NVIDIA's driver."""
+The program contains the register accesses of the firmware, unrolled. It needs neither Linux nor NVIDIA's driver,
+which runs the loadable itself."""
 
 
 REPLAY = {"cfg": ("trace", ".cfg"), "txn": ("csb", ".txn"), "riscv-txn": ("csb", ".txn")}
@@ -198,7 +199,8 @@ def _options(args: argparse.Namespace, form: Printer) -> Options:
     csb, limit = args.csb_base, args.poll_limit or 0
     if args.board is not None:
         if args.board not in BOARDS:
-            raise FormatError(f"--board: must be one of {', '.join(BOARDS)}, got {args.board!r}")
+            hint = "On Linux, NVIDIA's driver runs the loadable itself."
+            raise FormatError(f"--board: must be one of {', '.join(BOARDS)}, got {args.board!r}. {hint}")
         csb, limit = BOARDS[args.board].csb if csb is None else csb, limit or POLL_LIMIT
     return Options(csb, words_wanted, limit, arrays, args.board)
 

@@ -7,12 +7,14 @@ import time
 
 from nvdla.cli.arguments import add_config_option, add_threads_option
 from nvdla.cli.output import print_document, say, tell_proof
-from nvdla.errors import ConfigError, counted
+from nvdla.errors import ConfigError, TraceError, counted
 
 PASSES_ON = "Every check passes on"
 #: Seconds of a failed replay up to which the other configurations are tried.
 SHORT = 10
-HELP = "Replay a hardware register trace (.cfg, or input.txn of nv_full) and report its checks."
+HELP = """Replay a hardware register trace (.cfg, or input.txn of nv_full) and report its checks.
+
+For other logs, such as those of 'nvdla program --format riscv-txn', use 'nvdla csb replay'."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +39,10 @@ def run(args: argparse.Namespace) -> int:
         if not (passing := passing_configurations(args.trace, args.config, args.threads)):
             raise
         raise ConfigError(f"{error}. {PASSES_ON} {', '.join(passing)}") from error
+    except TraceError as error:
+        if not args.trace.endswith(".txn"):
+            raise
+        raise TraceError(f"{error}. If it is a log or a riscv-txn file, use 'nvdla csb replay'.") from error
     tell_proof(args, result.config)
     failed = sum(not check.passed for check in result.checks)
     passing = []

@@ -400,7 +400,7 @@ class Loadable:
         Raises:
             LoadableError: The loadable has no blob with this name.
         """
-        return _find(self._blobs, name, "blobs", "name")
+        return _find(self._blobs, name, "blobs", "name", ". 'nvdla inspect --blobs' lists them.")
 
     def tensor(self, tensor_id: int) -> TensorDesc:
         """Return the description of a bound tensor.
@@ -562,8 +562,8 @@ Entry = TypeVar("Entry")
 EntryKey = TypeVar("EntryKey", int, str)
 
 
-def _find(entries: Mapping[EntryKey, Entry], wanted: EntryKey, table: str, key: str) -> Entry:
+def _find(entries: Mapping[EntryKey, Entry], wanted: EntryKey, table: str, key: str, hint: str = "") -> Entry:
     try:
         return entries[wanted]
     except (KeyError, TypeError):
-        raise LoadableError(f"{table}: no entry has {key} {shown(wanted)} ({len(entries)} entries)") from None
+        raise LoadableError(f"{table}: no entry has {key} {shown(wanted)} ({len(entries)} entries){hint}") from None

@@ -259,6 +259,12 @@ def test_a_misspelled_action_gets_a_suggestion(nvdla_command, tmp_path):
     assert "unknown action; did you mean 'diff'?" in error
 
 
+def test_an_unknown_action_gets_the_command_that_decodes(nvdla_command, tmp_path):
+    code, _, error = nvdla_command("csb", "decode", tmp_path / "a")
+    assert code == 2
+    assert f"must be diff, replay or verify, got 'decode'. To decode a log: nvdla csb {tmp_path / 'a'}" in error
+
+
 def test_an_unknown_suffix_is_reported_with_the_known_ones(nvdla_command, samples, tmp_path):
     code, _, error = nvdla_command("container", "convert", samples / "weights.npz", tmp_path / "w.x")
     assert code == 2

@@ -27,5 +27,6 @@ def printer(name: str) -> Printer:
     """Return the format of that name. Raises FormatError that lists the known formats."""
     if name not in printers():
         known = ", ".join(sorted(printers()))
-        raise FormatError(f"format of register programs: unknown: must be one of {known}, got {name!r}")
+        hint = "'nvdla program --format list' explains them. On Linux, NVIDIA's driver runs the loadable itself."
+        raise FormatError(f"format of register programs: unknown: must be one of {known}, got {name!r}. {hint}")
     return printers()[name]
