@@ -370,7 +370,7 @@ def examine_and_run(
     if inputs is None:
         if linked is not None:
             linked.reset()  # the dry run counts dependencies down in the descriptors
-            study.settle(deadlock(study.loadable, study.abi, study.config, linked))
+            study.settle(deadlock(study.loadable, study.abi, study.config, linked) if report.count("error") else None)
             linked.reset()
         return report, None, linked
     if report.run_error is not None or recording.runtime is None:

@@ -300,3 +300,18 @@ def test_convolutions_show_what_would_help_with_the_expected_gain(lenet_loadable
     lines = [line for row in side.document["operations"] for line in row.get("ways", ()) if "what would help" in line]
     assert lines == [f"what would help: {row['advice']}" for row in with_advice(study, explanations(study))]
     assert any(re.search(r"instead of [\d,]+ cycles, \d+% less", line) for line in lines)
+
+
+def test_a_page_without_input_takes_one_dry_run(monkeypatch, lenet_path):
+    from nvdla.emulator.execution import dry_run
+
+    count, rehearse = [0], dry_run._rehearse
+
+    def counting(*args, **options):
+        count[0] += 1
+        rehearse(*args, **options)
+
+    monkeypatch.setattr(dry_run, "_rehearse", counting)
+    study = Study.of(nvdla.load(lenet_path))
+    report, run, _ = examine_and_run(study, Names(), None)
+    assert (report.count("error"), run, study.deadlock, count[0]) == (0, None, None, 1)
