@@ -55,7 +55,8 @@ def test_a_logarithm_of_a_sum_of_exponentials_is_right(precision, config, shifte
     wanted = np.log(np.exp(given.astype(np.float64) - shift).sum(axis=1, keepdims=True))
     compiled = nvdla.compile(model, config, precision, [{"x": given}])
     placed = {row.op: row.placement for row in compiled.nodes}
-    assert (placed["ReduceSum"] == "host") == (not shifted)
+    # in fp16 the logarithm is on the host, too, and takes the sum with it
+    assert (placed["ReduceSum"] == "host") == (not shifted or precision == "fp16")
     assert np.abs(compiled.run({"x": given})["y"] - wanted).max() < (0.05 if shifted else 1e-4)
 
 
