@@ -142,7 +142,7 @@ def run(args: argparse.Namespace) -> int:
         loadables, own = loadables_of(args.network)  # what is wrong with it is said here, once
         if table.source is not None:
             for loadable in loadables:
-                _tell_warnings(args, loadable)
+                _tell_warnings(args, loadable, own)
     chosen = [Program.of(loadables[0], own).config if name == "auto" else configuration(name) for name in names]
     with journal_of(table, args) as journal:
         run_with_progress(table, journal, args, len(table.points))
@@ -153,13 +153,13 @@ def run(args: argparse.Namespace) -> int:
     return 1 if any("error" in record or record["deadlock"] for record in records) else 0
 
 
-def _tell_warnings(args: argparse.Namespace, loadable: Loadable) -> None:
+def _tell_warnings(args: argparse.Namespace, loadable: Loadable, own: str) -> None:
     """Print warnings of the accuracy runs. A configuration that refuses the file is a row of the table."""
     from nvdla.emulator.execution.dry_run import silent_warnings
 
     for config in args.config.split(","):
         with contextlib.suppress(ConfigError, DescriptorError):
-            program = Program.of(loadable, config)
+            program = Program.of(loadable, own if config == "auto" else config)
             tell_warnings(args.network, silent_warnings(loadable, program.abi, program.config, args.strict))
 
 

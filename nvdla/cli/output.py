@@ -58,17 +58,20 @@ def add_format_options(parser: argparse.ArgumentParser, yaml: bool = False) -> N
 def announce(document: Mapping[str, object], text: str, args: argparse.Namespace) -> None:
     """State that a server listens: ``document`` on one line with --json, else ``text``. Flushed at once, so that a
     program that started the server can go on."""
-    proven = {**document, "proof": _proofs.copy()} if _proofs else document
+    document = _complete(document, args)
+    print(json_text(document) if getattr(args, "json", False) else text, flush=True)
+
+
+def _complete(document: Mapping[str, object], args: argparse.Namespace) -> Mapping[str, object]:
+    """The document with its format, with what is proven of the configurations, and with the settings used."""
+    proven = {**document, "proof": _proofs.copy()} if _proofs and "proof" not in document else document
     _proofs.clear()
-    is_json = getattr(args, "json", False)
-    print(json_text(with_settings(framed(proven, args.command_name), args)) if is_json else text, flush=True)
+    return with_settings(framed(proven, getattr(args, "command_name", "")), args)
 
 
 def print_document(document: Mapping[str, object], args: argparse.Namespace) -> bool:
     """Print ``document`` if a machine format was requested; return False if the caller must print tables."""
-    proven = {**document, "proof": _proofs.copy()} if _proofs and "proof" not in document else document
-    _proofs.clear()
-    document = with_settings(framed(proven, getattr(args, "command_name", "")), args)
+    document = _complete(document, args)
     if _collected is not None:
         _collected.append(document)
         return bool(getattr(args, "json", False) or getattr(args, "yaml", False))

@@ -18,7 +18,7 @@ from nvdla.errors import FormatError, shape_text
 from nvdla.util.escaping import Document
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, ModelProto, NodeProto
+    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
 
 DOMAINS = ("", "ai.onnx")
@@ -388,18 +388,14 @@ def infer_shapes(onnx: ModuleType, proto: ModelProto, *, check_type: bool = Fals
         A copy of the model with the types and shapes of all values that can be inferred.
     """
 
-    def infer(model: ModelProto) -> ModelProto:
-        spread = not _has_long_vector(onnx.shape_inference.infer_shapes(model))
-        return onnx.shape_inference.infer_shapes(model, check_type=check_type, strict_mode=strict, data_prop=spread)
-
     if not any(_rounds_up(node) for node in nodes_of(proto.graph.node)):
-        return infer(proto)
+        return _inferred(onnx, proto, check_type, strict)
     changed = type(proto)()
     changed.CopyFrom(proto)
     for node in nodes_of(changed.graph.node):
         if _rounds_up(node):
             _round_down(onnx, node)
-    inferred = infer(changed)
+    inferred = _inferred(onnx, changed, check_type, strict)
     for node, given in zip(list(nodes_of(inferred.graph.node)), list(nodes_of(proto.graph.node)), strict=True):
         if _rounds_up(given):
             del node.attribute[:]
@@ -407,9 +403,14 @@ def infer_shapes(onnx: ModuleType, proto: ModelProto, *, check_type: bool = Fals
     return inferred
 
 
-def _has_long_vector(inferred: ModelProto) -> bool:
-    """onnx's data propagation takes each vector for a shape: it makes an object of every element."""
-    graph = inferred.graph
+def _inferred(onnx: ModuleType, model: ModelProto, check_type: bool, strict: bool) -> ModelProto:
+    """onnx's own inference. It follows the values of vectors, which may be shapes, unless one is long: it would make an
+    object of every element."""
+    short = not _has_long_vector(onnx.shape_inference.infer_shapes(model).graph)
+    return onnx.shape_inference.infer_shapes(model, check_type=check_type, strict_mode=strict, data_prop=short)
+
+
+def _has_long_vector(graph: GraphProto) -> bool:
     shapes = (value.type.tensor_type.shape.dim for value in (*graph.input, *graph.value_info, *graph.output))
     return any(len(sizes) == 1 and sizes[0].dim_value > _LONGEST for sizes in shapes)
 
@@ -422,8 +423,7 @@ def states_sizes_of_onnx(onnx: ModuleType, proto: ModelProto) -> bool:
     if not any(_rounds_up(node) for node in nodes_of(proto.graph.node)):
         return False
     try:
-        spread = not _has_long_vector(onnx.shape_inference.infer_shapes(proto))
-        onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=spread)
+        _inferred(onnx, proto, check_type=True, strict=True)
     except Exception:  # onnx raises its own exception types
         return False
     return True

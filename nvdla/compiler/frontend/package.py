@@ -550,6 +550,9 @@ class HostMachine:
 
         Returns:
             Real numbers by the model's names; those of several runs are concatenated along the first axis.
+
+        Raises:
+            FormatError: an input is missing or has another shape.
         """
         results = [self._run(feeds, before) for feeds in self.feeds(inputs)]
         if len(results) == 1:
@@ -606,10 +609,7 @@ class HostMachine:
 
     def host_seconds(self, inputs: Mapping[str, np.ndarray], runs: int = 5) -> dict[int, float]:
         """Measure the host parts on this machine, on real numbers by the model's names; the fastest of ``runs`` counts.
-
-        Returns:
-            Seconds by number of the part, including the transfer to and from the process that runs onnxruntime.
-        """
+        Return seconds by number of the part, including the transfer to and from the process that runs onnxruntime."""
         values: dict[str, np.ndarray] = {**inputs, **self.constants}
         seconds: dict[int, float] = {}
         for number, part in enumerate(self.parts):

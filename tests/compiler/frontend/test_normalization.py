@@ -64,6 +64,12 @@ def test_it_is_within_the_noise_of_int8(config, channels, shape, epsilon, bias):
     assert snr(normalized(net, x, epsilon), compiled.run(x)["y"]) > 29
 
 
+def test_an_epsilon_of_zero_needs_no_other_table():
+    compiled = nvdla.compile(network(32, 0.0), "nv_large", "int8", samples(16, ROWS, 32))
+    x = samples(1, ROWS, 32, seed=1)
+    assert snr(normalized(network(32), x, 0.0), compiled.run(x)["y"]) > 29
+
+
 def test_variances_that_differ_too_much_keep_it_on_the_host():
     compiled = nvdla.compile(network(32), "nv_large", "int8", samples(16, ROWS, 32, spread=6))
     (row,) = compiled.nodes

@@ -145,12 +145,13 @@ def _normalized(graph: Graph, node: Node, cube: NetworkTensor) -> NetworkTensor:
     net, count = graph.network, cube.shape[0]
     share, ones = np.full((1, count, 1, 1), 1.0 / count), np.ones((count, 1, 1, 1))
     epsilon = float(node.get("epsilon", 1e-5))
+    least = max(epsilon, float(np.finfo(np.float32).tiny))  # a constant row has the variance 0
     mean = net.convolution(graph.label(node, "mean"), cube, -share)
     means = graph.tie(net.convolution(graph.label(node, "means"), mean, ones), mean)
     centered = net.add(graph.label(node, "centered"), cube, means)
     squares = net.function(graph.label(node, "squares"), centered, np.square)
     variance = net.convolution(graph.label(node, VARIANCE), squares, share, np.array([epsilon]))
-    inverse = net.function(graph.label(node, INVERSE), variance, lambda x: 1.0 / np.sqrt(np.maximum(x, epsilon)))
+    inverse = net.function(graph.label(node, INVERSE), variance, lambda x: 1.0 / np.sqrt(np.maximum(x, least)))
     inverses = graph.tie(net.convolution(graph.label(node, "inverses"), inverse, ones), inverse)
     return net.multiply(graph.label(node, "normalized"), centered, inverses)
 
