@@ -6,6 +6,8 @@ and no other user can write to it. The candidates, in this order:
 1. ``NVDLA_CACHE_DIR`` (or ``NUMBA_CACHE_DIR``), where it is set;
 2. ``__pycache__`` next to the kernels, from which Python runs code anyway;
 3. ``nvdla/kernels`` below the user's cache directory (``XDG_CACHE_HOME``, ``~/.cache``; ``LOCALAPPDATA`` on Windows).
+   For a package that pip has installed, this comes before ``__pycache__``: pip removes only files that it has written,
+   and a directory ``nvdla`` that remains hides an editable installation.
 
 Without a usable candidate, every process compiles its kernels again. Kernels are also loaded, not written, from the
 system's directory (``/var/cache/nvdla/kernels``, or below ``NVDLA_SYSTEM_CACHE_DIR``), which root owns and
@@ -46,7 +48,9 @@ def cache_folder() -> Path | None:
             if reason:
                 warnings.warn(f"{variable}: compiled kernels are not kept: {reason}", RuntimeWarning, stacklevel=2)
             return None if reason else named
-    candidates = (HERE / "__pycache__", _user_folder() / _installation())
+    candidates = [HERE / "__pycache__", _user_folder() / _installation()]
+    if {"site-packages", "dist-packages"} & set(HERE.parts):
+        candidates.reverse()
     return next((folder for folder in candidates if not _usable(folder)), None)
 
 

@@ -121,6 +121,22 @@ def test_the_directory_of_the_kernels_comes_before_that_of_the_user(choose, monk
 
 
 @posix
+@pytest.mark.parametrize("library", ["site-packages", "dist-packages"])
+def test_an_installed_package_gets_no_files_that_pip_would_leave_behind(choose, monkeypatch, tmp_path, library):
+    """A directory nvdla without code, left by 'pip uninstall', hides the code of an editable installation."""
+    if sys.platform == "darwin":
+        pytest.skip("the user's folder does not depend on the environment")
+    kernels = tmp_path / library / "nvdla" / "kernels"
+    monkeypatch.setattr(folders, "HERE", kernels)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    assert choose().parent == tmp_path / "home" / "nvdla" / "kernels"
+    assert not kernels.exists()
+    (tmp_path / "home" / "nvdla" / "kernels").chmod(0o777)
+    folders.cache_folder.cache_clear()
+    assert folders.cache_folder() == kernels / "__pycache__"
+
+
+@posix
 def test_an_installation_of_somebody_else_leaves_the_users_own_folder(choose, monkeypatch, tmp_path):
     if sys.platform == "darwin":
         pytest.skip("the user's folder does not depend on the environment")
