@@ -224,10 +224,16 @@ class Cold:
         """Times of the images by one clock: 0 wall, 1 processor."""
         return [pair[clock] for pair in self.times]
 
-    def working(self, clock: int) -> list[float]:
-        """Times of the images that also prepare for the switch, from the last to the first."""
-        pairs = list(zip(self.of(clock), self.works, strict=True))[FIRST : self.switch]
-        return [seconds for seconds, works in pairs if works][::-1]
+    def working(self, clock: int, other: Cold) -> list[float]:
+        """Ratios of the images that also prepare for the switch, from the last to the first, to the median of those
+        around them that do not, or of these images in another process."""
+        times, others, ratios = self.of(clock), other.of(clock), []
+        for at in range(FIRST, self.switch or 0):
+            around = range(max(FIRST, at - AROUND), min(at + AROUND, self.switch or 0))
+            alone = [times[near] for near in around if not self.works[near]]
+            if self.works[at]:
+                ratios.append(times[at] / median(alone if len(alone) > 4 else [others[near] for near in around]))
+        return ratios[::-1]
 
 
 def _cold(path: Path, config: str, images: int = 0) -> Cold:
@@ -260,16 +266,18 @@ def cold_start(name: str, config: str, precision: str, limit: float, goal: float
     return Result(f"cold-{_named(name, config, precision)}", value, "s of processor", limit, goal, source, details)
 
 
-FIRST, ROUNDS = 8, 5
-"""Images at the start of a process that are compared one by one; processes of either kind."""
+FIRST, AROUND, ROUNDS = 8, 20, 5
+"""Images at the start of a process that are compared one by one; images before and after one; processes of either
+kind."""
 
 
 def cold_images(name: str, config: str, limit: float, goal: float, options: Options) -> Result:
     """The slowest image of a process without kernels against the same image of one whose kernels are forbidden.
 
-    Wall times, medians of ROUNDS processes, in turns. A process of low priority compiles the same kernels next to both.
-    The first FIRST images are compared one by one; of later ones those that also prepare for the switch (the last with
-    the last, and so on), and the images of the switch and after it, with the median of all later forbidden ones.
+    Wall times of ROUNDS processes, in turns. A process of low priority compiles the same kernels next to both. A
+    processor is up to twice as slow while another process uses the same core. So the first FIRST images are compared
+    one by one, by their shortest times; of later ones, by medians, those that also prepare for the switch with the
+    others around them, and the images of the switch and after it with all later forbidden ones.
     """
     from nvdla.kernels.jit import object_code
 
@@ -283,7 +291,7 @@ def cold_images(name: str, config: str, limit: float, goal: float, options: Opti
             child = [sys.executable, "-c", object_code.CHILD, json.dumps(sys.path), str(os.getpid()), *cold[0].kernels]
             environment = {**os.environ, "NVDLA_CACHE_DIR": str(Path(folder) / str(number))}
             with subprocess.Popen(child, env=environment, stdin=subprocess.DEVNULL) as compiling:
-                forbidden.append(_cold(path, config, 10 * FIRST))
+                forbidden.append(_cold(path, config, max(cold[-1].switch or 0, 10 * FIRST)))
                 compiling.kill()
     ratios = [_slowest(cold, forbidden, clock) for clock in (0, 1)]
     details = {
@@ -300,17 +308,16 @@ def _slowest(cold: list[Cold], forbidden: list[Cold], clock: int) -> dict[str, f
     """The largest ratios among the first images, those that prepare, and those from the switch on; the share of slow
     images of either kind, which is the noise of the machine."""
     steady = median(seconds for each in forbidden for seconds in each.of(clock)[FIRST:])
-    starts = [median(each.of(clock)[at] for each in cold) for at in range(FIRST)]
-    usual = [median(each.of(clock)[at] for each in forbidden) for at in range(FIRST)]
-    least = min(len(each.working(clock)) for each in cold)
-    working = [median(each.working(clock)[at] for each in cold) for at in range(least)]
+    starts, usual = ([min(each.of(clock)[at] for each in runs) for at in range(FIRST)] for runs in (cold, forbidden))
+    ratios = [each.working(clock, other) for each, other in zip(cold, forbidden, strict=True)]
+    working = [median(each[at] for each in ratios) for at in range(min(map(len, ratios)))]
     switch = [median(each.of(clock)[(each.switch or 0) + at] for each in cold) for at in range(LATER)]
     later = [[seconds for each in runs for seconds in each.of(clock)[FIRST:]] for runs in (cold, forbidden)]
     slow = [sum(seconds > 1.2 * steady for seconds in times) / len(times) for times in later]
     return {
         "fallback_ms": steady * 1e3,
         "starts": max(start / other for start, other in zip(starts, usual, strict=True)),
-        "working": max(working, default=0.0) / steady,
+        "working": max(working, default=0.0),
         "switch": max(switch) / steady,
         "slow_share": slow[0],
         "slow_share_forbidden": slow[1],

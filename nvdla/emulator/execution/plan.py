@@ -280,6 +280,8 @@ def _replacing(job: FusedConvolution, steps: Sequence[Step]) -> Chain:
 
 LONGEST_RUN = 5_000_000_000
 """Nanoseconds of a run by the fallback that take as long as to compile the kernels."""
+BETWEEN_LOOKS = 0.02
+"""Seconds between looks for kernels that another process compiles: one takes 2 % of a short run."""
 STRETCH_WORK = 20_000_000
 """Nanoseconds of work, or so, after which Python can handle an interrupt."""
 
@@ -451,6 +453,7 @@ class Plan:
         self._calls: list[Step | CommandList] | None = None
         self._kernels: Sequence[ObjectCode] | None = None
         self._switch: Switch[_Prepared] | None = None
+        self._next_look = 0.0
 
     @property
     def steps(self) -> list[Step]:
@@ -569,9 +572,12 @@ class Plan:
         """Let another process compile missing kernels. Return whether they, or preparations for them, are missing."""
         from nvdla.kernels.jit.object_code import background
 
+        if time.monotonic() < self._next_look:
+            return True
         if self._kernels is None:
             self._kernels = needed_kernels(self.steps) or ()
         if background.awaits(self._kernels):
+            self._next_look = time.monotonic() + BETWEEN_LOOKS
             return True
         is_prepared = self._switch is None or self._switch.result is not None
         return not is_prepared and all(kernel.is_cached() for kernel in self._kernels)
