@@ -79,26 +79,18 @@ def pack_weights(weights: np.ndarray, dilated: bool, group: int | None = None) -
     taps = groups * (rows * columns if dilated else rows)
     quads = (1 if dilated else columns) * group // 4
     packed = _aligned((blocks, taps, quads, KERNELS, 4))
-    if kernels % KERNELS or channels % group:
-        packed[:] = 0
-    whole = packed.reshape(blocks, groups, rows, columns, group // 4, KERNELS, 4)
+    whole = packed.view(np.uint32).reshape(blocks, groups, rows, columns, group // 4, KERNELS)
     by_position = weights.transpose(0, 2, 3, 1)
-    for block, index in np.ndindex(blocks, groups):
-        part = by_position[block * KERNELS :, ..., index * group :][:KERNELS, ..., :group]
-        _put_quads(np.ascontiguousarray(part), whole[block, index])
+    padded = np.zeros((KERNELS, rows, columns, groups * group), np.int8)
+    words = padded.view(np.uint32).reshape(KERNELS, rows, columns, groups, group // 4).transpose(3, 1, 2, 4, 0)
+    for block in range(blocks):
+        part = by_position[block * KERNELS :][:KERNELS]
+        padded[: len(part), ..., :channels] = part
+        padded[len(part) :] = 0
+        whole[block] = words
     correction = np.zeros(blocks * KERNELS, np.int32)
     correction[:kernels] = weights.sum(axis=(1, 2, 3), dtype=np.int32) * np.int32(128)
     return packed, correction
-
-
-def _put_quads(part: np.ndarray, target: np.ndarray) -> None:
-    """Weights (K, R, S, C), contiguous, to (R, S, C / 4, K, 4): four channels at a time, and the remainder."""
-    kernels, quads = len(part), part.shape[3] // 4
-    if quads:
-        words = np.ascontiguousarray(part[..., : 4 * quads]).view(np.uint32)
-        target[:, :, :quads].view(np.uint32)[:, :, :, :kernels, 0] = words.transpose(1, 2, 3, 0)
-    if rest := part.shape[3] % 4:
-        target[:, :, quads, :kernels, :rest] = part[..., 4 * quads :].transpose(1, 2, 0, 3)
 
 
 def tap_offsets(
