@@ -29,6 +29,7 @@ from nvdla.kernels.fast.dot_layout import (
     HALVES,
     KERNELS,
     LOWEST,
+    MATRIX_PIXELS,
     NARROW_PIXELS,
     NARROW_VECTORS,
     OTHER_PLACES,
@@ -43,7 +44,16 @@ from nvdla.kernels.fast.dot_layout import (
     WIDE,
     WORDS,
 )
-from nvdla.kernels.fast.dot_tile import dot_narrow_tile, dot_row, dot_tile, finish
+from nvdla.kernels.fast.dot_tile import (
+    begin_matrices,
+    dot_matrix_tile,
+    dot_narrow_tile,
+    dot_row,
+    dot_tile,
+    end_matrices,
+    finish,
+    multiplies_matrices,
+)
 from nvdla.kernels.fast.fast_paths import FastPath
 from nvdla.kernels.integers import pieces
 from nvdla.kernels.jit.compilation import njit
@@ -78,11 +88,11 @@ WORK_PER_NANOSECOND = 64
 
 DATA, PIXEL_PLACES, PIXEL_COUNT, TAPS, TAP_COUNT, QUADS, PACKED, BLOCKS, BLOCK_BYTES, EPILOGUES, IN_32_BITS = range(11)
 PIXEL_STRIDE, FLIPPED, IMAGES, IMAGE_STRIDE, IMAGE_SIZE, OUT_STRIDE, RESULTS = range(11, 18)
-OTHER, OTHER_PIXEL, OTHER_IMAGE, CHUNK, CHUNKS = range(18, 23)
-FIELDS = CHUNKS + 1
+OTHER, OTHER_PIXEL, OTHER_IMAGE, CHUNK, CHUNKS, TILE = range(18, 24)
+FIELDS = TILE + 1
 """Fields of a record: data, pixels, taps, weights, epilogues of each block of kernels (addresses, with their sizes),
 flag for an epilogue in 32 bits; fields of :class:`Place`, results; address of X2's summand, strides of its pixels and
-images; tiles per chunk, chunks per image."""
+images; tiles per chunk, chunks per image, pixels per tile."""
 
 
 class FusedStage(NamedTuple):
@@ -241,17 +251,21 @@ def estimate_error(stage: FusedStage, summand: Summand) -> float:
 @njit(cache=True, nogil=True)
 def _tiles(record: np.ndarray, image: int, first: int, last: int, block: int) -> None:
     """Compute tiles ``first`` to ``last`` - 1 of kernel block ``block`` of one image."""
-    sums = np.empty((NARROW_PIXELS, KERNELS), np.int32)
+    sums = np.empty((MATRIX_PIXELS, KERNELS), np.int32)
     count, epilogue, in_32_bits = record[PIXEL_COUNT], record[EPILOGUES] + 8 * EPILOGUE * block, record[IN_32_BITS]
-    is_narrow = words(epilogue, EPILOGUE)[HALVES] * HALF <= NARROW_VECTORS * WORDS and count >= NARROW_PIXELS
-    height = NARROW_PIXELS if is_narrow else PIXELS
+    tile = record[TILE]
+    is_matrix, few = tile == MATRIX_PIXELS, words(epilogue, EPILOGUE)[HALVES] * HALF <= NARROW_VECTORS * WORDS
+    is_narrow = few and count >= NARROW_PIXELS and not is_matrix
+    height = NARROW_PIXELS if is_narrow else tile
     weights = record[PACKED] + block * record[BLOCK_BYTES]
     taps, tap_count, quads, flip = record[TAPS], record[TAP_COUNT], record[QUADS], record[FLIPPED]
     source = record[DATA] + image * record[IMAGE_STRIDE]
     begin = record[RESULTS] + image * record[OUT_STRIDE]
     # Destination of a tile's rows, and their stride.
     to, stride, end = (begin, record[PIXEL_STRIDE], epilogue) if in_32_bits else (sums.ctypes.data, 4 * KERNELS, 0)
-    for pixel in range(first * PIXELS, min(last * PIXELS, count), height):
+    if is_matrix:
+        begin_matrices()
+    for pixel in range(first * tile, min(last * tile, count), height):
         # The last tile repeats some rows if this takes less time than single rows.
         left = count - pixel
         start = count - height if ROWS_ALONE < left < height <= count else pixel
@@ -261,6 +275,8 @@ def _tiles(record: np.ndarray, image: int, first: int, last: int, block: int) ->
         if rows < height:
             for row in range(rows):
                 dot_row(source, where + 8 * row, taps, tap_count, quads, weights, flip, target + row * stride, end)
+        elif is_matrix:
+            dot_matrix_tile(source, where, taps, tap_count, quads, weights, flip, target, end)
         elif is_narrow:
             dot_narrow_tile(source, where, taps, tap_count, quads, weights, flip, target, end)
         else:
@@ -268,6 +284,8 @@ def _tiles(record: np.ndarray, image: int, first: int, last: int, block: int) ->
         if not in_32_bits:
             other = record[OTHER] + image * record[OTHER_IMAGE] + start * record[OTHER_PIXEL]
             finish(sums.ctypes.data, rows, epilogue, other, begin + start * record[PIXEL_STRIDE])
+    if is_matrix:
+        end_matrices()
 
 
 @njit(nogil=True)
@@ -284,7 +302,7 @@ def _convolve(number: int, address: int) -> None:
     """
     record = words(address, FIELDS)
     blocks, images, chunks, chunk = record[BLOCKS], record[IMAGES], record[CHUNKS], record[CHUNK]
-    tiles = pieces(record[PIXEL_COUNT], PIXELS)
+    tiles = pieces(record[PIXEL_COUNT], record[TILE])
     piece, first = number // chunks, number % chunks * chunk
     if record[BLOCK_BYTES] > record[IMAGE_SIZE]:
         block, image = piece // images, piece % images
@@ -317,8 +335,9 @@ def convolution(
     """
     work = packed.size * pixels.size * place.images
     sharing = WAKING if work > WAKING_WORK else JOINED if work > SHARED_WORK else ALONE
-    tiles = ceil_div(pixels.size, PIXELS)
-    chunk = max(1, min(PIECE_WORK // (PIXELS * packed[0].size), tiles))
+    tile = MATRIX_PIXELS if pixels.size >= MATRIX_PIXELS and multiplies_matrices(taps.size, quads) else PIXELS
+    tiles = ceil_div(pixels.size, tile)
+    chunk = max(1, min(PIECE_WORK // (tile * packed[0].size), tiles))
     added = NOTHING if other is None else other
     if other is None:  # X1's lower limit is X2's as well
         stage, summand = stage._replace(low=INT32_LOW), summand._replace(low=max(stage.low, summand.low))
@@ -329,7 +348,13 @@ def convolution(
     numbers[[DATA, PIXEL_PLACES, TAPS, PACKED]] = [array.ctypes.data for array in (data, pixels, taps, packed)]
     numbers[[EPILOGUES, RESULTS, OTHER]] = [array.ctypes.data for array in (epilogues, out, added)]
     numbers[[PIXEL_COUNT, TAP_COUNT, QUADS]] = pixels.size, taps.size, quads
-    numbers[[BLOCKS, BLOCK_BYTES, CHUNK, CHUNKS]] = len(packed), packed[0].size, chunk, ceil_div(tiles, chunk)
+    numbers[[BLOCKS, BLOCK_BYTES, CHUNK, CHUNKS, TILE]] = (
+        len(packed),
+        packed[0].size,
+        chunk,
+        ceil_div(tiles, chunk),
+        tile,
+    )
     numbers[[PIXEL_STRIDE, FLIPPED, IMAGES]] = place.pixel_stride, place.flip, place.images
     numbers[[IMAGE_STRIDE, IMAGE_SIZE, OUT_STRIDE]] = place.image_stride, place.image_size, place.out_stride
     numbers[[OTHER_PIXEL, OTHER_IMAGE, IN_32_BITS]] = summand.pixel_stride, summand.image_stride, narrow.size > 0

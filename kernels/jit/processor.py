@@ -22,6 +22,7 @@ from nvdla.errors import ConfigError
 VARIABLE = "NVDLA_INT8"
 
 SETS = {
+    "amx": "AMX products of matrices",
     "avx512vnni": "AVX512-VNNI dot products",
     "avxvnni": "AVX-VNNI dot products",
     "avx2": "AVX2 multiplications of 16-bit numbers",
@@ -32,6 +33,7 @@ SETS = {
 
 CPUINFO = Path("/proc/cpuinfo")
 FLAGS = {
+    "amx-int8": "amx_int8",
     "avx512vnni": "avx512_vnni",
     "avx512bw": "avx512bw",
     "avx512vl": "avx512vl",
@@ -48,8 +50,10 @@ def sets_of(features: Mapping[str, bool]) -> list[str]:
     def has(*names: str) -> bool:
         return all(features.get(name) for name in names)
 
+    widest = has("avx512vnni", "avx512bw", "avx512vl")
     present = {
-        "avx512vnni": has("avx512vnni", "avx512bw", "avx512vl"),
+        "amx": widest and has("amx-int8"),
+        "avx512vnni": widest,
         "avxvnni": has("avxvnni") or has("avx512vnni", "avx512vl"),  # the same instruction in another encoding
         "avx2": has("avx2"),
         "neon": has("dotprod"),
@@ -68,11 +72,26 @@ def dot_instructions() -> str | None:
     if forced == "none" or _compiles_for_another():
         return None
     present = sets_of(_features())
+    if "amx" in present and forced in ("", "amx") and not _may_use_matrices():
+        present.remove("amx")
     if forced and forced not in present:
         raise ConfigError(
             f"{VARIABLE}: not supported by this processor: must be {', '.join([*present, 'none'])}, got {forced!r}"
         )
     return forced or next(iter(present), None)
+
+
+ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA = 158, 0x1023, 18
+"""System call of Linux on x86-64, its function that asks for registers, and the number of AMX's."""
+
+
+def _may_use_matrices() -> bool:
+    """Ask Linux for AMX's registers, which a process may use only then; its threads and forks may, too."""
+    import ctypes
+
+    if not sys.platform.startswith("linux") or ctypes.sizeof(ctypes.c_void_p) != 8:
+        return False
+    return ctypes.CDLL(None).syscall(ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA) == 0
 
 
 def _features() -> Mapping[str, bool]:

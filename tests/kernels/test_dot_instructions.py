@@ -13,12 +13,35 @@ import pytest
 
 from nvdla.errors import ConfigError
 from nvdla.kernels.fast import dot_layout
-from nvdla.kernels.fast.dot_layout import FLIP, KERNELS, NARROW_PIXELS, NARROW_VECTORS, PIXELS, VECTORS
+from nvdla.kernels.fast.dot_layout import (
+    ALU,
+    CEILING,
+    EPILOGUE,
+    FLIP,
+    FLOOR,
+    HALF,
+    HALVES,
+    KERNELS,
+    MATRIX_PIXELS,
+    NARROW_PIXELS,
+    NARROW_VECTORS,
+    OFFSET,
+    PIXELS,
+    PLACES,
+    ROUNDING,
+    ROW_STRIDE,
+    SCALE,
+    SHIFT,
+    VECTORS,
+    WIDE,
+)
 from nvdla.kernels.jit import processor
 
 llvm = pytest.importorskip("llvmlite.binding")
 try:
     HERE = processor.sets_of(llvm.get_host_cpu_features())
+    if "amx" in HERE and not processor._may_use_matrices():
+        HERE.remove("amx")
 except RuntimeError:
     HERE = []
 
@@ -94,6 +117,65 @@ def test_every_pair_of_operands_in_every_byte_of_a_word(instructions, byte):
             data[byte] = value
             run(data, places, taps, 1, weights, 0, sums)
             assert (sums[0] == value * row).all()
+
+
+matrices = pytest.mark.skipif("amx" not in HERE, reason="needs a processor with AMX")
+
+
+def multiplied(data, places, taps, quads, weights, flip, out, epilogue=None):
+    """Run the tile of products of matrices."""
+    import numba
+
+    from nvdla.kernels.fast.dot_code import begin_matrices, dot_matrix_tile, end_matrices
+
+    @numba.njit
+    def run(data, places, taps, quads, weights, flip, out, epilogue):
+        begin_matrices()
+        dot_matrix_tile(data, places.ctypes.data, taps.ctypes.data, taps.size, quads, weights, flip, out, epilogue)
+        end_matrices()
+
+    fields = 0 if epilogue is None else epilogue.ctypes.data
+    run(data.ctypes.data, places, taps, quads, weights.ctypes.data, flip, out.ctypes.data, fields)
+
+
+def random_operands(count, quads, flip, extreme=False):
+    random = np.random.default_rng(count)
+    taps, places = random.permutation(200)[:count].astype(np.int64), random.permutation(300)[:MATRIX_PIXELS]
+    last = places.max() + taps.max() + 4 * quads  # the last byte that counts is the last one
+    data = random.integers(0, 256, last).astype(np.uint8)
+    weights = aligned((count, quads, KERNELS, 4))
+    weights[:] = random.integers(-128, 128, weights.shape)
+    if extreme:
+        data[:], weights[:] = 255 ^ flip & 255, -128
+    return data, places.astype(np.int64), taps, quads, weights, flip
+
+
+@matrices
+@pytest.mark.parametrize("count, quads", [(1, 16), (2, 8), (3, 8), (1, 24), (3, 24), (9, 8), (64, 16), (15, 8)])
+@pytest.mark.parametrize("flip", [0, FLIP])
+@pytest.mark.parametrize("extreme", [False, True])
+def test_products_of_matrices_are_exact_for_all_numbers_of_taps_and_channels(count, quads, flip, extreme):
+    operands = random_operands(count, quads, flip, extreme)
+    sums = np.zeros((MATRIX_PIXELS, KERNELS), np.int32)
+    multiplied(*operands, sums)
+    assert (sums == true_sums(*operands)).all()
+
+
+@matrices
+@pytest.mark.parametrize("kernels", [KERNELS, KERNELS - HALF, HALF])
+def test_products_of_matrices_go_through_the_converter(kernels):
+    operands = random_operands(5, 8, 0)
+    alu = np.random.default_rng(1).integers(-20_000, 20_000, KERNELS).astype(np.int32)
+    epilogue = np.zeros(EPILOGUE, np.int64)
+    epilogue[[ALU, FLOOR, CEILING, OFFSET, SCALE]] = alu.ctypes.data, -300_000, 300_000, 5, 3
+    epilogue[[ROUNDING, SHIFT, HALVES, WIDE, ROW_STRIDE]] = 1 << 11, 12, kernels // HALF, 0, KERNELS
+    epilogue[PLACES : PLACES + KERNELS // HALF] = HALF * np.arange(KERNELS // HALF)
+    out = np.full((MATRIX_PIXELS, KERNELS), 99, np.int8)
+    multiplied(*operands, out, epilogue)
+    product = (np.clip(true_sums(*operands) + alu, -300_000, 300_000) - 5) * 3
+    true = np.clip((product + (1 << 11) - (product < 0)) >> 12, -128, 127)
+    assert (out[:, :kernels] == true[:, :kernels]).all()
+    assert (out[:, kernels:] == 99).all()
 
 
 C_MAIN = r"""
@@ -172,11 +254,17 @@ int main(void) {
 """
 
 
-def assembled(triple, cpu, features, pixels, vectors, instructions):
+def tile_of(pixels, vectors, instructions):
+    from nvdla.kernels.fast.dot_code import emit_tile
+
+    return partial(emit_tile, pixels=pixels, vectors=vectors, instructions=instructions)
+
+
+def assembled(triple, cpu, features, emit_tile):
     """A target machine and the module of a tile and of the epilogue of sums in memory, as C functions."""
     from llvmlite import ir
 
-    from nvdla.kernels.fast.dot_code import emit_epilogue, emit_tile
+    from nvdla.kernels.fast.dot_code import emit_epilogue
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
@@ -186,8 +274,7 @@ def assembled(triple, cpu, features, pixels, vectors, instructions):
         pytest.skip(f"this LLVM knows no {triple}")
     module = ir.Module()
     module.triple = triple
-    functions = {"tile": (9, partial(emit_tile, pixels=pixels, vectors=vectors, instructions=instructions))}
-    for name, (numbers, emit) in (functions | {"finish": (5, emit_epilogue)}).items():
+    for name, numbers, emit in (("tile", 9, emit_tile), ("finish", 5, emit_epilogue)):
         function = ir.Function(module, ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * numbers), name)
         builder = ir.IRBuilder(function.append_basic_block())
         emit(builder, args=list(function.args))
@@ -218,7 +305,7 @@ def test_other_processors_give_the_same_sums_and_epilogues(
         pytest.skip(f"needs {compiler} and {emulator.split()[0]}")
     if compiler == "gcc" and os.uname().machine != "x86_64":
         pytest.skip("needs a compiler for x86-64")
-    machine, module = assembled(triple, cpu, features, pixels, vectors, instructions)
+    machine, module = assembled(triple, cpu, features, tile_of(pixels, vectors, instructions))
     (tmp_path / "tile.o").write_bytes(machine.emit_object(module))
     fields = ", ".join(f"{name} = {at}" for name, at in vars(dot_layout).items() if name.isupper())
     text = C_MAIN.replace("@FIELDS@", fields).replace("@ROWS@", str(pixels)).replace("@KNOWN@", str(16 * vectors))
@@ -240,9 +327,18 @@ def test_other_processors_give_the_same_sums_and_epilogues(
     ],
 )
 def test_the_tile_is_made_of_these_instructions(triple, cpu, features, instructions, mnemonic):
-    machine, module = assembled(triple, cpu, features, PIXELS, VECTORS, instructions)
+    machine, module = assembled(triple, cpu, features, tile_of(PIXELS, VECTORS, instructions))
     text = machine.emit_assembly(module)
     assert text.count(mnemonic) >= PIXELS * VECTORS
+    assert "call" not in text
+
+
+def test_products_of_matrices_are_made_of_amx_instructions():
+    from nvdla.kernels.fast.dot_code import emit_matrix_tile
+
+    machine, module = assembled("x86_64-linux-gnu", "sapphirerapids", "", emit_matrix_tile)
+    text = machine.emit_assembly(module)
+    assert text.count("tdpbusd") >= 2 * VECTORS  # whole blocks, and half a block
     assert "call" not in text
 
 
@@ -253,6 +349,8 @@ VNNI = {"avx512vnni": True, "avx512bw": True, "avx512vl": True, "avx2": True}
     "features, found",
     [
         (VNNI, ["avx512vnni", "avxvnni", "avx2"]),
+        ({**VNNI, "amx-int8": True}, ["amx", "avx512vnni", "avxvnni", "avx2"]),
+        ({"amx-int8": True, "avx2": True}, ["avx2"]),
         ({"avxvnni": True, "avx2": True, "avx512vl": False}, ["avxvnni", "avx2"]),
         ({"avx2": True}, ["avx2"]),
         ({"dotprod": True, "neon": True}, ["neon"]),
@@ -266,7 +364,8 @@ def test_the_best_set_is_found_by_the_processors_features(features, found):
 
 @pytest.mark.skipif(not processor.CPUINFO.exists(), reason="no /proc/cpuinfo")
 def test_linux_and_llvm_agree_about_this_processor():
-    assert processor.sets_of(processor._features()) == HERE
+    present = processor.sets_of(processor._features())
+    assert [name for name in present if name != "amx" or name in HERE] == HERE
 
 
 def test_flags_are_those_of_the_first_processor(tmp_path):
@@ -295,6 +394,14 @@ def test_an_environment_variable_selects_the_instruction_set(asked):
         assert asked(name) == name
     with pytest.raises(ConfigError, match=r"NVDLA_INT8: not supported by this processor: must be .*none, got 'mmx'"):
         asked("mmx")
+
+
+def test_without_permission_for_amx_the_next_set_is_used(asked, monkeypatch):
+    monkeypatch.setattr(processor, "_features", lambda: {**VNNI, "amx-int8": True})
+    monkeypatch.setattr(processor, "_may_use_matrices", lambda: False)
+    assert asked("") == "avx512vnni"
+    with pytest.raises(ConfigError, match=r"not supported by this processor: must be avx512vnni.*got 'amx'"):
+        asked("amx")
 
 
 WHOLE = """
