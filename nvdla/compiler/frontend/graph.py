@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 MAX_DENSE = 1 << 21
 MAX_PIXELS = 256
 BROADCAST = 8
+MAX_RUNS = 4
+Run = tuple[int, int, int, int]
+"""Rows or columns: start, stride, count, and how often each occurs."""
 
 
 def arrange(graph: Graph, source: NetworkTensor, positions: np.ndarray) -> NetworkTensor | None:
@@ -85,20 +88,36 @@ def _separable(graph: Graph, source: NetworkTensor, positions: np.ndarray) -> Ne
     if not np.array_equal(np.where(taken, rebuilt, -1), np.where(taken, positions, -1)):
         return None
     channels = np.where(channel_taken, channels, -1)
-    down, across = _strided(rows), _strided(columns)
+    down, across = _runs(rows), _runs(columns)
     if down is None or across is None:
         return None
-    (top, row_stride, row_count, row_repeat), (left, column_stride, column_count, column_repeat) = down, across
-    tensor = source
-    if (top, row_stride, row_count, left, column_stride, column_count) != (0, 1, height, 0, 1, width):
-        cut = (top, row_stride, row_count, left, column_stride, column_count)
-        tensor = graph.tie(graph.network.slice(_label(graph, "slice"), tensor, rows=cut[:3], columns=cut[3:]), source)
-    tensor = _select(graph, tensor, channels)
-    return _repeat(graph, tensor, row_repeat, column_repeat)
+    tensor = _select(graph, _cut_out(graph, source, down, across), channels)
+    return _repeat(graph, tensor, down[0][3], across[0][3])
 
 
-def _strided(places: np.ndarray) -> tuple[int, int, int, int] | None:
-    """(start, stride, count, repeat) of rows or columns: every one ``repeat`` times, equally far apart, upwards."""
+def _runs(places: np.ndarray) -> list[Run] | None:
+    """Rows or columns in a few runs upwards (a roll has two); only a single run repeats its elements."""
+    parts = np.split(places, np.flatnonzero(np.diff(places) < 0) + 1)
+    runs = [run for part in parts[: MAX_RUNS + 1] if (run := _strided(part)) is not None]
+    once = len(runs) == 1 or all(repeat == 1 for *_, repeat in runs)
+    return runs if once and len(runs) == len(parts) <= MAX_RUNS else None
+
+
+def _cut_out(graph: Graph, source: NetworkTensor, down: list[Run], across: list[Run]) -> NetworkTensor:
+    """Rows and columns of a tensor: a slice, or the slices of several runs joined."""
+    if len(down) > 1 or len(across) > 1:
+        axis = 1 if len(down) > 1 else 2
+        ends = [([run], across) for run in down] if axis == 1 else [(down, [run]) for run in across]
+        pieces = [_cut_out(graph, source, *runs) for runs in ends]
+        return graph.tie(graph.network.concat(_label(graph, "join"), *pieces, axis=axis), source)
+    rows, columns = down[0][:3], across[0][:3]
+    if (rows, columns) == ((0, 1, source.shape[1]), (0, 1, source.shape[2])):
+        return source
+    return graph.tie(graph.network.slice(_label(graph, "slice"), source, rows=rows, columns=columns), source)
+
+
+def _strided(places: np.ndarray) -> Run | None:
+    """Rows or columns as a run: every one ``repeat`` times, equally far apart, upwards."""
     repeat = 1
     while repeat < len(places) and places[repeat] == places[0]:
         repeat += 1
@@ -519,6 +538,21 @@ def _through(order: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Positions ``wanted`` of a value whose elements are at ``order``; -1 stays -1."""
     positions = order[np.maximum(wanted, 0)]
     return np.where(wanted < 0, -1, positions)
+
+
+def pixels_of(positions: np.ndarray, cube: Cube) -> np.ndarray | None:
+    """The pixel (B, M) of each row of a matrix, where the cube holds each row as the channels of one pixel.
+
+    ``positions`` (B, K, M): where the cube holds element k of row m of matrix b, whose channels are b * K to b * K + K.
+    None where a row is anything else, or the rows are not all pixels, each once.
+    """
+    batch, inner, rows = positions.shape
+    if cube != (batch * inner, *cube[1:]) or rows != math.prod(cube[1:]):
+        return None
+    pixels = positions[:, 0] - np.arange(batch)[:, None] * inner * rows
+    held = pixels[:, None] + np.arange(batch * inner).reshape(batch, inner, 1) * rows
+    once = np.broadcast_to(np.arange(rows), pixels.shape)
+    return pixels if np.array_equal(held, positions) and np.array_equal(np.sort(pixels), once) else None
 
 
 def factor_of(values: np.ndarray) -> float | np.ndarray | None:

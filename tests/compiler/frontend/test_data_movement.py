@@ -172,3 +172,141 @@ def test_a_residual_is_added_in_the_order_of_the_matrices(kind, shape, precision
     assert on_host == (set() if precision == "int8" else {"LayerNormalization"})
     assert compiled.report["cuts"] <= (0 if precision == "int8" else 4)
     assert np.square(found - exact).sum() < np.square(exact).sum() * 10 ** (-(LIMITS[precision] + 5) / 10)
+
+
+SIDE, WINDOW, CHANNELS = 8, 4, 16
+FULL = (1, SIDE, SIDE, CHANNELS)
+
+
+def _roll(x, y, shift, held):
+    """Rows and columns shifted around: two slices and a Concat for each, as torch.roll is exported."""
+    nodes = []
+    for source, target, axis in ((x, f"{y}.rows", 1), (f"{y}.rows", y, 2)):
+        held |= {f"{y}.s": np.array([shift % SIDE]), "zero": np.array([0]), "all": np.array([SIDE])}
+        held[f"axis{axis}"] = np.array([axis])
+        nodes.append(node("Slice", f"{source} {y}.s all axis{axis}", f"{target}.first"))
+        nodes.append(node("Slice", f"{source} zero {y}.s axis{axis}", f"{target}.last"))
+        nodes.append(node("Concat", f"{target}.first {target}.last", target, axis=axis))
+    return nodes
+
+
+def _windows(x, y, held):
+    """Windows of WINDOW x WINDOW pixels, each a matrix whose rows are pixels."""
+    held |= {"cut": np.array([1, SIDE // WINDOW, WINDOW, SIDE // WINDOW, WINDOW, CHANNELS])}
+    held |= {"windows": np.array([(SIDE // WINDOW) ** 2, WINDOW**2, CHANNELS])}
+    nodes = [node("Reshape", f"{x} cut", f"{y}.1"), node("Transpose", f"{y}.1", f"{y}.2", perm=[0, 1, 3, 2, 4, 5])]
+    return [*nodes, node("Reshape", f"{y}.2 windows", y)]
+
+
+def _picture(x, y, held):
+    """The inverse of _windows."""
+    held |= {"merge": np.array([1, SIDE // WINDOW, SIDE // WINDOW, WINDOW, WINDOW, CHANNELS]), "full": np.array(FULL)}
+    nodes = [node("Reshape", f"{x} merge", f"{y}.1"), node("Transpose", f"{y}.1", f"{y}.2", perm=[0, 1, 3, 2, 4, 5])]
+    return [*nodes, node("Reshape", f"{y}.2 full", y)]
+
+
+def _matrices(rng, count):
+    return {f"w{n}": rng.normal(size=(CHANNELS, CHANNELS)).astype("f4") / 4 for n in range(count)}
+
+
+def _accelerated(nodes, held, precision, shape=FULL, out=FULL):
+    """Compile, check that nothing runs on the host and the result is near onnxruntime's, and return the layers."""
+    net = model(nodes, {"x": shape}, {"y": out}, held)
+    samples = np.random.default_rng(8).normal(size=(4, *shape[1:])).astype("f4")
+    compiled = nvdla.compile(net, TARGETS[precision], precision, samples)
+    assert {row.placement for row in compiled.nodes} <= {"accelerator", "folded"}
+    found, exact = compiled.run(samples[:1])["y"], run_once(net, "net", {"x": samples[:1]})[0]
+    assert np.square(found - exact).sum() < np.square(exact).sum() * 10 ** (-(LIMITS[precision] + 5) / 10)
+    return [layer.kind for layer in compiled.imported.networks[0].layers if layer.kind not in ("input", "constant")]
+
+
+@pytest.mark.parametrize("precision", LIMITS)
+def test_matrices_take_the_rows_of_shifted_windows_where_they_are(precision):
+    """Rolls and windows only name other rows: no layer moves elements, and both sides of a sum have one order."""
+    rng = np.random.default_rng(5)
+    held = _matrices(rng, 4) | {"k": rng.normal(size=(1, WINDOW**2, CHANNELS)).astype("f4")}
+    nodes = [node("MatMul", "x w0", "v"), *_roll("v", "r", 2, held), *_windows("r", "u", held)]
+    nodes += [node("MatMul", "u w1", "a"), node("Add", "a k", "b"), node("Relu", "b", "c"), node("MatMul", "c w2", "d")]
+    nodes += [
+        *_picture("d", "e", held),
+        *_roll("e", "f", -2, held),
+        node("Add", "v f", "g"),
+        node("MatMul", "g w3", "y"),
+    ]
+    kinds = _accelerated(nodes, held, precision)
+    assert sorted(kinds) == ["convolution"] * 4 + ["elementwise"] * 2 + ["relu"]
+
+
+@pytest.mark.parametrize("precision", LIMITS)
+def test_an_offset_for_each_row_follows_the_rows(precision):
+    rng = np.random.default_rng(6)
+    held = _matrices(rng, 2) | {"k": rng.normal(size=(SIDE**2, CHANNELS)).astype("f4")}
+    held["rows"] = np.array([SIDE**2, CHANNELS])
+    nodes = [node("MatMul", "x w0", "v"), *_roll("v", "r", 3, held), node("Reshape", "r rows", "m")]
+    nodes += [node("Gemm", "m w1 k", "y")]
+    assert _accelerated(nodes, held, precision, out=(SIDE**2, CHANNELS)) == ["convolution"] * 2 + ["elementwise"]
+
+
+@pytest.mark.parametrize("precision", LIMITS)
+def test_each_matrix_of_a_batch_has_its_own_order_of_rows(precision):
+    """The rows of the second matrix are reversed."""
+    rng, shape = np.random.default_rng(7), (1, 2, 12, CHANNELS)
+    held = {f"w{n}": rng.normal(size=(2, CHANNELS, CHANNELS)).astype("f4") / 4 for n in range(2)}
+    held |= {"rows": np.array([1, 24, CHANNELS]), "order": np.r_[:12, 23:11:-1], "batch": np.array(shape)}
+    nodes = [node("MatMul", "x w0", "v"), node("Reshape", "v rows", "r"), node("Gather", "r order", "g", axis=1)]
+    nodes += [node("Reshape", "g batch", "b"), node("MatMul", "b w1", "y")]
+    assert _accelerated(nodes, held, precision, shape, shape) == ["convolution"] * 2
+
+
+@pytest.mark.parametrize("precision", LIMITS)
+def test_a_roll_before_a_convolution_is_copied_in_pieces(precision):
+    """A convolution needs its rows in the order of the picture: four pieces are cut out and joined."""
+    rng = np.random.default_rng(9)
+    held = _matrices(rng, 1) | {"k": rng.normal(size=(CHANNELS, CHANNELS, 3, 3)).astype("f4") / 12}
+    nodes = [node("MatMul", "x w0", "v"), *_roll("v", "r", 3, held), node("Transpose", "r", "t", perm=[0, 3, 1, 2])]
+    nodes += [node("Conv", "t k", "y", pads=[1, 1, 1, 1])]
+    kinds = _accelerated(nodes, held, precision, out=(1, CHANNELS, SIDE, SIDE))
+    assert sorted(kinds) == ["convolution"] * 2 + ["join"] * 3 + ["slice"] * 4
+
+
+def test_a_roll_of_the_input_is_the_order_in_which_it_is_bound():
+    held = _matrices(np.random.default_rng(10), 1)
+    nodes = [*_roll("x", "r", 3, held), *_windows("r", "u", held), node("MatMul", "u w0", "y")]
+    assert _accelerated(nodes, held, "int8", out=((SIDE // WINDOW) ** 2, WINDOW**2, CHANNELS)) == ["convolution"]
+
+
+def test_a_border_of_no_width_needs_no_operation():
+    held = _matrices(np.random.default_rng(11), 2) | {"none": np.zeros(8, np.int64)}
+    nodes = [node("MatMul", "x w0", "v"), node("Pad", "v none", "p"), node("MatMul", "p w1", "y")]
+    assert _accelerated(nodes, held, "int8") == ["convolution"] * 2
+
+
+def _window_block(x, y, shift, held, rng):
+    """A block of a Swin transformer: attention within shifted windows, and two layers for each pixel."""
+    held |= {f"{y}.{name}": weight for name, weight in zip("qkvoab", _matrices(rng, 6).values(), strict=True)}
+    held |= {"one": np.ones(CHANNELS, "f4"), "none": np.zeros(CHANNELS, "f4")}
+    nodes = [node("LayerNormalization", f"{x} one none", f"{y}.n")]
+    nodes += [*_roll(f"{y}.n", f"{y}.r", shift, held), *_windows(f"{y}.r", f"{y}.u", held)]
+    nodes += [node("MatMul", f"{y}.u {y}.{name}", f"{y}.{name}1") for name in "qkv"]
+    nodes += [node("Transpose", f"{y}.k1", f"{y}.k2", perm=[0, 2, 1]), node("MatMul", f"{y}.q1 {y}.k2", f"{y}.s1")]
+    nodes += [node("Softmax", f"{y}.s1", f"{y}.s2"), node("MatMul", f"{y}.s2 {y}.v1", f"{y}.s3")]
+    nodes += [node("MatMul", f"{y}.s3 {y}.o", f"{y}.s4"), *_picture(f"{y}.s4", f"{y}.e", held)]
+    nodes += [*_roll(f"{y}.e", f"{y}.f", -shift, held), node("Add", f"{x} {y}.f", f"{y}.g")]
+    nodes += [node("LayerNormalization", f"{y}.g one none", f"{y}.h"), node("MatMul", f"{y}.h {y}.a", f"{y}.i")]
+    nodes += [node("Relu", f"{y}.i", f"{y}.j"), node("MatMul", f"{y}.j {y}.b", f"{y}.l")]
+    return [*nodes, node("Add", f"{y}.g {y}.l", y)]
+
+
+def test_each_attention_within_windows_leaves_the_accelerator_once():
+    """What a window, a shift and a residual do with rows needs neither the host nor a copy."""
+    rng = np.random.default_rng(12)
+    held = {}
+    nodes = [*_window_block("x", "v", 2, held, rng), *_window_block("v", "y", 3, held, rng)]
+    net = model(nodes, {"x": FULL}, {"y": FULL}, held)
+    samples = rng.normal(size=(8, *FULL[1:])).astype("f4")
+    compiled = nvdla.compile(net, "nv_large", "int8", samples)
+    on_host = [row.op for row in compiled.nodes if row.placement == "host"]
+    assert compiled.report["cuts"] == 4 and on_host == ["MatMul", "Softmax", "MatMul"] * 2
+    assert not {"slice", "join", "concat"} & {layer.kind for net in compiled.imported.networks for layer in net.layers}
+    found, exact = compiled.run(samples[:1])["y"], run_once(net, "net", {"x": samples[:1]})[0]
+    assert np.square(found - exact).sum() < np.square(exact).sum() * 10**-2.5

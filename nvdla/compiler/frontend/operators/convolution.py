@@ -11,7 +11,7 @@ import numpy as np
 
 from nvdla.compiler.builder import NetworkTensor
 from nvdla.compiler.builder.lower.convolution import MAX_STRIDE
-from nvdla.compiler.frontend.graph import Cut, Graph, GraphValue, Node
+from nvdla.compiler.frontend.graph import Cut, Graph, GraphValue, Node, pixels_of
 from nvdla.compiler.frontend.operators.registry import operator
 from nvdla.compiler.frontend.operators.shape import order_of
 from nvdla.errors import shape_text
@@ -314,11 +314,13 @@ def product(
     else:
         if batch * inner * columns > MAX_UNROLLED:
             raise Cut(f"{batch} products of {inner}x{columns} need too many weights")
-        cube = as_columns(graph, value, order.transpose(0, 2, 1))
+        cube, pixels = as_columns(graph, value, order.transpose(0, 2, 1))
         weights = matrix.transpose(0, 2, 1).reshape(batch * columns, inner, 1, 1)
         result = graph.network.convolution(
             name, cube, weights, None if bias is None else np.tile(bias, batch), groups=batch
         )
+        places = np.take_along_axis(places, pixels[:, :, None], axis=1)
+        late = None if late is None else late[np.argsort(pixels[0])]
     if late is not None:
         offsets = late if kernels is not None else late.T
         constant = graph.network.constant(graph.label(node, "C"), offsets.reshape(result.shape))
@@ -327,19 +329,23 @@ def product(
     return graph.result(node, result, np.ascontiguousarray(index).reshape(node.out_shape))
 
 
-def as_columns(graph: Graph, value: GraphValue, wanted: np.ndarray) -> NetworkTensor:
-    """Flat positions (B, K, M) in the value as a cube with B * K channels of M elements. The cube has one column,
-    unless the value already has rows and columns, or four dimensions (channels last)."""
+def as_columns(graph: Graph, value: GraphValue, wanted: np.ndarray) -> tuple[NetworkTensor, np.ndarray]:
+    """Flat positions (B, K, M) in the value as a cube with B * K channels of M pixels, and the pixel (B, M) of each m.
+
+    If each row of K elements fills the channels of a pixel already, in any order of rows, nothing moves. Otherwise the
+    cube has one column, or the columns of a value with four dimensions (channels last).
+    """
     batch, inner, rows = wanted.shape
-    placed = value.tensor
-    fits = placed is not None and (placed.shape[0], math.prod(placed.shape)) == (batch * inner, wanted.size)
-    if fits and np.array_equal(value.order().ravel()[wanted.ravel()], np.arange(wanted.size)):
-        return value.placed
+    if value.tensor is not None:
+        pixels = pixels_of(value.order().ravel()[wanted], value.placed.shape)
+        if pixels is not None:
+            return value.placed, pixels
+    in_order = np.broadcast_to(np.arange(rows), (batch, rows))
     width = value.shape[-2] if len(value.shape) == 4 and rows % value.shape[-2] == 0 else 1
     if width > 1:
         with contextlib.suppress(Cut):
-            return graph.arrange(value, wanted, (batch * inner, rows // width, width))
-    return graph.arrange(value, wanted, (batch * inner, rows, 1))
+            return graph.arrange(value, wanted, (batch * inner, rows // width, width)), in_order
+    return graph.arrange(value, wanted, (batch * inner, rows, 1)), in_order
 
 
 def _whole(value: GraphValue, order: np.ndarray, matrix: np.ndarray) -> np.ndarray | None:

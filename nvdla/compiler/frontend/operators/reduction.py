@@ -134,9 +134,9 @@ def layer_norm(graph: Graph, node: Node) -> GraphValue:
         raise Cut("it must normalize the last dimension")
     count = value.shape[-1]
     order = np.arange(value.size).reshape(1, -1, count).transpose(0, 2, 1)
-    cube = as_columns(graph, value, order)
+    cube, pixels = as_columns(graph, value, order)
     result = _scaled(graph, node, _normalized(graph, node, cube), count)
-    index = np.arange(value.size).reshape(count, -1).T
+    index = np.arange(value.size).reshape(count, -1).T[pixels[0]]
     return graph.result(node, result, np.ascontiguousarray(index).reshape(value.shape))
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from nvdla.compiler.frontend.graph import Cut, Graph, GraphValue, Node, canonical
+from nvdla.compiler.frontend.graph import Cut, Graph, GraphValue, Node, canonical, pixels_of
 from nvdla.compiler.frontend.operators.registry import operator
 
 MAX_MOVED = 1 << 24
@@ -34,6 +34,10 @@ def same(graph: Graph, node: Node) -> GraphValue:
     training = node.constant(2) if node.op == "Dropout" and node.has(2) else None
     if training is not None and bool(training.ravel()[0]):
         raise Cut("it is in training mode")
+    return _unchanged(graph, node, value)
+
+
+def _unchanged(graph: Graph, node: Node, value: GraphValue) -> GraphValue:
     result = graph.alias(node, value, value.index)
     result.base, result.function, result.calls = value.base, value.function, value.calls
     result.unpadded, result.border = value.unpadded, value.border
@@ -159,12 +163,16 @@ def repeat(graph: Graph, node: Node) -> GraphValue:
 
 @operator("Concat", note="producers write into one tensor")
 def concat(graph: Graph, node: Node) -> GraphValue:
-    """Along channels, rows or columns. Concatenation of channels is free if each part fills whole atoms. Constants
-    are stored in the loadable."""
+    """Along channels, rows or columns. Concatenation of channels is free if each part fills whole atoms, and so is that
+    of slices of one tensor with channels last (a roll). Constants are stored in the loadable."""
     axis = int(node.get("axis", 1)) % len(node.out_shape)
     values = [_part(graph, node, index) for index in range(len(node.inputs)) if node.has(index)]
     if len(values) == 1:
         return graph.alias(node, values[0], values[0].index)
+    if len({(value.tensor, value.boundary) for value in values}) == 1:
+        index = np.concatenate([order_of(value) for value in values], axis)
+        if _is_free(graph, values[0], index):
+            return graph.alias(node, values[0], index)
     rank, out = len(node.out_shape), node.out_shape
     leading = math.prod(out[:axis])
     if rank >= 3 and axis >= max(rank - 2, 2) and all(value.index is None for value in values):
@@ -185,6 +193,15 @@ def concat(graph: Graph, node: Node) -> GraphValue:
     index = np.concatenate(orders, axis)
     plain = np.array_equal(index.ravel(), np.arange(index.size))
     return graph.result(node, result, None if plain else index)
+
+
+def _is_free(graph: Graph, value: GraphValue, index: np.ndarray) -> bool:
+    """Return whether all elements of a value's tensor can take another order without a layer: those of an input that is
+    not bound yet, or rows that each fill a pixel (channels last)."""
+    if value.tensor is None:
+        root = graph.values[value.boundary]
+        return root.tensor is None and np.array_equal(np.sort(index, None), np.arange(root.size))
+    return pixels_of(index.reshape(1, -1, index.shape[-1]).transpose(0, 2, 1), value.tensor.shape) is not None
 
 
 def _part(graph: Graph, node: Node, index: int) -> GraphValue:
@@ -208,6 +225,8 @@ def pad(graph: Graph, node: Node) -> GraphValue:
     mode = node.get("mode", "constant")
     rank = len(value.shape)
     begins, ends = _pads(node, rank)
+    if not any(begins + ends):
+        return _unchanged(graph, node, value)
     if mode != "constant":
         return _mirrored(graph, node, value, begins, ends, mode)
     number = node.get("value", 0.0)
