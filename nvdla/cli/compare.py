@@ -131,9 +131,10 @@ def run(args: argparse.Namespace) -> int:
         tell_warnings(args.other, other.warnings)
     tell_proof(args, runtime.config, *([] if other is None else [other.config]))
     if not comparison.rows:
-        raise FormatError(
-            f"nothing could be compared: no tensor of {args.loadable} has a counterpart. Name the layers with --layers."
-        )
+        output = runtime.outputs[0].name if runtime.outputs else "NAME"
+        names_of_files = f"Name a file after its tensor or operation: {output}.bin, task0-op0003-sdp.bin."
+        hint = names_of_files if args.golden else "Name the layers with --layers."
+        raise FormatError(f"nothing could be compared: no tensor of {args.loadable} has a counterpart. {hint}")
     if not print_document(document(args, runtime, reference, comparison), args):
         _print(args, reference, comparison)
     return 0 if comparison.passed else 1

@@ -73,6 +73,17 @@ def test_the_page_is_never_wider_than_the_window(window, page, width):
     assert shown.value("document.getElementById('panel').getBoundingClientRect().right") <= width
 
 
+def test_search_and_colors_share_a_row_at_any_width(window, page):
+    """Next to a button as wide as that of a server."""
+    shown = window().open(page)
+    shown.value("document.querySelector('.search').before(view.el('button', { style: 'width: 136px' }, 'Run'))")
+    for width in range(320, 1400, 40):
+        shown.page.set_viewport_size({"width": width, "height": 600})
+        box, button = (shown.page.locator(name).bounding_box() for name in ("#search", "#theme"))
+        assert abs(box["y"] - button["y"]) < 5 and box["width"] >= 79
+        assert button["x"] + button["width"] <= width
+
+
 def test_a_click_on_an_operation_of_the_graph_shows_all_about_it(window, page):
     shown = window().open(page)
     shown.page.mouse.click(*shown.page.evaluate(PLACE, 3))
@@ -168,7 +179,7 @@ def test_sliders_recompute_the_cycles_from_the_table_of_the_page(window, page, l
     assert said.inner_text().startswith(
         f"{other.schedule.total:,} cycles = {other.schedule.total / 5e5:.4f} ms at 500 MHz"
     )
-    assert f"+{change:.1%} cycles" in said.inner_text()
+    assert f"(+{change:.1%} cycles); everywhere else on this page: {own:,} cycles" in said.inner_text()
     assert shown.page.locator("#bandwidth-0").get_attribute("aria-valuetext") == "1 B/cycle = 0.5 GB/s"
     assert shown.page.locator(".bars li").first.inner_text() != first
     assert "1 B/cycle" not in shown.page.locator("svg.chart").inner_html()
