@@ -82,7 +82,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_machine_options(parser)
     add_strict_option(parser)
     against = parser.add_argument_group("what to compare with")
-    against.add_argument("--golden", metavar="PATH", help="golden file, or directory of golden files")
+    against.add_argument(
+        "--golden",
+        metavar="PATH",
+        help="golden file named after its tensor or operation (prob.bin, task0-op0003-sdp.npy), or a directory of them",
+    )
     add_model_options(against)
     against.add_argument("--float", metavar="FILE.npz", help=".npz with float tensors by layer name")
     add_comparison_options(against)
