@@ -69,18 +69,22 @@ def test_the_page_is_never_wider_than_the_window(window, page, width):
     for name in VIEWS:
         open_view(shown.page, name)
         assert shown.value("document.documentElement.scrollWidth") <= width
+    open_view(shown.page, "Cycles")
+    set_slider(shown.page, "bandwidth", 1)
+    assert shown.value("Math.max(...[...document.querySelectorAll('.slider')].map((each) => each.scrollWidth))") < width
     shown.value("view.choose(0, 'op', 3)")
     assert shown.value("document.getElementById('panel').getBoundingClientRect().right") <= width
 
 
-def test_search_and_colors_share_a_row_at_any_width(window, page):
-    """Next to a button as wide as that of a server."""
-    shown = window().open(page)
+@pytest.mark.parametrize("name", ["page", "both"])
+def test_search_and_colors_share_a_row_at_any_width(window, request, name):
+    """Next to a button as wide as that of a server; the words in the search field are whole."""
+    shown = window().open(request.getfixturevalue(name))
     shown.value("document.querySelector('.search').before(view.el('button', { style: 'width: 136px' }, 'Run'))")
     for width in range(320, 1400, 40):
         shown.page.set_viewport_size({"width": width, "height": 600})
         box, button = (shown.page.locator(name).bounding_box() for name in ("#search", "#theme"))
-        assert abs(box["y"] - button["y"]) < 5 and box["width"] >= 79
+        assert abs(box["y"] - button["y"]) < 5 and box["width"] >= 100
         assert button["x"] + button["width"] <= width
 
 
