@@ -151,7 +151,7 @@ def _verdict(reports: list[Row], board: Row) -> Row:
             return _answer("fits" if report["fits"] else "does not fit", "reported", report["source"])
     measured = [report for report in reports if any(report[name] is not None for name in RESOURCES)]
     if not measured:
-        return _answer("unknown", "no public report of this configuration", None)
+        return _answer("unknown", "no public report", None)
     whole = [report for report in measured if all(report[name] is not None for name in RESOURCES)]
     measured.sort(key=lambda report: report["device"] != board["device"])
     lacking = {name: [report for report in measured if _exceeds(report, board, name)] for name in RESOURCES}

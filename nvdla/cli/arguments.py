@@ -44,7 +44,8 @@ def add_config_option(
     parser: argparse._ActionsContainer, default: str | None = "auto", shown: str = "", *, required: bool = False
 ) -> None:
     """``--config``; ``shown``: the default in words."""
-    shown = shown or ("detected from the file" if default == "auto" else default or "none")
+    none = "none; required" if required else "none"
+    shown = shown or ("detected from the file" if default == "auto" else default or none)
     text = f"configuration: name or .yaml file (default: {shown})"
     parser.add_argument("--config", default=default, required=required, metavar="NAME", help=text)
 

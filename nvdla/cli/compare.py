@@ -82,7 +82,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_machine_options(parser)
     add_strict_option(parser)
     against = parser.add_argument_group("what to compare with")
-    against.add_argument("--golden", metavar="PATH", help="golden file, or directory of golden files")
+    against.add_argument(
+        "--golden",
+        metavar="PATH",
+        help="golden file named after its tensor or operation (prob.bin, task0-op0003-sdp.npy), or a directory of them",
+    )
     add_model_options(against)
     against.add_argument("--float", metavar="FILE.npz", help=".npz with float tensors by layer name")
     add_comparison_options(against)
@@ -131,9 +135,10 @@ def run(args: argparse.Namespace) -> int:
         tell_warnings(args.other, other.warnings)
     tell_proof(args, runtime.config, *([] if other is None else [other.config]))
     if not comparison.rows:
-        raise FormatError(
-            f"nothing could be compared: no tensor of {args.loadable} has a counterpart. Name the layers with --layers."
-        )
+        output = runtime.outputs[0].name if runtime.outputs else "NAME"
+        names_of_files = f"Name a file after its tensor or operation: {output}.bin, task0-op0003-sdp.bin."
+        hint = names_of_files if args.golden else "Name the layers with --layers."
+        raise FormatError(f"nothing could be compared: no tensor of {args.loadable} has a counterpart. {hint}")
     if not print_document(document(args, runtime, reference, comparison), args):
         _print(args, reference, comparison)
     return 0 if comparison.passed else 1

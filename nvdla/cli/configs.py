@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from nvdla.cli.output import add_format_options, print_document, print_table, say
@@ -127,7 +129,13 @@ def _fpga(configs: list[Configuration]) -> Document:
 
 
 def _print_fpga(document: Document) -> None:
-    columns = ("configuration", "board", "device", "verdict", "reason", "source")
-    print_table("FPGA boards", document["verdicts"], columns, ("source",))
+    """The answers come last: a terminal shows the end of the output."""
     print_table("public reports", document["reports"])
     print_table("boards", document["boards"])
+    columns = ("configuration", "board", "device", "verdict", "reason", "source")
+    rows: list[Document] = []
+    for _, verdicts in groupby(document["verdicts"], key=itemgetter("configuration")):
+        same = list(verdicts)
+        alike = len({row["reason"] for row in same}) == 1  # no report of this configuration
+        rows += [{**same[0], "board": "every board", "device": None}] if alike else same
+    print_table("FPGA boards", rows, columns, ("source",))

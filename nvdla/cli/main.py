@@ -17,9 +17,11 @@ import os
 import re
 import signal
 import sys
+import textwrap
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, NoReturn
 
@@ -268,11 +270,28 @@ class _Parser(argparse.ArgumentParser):
         raise _BadUsage(self.prog, f"{shortened} (see '{self.prog} --help')")
 
 
+class _HelpFormatter(argparse.HelpFormatter):
+    """Help in the width of the terminal: paragraphs are filled, and examples, which are indented, keep their lines."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n\n".join(_filled(paragraph, width) for paragraph in re.split(r"\n\s*\n", text.strip()))
+
+
+def _filled(paragraph: str, width: int) -> str:
+    """A paragraph, or the lines of examples: where one is too long, comments move closer and long lines are wrapped."""
+    fill = partial(textwrap.fill, width=width, break_long_words=False, break_on_hyphens=False)
+    if not paragraph.startswith("  "):
+        return fill(" ".join(paragraph.split()))
+    lines = paragraph.splitlines()
+    if max(map(len, lines)) <= width:
+        return paragraph
+    return "\n".join(fill(re.sub(r"(?<=\S) {4,}", " " * 3, line), subsequent_indent=" " * 6) for line in lines)
+
+
 def parser_of(name: str, prog: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of a command."""
     module = importlib.import_module(COMMANDS[name][0])
-    form = argparse.RawDescriptionHelpFormatter
-    parser = _Parser(prog=prog or f"nvdla {name}", description=module.HELP, formatter_class=form)
+    parser = _Parser(prog=prog or f"nvdla {name}", description=module.HELP, formatter_class=_HelpFormatter)
     module.configure(parser)
     return parser
 

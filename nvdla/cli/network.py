@@ -94,7 +94,7 @@ class LoadedNetwork(Loadable):
 
     The fields of :class:`nvdla.Loadable` (``tasks``, ``blobs`` ...) are those of the file; a package has none of its
     own. Keywords of the methods are the options of the command with the same name, with underscores: see ``nvdla
-    cycles --help``. Unknown keywords raise TypeError.
+    cycles --help``. Unknown keywords raise TypeError. :meth:`run` has none of them: see :class:`nvdla.Runtime`.
 
     Example:
         >>> net = nvdla.load("samples/lenet.loadable")

@@ -50,9 +50,9 @@ def add_format_options(parser: argparse.ArgumentParser, yaml: bool = False) -> N
     group.add_argument("--json", action="store_true", help="print JSON (stable keys) instead of tables")
     group.add_argument("--csv", action="store_true", help="print only the tables, as CSV")
     group.add_argument("--tsv", action="store_true", help="print only the tables, as tab-separated values")
-    parser.add_argument("--wide", action="store_true", help="print all columns, even on a narrow terminal")
     if yaml:
         group.add_argument("--yaml", action="store_true", help="print YAML (same keys as --json) instead of tables")
+    parser.add_argument("--wide", action="store_true", help="print all columns, even on a narrow terminal")
 
 
 def announce(document: Mapping[str, object], text: str, args: argparse.Namespace) -> None:

@@ -199,7 +199,7 @@ def _options(args: argparse.Namespace, form: Printer) -> Options:
     csb, limit = args.csb_base, args.poll_limit or 0
     if args.board is not None:
         if args.board not in BOARDS:
-            hint = "On Linux, NVIDIA's driver runs the loadable itself."
+            hint = "'nvdla program --board list' explains them. On Linux, NVIDIA's driver runs the loadable itself."
             raise FormatError(f"--board: must be one of {', '.join(BOARDS)}, got {args.board!r}. {hint}")
         csb, limit = BOARDS[args.board].csb if csb is None else csb, limit or POLL_LIMIT
     return Options(csb, words_wanted, limit, arrays, args.board)

@@ -163,7 +163,8 @@ HELP = """Serve the emulator: loadables to TVM RPC clients, or the register mode
   nvdla serve --tvm-rpc --port 9090
 
   >>> remote = tvm.rpc.connect("127.0.0.1", 9090)
-  >>> network = remote.get_function("nvdla.load")(bytearray(open("lenet.nvdla", "rb").read()))
+  >>> data = bytearray(open("lenet.nvdla", "rb").read())
+  >>> network = remote.get_function("nvdla.load")(data)
   >>> network["run"](image, scores)
 
   nvdla serve --registers --config nv_small --socket /tmp/nvdla.sock --dram /dev/shm/dram --dram-size 64MiB

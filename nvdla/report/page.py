@@ -86,7 +86,7 @@ def _difference(left: Side, right: Side, observation: Observation | None, other:
     )
     if np.array_equal(first, second, equal_nan=True):
         return {"snr": None, "max": 0.0, "equal": 1.0}
-    comparison = compare(first, second)
+    comparison = compare(second, first)  # the second is the reference, as in nvdla compare
     snr = comparison.snr_db if math.isfinite(comparison.snr_db) else None
     largest = comparison.max_abs if math.isfinite(comparison.max_abs) else None
     return {"snr": snr, "max": largest, "equal": 1 - comparison.count / max(comparison.elements, 1)}

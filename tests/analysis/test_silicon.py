@@ -23,7 +23,7 @@ from nvdla.analysis.silicon import (
 )
 from nvdla.analysis.study import Study
 from nvdla.compiler.builder import Network, build, calibrate
-from nvdla.emulator.hardware.configuration import configuration, proof
+from nvdla.emulator.hardware.configuration import configuration, configurations, proof
 from nvdla.errors import FormatError
 from nvdla.util.yaml import parse_yaml
 
@@ -177,6 +177,15 @@ def test_the_command_prints_boards_and_reports(nvdla_command):
     code, out, _ = nvdla_command("configs", "nv_small", "--fpga")
     assert code == 0
     assert "does not fit" in out and "unknown" in out and "nvdla/hw issue 110" in out
+
+
+def test_a_terminal_of_30_rows_shows_which_configurations_fit(nvdla_command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    _, out, _ = nvdla_command("configs", "--fpga")
+    shown = out.splitlines()[-29:]
+    assert any(line.split()[:2] == ["configuration", "board"] for line in shown)
+    answered = {line.split()[0] for line in shown if " fits " in line or " fit " in line or " unknown " in line}
+    assert answered == set(configurations())
 
 
 # ---- proof

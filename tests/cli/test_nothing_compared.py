@@ -101,8 +101,18 @@ def test_compare_without_a_counterpart_is_refused(folder, nvdla_command, lenet, 
     np.savez(folder / "other.npz", unknown=np.zeros((1, 2, 3, 4), np.float32))
     code, out, err = nvdla_command("compare", lenet, "-i", digit, "--float", folder / "other.npz")
     assert (code, out) == (2, "")
-    assert "nothing could be compared" in err
+    assert "nothing could be compared" in err and err.endswith("Name the layers with --layers.\n")
     assert not Comparison().passed
+
+
+def test_compare_with_a_golden_file_of_another_name_states_names_that_work(folder, nvdla_command, lenet, digit):
+    (folder / "board.bin").write_bytes(bytes(16))
+    code, out, err = nvdla_command("compare", lenet, "-i", digit, "--golden", folder / "board.bin")
+    assert (code, out) == (2, "")
+    name = err.partition("operation: ")[2].partition(",")[0]
+    (folder / "board.bin").rename(folder / name)
+    code, out, _ = nvdla_command("compare", lenet, "-i", digit, "--golden", folder / name)
+    assert code == 1 and "1 tensor compared" in out
 
 
 @pytest.mark.parametrize("data", [b"", b"\0"], ids=["empty", "short"])

@@ -10,6 +10,7 @@ import re
 import pytest
 
 from nvdla.cli import output
+from nvdla.cli.main import COMMANDS, parser_of
 from nvdla.cli.output import sized
 
 ROWS = [
@@ -34,6 +35,17 @@ def test_no_line_is_wider_than_the_terminal_and_no_word_is_cut(terminal, capsys,
     assert max(len(line) for line in table.splitlines()) <= columns
     assert table.count("1280") in (0, len(ROWS)) and table.count("kernels") in (0, 12 * len(ROWS))
     assert ("kernels" in table) == ("what" not in note)
+
+
+@pytest.mark.parametrize("columns", [72, 80, 100])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_is_no_wider_than_the_terminal_and_loses_no_word(terminal, name, columns):
+    terminal(columns)
+    parser = parser_of(name)
+    lines = parser.format_help().splitlines()
+    assert all(len(line) <= columns or len(line.split()) <= 2 for line in lines)
+    description = parser.description.split()
+    assert "".join(description) in "".join("".join(lines).split())
 
 
 def test_nothing_of_a_column_that_is_shown_is_lost(terminal, capsys):

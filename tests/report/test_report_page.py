@@ -247,6 +247,15 @@ def test_two_loadables_and_two_runs_stand_side_by_side(nvdla_command, lenet_path
         assert (min(differences) == 1.0) is equal
 
 
+def test_pairs_have_the_snr_that_compare_prints(nvdla_command, lenet_path, digit_path, tmp_path):
+    half = lenet_path.with_name("lenet_nv_full_fp16.loadable")
+    assert nvdla_command("report", lenet_path, half, "-i", digit_path, "-o", tmp_path / "r.html")[0] == 0
+    pairs = unpacked((tmp_path / "r.html").read_text(), "document")["pairs"]
+    rows = nvdla.load(lenet_path).compare(half, digit_path)
+    expected = {row["operation"]: row["snr_db"] for row in rows if row["kind"] == "operation"}
+    assert {pair["left"]: pair["snr"] for pair in pairs if pair.get("snr")} == pytest.approx(expected, rel=1e-6)
+
+
 def test_two_files_of_one_name_get_different_titles(nvdla_command, lenet_path, tmp_path):
     paths = [tmp_path / each / "net.nvdla" for each in "ab"]
     for path in paths:

@@ -69,8 +69,23 @@ def test_the_page_is_never_wider_than_the_window(window, page, width):
     for name in VIEWS:
         open_view(shown.page, name)
         assert shown.value("document.documentElement.scrollWidth") <= width
+    open_view(shown.page, "Cycles")
+    set_slider(shown.page, "bandwidth", 1)
+    assert shown.value("Math.max(...[...document.querySelectorAll('.slider')].map((each) => each.scrollWidth))") < width
     shown.value("view.choose(0, 'op', 3)")
     assert shown.value("document.getElementById('panel').getBoundingClientRect().right") <= width
+
+
+@pytest.mark.parametrize("name", ["page", "both"])
+def test_search_and_colors_share_a_row_at_any_width(window, request, name):
+    """Next to a button as wide as that of a server; the words in the search field are whole."""
+    shown = window().open(request.getfixturevalue(name))
+    shown.value("document.querySelector('.search').before(view.el('button', { style: 'width: 136px' }, 'Run'))")
+    for width in range(320, 1400, 40):
+        shown.page.set_viewport_size({"width": width, "height": 600})
+        box, button = (shown.page.locator(name).bounding_box() for name in ("#search", "#theme"))
+        assert abs(box["y"] - button["y"]) < 5 and box["width"] >= 100
+        assert button["x"] + button["width"] <= width
 
 
 def test_a_click_on_an_operation_of_the_graph_shows_all_about_it(window, page):
@@ -168,7 +183,7 @@ def test_sliders_recompute_the_cycles_from_the_table_of_the_page(window, page, l
     assert said.inner_text().startswith(
         f"{other.schedule.total:,} cycles = {other.schedule.total / 5e5:.4f} ms at 500 MHz"
     )
-    assert f"+{change:.1%} cycles" in said.inner_text()
+    assert f"(+{change:.1%} cycles); everywhere else on this page: {own:,} cycles" in said.inner_text()
     assert shown.page.locator("#bandwidth-0").get_attribute("aria-valuetext") == "1 B/cycle = 0.5 GB/s"
     assert shown.page.locator(".bars li").first.inner_text() != first
     assert "1 B/cycle" not in shown.page.locator("svg.chart").inner_html()

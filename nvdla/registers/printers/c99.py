@@ -63,7 +63,7 @@ class Skeleton:
 BOARDS = {
     "baremetal": Skeleton("RISC-V without an operating system", 0x10040000, 0x84000000, 0x86000000),
     "litex": Skeleton("LiteX SoC", 0x90000000, 0x44000000, 0x46000000),
-    "vitis": Skeleton("Zynq with the standalone library of Vitis", 0x43C00000, 0x10000000, 0x18000000),
+    "vitis": Skeleton("Zynq or ZynqMP with the standalone library of Vitis", 0x43C00000, 0x10000000, 0x18000000),
     "zephyr": Skeleton("Zephyr application", 0x10040000, 0x84000000, 0x86000000),
     "zynq": Skeleton("Zynq-7000 without libraries", 0x43C00000, 0x10000000, 0x18000000),
 }

@@ -424,7 +424,7 @@
         if (number !== asked) return;
       }
       const clock = value("clock"), change = side.total && row.total ? row.total / side.total - 1 : 0;
-      total.textContent = row.total === null ? "no total: deadlock" : `${view.count(row.total)} cycles = ${view.real(row.total / clock / 1000)} ms at ${view.count(Math.round(clock))} MHz${change ? ` (${change > 0 ? "+" : ""}${view.percent(change)} cycles)` : ""}`;
+      total.textContent = row.total === null ? "no total: deadlock" : `${view.count(row.total)} cycles = ${view.real(row.total / clock / 1000)} ms at ${view.count(Math.round(clock))} MHz${change ? ` (${change > 0 ? "+" : ""}${view.percent(change)} cycles); everywhere else on this page: ${view.count(side.total)} cycles` : ""}`;
       const operations = row.cycles ? side.operations.map((op, id) => ({ ...op, cycles: row.cycles[id], bound: row.bound[id] })) : side.operations;
       fill(Object.assign(Object.create(side), { operations, total: row.total, roof: { ...side.roof, bytes: row.bandwidth } }));
     }

@@ -274,7 +274,7 @@
       recolour();
     } }, "◐");
     const sides = view.sides.length > 1 ? view.el("div", { id: "sides", role: "group", "aria-label": "Side" }, ["A", "B"].map((name, number) => view.el("button", { type: "button", "data-side": number, "aria-pressed": number === 0, title: view.sides[number].title, onclick: () => view.takeSide(number) }, name))) : null;
-    return view.el("header", { id: "head" }, title, list, sides, view.el("div", { class: "search" }, box, count, hits), theme);
+    return view.el("header", { id: "head" }, title, list, sides, view.el("div", { class: "search" }, box, count, hits, theme));
   }
 
   // Paper has no tabs and cannot be unfolded: everything stands one below the other.
