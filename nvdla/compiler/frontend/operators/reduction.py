@@ -7,10 +7,9 @@ import math
 import numpy as np
 
 from nvdla.compiler.builder import NetworkTensor
-from nvdla.compiler.frontend.graph import Cut, Function, Graph, GraphValue, Node, canonical
+from nvdla.compiler.frontend.graph import Cut, Function, Graph, GraphValue, Node, canonical, operator
 from nvdla.compiler.frontend.operators.convolution import as_columns
 from nvdla.compiler.frontend.operators.pooling import mean as global_mean
-from nvdla.compiler.frontend.operators.registry import operator
 from nvdla.limits import MAX_KERNEL
 from nvdla.util.precision import Precision
 
