@@ -527,38 +527,3 @@ def factor_of(values: np.ndarray) -> float | np.ndarray | None:
     if not np.all(values == first[:, None, None]):
         return None
     return float(first[0]) if np.all(first == first[0]) else first
-
-
-# ---- operators
-
-Importer = Callable[[Graph, Node], GraphValue | list[GraphValue]]
-
-
-@dataclass(frozen=True)
-class Operator:
-    """``function`` imports the node; ``note``: what it becomes, in a few words, for reports and the page's table."""
-
-    name: str
-    note: str
-    function: Importer
-    family: str
-    text: str
-
-
-OPERATORS: dict[str, Operator] = {}
-
-
-def operator(*names: str, note: str) -> Callable[[Importer], Importer]:
-    """Register a function as the importer of these operators."""
-
-    def add(function: Importer) -> Importer:
-        for name in names:
-            add_operator(name, note, function, function.__module__.rsplit(".", 1)[-1], function.__doc__ or "")
-        return function
-
-    return add
-
-
-def add_operator(name: str, note: str, function: Any, family: str, text: str) -> None:
-    """Register an operator of the importer."""
-    OPERATORS[name] = Operator(name, note, function, family, text)

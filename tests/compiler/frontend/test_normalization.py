@@ -83,10 +83,63 @@ def test_variances_that_differ_too_much_keep_it_on_the_host():
     assert snr(normalized(network(32), x, 1e-5), compiled.run(x)["y"]) > 100
 
 
-@pytest.mark.parametrize("precision", ["int16", "fp16"])
-def test_other_precisions_keep_it_on_the_host(precision):
-    compiled = nvdla.compile(network(32), "nv_full", precision, samples(4, ROWS, 32))
-    assert [row.placement for row in compiled.nodes] == ["host"]
+@pytest.mark.parametrize(
+    "channels, shape, epsilon, bias",
+    [(32, (ROWS,), 1e-5, True), (96, (ROWS,), 1e-6, False), (17, (ROWS,), 1e-3, True), (64, (4, 6), 1e-5, True)],
+)
+@pytest.mark.parametrize("spread", [1.2, 6])
+def test_it_is_within_the_noise_of_fp16(channels, shape, epsilon, bias, spread):
+    """Also where variances differ by a factor of a thousand."""
+    net = network(channels, epsilon, shape, bias)
+    compiled = nvdla.compile(net, "nv_full", "fp16", samples(16, *shape, channels, spread=spread))
+    assert [row.placement for row in compiled.nodes] == ["accelerator"]
+    x = samples(1, *shape, channels, spread=spread, seed=1)
+    assert snr(normalized(net, x, epsilon), compiled.run(x)["y"]) > 60
+
+
+def test_the_hardware_gives_the_same_halves_as_the_reference_model():
+    compiled = nvdla.compile(network(32), "nv_full", "fp16", samples(16, ROWS, 32, spread=6))
+    built = compiled.parts[0].made
+    elements = built.quantize_inputs(samples(1, ROWS, 32, spread=6, seed=1).transpose(0, 2, 1)[..., None])
+    (found,), (wanted,) = (
+        outputs.values()
+        for outputs in (nvdla.Runtime(built.loadable, "nv_full").run(elements), built.expected(elements))
+    )
+    np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=4e-3, atol=4e-3)
+
+
+@pytest.mark.parametrize("channels", [17, 33, 100])
+def test_the_weights_of_a_mean_have_a_sum_of_one_in_fp16(channels):
+    """1 / 17 is no half: means that are much larger than the deviations would be wrong by 1 / 2048 of them."""
+    net, x = network(channels), samples(1, ROWS, channels, seed=1) + np.float32(10)
+    compiled = nvdla.compile(net, "nv_full", "fp16", samples(16, ROWS, channels) + np.float32(10))
+    assert snr(normalized(net, x.astype(np.float64), 1e-5), compiled.run(x)["y"]) > 46
+
+
+@pytest.mark.parametrize(
+    "factor, reason",
+    [
+        (60, "squared deviations of the calibration data: must be at most 16376 in fp16"),
+        (2**-12, "variances of the calibration data: must be at least 7.6e-06 in fp16"),
+    ],
+)
+def test_variances_out_of_the_range_of_fp16_keep_it_on_the_host(factor, reason):
+    net, factor = network(32, 1e-7), np.float32(factor)
+    compiled = nvdla.compile(net, "nv_full", "fp16", samples(16, ROWS, 32) * factor)
+    (row,) = compiled.nodes
+    assert row.placement == "host" and reason in row.reason
+    x = samples(1, ROWS, 32, seed=1) * factor
+    assert snr(normalized(net, x, 1e-7), compiled.run(x)["y"]) > 100
+
+
+def test_without_calibration_data_fp16_keeps_it_on_the_host():
+    (row,) = nvdla.compile(network(32), "nv_full", "fp16").nodes
+    assert row.placement == "host" and "range of its input: must be known. Calibrate with data." in row.reason
+
+
+def test_int16_keeps_it_on_the_host():
+    (row,) = nvdla.compile(network(32), "nv_full", "int16", samples(4, ROWS, 32)).nodes
+    assert row.placement == "host" and "a variance in int16 needs a table that is too steep" in row.reason
 
 
 def test_another_axis_stays_on_the_host():
@@ -131,9 +184,10 @@ def transformer_block(width: int = 32, heads: int = 2):
     return model(nodes, {"x": (1, ROWS, width)}, {"y": (1, ROWS, width)}, weights | ones, opset=17)
 
 
-def test_a_transformer_block_leaves_the_accelerator_once():
+@pytest.mark.parametrize("config, precision", [("nv_large", "int8"), ("nv_full", "fp16")])
+def test_a_transformer_block_leaves_the_accelerator_once(config, precision):
     """For the products of computed matrices and the softmax between them; what only scales them goes with them."""
-    compiled = nvdla.compile(transformer_block(), "nv_large", "int8", samples(16, ROWS, 32))
+    compiled = nvdla.compile(transformer_block(), config, precision, samples(16, ROWS, 32))
     assert compiled.report["cuts"] == 2
     on_host = [row.op for row in compiled.nodes if row.placement == "host"]
     assert on_host == ["MatMul", "Mul", "Softmax", "MatMul"]
@@ -228,14 +282,17 @@ def test_the_root_may_be_a_power(power, step):
     assert_same(net, loaded, 1, 6, 16)
 
 
-def test_steps_over_channels_become_one_node_between_transposes():
+@pytest.mark.parametrize("config, precision, least", [("nv_large", "int8", 25), ("nv_full", "fp16", 60)])
+def test_steps_over_channels_become_one_node_between_transposes(config, precision, least):
     shape = (1, 16, 5, 4)
     net = written_out(STEPS["torch"], shape, axis=1)
     loaded = read(net)
     assert operators(loaded) == ["Mul", "Transpose", "LayerNormalization", "Transpose"]
     assert_same(net, loaded, *shape)
-    compiled = nvdla.compile(net, "nv_large", "int8", samples(16, *shape[1:]))
+    compiled = nvdla.compile(net, config, precision, samples(16, *shape[1:]))
     assert "host" not in {row.placement for row in compiled.nodes}
+    x = samples(1, *shape[1:], seed=1)
+    assert snr(session(net, "net").run(None, {"given": x})[0], compiled.run(x)["y"]) > least
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 
-from nvdla.compiler.frontend.graph import OPERATORS, Operator, operator
+from nvdla.compiler.frontend.operators.registry import OPERATORS, Operator, operator
 
 #: the families, in the order of the page
 FAMILIES = ("convolution", "activation", "arithmetic", "pooling", "reduction", "shape", "resize")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nvdla.compiler.builder import NetworkTensor
-from nvdla.compiler.frontend.graph import Cut, Graph, GraphValue, Node, factor_of, operator
+from nvdla.compiler.frontend.graph import Cut, Graph, GraphValue, Node, factor_of
 from nvdla.compiler.frontend.operators.functions import (
     JUMPS,
     POLES,
@@ -16,6 +16,7 @@ from nvdla.compiler.frontend.operators.functions import (
     moved,
     table,
 )
+from nvdla.compiler.frontend.operators.registry import operator
 from nvdla.util.precision import Precision
 
 LARGE = 3.0e38

@@ -7,8 +7,9 @@ import math
 import numpy as np
 
 from nvdla.compiler.builder import NetworkTensor
-from nvdla.compiler.frontend.graph import Cut, Graph, GraphValue, Node, canonical, factor_of, operator
+from nvdla.compiler.frontend.graph import Cut, Graph, GraphValue, Node, canonical, factor_of
 from nvdla.compiler.frontend.operators.functions import composed, derived, is_table, keep, linear, moved, table
+from nvdla.compiler.frontend.operators.registry import operator
 from nvdla.util.precision import Precision
 
 _FORMS = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Max": np.maximum, "Min": np.minimum}

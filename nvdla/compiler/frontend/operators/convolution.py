@@ -11,7 +11,8 @@ import numpy as np
 
 from nvdla.compiler.builder import NetworkTensor
 from nvdla.compiler.builder.lower.convolution import MAX_STRIDE
-from nvdla.compiler.frontend.graph import Cut, Graph, GraphValue, Node, operator
+from nvdla.compiler.frontend.graph import Cut, Graph, GraphValue, Node
+from nvdla.compiler.frontend.operators.registry import operator
 from nvdla.compiler.frontend.operators.shape import order_of
 from nvdla.errors import shape_text
 from nvdla.util.rounding import ceil_div

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from nvdla.compiler.builder import NetworkTensor
-from nvdla.compiler.frontend.graph import Cut, Graph, GraphValue, Node, operator
+from nvdla.compiler.frontend.graph import Cut, Graph, GraphValue, Node
 from nvdla.compiler.frontend.operators.convolution import OnnxWindow, trimmed, window_of
+from nvdla.compiler.frontend.operators.registry import operator
 from nvdla.util.precision import Precision
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvdla.compiler.frontend.graph import Cut, Graph, GraphValue, Node, operator
+from nvdla.compiler.frontend.graph import Cut, Graph, GraphValue, Node
 from nvdla.compiler.frontend.opening import open_session
+from nvdla.compiler.frontend.operators.registry import operator
 
 MAX_MATRIX = 1 << 20
 

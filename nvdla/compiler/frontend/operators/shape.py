@@ -7,7 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from nvdla.compiler.frontend.graph import Cut, Graph, GraphValue, Node, canonical, operator
+from nvdla.compiler.frontend.graph import Cut, Graph, GraphValue, Node, canonical
+from nvdla.compiler.frontend.operators.registry import operator
 
 MAX_MOVED = 1 << 24
 
