@@ -6,6 +6,7 @@ order it differently: (x - mean) / deviation * scale + bias, or x * inverse + (b
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -162,18 +163,17 @@ class PatternSearch:
             start.mean: {(_MEAN, 0): np.ones(1)},
             start.deviation: {(_NOTHING, start.power): np.ones(1)},
         }
-        waiting = {number for name in formulas for number in self.users.get(name, ())}
+        waiting = sorted(number for name in formulas for number in self.users.get(name, ()))
         while waiting:
-            number = min(waiting)
-            waiting.remove(number)
-            node = self.nodes[number]
+            node = self.nodes[heapq.heappop(waiting)]
             if _operator(node) not in _FORMS or node.output[0] in formulas:
                 continue
             given = [formulas.get(name) or self._constant(name, start) for name in node.input]
             formula = _FORMS[node.op_type](*given) if all(given) else None
             if formula:
                 formulas[node.output[0]] = formula
-                waiting.update(self.users.get(node.output[0], ()))
+                for user in self.users.get(node.output[0], ()):
+                    heapq.heappush(waiting, user)
         return formulas
 
     def _constant(self, name: str, start: _Start) -> _Formula | None:
