@@ -18,8 +18,7 @@ CHAPTERS = {
         "convolution": "Convolution: CDMA, CBUF, CSC, CACC",
         "post_processing": "SDP, PDP, CDP",
         "memory": "Memory",
-        "graph": "Descriptors and the dependency graph",
-        "running": "The dry run",
+        "graph": "Descriptors, dependency graph and dry run",
     },
     "doctor": {
         "number": "Scales, weights, biases",

@@ -192,7 +192,6 @@ MOST_OF_A_RULE = 20
 OTHER_ATOMS = "atoms-have-the-size-of-the-memory-atom"
 DRY_RUN = "the-dry-run-finishes"
 OVERRUN = "surfaces-are-in-their-windows"
-LAST = "running"
 
 
 @dataclass(frozen=True)
@@ -238,7 +237,7 @@ class Report:
 def rules() -> list[Rule]:
     """Return all rules of the modules ``*_rules.py`` in the order of their documentation, the dry run last."""
     modules_of("nvdla.checks.lint", "_rules")
-    return sorted(RULES, key=lambda rule: (rule.chapter == LAST, rule.chapter))
+    return sorted(RULES, key=lambda rule: (rule.name == DRY_RUN, rule.chapter))
 
 
 @by_annotations

@@ -120,6 +120,22 @@ def fit_halves(function: Function, low: float, high: float) -> Lut:
     return lut
 
 
+def fit_octaves(function: Function, high: float) -> Lut:
+    """fp16 tables of a power of a positive number: LE has an entry per power of two, balanced so that interpolation is
+    too high and too low by the same factor. LO is finer, from 1/65 of its end up to ``high``."""
+    select = int(np.ceil(np.log2(high / (LO_SEGMENTS + 4))))
+    lo = _half_table(function, 4 * 2.0**select, select, LO_SEGMENTS)
+    edges = 2.0 ** (_FIRST_OCTAVE + np.arange(LE_SEGMENTS + 1))
+    exact, part = _finite(function, edges), np.linspace(0, 1, 65)[:, None]
+    most = np.max((exact[:-1] + part * np.diff(exact)) / _finite(function, edges[:-1] * (1 + part)))
+    le = LutTable((exact * 2 / (1 + most)).astype(np.float16), 0.0, _FIRST_OCTAVE, exponent=True)
+    return Lut(le, lo, Precision.FP16, low_lo=False, high_lo=False)
+
+
+_FIRST_OCTAVE = -24
+"""Power of two of the smallest positive half."""
+
+
 def fit_normalization_halves(size: int, alpha: float, beta: float, k: float) -> Lut:
     """fp16 tables of (k + alpha / size * s) ** -beta: LO linear up to 16 times the knee, LE exponential beyond."""
     knee = k * size / alpha if alpha else 1.0

@@ -156,9 +156,11 @@ class ClipSettings(LayerSettings):
 
 @dataclass(frozen=True, eq=False)
 class FunctionSettings(LayerSettings):
-    """Function of a float64 array, element by element."""
+    """Function of a float64 array, element by element. ``octaves``: fp16 looks it up by the power of two of its input,
+    for functions of positive numbers such as 1 / sqrt."""
 
     function: Callable[[np.ndarray], np.ndarray]
+    octaves: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -319,15 +319,22 @@ class Network:
         """
         return self.add_layer("clip", name, [source], low=low, high=high)
 
-    def function(self, name: str, source: NetworkTensor, function: Callable[[np.ndarray], np.ndarray]) -> NetworkTensor:
+    def function(
+        self,
+        name: str,
+        source: NetworkTensor,
+        function: Callable[[np.ndarray], np.ndarray],
+        octaves: bool = False,
+    ) -> NetworkTensor:
         """Add a function of one number, computed with a lookup table.
 
         Args:
             name: Name of the layer, unique in the network; also the name of its output.
             source: Input tensor (channels, height, width).
             function: Maps a float64 array to one of the same shape.
+            octaves: The function is a power of a positive number. In fp16, its table has entries at powers of two.
         """
-        return self.add_layer("function", name, [source], function=function)
+        return self.add_layer("function", name, [source], function=function, octaves=octaves)
 
     def sigmoid(self, name: str, source: NetworkTensor) -> NetworkTensor:
         """Add ``1 / (1 + exp(-x))``, computed with a lookup table.

@@ -20,6 +20,7 @@ from nvdla.compiler.frontend.attributes import DOMAINS, check_shapes, infer_shap
 from nvdla.compiler.frontend.checking import Budget, check_model, fix_inputs, infer_strictly, runtime_types
 from nvdla.compiler.frontend.isolation import ModelWorker, one_line, packages, reads, run_once, session
 from nvdla.compiler.frontend.loading import SMALL, check_size, load_model, without_torch
+from nvdla.compiler.frontend.normalization import Pattern, PatternSearch
 from nvdla.compiler.frontend.quantization.qdq import Affine, strip
 from nvdla.errors import ArgumentTypeError, FormatError, described, shown
 from nvdla.util.arguments import by_annotations
@@ -276,6 +277,8 @@ class _Normalizer:
         self._ask_runtime()
         known, types = self._shapes()
         check_shapes(self.onnx, self.proto.graph.node, known, self.constants, self.name)
+        if opset >= OLDEST and not self.quantized:  # a quantized model has scales of the inner values
+            self._join_normalizations(known, types)
         result = Model(self.proto, self.name, self.digest, opset, self.constants, known, types, self.folded)
         runtime = packages()[1]
         result.tools = {"onnx": self.onnx.__version__, "onnxruntime": runtime.__version__}
@@ -499,6 +502,58 @@ class _Normalizer:
                 self.folded.append(Folded(node.name, node.op_type, "nothing uses its result"))
         del self.proto.graph.node[:]
         self.proto.graph.node.extend(reversed(keep))
+
+    # ---- LayerNormalization
+
+    def _join_normalizations(self, shapes: dict[str, tuple[int, ...]], types: dict[str, np.dtype]) -> None:
+        """Replace each written out LayerNormalization by one node, which onnxruntime supports in every opset.
+        ``shapes`` and ``types`` are added to."""
+        graph = self.proto.graph
+        outputs = {output.name for output in graph.output}
+        joined, inner = {}, {}
+        for pattern in PatternSearch(graph.node, self.constants, shapes, types, outputs).patterns():
+            joined[pattern.last.name] = self._joined(pattern, shapes, types)
+            inner.update(
+                dict.fromkeys(pattern.nodes - {pattern.last.name}, f"part of LayerNormalization {pattern.last.name}")
+            )
+        if joined:
+            self.folded += [Folded(n.name, n.op_type, inner[n.name]) for n in graph.node if n.name in inner]
+            kept = [node for node in graph.node if node.name not in inner]
+            copies = [_copy(new) for node in kept for new in joined.get(node.name, [node])]
+            del graph.node[:]
+            graph.node.extend(copies)
+
+    def _joined(
+        self, pattern: Pattern, shapes: dict[str, tuple[int, ...]], types: dict[str, np.dtype]
+    ) -> list[NodeProto]:
+        """The node, between two transposes where it is not over the last dimension."""
+        make, result = self.onnx.helper.make_node, pattern.last.output[0]
+        kind, shape = types[pattern.source], shapes[pattern.source]
+        free = result
+        while any(name.startswith(f"{free}/") for name in types):
+            free += "_"
+        names = [f"{free}/scale", f"{free}/bias"]
+        for name, array in zip(names, (pattern.scale, pattern.bias), strict=True):
+            self._keep(name, array.astype(kind))
+            shapes[name], types[name] = array.shape, kind
+        source, normalized, order = pattern.source, result, [*range(len(shape))]
+        if pattern.axis != len(shape) - 1:
+            source, normalized = f"{free}/channels_last", f"{free}/normalized"
+            order.append(order.pop(pattern.axis))
+        attributes = {"axis": -1, "epsilon": pattern.epsilon}
+        nodes = [make("LayerNormalization", [source, *names], [normalized], pattern.last.name, **attributes)]
+        if source == pattern.source:
+            return nodes
+        for name in (source, normalized):
+            shapes[name], types[name] = tuple(shape[axis] for axis in order), kind
+            element = self.onnx.helper.np_dtype_to_tensor_dtype(kind)
+            self.proto.graph.value_info.append(self.onnx.helper.make_tensor_value_info(name, element, shapes[name]))
+        back = np.argsort(order).tolist()
+        return [
+            make("Transpose", [pattern.source], [source], source, perm=order),
+            *nodes,
+            make("Transpose", [normalized], [result], normalized, perm=back),
+        ]
 
 
 _WEIGHTED = frozenset(["Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization", "PRelu"])

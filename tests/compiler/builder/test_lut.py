@@ -8,7 +8,7 @@ import pytest
 import nvdla
 from nvdla.analysis.study import Study
 from nvdla.compiler.builder import BuildError, Calibration, Network, build, calibrate
-from nvdla.compiler.builder.ir import exact_int8, fit_halves, fit_integers, fit_normalization_halves
+from nvdla.compiler.builder.ir import exact_int8, fit_halves, fit_integers, fit_normalization_halves, fit_octaves
 from nvdla.compiler.builder.reference import look_up
 
 
@@ -54,6 +54,26 @@ def test_fp16_normalization_is_fine_near_zero_and_reaches_far():
     for x, limit in ((np.linspace(0.1, 5e4, 999), 2e-3), (np.geomspace(1e5, 1e9, 99), 0.1)):
         exact = (1 + 1e-4 / 5 * x) ** -0.75
         assert np.abs(look_up(lut, x) / exact - 1).max() < limit
+
+
+def test_fp16_octaves_reach_from_the_smallest_half_to_the_largest():
+    """Within 2.3 % by interpolation between powers of two, and within 0.6 % where the finer table is."""
+    lut = fit_octaves(lambda x: x**-0.5, 10.0)
+    for x, limit in ((np.geomspace(2.0**-24, 65504, 9999), 0.023), (np.geomspace(0.26, 16, 999), 0.006)):
+        error = look_up(lut, x) * np.sqrt(x) - 1
+        assert max(error.max(), -error.min()) < limit
+    assert look_up(lut, np.zeros(1)) == lut.le.values[0]
+
+
+def test_the_hardware_looks_up_octaves():
+    net = Network("net")
+    net.output(net.function("f", net.input("in", (1, 40, 50)), lambda x: np.maximum(x, 1e-7) ** -0.5, octaves=True))
+    with pytest.raises(BuildError, match="layer f: range of its input: must be known"):
+        build(net, "nv_full", "fp16")
+    built = build(net, "nv_full", "fp16", Calibration({"in": 10.0, "f": 4096.0}))
+    elements = built.quantize_inputs(np.geomspace(2.0**-24, 65504, 2000).reshape(1, 1, 40, 50))
+    found = nvdla.Runtime(built.loadable, "nv_full").run(elements)["f"]
+    np.testing.assert_allclose(found, built.expected(elements)["f"], rtol=2.0**-10)
 
 
 def test_a_function_without_finite_values_is_refused():

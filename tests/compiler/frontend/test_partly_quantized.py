@@ -58,7 +58,7 @@ def test_a_node_without_a_scale_of_its_result_runs_on_the_host():
     made = partly(CONVOLUTION, WEIGHTS)
     compiled = compile_model(made, "nv_small", "int8")
     reasons = {each.op: each.reason for each in compiled.nodes if each.placement == "host"}
-    assert "has no scale in the model; give calibration data" in reasons["Conv"]
+    assert "has no scale in the model or table; give calibration data" in reasons["Conv"]
     assert error_of(compiled, made) < 0.05
 
 
@@ -70,5 +70,5 @@ def test_calibration_data_gives_the_scales_that_the_model_lacks():
 
 
 def test_without_the_host_it_is_refused():
-    with pytest.raises(BuildError, match="has no scale in the model; give calibration data"):
+    with pytest.raises(BuildError, match="has no scale in the model or table; give calibration data"):
         compile_model(partly(CONVOLUTION, WEIGHTS), "nv_small", "int8", host=False)

@@ -204,7 +204,7 @@ class FunctionLayer(LayerType):
 
     def parse(self, name: str, shapes: list[Shape], given: Given) -> FunctionSettings:
         """Return the settings; ``function`` maps a float64 array to one of its shape."""
-        return FunctionSettings(given["function"])
+        return FunctionSettings(given["function"], bool(given.get("octaves", False)))
 
     def form(self, layer: Layer, inputs: list[np.ndarray]) -> np.ndarray:
         """The function itself. Raises BuildError where it gives no finite number."""
@@ -230,6 +230,8 @@ class FunctionLayer(LayerType):
             table = tables.exact_int8(form, source.scale, destination.scale, source.zero, destination.zero)
         elif lowering.precision == Precision.INT16:
             table = tables.fit_integers(lambda x: form(x * source.scale) / destination.scale, -32768, 32767)
+        elif FunctionSettings.of(layer).octaves:
+            table = tables.fit_octaves(form, _known_range(lowering, group))
         else:
             reach = lowering.magnitude(layer.inputs[0], DEFAULT_RANGE)
             table = tables.fit_halves(form, -reach, reach)
@@ -304,6 +306,14 @@ def _has_pole(
                 return True
             middle, apart = closer[np.argmax(signed)], apart / 16
     return False
+
+
+def _known_range(lowering: Lowering, group: Group) -> float:
+    """Return the largest input of a function in the calibration data. Raises BuildError where that is not known."""
+    reach = lowering.magnitude(group.layer.inputs[0], 0.0)
+    if reach <= 0:
+        raise BuildError("range of its input: must be known. Calibrate with data.", layer=group.name)
+    return reach
 
 
 def _check_halves(lowering: Lowering, group: Group, table: Lut, reach: float) -> None:

@@ -49,8 +49,9 @@ def reduce_function(graph: Graph, node: Node) -> GraphValue:
     return graph.result(node, net.function(graph.label(node), sums.placed, after), sums.index)
 
 
-VARIANCE, INVERSE = "variance", "inverse"
-"""Names of layers after that of a LayerNormalization's output: of its variance, and of 1 / sqrt of that."""
+SQUARES, VARIANCE, INVERSE = "squares", "variance", "inverse"
+"""Names of layers after that of a LayerNormalization's output: of its squared deviations, their mean, and 1 / sqrt of
+that."""
 _AROUND: dict[str, tuple[Function | None, Function | None]] = {
     "ReduceL1": (np.abs, None),
     "ReduceSumSquare": (np.square, None),
@@ -124,12 +125,15 @@ def by_data(graph: Graph, node: Node) -> GraphValue:
 
 @operator("LayerNormalization", note="convolutions, lookup table, SDP")
 def layer_norm(graph: Graph, node: Node) -> GraphValue:
-    """Over the last dimension, in int8: mean and variance by 1x1 convolutions, 1 / sqrt by a lookup table, products in
-    the SDP. It runs on the host if the variances of the calibration data differ by more than a factor of 32."""
+    """Over the last dimension, in int8 and fp16: mean and variance by 1x1 convolutions, 1 / sqrt by a lookup table,
+    products in the SDP. In fp16, one iteration of Newton's method refines the table's result. In int8, the node runs on
+    the host if the variances of the calibration data differ by more than a factor of 32; in fp16, if they or the
+    squares are out of the range of fp16, or without calibration data. LayerNormalization that is written out as means,
+    squares and a square root is recognized, also over channels."""
     value = graph.source(node)
     rank = len(value.shape)
-    if graph.precision != Precision.INT8:
-        raise Cut("a variance in int16 or fp16 needs a table that is too steep", "build in int8")
+    if graph.precision == Precision.INT16:
+        raise Cut("a variance in int16 needs a table that is too steep", "build in int8 or fp16")
     if int(node.get("axis", -1)) % rank != rank - 1:
         raise Cut("it must normalize the last dimension")
     count = value.shape[-1]
@@ -142,18 +146,39 @@ def layer_norm(graph: Graph, node: Node) -> GraphValue:
 
 def _normalized(graph: Graph, node: Node, cube: NetworkTensor) -> NetworkTensor:
     """The cube without the mean of its channels, divided by their standard deviation."""
-    net, count = graph.network, cube.shape[0]
-    share, ones = np.full((1, count, 1, 1), 1.0 / count), np.ones((count, 1, 1, 1))
+    net, count, in_halves = graph.network, cube.shape[0], graph.precision == Precision.FP16
+    share, ones = _shares(count, in_halves), np.ones((count, 1, 1, 1))
     epsilon = float(node.get("epsilon", 1e-5))
     least = max(epsilon, float(np.finfo(np.float32).tiny))  # a constant row has the variance 0
     mean = net.convolution(graph.label(node, "mean"), cube, -share)
     means = graph.tie(net.convolution(graph.label(node, "means"), mean, ones), mean)
     centered = net.add(graph.label(node, "centered"), cube, means)
-    squares = net.function(graph.label(node, "squares"), centered, np.square)
+    name = graph.label(node, SQUARES)
+    squares = net.multiply(name, centered, centered) if in_halves else net.function(name, centered, np.square)
     variance = net.convolution(graph.label(node, VARIANCE), squares, share, np.array([epsilon]))
-    inverse = net.function(graph.label(node, INVERSE), variance, lambda x: 1.0 / np.sqrt(np.maximum(x, least)))
+    inverse = net.function(graph.label(node, INVERSE), variance, lambda x: 1.0 / np.sqrt(np.maximum(x, least)), True)
+    inverse = _refined(graph, node, variance, inverse) if in_halves else inverse
     inverses = graph.tie(net.convolution(graph.label(node, "inverses"), inverse, ones), inverse)
     return net.multiply(graph.label(node, "normalized"), centered, inverses)
+
+
+def _shares(count: int, in_halves: bool) -> np.ndarray:
+    """The weights of a mean. Halves have a sum of 1: some are above 1 / count, others below."""
+    shares = np.full((1, count, 1, 1), 1.0 / count)
+    if in_halves:
+        unit = float(np.spacing(np.float16(1 / count)))
+        shares = np.floor(shares / unit) * unit
+        shares[0, : round((1 - shares.sum()) / unit)] += unit
+    return shares
+
+
+def _refined(graph: Graph, node: Node, variance: NetworkTensor, inverse: NetworkTensor) -> NetworkTensor:
+    """One iteration of Newton's method: y * (1.5 - 0.5 * variance * y * y)."""
+    net = graph.network
+    root = net.multiply(graph.label(node, "root"), variance, inverse)
+    product = net.multiply(graph.label(node, "product"), root, inverse)
+    correction = net.scale(graph.label(node, "correction"), product, np.array([-0.5]), np.array([1.5]))
+    return net.multiply(graph.label(node, "refined"), inverse, correction)
 
 
 def _scaled(graph: Graph, node: Node, normalized: NetworkTensor, count: int) -> NetworkTensor:

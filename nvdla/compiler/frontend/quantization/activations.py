@@ -28,7 +28,7 @@ from nvdla.compiler.frontend.importer import ACCELERATOR, HOST, Imported, Part
 from nvdla.compiler.frontend.isolation import reads, run_session
 from nvdla.compiler.frontend.model import Model
 from nvdla.compiler.frontend.opening import feeds_of, open_session
-from nvdla.compiler.frontend.operators.reduction import INVERSE, VARIANCE
+from nvdla.compiler.frontend.operators.reduction import INVERSE, SQUARES, VARIANCE
 from nvdla.errors import FormatError, shape_text
 from nvdla.tensors.real import Units
 from nvdla.util.precision import Precision
@@ -287,8 +287,10 @@ class Activations:
 
 #: The largest accepted ratio between the ranges of two inputs of a Concat: the smaller one keeps 8 units on each side.
 MOST_APART: dict[str, float] = {Precision.INT8: 16.0, Precision.INT16: 4096.0}
-#: The largest accepted ratio between two variances of a LayerNormalization: the smallest one has 8 units.
+#: The largest accepted ratio between two variances of a LayerNormalization in int8: the smallest one has 8 units.
 MOST_VARIANCE = 32.0
+#: The largest accepted squared deviation in fp16 (a fourth of the largest half), and the smallest accepted variance.
+MOST_SQUARE, LEAST_VARIANCE = 16376.0, 2.0**-17
 #: Operators whose results hold elements of their first input (Concat: of all) and nothing else.
 MOVES = frozenset(
     [
@@ -352,20 +354,32 @@ def shared_scales(imported: Imported, calibrations: Iterable[Calibration]) -> li
 
 
 def wide_variances(imported: Imported, calibrations: Iterable[Calibration]) -> dict[str, str]:
-    """Return the LayerNormalizations on the accelerator whose variances differ too much for 8 bits, each with why."""
+    """Return the LayerNormalizations on the accelerator whose variances differ too much for 8 bits, or are too large or
+    too small for fp16, each with why."""
     magnitudes = {name: most for calibration in calibrations for name, most in calibration.magnitudes.items()}
     placements = {row.name: row.placement for row in imported.nodes}
-    reasons = {}
+    reasons: dict[str, str] = {}
     for node in imported.model.proto.graph.node:
-        variance, inverse = (magnitudes.get(f"{node.output[0]}/{layer}", 0.0) for layer in (VARIANCE, INVERSE))
-        ratio = variance * inverse**2
-        is_placed = node.op_type == "LayerNormalization" and placements.get(node.name) == ACCELERATOR
-        if is_placed and ratio > MOST_VARIANCE:
-            reasons[node.name] = (
-                f"variances of the calibration data: must differ by a factor of at most {MOST_VARIANCE:g} in int8, got "
-                f"{ratio:.3g}"
-            )
+        if node.op_type == "LayerNormalization" and placements.get(node.name) == ACCELERATOR:
+            layers = (f"{node.output[0]}/{layer}" for layer in (SQUARES, VARIANCE, INVERSE))
+            reason = _of_variances(imported.precision, *(magnitudes.get(layer, 0.0) for layer in layers))
+            reasons |= {node.name: reason} if reason else {}
     return reasons
+
+
+def _of_variances(precision: str, square: float, variance: float, inverse: float) -> str:
+    """Return what is wrong with the largest squared deviation, variance and 1 / sqrt of a variance, or nothing."""
+    ratio, least = variance * inverse**2, inverse**-2 if inverse else LEAST_VARIANCE
+    if precision == Precision.INT8 and ratio > MOST_VARIANCE:
+        return (
+            f"variances of the calibration data: must differ by a factor of at most {MOST_VARIANCE:g} in int8, got "
+            f"{ratio:.3g}"
+        )
+    if precision == Precision.FP16 and square > MOST_SQUARE:
+        return f"squared deviations of the calibration data: must be at most {MOST_SQUARE:g} in fp16, got {square:.5g}"
+    if precision == Precision.FP16 and least < LEAST_VARIANCE:
+        return f"variances of the calibration data: must be at least {LEAST_VARIANCE:.2g} in fp16, got {least:.2g}"
+    return ""
 
 
 def closing(model: Model, on_host: Iterable[str] = ()) -> set[str]:

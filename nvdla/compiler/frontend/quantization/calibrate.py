@@ -328,7 +328,8 @@ def _finished(imported: Imported, part: Part, refined: Refined, given: Mapping[s
             _bound_results(part.layers, magnitudes)
             _spread(part.layers, magnitudes)
             _bound_summands(part.layers, magnitudes)
-        _check_complete(part.layers, magnitudes, brought=bool(model.magnitudes))
+        stated = set() if model.magnitudes else set(imported.tensors)
+        _check_complete(part.layers, magnitudes, stated)
     for layer in part.layers.layers:
         if own_scale(layer, Precision.INT8) is not None:
             magnitudes.setdefault(layer.name, 1.0)
@@ -404,19 +405,20 @@ def _within(groups: list[Group], magnitudes: dict[str, float]) -> None:
 
 
 class NoScaleError(BuildError):
-    """``tensor`` has no scale in a model that brings those of others."""
+    """``tensor`` has no scale in a model or table that brings those of others."""
 
     def __init__(self, tensor: str) -> None:
-        super().__init__(f"tensor {tensor} has no scale in the model; give calibration data (--calibrate)")
+        super().__init__(f"tensor {tensor} has no scale in the model or table; give calibration data (--calibrate)")
         self.tensor = tensor
 
 
-def _check_complete(network: Network, magnitudes: Mapping[str, float], brought: bool) -> None:
-    """The first tensor without a scale is an error; ``brought``: others have theirs from the model."""
+def _check_complete(network: Network, magnitudes: Mapping[str, float], stated: Set[str]) -> None:
+    """The first tensor without a scale is an error. ``stated``: tensors that a table must have scales of; others make
+    their nodes run on the host."""
     groups = group_layers(network)
     for name in [*(tensor.name for tensor in network.inputs), *(group.output.name for group in groups)]:
         if name not in magnitudes and own_scale(network.layer(name), Precision.INT8) is None:
-            if brought:
+            if name not in stated:
                 raise NoScaleError(name)
             raise BuildError(f"tensor {name} has no scale in the model or table; give calibration data (--calibrate)")
 
