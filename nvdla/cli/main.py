@@ -17,6 +17,7 @@ import os
 import re
 import signal
 import sys
+import textwrap
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -227,6 +228,25 @@ class _BadUsage(Exception):
     """Words that a parser does not take: the program's name and what is wrong."""
 
 
+class _HelpFormatter(argparse.HelpFormatter):
+    """Descriptions as wide as the terminal: paragraphs are filled; of a long example the comment moves down a line."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        parts = re.findall(r"(?m)^ .*$|^$|(?:^[^ \n].*\n?)+", text)
+        return "\n".join(_example(part, width) if part[:1] == " " else textwrap.fill(part, width) for part in parts)
+
+
+def _example(line: str, width: int) -> str:
+    """A line of a description that begins with spaces: a command, and after two spaces a comment."""
+    if len(line) <= width:
+        return line
+    command, _, comment = line.strip().partition("  ")
+    wrapper = textwrap.TextWrapper(width, "  ", " " * 6, break_long_words=False, break_on_hyphens=False)
+    lines = wrapper.wrap(command)
+    wrapper.initial_indent = wrapper.subsequent_indent
+    return "\n".join([*lines, *wrapper.wrap(comment.strip())])
+
+
 class _Parser(argparse.ArgumentParser):
     """Bad usage is one line, as exit code 2 requires; options may be placed between the other words."""
 
@@ -271,8 +291,7 @@ class _Parser(argparse.ArgumentParser):
 def parser_of(name: str, prog: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of a command."""
     module = importlib.import_module(COMMANDS[name][0])
-    form = argparse.RawDescriptionHelpFormatter
-    parser = _Parser(prog=prog or f"nvdla {name}", description=module.HELP, formatter_class=form)
+    parser = _Parser(prog=prog or f"nvdla {name}", description=module.HELP, formatter_class=_HelpFormatter)
     module.configure(parser)
     return parser
 
