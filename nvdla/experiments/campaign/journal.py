@@ -615,7 +615,7 @@ def _difference(theirs: Document, ours: Document, settings: Document) -> str:
     plain = json.loads(json.dumps(settings, default=str))
     for name in sorted({*other, *plain}):
         if other.get(name) != plain.get(name):
-            values = [str(each.get(name))[:60] for each in (other, plain)]
-            digests = all(re.fullmatch("[0-9a-f]{16,}", value) for value in values)
-            return f"other {name}" if digests else "{} was {!r}, is {!r}".format(name, *values)
+            was, now = (str(values.get(name))[:60] for values in (other, plain))
+            digests = all(re.fullmatch("[0-9a-f]{16,}", text) for text in (was, now))
+            return f"other {name}" if digests else f"{name} was {was!r}, is {now!r}"
     return "other settings"
