@@ -241,10 +241,9 @@ def _example(line: str, width: int) -> str:
     if len(line) <= width:
         return line
     command, _, comment = line.strip().partition("  ")
-    wrapper = textwrap.TextWrapper(width, "  ", " " * 6, break_long_words=False, break_on_hyphens=False)
-    lines = wrapper.wrap(command)
-    wrapper.initial_indent = wrapper.subsequent_indent
-    return "\n".join([*lines, *wrapper.wrap(comment.strip())])
+    lines = textwrap.wrap(command, width - 6, break_long_words=False, break_on_hyphens=False)
+    lines += textwrap.wrap(comment.strip(), width - 6)
+    return "  " + "\n      ".join(lines)
 
 
 class _Parser(argparse.ArgumentParser):
