@@ -39,11 +39,11 @@ dot_narrow_tile: Callable[..., None] = late("nvdla.kernels.fast.dot_code:dot_nar
 """The compiled kernel of a narrow tile of int8 products."""
 dot_row: Callable[..., None] = late("nvdla.kernels.fast.dot_code:dot_row")
 """The compiled kernel of one row of int8 products."""
-begin_matrices: Callable[..., None] = late("nvdla.kernels.fast.dot_code:begin_matrices")
+begin_matrices: Callable[..., None] = late("nvdla.kernels.fast.dot_matrix_code:begin_matrices")
 """The compiled preparation of a thread for :data:`dot_matrix_tile`."""
-dot_matrix_tile: Callable[..., None] = late("nvdla.kernels.fast.dot_code:dot_matrix_tile")
+dot_matrix_tile: Callable[..., None] = late("nvdla.kernels.fast.dot_matrix_code:dot_matrix_tile")
 """The compiled kernel of a tile of int8 products by products of matrices, where :func:`multiplies_matrices` is true."""
-end_matrices: Callable[..., None] = late("nvdla.kernels.fast.dot_code:end_matrices")
+end_matrices: Callable[..., None] = late("nvdla.kernels.fast.dot_matrix_code:end_matrices")
 """The end of what :data:`begin_matrices` began."""
 finish: Callable[..., None] = late("nvdla.kernels.fast.dot_code:finish")
 """The compiled epilogue of a tile whose sums are in memory."""

@@ -19,23 +19,23 @@ from nvdla.kernels.jit.thread_pool import pool_handle
 ALONE, JOINED, WAKING = range(3)
 """Threads that share the work of a call: the caller alone, workers that are awake, sleeping workers, too."""
 
-words: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.recorded_calls_code:words")
+words: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.thread_pool_code:words")
 """``words(address, size)``: the memory there as an array of int64, for compiled kernels."""
-int16s: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.recorded_calls_code:int16s")
+int16s: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.thread_pool_code:int16s")
 """``(address, size)``: the memory there as an array of int16."""
-uint16s: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.recorded_calls_code:uint16s")
+uint16s: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.thread_pool_code:uint16s")
 """``(address, size)``: the memory there as an array of uint16."""
-int32s: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.recorded_calls_code:int32s")
+int32s: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.thread_pool_code:int32s")
 """``(address, size)``: the memory there as an array of int32."""
-uint32s: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.recorded_calls_code:uint32s")
+uint32s: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.thread_pool_code:uint32s")
 """``(address, size)``: the memory there as an array of uint32."""
-int8s: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.recorded_calls_code:int8s")
+int8s: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.thread_pool_code:int8s")
 """``(address, size)``: the memory there as an array of int8."""
-uint8s: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.recorded_calls_code:uint8s")
+uint8s: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.thread_pool_code:uint8s")
 """``(address, size)``: the memory there as an array of uint8."""
-float32s: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.recorded_calls_code:float32s")
+float32s: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.thread_pool_code:float32s")
 """``(address, size)``: the memory there as an array of float32."""
-float64s: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.recorded_calls_code:float64s")
+float64s: Callable[[int, int], np.ndarray] = late("nvdla.kernels.jit.thread_pool_code:float64s")
 """``(address, size)``: the memory there as an array of float64."""
 
 
@@ -89,7 +89,7 @@ class CommandList:
         _run_commands_within_lock()(pool_handle() if self._shares else 0, *self._arguments)
 
 
-_RUN_COMMANDS = "jit.recorded_calls_code:run_commands", 3
+_RUN_COMMANDS = "jit.thread_pool_code:run_commands", 3
 
 
 def native_address(kernel: Kernel[..., None]) -> int:

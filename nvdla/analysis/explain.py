@@ -6,7 +6,6 @@ change they begin again (:mod:`nvdla.emulator.hardware.convolution.cbuf`). Times
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -351,12 +350,10 @@ def lines(row: Row) -> Iterator[str]:
         use = f", {row['mac_use']:.1%} of the MAC array" if row["mac_use"] is not None else ""
         yield f"    {row['macs']:,} MACs{use}"
     yield f"    reads {row['read_bytes']:,} bytes, writes {row['written_bytes']:,}"
-    for _, group in itertools.groupby(row["values"], key=lambda value: (value["role"], value["name"], value["memory"])):
-        first, *others = group  # an image is a value per line
-        dimensions = f" {'x'.join(map(str, first['shape']))}," if first["shape"] else ""
-        size = f"{counted(len(others) + 1, 'line')} of {first['bytes']:,}" if others else f"{first['bytes']:,}"
-        place = f"memory {first['memory']}+{first['offset']}"
-        yield f"    {first['role']}: {first['name']},{dimensions} {size} bytes at {place}"
+    for value in row["values"]:
+        dimensions = f" {'x'.join(map(str, value['shape']))}," if value["shape"] else ""
+        place = f"memory {value['memory']}+{value['offset']}"
+        yield f"    {value['role']}: {value['name']},{dimensions} {value['bytes']:,} bytes at {place}"
 
 
 def field_lines(row: Row, width: int) -> Iterator[str]:

@@ -292,7 +292,9 @@ def _options(args: argparse.Namespace) -> Document:
 
 def _print_nodes(document: Document) -> None:
     rows = [{**row, "operations": ", ".join(row["operations"])} for row in document["nodes"]]
-    print_table(f"{document['model']} on {document['config']}, {document['precision']}", rows, NODE_COLUMNS)
+    print_table(
+        f"{document['model']} on {document['config']}, {document['precision']}", rows, NODE_COLUMNS, ("operations",)
+    )
 
 
 def _print_totals(document: Document) -> None:
@@ -335,7 +337,8 @@ def _next_commands(document: Document, args: argparse.Namespace) -> list[str]:
     output, model = shlex.quote(args.output), shlex.quote(args.model)
     option = f"--{Path(args.model).suffix[1:]}"
     names = f" --class-names {model}" if option == "--tflite" and has_labels(args.model) else ""
-    commands = [f"nvdla run {output} --input FILE{names}", f"nvdla cycles {output}"]
+    timed = " --host-time measured" if document["host_nodes"] else ""
+    commands = [f"nvdla run {output} --input FILE{names}", f"nvdla cycles {output}{timed}"]
     against = f"--caffe {model} {shlex.quote(args.weights)}" if args.weights else f"{option} {model}"
     known = args.weights or option in ("--onnx", "--tflite")
     commands += [f"nvdla compare {output} {against} --input FILE"] if known else []

@@ -222,7 +222,7 @@ def _tell(document: Document, args: argparse.Namespace) -> None:
     if print_document(document, args):
         return
     if rows:
-        print_table(args.network, rows, columns)
+        print_table(args.network, rows, columns, ("written", "read", "buffer_use", "MAC_use"))
     if names and rows:
         _print_source([point["silicon"] for point in done])
     for line in remarks(document["points"]):

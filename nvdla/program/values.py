@@ -132,10 +132,10 @@ class _Tracer:
     def read(self, access: Access, node: Operation, step: int) -> None:
         ledger = self.ledgers[access.memory]
         values: dict[int, Value] = {}
+        gaps = [gap for start, end in access.pieces for gap in ledger.gaps(start, end)]
+        if gaps:
+            self._appear(access, gaps)
         for start, end in access.pieces:
-            gaps = ledger.gaps(start, end)
-            if gaps:
-                self._appear(access, gaps)
             segments = ledger.at(start, end)
             self.spend(len(segments) + 1)
             values |= {value.id: value for _, _, value in segments}

@@ -291,7 +291,8 @@ def with_host_rows(package: Path, rows: list[Row]) -> list[Row]:
             "bytes": len(part.model),
             "macs": part.macs,
             "error": f"runs on the host, not timed: {counted(len(part.nodes), 'node')}"
-            + (f", {part.macs / total:.0%} of the multiplications" if total else ""),
+            + (f", {part.macs / total:.0%} of the multiplications" if total else "")
+            + "".join(dict.fromkeys(f"; {row['op']}: {row['reason']}" for row in part.rows)),
         }
         for number, part in parts
         if part.loadable is None

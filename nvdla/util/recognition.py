@@ -65,7 +65,11 @@ KINDS = {
     "caffemodel": FileKind("Caffe weights", "Run 'nvdla compile NET.prototxt --weights {file} -o net.nvdla'."),
     "hdf5": FileKind("a Keras model or another HDF5 file", _KERAS),
     "keras": FileKind("a Keras model", _KERAS),
-    "pt2": FileKind("a PyTorch program (torch.export)", _COMPILE),
+    "pt2": FileKind(
+        "a PyTorch program (torch.export)",
+        "Run 'nvdla compile {file} --trusted -o net.nvdla', or export it as ONNX in Python: "
+        "torch.onnx.export(torch.export.load({path}), f='model.onnx', dynamo=True).",
+    ),
     "torch": FileKind("a PyTorch checkpoint", _TORCH),
     "torchscript": FileKind(
         "a TorchScript module", "Export the original module in Python with torch.onnx.export(dynamo=True)."

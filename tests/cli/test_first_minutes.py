@@ -317,6 +317,15 @@ def test_columns_sets_the_width_of_tables(nvdla_command, monkeypatch):
     assert max(map(len, nvdla_command("configs")[1].splitlines())) <= 70
 
 
+def test_the_accuracy_that_explore_measures_is_shown_in_a_narrow_terminal(nvdla_command, lenet, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "90")
+    data = ("--data", ROOT / "samples/digits.npz", "--limit", 3, "--workers", 1)
+    code, out, err = nvdla_command("explore", lenet, *data)
+    assert code == 0, err
+    table, _, note = out.partition("Left out in")
+    assert "top-1" in table and "top-1" not in note
+
+
 @pytest.mark.parametrize("option, separator", [("--csv", ","), ("--tsv", "\t")])
 def test_tables_alone_are_written_for_spreadsheets(option, separator, nvdla_command, lenet):
     code, out, _ = nvdla_command("cycles", lenet, option)

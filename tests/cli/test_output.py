@@ -10,6 +10,7 @@ import re
 import pytest
 
 from nvdla.cli import output
+from nvdla.cli.compile import _print_nodes
 from nvdla.cli.main import COMMANDS, parser_of
 from nvdla.cli.output import sized
 
@@ -120,6 +121,15 @@ def test_large_numbers_have_separators_on_terminals_alone(terminal, capsys):
     output.print_table("rows", [{"bytes": 1234567, "small": 123}])
     text = capsys.readouterr().out
     assert "1,234,567" in text and " 123 " in text
+
+
+def test_the_reason_of_a_node_stays_in_a_narrow_terminal(terminal, capsys):
+    terminal(100)
+    name, reason = "scope/" * 12 + "Conv", "it needs a transpose (12x11x17 to 12x17x11), which NVDLA cannot do"
+    row = {"name": name, "op": "AveragePool", "placement": "host", "operations": [name], "reason": reason}
+    _print_nodes({"model": "m", "config": "nv_small", "precision": "int8", "nodes": [row]})
+    table, _, note = capsys.readouterr().out.partition("Left out in")
+    assert "transpose" in table and "operations" in note
 
 
 def test_sizes_are_printed_in_bytes_and_binary_units():

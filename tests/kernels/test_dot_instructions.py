@@ -126,7 +126,7 @@ def multiplied(data, places, taps, quads, weights, flip, out, epilogue=None):
     """Run the tile of products of matrices."""
     import numba
 
-    from nvdla.kernels.fast.dot_code import begin_matrices, dot_matrix_tile, end_matrices
+    from nvdla.kernels.fast.dot_matrix_code import begin_matrices, dot_matrix_tile, end_matrices
 
     @numba.njit
     def run(data, places, taps, quads, weights, flip, out, epilogue):
@@ -334,7 +334,7 @@ def test_the_tile_is_made_of_these_instructions(triple, cpu, features, instructi
 
 
 def test_products_of_matrices_are_made_of_amx_instructions():
-    from nvdla.kernels.fast.dot_code import emit_matrix_tile
+    from nvdla.kernels.fast.dot_matrix_code import emit_matrix_tile
 
     machine, module = assembled("x86_64-linux-gnu", "sapphirerapids", "", emit_matrix_tile)
     text = machine.emit_assembly(module)

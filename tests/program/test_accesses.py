@@ -8,13 +8,16 @@ import dataclasses
 import random
 from unittest import mock
 
+import numpy as np
 import pytest
 from support.guards import guarded
 from support.handmade import WORK, Op, network
 from support.handmade import cube as fill_cube
 
 import nvdla
+from nvdla.analysis.study import Study
 from nvdla.checks.lint import lint
+from nvdla.compiler.builder import Network, build, calibrate
 from nvdla.emulator.memory.address_space import AddressSpace
 from nvdla.loadable.descriptors.enums import DataFormat, Event, OpType, RubikMode, SdpMode, SdpType
 from nvdla.loadable.descriptors.meaning import processing_precision
@@ -27,6 +30,16 @@ from nvdla.util.rounding import align, ceil_div
 ROOM = 1 << 20
 MEMORY = 2  # "work" of the handmade network
 ATOM = {"nv_small": 8, "nv_full": 32}
+
+
+def test_an_image_with_gaps_between_its_lines_is_one_value():
+    net = Network("narrow")
+    weights = np.ones((8, 1, 3, 3))
+    net.output(net.convolution("conv", net.input("x", (1, 8, 8)), weights, np.zeros(8)))
+    samples = np.random.default_rng(0).normal(size=(4, 1, 8, 8))
+    built = build(net, "nv_small", "int8", calibrate(net, samples), input_format="image")
+    (value,) = (each for each in Study.of(built.loadable).values if each.kind == "input")
+    assert (value.name, len(value.pieces), value.bytes, value.size) == ("x", 8, 64, 7 * 32 + 8)
 
 
 class Planner:

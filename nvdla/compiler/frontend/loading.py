@@ -6,13 +6,15 @@ expand to is counted before they are expanded.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
+import logging
 import math
 import os
 import sys
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -132,7 +134,7 @@ def _exported(model: Any, example_inputs: Sequence[object] | None, name: str) ->
         for module in training:
             module.training = False
         arguments = tuple(example_inputs or ()) if is_module else ()
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _only_errors("torch.onnx"):
             warnings.simplefilter("ignore")
             proto = torch.onnx.export(model, arguments, dynamo=True, verbose=False).model_proto
     except Exception as error:  # the code of the model can raise any kind
@@ -142,6 +144,18 @@ def _exported(model: Any, example_inputs: Sequence[object] | None, name: str) ->
             module.training = True
     proto.graph.name = name
     return proto
+
+
+@contextlib.contextmanager
+def _only_errors(name: str) -> Iterator[None]:
+    """Ignore the warnings of a logger and of those below it."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def parse(onnx: ModuleType, data: bytes, name: str) -> ModelProto:

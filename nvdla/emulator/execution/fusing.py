@@ -470,7 +470,7 @@ def _constants(conv: ConvolutionJob, sdp: Job, weights: ConvolutionJob | None) -
 
 
 POOL = (
-    ("jit.recorded_calls_code:run_commands", 3),
+    ("jit.thread_pool_code:run_commands", 3),
     ("jit.thread_pool_code:serve", 3),
     ("jit.thread_pool_code:pause_for", 1),
 )

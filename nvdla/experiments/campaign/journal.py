@@ -18,6 +18,7 @@ import heapq
 import itertools
 import json
 import os
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
@@ -375,7 +376,7 @@ class Journal:
         if head.get("identity") != self._head["identity"]:
             raise FormatError(
                 f"{path} belongs to another run ({_difference(head, self._head, self._settings)}): give another "
-                "file, or the settings of that run"
+                "file, or repeat the options of that run"
             )
         ours = self._head.get("shard", str(WHOLE))
         if merged is None and head.get("shard", str(WHOLE)) != ours:
@@ -614,5 +615,7 @@ def _difference(theirs: Document, ours: Document, settings: Document) -> str:
     plain = json.loads(json.dumps(settings, default=str))
     for name in sorted({*other, *plain}):
         if other.get(name) != plain.get(name):
-            return f"{name} was {str(other.get(name))[:60]!r}, is {str(plain.get(name))[:60]!r}"
+            was, now = (str(values.get(name))[:60] for values in (other, plain))
+            digests = all(re.fullmatch("[0-9a-f]{16,}", text) for text in (was, now))
+            return f"other {name}" if digests else f"{name} was {was!r}, is {now!r}"
     return "other settings"

@@ -213,7 +213,7 @@
       if (far) {
         box(context, node.x + 2, y + 2, node.width - 4, ROW - 4, 5);
         context.fill();
-        this.#drawFar(context, `${op.label} ${op.layer || ""}`, node, y + ROW / 2, this.#ink(op));
+        this.#drawFar(context, names(op), node, y + ROW / 2, this.#ink(op));
         return;
       }
       box(context, node.x + 4, y + 4, 44, ROW - 8, 5);
@@ -225,18 +225,18 @@
       context.textAlign = "left";
       context.fillStyle = view.colour("ink");
       context.font = "600 11.5px system-ui, sans-serif";
-      context.fillText(fitted(context, `${op.label} ${op.layer || ""}`, node.width - 64), node.x + 55, y + 12.5);
+      context.fillText(fitted(context, names(op), node.width - 64), node.x + 55, y + 12.5);
       context.fillStyle = view.colour("soft");
       context.font = "10.5px system-ui, sans-serif";
-      context.fillText(fitted(context, op.what, node.width - 64), node.x + 55, y + 27);
+      context.fillText(fitted(context, [op.what], node.width - 64), node.x + 55, y + 27);
     }
 
     // The one text of a box that is seen from far away.
-    #drawFar(context, text, node, y, ink) {
+    #drawFar(context, texts, node, y, ink) {
       if (24 * this.plane.sx < SMALLEST) return;
       context.fillStyle = ink;
       context.font = "600 24px system-ui, sans-serif";
-      context.fillText(fitted(context, text, node.width - 20), node.x + 10, y + 1);
+      context.fillText(fitted(context, texts, node.width - 20), node.x + 10, y + 1);
     }
 
     #drawPill(context, node, id, y) {
@@ -248,7 +248,7 @@
       context.font = "10.5px system-ui, sans-serif";
       context.textAlign = "center";
       const shape = value.shape ? view.shape(value.shape) : view.bytes(value.bytes);
-      context.fillText(fitted(context, `${shape}  ${view.bytes(value.bytes)}`, node.width - 30), node.x + node.width / 2, y + PILL / 2 - 1);
+      context.fillText(fitted(context, [`${shape}  ${view.bytes(value.bytes)}`], node.width - 30), node.x + node.width / 2, y + PILL / 2 - 1);
       context.textAlign = "left";
     }
 
@@ -265,11 +265,11 @@
         context.stroke();
       }
       const ink = this.by === "engine" ? null : view.inkOn(this.#shareOf(ops));
-      if (this.plane.sx < FAR) this.#drawFar(context, `+ ${node.block}`, node, node.y + node.height / 2 - 3, ink || view.colour("ink"));
+      if (this.plane.sx < FAR) this.#drawFar(context, [`+ ${node.block}`], node, node.y + node.height / 2 - 3, ink || view.colour("ink"));
       else {
         context.fillStyle = ink || view.colour("ink");
         context.font = "600 12px system-ui, sans-serif";
-        context.fillText(fitted(context, `+ ${node.block}`, node.width - 30), node.x + 12, node.y + 14);
+        context.fillText(fitted(context, [`+ ${node.block}`], node.width - 30), node.x + 12, node.y + 14);
         context.fillStyle = ink || view.colour("soft");
         context.font = "10.5px system-ui, sans-serif";
         context.fillText(`${ops.length} operations, ${view.count(cyclesOf(this.side, ops))} cycles`, node.x + 12, node.y + 29);
@@ -289,7 +289,7 @@
       context.textAlign = "center";
       context.fillStyle = view.colour("ink");
       context.font = "600 11.5px system-ui, sans-serif";
-      context.fillText(fitted(context, value.name, node.width - 24), node.x + node.width / 2, node.y + 12);
+      context.fillText(fitted(context, [value.name], node.width - 24), node.x + node.width / 2, node.y + 12);
       context.fillStyle = view.colour("soft");
       context.font = "10.5px system-ui, sans-serif";
       context.fillText(`${value.kind} ${view.shape(value.shape)}`, node.x + node.width / 2, node.y + 26);
@@ -513,12 +513,12 @@
     #stepOf(value) { return this.side.chainOf[value.writer ?? value.readers[0]?.[0]]; }
 
     #fit(plane) {
-      // Wide networks whole; long ones by their width, from the top.
+      // Wide networks whole; long ones by their width, from the top: the first operation in the middle.
       const whole = Math.min(plane.width / this.width, plane.height / this.height);
       if (whole > 0.3 || this.started) plane.show(0, 0, this.width, this.height);
       else {
         plane.sx = plane.sy = Math.min(Math.max(plane.width / (this.width + 60), 0.45), 1);
-        const first = this.nodes.reduce((one, other) => (other.y < one.y ? other : one), this.nodes[0]);
+        const first = this.nodes.reduce((one, other) => (one.kind === "value" || (other.kind !== "value" && other.y < one.y) ? other : one), this.nodes[0]);
         const middle = this.width * plane.sx <= plane.width ? this.width / 2 : first.x + first.width / 2;
         plane.x = middle - plane.width / 2 / plane.sx;
         plane.y = -30;
@@ -545,13 +545,16 @@
     } else context.bezierCurveTo(x1 + 160, y1 + 60, x2 + 160, y2 - 60, x2, y2);
   }
 
-  // A text that is no wider than `width`; widths are kept, for measuring is slow.
+  // An operation with its layer, and the same without the scopes of the layer's names.
+  const names = (op) => (op.layer ? [`${op.label} ${op.layer}`, `${op.label} ${op.layer.replace(/[^+;]*\//g, "")}`] : [op.label]);
+
+  // The first of the texts that is no wider than `width`, else the last, cut; widths are kept, for measuring is slow.
   const cut = new Map();
-  function fitted(context, text, width) {
-    const key = `${context.font}|${width}|${text}`;
+  function fitted(context, texts, width) {
+    const key = `${context.font}|${width}|${texts[0]}`;
     let found = cut.get(key);
     if (found === undefined) {
-      found = text;
+      found = texts.find((text) => context.measureText(text).width <= width) ?? texts.at(-1);
       while (found.length > 4 && context.measureText(found).width > width) found = found.slice(0, -Math.max(2, found.length >> 4)).trimEnd() + "…";
       cut.set(key, found);
     }

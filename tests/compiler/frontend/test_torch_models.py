@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
 
@@ -87,9 +89,13 @@ def test_a_program_compiles_from_memory_and_from_a_trusted_file(net, tmp_path, c
     assert main(["compile", *words]) == 2
     assert "can run code: must be trusted. Add --trusted" in capsys.readouterr().err
     assert main(["compile", *words, "--trusted"]) == 0
+    assert "torchvision" not in capsys.readouterr().err, "a warning of torch's exporter"
     assert nvdla.load(tmp_path / "net.nvdla").inputs
     assert main([str(file)]) == 0
-    assert "a PyTorch program (torch.export)" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "a PyTorch program (torch.export)" in said
+    command = re.search("'nvdla (compile [^']*)'", said)[1].replace("net.nvdla", str(tmp_path / "advised"))
+    assert main([*shlex.split(command), "--config", "nv_full", "--precision", "fp16"]) == 0
 
 
 def test_a_data_loader_is_a_data_set(net, tmp_path):

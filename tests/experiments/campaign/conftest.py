@@ -13,7 +13,7 @@ from support.campaign_clients import workers_of
 from support.cluster import TESTS, import_path
 
 PR_SET_CHILD_SUBREAPER = 36
-SECONDS = 10.0
+SECONDS = 60.0
 
 
 @pytest.fixture(autouse=True)

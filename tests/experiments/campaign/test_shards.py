@@ -83,6 +83,12 @@ def test_shards_that_do_not_fit_together(tmp_path, capsys):
     assert perform("evaluate", "--merge", *paths, "--samples", merged) == 0, "a failed merge leaves nothing"
 
 
+def test_a_list_of_faults_is_not_shown_as_a_digest(tmp_path, capsys):
+    paths = journals("faults", tmp_path, 2)
+    assert perform("faults", "--merge", *paths, "--seed", "77") == 2
+    assert "belongs to another run (other faults): give another file, or repeat the options" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", ["4/3", "0/3", "1", "1/0", "a/b", "1/2/3", "1/9999999"])
 def test_a_shard_is_checked(text, tmp_path, capsys):
     assert perform("evaluate", "--shard", text, "--samples", tmp_path / "s.jsonl") == 2
