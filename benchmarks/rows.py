@@ -174,9 +174,10 @@ def _installed(words: list[str], folder: Path) -> dict[str, str]:
     return environment
 
 
-# Images in a process without compiled kernels until it uses them, then LATER more. With a number of images: so many,
-# and compiled kernels are forbidden. Output: wall and processor times of the images, which of them also prepared for
-# the switch, the number of images before it, the processor time of the process and its children, what these compile.
+# Images in a process without compiled kernels: a number of them, or until it uses compiled kernels, then LATER more.
+# The last argument forbids compiled kernels. Output: wall and processor times of the images, which of them also
+# prepared for the switch, the number of images before it, the processor time of the process and its children, what
+# these compile.
 LATER = 5
 COLD = """
 import json, os, resource, sys, time
@@ -184,7 +185,7 @@ import nvdla
 from nvdla.emulator.execution import fusing, plan
 from nvdla.kernels.jit.object_code import background
 number, parts, kernels = int(sys.argv[3]), [0], {}
-if number:
+if int(sys.argv[5]):
     plan.Plan.takes_fallback, plan.Plan.prepare = lambda self, is_first: True, lambda self, began: None
 def start(codes, start=background._start):
     kernels.update((f"{code.place}/{code.integers}", 0) for code in codes)
@@ -204,6 +205,8 @@ while len(times) < number if number else switch is None or len(times) < switch +
     if switch is None and runtime._state().fused:
         switch = len(times) - 1
 if background._process:
+    if number:
+        os.kill(background._process, 9)
     os.waitpid(background._process, 0)
 used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
 print(json.dumps([times, works, switch, sum(each.ru_utime + each.ru_stime for each in used), [*kernels]]))
@@ -236,9 +239,9 @@ class Cold:
         return ratios[::-1]
 
 
-def _cold(path: Path, config: str, images: int = 0) -> Cold:
+def _cold(path: Path, config: str, images: int = 0, forbids: bool = False) -> Cold:
     """Run COLD with an empty cache directory, after a run that makes Python's bytecode next to the loadable."""
-    words = [sys.executable, "-c", COLD, str(path), config, str(images), str(LATER)]
+    words = [sys.executable, "-c", COLD, str(path), config, str(images), str(LATER), str(int(forbids))]
     bytecode = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(path.parent / "bytecode")}
     outputs = []
     for _ in range(1 if (path.parent / "bytecode").exists() else 2):
@@ -266,9 +269,9 @@ def cold_start(name: str, config: str, precision: str, limit: float, goal: float
     return Result(f"cold-{_named(name, config, precision)}", value, "s of processor", limit, goal, source, details)
 
 
-FIRST, AROUND, ROUNDS = 8, 20, 5
-"""Images at the start of a process that are compared one by one; images before and after one; processes of either
-kind."""
+FIRST, STARTS, AROUND, ROUNDS = 8, 15, 20, 5
+"""Images at the start of a process that are compared one by one, in so many short processes of either kind; images
+before and after one; long processes of either kind."""
 
 
 def cold_images(name: str, config: str, limit: float, goal: float, options: Options) -> Result:
@@ -276,8 +279,9 @@ def cold_images(name: str, config: str, limit: float, goal: float, options: Opti
 
     Wall times of ROUNDS processes, in turns. A process of low priority compiles the same kernels next to both. A
     processor is up to twice as slow while another process uses the same core. So the first FIRST images are compared
-    one by one, by their shortest times; of later ones, by medians, those that also prepare for the switch with the
-    others around them, and the images of the switch and after it with all later forbidden ones.
+    one by one, by their shortest times of STARTS processes. Of later ones, by medians, those that also prepare for the
+    switch are compared with the others around them, and the images of the switch and after it with all later forbidden
+    ones.
     """
     from nvdla.kernels.jit import object_code
 
@@ -291,9 +295,10 @@ def cold_images(name: str, config: str, limit: float, goal: float, options: Opti
             child = [sys.executable, "-c", object_code.CHILD, json.dumps(sys.path), str(os.getpid()), *cold[0].kernels]
             environment = {**os.environ, "NVDLA_CACHE_DIR": str(Path(folder) / str(number))}
             with subprocess.Popen(child, env=environment, stdin=subprocess.DEVNULL) as compiling:
-                forbidden.append(_cold(path, config, max(cold[-1].switch or 0, 10 * FIRST)))
+                forbidden.append(_cold(path, config, max(cold[-1].switch or 0, 10 * FIRST), forbids=True))
                 compiling.kill()
-    ratios = [_slowest(cold, forbidden, clock) for clock in (0, 1)]
+        starts = [(_cold(path, config, FIRST), _cold(path, config, FIRST, forbids=True)) for _ in range(STARTS)]
+    ratios = [_slowest(cold, forbidden, starts, clock) for clock in (0, 1)]
     details = {
         "first_ms": median(each.of(0)[0] for each in forbidden) * 1e3,
         **ratios[0],
@@ -304,11 +309,12 @@ def cold_images(name: str, config: str, limit: float, goal: float, options: Opti
     return Result(f"cold-images-{name}-{config}", value, "x fallback", limit, goal, source, details)
 
 
-def _slowest(cold: list[Cold], forbidden: list[Cold], clock: int) -> dict[str, float]:
+def _slowest(cold: list[Cold], forbidden: list[Cold], short: list[tuple[Cold, Cold]], clock: int) -> dict[str, float]:
     """The largest ratios among the first images, those that prepare, and those from the switch on; the share of slow
     images of either kind, which is the noise of the machine."""
     steady = median(seconds for each in forbidden for seconds in each.of(clock)[FIRST:])
-    starts, usual = ([min(each.of(clock)[at] for each in runs) for at in range(FIRST)] for runs in (cold, forbidden))
+    pairs = [zip(*(each.of(clock) for each in runs), strict=True) for runs in zip(*short, strict=True)]
+    starts, usual = ([min(times) for times in images] for images in pairs)
     ratios = [each.working(clock, other) for each, other in zip(cold, forbidden, strict=True)]
     working = [median(each[at] for each in ratios) for at in range(min(map(len, ratios)))]
     switch = [median(each.of(clock)[(each.switch or 0) + at] for each in cold) for at in range(LATER)]

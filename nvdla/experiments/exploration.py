@@ -44,6 +44,7 @@ from nvdla.util import html
 from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document, json_text, xml_text
 from nvdla.util.files import is_zip_file
+from nvdla.util.recognition import wrong_kind
 
 if TYPE_CHECKING:
     from nvdla.compiler.frontend.compiler import Compiled
@@ -230,6 +231,9 @@ class Exploration(Table):
 
 def loadables_of(network: str) -> tuple[list[Loadable], str]:
     """Return the loadables of a file, and the configuration that it is for. Raises NvdlaError."""
+    wanted = "a model (.onnx, .tflite, .prototxt), a loadable or a package"
+    if (other := wrong_kind(network, network, wanted, ("loadable", "package"))) is not None:
+        raise FormatError(other)
     opened = _packed(network, "auto") if is_zip_file(network) else _Made([load(network)], "auto")
     return opened.loadables, opened.config
 

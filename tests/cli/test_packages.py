@@ -109,6 +109,14 @@ def test_an_exploration_adds_the_parts(folder, nvdla_command):
     assert full["host_macs_percent"] == pytest.approx(19, abs=0.5)
 
 
+def test_an_exploration_says_all_that_it_takes(folder, nvdla_command):
+    Path("net.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+    code, _, err = nvdla_command("explore", "net.h5")
+    assert (
+        code == 2 and "net.h5: must be a model (.onnx, .tflite, .prototxt), a loadable or a package, got a Keras" in err
+    )
+
+
 def test_a_second_file_that_is_a_package_is_named(folder, nvdla_command):
     code, _, err = nvdla_command("diff", "net.nvpkg/part0.loadable", "net.nvpkg")
     assert code == 2 and "got a package of nvdla compile" in err and "net.nvpkg/part0.loadable" in err

@@ -393,7 +393,9 @@ def _fuse(
         return None
     packed = packed_weights(conv, weights)
     yield False
-    return FusedConvolution(conv, sdp, packed, operands, shared, part)
+    job = FusedConvolution(conv, sdp, packed, operands, shared, part)
+    yield False
+    return job
 
 
 def _without_buffer(

@@ -280,7 +280,7 @@ def _replacing(job: FusedConvolution, steps: Sequence[Step]) -> Chain:
 
 LONGEST_RUN = 5_000_000_000
 """Nanoseconds of a run by the fallback that take as long as to compile the kernels."""
-BETWEEN_LOOKS = 0.02
+BETWEEN_LOOKS = 0.05
 """Seconds between looks for kernels that another process compiles: one takes 2 % of a short run."""
 STRETCH_WORK = 20_000_000
 """Nanoseconds of work, or so, after which Python can handle an interrupt."""
@@ -533,10 +533,11 @@ class Plan:
     def prepare(self, began: float) -> None:
         """Prepare for kernels that another process compiles, if any, after a run that ``began`` at a thread time."""
         now = time.thread_time()
+        until = now + SHARE * (now - began)
         if self._switch is None and fallback_work.waits and self._can_wait() and self._awaits():
             self._switch = Switch(self._prepare_in_parts())
-        if self._switch is not None:
-            self._switch.go_on(now + SHARE * (now - began))
+        if self._switch is not None and time.thread_time() < until:  # a process that was started takes longer
+            self._switch.go_on(until)
 
     def current_state(self) -> State:
         """Return the state for the next run, which may wait for kernels that another process compiles."""
