@@ -48,7 +48,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_data_options(parser)
     add_limit_option(parser)
     parser.add_argument("--shuffle", type=int, metavar="SEED", help="choose the samples of --limit at random")
-    parser.add_argument("--against", metavar="MODEL", help="ONNX or TFLite model to compare with: agreement and SNR")
+    parser.add_argument(
+        "--against", metavar="MODEL", help="also run this ONNX or TFLite model: accuracy, agreement, SNR"
+    )
     metric = "map (COCO boxes), miou (masks), or a custom metric: f(outputs, label) -> number"
     parser.add_argument("--metric", metavar="map/miou/MODULE:FUNCTION", help=metric)
     decoder = "decoder of boxes or classes: f(outputs, shape); see nvdla.experiments.evaluation.decoders"

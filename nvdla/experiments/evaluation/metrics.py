@@ -140,6 +140,7 @@ class Summary:
     squared_error: Mean = field(default_factory=Mean)
     metric: Mean = field(default_factory=Mean)
     agreement: Share = field(default_factory=Share)
+    float_top1: Share = field(default_factory=Share)
     signal: float = 0.0
     noise: float = 0.0
     parted: list[str] = field(default_factory=list)
@@ -176,6 +177,8 @@ class Summary:
     def _add_float(self, record: Record, best: int) -> None:
         reference = record["float"]
         self.agreement.add(reference["top"] == best)
+        if isinstance(record.get("label"), int):
+            self.float_top1.add(reference["top"] == record["label"])
         self.signal += reference["signal"]
         self.noise += reference["noise"]
         if reference["top"] != best and len(self.parted) < DAMAGED_SHOWN:
@@ -191,7 +194,8 @@ class Summary:
         if self.agreement.count:
             ratio = decibels(self.signal, self.noise)
             snr = ratio if math.isfinite(ratio) else None
-            document["float"] = {"agreement": self.agreement.document(), "snr_db": snr, "parted": self.parted}
+            top1 = {"top1": self.float_top1.document()} if self.float_top1.count else {}
+            document["float"] = {**top1, "agreement": self.agreement.document(), "snr_db": snr, "parted": self.parted}
         document |= self.decoded.document(classes)
         if reference := self.float_decoded.document(classes):
             document["float"] = reference

@@ -349,6 +349,8 @@ def figures(summary: Document) -> list[tuple[str, str]]:
             if value in measured.get(key, {}):
                 share = measured[key][value]
                 rows.append((text + of, "-" if share is None else f"{share:{places}}"))
+    if "top1" in summary.get("float", {}):
+        rows.append(("top-1 accuracy, float model", percent(summary["float"]["top1"])))
     if "agreement" in summary.get("float", {}):
         rows.append(("same top-1 as the float model", percent(summary["float"]["agreement"])))
         if summary["float"]["snr_db"] is not None:

@@ -15,7 +15,7 @@ import pytest
 import nvdla
 from nvdla.cli.main import main
 from nvdla.experiments.evaluation import open_source, summarize
-from nvdla.experiments.evaluation.metrics import Mean
+from nvdla.experiments.evaluation.metrics import Mean, percent
 from nvdla.experiments.evaluation.table import figures
 from nvdla.tensors.datasets import Files
 
@@ -186,8 +186,13 @@ def test_against_a_float_model_agreement_and_snr_are_reported(capsys, tmp_path):
     )
     save_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), tmp_path / "f.onnx")
     words = (LENET, SAMPLES / "digits.npz", "--against", tmp_path / "f.onnx", "--limit", 40, "--workers", 1)
-    summary = evaluated(capsys, *words)
+    summary = evaluated(capsys, *words, "--samples", tmp_path / "s.jsonl")
     assert 0 <= summary["float"]["agreement"]["value"] < 0.6  # a random model
+    assert 0 <= summary["float"]["top1"]["value"] < 0.6 < summary["top1"]["value"]
+    rows = [json.loads(line) for line in (tmp_path / "s.jsonl").read_text().splitlines()[1:]]
+    right = [row["label"] == row["float"]["top"] for row in rows]
+    assert summary["float"]["top1"]["value"] == sum(right) / 40
+    assert ("top-1 accuracy, float model", percent(summary["float"]["top1"])) in figures(summary)
     assert summary["float"]["parted"] and summary["float"]["snr_db"] is not None
 
 
