@@ -136,8 +136,12 @@ def run(args: argparse.Namespace) -> int:
     tell_proof(args, runtime.config, *([] if other is None else [other.config]))
     if not comparison.rows:
         output = runtime.outputs[0].name if runtime.outputs else "NAME"
-        names_of_files = f"Name a file after its tensor or operation: {output}.bin, task0-op0003-sdp.bin."
-        hint = names_of_files if args.golden else "Name the layers with --layers."
+        hint = (
+            f"Name a file after its tensor or operation: {output}.bin, task0-op0003-sdp.bin (operation 0/3, an SDP). "
+            "For a file of any name: nvdla run --compare."
+            if args.golden
+            else "Name the layers with --layers."
+        )
         raise FormatError(f"nothing could be compared: no tensor of {args.loadable} has a counterpart. {hint}")
     if not print_document(document(args, runtime, reference, comparison), args):
         _print(args, reference, comparison)
@@ -312,7 +316,7 @@ def _print(args: argparse.Namespace, reference: object, comparison: Comparison) 
     rows = [row for row in _rows(args, comparison) if not (args.different and row.passed)]
     print_table(f"{args.loadable} against {_against(args)}", [_cells(row) for row in rows], COLUMNS, LEAST)
     counts = ", ".join(f"{count} {name}" for name, count in comparison.counts.items())
-    print(f"{counted(len(comparison.rows), 'tensor')} compared: {counts}.")
+    say(f"{counted(len(comparison.rows), 'tensor')} compared: {counts}.")
     if comparison.skipped:
         more = f" and {len(comparison.skipped) - MOST_NAMED} more" if len(comparison.skipped) > MOST_NAMED else ""
         say(f"Without a counterpart: {', '.join(comparison.skipped[:MOST_NAMED])}{more}.")
@@ -350,7 +354,7 @@ def _cells(row: Row) -> dict[str, Json]:
 def _print_region(region: DifferingRegion) -> None:
     fixed = ", ".join(f"{axis.upper()}={at}" for axis, at in region.fixed.items())
     down, across = (axis.upper() for axis in region.axes)
-    print(f"Around it ({fixed}; {down} down from {region.origin[0]}, {across} across from {region.origin[1]}):")
+    say(f"Around it ({fixed}; {down} down from {region.origin[0]}, {across} across from {region.origin[1]}):")
     for title, values, other in (
         ("expected", region.expected, region.actual),
         ("got", region.actual, region.expected),

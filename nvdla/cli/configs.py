@@ -125,7 +125,9 @@ def _fpga(configs: list[Configuration]) -> Document:
     from nvdla.analysis.silicon import facts, fpga_verdicts
 
     verdicts = [verdict for config in configs for verdict in fpga_verdicts(config)]
-    return {"verdicts": verdicts, "reports": facts()["fpga_reports"], "boards": facts()["boards"]}
+    names = {config.name for config in configs}
+    reports = [report for report in facts()["fpga_reports"] if report["configuration"] in names]
+    return {"verdicts": verdicts, "reports": reports, "boards": facts()["boards"]}
 
 
 def _print_fpga(document: Document) -> None:

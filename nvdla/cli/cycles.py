@@ -96,14 +96,14 @@ def _print(document: Document, caveats: list[str]) -> None:
         print_table(title, map(_group, document["groups"]), least=("written", "read", "MAC_use", "operations", "macs"))
     else:
         print_table(title, [_row(row, total) for row in document["operations"]], COLUMNS, LEAST)
-    print(total_text(total, document["clock_mhz"]), end="")
     whole = document["runs_per_second"] and not in_package(document["loadable"])
-    print(f", {document['runs_per_second']:,.1f} runs per second" if whole else "")
+    speed = f", {document['runs_per_second']:,.1f} runs per second" if whole else ""
+    say(total_text(total, document["clock_mhz"]) + speed)
     if (document["overlap_cycles"] or 0) < 0:
-        print(f"operations overlap: alone they take {total - document['overlap_cycles']:,} cycles together")
+        say(f"operations overlap: alone they take {total - document['overlap_cycles']:,} cycles together")
     use = f", {document['mac_use']:.1%} of the MAC array" if document["mac_use"] is not None else ""
     traffic = f"{sized(document['read_bytes'])} read, {sized(document['written_bytes'])} written"
-    print(f"{document['macs']:,} MACs{use}; {traffic}")
+    say(f"{document['macs']:,} MACs{use}; {traffic}")
     if "energy" in document:
         _print_energy(document["energy"])
     for line in caveats:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from nvdla.checks.diff import Change, OperandChange, diff
-from nvdla.cli.output import add_format_options, print_document, print_table
+from nvdla.cli.output import add_format_options, print_document, print_table, say
 from nvdla.errors import counted
 from nvdla.loadable import load as load_loadable
 from nvdla.util.escaping import Document
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
                 )
             if result.operands:
                 print_table("operands", [_operand(operand) for operand in result.operands])
-        print(_summary(result.counts()))
+        say(_summary(result.counts()))
     return 0 if result.identical else 1
 
 

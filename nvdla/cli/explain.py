@@ -13,6 +13,7 @@ from nvdla.cli.output import (
     print_document,
     print_table,
     print_written,
+    say,
     terminal_width,
 )
 from nvdla.cli.study import add_study_options, study_of
@@ -117,7 +118,7 @@ def _print_operations(screens: list[Document], rows: list[Document], candidates:
 
     for screen in screens:
         for line in lines(screen):
-            print(escape(line))
+            say(line)
     _print_rows([row | {"advice": ""} for row in rows])  # the evaluated candidates state it
     for candidate in candidates:
         print()
@@ -137,16 +138,16 @@ def _print_rows(rows: list[Document]) -> None:
 
     for row in rows:
         first, *rest = sentences(row)
-        print(escape(first))
+        say(first)
         for line in rest:
-            print(f"    {escape(line)}")
+            say(f"    {line}")
 
 
 def _print_accounting(spent: dict[str, int] | None) -> None:
     from nvdla.analysis.explain import accounting_lines
 
     for line in accounting_lines(spent) if spent else ["no total: deadlock"]:
-        print(line)
+        say(line)
 
 
 def _form_cells(form: Document) -> Document:

@@ -179,6 +179,11 @@ def test_the_command_prints_boards_and_reports(nvdla_command):
     assert "does not fit" in out and "unknown" in out and "nvdla/hw issue 110" in out
 
 
+def test_public_reports_are_of_the_named_configurations(nvdla_command):
+    reports = json.loads(nvdla_command("configs", "nv_small", "--fpga", "--json")[1])["fpga"]["reports"]
+    assert {each["configuration"] for each in reports} == {"nv_small"}
+
+
 def test_a_terminal_of_30_rows_shows_which_configurations_fit(nvdla_command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     _, out, _ = nvdla_command("configs", "--fpga")

@@ -109,6 +109,9 @@ def test_compare_with_a_golden_file_of_another_name_states_names_that_work(folde
     (folder / "board.bin").write_bytes(bytes(16))
     code, out, err = nvdla_command("compare", lenet, "-i", digit, "--golden", folder / "board.bin")
     assert (code, out) == (2, "")
+    assert err.endswith("For a file of any name: nvdla run --compare.\n")
+    code, out, _ = nvdla_command("run", lenet, "-i", digit, "--compare", folder / "board.bin")
+    assert code == 1 and "of 16 elements differ" in out
     name = err.partition("operation: ")[2].partition(",")[0]
     (folder / "board.bin").rename(folder / name)
     code, out, _ = nvdla_command("compare", lenet, "-i", digit, "--golden", folder / name)

@@ -187,6 +187,8 @@ def test_sliders_recompute_the_cycles_from_the_table_of_the_page(window, page, l
     assert shown.page.locator("#bandwidth-0").get_attribute("aria-valuetext") == "1 B/cycle = 0.5 GB/s"
     assert shown.page.locator(".bars li").first.inner_text() != first
     assert "1 B/cycle" not in shown.page.locator("svg.chart").inner_html()
+    shown.page.press("#clock-0", "ArrowLeft")
+    assert shown.page.locator("#clock-0").input_value() == "499"
     shown.page.click("#cycles button:has-text('Reset')")
     assert (
         said.inner_text().startswith(f"{own:,} cycles = ")

@@ -393,7 +393,7 @@
     const value = (name) => (name === "clock" ? Number(inputs.clock.value) : lists[name][inputs[name].value]);
     const tools = view.el("div", { class: "row timing", role: "group", "aria-label": "Memory and clock" },
       slider("latency", index("latency")), slider("bandwidth", index("bandwidth")),
-      slider("clock", { min: Math.min(50, side.clock), max: Math.max(2000, side.clock), step: "any", value: side.clock }),
+      slider("clock", { min: Math.min(50, side.clock), max: Math.max(2000, side.clock), step: Number.isInteger(side.clock) ? 1 : "any", value: side.clock }),
       view.el("button", { type: "button", onclick: () => { for (const name of ["latency", "bandwidth"]) inputs[name].value = lists[name].indexOf(own[name]); inputs.clock.value = side.clock; change(); } }, "Reset"));
 
     function fill(shown) {
