@@ -296,7 +296,7 @@ def _as_type(array: np.ndarray, tensor: Tensor, target: Tensor, our_names: Names
 
 
 METRICS = ("unequal", "max_abs", "mean_abs", "cosine", "snr_db", "psnr_db", "first")
-LEAST = ("psnr_db", "mean_abs", "against", "first", "shape", "max_abs", "cosine", "unequal", "note")
+LEAST = ("psnr_db", "mean_abs", "against", "first", "shape", "max_abs", "cosine", "unequal", "note", "layer")
 COLUMNS = ("operation", "layer", "against", "shape", "result", *METRICS, "note")
 
 

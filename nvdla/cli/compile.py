@@ -221,6 +221,7 @@ def run(args: argparse.Namespace) -> int:
             _print_totals(document)
         return 0
     require_model(args.model, ("pt2",))
+    configuration(config)
     if not args.output:
         raise FormatError("no output file: give -o FILE for the loadable, or --check to see the placement only")
     options = _options(args)  # before anything is read
@@ -298,10 +299,14 @@ def _print_nodes(document: Document) -> None:
 
 
 def _print_totals(document: Document) -> None:
+    from nvdla.compiler.frontend.summary import NodeRow, host_reasons, host_text
+
     share = document["accelerator_macs_share"]
+    reasons = host_reasons([NodeRow(**row) for row in document["nodes"]], document["macs"])
     totals = {
         "nodes on the accelerator": document["accelerator_nodes"],
         "nodes on the host": document["host_nodes"],
+        "host": host_text(reasons) if reasons else None,
         "cuts": document["cuts"],
         "bytes crossing": document["bytes_crossing"],
         "multiplications on the accelerator": None if share is None else f"{share:.1%}",

@@ -174,6 +174,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[0] not in COMMANDS and os.path.exists(words[0]):
         return _describe(words[0], words)
     if words[0] not in COMMANDS:
+        if "." in words[0][1:] or os.sep in words[0]:
+            return _fail("nvdla", f"{words[0]}: no such file", words, "FormatError")
         near = difflib.get_close_matches(words[0], COMMANDS, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         return _fail("nvdla", f"unknown command {words[0]!r}; {hint}'nvdla --help' lists them", words, "UsageError")

@@ -279,7 +279,7 @@ def print_table(
     kept = list(texts) if _wide else _that_fit(texts, terminal_width(), least)
     _print_columns(title, rows, {key: texts[key] for key in kept})
     left_out = [key.replace("_", " ") for key in texts if key not in kept]
-    if shortened and "layer" in kept:
+    if shortened and {"layer", "name"} & set(kept):
         print("Layer names are shortened; --wide shows all of them.\n")
     if left_out:
         note = f"Left out in {terminal_width()} columns: {', '.join(left_out)}; --wide shows them."
@@ -287,11 +287,17 @@ def print_table(
 
 
 def _short_layers(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], bool]:
-    """Rows with short names of layers, and whether any became shorter; a short name of two layers stays whole."""
-    names = {row["layer"] for row in rows if isinstance(row.get("layer"), str)}
-    counts = Counter(map(short_layer, names))
-    short = {name: shorter for name in names if counts[shorter := short_layer(name)] == 1 and shorter != name}
-    return [{**row, "layer": short[row["layer"]]} if row.get("layer") in short else row for row in rows], bool(short)
+    """Rows with short names of layers, and of nodes that TFLite's converter has fused, and whether any became shorter.
+
+    A short name of two layers, or of two nodes with the same operator, stays whole."""
+    key = "name" if "op" in rows[0] else "layer"
+    names = {(row.get("op"), row[key]) for row in rows if isinstance(row.get(key), str)}
+    shorter = {(op, name): short_layer(name) if key == "layer" or ";" in name else name for op, name in names}
+    counts = Counter((op, short) for (op, _), short in shorter.items())
+    short = {node: name for node, name in shorter.items() if counts[node[0], name] == 1 and name != node[1]}
+    return [{**row, key: short.get((row.get("op"), row[key]), row[key])} if key in row else row for row in rows], bool(
+        short
+    )
 
 
 def _as_people_write(row: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -292,7 +292,8 @@ def _packed_labels(path: str | os.PathLike[str]) -> bytes:
                 raise FormatError(f"{name}: {members[0].filename[:80]}: size: {limit}")
             return archive.read(members[0])
     except UNREADABLE_ZIP as error:
-        raise FormatError(f"{name}: model: must contain a readable label file ({str(error)[:80]})") from None
+        hint = "Give a text file with one class name per line."
+        raise FormatError(f"{name}: model: must contain a readable label file ({str(error)[:80]}). {hint}") from None
 
 
 def _printable(text: str) -> str:

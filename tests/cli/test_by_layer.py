@@ -112,3 +112,44 @@ def test_narrow_terminals_keep_what_the_command_answers(samples, nvdla_command, 
     assert "15,691" in nvdla_command("cycles", samples / "lenet.loadable")[1]
     monkeypatch.setenv("COLUMNS", "80")
     assert "6 kernels 5x5x1" in nvdla_command("inspect", samples / "lenet.loadable", "--ops")[1]
+
+
+def test_nodes_that_tflite_has_fused_have_short_names(monkeypatch, capsys):
+    from nvdla.cli.output import print_table
+
+    monkeypatch.setenv("COLUMNS", "100")
+    fused = "net/relu_1/Relu6;net/bn/add;net/conv/convolution"
+    rows = [
+        {"name": fused, "op": "Conv"},
+        {"name": f"{fused}.2", "op": "Relu"},
+        {"name": "/a/Conv_output_0", "op": "Conv"},
+    ]
+    print_table(
+        "nodes", [*rows, {"name": "net/relu_2/Relu;a", "op": "Pad"}, {"name": "net/relu_2/Relu;b", "op": "Pad"}]
+    )
+    out = capsys.readouterr().out
+    assert out.count("relu_1/Relu6") == 2 and "net/bn/add" not in out and "/a/Conv_output_0" in out
+    assert "net/relu_2/Relu;a" in out and "net/relu_2/Relu;b" in out and "names are shortened" in out
+
+
+def test_checks_of_tflite_models_have_short_names_and_the_reasons(corpus, nvdla_command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    model = corpus / "tflite" / "misc_int8.tflite"
+    _, out, _ = nvdla_command("compile", model, "--check")
+    assert "functional_1/p_re_lu_1/Neg_1" not in out and "1 node, AveragePool: it needs a transpose" in " ".join(
+        out.split()
+    )
+    code, _, err = nvdla_command("compile", model, "--config", "nv_smal")
+    assert code == 2 and "did you mean nv_small?" in err
+    assert "functional_1/p_re_lu_1/Neg_1" in nvdla_command("compile", model, "--check", "--wide")[1]
+
+
+def test_comparisons_in_80_columns_keep_the_result(monkeypatch, capsys):
+    from nvdla.cli import compare
+    from nvdla.cli.output import print_table
+
+    monkeypatch.setenv("COLUMNS", "80")
+    cells = dict.fromkeys(compare.COLUMNS, "x" * 9)
+    row = {**cells, "operation": "output " + "y" * 33, "layer": "z" * 44, "result": "close"}
+    print_table("a against b", [row, {**row, "operation": "0/1 SDP"}], compare.COLUMNS, compare.LEAST)
+    assert "close" in capsys.readouterr().out

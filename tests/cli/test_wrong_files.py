@@ -4,6 +4,7 @@ import io
 import pickle
 import shutil
 import struct
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -184,6 +185,16 @@ def test_unknown_files_and_words(tmp_path, capsys):
     assert "unknown kind of file" in capsys.readouterr().err
     assert main(["no-such-file"]) == 2
     assert "unknown command" in capsys.readouterr().err
+    assert main(["net.tflite"]) == 2
+    assert capsys.readouterr().err == "nvdla: net.tflite: no such file\n"
+
+
+def test_a_missing_package_is_reported_with_its_extra(monkeypatch):
+    from nvdla.compiler.frontend.isolation import packages
+
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(FormatError, match=r"package onnx: must be .*'nvdla\[tflite\]' for TFLite"):
+        packages()
 
 
 def test_little_is_read_of_a_large_file(tmp_path, monkeypatch):

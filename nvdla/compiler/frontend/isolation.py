@@ -272,9 +272,8 @@ def packages() -> tuple[ModuleType, ModuleType]:
         import onnx
         import onnxruntime
     except ImportError as error:
-        raise FormatError(
-            f"package {error.name}: must be installed to compile a model: pip install 'nvdla[onnx]'"
-        ) from None
+        extra = "pip install 'nvdla[onnx]', or 'nvdla[tflite]' for TFLite"
+        raise FormatError(f"package {error.name}: must be installed to compile a model: {extra}") from None
     return onnx, onnxruntime
 
 

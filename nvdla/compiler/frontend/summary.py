@@ -142,7 +142,7 @@ def summary_lines(summary: Document) -> dict[str, str]:
         "accelerator": counted(summary["accelerator_nodes"], "node")
         + f" in {counted(summary['accelerator_parts'], 'part')}"
         + ("" if share is None else f", {share:.1%} of the multiplications"),
-        "host": _host_text(summary["host_reasons"]) if host else "no node",
+        "host": host_text(summary["host_reasons"]) if host else "no node",
     }
     if summary["cuts"]:
         moved = size_text(summary["bytes_crossing"])
@@ -172,7 +172,8 @@ def summary_lines(summary: Document) -> dict[str, str]:
     return lines
 
 
-def _host_text(reasons: Sequence[Document]) -> str:
+def host_text(reasons: Sequence[Document]) -> str:
+    """Describe the result of :func:`host_reasons` in one line."""
     texts = []
     for reason in reasons[:_NAMED]:
         share = "" if not reason["macs_share"] else f" ({reason['macs_share']:.0%} of the multiplications)"
