@@ -15,7 +15,6 @@ import tempfile
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from nvdla.cli.settings import UsedSettings
@@ -174,14 +173,8 @@ def _print_lines(title: str, rows: Sequence[Mapping[str, object]], columns: Sequ
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """One line, escaped, and wrapped at words on a terminal. With ``stream``, which a command to copy needs, it is not
-    wrapped."""
-    line = printable(text)
-    if stream is None and for_people() and len(line) > terminal_width():
-        indent = " " * (len(line) - len(line.lstrip()) + 4)
-        fill = partial(textwrap.fill, break_long_words=False, break_on_hyphens=False)
-        line = fill(line, terminal_width(), subsequent_indent=indent)
-    print(line, file=stream or sys.stdout)
+    """One line, escaped."""
+    print(printable(text), file=stream or sys.stdout)
 
 
 def show_warning(

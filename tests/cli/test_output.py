@@ -329,27 +329,3 @@ def test_a_narrow_terminal_shows_the_column_that_answers(
     shown = {heading.strip("_") for heading in headings}
     assert set(answer.split()) <= shown
     assert max(len(line) for line in out.splitlines() if line.startswith(" ")) <= columns
-
-
-@pytest.mark.parametrize("columns", [60, 80])
-def test_sentences_of_commands_are_wrapped_at_words(terminal, nvdla_command, samples, columns):
-    net, other = samples / "lenet.loadable", samples / "flipped.loadable"
-    commands = [
-        ["explain", net],
-        ["explain", net, "0/1"],
-        ["cycles", net, "--board", "zcu102-150mhz"],
-        ["compare", other, "-i", samples / "digit3.pgm", "--golden", samples / "golden"],
-        ["diff", net, other],
-    ]
-    terminal(columns)
-    for command in commands:
-        lines = nvdla_command(*command)[1].splitlines()
-        assert not [line for line in lines if len(line) > columns and str(samples) not in line], command
-
-
-def test_a_line_with_a_command_to_copy_is_not_wrapped(terminal, capsys):
-    terminal(20)
-    output.say("Next: nvdla run net.loadable --input a.pgm", output.sys.stdout)
-    output.say("  words that need two lines")
-    lines = ["Next: nvdla run net.loadable --input a.pgm", "  words that need", "      two lines"]
-    assert capsys.readouterr().out.splitlines() == lines

@@ -280,7 +280,7 @@ def _replacing(job: FusedConvolution, steps: Sequence[Step]) -> Chain:
 
 LONGEST_RUN = 5_000_000_000
 """Nanoseconds of a run by the fallback that take as long as to compile the kernels."""
-BETWEEN_LOOKS = 0.05
+BETWEEN_LOOKS = 0.01
 """Seconds between looks for kernels that another process compiles: one takes 2 % of a short run."""
 STRETCH_WORK = 20_000_000
 """Nanoseconds of work, or so, after which Python can handle an interrupt."""
