@@ -118,14 +118,14 @@ class _MatrixTile(TileEmitter):
     def convert_rows(self, epilogue: ir.Value, operands: TileOperands, out: ir.Value) -> None:
         """Put the results in 32 bits to memory, a row after the other."""
         builder = self.builder
-        sums, line = self._reserved(4 * KERNELS * MATRIX_PIXELS), TileEmitter(builder, 1, VECTORS, "amx")
+        sums, row_tile = self._reserved(4 * KERNELS * MATRIX_PIXELS), TileEmitter(builder, 1, VECTORS, "amx")
         self.sums(operands, sums)
         stride = self.load(builder.add(epilogue, self.constant(8 * ROW_STRIDE)), _INT64, 8)
 
         def row(_: ir.Value, places: list[ir.Value]) -> list[ir.Value]:
             source, target = places
             vectors = [self.constant(4 * WORDS * v) for v in range(VECTORS)]
-            line.convert([self.load(builder.add(source, v), _VECTOR, 64) for v in vectors], epilogue, target)
+            row_tile.convert([self.load(builder.add(source, v), _VECTOR, 64) for v in vectors], epilogue, target)
             return [builder.add(source, self.constant(4 * KERNELS)), builder.add(target, stride)]
 
         self.loop(self.constant(MATRIX_PIXELS), [sums, out], row)

@@ -173,7 +173,7 @@ def _print_lines(title: str, rows: Sequence[Mapping[str, object]], columns: Sequ
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """One line, escaped."""
+    """One line: line breaks and escape codes of the names in it are shown escaped."""
     print(printable(text), file=stream or sys.stdout)
 
 
@@ -282,15 +282,15 @@ def print_table(
 def _short_layers(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], bool]:
     """Rows with short names of layers, and of nodes that TFLite's converter has fused, and whether any became shorter.
 
-    A short name of two layers, or of two nodes with the same operator, stays whole."""
+    A short name of two layers, or of two nodes with the same operator, stays whole.
+    """
     key = "name" if "op" in rows[0] else "layer"
     names = {(row.get("op"), row[key]) for row in rows if isinstance(row.get(key), str)}
     shorter = {(op, name): short_layer(name) if key == "layer" or ";" in name else name for op, name in names}
     counts = Counter((op, short) for (op, _), short in shorter.items())
     short = {node: name for node, name in shorter.items() if counts[node[0], name] == 1 and name != node[1]}
-    return [{**row, key: short.get((row.get("op"), row[key]), row[key])} if key in row else row for row in rows], bool(
-        short
-    )
+    shown = [{**row, key: short.get((row.get("op"), row[key]), row[key])} if key in row else row for row in rows]
+    return shown, bool(short)
 
 
 def _as_people_write(row: Mapping[str, Any]) -> Mapping[str, Any]:

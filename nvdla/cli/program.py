@@ -257,12 +257,11 @@ def _summary(exported: Export, form: Printer, runtime: Runtime, args: argparse.N
     if args.board:
         say(f"Next: follow {folder / 'README.md'}.")
     elif args.format == "c":
-        compile_all = f"cc -c {shlex.quote(str(folder))}/*.c"
-        say(f"Next: adapt {folder / 'nvdla_port.h'} to your platform, then '{compile_all}'.", sys.stdout)
+        say(f"Next: adapt {folder / 'nvdla_port.h'} to your platform, then 'cc -c {shlex.quote(str(folder))}/*.c'.")
     elif replay := REPLAY.get(args.format):
         config = program.config.name if args.config == "auto" else args.config
         script = next(row["file"] for row in document["files"] if row["file"].endswith(replay[1]))
-        say(f"Next: nvdla {replay[0]} replay {shlex.quote(script)} --config {shlex.quote(config)}", sys.stdout)
+        say(f"Next: nvdla {replay[0]} replay {shlex.quote(script)} --config {shlex.quote(config)}")
     if document["input"] == "random":
         print("The input of the program is random. Use --input FILE for your own.", file=sys.stderr)
 

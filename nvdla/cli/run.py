@@ -264,7 +264,7 @@ def _demonstrated(args: argparse.Namespace) -> argparse.Namespace:
     loadable, inputs = str(place / "lenet.loadable"), args.input or [str(place / "digit7.pgm")]
     labels = args.class_names or str(place / "labels.txt")
     if not args.json:
-        say(f"nvdla run {loadable} --input {inputs[0]} --class-names {labels}", sys.stdout)
+        say(f"nvdla run {loadable} --input {inputs[0]} --class-names {labels}")
     return argparse.Namespace(**vars(args) | {"loadable": loadable, "input": inputs, "class_names": labels})
 
 

@@ -228,11 +228,11 @@ class FusedConvolution(Job):
         inside_x = (out.width - 1) * settings.stride_x + settings.kernel.width <= settings.data.width
         inside_y = (out.height - 1) * settings.stride_y + bottom < settings.data.height
         atom = self.conv.source.views[0].shape[3]
-        if self._wants_order_of_products(atom):
+        if self._needs_copy_for_matrices(atom):
             return False
         return settings.pad_left == settings.pad_top == 0 and inside_x and inside_y and self._group % atom == 0
 
-    def _wants_order_of_products(self, atom: int) -> bool:
+    def _needs_copy_for_matrices(self, atom: int) -> bool:
         """True where products of matrices need more bytes in a row than an ``atom`` in memory has, and are worth a copy
         of the data: for more than one block of kernels."""
         from nvdla.kernels.fast import dot_layout, dot_tile

@@ -97,7 +97,7 @@ def test_it_is_within_the_noise_of_fp16(channels, shape, epsilon, bias, spread):
     assert snr(normalized(net, x, epsilon), compiled.run(x)["y"]) > 60
 
 
-def test_the_hardware_gives_the_same_halves_as_the_reference_model():
+def test_the_hardware_agrees_with_the_reference_model_but_for_rounding():
     compiled = nvdla.compile(network(32), "nv_full", "fp16", samples(16, ROWS, 32, spread=6))
     built = compiled.parts[0].made
     elements = built.quantize_inputs(samples(1, ROWS, 32, spread=6, seed=1).transpose(0, 2, 1)[..., None])
