@@ -533,11 +533,10 @@ class Plan:
     def prepare(self, began: float) -> None:
         """Prepare for kernels that another process compiles, if any, after a run that ``began`` at a thread time."""
         now = time.thread_time()
-        until = now + SHARE * (now - began)
-        if self._switch is None and fallback_work.waits and self._can_wait() and self._awaits():
+        if self._switch is not None:
+            self._switch.go_on(now + SHARE * (now - began))
+        elif fallback_work.waits and self._can_wait() and self._awaits():  # to start the process is enough for one run
             self._switch = Switch(self._prepare_in_parts())
-        if self._switch is not None and time.thread_time() < until:  # a process that was started takes longer
-            self._switch.go_on(until)
 
     def current_state(self) -> State:
         """Return the state for the next run, which may wait for kernels that another process compiles."""
