@@ -14,6 +14,7 @@ The product has 64 bits, so this is int64 arithmetic. Cubes and operands as in `
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,12 +30,15 @@ from nvdla.kernels.integers import (
     saturate,
 )
 from nvdla.kernels.jit.compilation import njit
+from nvdla.kernels.jit.recorded_calls import ALONE, JOINED, WAKING, RecordedCall, float64s, int8s, int16s, words
+from nvdla.kernels.jit.variants import recorded
 from nvdla.util.rounding import ceil_div
 
 __all__ = ["EQL", "MAX", "MIN", "MUL", "NO_ALU", "NO_MUL", "PRELU", "SUM", "Core", "convert_operand", "y_core"]
 
 LINE = 2048
 FALLBACK_LINE = 1 << 15
+SHARED_SIZE, WAKING_SIZE = 1 << 14, 1 << 17
 INT32_LOW = -2147483648.0
 INT32_HIGH = 2147483647.0
 # The status bit of the converter compares the 17-bit result with the shifted product and forgives a difference
@@ -319,6 +323,108 @@ def x_and_convert(
     most = LINE // source.shape[2]
     lines = source.shape[0] * ceil_div(source.shape[1], most)
     return _lines(source, alu1, mul1, stage1, alu2, mul2, stage2, converter, out, 0, lines)
+
+
+SOURCE, OUT, ROWS, PIXELS, ATOM = 0, 2, 4, 5, 6
+OPERANDS, OPERAND_FIELDS = 7, 6
+FLAGS = OPERANDS + 4 * OPERAND_FIELDS
+FACTORS = FLAGS + 8
+FIELDS = FACTORS + 8
+"""The fields of a record of :func:`x_call`: addresses of both cubes, each with the bytes from a row to the next, their
+shape, four :class:`MemoryOperand`, flags of both stages, and numbers in float64."""
+
+
+class MemoryOperand(NamedTuple):
+    """Operand as an address and the bytes from a row to the next, ``rows``, ``pixels`` (1: all take the same atom),
+    bytes of an element, and elements from one to the next."""
+
+    address: int
+    row_stride: int
+    rows: int
+    pixels: int
+    size: int
+    stride: int
+
+
+@njit(nogil=True)
+def _read_operand(record: np.ndarray, which: int, row: int, start: int, count: int) -> np.ndarray:
+    """Return the elements of operand ``which`` for ``count`` pixels: int16 (1, count or 1, A)."""
+    f, atom = record[OPERANDS + which * OPERAND_FIELDS :], record[ATOM]
+    operand = MemoryOperand(f[0], f[1], f[2], f[3], f[4], f[5])
+    each_pixel = operand.pixels > 1
+    result = np.empty((1, count if each_pixel else 1, atom), np.int16)
+    flat, stride = result.reshape(-1), operand.stride
+    address = operand.address + row % operand.rows * operand.row_stride
+    if each_pixel:
+        address += start * atom * stride * operand.size
+    if operand.size == 1:
+        bytes_there = int8s(address, (flat.size - 1) * stride + 1)
+        for i in range(flat.size):
+            flat[i] = bytes_there[i * stride]
+    else:
+        words_there = int16s(address, (flat.size - 1) * stride + 1)
+        for i in range(flat.size):
+            flat[i] = words_there[i * stride]
+    return result
+
+
+@njit(nogil=True)
+def _stage_of(record: np.ndarray, factors: np.ndarray, number: int) -> StageValues:
+    flags = record[FLAGS + 4 * number :]
+    return StageValues(flags[0], flags[1], factors[2 * number], flags[2], factors[2 * number + 1], flags[3])
+
+
+@njit(nogil=True)
+def _count_lines(address: int) -> int:
+    record = words(address, FIELDS)
+    return record[ROWS] * pieces(record[PIXELS], LINE // record[ATOM])
+
+
+@recorded(_count_lines)
+def _x_line(number: int, address: int) -> None:
+    record, factors = words(address, FIELDS), float64s(address + 8 * FACTORS, 8)
+    pixels, atom = record[PIXELS], record[ATOM]
+    most = LINE // atom
+    per_row = pieces(pixels, most)
+    row = number // per_row
+    start = (number - row * per_row) * most
+    count = min(most, pixels - start)
+    source = int8s(record[SOURCE] + row * record[SOURCE + 1] + start * atom, count * atom).reshape(1, count, atom)
+    out = int8s(record[OUT] + row * record[OUT + 1] + start * atom, count * atom).reshape(1, count, atom)
+    alu1, mul1 = _read_operand(record, 0, row, start, count), _read_operand(record, 1, row, start, count)
+    alu2, mul2 = _read_operand(record, 2, row, start, count), _read_operand(record, 3, row, start, count)
+    stage1, stage2 = _stage_of(record, factors, 0), _stage_of(record, factors, 1)
+    converter = Converter(factors[4], factors[5], factors[6], factors[7])
+    _lines(source, alu1, mul1, stage1, alu2, mul2, stage2, converter, out, 0, 1)
+
+
+def x_call(
+    source: np.ndarray,
+    operands: Sequence[MemoryOperand],
+    stages: tuple[StageValues, StageValues],
+    converter: Converter,
+    out: np.ndarray,
+    kept: Sequence[np.ndarray] = (),
+) -> RecordedCall:
+    """:func:`x_and_convert` from int8 to int8 in memory, as a recorded call.
+
+    Args:
+        source: The input, uint8 (surfaces, height, width, A) with packed surfaces.
+        operands: ALU and MUL of X1, then those of X2.
+        stages: X1 and X2.
+        converter: The output converter.
+        out: The result, as ``source``. An element may only overlap its own input and operands.
+        kept: Arrays of the operands.
+    """
+    rows, height, width, atom = source.shape
+    numbers = [source.ctypes.data, source.strides[0], out.ctypes.data, out.strides[0], rows, height * width, atom]
+    numbers += itertools.chain(*operands)
+    for stage in stages:
+        numbers += [stage.active, stage.algorithm, stage.multiply, stage.relu]
+    factors = [factor for stage in stages for factor in (stage.operand_scale, stage.result_scale)]
+    numbers += np.array([*factors, *converter], np.float64).view(np.int64).tolist()
+    sharing = WAKING if source.size > WAKING_SIZE else JOINED if source.size > SHARED_SIZE else ALONE
+    return RecordedCall(_x_line, numbers, (source, out, *kept), sharing, source.size)
 
 
 EQL = 3

@@ -91,6 +91,14 @@ class _BlasLimits:
             left.remove(limit)
             self._set(left)
 
+    def look_again(self) -> None:
+        """Limit the libraries that were loaded meanwhile, too."""
+        with self._lock:
+            limits = self._limits
+            self._set([])
+            _blas.cache_clear()
+            self._set(limits)
+
     def _set(self, limits: list[int]) -> None:
         least = min(limits, default=None)
         if least != min(self._limits, default=None):
@@ -113,6 +121,11 @@ def _let_any_thread_set() -> None:
 
 
 _blas_limits = _BlasLimits()
+
+
+def limit_new_libraries() -> None:
+    """Apply the limits in force to a BLAS that was just loaded: numba imports scipy, which has its own."""
+    _blas_limits.look_again()
 
 
 def _after_fork() -> None:

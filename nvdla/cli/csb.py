@@ -34,7 +34,7 @@ ACTIONS = ("show", "diff", "replay", "verify")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("words", nargs="+", metavar="[diff|replay|verify] FILE", help="action and log files")
+    parser.add_argument("words", nargs="+", metavar="FILE", help="log files, after diff, replay or verify")
     parser.add_argument("--map", choices=("nv_small", "nv_full"), help="register map (default: detected)")
     parser.add_argument(
         "--csb-base", type=whole(base=0), metavar="ADDRESS", help="address of the first register (default: 0)"

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nvdla.emulator.hardware.sdp.settings import Operands
 from nvdla.kernels import sdp
 from nvdla.kernels.reference import sdp as reference
 from nvdla.kernels.sdp_float import integers_to_fp16
@@ -85,6 +86,42 @@ def test_x1_x2_and_the_output_converter_equal_single_numbers(s1, s2, offset, sca
     data = x_expected(data, s2, *operands[2:])
     assert out.ravel().tolist() == [reference.convert_output(x, offset, scale, shift, f"int{bits}") for x in data]
     assert count == sum(reference.is_saturated(x, offset, scale, shift) for x in data)
+
+
+@st.composite
+def memory_operands(draw) -> dict:
+    """Operands of one block in memory: bytes or words, of ALU and MUL alternately or of one of them."""
+    return {"size": draw(st.sampled_from([1, 2])), "both": draw(st.booleans()), "form": draw(st.sampled_from(FORMS))}
+
+
+@settings(max_examples=150)
+@given(
+    x_settings(), x_settings(), memory_operands(), memory_operands(), int32, int16, shifts, st.integers(0, 1 << 32),
+    st.sampled_from([3, 700]),
+)  # fmt: skip
+def test_a_recorded_call_reads_int8_and_all_kinds_of_operands(s1, s2, m1, m2, offset, scale, shift, seed, width):
+    rng = np.random.default_rng(seed)
+    surfaces, gap = 2, 64
+    memory = rng.integers(-128, 128, (2, surfaces, width * 8 + gap)).astype(np.int8).view(np.uint8)
+    source, out = (cube[:, : width * 8].reshape(surfaces, 1, width, 8) for cube in memory)
+    blocks, expected_operands, kept = [], [], []
+    for form in (m1, m2):
+        rows, pixels = form["form"][0], width if form["form"][1] > 1 else 1
+        length = 8 * form["size"] * (2 if form["both"] else 1)
+        view = rng.integers(0, 256, (rows, 1, pixels, length)).astype(np.uint8)
+        operands = Operands(view, form["size"], form["both"])
+        blocks += [operands.placed(is_second=False), operands.placed(is_second=True)]
+        expected_operands += [operand.copy() for operand in operands.read()]
+        kept.append(view)
+    converter = sdp.Converter(float(offset), scale * 2.0**-shift, -128.0, 127.0)
+    expected = np.empty((surfaces, width, 8), np.int8)
+    cube = np.ascontiguousarray(source).view(np.int8).reshape(surfaces, width, 8).astype(np.int32)
+    first, second = stage(s1), stage(s2)
+    sdp.x_and_convert(cube, *expected_operands[:2], first, *expected_operands[2:], second, converter, expected)
+    outside = memory[1, :, width * 8 :].copy()
+    sdp.x_call(source, blocks, (first, second), converter, out, kept).run()
+    np.testing.assert_array_equal(out.view(np.int8).reshape(expected.shape), expected)
+    np.testing.assert_array_equal(memory[1, :, width * 8 :], outside)
 
 
 @given(st.booleans(), int32, int16, shifts, st.integers(0, 1 << 32), st.sampled_from([8, 16, 32]))

@@ -19,7 +19,8 @@ import nvdla
 runtime = nvdla.Runtime(nvdla.load(sys.argv[1]), threads=1)
 tensor = runtime.inputs[0]
 surface = runtime.pack(0, np.ones(tensor.shape, tensor.dtype))
-for _ in range(2):
+began = time.perf_counter()
+while time.perf_counter() - began < 1:  # kernels are loaded
     runtime.run_raw([surface])
 wall, cpu = time.perf_counter(), time.process_time()
 while time.perf_counter() - wall < 0.5:

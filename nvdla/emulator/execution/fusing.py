@@ -18,11 +18,13 @@ import numpy as np
 
 from nvdla.emulator.execution.fused_convolution import FusedConvolution, Shared, flat_bytes, packed_weights, x1_operands
 from nvdla.emulator.execution.steps import Chain, Step
+from nvdla.emulator.hardware.bdma import BdmaJob
 from nvdla.emulator.hardware.convolution.arithmetic import DirectDots, DirectHalves
 from nvdla.emulator.hardware.convolution.engine import ConvolutionJob
-from nvdla.emulator.hardware.job import Handed, Job
+from nvdla.emulator.hardware.job import Handed, Job, cubes_line_up, surfaces_are_apart
+from nvdla.emulator.hardware.rubik import RubikJob
 from nvdla.emulator.hardware.sdp.engine import SdpJob
-from nvdla.emulator.hardware.sdp.settings import Algorithm, InputCube, Operands, SdpSettings, XBlock
+from nvdla.emulator.hardware.sdp.settings import Algorithm, Operands, SdpSettings, XBlock
 from nvdla.emulator.memory.address_space import Lanes, Move
 from nvdla.limits import Work
 from nvdla.util.precision import Precision
@@ -92,28 +94,7 @@ def _destination_fits(sdp: SdpJob) -> bool:
     if sdp.settings.to_pdp:
         return True
     view = sdp.destination
-    return view is not None and view.strides[1] == view.shape[2] * view.shape[3] and _surfaces_are_apart(view)
-
-
-def is_int8_sum(sdp: SdpJob) -> bool:
-    """True for an operation of the SDP that takes one cube of int8 from memory and writes int8, without Y."""
-    settings = sdp.settings
-    return (
-        settings.processing is Precision.INT8
-        and settings.output is Precision.INT8
-        and settings.batches == 1
-        and not settings.flying
-        and not settings.to_pdp
-        and settings.y.bypass
-        and _is_int8(sdp.input)
-    )
-
-
-def cubes_line_up(views: Cubes) -> bool:
-    """True for cubes of one shape with packed lines, the last of which can be written while the others are read."""
-    destination = views[-1]
-    lined_up = all(_lines_are_packed(view) and view.shape == destination.shape for view in views)
-    return lined_up and all(_same_or_apart(view, destination) for view in views) and _surfaces_are_apart(destination)
+    return view is not None and view.strides[1] == view.shape[2] * view.shape[3] and surfaces_are_apart(view)
 
 
 def weighted_sum(sdp: SdpJob) -> tuple[np.ndarray, tuple[int, int], bool] | None:
@@ -148,28 +129,9 @@ def _is_factor(block: XBlock) -> bool:
     return multiplies and block.alu_bypass and block.mul_shift == 0
 
 
-def _is_int8(cube: InputCube | None) -> bool:
-    return cube is not None and cube.source is Precision.INT8
-
-
-def _same_or_apart(view: np.ndarray, destination: np.ndarray) -> bool:
-    """True when writing an element cannot change another one that is still to be read."""
-    same = view.ctypes.data == destination.ctypes.data and view.strides == destination.strides
-    return same or not np.may_share_memory(view, destination)
-
-
-def _surfaces_are_apart(view: np.ndarray) -> bool:
-    """False where surfaces overlap: then the order of reading and writing counts, and fused jobs have another."""
-    return bool(view.shape[0] == 1 or view.strides[0] >= view.shape[1] * view.strides[1])
-
-
-def _lines_are_packed(view: np.ndarray) -> bool:
-    return view.strides[1:] == (view.shape[2] * view.shape[3], view.shape[3], 1)
-
-
 def fast_add(sdp: SdpJob) -> FastAdd | None:
     """A job for the weighted sum of int8 cubes in memory, two or only one, or None where the operation is another."""
-    weighted = weighted_sum(sdp) if is_int8_sum(sdp) else None
+    weighted = weighted_sum(sdp) if sdp.maps_int8 else None
     if weighted is None or sdp.input is None or sdp.destination is None:
         return None
     second, weights, relu = weighted
@@ -506,10 +468,9 @@ def _kernels_of(step: Step) -> list[str] | None:
             return None
         places = ["fast.image_int8:_lines" if first.settings.image else "fast.conv_int8_dot:_block"]
         return [*places, "fast.conv_sdp_int8:_convolve", *map(_pooling, rest[1:])]
-    if isinstance(first, SdpJob):
-        job = fast_add(first)
-        return None if job is None or rest else [call.kernel.place for call in job.records()[0]]
-    recorded = first.records()
+    if isinstance(first, BdmaJob | RubikJob):
+        return []
+    recorded = ((fast_add(first) or first) if isinstance(first, SdpJob) else first).records()
     return None if recorded is None or rest else [call.kernel.place for call in recorded[0]]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -234,3 +235,26 @@ class LookupTables:
         entry = int(self._table[self._address]) & 0xFFFF if self._address < self._table.size else 0
         self._address += 1
         return entry
+
+
+def cubes_line_up(views: Sequence[np.ndarray]) -> bool:
+    """True for cubes of one shape with packed lines, the last of which can be written while the others are read."""
+    destination = views[-1]
+    lined_up = all(lines_are_packed(view) and view.shape == destination.shape for view in views)
+    return lined_up and all(same_or_apart(view, destination) for view in views) and surfaces_are_apart(destination)
+
+
+def same_or_apart(view: np.ndarray, destination: np.ndarray) -> bool:
+    """True when writing an element cannot change another one that is still to be read."""
+    same = view.ctypes.data == destination.ctypes.data and view.strides == destination.strides
+    return same or not np.may_share_memory(view, destination)
+
+
+def surfaces_are_apart(view: np.ndarray) -> bool:
+    """False where surfaces overlap: then the order of reading and writing counts, and fused jobs have another."""
+    return bool(view.shape[0] == 1 or view.strides[0] >= view.shape[1] * view.strides[1])
+
+
+def lines_are_packed(view: np.ndarray) -> bool:
+    """True when the pixels of a surface are one after the other."""
+    return view.strides[1:] == (view.shape[2] * view.shape[3], view.shape[3], 1)

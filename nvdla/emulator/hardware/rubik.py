@@ -47,7 +47,7 @@ class RubikSettings:
     destination: MemoryCube
 
 
-class _Job(Job):
+class RubikJob(Job):
     """Move bytes from the source to the destination."""
 
     destination: np.ndarray
@@ -62,6 +62,7 @@ class _Job(Job):
 
     @property
     def work(self) -> Work:
+        """The bytes that are read and written."""
         largest = max(self.source.size, self.destination.size)
         return Work(elements=self.source.size + self.destination.size, cube=largest, scratch=4 * largest)
 
@@ -72,10 +73,12 @@ class _Job(Job):
 
     @property
     def reads(self) -> list[np.ndarray]:
+        """Views of the memory that it reads."""
         return [self.source]
 
     @property
     def writes(self) -> list[np.ndarray]:
+        """Views of the memory that it writes."""
         return [self.destination, *self.targets]
 
     def _relocate(self, move: Move) -> None:
@@ -83,7 +86,7 @@ class _Job(Job):
         self.targets = [move(target) for target in self.targets]
 
 
-class ContractJob(_Job):
+class ContractJob(RubikJob):
     """Input surface (sy * stride_x + sx) * surfaces + s, element (h, w) -> output (s, h * stride_y + sy, w * stride_x
     + sx) (:302, :683). ``targets``: a view (surfaces, height, width * stride_x, atom) for each sy."""
 
@@ -97,7 +100,7 @@ class ContractJob(_Job):
                 target[:, :, sx::stride_x] = self.source[first : first + surfaces]
 
 
-class SplitJob(_Job):
+class SplitJob(RubikJob):
     """Feature cube (S, H, W, atom) -> planes, a line of a plane in whole bursts (:868)."""
 
     def run(self, source: Handed = None) -> None:
@@ -110,7 +113,7 @@ class SplitJob(_Job):
         self.destination[...] = lines.view(np.uint8).reshape(self.destination.shape)
 
 
-class MergeJob(_Job):
+class MergeJob(RubikJob):
     """Planes (C, H, 1, bytes of a line) -> feature cube; unused channels of the last surface become 0."""
 
     def run(self, source: Handed = None) -> None:

@@ -616,6 +616,6 @@ def _difference(theirs: Document, ours: Document, settings: Document) -> str:
     for name in sorted({*other, *plain}):
         if other.get(name) != plain.get(name):
             was, now = (str(values.get(name))[:60] for values in (other, plain))
-            digests = all(re.fullmatch("[0-9a-f]{16,}", text) for text in (was, now))
+            digests = all(re.fullmatch("[0-9a-f]{16,}|None", text) for text in (was, now))
             return f"other {name}" if digests else f"{name} was {was!r}, is {now!r}"
     return "other settings"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nvdla.emulator.hardware.job import LookupTables
+from nvdla.emulator.hardware.job import LookupTables, same_or_apart
 from nvdla.emulator.hardware.register_file import RegisterGroup
 from nvdla.emulator.hardware.sdp.settings import Algorithm, OperandConverter, Operands, SdpSettings, XBlock, YBlock
 from nvdla.kernels import sdp
@@ -16,6 +16,7 @@ from nvdla.util.precision import Precision
 
 if TYPE_CHECKING:
     from nvdla.kernels import sdp_lut
+    from nvdla.kernels.jit.recorded_calls import RecordedCall
 
 RANGES = {Precision.INT8: (-128.0, 127.0), Precision.INT16: (-32768.0, 32767.0)}
 LUT_COUNTS = ("lut_uflow", "lut_oflow", "lut_hybrid", "lut_le_hit", "lut_lo_hit")
@@ -80,6 +81,27 @@ class IntegerPipeline:
                 mul = from_memory[1] if block.needs_mul else mul
             blocks.append((alu, mul, stages[index]))
         return out, int(sdp.x_and_convert(data, *blocks[0], *blocks[1], converter, out))
+
+    def call(self, cube: np.ndarray, out: np.ndarray) -> RecordedCall | None:
+        """Return :meth:`run` without Y as a recorded call, from int8 to int8: uint8 (surfaces, height, width, atom).
+
+        None if the lines of operands are not packed, or if a result may overwrite operands of another element.
+        """
+        operands: list[sdp.MemoryOperand] = []
+        kept: list[np.ndarray] = []
+        for index, block in enumerate((self.settings.x1, self.settings.x2)):
+            for register, from_memory in zip(self._registers[index], (block.needs_alu, block.needs_mul), strict=True):
+                source = self._sources[index] if from_memory and self._stages[index].active else None
+                if source is None:
+                    operands.append(sdp.MemoryOperand(register.ctypes.data, 0, 1, 1, 2, 1))
+                    kept.append(register)
+                    continue
+                placed = source.placed(is_second=register is self._registers[index][1])
+                if placed is None or not same_or_apart(source.view, out):
+                    return None
+                operands.append(placed)
+                kept.append(source.view)
+        return sdp.x_call(cube, operands, (self._stages[0], self._stages[1]), self._converter, out, kept)
 
     def _to_fp16(
         self, data: np.ndarray, stages: list[sdp.StageValues], out: np.ndarray, counts: dict[str, int]
@@ -168,6 +190,10 @@ class FloatPipeline:
         pipeline = copy.copy(self)
         pipeline._sources = sources
         return pipeline
+
+    def call(self, cube: np.ndarray, out: np.ndarray) -> RecordedCall | None:
+        """Return None: numpy computes fp16."""
+        return None
 
     def run(self, cube: np.ndarray, out: np.ndarray) -> dict[str, int]:
         """Process ``cube`` (rows, pixels, atom) into ``out`` of the same shape. Returns the counters."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nvdla.emulator.hardware.job import EngineContext, Handed, Job, LookupTables
+from nvdla.emulator.hardware.job import EngineContext, Handed, Job, LookupTables, cubes_line_up
 from nvdla.emulator.hardware.register_file import RegisterGroup
 from nvdla.emulator.hardware.sdp.settings import (
     InputCube,
@@ -24,6 +24,7 @@ from nvdla.util.precision import Precision
 
 if TYPE_CHECKING:
     from nvdla.emulator.hardware.sdp.arithmetic import FloatPipeline, IntegerPipeline
+    from nvdla.kernels.jit.recorded_calls import RecordedCall
 
 #: bytes per element: input, operands and results of X and Y as 32-bit numbers, LUT, output
 ELEMENT_SCRATCH = 32
@@ -116,6 +117,29 @@ class SdpJob(Job):
             return out.reshape(settings.surfaces, settings.height, settings.width, settings.atom)
         self._store(out)
         return None
+
+    @property
+    def maps_int8(self) -> bool:
+        """True if it takes one cube of int8 from memory and writes int8, without Y."""
+        settings = self.settings
+        return (
+            settings.processing is Precision.INT8
+            and settings.output is Precision.INT8
+            and settings.batches == 1
+            and not settings.flying
+            and not settings.to_pdp
+            and settings.y.bypass
+            and self.input is not None
+            and self.input.source is Precision.INT8
+        )
+
+    def records(self, source: Handed = None) -> tuple[list[RecordedCall], Handed] | None:
+        """As a record: int8 from memory to memory, in cubes with packed lines, without Y."""
+        if self.input is None or self.destination is None or not self.maps_int8:
+            return None
+        views = (self.input.view, self.destination)
+        record = self._pipeline.call(*views) if cubes_line_up(views) else None
+        return None if record is None else ([record], None)
 
     def _build(self, tables: LookupTables) -> IntegerPipeline | FloatPipeline:
         """The arithmetic of the processing precision (its kernels are loaded on first use)."""

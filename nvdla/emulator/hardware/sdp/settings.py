@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nvdla.emulator.hardware.configuration import Configuration
-from nvdla.emulator.hardware.job import MemoryCube, memory_cube, memory_space
+from nvdla.emulator.hardware.job import MemoryCube, lines_are_packed, memory_cube, memory_space
 from nvdla.emulator.hardware.register_file import RegisterGroup
 from nvdla.emulator.memory.address_space import AddressSpace
 from nvdla.errors import ConfigError, ScheduleError
 from nvdla.util.escaping import Document
 from nvdla.util.precision import Precision
 from nvdla.util.rounding import ceil_div
+
+if TYPE_CHECKING:
+    from nvdla.kernels.sdp import MemoryOperand
 
 
 class Algorithm(IntEnum):
@@ -278,6 +282,17 @@ class Operands:
             elements = elements.astype(np.int16, copy=False)
             return elements, elements
         return elements[..., 0::2].astype(np.int16), elements[..., 1::2].astype(np.int16)
+
+    def placed(self, is_second: bool) -> MemoryOperand | None:
+        """Return where compiled code reads the ALU operands, or MUL (``is_second``); None unless lines are packed."""
+        from nvdla.kernels.sdp import MemoryOperand
+
+        surfaces, height, width, _ = self.view.shape
+        if self.view.strides[3] != 1 or (height * width > 1 and not lines_are_packed(self.view)):
+            return None
+        start = self.view.ctypes.data + (self.size if self.both and is_second else 0)
+        stride = 2 if self.both else 1
+        return MemoryOperand(start, self.view.strides[0], surfaces, height * width, self.size, stride)
 
 
 @dataclass(frozen=True)
