@@ -290,14 +290,21 @@ def cold_images(name: str, config: str, limit: float, goal: float, options: Opti
         path = Path(folder) / "network.loadable"
         loadable.save(path)
         cold, forbidden = [], []
-        for number in range(ROUNDS):
-            cold.append(_cold(path, config))
+
+        def without_kernels(images: int) -> Cold:
+            """Run images with kernels forbidden, next to a process that compiles the same ones."""
             child = [sys.executable, "-c", object_code.CHILD, json.dumps(sys.path), str(os.getpid()), *cold[0].kernels]
-            environment = {**os.environ, "NVDLA_CACHE_DIR": str(Path(folder) / str(number))}
-            with subprocess.Popen(child, env=environment, stdin=subprocess.DEVNULL) as compiling:
-                forbidden.append(_cold(path, config, max(cold[-1].switch or 0, 10 * FIRST), forbids=True))
-                compiling.kill()
-        starts = [(_cold(path, config, FIRST), _cold(path, config, FIRST, forbids=True)) for _ in range(STARTS)]
+            with tempfile.TemporaryDirectory() as cache:
+                environment = {**os.environ, "NVDLA_CACHE_DIR": cache}
+                with subprocess.Popen(child, env=environment, stdin=subprocess.DEVNULL) as compiling:
+                    times = _cold(path, config, images, forbids=True)
+                    compiling.kill()
+            return times
+
+        for _ in range(ROUNDS):
+            cold.append(_cold(path, config))
+            forbidden.append(without_kernels(max(cold[-1].switch or 0, 10 * FIRST)))
+        starts = [(_cold(path, config, FIRST), without_kernels(FIRST)) for _ in range(STARTS)]
     ratios = [_slowest(cold, forbidden, starts, clock) for clock in (0, 1)]
     details = {
         "first_ms": median(each.of(0)[0] for each in forbidden) * 1e3,

@@ -278,17 +278,24 @@ Release = Callable[[list[np.ndarray]], None]
 Validate = Callable[[tuple[Job, ...], Chain], Chain]
 
 
-def fuse_steps(
-    steps: Sequence[Step], constant: Constant, release: Release, validated: Validate | None = None
-) -> list[Step]:
-    """Return what :func:`fuse_in_parts` does."""
-    parts = fuse_in_parts(steps, constant, release, validated)
+Result = TypeVar("Result")
+
+
+def at_once(parts: Generator[bool, None, Result]) -> Result:
+    """Do all parts of a work; return its result."""
     while True:
         try:
             next(parts)
         except StopIteration as end:
-            fused: list[Step] = end.value
-            return fused
+            result: Result = end.value
+            return result
+
+
+def fuse_steps(
+    steps: Sequence[Step], constant: Constant, release: Release, validated: Validate | None = None
+) -> list[Step]:
+    """Return what :func:`fuse_in_parts` does."""
+    return at_once(fuse_in_parts(steps, constant, release, validated))
 
 
 def fuse_in_parts(

@@ -26,7 +26,7 @@ import numpy as np
 
 from nvdla.emulator.cpu import CpuTask
 from nvdla.emulator.execution.fused_convolution import FusedConvolution, is_below, merged
-from nvdla.emulator.execution.fusing import SHARE, Switch, fuse_in_parts, fuse_steps, needed_kernels
+from nvdla.emulator.execution.fusing import SHARE, Switch, at_once, fuse_in_parts, fuse_steps, needed_kernels
 from nvdla.emulator.execution.paths import RunPath, State
 from nvdla.emulator.execution.steps import Chain, Completed, CpuStep, OnOperation, OnStep, Step
 from nvdla.emulator.firmware.operation import CsbLog, FirmwareOperation
@@ -304,6 +304,11 @@ def compiled_steps(steps: Sequence[Step]) -> list[Step | CommandList]:
 
 def records_of(step: Step) -> list[RecordedCall] | None:
     """The records that do a step; None where Python takes part in it, or compares results."""
+    return at_once(record_in_parts(step))
+
+
+def record_in_parts(step: Step) -> Generator[bool, None, list[RecordedCall] | None]:
+    """Return what :func:`records_of` does; yield False after each job but the last."""
     if type(step) is CpuStep:
         return step.task.records()
     if type(step) is not Chain:
@@ -311,6 +316,8 @@ def records_of(step: Step) -> list[RecordedCall] | None:
     records: list[RecordedCall] = []
     handed: Handed = None
     for job in step.jobs:
+        if job is not step.jobs[0]:
+            yield False
         job_records = job.records(handed)
         if job_records is None:
             return None
@@ -497,10 +504,10 @@ class Plan:
     def _readers(self) -> Readers:
         return self._linked.constants.readers(view for step in self.steps for view in step.reads)
 
-    def _prepare_in_parts(self) -> Generator[bool, None, _Prepared]:
+    def _prepare_in_parts(self, cleared: set[int]) -> Generator[bool, None, _Prepared]:
         """Do what :meth:`fuse` and the first run by compiled kernels would do; yield as :class:`Switch` requires.
 
-        Weights are released at the end, since the fallback reads them.
+        ``cleared``: the memories to clear. Weights are released at the end, since the fallback reads them.
         """
         from nvdla.kernels.jit.thread_pool import pool_handle
 
@@ -509,9 +516,7 @@ class Plan:
         fused = merge_bands((yield from fuse_in_parts(self.steps, self.constant, unread.append)))
         for step in fused:
             yield False
-            records_of(step)  # jobs keep their records
-        yield False
-        cleared = must_be_cleared(self.steps, self._linked, self.cleared)
+            yield from record_in_parts(step)  # jobs keep their records
         yield False
         for kernel in self._kernels or ():
             while not kernel.is_cached():
@@ -535,8 +540,11 @@ class Plan:
         now = time.thread_time()
         if self._switch is not None:
             self._switch.go_on(now + SHARE * (now - began))
-        elif fallback_work.waits and self._can_wait() and self._awaits():  # to start the process is enough for one run
-            self._switch = Switch(self._prepare_in_parts())
+        elif fallback_work.waits and self._can_wait() and self._awaits():
+            # The first run takes long in any case: it starts the process, and does what cannot be divided.
+            for kernel in self._kernels or ():
+                kernel.is_cached()  # reads the sources
+            self._switch = Switch(self._prepare_in_parts(must_be_cleared(self.steps, self._linked, self.cleared)))
 
     def current_state(self) -> State:
         """Return the state for the next run, which may wait for kernels that another process compiles."""
