@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from nvdla.cli.settings import UsedSettings
 from nvdla.errors import FormatError, UnknownOperationError, printable, shape_text
-from nvdla.program.naming import layers_meant, short_layer
 from nvdla.util import rounding
 from nvdla.util.escaping import json_text, plain
 from nvdla.util.rounding import is_digits
@@ -284,6 +283,8 @@ def _short_layers(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, 
 
     A short name of two layers, or of two nodes with the same operator, stays whole.
     """
+    from nvdla.program.naming import short_layer
+
     key = "name" if "op" in rows[0] else "layer"
     names = {(row.get("op"), row[key]) for row in rows if isinstance(row.get(key), str)}
     shorter = {(op, name): short_layer(name) if key == "layer" or ";" in name else name for op, name in names}
@@ -574,6 +575,8 @@ def chosen(
 
     Raises FormatError for an operation that no row is about, and a column that does not exist.
     """
+    from nvdla.program.naming import layers_meant
+
     selected = list(rows)
     if args.every:
         _check_operations(args.op, [place(row) for row in selected])
@@ -594,6 +597,8 @@ def _wanted(place: Place, args: argparse.Namespace, meant: set[str]) -> bool:
 
 
 def _check_operations(wanted: Sequence[str], places: Sequence[Place]) -> None:
+    from nvdla.program.naming import layers_meant
+
     labels = [label for place in places for label in place[0] if label]
     layers = [layer for place in places for layer in place[2]]
     for name in wanted:

@@ -7,12 +7,12 @@ data: no name ends a string, a comment or an element. YAML output goes through `
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-from xml.sax.saxutils import escape, quoteattr
 
 from nvdla.errors import printable, shape_text
 
@@ -40,11 +40,13 @@ def clean(text: object) -> str:
 
 def xml_text(text: object) -> str:
     """Escape the text of an element or a quoted attribute, for XML, SVG and HTML."""
-    return escape(clean(text), {'"': "&quot;", "'": "&#x27;"})
+    return html.escape(clean(text))
 
 
 def xml_attribute(text: object) -> str:
     """Return an attribute's value with its quotes, for XML, SVG and HTML."""
+    from xml.sax.saxutils import quoteattr  # imports a client of HTTP
+
     return quoteattr(clean(text))
 
 

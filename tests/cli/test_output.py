@@ -6,6 +6,8 @@ import argparse
 import json
 import random
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -47,6 +49,12 @@ def test_help_is_no_wider_than_the_terminal_and_loses_no_word(terminal, name, co
     assert all(len(line) <= columns or len(line.split()) <= 2 for line in lines)
     description = parser.description.split()
     assert "".join(description) in "".join("".join(lines).split())
+
+
+def test_help_imports_neither_numpy_nor_a_client_of_http():
+    words = "import sys; from nvdla.cli.main import main; main(['--help']); print(*sys.modules)"
+    printed = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True).stdout
+    assert not {"numpy", "numba", "http.client", "nvdla.program", "nvdla.loadable"} & set(printed.split())
 
 
 def test_nothing_of_a_column_that_is_shown_is_lost(terminal, capsys):
