@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import io
 import json
 import os
 import subprocess
@@ -376,6 +378,65 @@ def memory(name: str, config: str, limit: float, goal: float, options: Options) 
     return Result(f"memory-{name}", ratio, "x loadable + surfaces", limit, goal, source, details)
 
 
+CALIBRATION_IMAGES = 100
+# A command, then the peak resident memory of its process.
+COMPILE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import measure
+from nvdla.cli.main import main
+code = main(sys.argv[2:])
+print(measure.peak_memory())
+sys.exit(code)
+"""
+
+
+def compile_time(name: str, limit: float, goal: float, options: Options) -> Result:
+    """``nvdla compile -O 1`` of an ONNX file for nv_large with CALIBRATION_IMAGES random images, from start to end."""
+    random = np.random.default_rng(2)
+    with tempfile.TemporaryDirectory() as folder:
+        model, images, target = (Path(folder) / file for file in ("net.onnx", "images.npz", "net.nvpkg"))
+        model.write_bytes(MODELS[name][1]())
+        tensor, shape = MODELS[name][2]
+        values = random.standard_normal((CALIBRATION_IMAGES, *shape[1:]), np.float32)
+        np.savez(images, **{tensor: values})
+        words = ["compile", str(model), "--config", "nv_large", "-O", "1", "--calibrate", str(images)]
+        words += ["--shape", f"{tensor}={','.join(map(str, shape))}", "--output", str(target)]
+        seconds, printed = measure.process([sys.executable, "-c", COMPILE, str(Path(__file__).parent), *words])
+    details = {"peak_mib": int(printed.split()[-1]) / 2**20}
+    return Result(f"compile-{name}", seconds, "s", limit, goal, MODELS[name][0], details)
+
+
+def _resnet50() -> bytes:
+    from onnx_form import onnx_model
+
+    return onnx_model(networks.NETWORKS["resnet50"]())
+
+
+def _swin_t() -> bytes:
+    import torch
+    import torchvision
+
+    torch.manual_seed(2)
+    module, stream = torchvision.models.swin_t().eval(), io.BytesIO()
+    torch.onnx.export(module, (torch.zeros(1, 3, 224, 224),), stream, input_names=["x"], dynamo=False)
+    return stream.getvalue()
+
+
+def _text_recognizer() -> bytes:
+    import rapidocr_onnxruntime
+
+    return next(Path(rapidocr_onnxruntime.__file__).parent.glob("models/*_rec_infer.onnx")).read_bytes()
+
+
+MODELS = {
+    "resnet50": ("networks.py", _resnet50, ("data", (1, 3, 224, 224))),
+    "swin_t": ("torchvision", _swin_t, ("x", (1, 3, 224, 224))),
+    "text-recognizer": ("rapidocr_onnxruntime", _text_recognizer, ("x", (1, 3, 48, 320))),
+}
+"""Models by name: the package or file they come from, a function that returns the ONNX model, and the input."""
+
+
 def _command(name: str, folder: Path, options: Options) -> tuple[list[str], str]:
     """``nvdla run`` of the sample LeNet on a digit, or of another int8 network; and where the loadable is from."""
     if name == "lenet":
@@ -496,6 +557,11 @@ ROWS: dict[str, Callable[[Options], Result]] = {
         )
     },
     "memory-resnet50": partial(memory, "resnet50", "nv_large", 1.8, 1.5),
+    **{
+        f"compile-{name}": partial(compile_time, name, limit, limit / 2)
+        for name, limit in (("resnet50", 20), ("swin_t", 60), ("text-recognizer", 60))
+        if importlib.util.find_spec(MODELS[name][0].removesuffix(".py"))
+    },
 }
 
 

@@ -36,6 +36,8 @@ def remark(details: dict[str, Any]) -> str:
     if "added_mib" in details:
         mib = [number(details[key]) for key in ("added_mib", "loadable_mib", "surfaces_mib")]
         said.append("{} MiB for a loadable of {} and surfaces of {} MiB".format(*mib))
+    if "peak_mib" in details:
+        said.append(f"{number(details['peak_mib'])} MiB")
     return "; ".join(said)
 
 

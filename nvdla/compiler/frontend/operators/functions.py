@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
@@ -11,12 +12,36 @@ from nvdla.compiler.builder import NetworkTensor
 from nvdla.compiler.frontend.graph import Cut, Function, Graph, GraphValue, Node
 from nvdla.util.precision import Precision
 
-_erf = np.vectorize(math.erf, otypes=[np.float64])
+# Taylor series of the error function around multiples of 1 / STEPS; from LARGEST on it is 1 in float64.
+STEPS, LARGEST, TERMS = 64, 6, 8
+CHUNK = 1 << 14
+
+
+@cache
+def _erf_series() -> np.ndarray:
+    """Coefficients (TERMS, LARGEST * STEPS + 1): derivative n + 1 is (-1)^n H_n(x), a Hermite polynomial, times erf'."""
+    x = np.arange(LARGEST * STEPS + 1) / STEPS
+    slope, hermite, before = 2 / math.sqrt(math.pi) * np.exp(-x * x), np.ones_like(x), np.zeros_like(x)
+    rows = [np.array([math.erf(place) for place in x])]
+    for n in range(TERMS - 1):
+        rows.append((-1) ** n * slope * hermite / math.factorial(n + 1))
+        hermite, before = 2 * x * hermite - 2 * n * before, hermite
+    return np.array(rows)
 
 
 def erf(x: np.ndarray) -> np.ndarray:
-    """The error function."""
-    return _erf(x)
+    """The error function: within 2e-16 of math.erf, which Python would have to call for each element."""
+    result = np.empty(np.shape(x))
+    flat, out, series = np.reshape(x, -1), result.reshape(-1), _erf_series()
+    for start in range(0, flat.size, CHUNK):
+        part = flat[start : start + CHUNK]
+        magnitude = np.fmin(np.abs(part), LARGEST)
+        place = np.rint(magnitude * STEPS).astype(np.int64)
+        distance, y = magnitude - place / STEPS, series[-1][place]
+        for row in series[-2::-1]:
+            y = y * distance + row[place]
+        out[start : start + CHUNK] = np.where(np.isnan(part), part, np.copysign(y, part))
+    return result
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
