@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from itertools import count
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +101,30 @@ class Model:
     def outputs(self) -> list[str]:
         """Names of the outputs."""
         return [value.name for value in self.proto.graph.output]
+
+    @cached_property
+    def layer_names(self) -> dict[str, str]:
+        """Names of values by the PyTorch module that computes them, for inner values of a model of torch.onnx: those of
+        a module with several operators, or without a name, end in the operator."""
+        scopes = {node.output[0]: (_scope(node), node.op_type.lower()) for node in self.proto.graph.node}
+        operators: dict[str, set[str]] = {}
+        for scope, operator in scopes.values():
+            operators.setdefault(scope, set()).add(operator)
+        containers = {scope[:at] for scope in operators for at, mark in enumerate(scope) if mark == "."}
+        taken = {*self.constants, *self.inputs, *scopes}
+        names: dict[str, str] = {}
+        for value, (scope, operator) in scopes.items():
+            if not scope or value in self.outputs:
+                continue
+            is_alone = len(operators[scope]) == 1 and scope not in containers and not scope.isdigit()
+            base = name = scope if is_alone else f"{scope}.{operator}"
+            for number in count(2):
+                if name not in taken:
+                    break
+                name = f"{base}.{number}"
+            taken.add(name)
+            names[value] = name
+        return names
 
 
 @by_annotations
@@ -244,6 +271,12 @@ def _restored(onnx: ModuleType, model: Model, worker: ModelWorker | None) -> Mod
     graph.initializer.extend(onnx.numpy_helper.from_array(model.constants[name], name) for name in names)
     model.worker = worker
     return model
+
+
+def _scope(node: NodeProto) -> str:
+    """Path of the module of PyTorch ("layer1.0.conv1") that a node is of; empty if it is of none, or not known."""
+    scopes = next((entry.value for entry in node.metadata_props if entry.key == "pkg.torch.onnx.name_scopes"), "")
+    return ([""] + re.findall(r"'([\w.]*)'", scopes)[:-1])[-1]
 
 
 def _copy(message: Any) -> Any:

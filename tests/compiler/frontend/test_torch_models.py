@@ -60,6 +60,45 @@ def outputs(compiled, images) -> np.ndarray:
     return np.concatenate([next(iter(compiled.run({"x": each[None]}).values())) for each in images.numpy()])
 
 
+class Block(torch.nn.Module):
+    """A residual block that uses its activation twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = torch.nn.Conv2d(8, 8, 3, padding=1, bias=False), torch.nn.BatchNorm2d(8)
+        self.relu = torch.nn.ReLU()
+
+    def forward(self, x):
+        return self.relu(x + self.relu(self.norm(self.conv(x))))
+
+
+def layer_names(compiled) -> list[str]:
+    return list(dict.fromkeys(name for row in compiled.nodes for name in row.operations))
+
+
+def test_layers_have_the_names_of_modules(tmp_path):
+    blocks, head = torch.nn.Sequential(Block(), Block()), torch.nn.Conv2d(8, 4, 1)
+    sequence = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 1), blocks, head, torch.nn.Sigmoid(), torch.nn.Tanh())
+    example = (torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(0)),)
+    options = {"example_inputs": example, "calibration": example[0].numpy(), "keep_on_host": ("node_sigmoid",)}
+    compiled = nvdla.compile(sequence, "nv_small", **options)
+    blocks = [
+        name for block in ("1.0", "1.1") for name in (f"{block}.norm+{block}.relu", f"{block}.add+{block}.relu.2")
+    ]
+    assert [name for name in layer_names(compiled) if name.startswith("1.")] == blocks
+    assert layer_names(compiled)[0] == "0.conv" and layer_names(compiled)[-2:] == ["2.conv", "tanh"], "tanh: an output"
+    with torch.no_grad():
+        wanted = sequence.eval()(*example).numpy()
+    assert decibels(wanted, *compiled.run(example[0]).values()) > 20
+    torch.onnx.export(sequence, example, tmp_path / "net.onnx", dynamo=True)
+    del options["example_inputs"]
+    same = nvdla.compile(tmp_path / "net.onnx", "nv_small", **options | {"keep_on_host": ()})
+    assert layer_names(same)[1:5] == blocks
+    same.save(tmp_path / "net.loadable")
+    table = nvdla.load(tmp_path / "net.loadable").compare(tmp_path / "net.onnx", example[0].numpy())
+    assert {row["name"] for row in table if row["result"] == "close"} >= set(blocks)
+
+
 @pytest.mark.parametrize("labels", [True, False])
 def test_a_module_in_training_mode_compiles_as_in_evaluation_mode(net, labels):
     net.conv.eval()
