@@ -562,8 +562,9 @@ def short_layer(layer: str) -> str:
     if "/" in layer:
         return "+".join(dict.fromkeys(map(_short, layer.split("+"))))
     first, *others = layer.split("+")
-    module = os.path.commonprefix([first, *others])
-    short = [name[module.rfind(".") + 1 :] for name in others]
+    modules = [first[: at + 1] for at, mark in enumerate(first) if mark == "."]
+    shared = max((path for path in modules if all(name.startswith(path) for name in others)), default="")
+    short = [name.removeprefix(shared) for name in others]
     return layer if any(name[:1].isdigit() for name in short) else "+".join([first, *short])
 
 

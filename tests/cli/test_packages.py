@@ -168,9 +168,20 @@ def test_host_parts_are_measured_on_request(folder, nvdla_command, as_documented
     as_documented(document)
     times = [each["seconds"] for each in document["parts"] if each["kind"] == "host"]
     assert len(times) == 2 and min(times) > 0 and sum(times) == document["totals"]["host_seconds"]
-    assert json.loads(nvdla_command("cycles", "net.nvpkg", "--json")[1])["totals"]["host_seconds"] is None
+    sums = document["totals"]
+    image = sums["image_seconds"]
+    assert image["host"] == sums["host_seconds"] and image["accelerator"] == pytest.approx(sums["cycles"] / 1e9)
+    assert 0 < image["transfers"] < 1 and sums["frames_per_second"] == pytest.approx(1 / sum(image.values()))
+    sums = json.loads(nvdla_command("cycles", "net.nvpkg", "--json")[1])["totals"]
+    assert sums["host_seconds"] is sums["image_seconds"] is sums["frames_per_second"] is None
     text = " ".join(nvdla_command("cycles", "net.nvpkg", "--host-time", "measured")[1].split())
     assert re.search(r"2 host nodes [\d.]+ ms in onnxruntime on this machine \(19% of multiplications\)", text)
+    rows = re.findall(
+        r"(accelerator \(cycle model\)|host parts \(measured\)|conversion of values \(measured\)|total) ([\d.]+) ", text
+    )
+    *times, whole = [float(number) for _, number in rows]
+    assert len(times) == 3 and sum(times) == pytest.approx(whole, abs=0.002) and "100.0%" in text
+    assert re.search(rf"; together {whole:.3f} ms per image, [\d,.]+ frames per second", text)
     code, _, err = nvdla_command("cycles", "net.nvpkg/part0.loadable", "--host-time", "measured")
     assert code == 2 and "has no host part" in err
 

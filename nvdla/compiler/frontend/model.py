@@ -276,7 +276,7 @@ def _restored(onnx: ModuleType, model: Model, worker: ModelWorker | None) -> Mod
 def _scope(node: NodeProto) -> str:
     """Path of the module of PyTorch ("layer1.0.conv1") that a node is of; empty if it is of none, or not known."""
     scopes = next((entry.value for entry in node.metadata_props if entry.key == "pkg.torch.onnx.name_scopes"), "")
-    return ([""] + re.findall(r"'([\w.]*)'", scopes)[:-1])[-1]
+    return ["", *re.findall(r"'([\w.]*)'", scopes)[:-1]][-1]
 
 
 def _copy(message: Any) -> Any:

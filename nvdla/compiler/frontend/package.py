@@ -13,7 +13,6 @@ from __future__ import annotations
 import io
 import math
 import os
-import time
 import zipfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -606,20 +605,6 @@ class HostMachine:
         with np.errstate(over="ignore"):
             halves = {name: values[name].astype(np.float16) for name in self.outputs if name in self._halves}
         return {name: values[name] for name in self.outputs} | halves
-
-    def host_seconds(self, inputs: Mapping[str, np.ndarray], runs: int = 5) -> dict[int, float]:
-        """Measure the host parts on this machine, on real numbers by the model's names; the fastest of ``runs`` counts.
-        Return seconds by number of the part, including the transfer to and from the process that runs onnxruntime."""
-        values: dict[str, np.ndarray] = {**inputs, **self.constants}
-        seconds: dict[int, float] = {}
-        for number, part in enumerate(self.parts):
-            for _ in range(runs if isinstance(part, _Host) else 1):
-                began = time.perf_counter()
-                results = part.run(values)
-                if isinstance(part, _Host):
-                    seconds[number] = min(seconds.get(number, math.inf), time.perf_counter() - began)
-            values.update(results)
-        return seconds
 
     def warnings(self) -> list[str]:
         """Warnings of all parts: hardware behaviour without an error that the files probably do not intend."""
