@@ -21,6 +21,8 @@ pytest.importorskip("onnxruntime")
 import nvdla
 from nvdla.cli import packages, view
 from nvdla.cli.main import COMMANDS
+from nvdla.compiler.builder import quantize
+from nvdla.experiments.evaluation.networks import open_network
 from tests.support.packages import write_package
 
 TOTALS = "accelerator {} 3 parts, 2 host nodes not timed (19% of multiplications), 4 transfers of 4.0 KiB"
@@ -159,6 +161,30 @@ def test_a_package_runs_on_random_input(folder, nvdla_command):
     results = [nvdla_command("run", "net.nvpkg", "--random-input", seed, "--json")[1] for seed in (1, 1, 2)]
     first, again, other = (json.loads(each)["outputs"] for each in results)
     assert first == again != other and first["y"]["shape"] == [1, 4, 8, 8]
+
+
+def test_signed_integers_are_elements_of_the_input(folder, nvdla_command):
+    compiled = nvdla.compile("host.onnx", calibration=np.load("calibration.npy"))
+    part = compiled.parts[0]
+    elements = quantize(np.load("x.npy"), part.scales["x"], "int8")
+    real = elements.astype(np.float32) * np.float32(part.scales["x"])
+    wanted = compiled.run(real)["y"]
+    assert not np.array_equal(wanted, compiled.run(elements.astype(np.float32))["y"]), "floats are real numbers"
+    network = open_network("net.nvpkg")
+    for kind in (np.int8, np.int64):
+        np.save("q.npy", elements.astype(kind))
+        assert nvdla_command("run", "net.nvpkg", "-i", "q.npy", "-o", "y.npy")[0] == 0
+        runs = [np.load("y.npy"), compiled.run(elements.astype(kind))["y"], compiled.run("q.npy")["y"]]
+        samples = [network.prepare("q.npy"), network.prepare(elements[0].astype(kind))]
+        runs += [row.reshape(wanted.shape) for row in network.run(samples)]
+        assert all(np.array_equal(wanted, each) for each in runs) and len(runs) == 5
+    np.save("q.npy", 2 * elements.astype(np.int16))
+    np.savez("q.npz", x=elements)
+    code, _, err = nvdla_command("run", "net.nvpkg", "-i", "q.npy")
+    assert code == 2 and "input x: values for the input's int8: must be whole numbers from -128 to 127" in err
+    assert "Give real numbers (float32), or quantize them" in err
+    code, _, err = nvdla_command("run", "net.nvpkg", "-i", "q.npz")
+    assert code == 2 and "got a NumPy archive (.npz). Save one of its arrays as .npy" in err
 
 
 def test_host_parts_are_measured_on_request(folder, nvdla_command, as_documented):
