@@ -47,7 +47,7 @@ from nvdla.compiler.frontend.quantization.calibrate import (
     table_or,
 )
 from nvdla.compiler.frontend.quantization.mixed import JUDGED_SAMPLES, choose, drop
-from nvdla.compiler.frontend.summary import html, report, summarize, summary_lines, text
+from nvdla.compiler.frontend.summary import html, report, summarize, text
 from nvdla.emulator.hardware.configuration import configurations
 from nvdla.errors import BuildError, FormatError
 from nvdla.loadable.model import Loadable, LoadableHolder
@@ -110,10 +110,10 @@ class Compiled(LoadableHolder):
         return summarize(self.imported, self.parts, self.nodes, self.report, self.memory)
 
     def __repr__(self) -> str:
-        return text(self._title, summary_lines(self.summary))
+        return text(self._title, self.summary)
 
     def _repr_html_(self) -> str:
-        return html(self._title, summary_lines(self.summary))
+        return html(self._title, self.summary)
 
     @property
     def _title(self) -> str:
@@ -169,7 +169,8 @@ class Compiled(LoadableHolder):
         """Run the model: accelerator parts on the emulator, bit-exactly, host parts in onnxruntime.
 
         Args:
-            inputs: As for :meth:`nvdla.Runtime.run`, with the model's names; arrays are real numbers, except pictures.
+            inputs: As for :meth:`nvdla.Runtime.run`, with the model's names. Arrays are real numbers, pictures (uint8),
+                or elements (signed integers) of an input that the accelerator reads.
 
         Returns:
             Real outputs by the model's names; several images are concatenated along the first axis.

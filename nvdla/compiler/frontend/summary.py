@@ -196,15 +196,25 @@ def size_text(count: int) -> str:
     return counted(count, "byte")
 
 
-def text(title: str, lines: dict[str, str]) -> str:
-    """Return a title, and below it the lines of :func:`summary_lines`."""
-    width = max(map(len, lines))
-    return "\n".join([title, *(f"  {what:{width}}  {value}" for what, value in lines.items())])
+def _all_lines(summary: Document) -> list[tuple[str, str]]:
+    """Return :func:`summary_lines` and a line per noisy layer; the command prints those as a table."""
+    layers = [
+        ("" if number else "noisiest layers", f"{_db(row['alone'])} alone, {_db(row['chain'])} chain: {row['layer']}")
+        for number, row in enumerate(summary["worst_layers"])
+    ]
+    return [*summary_lines(summary).items(), *layers]
 
 
-def html(title: str, lines: Document) -> str:
+def text(title: str, summary: Document) -> str:
+    """Return a title, and below it the lines of a summary."""
+    lines = _all_lines(summary)
+    width = max(len(what) for what, _ in lines)
+    return "\n".join([title, *(f"  {what:{width}}  {value}" for what, value in lines)])
+
+
+def html(title: str, summary: Document) -> str:
     """Return the same as an HTML fragment, for notebooks."""
     from nvdla.util.escaping import xml_text
     from nvdla.util.html import table
 
-    return f"<b>{xml_text(title)}</b>{table((), lines.items())}"
+    return f"<b>{xml_text(title)}</b>{table((), _all_lines(summary))}"
