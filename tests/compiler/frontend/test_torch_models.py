@@ -99,6 +99,16 @@ def test_layers_have_the_names_of_modules(tmp_path):
     assert {row["name"] for row in table if row["result"] == "close"} >= set(blocks)
 
 
+def test_layers_inside_a_named_normalization_are_found():
+    """Its variances are looked up by the name of an inner layer."""
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(16, 12, 32)) * 6 ** rng.uniform(-1, 1, (16, 12, 1))
+    module = torch.nn.Sequential(torch.nn.LayerNorm(32), torch.nn.ReLU())
+    options = {"example_inputs": (torch.zeros(1, 12, 32),), "calibration": data.astype(np.float32)}
+    (row,) = [row for row in nvdla.compile(module, "nv_large", **options).nodes if row.op == "LayerNormalization"]
+    assert row.placement == "host" and "variances of the calibration data: must differ by a factor" in row.reason
+
+
 @pytest.mark.parametrize("labels", [True, False])
 def test_a_module_in_training_mode_compiles_as_in_evaluation_mode(net, labels):
     net.conv.eval()

@@ -361,7 +361,8 @@ def wide_variances(imported: Imported, calibrations: Iterable[Calibration]) -> d
     reasons: dict[str, str] = {}
     for node in imported.model.proto.graph.node:
         if node.op_type == "LayerNormalization" and placements.get(node.name) == ACCELERATOR:
-            layers = (f"{node.output[0]}/{layer}" for layer in (SQUARES, VARIANCE, INVERSE))
+            name = imported.model.layer_names.get(node.output[0], node.output[0])
+            layers = (f"{name}/{layer}" for layer in (SQUARES, VARIANCE, INVERSE))
             reason = _of_variances(imported.precision, *(magnitudes.get(layer, 0.0) for layer in layers))
             reasons |= {node.name: reason} if reason else {}
     return reasons
