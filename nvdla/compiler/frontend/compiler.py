@@ -153,7 +153,7 @@ class Compiled(LoadableHolder):
         from nvdla.util.files import write_file
 
         if not self.whole:
-            raise BuildError(f"{self.imported.model.name}: model: must have no host nodes for QDQ export")
+            raise BuildError(f"{self.imported.model.file}: model: must have no host nodes for QDQ export")
         refined, built = self.parts[0].refined, self.parts[0].made
         assert refined is not None, "what is built was refined"
         write_file(path, qdq_model(refined.network, built).SerializeToString(deterministic=True))
@@ -354,7 +354,7 @@ def _check_scales(model: Model, precision: str) -> None:
     for name, magnitude in model.magnitudes.items():
         if not least <= magnitude <= greatest:
             raise FormatError(
-                f"{model.name}: tensor {name}: range of its quantization: must be {least:.3g} to {greatest:.3g} in "
+                f"{model.file}: tensor {name}: range of its quantization: must be {least:.3g} to {greatest:.3g} in "
                 f"{precision}, got {magnitude:.3g}"
             )
 
@@ -448,7 +448,7 @@ def _calibration(
         return Calibrated(parts, {"method": "given"}, recipe.per_channel)
     if data is None and imported.precision != Precision.FP16 and not imported.model.magnitudes:
         raise BuildError(
-            f"{imported.model.name}: scales: must be given for {imported.precision}. Add calibration data "
+            f"{imported.model.file}: scales: must be given for {imported.precision}. Add calibration data "
             "(--calibrate), or use a model with scales."
         )
     try:
@@ -580,7 +580,7 @@ def _check_host_parts(compiled: Compiled) -> None:
             try:
                 HostPart(part.model, f"host part {number}", model.worker)
             except FormatError as error:
-                raise FormatError(f"{model.name}: {error}") from None
+                raise FormatError(f"{model.file}: {error}") from None
 
 
 def _coarser(imported: Imported, built: Built) -> list[str]:

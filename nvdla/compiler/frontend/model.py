@@ -81,6 +81,8 @@ class Model:
     wide: list[str] = field(default_factory=list)
     #: versions of the packages that read it
     tools: dict[str, str] = field(default_factory=dict)
+    #: its file as given, or ``name``: for errors
+    file: str = ""
     #: large constants, and whether the file lists them as inputs
     aside: dict[str, bool] = field(default_factory=dict)
     #: the process that runs parts of the model; None: this one
@@ -154,9 +156,10 @@ def read(
         FormatError: naming model, node, tensor and reason.
     """
     fixed = dict(shapes or {})
+    file = os.fsdecode(source) if isinstance(source, str | os.PathLike) else ""
     source = without_torch(source, example_inputs, trusted)
     if trusted or not isolation.available():
-        return _restored(packages()[0], _read(source, fixed, weights, None), None)
+        return _restored(packages()[0], _read(source, fixed, weights, None, file), None)
     isolation.start()
     try:
         import onnx
@@ -168,7 +171,7 @@ def read(
             source = ["proto", source.SerializeToString(deterministic=True)]
         except Exception as error:  # protobuf's own kinds: a model of more than 2 GiB
             raise FormatError(f"model: must be accepted by onnx: {one_line(error)}") from None
-        name = "model"
+        name = file or "model"
     elif isinstance(source, bytes | bytearray | memoryview):
         name, source = "model", ["bytes", bytes(source)]
     elif isinstance(source, str | os.PathLike):
@@ -177,7 +180,8 @@ def read(
     else:
         raise ArgumentTypeError(f"source must be a path, bytes or an onnx.ModelProto, got {described(source)}")
     weights_path = None if weights is None else _reachable(os.fsdecode(weights))
-    plain = worker.call(name, "nvdla.compiler.frontend.model:read_here", source, fixed, weights_path, os.getcwd())
+    arguments = source, fixed, weights_path, os.getcwd(), file
+    plain = worker.call(name, "nvdla.compiler.frontend.model:read_here", *arguments)
     return _restored(onnx, _of_plain(onnx, plain), worker)
 
 
@@ -189,27 +193,36 @@ def _reachable(path: str) -> str:
     return f"/proc/{os.getpid()}/fd/0" if path == "/dev/stdin" else path
 
 
-def read_here(source: list[object], shapes: dict[str, list[int]], weights: str | None, directory: str) -> Document:
+def read_here(
+    source: list[object], shapes: dict[str, list[int]], weights: str | None, directory: str, file: str
+) -> Document:
     """Read a model in this process, a worker; as plain values."""
     onnx, _ = packages()
     os.chdir(directory)
     kind, content = source
     given = onnx.ModelProto.FromString(content) if kind == "proto" else content
-    return _plain(_read(given, shapes, weights, isolation.LIMITS.folding))
+    return _plain(_read(given, shapes, weights, isolation.LIMITS.folding, file))
 
 
 def _read(
-    source: object, shapes: Mapping[str, Sequence[int]], weights: str | os.PathLike[str] | None, folding: int | None
+    source: object,
+    shapes: Mapping[str, Sequence[int]],
+    weights: str | os.PathLike[str] | None,
+    folding: int | None,
+    file: str,
 ) -> Model:
-    """A model without its large constants in ``proto``; ``folding``: the budget of constant folding."""
+    """A model without its large constants in ``proto``; ``folding``: the budget of constant folding; ``file``: its path
+    in errors, if it has one."""
     onnx, _ = packages()
-    name, proto, digest = load_model(onnx, source, weights, shapes)
+    name, proto, digest = load_model(onnx, source, weights, shapes, file or "model")
+    file = file or name
     try:
-        check_size(proto, name)
-        notes = fix_inputs(proto, shapes, name)
-        proto = check_model(onnx, proto, name)
+        check_size(proto, file)
+        notes = fix_inputs(proto, shapes, file)
+        proto = check_model(onnx, proto, file)
         stripped = strip(proto)
-        model = _Normalizer(onnx, name, stripped.proto, digest, folding, stripped.proto is not proto).run()
+        model = _Normalizer(onnx, file, stripped.proto, digest, folding, stripped.proto is not proto).run()
+        model.name, model.file = name, file
         model.magnitudes, model.weight_scales = stripped.magnitudes, stripped.weight_scales
         model.ranges, model.stored, model.affine = stripped.ranges, stripped.stored, stripped.affine
         model.assumed, model.wide = stripped.assumed, stripped.wide
@@ -219,12 +232,12 @@ def _read(
     except (FormatError, MemoryError):
         raise
     except Exception as error:  # onnx, protobuf and onnxruntime raise their own exception types, without a common base
-        raise FormatError(f"{name}: must be accepted by onnx: {one_line(error)}") from None
+        raise FormatError(f"{file}: must be accepted by onnx: {one_line(error)}") from None
 
 
 _PLAIN = (
     *("name", "sha256", "opset", "notes", "magnitudes", "ranges", "weight_scales", "aside", "tools", "shapes"),
-    *("stored", "wide"),
+    *("stored", "wide", "file"),
 )
 
 

@@ -187,6 +187,35 @@ def test_what_cannot_be_exported_is_named(net):
         open_source(torch.utils.data.DataLoader([{"a": 1}], collate_fn=lambda rows: rows))
 
 
+class Values(torch.nn.Module):
+    """Singular values, which torch.onnx does not know."""
+
+    def forward(self, x):
+        return torch.linalg.svd(x)[1]
+
+
+def test_errors_name_the_file(net, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.export.save(torch.export.export(net.eval(), EXAMPLE), "net.pt2")
+    torch.onnx.export(net, EXAMPLE, "net.onnx", dynamo=True)
+    torch.export.save(torch.export.export(Values(), (torch.zeros(3, 4),)), "values.pt2")
+    for file, options, message in [
+        ("net.pt2", {"shapes": {"y": (1, 2)}}, "shape for y: input: must be one of x"),
+        ("net.pt2", {"weights": "net.caffemodel"}, "--weights: must be given with a .prototxt only"),
+        ("net.pt2", {}, "scales: must be given for int8"),
+        ("values.pt2", {}, "torch.onnx.export: No ONNX function found for <OpOverload(op='aten._linalg_svd'"),
+        ("net.onnx", {"shapes": {"y": (1, 2)}}, "shape for y: input: must be one of x"),
+        ("net.onnx", {}, "scales: must be given for int8"),
+    ]:
+        with pytest.raises(nvdla.NvdlaError) as error:
+            nvdla.compile(file, trusted=file.endswith(".pt2"), **options)
+        assert str(error.value).startswith(f"{file}: {message}") and "\x1b" not in str(error.value)
+    net.conv.weight.data[0] = np.nan
+    torch.export.save(torch.export.export(net, EXAMPLE), "net.pt2")
+    with pytest.raises(FormatError, match=r"^net\.pt2: node \S+: tensor \S+: must be finite"):
+        nvdla.compile("net.pt2", trusted=True)
+
+
 def test_pytorch_is_not_imported_for_other_models(tmp_path):
     code = (
         "import sys, numpy, nvdla; nvdla.compile(sys.argv[1], calibration=numpy.zeros((1, 1, 28, 28), 'f')); "

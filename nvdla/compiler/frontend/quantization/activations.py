@@ -250,7 +250,7 @@ class Activations:
         expected = self.imported.model.shapes[value]
         if result.size != math.prod(expected):
             raise FormatError(
-                f"{self.imported.model.name}: tensor {value}: onnxruntime's result: must be "
+                f"{self.imported.model.file}: tensor {value}: onnxruntime's result: must be "
                 f"{shape_text(expected)} (onnx's shape inference), got {shape_text(result.shape)}"
             )
         return np.asarray(result, np.float32).ravel()
