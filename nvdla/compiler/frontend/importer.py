@@ -280,9 +280,9 @@ class _Walk:
             graph.values[value.name] = value
             if value.tensor is not None and graph.tensors.get(value.tensor.name) == value.name:
                 graph.orders[value.tensor.name] = value.index
-        made = graph.network.since(first)
-        layers = [layer.name for layer in made if layer.kind != "input"]
-        is_task = any(layer.kind == "softmax" for layer in made)
+        added = graph.network.since(first)
+        layers = [layer.name for layer in added if layer.kind != "input"]
+        is_task = any(layer.kind == "softmax" for layer in added)
         placement = CPU if is_task else ACCELERATOR if layers else FOLDED
         reason = operator.note if layers else "no operation needed"
         return NodeRow(node.name, node.op, placement, reason, "", layers, macs(node), part)

@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from itertools import count
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -106,24 +105,26 @@ class Model:
 
     @cached_property
     def layer_names(self) -> dict[str, str]:
-        """Names of values by the PyTorch module that computes them, for inner values of a model of torch.onnx: those of
-        a module with several operators, or without a name, end in the operator."""
+        """Names of inner values of a model of torch.onnx, by the PyTorch module that computes them.
+
+        If a module has several operators, or is a number in a sequence, the operator follows.
+        """
         scopes = {node.output[0]: (_scope(node), node.op_type.lower()) for node in self.proto.graph.node}
         operators: dict[str, set[str]] = {}
         for scope, operator in scopes.values():
             operators.setdefault(scope, set()).add(operator)
         containers = {scope[:at] for scope in operators for at, mark in enumerate(scope) if mark == "."}
-        taken = {*self.constants, *self.inputs, *scopes}
+        taken, outputs = {*self.constants, *self.inputs, *scopes}, set(self.outputs)
         names: dict[str, str] = {}
+        numbers: dict[str, int] = {}
         for value, (scope, operator) in scopes.items():
-            if not scope or value in self.outputs:
+            if not scope or value in outputs:
                 continue
             is_alone = len(operators[scope]) == 1 and scope not in containers and not scope.isdigit()
             base = name = scope if is_alone else f"{scope}.{operator}"
-            for number in count(2):
-                if name not in taken:
-                    break
-                name = f"{base}.{number}"
+            while name in taken:
+                numbers[base] = numbers.get(base, 1) + 1
+                name = f"{base}.{numbers[base]}"
             taken.add(name)
             names[value] = name
         return names
@@ -289,7 +290,7 @@ def _restored(onnx: ModuleType, model: Model, worker: ModelWorker | None) -> Mod
 def _scope(node: NodeProto) -> str:
     """Path of the module of PyTorch ("layer1.0.conv1") that a node is of; empty if it is of none, or not known."""
     scopes = next((entry.value for entry in node.metadata_props if entry.key == "pkg.torch.onnx.name_scopes"), "")
-    return ["", *re.findall(r"'([\w.]*)'", scopes)[:-1]][-1]
+    return ["", *re.findall(r"'([\w.]{0,200})'", scopes)[:-1]][-1]
 
 
 def _copy(message: Any) -> Any:
