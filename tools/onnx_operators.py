@@ -31,7 +31,7 @@ TARGETS = (
     ("nv_full", "fp16"),
 )
 SHAPE = (1, 8, 6, 6)
-WORDS = {"accelerator": "yes", "folded": "moves", "host": "host"}
+WORDS = {"accelerator": "yes", "cpu": "yes", "folded": "moves", "host": "host"}
 
 _ABOUT = """\
 # ONNX and TFLite operators

@@ -34,12 +34,12 @@ before quantization.
 
 
 def placements(case: Case) -> list[str]:
-    """A word for each target: accelerator, folded or host."""
+    """A word for each target: accelerator, cpu, folded or host."""
     model, words = read(case.made().data, trusted=True), []
     for config, precision in TARGETS:
         rows = import_graph(model, config, precision, ranged=True).nodes
         found = {row.placement for row in rows if row.op not in _MOVES} or {row.placement for row in rows}
-        words.append(next(word for word in ("host", "accelerator", "folded") if word in found))
+        words.append(next(word for word in ("host", "cpu", "accelerator", "folded") if word in found))
     return words
 
 

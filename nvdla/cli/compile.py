@@ -305,6 +305,7 @@ def _print_totals(document: Document) -> None:
     reasons = host_reasons([NodeRow(**row) for row in document["nodes"]], document["macs"])
     totals = {
         "nodes on the accelerator": document["accelerator_nodes"],
+        "CPU tasks of NVIDIA's runtime": document["cpu_nodes"] or None,
         "nodes on the host": document["host_nodes"],
         "host": host_text(reasons) if reasons else None,
         "cuts": document["cuts"],

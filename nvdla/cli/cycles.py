@@ -59,7 +59,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 _HOST_TIME = (
-    "measured: run the host parts of a package with onnxruntime on random input and print their time on this machine"
+    "measured: run the host parts of a package with onnxruntime on random input and print their time on this machine, "
+    "the time per image and the frames per second"
 )
 
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 ROWS = {
     "cycles": "operations", "inspect": "ops", "memory": "buffers", "lint": "findings", "compare": "tensors",
+    "explain": "operations",
 }  # fmt: skip
 """Commands, and the rows of their documents."""
 
@@ -146,6 +147,19 @@ class LoadedNetwork(Loadable):
             One row per operation, or per group with ``by``; ``document`` has the totals.
         """
         return self._command("cycles", options)
+
+    def explain(self, operation: str | None = None, **options: object) -> ResultTable:
+        """Explain how convolutions run on the hardware and what limits them, as ``nvdla explain``.
+
+        Args:
+            operation: One operation of any engine: TASK/OPERATION, or the beginning of a layer name.
+            **options: Options of the command: ``alternatives``, ``config``, ``svg`` ...
+
+        Returns:
+            One row per convolution, or per operation that ``operation`` means; ``document`` has the alternatives and
+            where the cycles go.
+        """
+        return self._command("explain", {**options, "operation": operation})
 
     @overload
     def memory(self, memory_id: int) -> MemoryEntry: ...
@@ -290,7 +304,7 @@ def _rows(document: Row, key: str) -> list[Row]:
             if part["kind"] == "accelerator"
             for row in _rows(part["document"] or {}, key)
         ]
-    rows = document.get("groups") or document.get(key) or ()
+    rows = document.get("groups") or document.get(key) or document.get("convolutions") or ()
     return list(rows)
 
 

@@ -10,6 +10,7 @@ import math
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from nvdla.util.precision import Precision
 if TYPE_CHECKING:
     import numpy as np
 
-    from nvdla.compiler.frontend.package import Package, PackedPart
+    from nvdla.compiler.frontend.package import HostMachine, Package, PackedPart
 
 OPENS = frozenset({"run", "evaluate", "faults", "explore", "report", "view", "container"})
 """Commands that open packages themselves."""
@@ -237,6 +238,34 @@ def _fed(
     return words
 
 
+def measured(machine: HostMachine, inputs: Mapping[str, np.ndarray], runs: int = 5) -> dict[int, float]:
+    """Measure the work of the host on this machine; the fastest of ``runs`` counts.
+
+    Args:
+        machine: the package.
+        inputs: real numbers by the model's names.
+        runs: number of measurements of each part.
+
+    Returns:
+        Seconds by number of the part: of a host part including the transfer to and from the process that runs
+        onnxruntime, of an accelerator part for the conversion of its inputs and outputs.
+    """
+    values: dict[str, np.ndarray] = {**inputs, **machine.constants}
+    accelerators = machine.accelerators()
+    seconds: dict[int, float] = {}
+    for number, part in enumerate(machine.parts):
+        accelerator = accelerators.get(number)
+        elements = accelerator.runtime.run(accelerator.elements(values)) if accelerator else {}
+        for _ in range(runs):
+            began = time.perf_counter()
+            if accelerator:
+                accelerator.elements(values)
+            results = accelerator.real(elements) if accelerator else part.run(values)
+            seconds[number] = min(seconds.get(number, math.inf), time.perf_counter() - began)
+        values.update(results)
+    return seconds
+
+
 def host_rows(parts: Sequence[PackedPart], seconds: Mapping[int, float]) -> list[Document]:
     """Return one row per host part: its nodes, operators, share of the multiplications, measured time and reasons."""
     total = sum(part.macs for part in parts)
@@ -256,9 +285,9 @@ def host_rows(parts: Sequence[PackedPart], seconds: Mapping[int, float]) -> list
 
 
 def totals(package: Package, documents: Sequence[Mapping[str, Any] | None], seconds: Mapping[int, float]) -> Document:
-    """Return sums over the parts. ``cycles`` is None unless every document has them; ``seconds``: of host parts."""
+    """Return sums over the parts. ``cycles`` is None unless every document has them; ``seconds``: measured, by part."""
     cycles = [document.get("total_cycles") if document else None for document in documents]
-    host = [part for part in package.parts if part.loadable is None]
+    host = {number: part for number, part in enumerate(package.parts) if part.loadable is None}
     macs = sum(part.macs for part in package.parts)
     ends = {*package.manifest["inputs"], *package.constants}
     sizes: dict[str, int] = {}
@@ -266,15 +295,27 @@ def totals(package: Package, documents: Sequence[Mapping[str, Any] | None], seco
         for binding in (*part.inputs, *part.outputs):
             sizes[binding.value] = max(sizes.get(binding.value, 0), math.prod(binding.shape) * part.images)
     crossing = [sizes[binding.value] for part in package.parts for binding in part.inputs if binding.value not in ends]
-    return {
+    sums = {
         "accelerator_parts": len(package.parts) - len(host),
         "cycles": None if None in cycles or not cycles else sum(filter(None, cycles)),
-        "host_nodes": sum(len(part.nodes) for part in host),
-        "host_macs_share": sum(part.macs for part in host) / macs if macs else None,
-        "host_seconds": sum(seconds.values()) if seconds else None,
+        "host_nodes": sum(len(part.nodes) for part in host.values()),
+        "host_macs_share": sum(part.macs for part in host.values()) / macs if macs else None,
+        "host_seconds": sum(seconds[number] for number in host) if seconds else None,
         "transfers": len(crossing),
         "transferred_bytes": 4 * sum(crossing),  # of float32
+        "image_seconds": None,
+        "frames_per_second": None,
     }
+    if seconds and sums["cycles"] is not None:
+        images = max(part.images for part in package.parts)
+        times = {
+            "accelerator": sum(document["total_ms"] for document in documents if document) / 1000,
+            "host": sums["host_seconds"],
+            "transfers": sum(spent for number, spent in seconds.items() if number not in host),
+        }
+        sums["image_seconds"] = {name: spent / images for name, spent in times.items()}
+        sums["frames_per_second"] = images / sum(times.values())
+    return sums
 
 
 def totals_text(sums: Mapping[str, Any]) -> str:
@@ -289,18 +330,33 @@ def totals_text(sums: Mapping[str, Any]) -> str:
     host += "not timed" if seconds is None else f"{seconds * 1e3:.3f} ms in onnxruntime on this machine"
     host += "" if share is None else f" ({share:.0%} of multiplications)"
     moved = f"{counted(sums['transfers'], 'transfer')} of {size_text(sums['transferred_bytes'])}"
+    if sums["image_seconds"] is not None:
+        whole = sum(sums["image_seconds"].values())
+        moved += f"; together {whole * 1e3:.3f} ms per image, {sums['frames_per_second']:,.1f} frames per second"
     return f"{text}, {host}, {moved}"
+
+
+def _time_rows(seconds: Mapping[str, float]) -> list[Document]:
+    """Rows of the time of one image, and their sum."""
+    whole = sum(seconds.values())
+    rows = {
+        "accelerator (cycle model)": seconds["accelerator"],
+        "host parts (measured)": seconds["host"],
+        "conversion of values (measured)": seconds["transfers"],
+        "total": whole,
+    }
+    return [
+        {"where": name, "ms": f"{spent * 1e3:.3f}", "share": f"{spent / whole:.1%}"} for name, spent in rows.items()
+    ]
 
 
 def _tell(
     args: argparse.Namespace, package: Package, path: str, documents: Mapping[int, Mapping[str, Any] | None]
 ) -> None:
     """All parts in one document, or for people the host parts and the totals after the tables of the parts."""
-    seconds = (
-        package.machine(config=getattr(args, "config", "auto")).host_seconds(feeds_of(package, [], 0))
-        if getattr(args, "host_time", None)
-        else {}
-    )
+    seconds = {}
+    if getattr(args, "host_time", None):
+        seconds = measured(package.machine(config=getattr(args, "config", "auto")), feeds_of(package, [], 0))
     rows = host_rows(package.parts, seconds)
     sums = totals(package, list(documents.values()), seconds)
     parts = [{"part": number, "kind": "accelerator", "document": document} for number, document in documents.items()]
@@ -320,4 +376,6 @@ def _tell(
     if not drawn and rows:
         shown = [row | {"ms": f"{row['seconds'] * 1e3:.3f}" if row["seconds"] is not None else None} for row in rows]
         output.print_table("host parts", shown, HOST_COLUMNS, ("macs", "operators"))
+    if sums["image_seconds"] is not None:
+        output.print_table("time per image", _time_rows(sums["image_seconds"]))
     output.say(f"{path}: {totals_text(sums)}", sys.stderr if drawn else None)

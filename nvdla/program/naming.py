@@ -553,12 +553,19 @@ def layers_meant(layers: Iterable[str | None], name: str) -> set[str]:
 
 
 def short_layer(layer: str) -> str:
-    """Shorten a name that comes from the path of an ONNX value, or from the values that TFLite's converter has fused.
+    """Shorten a name that comes from the path of an ONNX value or of a module of PyTorch, or from the values that
+    TFLite's converter has fused.
 
     "/features/features.0/conv/Conv_output_0+/features/Relu_output_0" is "features.0/conv+features/Relu"; "net/a/Relu6;
-    net/a/add;net/a/conv" is "a/Relu6".
+    net/a/add;net/a/conv" is "a/Relu6"; "layer1.0.bn2+layer1.0.add" is "layer1.0.bn2+add".
     """
-    return "+".join(dict.fromkeys(map(_short, layer.split("+")))) if "/" in layer else layer
+    if "/" in layer:
+        return "+".join(dict.fromkeys(map(_short, layer.split("+"))))
+    first, *others = layer.split("+")
+    modules = [first[: at + 1] for at, mark in enumerate(first) if mark == "."]
+    shared = max((path for path in modules if all(name.startswith(path) for name in others)), default="")
+    short = [name.removeprefix(shared) for name in others]
+    return layer if any(name[:1].isdigit() for name in short) else "+".join([first, *short])
 
 
 def _short(name: str) -> str:

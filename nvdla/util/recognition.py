@@ -86,7 +86,10 @@ KINDS = {
     "tar": FileKind("a tar archive (a TVM model library?)", _CONTAINER),
     "trace": FileKind("a register trace", "Run 'nvdla trace replay {file} --config NAME'."),
     "csb": FileKind("a log of register accesses", "Run 'nvdla csb {file}'."),
-    "npz": FileKind("a NumPy archive (.npz)", "Run 'nvdla container list {file}', or 'nvdla evaluate NET {file}'."),
+    "npz": FileKind(
+        "a NumPy archive (.npz)",
+        "Save one of its arrays as .npy, or run 'nvdla evaluate NET {file}' or 'nvdla container list {file}'.",
+    ),
     "npy": FileKind("a NumPy array (.npy)", _TENSOR),
     "dimg": FileKind("a tensor of NVIDIA's runtime (.dimg)", _TENSOR),
     "image": FileKind("an image (PNG, JPEG or PNM)", _TENSOR),

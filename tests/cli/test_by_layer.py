@@ -68,9 +68,15 @@ def test_a_name_means_a_whole_layer_before_beginnings():
         ),
         ("net/Relu;net/add", "net/Relu"),
         ("Call:0;net/add+b", "Call:0+b"),
+        ("layer1.0.down.1+layer1.0.add+layer1.0.relu.2", "layer1.0.down.1+add+relu.2"),
+        ("0.conv+1.relu", "0.conv+1.relu"),
+        ("conv.2+conv.3", "conv.2+conv.3"),
+        ("conv+conv.2", "conv+conv.2"),
+        ("a.+a.", "a.+"),
+        ("", ""),
     ],
 )
-def test_names_of_onnx_and_tflite_values_are_shortened(layer, short):
+def test_names_of_onnx_torch_and_tflite_values_are_shortened(layer, short):
     assert short_layer(layer) == short
 
 

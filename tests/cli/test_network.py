@@ -43,6 +43,19 @@ def test_a_method_gives_what_the_command_prints(net, samples, nvdla_command):
     )
 
 
+def test_explain_gives_one_row_per_convolution_or_operation(net, samples, tmp_path, nvdla_command):
+    table = net.explain(latency=60)
+    printed = json.loads(nvdla_command("explain", samples / "lenet.loadable", "--latency", 60, "--json")[1])
+    assert table.document == printed and table.rows == printed["convolutions"] and len(table) == 5
+    (pooling,) = net.explain("0/2")
+    assert pooling["engine"] == "PDP" and pooling["bound"] and not net.explain("0/2").document["convolutions"]
+    assert net.explain("conv2").document["evaluated"][0]["changes"]
+    with pytest.raises(nvdla.NvdlaError, match="operations are 0/0"):
+        net.explain("conv9")
+    write_package(tmp_path)
+    assert {row["part"] for row in nvdla.load(tmp_path / "net.nvpkg").explain()} == {0, 2, 4}
+
+
 def test_a_wrong_keyword_is_refused_with_the_nearest_name(net):
     with pytest.raises(TypeError, match="cycles: unknown keyword 'bandwith': did you mean 'bandwidth'"):
         net.cycles(bandwith=8)
@@ -107,7 +120,7 @@ def test_help_teaches():
     text = subprocess.run(
         [sys.executable, "-c", "import nvdla; help(nvdla)"], capture_output=True, text=True, check=True
     ).stdout
-    for name in ("nvdla.load", "nvdla.compile", "net.run", "net.cycles", "net.compare", "to_pandas"):
+    for name in ("nvdla.load", "nvdla.compile", "net.run", "net.cycles", "net.explain", "net.compare", "to_pandas"):
         assert name in text, name
     for name in network.ROWS:
         assert getattr(nvdla.LoadedNetwork, "operations" if name == "inspect" else name).__doc__

@@ -21,6 +21,8 @@ pytest.importorskip("onnxruntime")
 import nvdla
 from nvdla.cli import packages, view
 from nvdla.cli.main import COMMANDS
+from nvdla.compiler.builder import quantize
+from nvdla.experiments.evaluation.networks import open_network
 from tests.support.packages import write_package
 
 TOTALS = "accelerator {} 3 parts, 2 host nodes not timed (19% of multiplications), 4 transfers of 4.0 KiB"
@@ -161,6 +163,30 @@ def test_a_package_runs_on_random_input(folder, nvdla_command):
     assert first == again != other and first["y"]["shape"] == [1, 4, 8, 8]
 
 
+def test_signed_integers_are_elements_of_the_input(folder, nvdla_command):
+    compiled = nvdla.compile("host.onnx", calibration=np.load("calibration.npy"))
+    part = compiled.parts[0]
+    elements = quantize(np.load("x.npy"), part.scales["x"], "int8")
+    real = elements.astype(np.float32) * np.float32(part.scales["x"])
+    wanted = compiled.run(real)["y"]
+    assert not np.array_equal(wanted, compiled.run(elements.astype(np.float32))["y"]), "floats are real numbers"
+    network = open_network("net.nvpkg")
+    for kind in (np.int8, np.int64):
+        np.save("q.npy", elements.astype(kind))
+        assert nvdla_command("run", "net.nvpkg", "-i", "q.npy", "-o", "y.npy")[0] == 0
+        runs = [np.load("y.npy"), compiled.run(elements.astype(kind))["y"], compiled.run("q.npy")["y"]]
+        samples = [network.prepare("q.npy"), network.prepare(elements[0].astype(kind))]
+        runs += [row.reshape(wanted.shape) for row in network.run(samples)]
+        assert all(np.array_equal(wanted, each) for each in runs) and len(runs) == 5
+    np.save("q.npy", 2 * elements.astype(np.int16))
+    np.savez("q.npz", x=elements)
+    code, _, err = nvdla_command("run", "net.nvpkg", "-i", "q.npy")
+    assert code == 2 and "input x: values for the input's int8: must be whole numbers from -128 to 127" in err
+    assert "Give real numbers (float32), or quantize them" in err
+    code, _, err = nvdla_command("run", "net.nvpkg", "-i", "q.npz")
+    assert code == 2 and "got a NumPy archive (.npz). Save one of its arrays as .npy" in err
+
+
 def test_host_parts_are_measured_on_request(folder, nvdla_command, as_documented):
     code, out, err = nvdla_command("cycles", "net.nvpkg", "--host-time", "measured", "--json")
     assert code == 0, err
@@ -168,9 +194,20 @@ def test_host_parts_are_measured_on_request(folder, nvdla_command, as_documented
     as_documented(document)
     times = [each["seconds"] for each in document["parts"] if each["kind"] == "host"]
     assert len(times) == 2 and min(times) > 0 and sum(times) == document["totals"]["host_seconds"]
-    assert json.loads(nvdla_command("cycles", "net.nvpkg", "--json")[1])["totals"]["host_seconds"] is None
+    sums = document["totals"]
+    image = sums["image_seconds"]
+    assert image["host"] == sums["host_seconds"] and image["accelerator"] == pytest.approx(sums["cycles"] / 1e9)
+    assert 0 < image["transfers"] < 1 and sums["frames_per_second"] == pytest.approx(1 / sum(image.values()))
+    sums = json.loads(nvdla_command("cycles", "net.nvpkg", "--json")[1])["totals"]
+    assert sums["host_seconds"] is sums["image_seconds"] is sums["frames_per_second"] is None
     text = " ".join(nvdla_command("cycles", "net.nvpkg", "--host-time", "measured")[1].split())
     assert re.search(r"2 host nodes [\d.]+ ms in onnxruntime on this machine \(19% of multiplications\)", text)
+    rows = re.findall(
+        r"(accelerator \(cycle model\)|host parts \(measured\)|conversion of values \(measured\)|total) ([\d.]+) ", text
+    )
+    *times, whole = [float(number) for _, number in rows]
+    assert len(times) == 3 and sum(times) == pytest.approx(whole, abs=0.002) and "100.0%" in text
+    assert re.search(rf"; together {whole:.3f} ms per image, [\d,.]+ frames per second", text)
     code, _, err = nvdla_command("cycles", "net.nvpkg/part0.loadable", "--host-time", "measured")
     assert code == 2 and "has no host part" in err
 

@@ -8,7 +8,7 @@ The stages, each a function whose result the next one takes:
 * ``frontend.importer.import_graph(model, config, precision, host=None) -> Imported``: every node placed.
     ``.parts``: accelerator and host parts in the order in which they run. An accelerator part has ``.network``, a
     :class:`nvdla.compiler.builder.Network` of float layers; ``.networks`` are all of them, ``.network`` is the first.
-    ``.nodes``: rows (name, op, placement "accelerator" "folded" "host", reason, advice, operations, macs, part).
+    ``.nodes``: rows (name, op, placement "accelerator" "cpu" "folded" "host", reason, advice, operations, macs, part).
     ``.tensors``: builder tensor -> ONNX value, so that magnitudes come from onnxruntime runs of ``.model.proto``. Names
     of tensors are unique over all parts but for values that cross from part to part, which are the same value.
     ``.ties``: builder tensor -> builder tensor whose elements it holds; it has no ONNX value and takes the magnitude of

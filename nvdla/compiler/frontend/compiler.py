@@ -47,7 +47,7 @@ from nvdla.compiler.frontend.quantization.calibrate import (
     table_or,
 )
 from nvdla.compiler.frontend.quantization.mixed import JUDGED_SAMPLES, choose, drop
-from nvdla.compiler.frontend.summary import html, report, summarize, summary_lines, text
+from nvdla.compiler.frontend.summary import html, report, summarize, text
 from nvdla.emulator.hardware.configuration import configurations
 from nvdla.errors import BuildError, FormatError
 from nvdla.loadable.model import Loadable, LoadableHolder
@@ -110,10 +110,10 @@ class Compiled(LoadableHolder):
         return summarize(self.imported, self.parts, self.nodes, self.report, self.memory)
 
     def __repr__(self) -> str:
-        return text(self._title, summary_lines(self.summary))
+        return text(self._title, self.summary)
 
     def _repr_html_(self) -> str:
-        return html(self._title, summary_lines(self.summary))
+        return html(self._title, self.summary)
 
     @property
     def _title(self) -> str:
@@ -153,7 +153,7 @@ class Compiled(LoadableHolder):
         from nvdla.util.files import write_file
 
         if not self.whole:
-            raise BuildError(f"{self.imported.model.name}: model: must have no host nodes for QDQ export")
+            raise BuildError(f"{self.imported.model.file}: model: must have no host nodes for QDQ export")
         refined, built = self.parts[0].refined, self.parts[0].made
         assert refined is not None, "what is built was refined"
         write_file(path, qdq_model(refined.network, built).SerializeToString(deterministic=True))
@@ -169,7 +169,8 @@ class Compiled(LoadableHolder):
         """Run the model: accelerator parts on the emulator, bit-exactly, host parts in onnxruntime.
 
         Args:
-            inputs: As for :meth:`nvdla.Runtime.run`, with the model's names; arrays are real numbers, except pictures.
+            inputs: As for :meth:`nvdla.Runtime.run`, with the model's names. Arrays are real numbers, pictures (uint8),
+                or elements (signed integers) of an input that the accelerator reads.
 
         Returns:
             Real outputs by the model's names; several images are concatenated along the first axis.
@@ -353,7 +354,7 @@ def _check_scales(model: Model, precision: str) -> None:
     for name, magnitude in model.magnitudes.items():
         if not least <= magnitude <= greatest:
             raise FormatError(
-                f"{model.name}: tensor {name}: range of its quantization: must be {least:.3g} to {greatest:.3g} in "
+                f"{model.file}: tensor {name}: range of its quantization: must be {least:.3g} to {greatest:.3g} in "
                 f"{precision}, got {magnitude:.3g}"
             )
 
@@ -447,7 +448,7 @@ def _calibration(
         return Calibrated(parts, {"method": "given"}, recipe.per_channel)
     if data is None and imported.precision != Precision.FP16 and not imported.model.magnitudes:
         raise BuildError(
-            f"{imported.model.name}: scales: must be given for {imported.precision}. Add calibration data "
+            f"{imported.model.file}: scales: must be given for {imported.precision}. Add calibration data "
             "(--calibrate), or use a model with scales."
         )
     try:
@@ -579,7 +580,7 @@ def _check_host_parts(compiled: Compiled) -> None:
             try:
                 HostPart(part.model, f"host part {number}", model.worker)
             except FormatError as error:
-                raise FormatError(f"{model.name}: {error}") from None
+                raise FormatError(f"{model.file}: {error}") from None
 
 
 def _coarser(imported: Imported, built: Built) -> list[str]:

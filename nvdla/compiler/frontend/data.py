@@ -162,7 +162,7 @@ def _normalization(model: Model) -> Preprocessing | None:
         if not np.isfinite(mean).all():
             raise ValueError(text)
     except (ValueError, TypeError, RecursionError):
-        raise FormatError(f"{model.name}: metadata {NORMALIZATION_KEY}: must be two lists of numbers") from None
+        raise FormatError(f"{model.file}: metadata {NORMALIZATION_KEY}: must be two lists of numbers") from None
     return Preprocessing(mean).divided(std)
 
 

@@ -395,8 +395,13 @@ class Graph:
     # ---- layers
 
     def label(self, node: Node, suffix: str = "") -> str:
-        """A free layer name: the value's own for the layer that computes it, with a suffix for helpers."""
-        return self.network.free(f"{node.outputs[0]}/{suffix}" if suffix else node.outputs[0])
+        """A free layer name: that of the value for the layer that computes it, with a suffix for helpers."""
+        name = self.name(node.outputs[0])
+        return self.network.free(f"{name}/{suffix}" if suffix else name)
+
+    def name(self, value: str) -> str:
+        """Preferred name of the tensor of a value, the same in every part."""
+        return self.model.layer_names.get(value, value)
 
     def tie(self, tensor: NetworkTensor, source: NetworkTensor) -> NetworkTensor:
         """``tensor`` holds elements of ``source`` only, so both have one range."""
@@ -405,7 +410,7 @@ class Graph:
 
     def bind(self, value: GraphValue, positions: np.ndarray | None, cube: Cube) -> NetworkTensor:
         """An input of the part as a cube whose elements are ``positions`` of the value from outside."""
-        name = self.network.free(value.boundary)
+        name = self.network.free(self.name(value.boundary))
         tensor = self.network.input(name, cube)
         self.tensors[name] = value.boundary
         index = None if positions is None else positions.reshape(cube)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 # What numpy and Python raise where attributes do not fit each other; onnxruntime judges such a node.
 _UNUSUAL = (ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError, AssertionError)
-ACCELERATOR, FOLDED, HOST = "accelerator", "folded", "host"
+ACCELERATOR, CPU, FOLDED, HOST = "accelerator", "cpu", "folded", "host"
 
 
 @dataclass
@@ -280,8 +280,10 @@ class _Walk:
             graph.values[value.name] = value
             if value.tensor is not None and graph.tensors.get(value.tensor.name) == value.name:
                 graph.orders[value.tensor.name] = value.index
-        layers = [layer.name for layer in graph.network.since(first) if layer.kind != "input"]
-        placement = ACCELERATOR if layers else FOLDED
+        added = graph.network.since(first)
+        layers = [layer.name for layer in added if layer.kind != "input"]
+        is_task = any(layer.kind == "softmax" for layer in added)
+        placement = CPU if is_task else ACCELERATOR if layers else FOLDED
         reason = operator.note if layers else "no operation needed"
         return NodeRow(node.name, node.op, placement, reason, "", layers, macs(node), part)
 

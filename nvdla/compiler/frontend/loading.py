@@ -12,6 +12,7 @@ import importlib
 import logging
 import math
 import os
+import re
 import sys
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -45,15 +46,22 @@ SMALL = 1024
 
 
 def load_model(
-    onnx: ModuleType, source: Any, weights: str | os.PathLike[str] | None, shapes: Mapping[str, Sequence[int]]
+    onnx: ModuleType,
+    source: Any,
+    weights: str | os.PathLike[str] | None,
+    shapes: Mapping[str, Sequence[int]],
+    file: str = "model",
 ) -> tuple[str, ModelProto, str]:
-    """(name, ModelProto, sha256) of a path, bytes or ModelProto. Raises FormatError."""
+    """(name, ModelProto, sha256) of a path, bytes or ModelProto. ``file``: the name of the last two in errors. Raises
+    FormatError."""
     if isinstance(source, onnx.ModelProto):
         copy = onnx.ModelProto()
         copy.CopyFrom(source)
-        refuse_external(onnx, copy, "model")
+        _refuse_weights(weights, file)
+        refuse_external(onnx, copy, file)
         return copy.graph.name or "model", copy, hashlib.sha256(copy.SerializeToString(deterministic=True)).hexdigest()
     if isinstance(source, bytes | bytearray | memoryview):
+        _refuse_weights(weights, file)
         if is_tflite(bytes(source[:8])):
             return tflite_proto(onnx, bytes(source), "model", shapes)
         proto = parse(onnx, bytes(source), "model")
@@ -63,10 +71,7 @@ def load_model(
     require_model(path)
     if path.suffix == ".prototxt" or kind_of(path) == "prototxt":
         return caffe_proto(onnx, path, weights, shapes)
-    if weights is not None:
-        raise FormatError(
-            f"{path}: --weights: must be given with a .prototxt only. An ONNX model contains its weights."
-        )
+    _refuse_weights(weights, str(path))
     data = read_file(path, MAX_MODEL, "model")
     if is_tflite(data):
         return path.stem, *tflite_proto(onnx, data, str(path), shapes)[1:]
@@ -74,6 +79,13 @@ def load_model(
     digest = hashlib.sha256(data)
     _load_external(onnx, proto, path, digest)
     return path.stem, proto, digest.hexdigest()
+
+
+def _refuse_weights(weights: str | os.PathLike[str] | None, name: str) -> None:
+    if weights is not None:
+        raise FormatError(
+            f"{name}: --weights: must be given with a .prototxt only. Other models contain their weights."
+        )
 
 
 def require_model(path: str | os.PathLike[str], more: Collection[str] = ()) -> None:
@@ -111,7 +123,21 @@ def without_torch(source: object, example_inputs: Sequence[object] | None, trust
             f"{name}: PyTorch reads .pt2 files with pickle, which can run code: must be trusted. "
             "Add --trusted (Python: trusted=True) if you trust its source."
         )
-    return _exported(_torch(name).export.load(name), None, Path(name).stem)
+    torch = _torch(name)
+    try:
+        program = torch.export.load(name)
+    except Exception as error:  # of zipfile, pickle and PyTorch
+        raise FormatError(f"{name}: torch.export.load: {_cause(error)}") from None
+    proto = _exported(program, None, name)
+    proto.graph.name = Path(name).stem
+    return proto
+
+
+def _cause(error: BaseException) -> str:
+    """The first of the errors that led to an error of PyTorch, on one line and without colors."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return one_line(re.sub(r"\x1b\[[\d;]*m", "", str(error)) or type(error).__name__)
 
 
 def _torch(name: str) -> Any:
@@ -138,7 +164,7 @@ def _exported(model: Any, example_inputs: Sequence[object] | None, name: str) ->
             warnings.simplefilter("ignore")
             proto = torch.onnx.export(model, arguments, dynamo=True, verbose=False).model_proto
     except Exception as error:  # the code of the model can raise any kind
-        raise FormatError(f"{name}: torch.onnx.export: {one_line(error)}") from None
+        raise FormatError(f"{name}: torch.onnx.export: {_cause(error)}") from None
     finally:
         for module in training:
             module.training = True

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +80,8 @@ class Model:
     wide: list[str] = field(default_factory=list)
     #: versions of the packages that read it
     tools: dict[str, str] = field(default_factory=dict)
+    #: its file as given, or ``name``: for errors
+    file: str = ""
     #: large constants, and whether the file lists them as inputs
     aside: dict[str, bool] = field(default_factory=dict)
     #: the process that runs parts of the model; None: this one
@@ -98,6 +102,32 @@ class Model:
     def outputs(self) -> list[str]:
         """Names of the outputs."""
         return [value.name for value in self.proto.graph.output]
+
+    @cached_property
+    def layer_names(self) -> dict[str, str]:
+        """Names of inner values of a model of torch.onnx, by the PyTorch module that computes them.
+
+        If a module has several operators, or is a number in a sequence, the operator follows.
+        """
+        scopes = {node.output[0]: (_scope(node), node.op_type.lower()) for node in self.proto.graph.node}
+        operators: dict[str, set[str]] = {}
+        for scope, operator in scopes.values():
+            operators.setdefault(scope, set()).add(operator)
+        containers = {scope[:at] for scope in operators for at, mark in enumerate(scope) if mark == "."}
+        taken, outputs = {*self.constants, *self.inputs, *scopes}, set(self.outputs)
+        names: dict[str, str] = {}
+        numbers: dict[str, int] = {}
+        for value, (scope, operator) in scopes.items():
+            if not scope or value in outputs:
+                continue
+            is_alone = len(operators[scope]) == 1 and scope not in containers and not scope.isdigit()
+            base = name = scope if is_alone else f"{scope}.{operator}"
+            while name in taken:
+                numbers[base] = numbers.get(base, 1) + 1
+                name = f"{base}.{numbers[base]}"
+            taken.add(name)
+            names[value] = name
+        return names
 
 
 @by_annotations
@@ -127,9 +157,10 @@ def read(
         FormatError: naming model, node, tensor and reason.
     """
     fixed = dict(shapes or {})
+    file = os.fsdecode(source) if isinstance(source, str | os.PathLike) else ""
     source = without_torch(source, example_inputs, trusted)
     if trusted or not isolation.available():
-        return _restored(packages()[0], _read(source, fixed, weights, None), None)
+        return _restored(packages()[0], _read(source, fixed, weights, None, file), None)
     isolation.start()
     try:
         import onnx
@@ -141,7 +172,7 @@ def read(
             source = ["proto", source.SerializeToString(deterministic=True)]
         except Exception as error:  # protobuf's own kinds: a model of more than 2 GiB
             raise FormatError(f"model: must be accepted by onnx: {one_line(error)}") from None
-        name = "model"
+        name = file or "model"
     elif isinstance(source, bytes | bytearray | memoryview):
         name, source = "model", ["bytes", bytes(source)]
     elif isinstance(source, str | os.PathLike):
@@ -150,7 +181,8 @@ def read(
     else:
         raise ArgumentTypeError(f"source must be a path, bytes or an onnx.ModelProto, got {described(source)}")
     weights_path = None if weights is None else _reachable(os.fsdecode(weights))
-    plain = worker.call(name, "nvdla.compiler.frontend.model:read_here", source, fixed, weights_path, os.getcwd())
+    arguments = source, fixed, weights_path, os.getcwd(), file
+    plain = worker.call(name, "nvdla.compiler.frontend.model:read_here", *arguments)
     return _restored(onnx, _of_plain(onnx, plain), worker)
 
 
@@ -162,27 +194,36 @@ def _reachable(path: str) -> str:
     return f"/proc/{os.getpid()}/fd/0" if path == "/dev/stdin" else path
 
 
-def read_here(source: list[object], shapes: dict[str, list[int]], weights: str | None, directory: str) -> Document:
+def read_here(
+    source: list[object], shapes: dict[str, list[int]], weights: str | None, directory: str, file: str
+) -> Document:
     """Read a model in this process, a worker; as plain values."""
     onnx, _ = packages()
     os.chdir(directory)
     kind, content = source
     given = onnx.ModelProto.FromString(content) if kind == "proto" else content
-    return _plain(_read(given, shapes, weights, isolation.LIMITS.folding))
+    return _plain(_read(given, shapes, weights, isolation.LIMITS.folding, file))
 
 
 def _read(
-    source: object, shapes: Mapping[str, Sequence[int]], weights: str | os.PathLike[str] | None, folding: int | None
+    source: object,
+    shapes: Mapping[str, Sequence[int]],
+    weights: str | os.PathLike[str] | None,
+    folding: int | None,
+    file: str,
 ) -> Model:
-    """A model without its large constants in ``proto``; ``folding``: the budget of constant folding."""
+    """A model without its large constants in ``proto``; ``folding``: the budget of constant folding; ``file``: its path
+    in errors, if it has one."""
     onnx, _ = packages()
-    name, proto, digest = load_model(onnx, source, weights, shapes)
+    name, proto, digest = load_model(onnx, source, weights, shapes, file or "model")
+    file = file or name
     try:
-        check_size(proto, name)
-        notes = fix_inputs(proto, shapes, name)
-        proto = check_model(onnx, proto, name)
+        check_size(proto, file)
+        notes = fix_inputs(proto, shapes, file)
+        proto = check_model(onnx, proto, file)
         stripped = strip(proto)
-        model = _Normalizer(onnx, name, stripped.proto, digest, folding, stripped.proto is not proto).run()
+        model = _Normalizer(onnx, file, stripped.proto, digest, folding, stripped.proto is not proto).run()
+        model.name, model.file = name, file
         model.magnitudes, model.weight_scales = stripped.magnitudes, stripped.weight_scales
         model.ranges, model.stored, model.affine = stripped.ranges, stripped.stored, stripped.affine
         model.assumed, model.wide = stripped.assumed, stripped.wide
@@ -192,12 +233,12 @@ def _read(
     except (FormatError, MemoryError):
         raise
     except Exception as error:  # onnx, protobuf and onnxruntime raise their own exception types, without a common base
-        raise FormatError(f"{name}: must be accepted by onnx: {one_line(error)}") from None
+        raise FormatError(f"{file}: must be accepted by onnx: {one_line(error)}") from None
 
 
 _PLAIN = (
     *("name", "sha256", "opset", "notes", "magnitudes", "ranges", "weight_scales", "aside", "tools", "shapes"),
-    *("stored", "wide"),
+    *("stored", "wide", "file"),
 )
 
 
@@ -244,6 +285,12 @@ def _restored(onnx: ModuleType, model: Model, worker: ModelWorker | None) -> Mod
     graph.initializer.extend(onnx.numpy_helper.from_array(model.constants[name], name) for name in names)
     model.worker = worker
     return model
+
+
+def _scope(node: NodeProto) -> str:
+    """Path of the module of PyTorch ("layer1.0.conv1") that a node is of; empty if it is of none, or not known."""
+    scopes = next((entry.value for entry in node.metadata_props if entry.key == "pkg.torch.onnx.name_scopes"), "")
+    return ["", *re.findall(r"'([\w.]{0,200})'", scopes)[:-1]][-1]
 
 
 def _copy(message: Any) -> Any:

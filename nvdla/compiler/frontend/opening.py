@@ -228,7 +228,7 @@ def submodel(
     wanted = [name for name in wanted if name not in rounding]
     untyped = [name for name in wanted if name not in model.constants and name not in known]
     if untyped:
-        raise FormatError(f"{model.name}: tensor {untyped[0]}: type must be known to onnx or onnxruntime")
+        raise FormatError(f"{model.file}: tensor {untyped[0]}: type must be known to onnx or onnxruntime")
     inputs = [known[name] for name in wanted if name not in model.constants]
     results = [known.get(name) or onnx.ValueInfoProto(name=name) for name in outputs]
     graph = helper.make_graph(list(nodes), "host", inputs, results, constants)

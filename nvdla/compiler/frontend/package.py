@@ -13,7 +13,6 @@ from __future__ import annotations
 import io
 import math
 import os
-import time
 import zipfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +29,7 @@ from nvdla.compiler.frontend.opening import HostPart, value_of
 from nvdla.errors import FormatError, NvdlaError, shape_text
 from nvdla.loadable import Loadable, load
 from nvdla.program.program import check_built_in
-from nvdla.tensors.files import IMAGE_ENDINGS, read_npy
+from nvdla.tensors.files import IMAGE_ENDINGS, check_whole, ending, read_npy
 from nvdla.tensors.images import is_picture
 from nvdla.tensors.inputs import Input, Preprocessing, by_position, check_pixels, is_image
 from nvdla.tensors.npz import check_packing, read_npz
@@ -473,7 +472,7 @@ def real_input(
     """Return the real numbers of an input of a model.
 
     Args:
-        value: A file (image, .npy), a picture, or the numbers.
+        value: A file (image, .npy), a picture, real numbers, or signed integers: see :func:`real_numbers`.
         name: The input, for errors.
         shape: Its shape, which a file must have.
         preprocessing: Conversion of pictures.
@@ -489,15 +488,28 @@ def real_input(
         _check_picture(image, name, parts)
         return image
     if not is_file:
-        return np.asarray(value)
-    if Path(str(value)).suffix.lower() != ".npy":
-        raise FormatError(f"{value}: input of a package: must be an image, or .npy with real numbers")
-    array = read_npy(str(value))
+        return real_numbers(np.asarray(value), name, parts)
+    ending(str(value), (".npy", *IMAGE_ENDINGS), "an input of a package")
+    array = real_numbers(read_npy(str(value)), name, parts)
     if array.size != math.prod(shape):
         raise FormatError(
             f"{value}: elements: must be {math.prod(shape)} (input {name}, {shape_text(shape)}), got {array.size}"
         )
     return array.reshape(shape)
+
+
+def real_numbers(array: np.ndarray, name: str, parts: Sequence[Any]) -> np.ndarray:
+    """Return the real numbers of an array for an input of the model: signed integers are elements of the accelerator
+    part that reads it. Raises FormatError if the elements cannot hold one."""
+    for part in (part for part in parts if part.kind == "accelerator" and array.dtype.kind == "i"):
+        for tensor in (binding.tensor for binding in part.inputs if binding.value == name):
+            dtype = Precision(part.precision).dtype
+            if dtype.kind == "i" and tensor not in part.numbers:
+                advice = "Give real numbers (float32), or quantize them with the network's input scale"
+                check_whole(array, dtype, f"the input's {dtype}", advice, f"input {name}: ")
+                zero, scale = part.zero_points.get(tensor, 0), part.scales[tensor]
+                return ((array.astype(np.float64) - zero) * scale).astype(np.float32)
+    return array
 
 
 def _check_picture(image: np.ndarray, name: str, parts: Sequence[Any]) -> None:
@@ -544,8 +556,8 @@ class HostMachine:
         """Run all parts.
 
         Args:
-            inputs: real numbers, pictures or files: by the model's names, in order, or a single one. Lists and batch
-                arrays run one after the other.
+            inputs: real numbers, elements (signed integers), pictures or files: by the model's names, in order, or a
+                single one. Lists and batch arrays run one after the other.
             before: called for each accelerator part with its number and the elements of its inputs.
 
         Returns:
@@ -606,20 +618,6 @@ class HostMachine:
         with np.errstate(over="ignore"):
             halves = {name: values[name].astype(np.float16) for name in self.outputs if name in self._halves}
         return {name: values[name] for name in self.outputs} | halves
-
-    def host_seconds(self, inputs: Mapping[str, np.ndarray], runs: int = 5) -> dict[int, float]:
-        """Measure the host parts on this machine, on real numbers by the model's names; the fastest of ``runs`` counts.
-        Return seconds by number of the part, including the transfer to and from the process that runs onnxruntime."""
-        values: dict[str, np.ndarray] = {**inputs, **self.constants}
-        seconds: dict[int, float] = {}
-        for number, part in enumerate(self.parts):
-            for _ in range(runs if isinstance(part, _Host) else 1):
-                began = time.perf_counter()
-                results = part.run(values)
-                if isinstance(part, _Host):
-                    seconds[number] = min(seconds.get(number, math.inf), time.perf_counter() - began)
-            values.update(results)
-        return seconds
 
     def warnings(self) -> list[str]:
         """Warnings of all parts: hardware behaviour without an error that the files probably do not intend."""

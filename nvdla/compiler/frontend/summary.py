@@ -13,7 +13,7 @@ from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.cycles.document import cycles_document, total_text
 from nvdla.analysis.memory import MemoryMap
 from nvdla.analysis.study import Study
-from nvdla.compiler.frontend.importer import ACCELERATOR, HOST, Imported, NodeRow
+from nvdla.compiler.frontend.importer import ACCELERATOR, CPU, HOST, Imported, NodeRow
 from nvdla.errors import counted
 from nvdla.util.escaping import Document
 
@@ -37,6 +37,7 @@ def report(imported: Imported, nodes: list[NodeRow]) -> Document:
         "precision": imported.precision,
         "nodes": [asdict(row) for row in nodes],
         "accelerator_nodes": placed.count(ACCELERATOR),
+        "cpu_nodes": placed.count(CPU),
         "host_nodes": placed.count(HOST),
         "cuts": imported.cuts,
         "bytes_crossing": crossing(imported),
@@ -84,7 +85,7 @@ def summarize(
         None if any(document["stuck"] for document in timed) else sum(document["total_cycles"] for document in timed)
     )
     images = max((part.images for part in parts), default=1)
-    keys = ("config", "precision", "accelerator_nodes", "host_nodes", "accelerator_macs_share", "cuts")
+    keys = ("config", "precision", "accelerator_nodes", "cpu_nodes", "host_nodes", "accelerator_macs_share", "cuts")
     return {
         **{key: report[key] for key in (*keys, "bytes_crossing")},
         "accelerator_parts": len(accelerated),
@@ -140,6 +141,7 @@ def summary_lines(summary: Document) -> dict[str, str]:
     lines = {
         "configuration": f"{summary['config']}, {summary['precision']}",
         "accelerator": counted(summary["accelerator_nodes"], "node")
+        + (f" and {counted(summary['cpu_nodes'], 'CPU task')}" if summary["cpu_nodes"] else "")
         + f" in {counted(summary['accelerator_parts'], 'part')}"
         + ("" if share is None else f", {share:.1%} of the multiplications"),
         "host": host_text(summary["host_reasons"]) if host else "no node",
@@ -196,15 +198,25 @@ def size_text(count: int) -> str:
     return counted(count, "byte")
 
 
-def text(title: str, lines: dict[str, str]) -> str:
-    """Return a title, and below it the lines of :func:`summary_lines`."""
-    width = max(map(len, lines))
-    return "\n".join([title, *(f"  {what:{width}}  {value}" for what, value in lines.items())])
+def _all_lines(summary: Document) -> list[tuple[str, str]]:
+    """Return :func:`summary_lines` and a line per noisy layer; the command prints those as a table."""
+    layers = [
+        ("" if number else "noisiest layers", f"{_db(row['alone'])} alone, {_db(row['chain'])} chain: {row['layer']}")
+        for number, row in enumerate(summary["worst_layers"])
+    ]
+    return [*summary_lines(summary).items(), *layers]
 
 
-def html(title: str, lines: Document) -> str:
+def text(title: str, summary: Document) -> str:
+    """Return a title, and below it the lines of a summary."""
+    lines = _all_lines(summary)
+    width = max(len(what) for what, _ in lines)
+    return "\n".join([title, *(f"  {what:{width}}  {value}" for what, value in lines)])
+
+
+def html(title: str, summary: Document) -> str:
     """Return the same as an HTML fragment, for notebooks."""
     from nvdla.util.escaping import xml_text
     from nvdla.util.html import table
 
-    return f"<b>{xml_text(title)}</b>{table((), lines.items())}"
+    return f"<b>{xml_text(title)}</b>{table((), _all_lines(summary))}"

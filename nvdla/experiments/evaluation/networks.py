@@ -241,7 +241,7 @@ class PackageNetwork(EvaluatedNetwork):
         from nvdla.compiler.frontend.package import unpack
 
         package = unpack(path)
-        self.machine, self._strict = package.machine(strict, trusted, config), strict
+        self.machine, self._strict, self._parts = package.machine(strict, trusted, config), strict, package.parts
         names = list(package.manifest["inputs"])
         if len(names) != 1:
             raise FormatError(f"{path}: evaluation supports one input, the package has {', '.join(names)}")
@@ -253,12 +253,13 @@ class PackageNetwork(EvaluatedNetwork):
         self.crop = Preprocessing.of(self._preprocessing).conversion.crop if self._preprocessing else 0
 
     def prepare(self, value: object) -> np.ndarray:
-        """A sample as an array of the input's elements."""
+        """A sample as an array of real numbers."""
+        from nvdla.compiler.frontend.package import real_input, real_numbers
 
         given = Preprocessing.of(self._preprocessing) if self._preprocessing else Preprocessing()
         if isinstance(value, str | os.PathLike):
             if Path(value).suffix.lower() == ".npy":
-                return read_npy_sample(value, self._whole)
+                return real_input(value, self._name, self._whole, None, self._parts).astype(np.float32)
             return given.image(value, self._whole)
         if is_pil(value):
             return given.image(value, self._whole)
@@ -269,7 +270,7 @@ class PackageNetwork(EvaluatedNetwork):
             raise FormatError(
                 f"a sample has the shape {shape_text(array.shape)}, the model takes {shape_text(self._whole)}"
             )
-        return array.astype(np.float32).reshape(self._whole)
+        return real_numbers(array, self._name, self._parts).astype(np.float32).reshape(self._whole)
 
     def warnings(self) -> list[str]:
         """Return warnings about silent behavior of a run of any part."""
@@ -337,18 +338,6 @@ def _preprocessing_of(path: str) -> Preprocessing | None:
         return None
 
     return Preprocessing.of(data["preprocessing"])
-
-
-def read_npy_sample(path: str | os.PathLike[str], shape: tuple[int, ...]) -> np.ndarray:
-    """A sample of a .npy file in the shape that the network takes. Raises FormatError."""
-    from nvdla.tensors.files import read_npy
-
-    array = read_npy(path)
-    if array.size != np.prod(shape):
-        raise FormatError(
-            f"{os.fspath(path)}: the array has the shape {shape_text(array.shape)}, the model takes {shape_text(shape)}"
-        )
-    return array.astype(np.float32).reshape(shape)
 
 
 def _batched_pack(layout: Any, samples: Sequence[np.ndarray]) -> list[bytes]:

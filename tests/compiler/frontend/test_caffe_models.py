@@ -15,7 +15,8 @@ def test_lenet_of_caffe_reads_digits_on_nv_full():
     pytest.importorskip("onnxruntime")
     compiled = nvdla.compile(SAMPLES / "lenet.prototxt", "nv_full", "fp16", weights=SAMPLES / "lenet.caffemodel")
     assert compiled.loadable is not None
-    assert {row.placement for row in compiled.nodes} <= {"accelerator", "folded"}
+    assert {row.name: row.placement for row in compiled.nodes}["prob"] == "cpu"
+    assert {row.placement for row in compiled.nodes} == {"accelerator", "cpu", "folded"}
     assert {row.name.split("/")[0] for row in compiled.nodes} <= {
         *("conv1", "relu1", "pool1", "conv2", "relu2", "pool2", "ip1", "relu3", "ip2", "relu4", "ip3", "prob")
     }

@@ -82,6 +82,29 @@ def test_host_nodes_have_their_reason_and_no_frame_rate(package):
     assert "frames per second  not known" in repr(compiled)
     assert reason["reason"].split(";")[0] in repr(compiled)
     assert re.search(r"<td[^>]*>frames per second</td><td[^>]*>not known", compiled._repr_html_())
+    first, *others = summary["worst_layers"]
+    assert len(others) == 2
+    assert (
+        f"\n  noisiest layers    {first['alone']:.1f} dB alone, {first['chain']:.1f} dB chain: {first['layer']}\n"
+        in repr(compiled)
+    )
+    for row in others:
+        assert f"dB chain: {row['layer']}" in repr(compiled) and f"dB chain: {row['layer']}" in compiled._repr_html_()
+
+
+def test_softmax_is_a_cpu_task(samples, nvdla_command):
+    words = ("compile", samples / "lenet.onnx", "--check")
+    document = json.loads(nvdla_command(*words, "--json")[1])
+    (row,) = [row for row in document["nodes"] if row["placement"] == "cpu"]
+    assert row["op"] == "Softmax" and row["reason"] == "CPU task of NVIDIA's runtime"
+    assert (document["accelerator_nodes"], document["cpu_nodes"], document["host_nodes"]) == (11, 1, 0)
+    assert re.search(r"CPU tasks of NVIDIA's runtime\s+1\b", nvdla_command(*words)[1])
+    assert "11 nodes and 1 CPU task in 1 part" in repr(nvdla.compile(samples / "lenet.onnx", "nv_full", "fp16"))
+
+
+def test_without_measured_noise_no_layer_is_listed(package):
+    compiled = nvdla.compile(package[0] / "host.onnx", "nv_full", "fp16")
+    assert not compiled.summary["worst_layers"] and "noisiest" not in repr(compiled) + compiled._repr_html_()
 
 
 def test_the_summary_uses_the_memory_that_was_compiled_for(package):

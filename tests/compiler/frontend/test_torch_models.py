@@ -60,6 +60,55 @@ def outputs(compiled, images) -> np.ndarray:
     return np.concatenate([next(iter(compiled.run({"x": each[None]}).values())) for each in images.numpy()])
 
 
+class Block(torch.nn.Module):
+    """A residual block that uses its activation twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = torch.nn.Conv2d(8, 8, 3, padding=1, bias=False), torch.nn.BatchNorm2d(8)
+        self.relu = torch.nn.ReLU()
+
+    def forward(self, x):
+        return self.relu(x + self.relu(self.norm(self.conv(x))))
+
+
+def layer_names(compiled) -> list[str]:
+    return list(dict.fromkeys(name for row in compiled.nodes for name in row.operations))
+
+
+def test_layers_have_the_names_of_modules(tmp_path):
+    blocks, head = torch.nn.Sequential(Block(), Block()), torch.nn.Conv2d(8, 4, 1)
+    sequence = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 1), blocks, head, torch.nn.Sigmoid(), torch.nn.Tanh())
+    example = (torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(0)),)
+    options = {"example_inputs": example, "calibration": example[0].numpy(), "keep_on_host": ("node_sigmoid",)}
+    compiled = nvdla.compile(sequence, "nv_small", **options)
+    blocks = [
+        name for block in ("1.0", "1.1") for name in (f"{block}.norm+{block}.relu", f"{block}.add+{block}.relu.2")
+    ]
+    assert [name for name in layer_names(compiled) if name.startswith("1.")] == blocks
+    assert layer_names(compiled)[0] == "0.conv" and layer_names(compiled)[-2:] == ["2.conv", "tanh"], "tanh: an output"
+    with torch.no_grad():
+        wanted = sequence.eval()(*example).numpy()
+    assert decibels(wanted, *compiled.run(example[0]).values()) > 20
+    torch.onnx.export(sequence, example, tmp_path / "net.onnx", dynamo=True)
+    del options["example_inputs"]
+    same = nvdla.compile(tmp_path / "net.onnx", "nv_small", **options | {"keep_on_host": ()})
+    assert layer_names(same)[1:5] == blocks
+    same.save(tmp_path / "net.loadable")
+    table = nvdla.load(tmp_path / "net.loadable").compare(tmp_path / "net.onnx", example[0].numpy())
+    assert {row["name"] for row in table if row["result"] == "close"} >= set(blocks)
+
+
+def test_layers_inside_a_named_normalization_are_found():
+    """Its variances are looked up by the name of an inner layer."""
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(16, 12, 32)) * 6 ** rng.uniform(-1, 1, (16, 12, 1))
+    module = torch.nn.Sequential(torch.nn.LayerNorm(32), torch.nn.ReLU())
+    options = {"example_inputs": (torch.zeros(1, 12, 32),), "calibration": data.astype(np.float32)}
+    (row,) = [row for row in nvdla.compile(module, "nv_large", **options).nodes if row.op == "LayerNormalization"]
+    assert row.placement == "host" and "variances of the calibration data: must differ by a factor" in row.reason
+
+
 @pytest.mark.parametrize("labels", [True, False])
 def test_a_module_in_training_mode_compiles_as_in_evaluation_mode(net, labels):
     net.conv.eval()
@@ -136,6 +185,35 @@ def test_what_cannot_be_exported_is_named(net):
         nvdla.compile(b"", example_inputs=EXAMPLE)
     with pytest.raises(FormatError, match="DataLoader: batches must be tensors"):
         open_source(torch.utils.data.DataLoader([{"a": 1}], collate_fn=lambda rows: rows))
+
+
+class Values(torch.nn.Module):
+    """Singular values, which torch.onnx does not know."""
+
+    def forward(self, x):
+        return torch.linalg.svd(x)[1]
+
+
+def test_errors_name_the_file(net, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.export.save(torch.export.export(net.eval(), EXAMPLE), "net.pt2")
+    torch.onnx.export(net, EXAMPLE, "net.onnx", dynamo=True)
+    torch.export.save(torch.export.export(Values(), (torch.zeros(3, 4),)), "values.pt2")
+    for file, options, message in [
+        ("net.pt2", {"shapes": {"y": (1, 2)}}, "shape for y: input: must be one of x"),
+        ("net.pt2", {"weights": "net.caffemodel"}, "--weights: must be given with a .prototxt only"),
+        ("net.pt2", {}, "scales: must be given for int8"),
+        ("values.pt2", {}, "torch.onnx.export: No ONNX function found for <OpOverload(op='aten._linalg_svd'"),
+        ("net.onnx", {"shapes": {"y": (1, 2)}}, "shape for y: input: must be one of x"),
+        ("net.onnx", {}, "scales: must be given for int8"),
+    ]:
+        with pytest.raises(nvdla.NvdlaError) as error:
+            nvdla.compile(file, trusted=file.endswith(".pt2"), **options)
+        assert str(error.value).startswith(f"{file}: {message}") and "\x1b" not in str(error.value)
+    net.conv.weight.data[0] = np.nan
+    torch.export.save(torch.export.export(net, EXAMPLE), "net.pt2")
+    with pytest.raises(FormatError, match=r"^net\.pt2: node \S+: tensor \S+: must be finite"):
+        nvdla.compile("net.pt2", trusted=True)
 
 
 def test_pytorch_is_not_imported_for_other_models(tmp_path):

@@ -250,7 +250,7 @@ class Activations:
         expected = self.imported.model.shapes[value]
         if result.size != math.prod(expected):
             raise FormatError(
-                f"{self.imported.model.name}: tensor {value}: onnxruntime's result: must be "
+                f"{self.imported.model.file}: tensor {value}: onnxruntime's result: must be "
                 f"{shape_text(expected)} (onnx's shape inference), got {shape_text(result.shape)}"
             )
         return np.asarray(result, np.float32).ravel()
@@ -361,7 +361,8 @@ def wide_variances(imported: Imported, calibrations: Iterable[Calibration]) -> d
     reasons: dict[str, str] = {}
     for node in imported.model.proto.graph.node:
         if node.op_type == "LayerNormalization" and placements.get(node.name) == ACCELERATOR:
-            layers = (f"{node.output[0]}/{layer}" for layer in (SQUARES, VARIANCE, INVERSE))
+            name = imported.model.layer_names.get(node.output[0], node.output[0])
+            layers = (f"{name}/{layer}" for layer in (SQUARES, VARIANCE, INVERSE))
             reason = _of_variances(imported.precision, *(magnitudes.get(layer, 0.0) for layer in layers))
             reasons |= {node.name: reason} if reason else {}
     return reasons

@@ -435,7 +435,7 @@ def _by_value(imported: Imported, table: ScaleTable) -> dict[str, float]:
     if not magnitudes:
         raise FormatError(
             f"{table.kind}: none of its {len(table.magnitudes)} names ({next(iter(table.magnitudes))} ...) is a tensor "
-            f"or node of {imported.model.name}"
+            f"or node of {imported.model.file}"
         )
     return magnitudes
 
