@@ -510,17 +510,17 @@ Row = TypeVar("Row")
 Place = tuple[Sequence[str], Sequence[str], Sequence[str]]
 
 
+def add_operation_option(parser: argparse._ActionsContainer) -> None:
+    """``--op``, repeatable."""
+    text = "print only this operation: for example 0/17, or the beginning of a layer name"
+    parser.add_argument("--op", action="append", default=[], metavar="OPERATION", help=text)
+
+
 def add_row_options(parser: argparse.ArgumentParser, sort: bool = True) -> None:
     """The options, for :func:`chosen`; without ``sort`` for rows with a fixed order, and then not all
     operations have one."""
     group = parser.add_argument_group("rows")
-    group.add_argument(
-        "--op",
-        action="append",
-        default=[],
-        metavar="OPERATION",
-        help="print only this operation: for example 0/17, or the beginning of a layer name",
-    )
+    add_operation_option(group)
     group.add_argument(
         "--type",
         action="append",

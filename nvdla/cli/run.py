@@ -122,10 +122,10 @@ HELP = """Run a loadable on an image or raw tensors. The output bytes equal thos
 
 Inputs by extension: .pgm .ppm .png .jpg images (preprocessed as the layer file specifies, or as NVIDIA's runtime does),
 .npy and .dimg tensors (integers are elements; floats are quantized with the scale of the input), .bin (raw surface).
-Repeat --input for further images. Outputs by extension: .npy .dimg .json .png .bin.
+Several images are several runs. Outputs by extension: .npy .dimg .json .png .bin.
 
   nvdla run net.nvdla --input cat.jpg --class-names labels.txt
-  nvdla run net.nvdla --input a.png --input b.png --real -o results.npy
+  nvdla run net.nvdla --input a.png b.png --real -o results.npy
   nvdla run net.nvdla --input floats.npy --input-scale 0.0078
   nvdla run net.nvdla --random-input
   nvdla run samples/lenet.loadable --input photo.png  # a digit on paper: cropped and centered; prints the changes"""
