@@ -344,7 +344,8 @@ def _are_numbers(values: Sequence[object]) -> bool:
 
 def _widths(texts: Mapping[str, Sequence[str]], width: int | None) -> dict[str, int]:
     """Width of each column: its longest cell, or less to fit into ``width``, the widest first. Cells wrap between
-    words, numbers with a unit or an interval last; words that are too long are broken. (The widths of rich may exceed the terminal.)"""
+    words, numbers with a unit or an interval last; words that are too long are broken. (The widths of rich may exceed
+    the terminal.)"""
     widths = {key: max(map(len, cells)) for key, cells in texts.items()}
     if width is None:
         return widths

@@ -476,6 +476,8 @@ def _report(
         say(f"{name}: {shape} {tensor.dtype} on {runtime.config.name} in {times.run * 1e3:.1f} ms")
         for number, image in enumerate(ranks.get(name, [])):
             _print_ranks(number if len(tensor) > 1 else None, image)
+        if name in ranks and tensor.dtype.kind != "f":
+            _print_unit(runtime, name, tensor.dtype)
     if watcher.dump:
         say(f"{args.dump_ops}: outputs of {counted(watcher.dump.written, 'operation')}, index.json")
     if watcher.statistics:
@@ -489,6 +491,17 @@ def _report(
     for name, difference in differences.items():
         say(f"{name}: {difference}")
     times.tell(args.quiet)
+
+
+def _print_unit(runtime: Runtime, name: str, dtype: np.dtype) -> None:
+    """Print the real value of one unit of an output's integers, or how to state it."""
+    units = runtime.names.units(name, dtype)
+    if units is None:
+        say(f"{name}: the scale is unknown. Add --real --output-scale {name}=X for real values.")
+        return
+    zero = "" if np.ndim(units.zero) or not units.zero else f", zero is {units.zero}"
+    value = "" if units.factors is not None else f" one unit is {units.scale:.6g}{zero}."
+    say(f"{name}:{value} Add --real for real values.")
 
 
 def _print_profile(rows: list[ProfileRow]) -> None:
