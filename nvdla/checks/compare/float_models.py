@@ -108,7 +108,7 @@ def _feeds(session: Any, inputs: Mapping[str, np.ndarray], name: str) -> dict[st
 
 
 def _in_shape(array: np.ndarray, model_input: Any, name: str) -> np.ndarray:
-    """The array in the shape of a model's input, whose free sizes are no numbers. Raises FormatError."""
+    """The array in the shape of a model's input, whose free sizes are names. Raises FormatError."""
     if not isinstance(model_input.shape, list):
         return array
     same = len(model_input.shape) == array.ndim
