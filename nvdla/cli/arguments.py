@@ -162,7 +162,7 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="[NAME=]FILE",
-        help="input file: image, .npy, .dimg or .bin (raw surface); repeat the option for further runs",
+        help="input file: image, .npy, .dimg or .bin (raw surface); further files are further runs",
     )
     parser.add_argument(
         "--random-input",

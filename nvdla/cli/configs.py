@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from nvdla.cli.output import add_format_options, print_document, print_table, say
 from nvdla.emulator.hardware.configuration import UNITS, configuration, configurations, proof, proof_lines
+from nvdla.errors import FormatError
 from nvdla.util.escaping import Document
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    configs = [configuration(name) for name in args.configuration] or list(configurations().values())
+    configs = [_configuration(name) for name in args.configuration] or list(configurations().values())
     proofs = [proof(config) for config in configs]
     document: Document = {"configurations": [vars(config) for config in configs], "proof": proofs}
     if args.silicon:
@@ -63,6 +64,18 @@ def run(args: argparse.Namespace) -> int:
             for line in [line for config in configs for line in proof_lines(config, ("results",))]:
                 say(f"Note: {line}.")
     return 0
+
+
+def _configuration(name: str) -> Configuration:
+    """A configuration. Raises FormatError for the name of a board."""
+    from nvdla.analysis.silicon import facts
+
+    if any(name.lower() == row["board"].lower() for row in facts()["boards"]):
+        known = ", ".join(configurations())
+        raise FormatError(
+            f"{name}: must be a configuration ({known}), got a board. 'nvdla configs --fpga' lists boards."
+        )
+    return configuration(name)
 
 
 def _proof_rows(features: Document) -> list[Document]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from nvdla.cli.configs import SILICON, add_silicon_options, print_silicon, silicon_of
 from nvdla.cli.output import (
     add_format_options,
+    add_operation_option,
     escape,
     output_file,
     print_document,
@@ -43,6 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "operation", nargs="?", metavar="OPERATION", help="TASK/OPERATION, or the beginning of a layer name"
     )
+    add_operation_option(parser)
     parser.add_argument(
         "--alternatives",
         action="store_true",
@@ -59,12 +61,13 @@ def run(args: argparse.Namespace) -> int:
     from nvdla.analysis.layer_forms import with_advice
 
     study = study_of(args)
-    nodes = chosen(study, args.operation) if args.operation else []
-    convolutions = args.operation is None or any(node.engine == "conv" for node in nodes)
-    rows = explanations(study, args.operation) if convolutions else []
+    names = [*([args.operation] if args.operation else []), *args.op]
+    nodes = {node.key: node for name in names for node in chosen(study, name)}.values()
+    labels = dict.fromkeys(node.label for node in nodes if node.engine == "conv")
+    rows = [row for label in labels or ([] if names else [None]) for row in explanations(study, label)]
     rows = with_advice(study, rows) if not (args.alternatives or args.svg) else rows
     screens = [operation_document(study, node) for node in nodes]
-    candidates = _evaluated(study, {row["operation"] for row in rows}) if args.operation or args.alternatives else []
+    candidates = _evaluated(study, {row["operation"] for row in rows}) if names or args.alternatives else []
     if args.svg:
         _draw(study, args)
     document: Document = {"loadable": study.loadable.name, "configuration": study.config.name, "convolutions": rows}
@@ -75,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         document["silicon"] = silicon_of([study.config])
     if print_document(document, args):
         return 0
-    if args.operation:
+    if names:
         _print_operations(screens, rows, candidates)
     elif args.alternatives:
         print_table(

@@ -227,12 +227,13 @@ def _write_table(path: str, records: Iterable[Document]) -> None:
 
 
 def _tell(document: Document, args: argparse.Namespace) -> None:
-    from nvdla.experiments.vulnerability.summary import WORDS, page
+    from nvdla.experiments.vulnerability.summary import WORDS, page, sdc_note
 
     summary = document["summary"]
     if written(document, f"Faults in {Path(args.network).name} on {Path(args.data).name}", page, args):
         return
     print_table(f"Faults in {args.network} on {args.data}", [_row("", "all", summary["all"])])
+    print(f"{sdc_note(summary)}\n")
     for name, heading in WORDS.items():
         rows = summary[f"by_{name}"]
         if len(rows) > 1 or (name == "layer" and rows):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 
 from nvdla.analysis.views import annotated_rows, hexdump_lines
 from nvdla.cli.output import add_format_options, print_document, print_table, whole
@@ -30,7 +31,9 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     loadable = load_loadable(args.loadable)
     if args.blob is None:
-        raise FormatError(f"blob: must be one of {', '.join(blob.name for blob in loadable.blobs)}, got none")
+        names = [blob.name for blob in loadable.blobs]
+        hint = f" Run 'nvdla hexdump {shlex.quote(args.loadable)} {shlex.quote(names[0])}'." if names else ""
+        raise FormatError(f"blob: must be one of {', '.join(names) or 'none'}, got none.{hint}")
     blob = loadable.blob(args.blob)
     rows = []
     if not args.plain and not args.offset and args.length is None:

@@ -248,7 +248,7 @@ class _Parser(argparse.ArgumentParser):
             return super().parse_known_args(args, namespace)
         self._options_first = True
         try:
-            return self.parse_known_intermixed_args(self._without_wrong_values(args), namespace)
+            return self.parse_known_intermixed_args(self._without_wrong_values(self._one_by_one(args)), namespace)
         finally:
             self._options_first = False
 
@@ -257,6 +257,22 @@ class _Parser(argparse.ArgumentParser):
         if action.option_strings and "--" in arg_strings:
             raise argparse.ArgumentError(action, "'--' is not a value")
         return super()._get_values(action, arg_strings)
+
+    def _one_by_one(self, words: Sequence[str]) -> list[str]:
+        """``--input A.png B.png`` as ``--input=A.png --input=B.png``: no other argument has the suffix of an input."""
+        from nvdla.tensors.files import INPUT_ENDINGS
+
+        options = self._option_string_actions.items()
+        names = [name for name, option in options if option.dest in ("input", "other_input")]
+        result: list[str] = []
+        for word in words:
+            before = result[-1] if result else ""
+            name = before.partition("=")[0]
+            if name in names and word[:1] != "-" and (before == name or word.lower().endswith(INPUT_ENDINGS)):
+                word = f"{name}={word}"
+                del result[len(result) - (before == name) :]
+            result.append(word)
+        return result
 
     def _without_wrong_values(self, words: Sequence[str]) -> list[str]:
         """``--random-input NET`` as ``--random-input=0 NET``: an option whose number may be missing takes no file."""

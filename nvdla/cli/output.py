@@ -345,12 +345,16 @@ def _are_numbers(values: Sequence[object]) -> bool:
 
 def _widths(texts: Mapping[str, Sequence[str]], width: int | None) -> dict[str, int]:
     """Width of each column: its longest cell, or less to fit into ``width``, the widest first. Cells wrap between
-    words; words that are too long are broken. (The widths of rich may exceed the terminal.)"""
+    words, numbers with a unit or an interval last; words that are too long are broken. (The widths of rich may exceed
+    the terminal.)"""
     widths = {key: max(map(len, cells)) for key, cells in texts.items()}
     if width is None:
         return widths
     words = {key: min(_longest_word(cells), width // 2) for key, cells in texts.items()}
-    for least in (words, dict.fromkeys(texts, 1)):
+    numbers = {
+        key: max(words[key], *(len(text) * bool(NUMBER.fullmatch(text)) for text in texts[key])) for key in texts
+    }
+    for least in (numbers, words, dict.fromkeys(texts, 1)):
         while sum(widths.values()) + GAP * len(widths) - 1 > width:
             key = max(widths, key=lambda key: (widths[key] > least[key], widths[key]))
             if widths[key] <= least[key]:
@@ -511,17 +515,17 @@ Row = TypeVar("Row")
 Place = tuple[Sequence[str], Sequence[str], Sequence[str]]
 
 
+def add_operation_option(parser: argparse._ActionsContainer) -> None:
+    """``--op``, repeatable."""
+    text = "print only this operation: for example 0/17, or the beginning of a layer name"
+    parser.add_argument("--op", action="append", default=[], metavar="OPERATION", help=text)
+
+
 def add_row_options(parser: argparse.ArgumentParser, sort: bool = True) -> None:
     """The options, for :func:`chosen`; without ``sort`` for rows with a fixed order, and then not all
     operations have one."""
     group = parser.add_argument_group("rows")
-    group.add_argument(
-        "--op",
-        action="append",
-        default=[],
-        metavar="OPERATION",
-        help="print only this operation: for example 0/17, or the beginning of a layer name",
-    )
+    add_operation_option(group)
     group.add_argument(
         "--type",
         action="append",

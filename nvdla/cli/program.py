@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -44,6 +45,8 @@ which runs the loadable itself."""
 
 REPLAY = {"cfg": ("trace", ".cfg"), "txn": ("csb", ".txn"), "riscv-txn": ("csb", ".txn")}
 """The command that replays a format, and the suffix of its script."""
+CHIPS = {"vitis": r"zynq.?mp|ultrascale|mpsoc|zc?u\d|k[rv]260|kria", "zynq": r"zynq|7z\d|zc70|zed|zybo|pynq"}
+"""Names of chips and boards that a project is for; the first that fits decides."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -199,8 +202,14 @@ def _options(args: argparse.Namespace, form: Printer) -> Options:
     csb, limit = args.csb_base, args.poll_limit or 0
     if args.board is not None:
         if args.board not in BOARDS:
-            hint = "'nvdla program --board list' explains them. On Linux, NVIDIA's driver runs the loadable itself."
-            raise FormatError(f"--board: must be one of {', '.join(BOARDS)}, got {args.board!r}. {hint}")
+            near = next((name for name, chip in CHIPS.items() if re.search(chip, args.board, re.I)), "")
+            hint = (
+                f"Use --board {near} ({BOARDS[near].help})." if near else "'nvdla program --board list' explains them."
+            )
+            raise FormatError(
+                f"--board: must be one of {', '.join(BOARDS)}, got {args.board!r}. {hint} "
+                "On Linux, NVIDIA's driver runs the loadable itself."
+            )
         csb, limit = BOARDS[args.board].csb if csb is None else csb, limit or POLL_LIMIT
     return Options(csb, words_wanted, limit, arrays, args.board)
 

@@ -122,10 +122,10 @@ HELP = """Run a loadable on an image or raw tensors. The output bytes equal thos
 
 Inputs by extension: .pgm .ppm .png .jpg images (preprocessed as the layer file specifies, or as NVIDIA's runtime does),
 .npy and .dimg tensors (integers are elements; floats are quantized with the scale of the input), .bin (raw surface).
-Repeat --input for further images. Outputs by extension: .npy .dimg .json .png .bin.
+Several images are several runs. Outputs by extension: .npy .dimg .json .png .bin.
 
   nvdla run net.nvdla --input cat.jpg --class-names labels.txt
-  nvdla run net.nvdla --input a.png --input b.png --real -o results.npy
+  nvdla run net.nvdla --input a.png b.png --real -o results.npy
   nvdla run net.nvdla --input floats.npy --input-scale 0.0078
   nvdla run net.nvdla --random-input
   nvdla run samples/lenet.loadable --input photo.png  # a digit on paper: cropped and centered; prints the changes"""
@@ -476,6 +476,8 @@ def _report(
         say(f"{name}: {shape} {tensor.dtype} on {runtime.config.name} in {times.run * 1e3:.1f} ms")
         for number, image in enumerate(ranks.get(name, [])):
             _print_ranks(number if len(tensor) > 1 else None, image)
+        if name in ranks and tensor.dtype.kind != "f":
+            _print_unit(runtime, name, tensor.dtype)
     if watcher.dump:
         say(f"{args.dump_ops}: outputs of {counted(watcher.dump.written, 'operation')}, index.json")
     if watcher.statistics:
@@ -489,6 +491,17 @@ def _report(
     for name, difference in differences.items():
         say(f"{name}: {difference}")
     times.tell(args.quiet)
+
+
+def _print_unit(runtime: Runtime, name: str, dtype: np.dtype) -> None:
+    """Print the real value of one unit of an output's integers, or how to state it."""
+    units = runtime.names.units(name, dtype)
+    if units is None:
+        say(f"{name}: the scale is unknown. Add --real --output-scale {name}=X for real values.")
+        return
+    zero = "" if np.ndim(units.zero) or not units.zero else f", zero is {units.zero}"
+    value = "" if units.factors is not None else f" one unit is {units.scale:.6g}{zero}."
+    say(f"{name}:{value} Add --real for real values.")
 
 
 def _print_profile(rows: list[ProfileRow]) -> None:

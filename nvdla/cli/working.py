@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
 SILENCE = 1.0
@@ -67,13 +68,15 @@ class _Line:
 
 
 class _Stream:
-    """A stream on the terminal; the line gives way to what is written there."""
+    """A stream on the terminal; the line gives way to what is written there. The reader of a pipe prints at any time
+    after the first write: the line ends there."""
 
     def __init__(self, stream: TextIO, line: _Line) -> None:
-        self._stream, self._line = stream, line
+        self._stream = stream
+        self._before: Callable[[str], None] = line.give_way if stream.isatty() else lambda _: line.end()
 
     def write(self, text: str) -> int:
-        self._line.give_way(text)
+        self._before(text)
         return int(self._stream.write(text))
 
     def writelines(self, lines: Any) -> None:
@@ -102,7 +105,7 @@ def line_of_work(work: str) -> Iterator[None]:
     _lines.append(line)
     os.register_at_fork(after_in_child=lambda: _as_before(before))
     sys.stderr = _Stream(sys.stderr, line)
-    if sys.stdout.isatty():
+    if sys.stdout.isatty() or _is_pipe(sys.stdout):
         sys.stdout = _Stream(sys.stdout, line)
     try:
         yield
@@ -110,6 +113,13 @@ def line_of_work(work: str) -> Iterator[None]:
         _as_before(before)
         _lines.remove(line)
         line.end()
+
+
+def _is_pipe(stream: TextIO) -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 @contextlib.contextmanager

@@ -140,6 +140,7 @@ def dimg_bytes(tensor: np.ndarray, atom: int = 32, strides: tuple[int, int] = (0
 
 IMAGE_ENDINGS = (".pgm", ".ppm", ".png", ".jpg", ".jpeg")
 INPUT_ENDINGS = (*IMAGE_ENDINGS, ".npy", ".dimg", ".bin")
+DATA_ENDINGS = (".csv", ".jsonl", ".tar", ".parquet")
 OUTPUT_ENDINGS = (".npy", ".dimg", ".json", ".png", ".bin")
 
 
@@ -151,6 +152,11 @@ def ending(path: str | os.PathLike[str], allowed: tuple[str, ...], what: str) ->
 
         name, known = os.fspath(path), " ".join(allowed)
         unknown = f"{name}: suffix of {what}: must be one of {known}, got {suffix!r}"
+        if allowed is INPUT_ENDINGS and (suffix in DATA_ENDINGS or (not suffix and ":" in name)):
+            unknown = (
+                f"{name}: must be an input ({known}), got a data set. Save one of its samples in Python: "
+                f"numpy.save('input.npy', sample). 'nvdla evaluate NET {name}' runs all of them."
+            )
         raise FormatError(wrong_kind(path, name, f"{what} ({known})", ("image", "npy", "dimg")) or unknown)
     return suffix
 

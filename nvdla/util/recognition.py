@@ -53,6 +53,9 @@ _TORCH = (
     "Then run 'nvdla compile model.onnx -o net.nvdla'."
 )
 
+#: kinds that other texts look like: a command that reads text accepts them
+_GUESSES = ("c", "labels")
+
 KINDS = {
     "loadable": FileKind("an NVDLA loadable", "Run 'nvdla inspect {file}', or 'nvdla run {file} --input FILE'."),
     "package": FileKind(
@@ -94,6 +97,41 @@ KINDS = {
     "dimg": FileKind("a tensor of NVIDIA's runtime (.dimg)", _TENSOR),
     "image": FileKind("an image (PNG, JPEG or PNM)", _TENSOR),
     "other-image": FileKind("an image of a format that is not read", "Convert it to PNG or JPEG."),
+    "layers": FileKind(
+        "a layer file (names and scales of a loadable's tensors)",
+        "Commands read it next to its loadable, as LOADABLE.layers.json. Run 'nvdla layers LOADABLE'.",
+    ),
+    "names": FileKind("a file of layer names and scales (YAML)", "Run 'nvdla cycles LOADABLE --layers {file}'."),
+    "calibration": FileKind(
+        "a calibration table",
+        "Run 'nvdla compile MODEL --calibrate {file} -o net.nvdla'. --scales of other commands reads NVIDIA's JSON.",
+    ),
+    "configuration": FileKind(
+        "a hardware configuration", "Run 'nvdla configs {file}', or 'nvdla lint LOADABLE --config {file}'."
+    ),
+    "settings": FileKind("settings of nvdla", "Commands that run in its directory read it."),
+    "manifest": FileKind("the manifest of a package", "Give the package: 'nvdla inspect NET.nvpkg'."),
+    "journal": FileKind(
+        "a journal of 'nvdla evaluate' or 'nvdla faults'",
+        "Repeat the command with --samples {file} --resume to continue it, or with --merge {file} for its results.",
+    ),
+    "dump": FileKind(
+        "the index of 'nvdla run --dump-ops'",
+        "Run 'nvdla compare LOADABLE --input FILE --golden DIR' with its directory.",
+    ),
+    "document": FileKind("a result of nvdla (JSON)", "docs/json has the schema of its keys."),
+    "timeline": FileKind("a timeline of 'nvdla timeline'", "Open it at https://ui.perfetto.dev."),
+    "memory": FileKind("memory contents of a register program", "Give the trace (.cfg or .txn) next to it."),
+    "dot": FileKind("a graph of 'nvdla graph' (Graphviz)", "Run 'dot -Tsvg {file} -o graph.svg'."),
+    "page": FileKind("a page (HTML or SVG)", "Open it in a browser."),
+    "table": FileKind("a table (CSV)", "Read it in Python with pandas.read_csv({path})."),
+    "values": FileKind(
+        "an output of 'nvdla run' (JSON)", "Write it as .npy to compare it: 'nvdla run NET -o FILE.npy'."
+    ),
+    "c": FileKind("C code", "'nvdla program LOADABLE --board list' lists projects that build it."),
+    "labels": FileKind(
+        "a text file (class names, one per line?)", "Run 'nvdla run NET --input FILE --class-names {file}'."
+    ),
     "zip": FileKind("a zip archive", "Extract it first."),
     "gzip": FileKind("a gzip file", "Decompress it first."),
     "elf": FileKind("a program (ELF)", "Give the file that the compiler wrote (.nvdla)."),
@@ -140,7 +178,7 @@ def wrong_kind(
         A message with the advice of the file's kind; None if the kind is unknown or one of ``takes``.
     """
     kind = kind_of(source)
-    if not kind or kind in takes:
+    if kind in ("", *_GUESSES, *takes):
         return None
     return f"{name}: must be {wanted}, got {KINDS[kind].title}. {KINDS[kind].advice_for(name)}"
 
@@ -186,6 +224,23 @@ _TEXTS = (
     (r"(?m)^\[(net|network|convolutional)\]", "darknet"),
     (r"(?m)^\s*(write_reg|read_reg|load_mem|dump_mem)\s", "trace"),
     (r"(?m)^(W|R) 0x[0-9a-fA-F]+\s|iswrite=[01]", "csb"),
+    (r'\A\{[^{]*"format":\s*"nvdla-campaign"', "journal"),
+    (r'\A\{[^{]*"format":\s*"nvdla-dump"', "dump"),
+    (r'\A\{\s*"config":[^,]*,\s*"evaluated":|\A\{\s*"accuracy":\s*\[|\A\{[^{]*"format":\s*"nvdla-layers"', "layers"),
+    (r'\A\{[^{]*"format":\s*"nvdla-package"', "manifest"),
+    (r'\A\{[^{]*"format":\s*"nvdla-', "document"),
+    (r'\A\{\s*"traceEvents":', "timeline"),
+    (r'\A\{\s*"[^"]*":\s*\{\s*"(scale|min|max|offset)":|\ATRT-\d', "calibration"),
+    (r"(?m)^(base: \w+|mac_atomic_[ck]:)", "configuration"),
+    (r"(?m)^layers:\s*\n\s+\d+/\d+:|^scales:\s*\n\s", "names"),
+    (r"(?m)^\[tool\.nvdla\]", "settings"),
+    (r"\A\{?\s*\{offset:|\A0x[0-9a-f]{2} 0x|\A:[0-9A-F]{10,}|\A(0x)?[0-9a-f]{8}\s*\n", "memory"),
+    (r'\A\{"shape":\s*\[[^]]*\],\s*"dtype":', "values"),
+    (r"\A(fault,kind|config,precision),", "table"),
+    (r"\A(#include|#ifndef|/\* )", "c"),
+    (r"\A(strict )?digraph\b", "dot"),
+    (r"(?i)\A\s*<(!doctype html|html|svg|\?xml)", "page"),
+    (r"\A(?![\[<:])([^\W\d][^{}();=<>#\t\n]{0,80}\r?\n)+[^\n]*\Z", "labels"),
 )
 
 

@@ -76,6 +76,14 @@ def test_an_operation_of_any_engine_is_on_one_screen(nvdla_command, samples, as_
     assert (document["convolutions"], document["operations"][0]["engine"]) == ([], "CPU")
 
 
+def test_op_is_the_operation_of_other_commands(nvdla_command, samples):
+    explain = ("explain", samples / "lenet.loadable")
+    assert nvdla_command(*explain, "--op", "0/10") == nvdla_command(*explain, "0/10")
+    document = json.loads(nvdla_command(*explain, "--op", "pool1", "--op", "0/10", "--op", "ip3", "--json")[1])
+    assert [row["operation"] for row in document["operations"]] == ["0/2", "0/10", "0/11"]
+    assert [row["operation"] for row in document["convolutions"]] == ["0/10"]
+
+
 def test_an_operation_that_is_not_there_is_one_line(nvdla_command, samples):
     code, out, err = nvdla_command("explain", samples / "lenet.loadable", "9/9")
     assert (code, out) == (2, "")

@@ -186,6 +186,8 @@ def test_public_reports_are_of_the_named_configurations(nvdla_command):
 
 def test_a_terminal_of_30_rows_shows_which_configurations_fit(nvdla_command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
+    code, _, error = nvdla_command("configs", "--fpga", "zcu102")
+    assert (code, "got a board. 'nvdla configs --fpga' lists boards" in error) == (2, True)
     _, out, _ = nvdla_command("configs", "--fpga")
     shown = out.splitlines()[-29:]
     assert any(line.split()[:2] == ["configuration", "board"] for line in shown)

@@ -224,7 +224,14 @@ def faulty(name: str) -> dict:
     row = {"faults": 6, "outcomes": outcomes, "sdc1": share, "stopped": share}
     groups = {f"by_{group}": [{group: name, **row}] for group in vulnerability_page.GROUPS}
     cells = [{"layer": name, "bit": 3, **row}, {"layer": name, "bit": None, **row}]
-    return {"all": row, "cells": cells, **groups, "problems": [{"fault": name, "error": name}], "not_tried": 1}
+    return {
+        "all": row,
+        "cells": cells,
+        **groups,
+        "problems": [{"fault": name, "error": name}],
+        "not_tried": 1,
+        "confidence": 0.95,
+    }
 
 
 @cache

@@ -152,6 +152,8 @@ def test_hexdump_without_a_blob_lists_them(samples, nvdla_command):
     code, _, err = nvdla_command("hexdump", samples / "lenet.loadable")
     assert code == 2
     assert "blob: must be one of task-0-addr0, " in err
+    (command,) = re.findall("Run 'nvdla (.*)'", err)
+    assert nvdla_command(*shlex.split(command))[0] == 0
 
 
 def test_explain_shows_an_image_in_one_line(samples, folder, nvdla_command):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from itertools import permutations
@@ -61,6 +62,26 @@ def test_its_number_is_still_taken(folder, nvdla_command):
     code, _, err = nvdla_command("run", "--random-input", "-1", "lenet.loadable")
     assert code == 2
     assert "must be at least 0" in err
+
+
+def test_several_files_after_one_input_are_several_inputs(folder, nvdla_command):
+    for name in ("a.pgm", "B.PGM"):
+        shutil.copy("digit7.pgm", name)
+    digits = [
+        nvdla_command("run", "lenet.loadable", *words.split(), "--json")[1]
+        for words in (
+            "-i a.pgm -i B.PGM -i a.pgm",
+            "--input a.pgm B.PGM -i data=a.pgm",
+            "--input=a.pgm B.PGM data=a.pgm",
+        )
+    ]
+    found = [json.loads(text)["outputs"] for text in digits]
+    assert found[0][0]["shape"] == [3, 10, 1, 1]
+    assert found[0] == found[1] == found[2]
+    first = nvdla_command("run", "--input", "a.pgm", "B.PGM", "lenet.loadable", "--top", "1", "--json")
+    assert json.loads(first[1])["outputs"][0]["shape"] == [2, 10, 1, 1]
+    error = nvdla_command("compare", "lenet.loadable", "--other-input", "a.pgm", "-i", "a.pgm", "B.PGM")[2]
+    assert "--input: must be one run to compare, got 2" in error
 
 
 def test_nothing_after_two_dashes_is_an_option(folder, nvdla_command):

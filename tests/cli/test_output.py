@@ -78,6 +78,12 @@ def word(chance, column):
     return "VWXYZ"[column] * chance.randint(1, 14)
 
 
+def test_an_interval_wraps_after_the_words_of_a_heading(terminal, capsys):
+    terminal(34)
+    output.print_table("rows", [{"share": "0.00% (0.00 .. 11.35)", "wrong top-1": 3}])
+    assert "0.00% (0.00 .. 11.35)" in capsys.readouterr().out
+
+
 def test_a_table_that_fits_is_whole(terminal, capsys):
     terminal(80)
     output.print_table("rows", ROWS)

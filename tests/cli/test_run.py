@@ -152,6 +152,14 @@ def test_real_numbers_without_a_scale_are_refused_with_the_whole_command(nvdla_c
     assert nvdla_command(*shlex.split(said[1]))[0] == 0
 
 
+def test_the_unit_of_integers_is_printed_where_it_is_known(nvdla_command, samples):
+    run = ("run", samples / "lenet.loadable", "--input", samples / "digit7.pgm")
+    last = "prob: one unit is 0.00787402. Add --real for real values."
+    assert nvdla_command(*run)[1].splitlines()[-1] == last
+    for others in (["--real"], ["--top", "0"]):
+        assert last not in nvdla_command(*run, *others)[1]
+
+
 def test_real_results_need_the_scale_of_the_output(nvdla_command, lenet, digit, tmp_path):
     net = shutil.copy(lenet, tmp_path / "net.nvdla")
     code, _, err = nvdla_command("run", net, "--input", digit, "--real")
@@ -160,6 +168,8 @@ def test_real_results_need_the_scale_of_the_output(nvdla_command, lenet, digit, 
     real = json.loads(out)["outputs"][0]
     whole = json.loads(nvdla_command("run", net, "--input", digit, "--json")[1])["outputs"][0]
     assert (code, real["dtype"], whole["dtype"]) == (0, "float32", "int8")
+    last = nvdla_command("run", net, "--input", digit)[1].splitlines()[-1]
+    assert last == "prob: the scale is unknown. Add --real --output-scale prob=X for real values."
     assert real["top"][0][0]["value"] == whole["top"][0][0]["value"] / 2
 
 

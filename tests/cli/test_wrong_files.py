@@ -86,6 +86,18 @@ FILES = [
     ("image", "x.pgm", (SAMPLES / "digit1.pgm").read_bytes()),
     ("other-image", "x.gif", b"GIF89a" + bytes(60)),
     ("zip", "x.zip", zipped("readme.txt")),
+    ("layers", "a.json", (SAMPLES / "lenet.loadable.layers.json").read_bytes()),
+    ("layers", "b.json", b'{\n "accuracy": [\n  {\n   "advice": ""'),
+    ("names", "names.yaml", b"layers:\n  0/1: conv1\nscales:\n  conv1: 0.02\n"),
+    ("calibration", "calib.json", b'{"conv1": {"scale": 0.02, "min": 0, "max": 0, "offset": 0}}'),
+    ("calibration", "calib.cache", b"TRT-8503-EntropyCalibration2\ndata: 3c010a14\n"),
+    ("configuration", "mine.yaml", (SAMPLES / "configurations" / "macs_32_128k.yaml").read_bytes()),
+    ("settings", "nvdla.toml", b'[tool.nvdla]\nconfig = "nv_large"\n'),
+    ("manifest", "manifest.json", b'{"format": "nvdla-package", "version": 1}'),
+    ("table", "e.csv", b"config,precision,bandwidth\n"),
+    ("c", "nvdla_port.h", b"#ifndef NVDLA_PORT_H\n#define NVDLA_PORT_H\n"),
+    ("labels", "labels.txt", (SAMPLES / "labels.txt").read_bytes()),
+    ("labels", "imagenet.txt", b"tench, Tinca tinca\r\ngoldfish\r\n"),
     ("empty", "x", b""),
 ]
 #: words of a command, what it reads, and the kinds that it reads
@@ -123,11 +135,43 @@ def test_a_file_alone_prints_its_kind_and_its_command(file, capsys):
     assert capsys.readouterr().out == f"{path}: {KINDS[kind].title}. {KINDS[kind].advice_for(str(path))}\n"
 
 
+#: files that commands write, and their kinds; DIGITS: data, DIR: a directory
+WRITTEN = {
+    "inspect --json > i.json": "document",
+    "evaluate DIGITS --limit 1 --samples s.jsonl": "journal",
+    "evaluate DIGITS --limit 1 -o e.json": "document",
+    "faults DIGITS --count 1 --limit 1 --table t.csv": "table",
+    "run --random-input --dump-ops DIR/index.json": "dump",
+    "run --random-input --csb-log c.log": "csb",
+    "run --random-input -o o.json": "values",
+    "graph -o g.dot": "dot",
+    "timeline -o t.json": "timeline",
+    "memory --svg m.svg": "page",
+    "report -o r.html": "page",
+    "program --format c -o DIR/lenet.c": "c",
+    "program --format cfg -o DIR/lenet_dram_0.dat": "memory",
+    "program --format txn -o DIR/dram_0.dat": "memory",
+    "program --format ihex -o DIR/lenet_dram.hex": "memory",
+    "program --format json -o DIR/lenet.json": "document",
+}
+
+
+@pytest.mark.parametrize("words", WRITTEN)
+def test_files_that_commands_write_are_recognized(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    command, *options = words.replace("DIGITS", str(SAMPLES / "digits.npz")).split(" > ")[0].split()
+    path = Path(words.split()[-1])
+    assert main([command, str(LOADABLE), *(option.replace(f"/{path.name}", "") for option in options)]) == 0
+    if ">" in words:
+        path.write_text(capsys.readouterr().out)
+    assert kind_of(path) == WRITTEN[words]
+
+
 @pytest.mark.parametrize(("words", "wanted", "takes"), COMMANDS, ids=[" ".join(words) for words, _, _ in COMMANDS])
 def test_a_command_names_the_kind_and_the_right_command(words, wanted, takes, file, capsys, monkeypatch):
     kind, path = file
-    if kind in takes:
-        pytest.skip("the command reads this kind")
+    if kind in {*takes, "c", "labels"}:
+        pytest.skip("the command reads this kind, or accepts any text")
     monkeypatch.setenv("NVDLA_TRACEBACK", "1")
     assert main([*words, str(path)]) == 2
     error = capsys.readouterr().err

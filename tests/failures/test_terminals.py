@@ -69,6 +69,25 @@ def test_long_silent_work_is_shown_and_its_line_is_cleared():
     assert b"half a line.\r\n" in shown
 
 
+PIPED = """
+import contextlib, os, time
+from nvdla.cli.working import line_of_work
+with contextlib.suppress(BrokenPipeError), line_of_work("nvdla compile"):
+    time.sleep(1.7)
+    print("first", flush=True)
+    time.sleep(1.7)
+    print("second", flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("reader", ["head -1", "cat"])
+def test_the_line_ends_before_the_reader_of_a_pipe_prints(reader):
+    shown, _ = shown_by(["sh", "-c", f"{sys.executable} -c '{PIPED}' | {reader}"])
+    assert re.search(rb"\r\x1b\[Knvdla compile: \d+ s\r\x1b\[Kfirst\r\n", shown)
+    assert shown.partition(b"first\r\n")[2] == (b"second\r\n" if reader == "cat" else b"")
+
+
 def test_compiled_kernels_are_reported(tmp_path):
     """Of a cache that is empty: on the terminal, and in the times, apart from those of running."""
     folder = tmp_path / "kernels"

@@ -162,6 +162,12 @@ def test_bases_and_limits_of_the_user_are_those_of_the_skeleton(kit):
     ("words", "message"),
     [
         (["--board", "nano"], "--board: must be one of baremetal, litex, vitis, zephyr, zynq, got 'nano'"),
+        (
+            ["--board", "zynqmp"],
+            "got 'zynqmp'. Use --board vitis (Zynq or ZynqMP with the standalone library of Vitis).",
+        ),
+        (["--board", "ZCU102"], "Use --board vitis ("),
+        (["--board", "ZedBoard"], "Use --board zynq (Zynq-7000 without libraries)."),
         (["--board", "zynq", "--format", "cfg"], "format cfg does not support --board"),
         (["--board", "zynq", "--name", "board"], "must not be a name of the C code"),
         (["--self-test", "--config", "nv_small"], "takes no loadable"),

@@ -507,15 +507,20 @@ def test_the_index_of_a_package_names_its_columns_and_adds_its_cycles(window, tm
             "page": None,
             "host": True,
             "bytes": 7,
-            "error": "runs on the host, not timed",
+            "error": "runs on the host, not timed; " + "MatMul: both matrices are computed; " * 9 + "x" * 90,
         },
     ]
     (tmp_path / "index.html").write_text(html_page(Data.of_index("net.nvpkg", rows)), encoding="utf-8")
     shown = window().open(tmp_path / "index.html")
     assert all(shown.page.locator("th").all_inner_texts())
     assert "1,200 cycles on the accelerator; parts on the host are not timed." in shown.page.inner_text("#list")
-    assert shown.page.locator("td .soft").inner_text() == "runs on the host, not timed"
-    assert shown.page.locator("td .bad").all_inner_texts() == [""]
+    assert shown.page.locator("td .soft").inner_text() == rows[1]["error"]
+    assert shown.page.locator("td .bad").count() == 0
+    for scheme in ("light", "dark"):
+        phone = window(width=420, scheme=scheme).open(tmp_path / "index.html")
+        reason = "document.querySelector('td .reason')"
+        assert phone.value(f"{reason}.getBoundingClientRect().right <= innerWidth")
+        assert phone.value(f"{reason}.scrollWidth <= {reason}.clientWidth")
 
 
 def test_the_keyboard_scrolls_every_view(window, page):

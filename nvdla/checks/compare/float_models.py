@@ -12,8 +12,8 @@ import numpy as np
 
 from nvdla.compiler.caffe.conversion import convert
 from nvdla.compiler.caffe.network import CaffeNetwork, read_network, read_weights
-from nvdla.compiler.caffe.text import one_line as text_one_line
-from nvdla.compiler.frontend.isolation import one_line, run_session, worker_of
+from nvdla.compiler.caffe.text import one_line
+from nvdla.compiler.frontend.isolation import run_session, worker_of
 from nvdla.compiler.frontend.opening import open_file, open_session
 from nvdla.errors import FormatError, shape_text
 from nvdla.program.naming import Names
@@ -47,10 +47,7 @@ def run_model(model: Any, inputs: Mapping[str, np.ndarray], name: str, trusted: 
 
 
 def _run(session: Any, inputs: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
-    try:
-        feeds = _feeds(session, inputs, name)
-    except ValueError as error:  # numpy's, of shapes that do not fit
-        raise FormatError(f"{name}: onnxruntime cannot run it: {one_line(error)}") from None
+    feeds = _feeds(session, inputs, name)
     wanted = [output.name for output in session.get_outputs()]
     return feeds | dict(zip(wanted, run_session(session, name, wanted, feeds), strict=True))
 
@@ -106,10 +103,23 @@ def _feeds(session: Any, inputs: Mapping[str, np.ndarray], name: str) -> dict[st
             and isinstance(model_input.shape[1], int)
         ):
             array = without_spare_channels(array, model_input.shape[1])
-        if isinstance(model_input.shape, list) and len(model_input.shape) != array.ndim:
-            array = array.reshape([size if isinstance(size, int) else array.shape[0] for size in model_input.shape])
-        feeds[model_input.name] = _as_type(array, model_input.type)
+        feeds[model_input.name] = _as_type(_in_shape(array, model_input, name), model_input.type)
     return feeds
+
+
+def _in_shape(array: np.ndarray, model_input: Any, name: str) -> np.ndarray:
+    """The array in the shape of a model's input, whose free sizes are names. Raises FormatError."""
+    if not isinstance(model_input.shape, list):
+        return array
+    same = len(model_input.shape) == array.ndim
+    free = array.shape if same else (array.shape[0],) * len(model_input.shape)
+    shape = [size if isinstance(size, int) else known for size, known in zip(model_input.shape, free, strict=True)]
+    if (list(array.shape) != shape) if same else (array.size != math.prod(shape)):
+        raise FormatError(
+            f"{name}: input {model_input.name}: must be {shape_text(array.shape)} as in the network, "
+            f"got {shape_text(shape)}. Give the model that the network was compiled from."
+        )
+    return array.reshape(shape)
 
 
 def _as_type(array: np.ndarray, kind: str) -> np.ndarray:
@@ -173,7 +183,7 @@ def caffe_tensors(
 def _caffe_feeds(network: CaffeNetwork, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Our inputs under the network's names and in its shapes; the batch is ours."""
     if len(network.inputs) != len(inputs):
-        names = text_one_line(", ".join(network.inputs)) or "none"
+        names = one_line(", ".join(network.inputs)) or "none"
         raise FormatError(
             f"{network.file}: inputs: must be {len(inputs)}, as in the loadable, got {len(network.inputs)} ({names})"
         )
@@ -186,7 +196,7 @@ def _caffe_feeds(network: CaffeNetwork, inputs: Mapping[str, np.ndarray]) -> dic
             feeds[name] = array
         elif any(size <= 0 for size in shape) or math.prod(shape[1:]) != math.prod(array.shape[1:]):
             theirs, ours = (shape_text(shape) for shape in (shape, array.shape))
-            raise FormatError(f"{network.file}: input {text_one_line(name)}: must be {ours} (loadable), got {theirs}")
+            raise FormatError(f"{network.file}: input {one_line(name)}: must be {ours} (loadable), got {theirs}")
         else:
             feeds[name] = array.reshape(array.shape[0], *shape[1:])
     return feeds

@@ -182,14 +182,13 @@
 
   view.index = function () {
     const columns = [
-      ["Loadable", (row) => row.name, (row) => (row.page ? view.el("a", { href: row.page }, row.name) : row.name)],
+      ["Loadable", (row) => row.name, (row) => view.el("div", {}, row.page ? view.el("a", { href: row.page }, row.name) : row.name, row.error ? view.el("div", { class: `reason ${row.host ? "soft" : "bad"}` }, row.error) : null)],
       ["Configuration", (row) => row.configuration],
       ["Operations", (row) => row.operations ?? null],
       ["Cycles", (row) => row.cycles ?? null],
       ["MACs", (row) => row.macs ?? null],
       ["Peak bytes", (row) => row.peak ?? null],
       ["File", (row) => row.bytes ?? null],
-      ["Note", (row) => row.error, (row) => view.el("span", { class: row.host ? "soft" : "bad" }, row.error ?? "")],
     ];
     view.data.rows.forEach((row, id) => { row.id = id; });
     const table = scroll(view.table(view.data.rows, columns, { caption: "Loadables", id: "index", words: (row) => !view.words?.length || view.words.every((word) => row.name.toLowerCase().includes(word)) }), "Loadables");

@@ -60,6 +60,25 @@ def test_a_model_can_be_named_like_another_loadable(nvdla_command, samples):
     assert given == nvdla_command(*words, "--onnx", samples / "lenet.onnx")
 
 
+@pytest.mark.parametrize("others", [[], ["--trusted"]])
+def test_a_model_with_another_input_is_named(others, nvdla_command, samples):
+    words = ("compare", samples / "color_digits.loadable", "--onnx", samples / "lenet.onnx", "--random-input")
+    code, _, error = nvdla_command(*words, *others)
+    assert code == 2
+    assert error == (
+        f"nvdla compare: {samples / 'lenet.onnx'}: input data: must be 1x3x32x32 as in the network, got 1x1x28x28. "
+        "Give the model that the network was compiled from.\n"
+    )
+
+
+def test_a_data_set_is_no_input(nvdla_command, samples):
+    for data in ("train:loader", "digits.csv"):
+        _, _, error = nvdla_command("compare", samples / "lenet.loadable", "--onnx", samples / "lenet.onnx", "-i", data)
+        assert f"{data}: must be an input (.pgm" in error
+        assert "got a data set. Save one of its samples in Python: numpy.save('input.npy', sample). " in error
+        assert f"'nvdla evaluate NET {data}' runs all of them." in error
+
+
 def test_random_input_is_the_same_for_the_same_seed(nvdla_command, samples):
     words = ("compare", samples / "lenet.loadable", samples / "lenet_nv_large.loadable", "--random-input", 7)
     assert nvdla_command(*words)[0] == 0
