@@ -1,5 +1,7 @@
 """Single operators with any settings give what onnxruntime gives, or are refused with the setting."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ pytest.importorskip("onnxruntime")
 from support.operator_settings import random_model
 
 import nvdla
+from nvdla.compiler.frontend.operators.functions import erf
 from tests.compiler.frontend.models import model, node
 
 X = (1, 4, 7, 7)
@@ -113,3 +116,13 @@ def test_random_settings_of_an_operator(precision):
 @pytest.mark.parametrize("part", range(8))
 def test_many_random_settings_of_an_operator(precision, part):
     assert [problem for seed in range(30 + part, 1200, 8) if (problem := judge(seed, precision))] == []
+
+
+def test_erf_of_arrays_is_that_of_numbers():
+    x = np.concatenate([np.linspace(-7, 7, 30_001), [0.0, -0.0, 1e-300, 5e-9, np.inf, -np.inf, 1e300, 6, -6]])
+    expected = np.array([math.erf(value) for value in x])
+    values = erf(x.reshape(-1, 1))
+    assert values.shape == (len(x), 1)
+    np.testing.assert_allclose(values[:, 0], expected, rtol=5e-16, atol=2e-16)
+    assert (np.signbit(values[:, 0]) == np.signbit(expected)).all()
+    assert np.isnan(erf(np.array(np.nan)))

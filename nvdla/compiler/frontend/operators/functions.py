@@ -19,7 +19,7 @@ CHUNK = 1 << 14
 
 @cache
 def _erf_series() -> np.ndarray:
-    """Coefficients (TERMS, LARGEST * STEPS + 1): derivative n + 1 is (-1)^n H_n(x), a Hermite polynomial, times erf'."""
+    """Coefficients (TERMS, LARGEST * STEPS + 1): derivative n + 1 is (-1)^n H_n(x) erf'(x), H_n of Hermite."""
     x = np.arange(LARGEST * STEPS + 1) / STEPS
     slope, hermite, before = 2 / math.sqrt(math.pi) * np.exp(-x * x), np.ones_like(x), np.zeros_like(x)
     rows = [np.array([math.erf(place) for place in x])]
