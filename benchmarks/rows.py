@@ -378,7 +378,6 @@ def memory(name: str, config: str, limit: float, goal: float, options: Options) 
     return Result(f"memory-{name}", ratio, "x loadable + surfaces", limit, goal, source, details)
 
 
-CALIBRATION_IMAGES = 100
 # A command, then the peak resident memory of its process.
 COMPILE = """
 import sys
@@ -392,18 +391,18 @@ sys.exit(code)
 
 
 def compile_time(name: str, limit: float, goal: float, options: Options) -> Result:
-    """``nvdla compile -O 1`` of an ONNX file for nv_large with CALIBRATION_IMAGES random images, from start to end."""
+    """``nvdla compile -O 1`` of an ONNX file for nv_large with random calibration images, from start to end."""
     random = np.random.default_rng(2)
     with tempfile.TemporaryDirectory() as folder:
         model, images, target = (Path(folder) / file for file in ("net.onnx", "images.npz", "net.nvpkg"))
         model.write_bytes(MODELS[name][1]())
-        tensor, shape = MODELS[name][2]
-        values = random.standard_normal((CALIBRATION_IMAGES, *shape[1:]), np.float32)
+        tensor, shape, samples = MODELS[name][2]
+        values = random.standard_normal((samples, *shape[1:]), np.float32)
         np.savez(images, **{tensor: values})
         words = ["compile", str(model), "--config", "nv_large", "-O", "1", "--calibrate", str(images)]
         words += ["--shape", f"{tensor}={','.join(map(str, shape))}", "--output", str(target)]
         seconds, printed = measure.process([sys.executable, "-c", COMPILE, str(Path(__file__).parent), *words])
-    details = {"peak_mib": int(printed.split()[-1]) / 2**20}
+    details = {"images": samples, "peak_mib": int(printed.split()[-1]) / 2**20}
     return Result(f"compile-{name}", seconds, "s", limit, goal, MODELS[name][0], details)
 
 
@@ -430,11 +429,12 @@ def _text_recognizer() -> bytes:
 
 
 MODELS = {
-    "resnet50": ("networks.py", _resnet50, ("data", (1, 3, 224, 224))),
-    "swin_t": ("torchvision", _swin_t, ("x", (1, 3, 224, 224))),
-    "text-recognizer": ("rapidocr_onnxruntime", _text_recognizer, ("x", (1, 3, 48, 320))),
+    "resnet50": ("networks.py", _resnet50, ("data", (1, 3, 224, 224), 100)),
+    "swin_t": ("torchvision", _swin_t, ("x", (1, 3, 224, 224), 8)),
+    "text-recognizer": ("rapidocr_onnxruntime", _text_recognizer, ("x", (1, 3, 48, 320), 20)),
 }
-"""Models by name: the package or file they come from, a function that returns the ONNX model, and the input."""
+"""Models by name: the package or file they come from, a function that returns the ONNX model, the input's name and
+shape, and the number of calibration images."""
 
 
 def _command(name: str, folder: Path, options: Options) -> tuple[list[str], str]:

@@ -37,7 +37,7 @@ def remark(details: dict[str, Any]) -> str:
         mib = [number(details[key]) for key in ("added_mib", "loadable_mib", "surfaces_mib")]
         said.append("{} MiB for a loadable of {} and surfaces of {} MiB".format(*mib))
     if "peak_mib" in details:
-        said.append(f"{number(details['peak_mib'])} MiB")
+        said.append(f"{details['images']} images; {number(details['peak_mib'])} MiB")
     return "; ".join(said)
 
 

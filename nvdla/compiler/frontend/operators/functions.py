@@ -15,6 +15,7 @@ from nvdla.util.precision import Precision
 # Taylor series of the error function around multiples of 1 / STEPS; from LARGEST on it is 1 in float64.
 STEPS, LARGEST, TERMS = 64, 6, 8
 CHUNK = 1 << 14
+"""Elements that are computed together, in the first-level caches."""
 
 
 @cache
@@ -156,8 +157,11 @@ def total(function: Function) -> Function:
     """The function with numbers everywhere: NaN becomes 0, infinities the largest finite value next to them."""
 
     def everywhere(x: np.ndarray) -> np.ndarray:
+        values = np.empty(np.shape(x))
+        flat, out = np.asarray(x, np.float64).reshape(-1), values.reshape(-1)
         with np.errstate(all="ignore"):
-            values = np.asarray(function(np.asarray(x, np.float64)), np.float64)
+            for start in range(0, flat.size, CHUNK):  # intermediate results are as large as their argument
+                out[start : start + CHUNK] = function(flat[start : start + CHUNK])
         if np.all(np.isfinite(values)):
             return values
         finite = values[np.isfinite(values)]
