@@ -16,12 +16,14 @@ import numpy as np
 import nvdla
 from nvdla.cli.output import real, reals, say, whole
 from nvdla.errors import FormatError, in_input
-from nvdla.program.naming import Names, from_calibration, from_yaml, is_scale, names_for
+from nvdla.program.naming import Names, from_calibration, from_yaml, is_scale, names_for, path_of
 from nvdla.tensors.images import INTERPOLATIONS, MAX_SIDE, ORDERS, PixelConversion
 from nvdla.tensors.inputs import Preprocessing
 from nvdla.tensors.real import ScaleMissing
 from nvdla.util import rounding
 from nvdla.util.escaping import Document
+from nvdla.util.files import is_file
+from nvdla.util.recognition import kind_of
 
 if TYPE_CHECKING:
     from nvdla.runtime import Runtime
@@ -250,6 +252,9 @@ def whole_command(args: argparse.Namespace) -> Iterator[None]:
         words = ["nvdla", args.command_name, *args.command_words, f"--{error.kind}-scale"]
         words.append(f"{error.name}={value}" if several else value)
         table = ", or add --scales TABLE" if hasattr(args, "scales") else ""
+        loadable = str(getattr(args, "loadable", None) or getattr(args, "network", None))
+        if table and kind_of(loadable) == "loadable" and not is_file(sidecar := path_of(loadable)):
+            table = f", add --scales TABLE, or copy the layer file (if any) to {sidecar}"
         raise FormatError(
             f"{error.kind} {error.name}: unknown scale: must be known for floating-point values, got {error.dtype} "
             f"elements. Run '{shlex.join(words)}'{origin}{table}."

@@ -322,7 +322,9 @@ def _print(args: argparse.Namespace, reference: object, comparison: Comparison) 
         say(f"Without a counterpart: {', '.join(comparison.skipped[:MOST_NAMED])}{more}.")
     if unused := getattr(reference, "unused", []):
         more = f" and {len(unused) - 5} more" if len(unused) > 5 else ""
-        say(f"Golden files without a tensor: {', '.join(unused[:5])}{more}.")
+        stopped = args.fail_fast and comparison.first is not None
+        cause = "not reached (--fail-fast)" if stopped else "without a tensor"
+        say(f"Golden files {cause}: {', '.join(unused[:5])}{more}.")
     first = comparison.first
     if first is None:
         return

@@ -461,6 +461,7 @@ def from_yaml(path: str | os.PathLike[str]) -> Names:
     """A YAML file with ``layers`` and ``scales``. Raises FormatError that names the entry."""
     name = os.fspath(path)
     document = read_yaml(path, "layer file")
+    _check_is_table(document, name, "YAML with the keys 'layers' and 'scales'")
     if not isinstance(document, dict) or any(key not in ("layers", "scales") for key in document):
         raise FormatError(f"{name}: must be a mapping with the keys 'layers' and 'scales'")
     layers = {}
@@ -487,9 +488,16 @@ def read_calibration(path: str | os.PathLike[str]) -> dict[str, Document]:
         document = parse_json(read_file(path, MAX_FILE, "calibration table"))
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{name}: calibration table: must be JSON: {error}") from None
+    _check_is_table(document, name, "a calibration table")
     if not isinstance(document, dict) or not all(isinstance(entry, dict) for entry in document.values()):
         raise FormatError(f'{name}: calibration table: must be a mapping ({{"layer": {{"scale": number}}, ...}})')
     return document
+
+
+def _check_is_table(document: object, name: str, wanted: str) -> None:
+    """Raise FormatError for a layer file, which has no option."""
+    if isinstance(document, dict) and document.get("format") == FORMAT:
+        raise FormatError(f"{name}: must be {wanted}, got a layer file. Copy it to LOADABLE{SUFFIX}.")
 
 
 def _zero_point(value: object, what: str) -> int:

@@ -65,6 +65,7 @@ def test_the_suggested_command_works(nvdla_command, bare, command):
     assert err.startswith(
         f"nvdla {command}: input data: unknown scale: must be known for floating-point values, got int8"
     )
+    assert "or copy the layer file (if any) to lenet.loadable.layers.json." in err
     suggested = shlex.split(re.search("Run 'nvdla (.*)'", err)[1])
     assert suggested[0] == command and suggested[-2] == "--input-scale"
     assert float(suggested[-1].removeprefix("data=")) == pytest.approx(SCALE, rel=1e-5)
@@ -80,6 +81,17 @@ def test_every_command_obeys_both_options(nvdla_command, bare, command, options)
     more = WORDS[command] if command != "compare" else (*WORDS[command], "--layers", "names.yaml")
     code, _, err = nvdla_command(command, *bare, *more, *options)
     assert code == 0, err
+
+
+@pytest.mark.parametrize("option", ["--scales", "--layers"])
+def test_a_layer_file_as_a_table_is_refused_with_the_place_for_it(nvdla_command, bare, samples, option):
+    sidecar = samples / "lenet.loadable.layers.json"
+    words = "compare", *bare, "--onnx", "lenet.onnx"
+    code, _, err = nvdla_command(*words, option, sidecar)
+    assert code == 2
+    assert err.endswith(", got a layer file. Copy it to LOADABLE.layers.json.\n")
+    shutil.copy(sidecar, "lenet.loadable.layers.json")
+    assert nvdla_command(*words)[0] == 0
 
 
 def test_the_scale_is_that_of_the_run(nvdla_command, bare, samples):

@@ -43,6 +43,16 @@ def test_fail_fast_ends_with_the_first_divergence(nvdla_command, samples, broken
     assert document["first"]["name"] == "pool2"
 
 
+def test_fail_fast_names_golden_files_that_were_not_reached(nvdla_command, samples, broken, tmp_path):
+    """They have a tensor; the run ended before it."""
+    image = ("-i", samples / "digit3.pgm")
+    assert nvdla_command("run", samples / "lenet.loadable", *image, "--dump-ops", tmp_path / "golden")[0] == 0
+    words = ("compare", broken, *image, "--golden", tmp_path / "golden")
+    out = nvdla_command(*words, "--fail-fast")[1]
+    assert "Golden files not reached (--fail-fast): task0-op0007-sdp.npy, " in out
+    assert "Golden files" not in nvdla_command(*words)[1]
+
+
 def test_only_differences_can_be_listed(nvdla_command, samples, broken):
     words = ("compare", broken, samples / "lenet.loadable", "-i", samples / "digit3.pgm", "--different")
     assert "pool1" not in nvdla_command(*words)[1]
