@@ -240,7 +240,8 @@ def _tell(document: Document, args: argparse.Namespace) -> None:
             print_table(heading, [_row(name, row[name], row) for row in rows])
     accuracy = summary["all"].get("accuracy")
     if accuracy:
-        print(f"right classes: {accuracy['healthy']:.2%} without faults, {accuracy['faulty']:.2%} with them")
+        runs = f"{summary['all']['samples']:,} runs on at most {args.limit:,} samples (--limit)"
+        print(f"right classes in {runs}: {accuracy['healthy']:.2%} without faults, {accuracy['faulty']:.2%} with them")
     for problem in summary["problems"]:
         say(f"not tried: {problem['fault']}: {problem['error']}", sys.stderr)
 

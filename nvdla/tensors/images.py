@@ -498,7 +498,7 @@ def convert_pixels(pixels: np.ndarray, dtype: np.dtype, preprocessing: PixelConv
         if any(preprocessing.mean) or any(value != 1.0 for value in preprocessing.std + preprocessing.scale):
             raise FormatError(
                 "mean, std and scale: must be omitted for an int8 input: its pixels become floor(p * 127 / 255 + "
-                "0.5), and the scale is part of the calibration. Omit them, or give a .npy tensor."
+                "0.5), and the scale is part of the calibration. Give them to nvdla compile, or give a .npy tensor."
             ).about("mean", "std", "scale")
         return INT8_OF_PIXEL[pixels]
     for name, given in numbers.items():

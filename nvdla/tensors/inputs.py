@@ -35,7 +35,10 @@ def planes(array: np.ndarray, shape: tuple[int, ...], conversion: PixelConversio
     if array.ndim >= 2 and (conversion.crop or (conversion.resize and not is_size)):
         array = _resized(array, channels, (width, height), conversion)
     if array.size != channels * height * width:
-        raise FormatError(f"sample: shape: must be {channels}x{height}x{width} (input), got {shape_text(array.shape)}")
+        raise FormatError(
+            f"sample: shape: must be {channels}x{height}x{width} (input), got {shape_text(array.shape)}. Scale the "
+            "images, or use --resize."
+        ).about("resize")
     if array.ndim == 3 and array.shape == (height, width, channels) and channels > 1:
         array = array.transpose(2, 0, 1)
     return array.reshape(1, channels, height, width)
@@ -320,7 +323,8 @@ def check_pixels(values: np.ndarray, scale: float | None, zero: int, dtype: np.d
     if least < 2 * low - high or most > 2 * high - low:
         raise FormatError(
             f"input {name}: a picture must have numbers of about {low:.3g} to {high:.3g}, the calibrated range, got "
-            f"{least:.3g} to {most:.3g}. Compile the model with the --mean and --std of its training."
+            f"{least:.3g} to {most:.3g}. Compile the model with the --mean and --std of its training "
+            "(Python: preprocessing=)."
         )
 
 

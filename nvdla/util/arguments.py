@@ -208,6 +208,8 @@ def _words(hint: object) -> str:
         return "a path"
     if kind is Callable:
         return "a function"
+    if kind is not None and inner == (object,):
+        return f"a {kind.__name__.lower()}"
     if kind is not None:
         return f"a {kind.__name__.lower()} of {' and '.join(_bare(kind_of_item) for kind_of_item in inner)}"
     return known.get(hint, f"a {_bare(hint)}")

@@ -36,7 +36,7 @@ class FileKind:
         return self.advice.replace("{file}", shlex.quote(name)).replace("{path}", repr(name))
 
 
-_COMPILE = "Run 'nvdla compile {file} -o net.nvdla'."
+_COMPILE = "Run 'nvdla compile {file} -o net.nvdla', with --calibrate DATA if the model is not quantized."
 _CONTAINER = "Run 'nvdla container list {file}'."
 _TENSOR = "Run 'nvdla run NET --input {file}'."
 _SAVED = (

@@ -86,6 +86,16 @@ def test_explore_takes_tflite_and_the_image_options(folder, nvdla_command):
     assert (code, "image options: must be given with a model, got a loadable" in err) == (2, True)
 
 
+def test_evaluate_recommends_to_scale_arrays_of_another_size(folder, nvdla_command):
+    samples = np.random.default_rng(1).uniform(-1, 1, (4, 8, 6, 3)).astype(np.float32)
+    nvdla.compile("net.tflite", "nv_small", calibration=samples).save("net.loadable")
+    np.savez("large.npz", images=np.zeros((2, 16, 12, 3), np.uint8), labels=np.zeros(2, int))
+    code, _, err = nvdla_command("evaluate", "net.loadable", "large.npz")
+    assert (code, "got 16x12x3. Scale the images, or use --resize." in err) == (2, True), err
+    code, _, err = nvdla_command("evaluate", "net.loadable", "large.npz", "--resize")
+    assert code == 0, err
+
+
 def test_a_picture_outside_the_range_is_refused_by_every_form_of_a_network(folder, nvdla_command):
     Image.fromarray(PICTURE).save("a.png")
     np.save("x.npy", np.random.default_rng(1).uniform(-1, 1, (4, 8, 6, 3)).astype(np.float32))

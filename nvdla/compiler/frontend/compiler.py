@@ -449,7 +449,7 @@ def _calibration(
     if data is None and imported.precision != Precision.FP16 and not imported.model.magnitudes:
         raise BuildError(
             f"{imported.model.file}: scales: must be given for {imported.precision}. Add calibration data "
-            "(--calibrate), or use a model with scales."
+            "(--calibrate; Python: calibration=), or use a model with scales."
         )
     try:
         return calibrate(imported, data, recipe, progress)

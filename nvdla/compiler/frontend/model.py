@@ -108,6 +108,7 @@ class Model:
         """Names of inner values of a model of torch.onnx, by the PyTorch module that computes them.
 
         If a module has several operators, or is a number in a sequence, the operator follows.
+        A second use has a number.
         """
         scopes = {node.output[0]: (_scope(node), node.op_type.lower()) for node in self.proto.graph.node}
         operators: dict[str, set[str]] = {}
@@ -122,7 +123,7 @@ class Model:
                 continue
             is_alone = len(operators[scope]) == 1 and scope not in containers and not scope.isdigit()
             base = name = scope if is_alone else f"{scope}.{operator}"
-            while name in taken:
+            while name in taken and name != value:
                 numbers[base] = numbers.get(base, 1) + 1
                 name = f"{base}.{numbers[base]}"
             taken.add(name)

@@ -99,6 +99,13 @@ def test_layers_have_the_names_of_modules(tmp_path):
     assert {row["name"] for row in table if row["result"] == "close"} >= set(blocks)
 
 
+def test_a_module_at_the_top_keeps_its_name_although_a_value_of_onnx_has_it():
+    block, example = Block(), (torch.randn(1, 8, 8, 8, generator=torch.Generator().manual_seed(0)),)
+    options = {"example_inputs": example, "calibration": example[0].numpy()}
+    names = layer_names(nvdla.compile(block.eval(), "nv_small", **options))
+    assert names[0] == "norm+relu"
+
+
 def test_layers_inside_a_named_normalization_are_found():
     """Its variances are looked up by the name of an inner layer."""
     rng = np.random.default_rng(0)
@@ -174,6 +181,8 @@ def test_a_checkpoint_is_refused_with_the_code_that_exports_it(net, legacy, tmp_
 
 
 def test_what_cannot_be_exported_is_named(net):
+    with pytest.raises(nvdla.ArgumentTypeError, match="example_inputs must be a sequence, got a value of type Tensor"):
+        nvdla.compile(net, "nv_small", example_inputs=torch.zeros(1))
     with pytest.raises(
         FormatError, match="Net: example_inputs: must be a tuple with the arguments of forward, got none"
     ):
