@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 from nvdla.kernels.jit.compilation import use_threads
@@ -91,14 +91,6 @@ class _BlasLimits:
             left.remove(limit)
             self._set(left)
 
-    def look_again(self) -> None:
-        """Limit the libraries that were loaded meanwhile, too."""
-        with self._lock:
-            limits = self._limits
-            self._set([])
-            _blas.cache_clear()
-            self._set(limits)
-
     def _set(self, limits: list[int]) -> None:
         least = min(limits, default=None)
         if least != min(self._limits, default=None):
@@ -123,11 +115,6 @@ def _let_any_thread_set() -> None:
 _blas_limits = _BlasLimits()
 
 
-def limit_new_libraries() -> None:
-    """Apply the limits in force to a BLAS that was just loaded: numba imports scipy, which has its own."""
-    _blas_limits.look_again()
-
-
 def _after_fork() -> None:
     """Replace the locks: a worker process is forked while they are held, and nothing releases them in the child."""
     global STARTING
@@ -149,9 +136,15 @@ def one_blas_thread() -> Iterator[None]:
         _blas_limits.leave(1)
 
 
-@cache
-def _blas() -> Any:
-    """The BLAS libraries that the process has loaded; finding them takes milliseconds, limiting them microseconds."""
-    from threadpoolctl import ThreadpoolController
+_libraries: dict[bool, Any] = {}
+"""The BLAS libraries that the process has loaded, without and with scipy: numba imports it, and it has its own."""
 
-    return ThreadpoolController().select(user_api="blas")
+
+def _blas() -> Any:
+    """The BLAS libraries in use; finding them takes milliseconds, limiting them microseconds."""
+    with_scipy = "scipy" in sys.modules
+    if with_scipy not in _libraries:
+        from threadpoolctl import ThreadpoolController
+
+        _libraries[with_scipy] = ThreadpoolController().select(user_api="blas")
+    return _libraries[with_scipy]

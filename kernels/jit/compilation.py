@@ -304,7 +304,6 @@ def _numba() -> types.ModuleType:
     """Import numba for the first kernel that is compiled."""
     with kernel_times.loading(kernels=0):
         numba = importlib.import_module("numba")
-        importlib.import_module("nvdla.kernels.threads").limit_new_libraries()
         listen()
     return numba
 

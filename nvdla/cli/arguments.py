@@ -23,7 +23,6 @@ from nvdla.tensors.real import ScaleMissing
 from nvdla.util import rounding
 from nvdla.util.escaping import Document
 from nvdla.util.files import is_file
-from nvdla.util.recognition import kind_of
 
 if TYPE_CHECKING:
     from nvdla.runtime import Runtime
@@ -246,6 +245,8 @@ def whole_command(args: argparse.Namespace) -> Iterator[None]:
     try:
         yield
     except ScaleMissing as error:
+        from nvdla.util.recognition import kind_of
+
         value = "NUMBER" if error.suggested is None else f"{error.suggested:.6g}"
         origin = "" if error.suggested is None else " (its largest value becomes the largest element)"
         several = isinstance(getattr(args, f"{error.kind}_scale", None), list)  # of inputs, so that each has a name

@@ -46,6 +46,7 @@ from nvdla.loadable.model import Loadable
 from nvdla.tensors.real import Units, pixels_of
 from nvdla.util.escaping import Document, Json
 from nvdla.util.files import is_file, parse_json, read_file
+from nvdla.util.rounding import is_digits
 from nvdla.util.yaml import read_yaml
 
 Cube = tuple[int, int, int]
@@ -573,7 +574,7 @@ def short_layer(layer: str) -> str:
     modules = [first[: at + 1] for at, mark in enumerate(first) if mark == "."]
     shared = max((path for path in modules if all(name.startswith(path) for name in others)), default="")
     short = [name.removeprefix(shared) for name in others]
-    return layer if any(name[:1].isdigit() for name in short) else "+".join([first, *short])
+    return layer if any(is_digits(name[:1]) for name in short) else "+".join([first, *short])
 
 
 def _short(name: str) -> str:

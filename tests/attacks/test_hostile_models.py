@@ -137,7 +137,7 @@ def products(length, count):
 def read_within(net, memory):
     given = ["bytes", net.SerializeToString()]
     worker = ModelWorker(replace(isolation.LIMITS, memory=memory))
-    return worker.call("m", "nvdla.compiler.frontend.model:read_here", given, {}, None, "/")
+    return worker.call("m", "nvdla.compiler.frontend.model:read_here", given, {}, None, "/", "m")
 
 
 def test_a_long_vector_is_no_shape():

@@ -27,6 +27,7 @@ from nvdla.compiler.frontend.quantization.qdq import Affine, strip
 from nvdla.errors import ArgumentTypeError, FormatError, described, shown
 from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document
+from nvdla.util.rounding import is_digits
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto
@@ -121,7 +122,7 @@ class Model:
         for value, (scope, operator) in scopes.items():
             if not scope or value in outputs:
                 continue
-            is_alone = len(operators[scope]) == 1 and scope not in containers and not scope.isdigit()
+            is_alone = len(operators[scope]) == 1 and scope not in containers and not is_digits(scope)
             base = name = scope if is_alone else f"{scope}.{operator}"
             while name in taken and name != value:
                 numbers[base] = numbers.get(base, 1) + 1

@@ -18,11 +18,9 @@ import numpy as np
 
 from nvdla.emulator.execution.fused_convolution import FusedConvolution, Shared, flat_bytes, packed_weights, x1_operands
 from nvdla.emulator.execution.steps import Chain, Step
-from nvdla.emulator.hardware.bdma import BdmaJob
 from nvdla.emulator.hardware.convolution.arithmetic import DirectDots, DirectHalves
 from nvdla.emulator.hardware.convolution.engine import ConvolutionJob
 from nvdla.emulator.hardware.job import Handed, Job, cubes_line_up, surfaces_are_apart
-from nvdla.emulator.hardware.rubik import RubikJob
 from nvdla.emulator.hardware.sdp.engine import SdpJob
 from nvdla.emulator.hardware.sdp.settings import Algorithm, Operands, SdpSettings, XBlock
 from nvdla.emulator.memory.address_space import Lanes, Move
@@ -475,7 +473,7 @@ def _kernels_of(step: Step) -> list[str] | None:
             return None
         places = ["fast.image_int8:_lines" if first.settings.image else "fast.conv_int8_dot:_block"]
         return [*places, "fast.conv_sdp_int8:_convolve", *map(_pooling, rest[1:])]
-    if isinstance(first, BdmaJob | RubikJob):
+    if not first.computes:
         return []
     recorded = ((fast_add(first) or first) if isinstance(first, SdpJob) else first).records()
     return None if recorded is None or rest else [call.kernel.place for call in recorded[0]]

@@ -59,6 +59,8 @@ def check(transfers: Sequence[Transfer], config: Configuration) -> None:
 class BdmaJob(Job):
     """Copies that are done one after the other. ``destination`` is what the last of them writes."""
 
+    computes = False
+
     def __init__(self, transfers: Sequence[Transfer], memory: AddressSpace) -> None:
         # A source with stride 0 repeats itself: this fills memory.
         self.copies = [

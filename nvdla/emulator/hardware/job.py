@@ -56,6 +56,8 @@ class Job(ABC):
     ``statistics`` holds the counters of the latest run (saturation, NaN, LUT hits, ...).
     """
 
+    computes = True
+    """False for a job that only moves bytes, which needs no kernel."""
     destination: np.ndarray | None = None
     statistics: dict[str, int]
 

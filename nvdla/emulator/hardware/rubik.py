@@ -50,6 +50,7 @@ class RubikSettings:
 class RubikJob(Job):
     """Move bytes from the source to the destination."""
 
+    computes = False
     destination: np.ndarray
 
     def __init__(self, settings: RubikSettings, memory: AddressSpace) -> None:
