@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from nvdla.kernels.jit.compilation import use_threads
@@ -136,15 +136,9 @@ def one_blas_thread() -> Iterator[None]:
         _blas_limits.leave(1)
 
 
-_libraries: dict[bool, Any] = {}
-"""The BLAS libraries that the process has loaded, without and with scipy: numba imports it, and it has its own."""
-
-
+@cache
 def _blas() -> Any:
-    """The BLAS libraries in use; finding them takes milliseconds, limiting them microseconds."""
-    with_scipy = "scipy" in sys.modules
-    if with_scipy not in _libraries:
-        from threadpoolctl import ThreadpoolController
+    """The BLAS libraries that the process has loaded; finding them takes milliseconds, limiting them microseconds."""
+    from threadpoolctl import ThreadpoolController
 
-        _libraries[with_scipy] = ThreadpoolController().select(user_api="blas")
-    return _libraries[with_scipy]
+    return ThreadpoolController().select(user_api="blas")

@@ -499,18 +499,17 @@ def _pooling(job: Job) -> str:
 
 SHARE = 0.1
 """Part of the time of a run by the fallback that the preparation for compiled kernels takes after it."""
-Prepared = TypeVar("Prepared")
 
 
-class Switch(Generic[Prepared]):
+class Switch(Generic[Result]):
     """Preparation for compiled kernels in small parts, after runs by the fallback.
 
     ``parts``: yields after each part, True where it waits for another process (``waits``), and returns the ``result``.
     """
 
-    def __init__(self, parts: Generator[bool, None, Prepared]) -> None:
+    def __init__(self, parts: Generator[bool, None, Result]) -> None:
         self._parts = parts
-        self.result: Prepared | None = None
+        self.result: Result | None = None
         self.waits = False
 
     def go_on(self, until: float) -> None:
