@@ -8,7 +8,7 @@ A loadable is the file that an NVDLA accelerator runs. Read one, run it and look
     net.run("samples/digit7.pgm")["prob"].argmax()    # bit-exact, on the emulator
     net.operations.to_pandas()                        # what the accelerator does
     net.cycles(by="layer", latency=60)                # how long it takes
-    net.explain("conv2")                              # what limits a layer, and what would help
+    net.explain("conv2")                              # which resource is its limit, and what would help
     net.memory()                                      # where its tensors are
     net.lint(config="nv_large").rows                  # whether a configuration can run it
     net.compare("lenet.onnx", "samples/digit7.pgm")   # the error of every layer against the model
