@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, ValueInfoProto
 
 
+TOO_LARGE = "the model needs more memory than it may have (ModelLimits.memory)"
 #: limits of every worker that is started after a change
 LIMITS = ModelLimits()
 #: variables of the server: one thread of OpenBLAS, so that forks are safe; few heaps, which each reserve address space
@@ -209,9 +210,9 @@ class ModelWorker:
             self._close()
             return f"{what}: values that cannot be passed between processes ({error})"
         try:
-            code = integer(os.read(self._status, 16).decode("ascii", "replace"))
+            code, peak = map(integer, os.read(self._status, 64).decode("ascii", "replace").split())
         except (OSError, ValueError):
-            code = 0
+            code = peak = 0
         self._close()
         gibibytes = f"{self.limits.memory / 2**30:g} GiB of memory (ModelLimits.memory)"
         if code == -getattr(signal, "SIGXCPU", 0):
@@ -221,6 +222,8 @@ class ModelWorker:
             )
         if code == -getattr(signal, "SIGKILL", 0):
             return f"{what}: the system ended the process that reads it (out of memory?); the limit is {gibibytes}"
+        if code < 0 and peak > self.limits.memory // 2:  # onnx uses memory that it did not get
+            return f"{what}: {TOO_LARGE}"
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         return f"{what}: onnx or onnxruntime crashed on it ({name}): it is malformed, or needs more than {gibibytes}"
 

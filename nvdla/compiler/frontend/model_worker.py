@@ -111,11 +111,11 @@ class _Forks:
 
     def reap(self) -> None:
         for process in list(self.status):
-            done, status = os.waitpid(process, os.WNOHANG)
+            done, status, used = os.wait4(process, os.WNOHANG)
             if done:
-                pipe = self.status.pop(process)
+                pipe, unit = self.status.pop(process), 1 if sys.platform == "darwin" else 1024
                 with contextlib.suppress(OSError):
-                    os.write(pipe, str(os.waitstatus_to_exitcode(status)).encode())
+                    os.write(pipe, f"{os.waitstatus_to_exitcode(status)} {used.ru_maxrss * unit}".encode())
                 os.close(pipe)
 
     def work(self, connection: int, server: int, status: int) -> None:
@@ -160,7 +160,7 @@ def _result(function: str, arguments: Sequence[object], released: list[int]) -> 
     except NvdlaError as error:
         return [type(error).__name__, str(error)]
     except MemoryError:
-        return [OutOfMemoryError.__name__, "the model needs more memory than it may have (ModelLimits.memory)"]
+        return [OutOfMemoryError.__name__, isolation.TOO_LARGE]
     except Exception as error:  # an internal error: reported by the caller as such
         traceback.print_exc()
         return ["", f"{type(error).__name__}: {error}"]
