@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nvdla.analysis.cycles.constants import ConvolutionShape, CycleConstants, mac_cycles, stripes, taps
+from nvdla.analysis.cycles.document import cycles_of
 from nvdla.analysis.cycles.schedule import Span
 from nvdla.analysis.graph import tensor_name
 from nvdla.analysis.study import Study
@@ -265,7 +266,7 @@ def chosen(study: Study, name: str) -> list[Operation]:
 def operation_document(study: Study, node: Operation) -> Row:
     """One operation as plain data. ``fields``: those of its descriptors that are not 0, with their meanings."""
     estimate, span = study.estimates[node.key], study.schedule.spans[node.key]
-    cycles, total = estimate.own_cycles, study.schedule.total
+    cycles, total = cycles_of(study, node), study.schedule.total
     chain = next(chain for chain in study.chains if node in chain)
     before = [other for other in study.operations if any(to.target == node.key for to in other.dependencies)]
     return {

@@ -127,7 +127,11 @@ def _print_operations(screens: list[Document], rows: list[Document], candidates:
         print()
         names = ", ".join(candidate["operations"])
         forms = [_form_cells(form) for form in candidate["forms"]]
-        print_table(f"Variants of {names}, each timed alone", forms, FORM_COLUMNS)
+        print_table(
+            f"Variants of {names}, each timed alone, from the first register write to the interrupt",
+            forms,
+            FORM_COLUMNS,
+        )
         for line in [*evaluation_lines(candidate), *builder_lines(candidate)]:
             print(escape(line))
     for screen in screens:

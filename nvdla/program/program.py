@@ -297,7 +297,7 @@ def _preference(config: Configuration) -> int:
 
 
 Tasks = Mapping[int, DlaTask | EmuTask]
-CHOSEN = "chosen by the caller"
+CHOSEN = "given, not detected"  # by the caller, or by the package that the loadable is part of
 
 
 @dataclass(frozen=True)

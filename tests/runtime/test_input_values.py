@@ -197,7 +197,7 @@ def test_a_runtime_is_pickled_and_copied_at_any_time(runtime):
     wanted = nvdla.Runtime(LENET, scales={"data": 1.5}).run(DIGITS[0])
     for _ in range(2):
         for again in (pickle.loads(pickle.dumps(made)), copy.deepcopy(made), copy.copy(made)):
-            assert (again.config.name, again.config_reason, again.threads) == ("nv_small", "chosen by the caller", 1)
+            assert (again.config.name, again.config_reason, again.threads) == ("nv_small", "given, not detected", 1)
             assert again.names.scales == made.names.scales
             result = pickle.loads(pickle.dumps(again.run))(DIGITS[0])
             assert {name: value.tolist() for name, value in result.items()} == {

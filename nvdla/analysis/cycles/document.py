@@ -86,7 +86,7 @@ def operation_rows(study: Study) -> list[Row]:
                 "precision": node.precision,
                 "what": node.what,
                 "leader": study.by_key[estimate.leader].label,
-                "cycles": estimate.own_cycles,
+                "cycles": cycles_of(study, node),
                 "bound": estimate.bound,
                 "macs": estimate.macs,
                 "mac_share": estimate.mac_share,
@@ -101,6 +101,14 @@ def operation_rows(study: Study) -> list[Row]:
             }
         )
     return rows
+
+
+def cycles_of(study: Study, node: Operation) -> int | None:
+    """Cycles of an operation or of the chain that it leads; None of other members of a chain, and where unknown."""
+    if node.engine != "cpu":
+        return study.estimates[node.key].own_cycles
+    span = study.schedule.spans[node.key]
+    return None if span.start is None or span.end is None else span.end - span.start
 
 
 def grouped(study: Study, rows: Iterable[Row], by: str) -> list[Row]:
