@@ -49,7 +49,7 @@ def test_an_explained_layer_counts_its_chain_once(lenet_loadable):
         assert [each["cycles"] for each in documents[1:]] == [None] * (len(chain) - 1)
         assert documents[0]["cycles"] == cycles_of(study, chain[0])
     shares = [operation_document(study, node)["share"] or 0 for node in study.operations]
-    cycles = [study.estimates[chain[0].key].cycles or 0 for chain in study.chains]
+    cycles = [cycles_of(study, chain[0]) or 0 for chain in study.chains]
     assert sum(shares) == pytest.approx(sum(cycles) / study.schedule.cycles)
 
 
