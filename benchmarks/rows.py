@@ -154,6 +154,7 @@ def new_process(name: str, limit: float, goal: float, options: Options) -> Resul
     with tempfile.TemporaryDirectory() as folder:
         words, source = _command(name, Path(folder), options)
         installed = _installed(words, Path(folder))
+        measure.process([*words[:3], "cache", "warm-up"], installed)
         times = measure.interleaved({"run": lambda: measure.process(words, installed)}, options.seconds, warm=1)
     return Result(_of("new-process", name), times["run"], "s", limit, goal, source)
 
@@ -271,7 +272,7 @@ def cold_start(name: str, config: str, precision: str, limit: float, goal: float
     return Result(f"cold-{_named(name, config, precision)}", value, "s of processor", limit, goal, source, details)
 
 
-FIRST, STARTS, AROUND, ROUNDS = 8, 15, 20, 5
+FIRST, STARTS, AROUND, ROUNDS = 20, 15, 20, 5
 """Images at the start of a process that are compared one by one, in so many short processes of either kind; images
 before and after one; long processes of either kind."""
 
@@ -305,7 +306,7 @@ def cold_images(name: str, config: str, limit: float, goal: float, options: Opti
 
         for _ in range(ROUNDS):
             cold.append(_cold(path, config))
-            forbidden.append(without_kernels(max(cold[-1].switch or 0, 10 * FIRST)))
+            forbidden.append(without_kernels(max(cold[-1].switch or 0, 4 * FIRST)))
         starts = [(_cold(path, config, FIRST), without_kernels(FIRST)) for _ in range(STARTS)]
     ratios = [_slowest(cold, forbidden, starts, clock) for clock in (0, 1)]
     details = {
