@@ -331,6 +331,8 @@ def _print(args: argparse.Namespace, reference: object, comparison: Comparison) 
     say(f"First divergence: {first.place}" + (f": {first.difference}" if first.difference else ""))
     if comparison.region:
         _print_region(comparison.region)
+    if args.random_input is not None and not args.input and (args.onnx or args.caffe or args.float):
+        say("The input was random: int8 values saturate where it exceeds the calibrated ranges. Give --input FILE.")
 
 
 def _cells(row: Row) -> dict[str, Json]:

@@ -59,6 +59,10 @@ class NodeRow:
     macs: int = 0
     part: int | None = None
 
+    def __getitem__(self, name: str) -> object:
+        """A field by its name, as in the rows of all other tables."""
+        return getattr(self, name)
+
     @property
     def number(self) -> int:
         """``part`` of a node that was not folded."""

@@ -160,7 +160,11 @@ def _exported(model: Any, example_inputs: Sequence[object] | None, name: str) ->
         for module in training:
             module.training = False
         arguments = tuple(example_inputs or ()) if is_module else ()
-        with warnings.catch_warnings(), _only_errors("torch.onnx"):
+        with (
+            _fixed_quantizers(model) if is_module else contextlib.nullcontext(),
+            warnings.catch_warnings(),
+            _only_errors("torch.onnx"),
+        ):
             warnings.simplefilter("ignore")
             proto = torch.onnx.export(model, arguments, dynamo=True, verbose=False).model_proto
     except Exception as error:  # the code of the model can raise any kind
@@ -170,6 +174,50 @@ def _exported(model: Any, example_inputs: Sequence[object] | None, name: str) ->
             module.training = True
     proto.graph.name = name
     return proto
+
+
+@contextlib.contextmanager
+def _fixed_quantizers(model: Any) -> Iterator[None]:
+    """Put rounding with the scales of now in the place of PyTorch's FakeQuantize modules, which cannot be exported:
+    they branch on tensors, and observe."""
+    quantization = importlib.import_module("torch.ao.quantization")
+    replaced = []
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            if isinstance(child, quantization.FakeQuantizeBase):
+                setattr(module, name, _fixed_quantizer(child))
+            elif isinstance(child, quantization.ObserverBase):
+                setattr(module, name, importlib.import_module("torch").nn.Identity())
+            else:
+                continue
+            replaced.append((module, name, child))
+    try:
+        yield
+    finally:
+        for module, name, child in replaced:
+            setattr(module, name, child)
+
+
+def _fixed_quantizer(quantizer: Any) -> Any:
+    """A module that rounds as a FakeQuantize module does, with its scales as constants."""
+    torch = importlib.import_module("torch")
+    if not quantizer.fake_quant_enabled[0]:
+        return torch.nn.Identity()
+    scales, zeros = quantizer.calculate_qparams()
+    scale, zero, axis = float(scales[0]), int(zeros[0]), quantizer.ch_axis
+    limits = (quantizer.activation_post_process.quant_min, quantizer.activation_post_process.quant_max)
+    whole = (0, 255) if limits[0] >= 0 else (-128, 127)
+    ends = [(limit - zero) * scale for limit in limits]
+
+    class FixedQuantizer(torch.nn.Module):
+        def forward(self, values: Any) -> Any:
+            if len(scales) > 1:
+                return torch.fake_quantize_per_channel_affine(values, scales, zeros.int(), axis, *limits)
+            if limits != whole:  # 7 bits: the exporter would limit integers by real numbers
+                values = values.clamp(*ends)
+            return torch.fake_quantize_per_tensor_affine(values, scale, zero, *whole)
+
+    return FixedQuantizer()
 
 
 @contextlib.contextmanager

@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from support.build_checks import samples
+from support.onnx_reference import exact_session
 from support.random_networks import networks
 
-onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxruntime")
 
-from nvdla.compiler.builder import BuildError, Built, Network, build, calibrate, floating  # noqa: E402
-from nvdla.compiler.frontend.quantization.export import Exporter, qdq_model  # noqa: E402
+from nvdla.compiler.builder import BuildError, Built, Network, build, calibrate, floating
+from nvdla.compiler.frontend.quantization.export import Exporter, qdq_model
 
 
 def _run(model, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = exact_session(model)
     names = [each.name for each in session.get_outputs()]
     feeds = {each.name: inputs[each.name].astype(np.float32) for each in session.get_inputs()}
     return dict(zip(names, session.run(names, feeds), strict=True))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.onnx_reference import exact_session
 
-onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxruntime")
 torch = pytest.importorskip("torch")
 
 import nvdla  # noqa: E402
@@ -18,7 +19,7 @@ def images() -> list[torch.Tensor]:
 
 def compared(path: str, hosted: set[str], calibration: np.ndarray | None = None) -> tuple[float, float]:
     """The largest and the mean squared difference to onnxruntime, relative to the largest and mean squared output."""
-    session = onnxruntime.InferenceSession(path)
+    session = exact_session(path)
     name = session.get_inputs()[0].name
     compiled = nvdla.compile(path, "nv_small", calibration=calibration)
     assert {row.op for row in compiled.nodes if row.placement == "host"} == hosted

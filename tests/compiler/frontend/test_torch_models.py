@@ -234,3 +234,37 @@ def test_pytorch_is_not_imported_for_other_models(tmp_path):
 
     sample = Path(nvdla.__file__).resolve().parents[1] / "samples" / "lenet.onnx"
     subprocess.run([sys.executable, "-c", code, str(sample)], check=True)
+
+
+class Trained(torch.nn.Module):
+    """Convolutions and a classifier between the stubs of torch.ao.quantization."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        quantization = torch.ao.quantization
+        self.quant, self.dequant = quantization.QuantStub(), quantization.DeQuantStub()
+        self.conv, self.norm, self.relu = torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU()
+        self.head = torch.nn.Linear(8 * 6 * 6, 5)
+
+    def forward(self, x):
+        y = self.relu(self.norm(self.conv(self.quant(x))))
+        return self.dequant(self.head(y.flatten(1)))
+
+
+@pytest.mark.filterwarnings("ignore")  # torch.ao warns that it is old, and of its observers
+@pytest.mark.parametrize("backend", ["x86", "qnnpack"])  # 7 and 8 bits of activations
+def test_quantizers_of_torch_ao_give_the_scales_and_stay_in_the_module(backend):
+    quantization = torch.ao.quantization
+    torch.manual_seed(0)
+    net = quantization.fuse_modules_qat(Trained(), [["conv", "norm", "relu"]])
+    net.qconfig = quantization.get_default_qat_qconfig(backend)
+    quantization.prepare_qat(net, inplace=True)
+    images = torch.randn(64, 3, 8, 8)
+    net(images)
+    net.eval().apply(quantization.disable_observer)
+    before = [*net.modules()]
+    compiled = nvdla.compile(net, "nv_small", example_inputs=(images[:1],), host=False)
+    assert [*net.modules()] == before
+    wanted = net(images).detach().numpy()
+    step = float(net.head.activation_post_process.calculate_qparams()[0])
+    assert np.abs(outputs(compiled, images).reshape(wanted.shape) - wanted).max() < 2.01 * step  # a class of two layers

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.onnx_reference import exact_session
 
 onnx = pytest.importorskip("onnx")
-onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxruntime")
 
 import nvdla  # noqa: E402
+from nvdla.compiler.frontend.isolation import session  # noqa: E402
 
 node = onnx.helper.make_node
 #: activation function of the convolution, its nodes from a to r, scale and zero point of r
@@ -83,10 +85,25 @@ def test_all_of_it_runs_on_the_accelerator_within_one_unit(function, per_channel
     compiled = nvdla.compile(net, "nv_small", host=False)
     assert compiled.whole
     image = (np.random.default_rng(1).normal(size=(1, 3, 12, 12)) * 2).astype(np.float32)
-    wanted = onnxruntime.InferenceSession(net.SerializeToString()).run(None, {"x": image})[0]
+    wanted = exact_session(net).run(None, {"x": image})[0]
     units = np.abs(compiled.run(image)["y"] - wanted) / scale
     assert units.max() < (2.01 if function == "Sigmoid" else 1.01)  # a steep table of 8 bits
+    reference = session(net, "net").run(None, {"x": image})[0]  # of `evaluate --against`, optimized
+    assert np.abs(reference - wanted).max() < 1.01 * scale
     assert len(np.unique(wanted)) > 50
+
+
+def test_zero_points_that_an_exporter_shares_by_identity_are_constants():
+    """PyTorch's exporter without dynamo makes one constant of equal ones, and copies of it by Identity."""
+    net, scale = trained("Relu", True)
+    for name in ("r/zero", "w/zero"):
+        for each in net.graph.node:
+            each.input[:] = [f"{name}/copy" if given == name else given for given in each.input]
+        net.graph.node.insert(0, node("Identity", [name], [f"{name}/copy"]))
+    compiled = nvdla.compile(net, "nv_small", host=False)
+    assert compiled.whole
+    image = (np.random.default_rng(1).normal(size=(1, 3, 12, 12)) * 2).astype(np.float32)
+    assert np.abs(compiled.run(image)["y"] - exact_session(net).run(None, {"x": image})[0]).max() < 1.01 * scale
 
 
 @pytest.mark.parametrize("limits", [(-127, 127), (-7, 7)])
@@ -118,7 +135,7 @@ def test_integers_that_brevitas_limits_stay_on_the_accelerator(function, limits)
     compiled = nvdla.compile(net, "nv_small", host=False)
     assert compiled.whole
     image = (np.random.default_rng(1).normal(size=(1, 3, 12, 12)) * 2).astype(np.float32)
-    wanted = onnxruntime.InferenceSession(net.SerializeToString()).run(None, {"x": image})[0]
+    wanted = exact_session(net).run(None, {"x": image})[0]
     assert np.abs(compiled.run(image)["y"] - wanted).max() < 1.01 * scale
     assert len(np.unique(wanted)) > 5
 
@@ -129,6 +146,6 @@ def test_weights_beyond_the_range_are_cut_off_as_onnxruntime_does():
     units = onnx.numpy_helper.to_array(held["w/scale"]) / np.float32(2)
     held["w/scale"].CopyFrom(onnx.numpy_helper.from_array(units, "w/scale"))
     image = np.random.default_rng(1).normal(size=(1, 3, 12, 12)).astype(np.float32)
-    wanted = onnxruntime.InferenceSession(net.SerializeToString()).run(None, {"x": image})[0]
+    wanted = exact_session(net).run(None, {"x": image})[0]
     found = nvdla.compile(net, "nv_small", host=False).run(image)["y"]
     assert np.abs(found - wanted).max() < 1.01 * scale

@@ -289,7 +289,8 @@ class _Stripper:
         self.result = Stripped(self.proto)
         self.constants = self._constants()
         self.names = {name for node in self.graph.node for name in (*node.input, *node.output, node.name)}
-        self.names |= set(self.constants) | {value.name for value in self.graph.input}
+        self.ends = {value.name for value in self.graph.input}
+        self.names |= set(self.constants) | self.ends
         self.alias: dict[str, str] = {}
         self.held: dict[str, Affine] = {}  # values whose numbers are those of a scale and zero point
         self.elements: dict[str, Affine] = {}  # what the integers of a value stand for
@@ -308,6 +309,8 @@ class _Stripper:
                         constants[node.output[0]] = self._array(attribute.t)
                     elif attribute.name in ("value_float", "value_int"):
                         constants[node.output[0]] = np.array(self.onnx.helper.get_attribute_value(attribute))
+            elif node.op_type == "Identity" and node.input[0] in constants:  # PyTorch's exporter shares equal constants
+                constants[node.output[0]] = constants[node.input[0]]
         return constants
 
     def _array(self, tensor: TensorProto) -> np.ndarray:
@@ -460,6 +463,10 @@ class _Stripper:
         makers.update((name, node) for node in kept[self.indexed :] for name in node.output)
         self.indexed = len(kept)
         if (maker := makers.get(source)) is None:
+            return
+        if maker.op_type == "Clip" and (maker.input[0] in self.ends or not self._is_not_negative(maker)):
+            if maker.input[0] not in self.held and len(self.readers[maker.input[0]]) == 1:
+                self._note_range(maker.input[0], held)  # what is beyond is cut off in any case
             return
         gates = [makers[name] for name in maker.input if name in makers] if maker.op_type == "Mul" else []
         gate = next((reader for reader in gates if reader.op_type in _GATES and reader.input[0] in maker.input), None)
