@@ -131,6 +131,29 @@ def test_every_test_of_a_kit_passes_as_a_trace(tmp_path, nvdla_command):
         assert (code, "0 not" in out) == (0, True), trace
 
 
+@pytest.mark.parametrize(
+    ("form", "step"),
+    [
+        ("c", "call nvdla_run_tests() of {kit}/nvdla_tests.h, then 'nvdla csb verify LOG' with its output."),
+        ("cfg", "nvdla trace replay {kit}/test1_conv_int8/test1_conv_int8.cfg --config nv_small"),
+        ("riscv-txn", "nvdla csb replay {kit}/test1_conv_int8/test1_conv_int8.txn --config nv_small"),
+    ],
+)
+def test_a_kit_without_a_board_names_the_next_step(form, step, tmp_path, nvdla_command):
+    words = ["program", "--self-test", "--config", "nv_small", "--format", form, "-o", tmp_path]
+    _, out, _ = nvdla_command(*words)
+    assert out.splitlines()[-1].startswith("Next: ")
+    assert out.rstrip().endswith(step.format(kit=tmp_path))
+
+
+def test_the_steps_of_a_program_are_its_writes_waits_and_cpu_operations(tmp_path, nvdla_command):
+    """The wait for the flush of the convolution buffer counts."""
+    code, out, _ = nvdla_command("program", SAMPLES / "lenet.loadable", "-o", tmp_path, "--json")
+    sizes = json.loads(out)
+    assert code == 0
+    assert sizes["steps"] == sizes["register_writes"] + sizes["waits"] + sizes["cpu_operations"]
+
+
 @pytest.mark.parametrize("board", BOARDS)
 def test_a_skeleton_has_all_its_words_filled_in(board, kit):
     folder = kit(board)
