@@ -558,7 +558,7 @@ def buffer_svg(study: Study, style: str = STYLE) -> str:
     plot = min(max(LEAST_WIDTH, OF_A_CONVOLUTION * len(convolutions)), MOST_WIDTH)
     total = max(max((stay.end for stay in buffer_stays), default=0), 1)
     title = f"Convolution buffer of {short(study.title, 60)}: {study.config.cbuf_banks} banks of "
-    title += f"{study.config.cbuf_bank_bytes // 1024} KiB, {len(convolutions)} convolutions"
+    title += f"{study.config.cbuf_bank_bytes // 1024} KiB, {counted(len(convolutions), 'convolution')}"
     drawing.text(8, 18, title, "title")
     scale = plot / total
     rows, missing = _bank_names(drawing, buffer_stays, scale, plot)

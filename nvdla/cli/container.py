@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from nvdla.cli.output import add_format_options, escape, output_file, print_document, print_pairs, print_table, say
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, counted
 from nvdla.interop.containers import registry
 from nvdla.tensors.parameters import Parameter
 from nvdla.util.escaping import Document, Json
@@ -378,7 +378,8 @@ def _run_edit(args: argparse.Namespace) -> int:
                 document["erased"] = erase(mapping, args.erase, args.scrub)
     document["appended_at"] = [append_file(args.file, group) for group in specs]
     if not print_document(document, args):
-        say(f"{args.file}: {document['erased']} erased, {len(contents)} replaced, {len(specs)} archives appended")
+        appended = f"{counted(len(specs), 'archive')} appended"
+        say(f"{args.file}: {document['erased']} erased, {len(contents)} replaced, {appended}")
     return 0
 
 

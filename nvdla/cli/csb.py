@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING
 
 from nvdla.cli.arguments import add_config_option, add_threads_option
 from nvdla.cli.output import add_format_options, output_file, print_document, print_table, say, tell_proof, whole
-from nvdla.errors import FormatError, counted
+from nvdla.cli.trace import PASSES_ON, passing_on, with_passing
+from nvdla.errors import ConfigError, FormatError, TraceError, counted
 from nvdla.util.escaping import Document, Json
 from nvdla.util.rounding import integer
 
 if TYPE_CHECKING:
+    from nvdla.emulator.hardware.configuration import Configuration
     from nvdla.emulator.memory.address_space import Space
     from nvdla.registers.logs import AccessLog, LoggedAccess
 
@@ -29,6 +32,7 @@ HELP = """Decode, compare and replay logs of register accesses.
 Log formats: 'W address value' lines, the virtual platform's sc.log, write_reg / read_reg transactions (word or byte
 addresses), reg_write(NAME, value) statements, plain 'address value' lines."""
 
+SAME = "the same operations"
 ACTIONS = ("show", "diff", "replay", "verify")
 
 
@@ -169,7 +173,7 @@ def _diff(words: list[str], args: argparse.Namespace) -> int:
             fields = ", ".join(f"{field['field']} {field['first']} | {field['second']}" for field in row["fields"])
             where = f"{row['unit']} operation {row['operation']}: {row['register']}"
             print(f"{where} {values[0]} | {values[1]}  {fields}".rstrip())
-        print(f"{len(rows)} operations differ" if rows else "the same operations")
+        print(f"{counted(len(rows), 'operation')} {'differs' if len(rows) == 1 else 'differ'}" if rows else SAME)
     return 1 if rows else 0
 
 
@@ -186,7 +190,16 @@ def _replay(words: list[str], args: argparse.Namespace) -> int:
     tell_proof(args, config)
     log = _read(words[0], args, config.register_map)
     loads = [(*_place(where), read_file(file, 1 << 32, "memory file")) for where, file in map(_pair, args.load)]
-    result = replay_log(log, config, loads, args.threads)
+
+    def passes(other: Configuration) -> bool:
+        return replay_log(_read(words[0], args, other.register_map), other, loads, args.threads).passed
+
+    began = time.perf_counter()
+    try:
+        result = replay_log(log, config, loads, args.threads)
+    except (ConfigError, TraceError) as error:
+        raise with_passing(error, passing_on(passes, config.name, began)) from error
+    passing = passing_on(passes, config.name, began) if result.compared and not result.passed else []
     for where, file in map(_pair, args.dump):
         address, colon, size = where.rpartition(":")
         if not colon:
@@ -203,6 +216,7 @@ def _replay(words: list[str], args: argparse.Namespace) -> int:
         "passed": result.passed,
         "engines": result.engines,
         "checks": checks,
+        "passes_on": passing,
         "stuck": result.stuck,
     }
     if not print_document(document, args):
@@ -214,6 +228,8 @@ def _replay(words: list[str], args: argparse.Namespace) -> int:
         ran = _ran(result.engines)
         verdict = f"{counted(len(checks) - len(failed), 'range')} of memory equal, {len(failed)} not"
         print(f"ran {ran}; {verdict if result.compared else 'FAILED: the log has no written memory to compare with'}")
+        if passing:
+            print(f"{PASSES_ON} {', '.join(passing)}")
     return 0 if result.passed else 1
 
 

@@ -25,7 +25,7 @@ HELP = """Estimate the cycles of every operation with a model calibrated on simu
   nvdla cycles net.nvdla
   nvdla cycles net.nvdla --by layer                                one row per layer, longest first
   nvdla cycles net.nvdla --latency 200 --bandwidth 4 --shared      a slow memory
-  nvdla cycles net.nvdla --config nv_large --clock 800             another configuration, at 800 MHz
+  nvdla cycles net.nvdla --clock 800                               at 800 MHz
   nvdla cycles net.nvdla --board zcu102-150mhz                     clock, memory and processor of a known board
   nvdla cycles net.nvdla --energy                                  events and their energy, for comparisons
 

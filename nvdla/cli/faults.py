@@ -32,7 +32,7 @@ from nvdla.cli.campaigns import (
     written,
 )
 from nvdla.cli.output import print_table, say, tell_proof
-from nvdla.errors import FormatError, NvdlaError
+from nvdla.errors import FormatError, NvdlaError, counted
 from nvdla.util.escaping import Document
 from nvdla.util.files import read_file, write_file
 from nvdla.util.rounding import integer, is_digits
@@ -240,7 +240,7 @@ def _tell(document: Document, args: argparse.Namespace) -> None:
             print_table(heading, [_row(name, row[name], row) for row in rows])
     accuracy = summary["all"].get("accuracy")
     if accuracy:
-        runs = f"{summary['all']['samples']:,} runs on at most {args.limit:,} samples (--limit)"
+        runs = f"{counted(summary['all']['samples'], 'run')} on at most {counted(args.limit, 'sample')} (--limit)"
         print(f"right classes in {runs}: {accuracy['healthy']:.2%} without faults, {accuracy['faulty']:.2%} with them")
     for problem in summary["problems"]:
         say(f"not tried: {problem['fault']}: {problem['error']}", sys.stderr)

@@ -141,7 +141,7 @@ COMMANDS = {
     "configs": ("nvdla.cli.configs", "list the hardware configurations"),
     "cache": ("nvdla.cli.cache", "show, fill or clear the cache of compiled kernels"),
     "completion": ("nvdla.cli.completion", "print the completion script for a shell"),
-    "version": ("nvdla.cli.version", "print the versions of the toolkit and its dependencies"),
+    "version": ("nvdla.cli.version", "print the version of the toolkit, with --verbose also of its dependencies"),
 }
 
 GROUPS = {

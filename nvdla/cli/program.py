@@ -6,6 +6,7 @@ import argparse
 import re
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from nvdla.util.escaping import Document, c_identifier
 
 if TYPE_CHECKING:
     from nvdla.emulator.memory.address_space import Space
+    from nvdla.registers.printers.c99 import TestRow
     from nvdla.registers.recording import Export, Options, Printer
     from nvdla.registers.register_program import RegisterProgram
     from nvdla.runtime import Runtime
@@ -174,10 +176,24 @@ def _self_test(args: argparse.Namespace, form: Printer, options: Options) -> int
     }
     if not print_document(document, args):
         print_table("Tests", document["tests"])
-        print(f"{counted(len(rows), 'test')} of {config.name} in {len(files)} files: {folder}")
-        if args.board:
-            say(f"Next: follow {folder / 'README.md'}.")
+        print(f"{counted(len(rows), 'test')} of {config.name} in {counted(len(files), 'file')}: {folder}")
+        say(_next_of_kit(args, rows))
     return 0
+
+
+def _next_of_kit(args: argparse.Namespace, rows: Sequence[TestRow]) -> str:
+    """What to do with a self-test kit."""
+    folder = rows[0].export.folder
+    if args.board:
+        return f"Next: follow {folder / 'README.md'}."
+    if args.format == "c":
+        return (
+            f"Next: adapt {folder / 'nvdla_port.h'} to your platform, compile {folder}/*.c, call nvdla_run_tests() of "
+            f"{folder / 'nvdla_tests.h'}, then 'nvdla csb verify LOG' with its output."
+        )
+    command, suffix = REPLAY[args.format]
+    script = next(path for path in rows[0].export.written if path.suffix == suffix)
+    return f"Next: nvdla {command} replay {shlex.quote(str(script))} --config {shlex.quote(args.config)}"
 
 
 def _options(args: argparse.Namespace, form: Printer) -> Options:
@@ -233,7 +249,7 @@ def _identifier(file: str) -> str:
 
 
 def _summary(exported: Export, form: Printer, runtime: Runtime, args: argparse.Namespace) -> None:
-    from nvdla.registers.register_program import Await, Mark
+    from nvdla.registers.register_program import Await, Flushed, Mark
 
     program = exported.register_program
     document = {
@@ -245,7 +261,7 @@ def _summary(exported: Export, form: Printer, runtime: Runtime, args: argparse.N
         "serial": program.serial,
         "steps": sum(not isinstance(step, Mark) for step in program.steps),
         "register_writes": len(program.writes),
-        "waits": sum(isinstance(step, Await) for step in program.steps),
+        "waits": sum(isinstance(step, (Await, Flushed)) for step in program.steps),
         "cpu_operations": len(program.cpu_operations),
         "table_bytes": form.table_bytes(exported) if form.table_bytes else None,
         "memories": [

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from nvdla.cli.arguments import add_config_option, add_threads_option
 from nvdla.cli.output import print_document, say, tell_proof
-from nvdla.errors import ConfigError, TraceError, counted
+from nvdla.errors import ConfigError, NvdlaError, TraceError, counted
+
+if TYPE_CHECKING:
+    from nvdla.emulator.hardware.configuration import Configuration
 
 PASSES_ON = "Every check passes on"
 #: Seconds of a failed replay up to which the other configurations are tried.
@@ -30,24 +35,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0: all checks passed, 1: one failed."""
-    from nvdla.emulator.trace import passing_configurations, replay  # the engines are not loaded for --help
+    from nvdla.emulator.trace import replay  # the engines are not loaded for --help
+
+    def passes(config: Configuration) -> bool:
+        return replay(args.trace, config, threads=args.threads).passed
 
     began = time.perf_counter()
     try:
         result = replay(args.trace, args.config, threads=args.threads)
     except ConfigError as error:
-        if not (passing := passing_configurations(args.trace, args.config, args.threads)):
-            raise
-        raise ConfigError(f"{error}. {PASSES_ON} {', '.join(passing)}") from error
+        raise with_passing(error, passing_on(passes, args.config, began)) from error
     except TraceError as error:
         if not args.trace.endswith(".txn"):
             raise
         raise TraceError(f"{error}. If it is a log or a riscv-txn file, use 'nvdla csb replay'.") from error
     tell_proof(args, result.config)
     failed = sum(not check.passed for check in result.checks)
-    passing = []
-    if failed and time.perf_counter() - began < SHORT:
-        passing = passing_configurations(args.trace, args.config, args.threads)
+    passing = passing_on(passes, args.config, began) if failed else []
     dumped = [str(path) for path in result.dump(args.dump_memory)] if args.dump_memory else []
     operations = [
         {"engine": stage.engine, "group": stage.group, "statistics": stage.statistics}
@@ -85,3 +89,21 @@ def run(args: argparse.Namespace) -> int:
     if passing:
         say(f"{PASSES_ON} {', '.join(passing)}")
     return 0 if result.passed else 1
+
+
+def passing_on(passes: Callable[[Configuration], bool], tried: str, began: float) -> list[str]:
+    """The other built-in configurations on which every check of a failed replay passes; none after a long replay.
+
+    Args:
+        passes: Replays on a configuration.
+        tried: Name of the configuration that failed.
+        began: Start of the replay (time.perf_counter).
+    """
+    from nvdla.emulator.trace.languages import configurations_where
+
+    return configurations_where(passes, tried) if time.perf_counter() - began < SHORT else []
+
+
+def with_passing(error: NvdlaError, passing: list[str]) -> NvdlaError:
+    """The error of a replay, with the configurations on which every check passes."""
+    return type(error)(f"{str(error).removesuffix('.')}. {PASSES_ON} {', '.join(passing)}") if passing else error

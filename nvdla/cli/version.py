@@ -1,4 +1,4 @@
-"""``nvdla version``: versions of the toolkit and its dependencies. ``nvdla --version`` prints the first line."""
+"""``nvdla version``: version of the toolkit; with ``--verbose`` of its dependencies, too."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ OPTIONAL = ("onnx", "onnxruntime", "dask", "shtab", "iree-base-compiler", "apach
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("--verbose", "-v", action="store_true", help="print details")
+    parser.add_argument(
+        "--verbose", "-v", action="store_true", help="also print dependencies, threads and cached kernels"
+    )
     add_format_options(parser)
 
 

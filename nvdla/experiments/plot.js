@@ -104,7 +104,7 @@
     chart.replaceChildren(points.length ? picture(points, best) : make("p", {}, "No point has both values."));
     if (focused !== null) chart.querySelector(`[data-point="${focused}"]`)?.focus();
     const left = without ? `; ${without} without a value on these axes` : "";
-    status.textContent = `${points.length} points, ${best.size} on the Pareto front${left}`;
+    status.textContent = `${points.length} ${points.length === 1 ? "point" : "points"}, ${best.size} on the Pareto front${left}`;
     showDetails();
   }
 

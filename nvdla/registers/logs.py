@@ -81,6 +81,7 @@ _PLATFORM = re.compile(
 )
 _TRANSACTION = re.compile(r"(write_reg|read_reg|load_mem|dump_mem)\s+(\S+)\s+(\S+)(?:\s+(\S+))?(?:\s+(\S+))?")
 _STATEMENT = re.compile(r"reg_write\s*\(\s*(?:NVDLA_)?([A-Z0-9_]+(?:\.[A-Z0-9_]+)?)_0\s*,\s*(\w+)\s*\)")
+_TIME = re.compile(r"\s*\[\s*[0-9]{1,10}\.[0-9]{1,9}\]\s*")  # of dmesg
 _BEGINS = re.compile(r"\s*(?:write_reg|read_reg|load_mem|dump_mem)\b|W\s+0x")  # what must be a whole access
 _TRACE = re.compile(r"\s*((?:mem|check|sync|poll)_\w+|intr_notify|reg_read_(?:check|expected))\s*\(")  # only of .cfg
 _PLAIN = re.compile(r"(?:0x)?([0-9a-fA-F]{1,8})[\s,:=]+(?:0x)?([0-9a-fA-F]{1,8})\s*$")
@@ -117,6 +118,7 @@ def read_log(path: str | os.PathLike[str], map_name: str | None = None, base: in
     events: list[LoggedAccess | LoggedTransfer] = []
     skipped: dict[str, None] = {}
     for number, line in enumerate(text.split("\n"), 1):
+        line = line if log_format == "plain" else _without_time(line)
         try:
             event = reader.line(number, line)
             if event is None and _BEGINS.match(line) and log_format != "statements":
@@ -142,9 +144,10 @@ def _format(name: str, text: str) -> str:
     for line in text.split("\n"):
         if "_adaptor: GP:" in line:
             return "virtual-platform"
-        if _OWN.match(line):
+        access = _without_time(line)
+        if _OWN.match(access):
             return "nvdla"
-        if re.match(r"\s*(write_reg|read_reg)\s", line):
+        if re.match(r"\s*(write_reg|read_reg)\s", access):
             return "txn"
         if _STATEMENT.search(line):
             return "statements"
@@ -154,6 +157,11 @@ def _format(name: str, text: str) -> str:
         f"{name}: must be a log of register accesses: 'W address value' lines, sc.log of the virtual platform, "
         "write_reg transactions, reg_write(NAME, value) statements and 'address value' lines"
     )
+
+
+def _without_time(line: str) -> str:
+    """A line without the time that dmesg prints first: "[   12.345678] W 0x9058 0x58"."""
+    return line[time.end() :] if (time := _TIME.match(line)) else line
 
 
 class _Reader:

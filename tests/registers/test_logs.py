@@ -99,6 +99,34 @@ def test_plain_lines_are_read_too(tmp_path):
     assert [(each.address, each.value) for each in log.accesses] == [(0x9004, 1), (0x9008, 1)]
 
 
+def test_times_of_dmesg_before_an_access_are_skipped(made, tmp_path, capsys):
+    def kernel(text: str) -> str:
+        lines = [f"[{at / 1000:12.6f}] {line}" for at, line in enumerate(text.splitlines())]
+        return "\n".join(["[    0.000000] Booting Linux", "[    0.1] fb: 1", *lines])
+
+    plain = read_log(own_log(made, tmp_path / "a.txt"))
+    timed = read_log(own_log(made, tmp_path / "dmesg.log", kernel))
+    assert timed.format == "nvdla" and differences(plain, timed) == []
+    assert [access.value for access in timed.accesses] == [access.value for access in plain.accesses]
+    (tmp_path / "txn.log").write_text(kernel("write_reg 0x9058 0x58\nread_reg 0x300c 0x1 0x1"))
+    assert [access.kind for access in read_log(tmp_path / "txn.log").accesses] == ["write", "wait"]
+
+
+@pytest.mark.parametrize("config", ["nv_large", "nv_full"])
+def test_a_replay_on_the_wrong_configuration_names_the_right_one(made, config, capsys):
+    assert main(["csb", "replay", str(made.folder / "lenet.txn"), "--config", config]) == 2
+    assert capsys.readouterr().err.rstrip().endswith(". Every check passes on nv_small")
+
+
+def test_one_operation_differs(made, tmp_path, capsys):
+    """Counts of operations are in words."""
+    paths = [own_log(made, tmp_path / name) for name in ("a.txt", "b.txt")]
+    address = read_log(paths[0]).map.register("SDP", "D_CVT_SHIFT").address
+    paths[1].write_text(re.sub(rf"W 0x{address:05x} 0x\w+", f"W 0x{address:05x} 0x3f", paths[1].read_text(), count=1))
+    assert main(["csb", "diff", *map(str, paths)]) == 1
+    assert capsys.readouterr().out.endswith("\n1 operation differs\n")
+
+
 def test_the_first_difference_of_an_operation_is_named_with_its_fields(made, tmp_path):
     first = read_log(own_log(made, tmp_path / "a.txt"))
     register = first.map.register("SDP", "D_CVT_SHIFT")

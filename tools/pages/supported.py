@@ -34,9 +34,10 @@ This page lists the configurations that support each feature: *all*, or their na
 `python tools/pages/supported.py`; do not edit. For each configuration, feature and precision a small operation was set
 up in the registers, and its engine accepted or refused it. The messages below each table are those that users see.
 
-The register model accepts some features that the hardware lacks, as NVIDIA's C model does. The firmware layer refuses
-them for loadables: see [additional refusals](#additional-refusals-of-the-firmware). Features that the toolkit does not
-model are [at the end](#not-modeled)."""
+The tables state what the RTL has. NVIDIA's C model also runs SDP stages and lookup tables that the RTL of a
+configuration lacks, and so does the register model (`trace replay`, `csb replay`, `serve --registers`); loadables that
+use them are [refused](#refusals-of-the-firmware). Features that the toolkit does not model are [at the
+end](#not-modeled)."""
 
 
 @dataclass(frozen=True)
@@ -182,8 +183,8 @@ def pixel_formats() -> list[str]:
 
 
 def firmware_section() -> list[str]:
-    """Features that the register model has and the firmware layer refuses."""
-    lines = ["## Additional refusals of the firmware", "", "| a loadable with | runs on |", "|---|---|"]
+    """Features of loadables that the firmware layer refuses."""
+    lines = ["## Refusals of the firmware", "", "| a loadable with | runs on |", "|---|---|"]
     refusals = []
     for what, change in FIRMWARE_CASES.items():
         answers = [firmware_refusal(config, change) for config in configurations().values()]

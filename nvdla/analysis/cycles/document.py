@@ -14,7 +14,7 @@ from nvdla.analysis.cycles.schedule import Span, busy_cycles
 from nvdla.analysis.study import Study
 from nvdla.analysis.svg import STYLE, Drawing, round_ticks, short
 from nvdla.analysis.views import blocks
-from nvdla.errors import shape_text
+from nvdla.errors import counted, shape_text
 from nvdla.loadable.descriptors.enums import ENGINE_NAMES
 from nvdla.program.operation import Key, Operation
 from nvdla.util.arguments import by_annotations
@@ -178,7 +178,9 @@ def caveats(study: Study) -> list[str]:
         )
     if study.schedule.stuck:
         names = ", ".join(study.by_key[key].label for key in study.schedule.stuck[:8])
-        caveats.append(str(study.deadlock or "") or f"{len(study.schedule.stuck)} operations deadlock: {names}")
+        caveats.append(
+            str(study.deadlock or "") or f"deadlock of {counted(len(study.schedule.stuck), 'operation')}: {names}"
+        )
     return caveats
 
 

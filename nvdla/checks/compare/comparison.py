@@ -385,7 +385,7 @@ class Comparison:
         """One line: how many tensors, and the first that differs."""
         counts = ", ".join(f"{count} {name}" for name, count in self.counts.items())
         first = f", first {self.first.place}" if self.first else ""
-        return printable(f"<Comparison: {len(self.rows)} tensors, {counts}{first}>")
+        return printable(f"<Comparison: {counted(len(self.rows), 'tensor')}, {counts}{first}>")
 
     def _repr_html_(self) -> str:
         """For notebooks: one row per tensor."""

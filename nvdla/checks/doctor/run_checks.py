@@ -9,6 +9,7 @@ import numpy as np
 from nvdla.checks.doctor.doctor import CheckContext, TensorHealth, check
 from nvdla.checks.doctor.number_checks import some
 from nvdla.checks.lint.linter import Said
+from nvdla.errors import counted
 from nvdla.loadable.descriptors.enums import OpType
 
 #: shares of elements at the ends of the type
@@ -163,7 +164,7 @@ def accumulators_do_not_saturate(context: CheckContext) -> Iterator[Said]:
     for (task, index), counts in context.accumulators.items():
         subject = context.by_place.get((task, index))
         if subject is not None and subject.type == OpType.CONV and counts:
-            yield subject, f"{counts} sums saturated"
+            yield subject, f"{counted(counts, 'sum')} saturated"
 
 
 @check("error", "See the message; 'nvdla lint' gives details.", headline="run that failed")

@@ -66,8 +66,7 @@ class SdpDriver(Driver):
         operation.require_choice(stage.enable, ("off", "on"), f"{name}_op.enable")
         if not stage.enable:
             return
-        if name == "y":
-            operation.needs("sdp_ew_throughput", "y_op is enabled")
+        operation.needs(f"sdp_{STAGES[name][0].lower()}_throughput", f"{name}_op is enabled")
         if reads_operands(stage):
             operation.require_memory(cube, f"{name}_data")
             address = operation.address(cube, f"{name}_data")

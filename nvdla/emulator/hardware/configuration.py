@@ -27,6 +27,8 @@ FEATURES = {
     "batch": "hardware batches",
     "cvsram": "CVSRAM",
     "sdp_lut": "lookup tables in its SDP",
+    "sdp_bs_throughput": "X1 stage in its SDP",
+    "sdp_bn_throughput": "X2 stage in its SDP",
     "sdp_ew_throughput": "Y (element-wise) stage in its SDP",
     "pdp_throughput": "PDP",
     "cdp_throughput": "CDP",

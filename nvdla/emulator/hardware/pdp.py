@@ -326,6 +326,7 @@ class Pdp:
 
 def decode(groups: dict[str, RegisterGroup], config: Configuration) -> PdpSettings:
     """Decode the registers of units PDP and PDP_RDMA. Raises ConfigError and ScheduleError."""
+    config.require("pdp_throughput")
     g = groups["PDP"]
     elements = element_type(g, "D_DATA_FORMAT.INPUT_DATA", config)
     method = g["D_OPERATION_MODE_CFG.POOLING_METHOD"]

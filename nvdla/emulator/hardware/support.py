@@ -25,18 +25,20 @@ SIDE, CHANNELS = 8, 64
 @dataclass(frozen=True)
 class Probe:
     """One operation. ``registers``: "UNIT.REGISTER" or "UNIT.REGISTER.FIELD" -> value; sizes that depend on the atom
-    are filled in by :func:`ask`. ``idle``: units that the operation does not enable."""
+    are filled in by :func:`ask`. ``idle``: units that the operation does not enable. ``needs``: features of the
+    configuration (keys of FEATURES) that the RTL needs and the engine does not check, as NVIDIA's C model does not."""
 
     engine: str
     mode: str
     precision: str
     registers: dict[str, int] = field(default_factory=dict)
     idle: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Answer:
-    """``refusal`` is the message of the error, empty when the engine takes the operation."""
+    """``refusal`` is the message of the error, empty when the hardware has the operation."""
 
     refusal: str = ""
 
@@ -47,8 +49,10 @@ class Answer:
 
 
 def ask(probe: Probe, config: Configuration) -> Answer:
-    """Ask the engine of ``config`` for the operation of ``probe``."""
+    """Ask whether the hardware of ``config`` has the operation of ``probe``: its RTL, and the engine of the model."""
     try:
+        for feature in probe.needs:
+            config.require(feature, probe.engine.upper())
         prepare(probe, config)
     except NvdlaError as error:
         return Answer(str(error))
@@ -346,14 +350,19 @@ def _sdp_probes(precision: str, index: int) -> Iterator[Probe]:
     """Blocks with an operand from a register: 0 ALU (sum), 1 multiplier, both on."""
     flying = {"SDP.D_FEATURE_MODE_CFG.FLYING_MODE": 1}
     idle = ("SDP_RDMA",)
+    y = ("sdp_ew_throughput",)
     yield Probe("sdp", "memory to memory", precision)
     yield Probe("sdp", "on the fly after the convolution", precision, flying, idle)
-    yield Probe("sdp", "on the fly to the PDP", precision, {"SDP.D_FEATURE_MODE_CFG.OUTPUT_DST": 1})
+    yield Probe(
+        "sdp", "on the fly to the PDP", precision, {"SDP.D_FEATURE_MODE_CFG.OUTPUT_DST": 1}, (), ("pdp_throughput",)
+    )
     for mode, name in (("X1", "BS"), ("X2", "BN")):
-        yield Probe("sdp", f"{mode} (bias, scale, ReLU, PReLU)", precision, {f"SDP.D_DP_{name}_CFG": 2 << 2})
-    yield Probe("sdp", "Y (element-wise)", precision, {"SDP.D_DP_EW_CFG": 2 << 2 | 1 << 6})
-    yield Probe("sdp", "Y lookup tables", precision, {"SDP.D_DP_EW_CFG": 1 << 1 | 1 << 4})
-    yield Probe("sdp", "Y compares (EQL)", precision, {"SDP.D_DP_EW_CFG": 3 << 2 | 1 << 4 | 1 << 6})
+        registers = {f"SDP.D_DP_{name}_CFG": 2 << 2}
+        needs = (f"sdp_{name.lower()}_throughput",)
+        yield Probe("sdp", f"{mode} (bias, scale, ReLU, PReLU)", precision, registers, (), needs)
+    yield Probe("sdp", "Y (element-wise)", precision, {"SDP.D_DP_EW_CFG": 2 << 2 | 1 << 6}, (), y)
+    yield Probe("sdp", "Y lookup tables", precision, {"SDP.D_DP_EW_CFG": 1 << 1 | 1 << 4}, (), (*y, "sdp_lut"))
+    yield Probe("sdp", "Y compares (EQL)", precision, {"SDP.D_DP_EW_CFG": 3 << 2 | 1 << 4 | 1 << 6}, (), y)
     batch = {"SDP.D_FEATURE_MODE_CFG.BATCH_NUMBER": 1, "SDP.D_DST_BATCH_STRIDE": 16384}
     yield Probe("sdp", "hardware batch", precision, flying | batch, idle)
     order = {"SDP.D_FEATURE_MODE_CFG.WINOGRAD": 1}

@@ -428,10 +428,15 @@ def passing_configurations(path: str | os.PathLike[str], tried: str, threads: in
     Returns:
         Names of configurations.
     """
+    return configurations_where(lambda config: replay(path, config, threads=threads).passed, tried)
+
+
+def configurations_where(passes: Callable[[Configuration], bool], tried: str) -> list[str]:
+    """Names of the built-in configurations, without ``tried``, of which ``passes`` is true and raises no NvdlaError."""
     passing = []
-    for name in configurations():
+    for name, config in configurations().items():
         with contextlib.suppress(NvdlaError):
-            if name != tried and replay(path, name, threads=threads).passed:
+            if name != tried and passes(config):
                 passing.append(name)
     return passing
 

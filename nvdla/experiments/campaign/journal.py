@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import IO, TypeVar, cast
 from weakref import WeakSet
 
-from nvdla.errors import FormatError, NvdlaError
+from nvdla.errors import FormatError, NvdlaError, counted
 from nvdla.util import rounding
 from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document
@@ -353,8 +353,8 @@ class Journal:
         """Raise FormatError for results that are not to be continued, or that no task of the table has."""
         if self.done and not resume:
             raise FormatError(
-                f"{self.path} contains {len(self.done)} results of this campaign. Continue with --resume, or "
-                "remove the file."
+                f"{self.path} contains {counted(len(self.done), 'result')} of this campaign. Continue with --resume, "
+                "or remove the file."
             )
         _refuse_keys(self.path, table.foreign(self.done))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,9 @@ def test_units_and_precisions_are_those_of_the_configuration(config):
         "Winograd order after the convolution": config.winograd,
         "input in CVSRAM": config.cvsram,
         "output in CVSRAM": config.cvsram,
+        "Y (element-wise)": config.sdp_ew_throughput is not None,
+        "Y lookup tables": config.sdp_lut,
+        "Y compares (EQL)": config.sdp_ew_throughput is not None,
     }
     for probe in PROBES.values():
         expected = features.get(probe.engine, True) and modes.get(probe.mode, True)
@@ -41,6 +45,25 @@ def test_units_and_precisions_are_those_of_the_configuration(config):
         if probe.mode.startswith("to ") and probe.mode.endswith(" in memory"):
             expected = expected and probe.mode.split()[1] in config.precisions
         assert ask(probe, config).supported == expected, probe
+
+
+@pytest.mark.parametrize(
+    ("field", "lost"),
+    [
+        ("sdp_bs_throughput", {("sdp", "X1 (bias, scale, ReLU, PReLU)")}),
+        ("sdp_bn_throughput", {("sdp", "X2 (bias, scale, ReLU, PReLU)")}),
+        ("sdp_ew_throughput", {("sdp", "Y (element-wise)"), ("sdp", "Y lookup tables"), ("sdp", "Y compares (EQL)")}),
+        ("pdp_throughput", {("sdp", "on the fly to the PDP"), *((key[:2]) for key in PROBES if key[0] == "pdp")}),
+        ("cdp_throughput", {key[:2] for key in PROBES if key[0] == "cdp"}),
+    ],
+)
+def test_a_configuration_without_a_unit_lacks_its_modes(field, lost):
+    whole = configuration("nv_large")
+    less = replace(whole, **{field: None})
+    modes = {
+        config: {key[:2] for key, probe in PROBES.items() if ask(probe, config).supported} for config in (whole, less)
+    }
+    assert modes[whole] - modes[less] == lost
 
 
 def test_refusals_of_what_is_not_built_name_who_has_it():
