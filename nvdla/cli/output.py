@@ -58,7 +58,11 @@ def announce(document: Mapping[str, object], text: str, args: argparse.Namespace
     """State that a server listens: ``document`` on one line with --json, else ``text``. Flushed at once, so that a
     program that started the server can go on."""
     document = _complete(document, args)
-    print(json_text(document) if getattr(args, "json", False) else text, flush=True)
+    if getattr(args, "json", False):
+        print(json_text(document))
+    else:
+        say(text)
+    sys.stdout.flush()
 
 
 def _complete(document: Mapping[str, object], args: argparse.Namespace) -> Mapping[str, object]:
@@ -172,8 +176,31 @@ def _print_lines(title: str, rows: Sequence[Mapping[str, object]], columns: Sequ
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """One line: line breaks and escape codes of the names in it are shown escaped."""
-    print(printable(text), file=stream or sys.stdout)
+    """One line, wrapped between words on a terminal: line breaks and escape codes of the names in it are shown
+    escaped."""
+    stream, line = stream or sys.stdout, printable(text)
+    print("\n".join(wrapped(line, _width_of(stream))) if stream.isatty() else line, file=stream)
+
+
+def wrapped(line: str, width: int) -> list[str]:
+    """Lines of at most ``width`` columns, broken between words. A word that is longer stays whole, and so does a
+    command to copy: one in quotes, or the next one to run."""
+    if len(line) <= width:
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    whole = re.sub(r"'nvdla [^']*'|(?<=^Next: )nvdla .*", lambda command: command[0].replace(" ", "\0"), line)
+    lines = textwrap.wrap(whole, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return [each.replace("\0", " ") for each in lines]
+
+
+def _width_of(stream: TextIO) -> int:
+    """COLUMNS, else the columns of the terminal that a stream is."""
+    if is_digits(os.environ.get("COLUMNS", "")):
+        return terminal_width()
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or terminal_width()
+    except (OSError, ValueError):
+        return terminal_width()
 
 
 def show_warning(
@@ -272,7 +299,8 @@ def print_table(
     _print_columns(title, rows, {key: texts[key] for key in kept})
     left_out = [key.replace("_", " ") for key in texts if key not in kept]
     if shortened and {"layer", "name"} & set(kept):
-        print("Layer names are shortened; --wide shows all of them.\n")
+        say("Layer names are shortened; --wide shows all of them.")
+        print()
     if left_out:
         note = f"Left out in {terminal_width()} columns: {', '.join(left_out)}; --wide shows them."
         print(textwrap.fill(note, terminal_width(), break_long_words=False) + "\n")
@@ -325,7 +353,7 @@ def _print_columns(title: str, rows: Sequence[Mapping[str, object]], texts: Mapp
             width=widths[key],
         )
     output = console(sum(max(map(len, cells)) + GAP for cells in texts.values()) if _wide else None)
-    output.print(f"[bold]{_escape(title)}[/]", soft_wrap=True)
+    output.print(f"[bold]{_escape(title)}[/]", soft_wrap=_wide)
     for cells in zip(*(cells[1:] for cells in texts.values()), strict=True):
         table.add_row(*map(_escape, cells))
     output.print(table)

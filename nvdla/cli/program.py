@@ -174,7 +174,7 @@ def _self_test(args: argparse.Namespace, form: Printer, options: Options) -> int
     }
     if not print_document(document, args):
         print_table("Tests", document["tests"])
-        print(f"{counted(len(rows), 'test')} of {config.name} in {len(files)} files: {folder}")
+        say(f"{counted(len(rows), 'test')} of {config.name} in {len(files)} files: {folder}")
         if args.board:
             say(f"Next: follow {folder / 'README.md'}.")
     return 0
@@ -272,7 +272,7 @@ def _summary(exported: Export, form: Printer, runtime: Runtime, args: argparse.N
         script = next(row["file"] for row in document["files"] if row["file"].endswith(replay[1]))
         say(f"Next: nvdla {replay[0]} replay {shlex.quote(script)} --config {shlex.quote(config)}")
     if document["input"] == "random":
-        print("The input of the program is random. Use --input FILE for your own.", file=sys.stderr)
+        say("The input of the program is random. Use --input FILE for your own.", sys.stderr)
 
 
 def _sizes(document: Document) -> list[Document]:

@@ -95,7 +95,7 @@ class Times:
     def tell(self, quiet: bool) -> None:
         """One line on a terminal."""
         if sys.stderr.isatty() and not quiet:
-            print(f"times: {self}", file=sys.stderr)
+            say(f"times: {self}", sys.stderr)
 
     def __str__(self) -> str:
         parts = [f"linking {_said(self.link)}"]
@@ -485,7 +485,7 @@ def _report(
         rows_of_counts = list(kept)  # int8 has no NaN
         keys = dict.fromkeys(key for row in rows_of_counts for key in row)
         print_table("statistics", rows_of_counts, list(keys))
-        print(f"threads: {threading_description()}")
+        say(f"threads: {threading_description()}")
     if rows:
         _print_profile(rows)
     for name, difference in differences.items():
