@@ -40,7 +40,7 @@ _tables_to: TextIO | None = None  # where their tables go
 _wide = False  # --wide: no column is left out
 _collected: list[Mapping[str, Any]] | None = None  # documents of a command that runs several times
 _proofs: list[Mapping[str, Any]] = []  # of the configurations of the next document
-_told: set[str] = set()  # lines about proof that the command has printed
+_told: set[str] = set()  # notes that the command has printed
 
 
 def add_format_options(parser: argparse.ArgumentParser, yaml: bool = False) -> None:
@@ -98,12 +98,15 @@ def tell_proof(args: argparse.Namespace, *configs: Configuration) -> None:
         proofs = proof(config)
         if proofs not in _proofs:
             _proofs.append(proofs)
-        if getattr(args, "json", False) or getattr(args, "yaml", False):
-            continue
         for line in proof_lines(config, ("results",)):
-            if line not in _told:
-                say(f"Note: {line}.", sys.stderr)
-            _told.add(line)
+            tell_once(f"Note: {line}.", args)
+
+
+def tell_once(line: str, args: argparse.Namespace) -> None:
+    """Print a line on standard error, unless the command has printed it or prints a document."""
+    if line not in _told and not getattr(args, "json", False) and not getattr(args, "yaml", False):
+        say(line, sys.stderr)
+        _told.add(line)
 
 
 @contextlib.contextmanager

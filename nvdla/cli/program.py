@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import nvdla
 from nvdla.cli.arguments import (
+    ONE_RUN,
     add_base_option,
     add_input_options,
     add_machine_options,
@@ -68,7 +69,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_machine_options(parser)
     add_strict_option(parser)
-    add_input_options(parser)
+    add_input_options(parser, ONE_RUN)
     place = parser.add_argument_group("addresses")
     for name in ("dram", "cvsram", "csb"):
         add_base_option(place, name)
@@ -222,7 +223,7 @@ def _inputs(runtime: Runtime, args: argparse.Namespace) -> list[bytes]:
         return random_surfaces(runtime, args.random_input or 0)
     runs = surfaces_of_runs(runtime, args)
     if len(runs) != 1:
-        raise FormatError(f"--input: must be one run, got {len(runs)}")
+        raise FormatError(f"--input: must be one run, got {len(runs)}. Write one program per run.")
     return runs[0]
 
 
