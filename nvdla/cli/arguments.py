@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import nvdla
-from nvdla.cli.output import real, reals, say, whole
+from nvdla.cli.output import real, reals, say, tell_once, whole
 from nvdla.errors import FormatError, in_input
 from nvdla.program.naming import Names, from_calibration, from_yaml, is_scale, names_for, path_of
-from nvdla.tensors.images import INTERPOLATIONS, MAX_SIDE, ORDERS, PixelConversion
+from nvdla.tensors.files import IMAGE_ENDINGS
+from nvdla.tensors.images import INTERPOLATIONS, MAX_SIDE, ORDERS, PixelConversion, describe_digit
 from nvdla.tensors.inputs import Preprocessing
-from nvdla.tensors.real import ScaleMissing
+from nvdla.tensors.real import ScaleMissing, pixels_of
 from nvdla.util import rounding
 from nvdla.util.escaping import Document
 from nvdla.util.files import is_file
 
 if TYPE_CHECKING:
-    from nvdla.runtime import Runtime
+    from nvdla.runtime import Runtime, Tensor
 
 
 def split_name(word: str) -> tuple[str | None, str]:
@@ -155,15 +156,18 @@ def tell_warnings(path: str, warnings: Iterable[str]) -> None:
         say(f"{path}: warning: {warning}", sys.stderr)
 
 
-def add_input_options(parser: argparse.ArgumentParser) -> None:
-    """``--input`` and ``--random-input``, for :func:`surfaces_of_runs`."""
+SEVERAL_RUNS, ONE_RUN = "further files are further runs", "one per input of the network"
+
+
+def add_input_options(parser: argparse.ArgumentParser, more: str = SEVERAL_RUNS) -> None:
+    """``--input`` and ``--random-input``, for :func:`surfaces_of_runs`. ``more``: the meaning of several files."""
     parser.add_argument(
         "--input",
         "-i",
         action="append",
         default=[],
         metavar="[NAME=]FILE",
-        help="input file: image, .npy, .dimg or .bin (raw surface); further files are further runs",
+        help=f"input file: image, .npy, .dimg or .bin (raw surface); {more}",
     )
     parser.add_argument(
         "--random-input",
@@ -277,7 +281,7 @@ def add_image_options(parser: argparse.ArgumentParser) -> None:
     scaling = "scale as PIL (bilinear) or OpenCV (INTER_LINEAR) does (default: pil)"
     image.add_argument("--interpolation", choices=INTERPOLATIONS, help=scaling)
     image.add_argument(
-        "--no-preprocess", action="store_true", help="take pixels as they are, without the layer file's preprocessing"
+        "--no-preprocess", action="store_true", help="convert pixels without the layer file's preprocessing"
     )
 
 
@@ -336,10 +340,57 @@ def surfaces_of_runs(
     pixels = preprocessing_of(args)
     runtime.rescale(scales_of(args, runtime.loadable))
     with whole_command(args):
-        return [
+        surfaces = [
             of_right_size(runtime, files, runtime.surfaces(files, pixels))
             for files in ({name: words[run] for name, words in by_name.items()} for run in range(runs))
         ]
+    _tell_changes(changes_of_pictures(runtime, args, words), args)
+    return surfaces
+
+
+def changes_of_pictures(
+    runtime: Runtime, args: argparse.Namespace, words: Sequence[str] | None = None
+) -> dict[str, str]:
+    """Describe what was done to each picture of ``--input`` (or ``words`` instead), by file: the changes that made a
+    digit of it, if the layer file specifies digits; without a layer file the conversion of NVIDIA's runtime."""
+    by_name = _by_name(args.input if words is None else words, [tensor.name for tensor in runtime.inputs])
+    pixels, model = preprocessing_of(args), runtime.names.preprocessing
+    changes: dict[str, str] = {}
+    for tensor in runtime.inputs:
+        files = [path for path in by_name[tensor.name] if Path(path).suffix.lower() in IMAGE_ENDINGS]
+        if model is None or not (pixels is None or pixels.is_geometry):
+            changes |= dict.fromkeys(files, _conversion(tensor, args, tensor.name in pixels_of(runtime.names.pixels)))
+        elif pixels is None and Preprocessing.of(model).digit:
+            width, height = tensor.shape[:1:-1]
+            changes |= {path: describe_digit(path, (width, height)) for path in files}
+    return {path: text for path, text in changes.items() if text}
+
+
+def _conversion(tensor: Tensor, args: argparse.Namespace, is_pixels: bool) -> str:
+    """The conversion of pictures that no layer file specifies, as far as no option states it. ``is_pixels``: the
+    elements of the input are pixels."""
+    parts, options = [], []
+    if is_pixels:
+        pass
+    elif tensor.dtype == np.int8:
+        parts.append("pixels halved to 0..127")
+    elif args.mean is None and not args.std and not args.scale and not args.no_preprocess:
+        parts.append("pixels 0..255 not normalized")
+        options += ["--mean", "--std"]
+    if tensor.shape[1] >= 3 and not args.color:
+        parts.append("order bgr")
+        options.insert(0, "--color")
+    see = f"; see {', '.join(options)}" if options else ""
+    return f"{', '.join(parts)} (assumed, as NVIDIA's runtime{see})" if parts else ""
+
+
+def _tell_changes(changes: dict[str, str], args: argparse.Namespace) -> None:
+    """One line on standard error per change, with the first of its files."""
+    files: dict[str, list[str]] = {}
+    for path, text in changes.items():
+        files.setdefault(text, []).append(path)
+    for text, paths in files.items():
+        tell_once(f"{paths[0]}{f' and {len(paths) - 1:,} more' if len(paths) > 1 else ''}: {text}", args)
 
 
 def of_right_size(runtime: Runtime, files: dict[str, str], surfaces: list[bytes]) -> list[bytes]:

@@ -11,6 +11,7 @@ import numpy as np
 import nvdla
 from nvdla.checks.compare.comparison import Comparison, DifferingRegion, Row, Tolerances, compare_run
 from nvdla.cli.arguments import (
+    ONE_RUN,
     add_comparison_options,
     add_input_options,
     add_layers_option,
@@ -78,7 +79,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "other", nargs="?", action=_Other, help="another loadable to run and compare with, or an ONNX or TFLite model"
     )
-    add_input_options(parser)
+    add_input_options(parser, ONE_RUN)
     add_machine_options(parser)
     add_strict_option(parser)
     against = parser.add_argument_group("what to compare with")
@@ -123,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
     names = names_of(args, runtime.loadable)
     runs = surfaces_of_runs(runtime, args)
     if len(runs) > 1:
-        raise FormatError(f"--input: must be one run to compare, got {len(runs)}")
+        raise FormatError(f"--input: must be one run to compare, got {len(runs)}. Compare them one by one.")
     with whole_command(args):
         reference = _reference(args, runtime, runs[0], names)
     limits = Tolerances(args.tolerance, args.min_cosine, args.min_snr)

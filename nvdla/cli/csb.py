@@ -109,7 +109,7 @@ def _show(words: list[str], args: argparse.Namespace) -> int:
         if not print_document({**head, "operations": rows}, args):
             for row in rows:
                 values = {name: f"0x{value:x}" for name, value in row.pop("registers").items() if value}
-                print(f"line {row['line']}: {row['unit']} operation {row['number']}, group {row['group']}")
+                say(f"line {row['line']}: {row['unit']} operation {row['number']}, group {row['group']}")
                 print("".join(f"    {name} = {value}\n" for name, value in values.items()), end="")
         return 0
     rows = [_access(log, access) for access in log.accesses]
@@ -123,7 +123,7 @@ def _show(words: list[str], args: argparse.Namespace) -> int:
         if row["mask"] is not None:
             bound = "" if row["looks"] is None else f" within {row['looks']:,} polls"
             fields = f"{fields} (mask 0x{row['mask']:x}{bound})".strip()
-        print(f"{row['line']:6} {row['kind']:5} 0x{row['address']:05x} {row['register']:36} {value}  {fields}".rstrip())
+        say(f"{row['line']:6} {row['kind']:5} 0x{row['address']:05x} {row['register']:36} {value}  {fields}".rstrip())
     return 0
 
 
@@ -172,8 +172,8 @@ def _diff(words: list[str], args: argparse.Namespace) -> int:
             values = ["missing" if row[key] is None else f"0x{row[key]:x}" for key in ("first", "second")]
             fields = ", ".join(f"{field['field']} {field['first']} | {field['second']}" for field in row["fields"])
             where = f"{row['unit']} operation {row['operation']}: {row['register']}"
-            print(f"{where} {values[0]} | {values[1]}  {fields}".rstrip())
-        print(f"{counted(len(rows), 'operation')} {'differs' if len(rows) == 1 else 'differ'}" if rows else SAME)
+            say(f"{where} {values[0]} | {values[1]}  {fields}".rstrip())
+        say(f"{counted(len(rows), 'operation')} {'differs' if len(rows) == 1 else 'differ'}" if rows else SAME)
     return 1 if rows else 0
 
 
@@ -224,12 +224,12 @@ def _replay(words: list[str], args: argparse.Namespace) -> int:
         if failed:
             print_table("Memory that differs", failed)
         for line in result.stuck:
-            print(line)
+            say(line)
         ran = _ran(result.engines)
         verdict = f"{counted(len(checks) - len(failed), 'range')} of memory equal, {len(failed)} not"
-        print(f"ran {ran}; {verdict if result.compared else 'FAILED: the log has no written memory to compare with'}")
+        say(f"ran {ran}; {verdict if result.compared else 'FAILED: the log has no written memory to compare with'}")
         if passing:
-            print(f"{PASSES_ON} {', '.join(passing)}")
+            say(f"{PASSES_ON} {', '.join(passing)}")
     return 0 if result.passed else 1
 
 
@@ -256,7 +256,7 @@ def _verify(words: list[str], args: argparse.Namespace) -> int:
             for row in rows
         ]
         print_table("Self-tests", table)
-        print(f"{name}: {counted(len(rows) - failed, 'test')} passed, {failed} failed")
+        say(f"{name}: {counted(len(rows) - failed, 'test')} passed, {failed} failed")
     return 1 if failed else 0
 
 

@@ -115,8 +115,8 @@ def _print_energy(rows: list[Document]) -> None:
     """The events and the sum of those with a coefficient."""
     print_table("energy (relative comparisons only)", rows, ("event", "count", "pj", "microjoules", "source"))
     missing = [row["event"] for row in rows if row["pj"] is None and row["count"]]
-    print(f"{sum(row['microjoules'] or 0 for row in rows):,.3f} microjoules", end="")
-    print(f", without {', '.join(missing)}" if missing else "")
+    without = f", without {', '.join(missing)}" if missing else ""
+    say(f"{sum(row['microjoules'] or 0 for row in rows):,.3f} microjoules{without}")
 
 
 def _values(row: Document) -> Document:

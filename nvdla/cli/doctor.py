@@ -102,9 +102,9 @@ def _print(args: argparse.Namespace, report: DoctorReport, counts: dict[str, int
         print_table(f"outputs of {counted(report.runs, 'run')}", outputs, least=("histogram", "type", "shape", "layer"))
     say(f"{args.loadable} on {report.configuration}: {summary(counts)}.")
     if report.runs and args.random_input is not None and not args.input:
-        print("The input was random, so saturation, unused range and dead channels are not checked.")
+        say("The input was random, so saturation, unused range and dead channels are not checked.")
     if not report.runs and not report.run_error:
-        print("Static checks only. Add --input IMAGE (repeatable) to check saturation, range and dead channels.")
+        say("Static checks only. Add --input IMAGE (repeatable) to check saturation, range and dead channels.")
 
 
 def _tensor(tensor: Document) -> Document:

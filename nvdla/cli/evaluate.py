@@ -114,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
     }
     _tell(document, args)
     if args.limit and (total is None or total < count):
-        print(f"nvdla evaluate: evaluated only {args.limit} samples", file=sys.stderr)
+        say(f"nvdla evaluate: evaluated only {args.limit} samples", sys.stderr)
     return 0
 
 

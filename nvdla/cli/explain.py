@@ -9,7 +9,6 @@ from nvdla.cli.configs import SILICON, add_silicon_options, print_silicon, silic
 from nvdla.cli.output import (
     add_format_options,
     add_operation_option,
-    escape,
     output_file,
     print_document,
     print_table,
@@ -84,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         print_table(
             f"{study.loadable.name} on {study.config.name}", map(_layer_cells, candidates), LAYER_COLUMNS, LEAST
         )
-        print(
+        say(
             "Cycles of each layer, timed alone. All variants and changes: --json, or 'nvdla explain LOADABLE OPERATION'"
         )
     elif not args.svg:
@@ -133,11 +132,12 @@ def _print_operations(screens: list[Document], rows: list[Document], candidates:
             FORM_COLUMNS,
         )
         for line in [*evaluation_lines(candidate), *builder_lines(candidate)]:
-            print(escape(line))
+            say(line)
     for screen in screens:
-        print(f"\nDescriptor of {screen['operation']} {screen['engine']}: fields that are not 0")
+        print()
+        say(f"Descriptor of {screen['operation']} {screen['engine']}: fields that are not 0")
         for line in field_lines(screen, terminal_width()):
-            print(escape(line))
+            say(line)
 
 
 def _print_rows(rows: list[Document]) -> None:

@@ -233,7 +233,8 @@ def _tell(document: Document, args: argparse.Namespace) -> None:
     if written(document, f"Faults in {Path(args.network).name} on {Path(args.data).name}", page, args):
         return
     print_table(f"Faults in {args.network} on {args.data}", [_row("", "all", summary["all"])])
-    print(f"{sdc_note(summary)}\n")
+    say(sdc_note(summary))
+    print()
     for name, heading in WORDS.items():
         rows = summary[f"by_{name}"]
         if len(rows) > 1 or (name == "layer" and rows):
@@ -241,7 +242,7 @@ def _tell(document: Document, args: argparse.Namespace) -> None:
     accuracy = summary["all"].get("accuracy")
     if accuracy:
         runs = f"{counted(summary['all']['samples'], 'run')} on at most {counted(args.limit, 'sample')} (--limit)"
-        print(f"right classes in {runs}: {accuracy['healthy']:.2%} without faults, {accuracy['faulty']:.2%} with them")
+        say(f"right classes in {runs}: {accuracy['healthy']:.2%} without faults, {accuracy['faulty']:.2%} with them")
     for problem in summary["problems"]:
         say(f"not tried: {problem['fault']}: {problem['error']}", sys.stderr)
 

@@ -455,7 +455,7 @@ def _fail(
         sys.stdout.flush()
     except (OSError, ValueError):  # output to a full disk, or to a closed pipe
         _silence_output()
-    print(f"{prog}: {message}", file=sys.stderr)
+    output.say(f"{prog}: {message}", sys.stderr)
     return 2
 
 

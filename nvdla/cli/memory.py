@@ -16,6 +16,7 @@ from nvdla.cli.output import (
     print_document,
     print_table,
     print_written,
+    say,
     sized,
 )
 from nvdla.cli.study import add_study_options, requested
@@ -109,7 +110,8 @@ def _print(document: Document, hidden: int) -> None:
         least=("end", "base", "constant", "bound", "intermediate", "allocated"),
     )
     for row in document["spaces"]:
-        print(f"{row['space']}: {sized(row['allocated'])} in {sized(row['carve_out'])} of carve-out\n")
+        say(f"{row['space']}: {sized(row['allocated'])} in {sized(row['carve_out'])} of carve-out")
+        print()
     steps = document["steps"]
     allocations = [
         _hex(row) | {"first_write": _step(row["first_write"], steps), "last_read": _step(row["last_read"], steps)}
@@ -118,11 +120,12 @@ def _print(document: Document, hidden: int) -> None:
     print_table("allocations (each must be contiguous)", allocations, least=("flags", "alignment", "end", "buffers"))
     print_table("buffers", [_buffer(row, steps) for row in document["buffers"]], least=("aligned_to", "memory"))
     if hidden:
-        print(f"{hidden} constants (weights, operands, descriptors) are not listed; --buffers shows them\n")
+        say(f"{hidden} constants (weights, operands, descriptors) are not listed; --buffers shows them")
+        print()
     if document["reuse"]:
         print_table("reuse: the later buffer takes bytes of the earlier", document["reuse"])
     for row in document["overlaps"]:
-        print(
+        say(
             f"OVERLAP: operation {row['operation']} overwrites {row['bytes']} bytes of buffer {row['earlier']} "
             f"(memory {row['memory']}) that is still read afterwards"
         )

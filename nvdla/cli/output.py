@@ -40,7 +40,7 @@ _tables_to: TextIO | None = None  # where their tables go
 _wide = False  # --wide: no column is left out
 _collected: list[Mapping[str, Any]] | None = None  # documents of a command that runs several times
 _proofs: list[Mapping[str, Any]] = []  # of the configurations of the next document
-_told: set[str] = set()  # lines about proof that the command has printed
+_told: set[str] = set()  # notes that the command has printed
 
 
 def add_format_options(parser: argparse.ArgumentParser, yaml: bool = False) -> None:
@@ -58,7 +58,11 @@ def announce(document: Mapping[str, object], text: str, args: argparse.Namespace
     """State that a server listens: ``document`` on one line with --json, else ``text``. Flushed at once, so that a
     program that started the server can go on."""
     document = _complete(document, args)
-    print(json_text(document) if getattr(args, "json", False) else text, flush=True)
+    if getattr(args, "json", False):
+        print(json_text(document))
+    else:
+        say(text)
+    sys.stdout.flush()
 
 
 def _complete(document: Mapping[str, object], args: argparse.Namespace) -> Mapping[str, object]:
@@ -94,12 +98,15 @@ def tell_proof(args: argparse.Namespace, *configs: Configuration) -> None:
         proofs = proof(config)
         if proofs not in _proofs:
             _proofs.append(proofs)
-        if getattr(args, "json", False) or getattr(args, "yaml", False):
-            continue
         for line in proof_lines(config, ("results",)):
-            if line not in _told:
-                say(f"Note: {line}.", sys.stderr)
-            _told.add(line)
+            tell_once(f"Note: {line}.", args)
+
+
+def tell_once(line: str, args: argparse.Namespace) -> None:
+    """Print a line on standard error, unless the command has printed it or prints a document."""
+    if line not in _told and not getattr(args, "json", False) and not getattr(args, "yaml", False):
+        say(line, sys.stderr)
+        _told.add(line)
 
 
 @contextlib.contextmanager
@@ -172,8 +179,31 @@ def _print_lines(title: str, rows: Sequence[Mapping[str, object]], columns: Sequ
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """One line: line breaks and escape codes of the names in it are shown escaped."""
-    print(printable(text), file=stream or sys.stdout)
+    """One line, wrapped between words on a terminal: line breaks and escape codes of the names in it are shown
+    escaped."""
+    stream, line = stream or sys.stdout, printable(text)
+    print("\n".join(wrapped(line, _width_of(stream))) if stream.isatty() else line, file=stream)
+
+
+def wrapped(line: str, width: int) -> list[str]:
+    """Lines of at most ``width`` columns, broken between words. A word that is longer stays whole, and so does a
+    command to copy: one in quotes, or the next one to run."""
+    if len(line) <= width:
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    whole = re.sub(r"'nvdla [^']*'|(?<=^Next: )nvdla .*", lambda command: command[0].replace(" ", "\0"), line)
+    lines = textwrap.wrap(whole, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return [each.replace("\0", " ") for each in lines]
+
+
+def _width_of(stream: TextIO) -> int:
+    """COLUMNS, else the columns of the terminal that a stream is."""
+    if is_digits(os.environ.get("COLUMNS", "")):
+        return terminal_width()
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or terminal_width()
+    except (OSError, ValueError):
+        return terminal_width()
 
 
 def show_warning(
@@ -272,7 +302,8 @@ def print_table(
     _print_columns(title, rows, {key: texts[key] for key in kept})
     left_out = [key.replace("_", " ") for key in texts if key not in kept]
     if shortened and {"layer", "name"} & set(kept):
-        print("Layer names are shortened; --wide shows all of them.\n")
+        say("Layer names are shortened; --wide shows all of them.")
+        print()
     if left_out:
         note = f"Left out in {terminal_width()} columns: {', '.join(left_out)}; --wide shows them."
         print(textwrap.fill(note, terminal_width(), break_long_words=False) + "\n")
@@ -325,7 +356,7 @@ def _print_columns(title: str, rows: Sequence[Mapping[str, object]], texts: Mapp
             width=widths[key],
         )
     output = console(sum(max(map(len, cells)) + GAP for cells in texts.values()) if _wide else None)
-    output.print(f"[bold]{_escape(title)}[/]", soft_wrap=True)
+    output.print(f"[bold]{_escape(title)}[/]", soft_wrap=_wide)
     for cells in zip(*(cells[1:] for cells in texts.values()), strict=True):
         table.add_row(*map(_escape, cells))
     output.print(table)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import nvdla
 from nvdla.cli.arguments import (
+    ONE_RUN,
     add_base_option,
     add_input_options,
     add_machine_options,
@@ -70,7 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_machine_options(parser)
     add_strict_option(parser)
-    add_input_options(parser)
+    add_input_options(parser, ONE_RUN)
     place = parser.add_argument_group("addresses")
     for name in ("dram", "cvsram", "csb"):
         add_base_option(place, name)
@@ -176,7 +177,7 @@ def _self_test(args: argparse.Namespace, form: Printer, options: Options) -> int
     }
     if not print_document(document, args):
         print_table("Tests", document["tests"])
-        print(f"{counted(len(rows), 'test')} of {config.name} in {counted(len(files), 'file')}: {folder}")
+        say(f"{counted(len(rows), 'test')} of {config.name} in {counted(len(files), 'file')}: {folder}")
         say(_next_of_kit(args, rows))
     return 0
 
@@ -238,7 +239,7 @@ def _inputs(runtime: Runtime, args: argparse.Namespace) -> list[bytes]:
         return random_surfaces(runtime, args.random_input or 0)
     runs = surfaces_of_runs(runtime, args)
     if len(runs) != 1:
-        raise FormatError(f"--input: must be one run, got {len(runs)}")
+        raise FormatError(f"--input: must be one run, got {len(runs)}. Write one program per run.")
     return runs[0]
 
 
@@ -288,7 +289,7 @@ def _summary(exported: Export, form: Printer, runtime: Runtime, args: argparse.N
         script = next(row["file"] for row in document["files"] if row["file"].endswith(replay[1]))
         say(f"Next: nvdla {replay[0]} replay {shlex.quote(script)} --config {shlex.quote(config)}")
     if document["input"] == "random":
-        print("The input of the program is random. Use --input FILE for your own.", file=sys.stderr)
+        say("The input of the program is random. Use --input FILE for your own.", sys.stderr)
 
 
 def _sizes(document: Document) -> list[Document]:

@@ -21,7 +21,7 @@ from nvdla.cli.arguments import (
     add_strict_option,
     add_tolerance_option,
     add_trusted_option,
-    preprocessing_of,
+    changes_of_pictures,
     scales_of,
     split_name,
     surfaces_of_runs,
@@ -45,9 +45,7 @@ from nvdla.errors import FormatError, counted, shape_text
 from nvdla.kernels.jit.kernel_times import kernel_times
 from nvdla.kernels.jit.thread_pool import threading_description
 from nvdla.loadable import load as load_loadable
-from nvdla.tensors.files import IMAGE_ENDINGS, OUTPUT_ENDINGS, ending, read_dimg, read_npy, write_tensor
-from nvdla.tensors.images import describe_digit
-from nvdla.tensors.inputs import Preprocessing
+from nvdla.tensors.files import OUTPUT_ENDINGS, ending, read_dimg, read_npy, write_tensor
 from nvdla.tensors.real import read_labels, top
 from nvdla.util.escaping import Document, json_text
 from nvdla.util.files import is_zip_file, make_directory, read_file, write_file
@@ -95,7 +93,7 @@ class Times:
     def tell(self, quiet: bool) -> None:
         """One line on a terminal."""
         if sys.stderr.isatty() and not quiet:
-            print(f"times: {self}", file=sys.stderr)
+            say(f"times: {self}", sys.stderr)
 
     def __str__(self) -> str:
         parts = [f"linking {_said(self.link)}"]
@@ -215,7 +213,7 @@ def run(args: argparse.Namespace) -> int:
     goldens = _named(args.compare, [tensor.name for tensor in runtime.outputs], "output")
     times.linked()
     images = surfaces_of_runs(runtime, args)
-    pictures = _pictures(runtime, args)
+    pictures = changes_of_pictures(runtime, args)
     _check_number_of_images(args, len(images), outputs)
     watcher = _Watcher(args, runtime, len(images))
     accesses: CsbLog | None = [] if args.csb_log else None
@@ -275,23 +273,6 @@ def _run_all(
     if callback is None and len(images) > 1:
         return runtime.run_many(images)
     return [runtime.run_raw(image, on_operation=callback, csb_log=log) for image in images]
-
-
-def _pictures(runtime: Runtime, args: argparse.Namespace) -> dict[str, str]:
-    """Describe what was done to each picture, by file: the changes that made a digit of it, if the layer file specifies
-    digits; for a color input, what neither the layer file nor an option states."""
-    model = runtime.names.preprocessing
-    files = [path for _, path in map(split_name, args.input or ()) if Path(path).suffix.lower() in IMAGE_ENDINGS]
-    if model is None:
-        stated = args.color or args.mean is not None or args.std or args.scale or args.no_preprocess
-        is_color = bool(runtime.inputs) and runtime.inputs[0].shape[1] in (3, 4)
-        text = "channels in the order bgr, pixels not normalized (assumed; see --color, --mean and --std)"
-        return {} if stated or not is_color else dict.fromkeys(files, text)
-    if not Preprocessing.of(model).digit or preprocessing_of(args) is not None:
-        return {}
-    width, height = runtime.inputs[0].shape[:1:-1]
-    described = {path: describe_digit(path, (width, height)) for path in files}
-    return {path: changes for path, changes in described.items() if changes}
 
 
 def _check_number_of_images(args: argparse.Namespace, count: int, outputs: dict[str, str]) -> None:
@@ -469,8 +450,6 @@ def _report(
     }
     if print_document(document, args):
         return
-    for path, changes in pictures.items():
-        say(f"{path}: {changes}")
     for name, tensor in tensors.items():
         shape = shape_text(tensor.shape)
         say(f"{name}: {shape} {tensor.dtype} on {runtime.config.name} in {times.run * 1e3:.1f} ms")
@@ -485,7 +464,7 @@ def _report(
         rows_of_counts = list(kept)  # int8 has no NaN
         keys = dict.fromkeys(key for row in rows_of_counts for key in row)
         print_table("statistics", rows_of_counts, list(keys))
-        print(f"threads: {threading_description()}")
+        say(f"threads: {threading_description()}")
     if rows:
         _print_profile(rows)
     for name, difference in differences.items():

@@ -118,5 +118,5 @@ def run(args: argparse.Namespace) -> int:
     if not written:
         shown = [{**row, "files": row["files"][0] if len(row["files"]) == 1 else len(row["files"])} for row in rows]
         print_table("samples", shown)
-        print("'nvdla samples NAME -o DIR' writes them; 'nvdla run --demo' runs one.")
+        say("'nvdla samples NAME -o DIR' writes them; 'nvdla run --demo' runs one.")
     return 0

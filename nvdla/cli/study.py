@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nvdla.cli.arguments import (
     add_class_names_option,
@@ -18,7 +18,7 @@ from nvdla.cli.arguments import (
     names_of,
     surfaces_of_runs,
 )
-from nvdla.cli.output import print_table, say, tell_proof
+from nvdla.cli.output import print_table, say, tell_once, tell_proof
 from nvdla.errors import ConfigError, FormatError
 from nvdla.loadable import load as load_loadable
 from nvdla.util.escaping import Document
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from nvdla.analysis.study import Study
     from nvdla.checks.doctor.doctor import DoctorReport
     from nvdla.report.document import Side
+    from nvdla.runtime import Runtime
 
 DEFAULT_CLOCK = 1000.0
 
@@ -193,7 +194,7 @@ def add_viewing_options(parser: argparse.ArgumentParser) -> None:
     """The loadable or folder, a second loadable, inputs, labels."""
     add_study_options(parser)
     parser.add_argument("other", nargs="?", help="second loadable, shown next to the first")
-    add_input_options(parser)
+    add_input_options(parser, "further files are further runs: the findings are of all, the values of the first")
     add_comparison_options(parser)
     add_class_names_option(parser)
 
@@ -250,7 +251,15 @@ def _side(args: argparse.Namespace, labels: list[str] | None, sides: int) -> tup
     return make_side(study, names, request.clock, _inputs(args), labels, sides)
 
 
-def _inputs(args: argparse.Namespace) -> Callable[[Any], list[list[bytes]]] | None:
+def _inputs(args: argparse.Namespace) -> Callable[[Runtime], list[list[bytes]]] | None:
     if not args.input and args.random_input is None:
         return None
-    return lambda runtime: surfaces_of_runs(runtime, args)
+
+    def inputs(runtime: Runtime) -> list[list[bytes]]:
+        runs = surfaces_of_runs(runtime, args)
+        if len(runs) > 1:
+            line = f"{args.input[0]}: the page shows the values of this run; findings are of {len(runs):,} runs"
+            tell_once(line, args)
+        return runs
+
+    return inputs

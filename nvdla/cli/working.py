@@ -53,8 +53,18 @@ class _Line:
             with self._lock:
                 now = time.monotonic()
                 if self.free and now - self._spoke >= SILENCE:
-                    self._write(f"{_CLEAR}{self.work}{compiling()}: {now - self._began:.0f} s")
+                    self._write(_CLEAR + self._fitting(f": {now - self._began:.0f} s"))
                     self._shown = True
+
+    def _fitting(self, seconds: str) -> str:
+        """The line, with the work cut so that the terminal does not wrap it: only one line can be cleared."""
+        text = f"{self.work}{compiling()}".encode("ascii", "backslashreplace").decode()
+        try:
+            width = os.get_terminal_size(self._descriptor).columns
+        except OSError:
+            width = 0
+        room = (width or 80) - 1 - len(seconds)
+        return (text if len(text) <= room else f"{text[: max(room - 3, 0)]}...") + seconds
 
     def _clear(self) -> None:
         if self._shown:
@@ -64,7 +74,7 @@ class _Line:
     def _write(self, text: str) -> None:
         """Past Python's streams, whose locks a process that begins as a copy of this one would find held."""
         with contextlib.suppress(OSError):
-            os.write(self._descriptor, text.encode("ascii", "backslashreplace"))
+            os.write(self._descriptor, text.encode())
 
 
 class _Stream:

@@ -213,7 +213,30 @@ def test_the_log_of_register_writes_is_one_for_csb(nvdla_command, lenet, digit, 
 def test_what_a_color_picture_is_assumed_to_be_is_printed(nvdla_command, samples, tmp_path):
     net = tmp_path / "net.loadable"  # without a layer file
     net.write_bytes((samples / "color_digits.loadable").read_bytes())
-    assumed = "channels in the order bgr, pixels not normalized (assumed; see --color, --mean and --std)"
-    words = ("run", net, "--input", samples / "color_digit3.ppm")
-    assert assumed in nvdla_command(*words)[1]
-    assert "assumed" not in nvdla_command(*words, "--color", "rgb")[1]
+    picture = samples / "color_digit3.ppm"
+    halved = f"{picture}: pixels halved to 0..127, order bgr (assumed, as NVIDIA's runtime; see --color)\n"
+    program, page = ("--format", "cfg", "-o", tmp_path / "program"), ("-o", tmp_path / "page.html")
+    for command, *words in (("run",), ("doctor",), ("program", *program), ("compare", net), ("report", *page)):
+        assert nvdla_command(command, net, *words, "--input", picture)[2].count(halved) == 1, command
+    stated = nvdla_command("run", net, "--input", picture, "--color", "rgb")[2]
+    assert stated.endswith(f"{picture}: pixels halved to 0..127 (assumed, as NVIDIA's runtime)\n")
+    document = json.loads(nvdla_command("run", net, "--input", picture, "--json")[1])
+    assert halved == "".join(f"{path}: {text}\n" for path, text in document["pictures"].items())
+
+
+def test_pixels_of_fp16_networks_are_not_normalized_without_a_layer_file(nvdla_command, samples, digit, tmp_path):
+    net = tmp_path / "net.loadable"
+    net.write_bytes((samples / "lenet_nv_full_fp16.loadable").read_bytes())
+    assumed = "pixels 0..255 not normalized (assumed, as NVIDIA's runtime; see --mean, --std)"
+    assert assumed in nvdla_command("run", net, "--input", digit)[2]
+    assert "assumed" not in nvdla_command("run", net, "--input", digit, "--mean", "0")[2]
+
+
+def test_commands_for_one_run_refuse_several_with_advice(nvdla_command, lenet, digit, tmp_path):
+    assert (
+        "must be one run, got 2. Write one program per run." in nvdla_command("program", lenet, "-i", digit, digit)[2]
+    )
+    assert "got 2. Compare them one by one." in nvdla_command("compare", lenet, lenet, "-i", digit, digit)[2]
+    code, _, error = nvdla_command("report", lenet, "-i", digit, digit, "-o", tmp_path / "page.html")
+    assert code == 0
+    assert f"{digit}: the page shows the values of this run; findings are of 2 runs" in error

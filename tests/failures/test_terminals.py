@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import struct
+import subprocess
 import sys
 
 import pytest
 from support.fault_commands import DIGITS, LENET, RUN, start
 
+from nvdla.cli.output import wrapped
+
+fcntl, termios = pytest.importorskip("fcntl"), pytest.importorskip("termios")
 pty = pytest.importorskip("pty") if sys.platform != "win32" else pytest.skip("no terminals", allow_module_level=True)
 
 
@@ -33,9 +38,15 @@ with line_of_work("nvdla doctor"):
 """
 
 
-def shown_by(command: list[str], *words: object, **options: object) -> tuple[bytes, int]:
-    """What a command writes on a terminal, and its exit code."""
+@pytest.fixture(autouse=True)
+def width_of_the_terminal(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
+def shown_by(command: list[str], *words: object, columns: int = 0, **options: object) -> tuple[bytes, int]:
+    """What a command writes on a terminal of so many columns (0: unknown), and its exit code."""
     leader, follower = pty.openpty()
+    fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     process = start(command, *words, stdin=follower, stdout=follower, stderr=follower, **options)
     os.close(follower)
     shown = b""
@@ -69,6 +80,36 @@ def test_long_silent_work_is_shown_and_its_line_is_cleared():
     assert b"half a line.\r\n" in shown
 
 
+COMMAND = [sys.executable, "-m", "nvdla"]
+NARROW = 60
+
+
+@pytest.mark.parametrize("words", [("cycles", LENET), ("explain", LENET), ("cycles", LENET, "--frobnicate=1234567890")])
+def test_lines_of_text_and_errors_wrap_between_words(words):
+    """On a terminal no line is wider than it, and no word is broken; in a pipe the same lines are whole."""
+    shown, code = shown_by(COMMAND, *words, columns=NARROW)
+    shown = re.sub(rb"\r\x1b\[K[^\r]*(?=\r\x1b\[K)", b"", shown)  # the line of work
+    lines = re.sub(r"\x1b\[[0-9;]*[mK]", "", shown.decode()).replace("\r", "").splitlines()
+    assert max(map(len, lines)) <= NARROW
+    piped = subprocess.run([*COMMAND, *map(str, words)], capture_output=True, text=True)
+    notes = [line for line in (piped.stdout + piped.stderr).splitlines() if len(line) > NARROW and "\t" not in line]
+    assert notes
+    text = " ".join(" ".join(lines).split())
+    assert not [note for note in notes if " ".join(note.split()) not in text]
+    assert code == piped.returncode
+
+
+def test_a_command_to_copy_stays_whole():
+    command = f"'nvdla run {'x' * 30}.nvdla --input {'y' * 30}.png'"
+    assert wrapped(f"no input: run {command} instead", 40) == ["no input: run", f"    {command}", "    instead"]
+
+
+def test_the_line_of_work_is_cut_to_the_terminal():
+    shown, _ = shown_by([sys.executable, "-c", WORK.replace("lenet", "lenet" * 20)], columns=NARROW)
+    lines = re.findall(rb"\r\x1b\[K(examining [^\r]+)", shown)
+    assert lines and all(len(line) < NARROW and re.search(rb"\.\.\.: \d+ s$", line) for line in lines)
+
+
 PIPED = """
 import contextlib, os, time
 from nvdla.cli.working import line_of_work
@@ -96,4 +137,5 @@ def test_compiled_kernels_are_reported(tmp_path):
     shown, code = shown_by([sys.executable, "-c", COMPILES, *map(str, words)], env=environment)
     assert code == 0
     assert b"compiling kernels, once" in shown
-    assert re.search(rb"times: linking .*, compiling \d+ kernels [\d.]+ m?s.*, running", shown)
+    times = b" ".join(shown.split())
+    assert re.search(rb"times: linking .*, compiling \d+ kernels [\d.]+ m?s.*, running", times)

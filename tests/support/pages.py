@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import sys
-import textwrap
 from pathlib import Path
 from types import ModuleType
+
+from nvdla.cli.output import wrapped as wrapped_line
 
 WIDTH = 100
 """Columns of the pages' code, and of the terminal in which their output is made."""
@@ -22,9 +23,5 @@ def page_module(name: str) -> ModuleType:
 
 
 def wrapped(output: str) -> list[str]:
-    """Return the lines of a command's output as pages show them."""
-    shown = []
-    for line in output.splitlines():
-        indent = " " * (len(line) - len(line.lstrip()) + 4)
-        shown += textwrap.wrap(line.rstrip(), WIDTH, subsequent_indent=indent, break_on_hyphens=False) or [""]
-    return shown
+    """Return the lines of a command's output as a terminal of the pages' width shows them."""
+    return [part for line in output.splitlines() for part in wrapped_line(line.rstrip(), WIDTH)]

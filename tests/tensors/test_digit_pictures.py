@@ -134,7 +134,8 @@ def test_run_reports_the_steps_in_one_line(tmp_path, capsys):
     large.convert("RGB").save(path)
     words = ["run", str(LENET), "--input", str(path), "--top", "1"]
     assert main(words) == 0
-    lines = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr()
+    lines = [*printed.err.splitlines(), *printed.out.splitlines()]
     assert lines[0].startswith(f"{path}: converted to gray, inverted (light paper), cropped to ")
     assert lines[0].endswith(", centered in 28x28")
     assert lines[2].split()[0] == "7"
