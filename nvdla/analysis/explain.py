@@ -18,7 +18,7 @@ from nvdla.analysis.svg import STYLE, Drawing, round_ticks, short
 from nvdla.errors import UnknownOperationError, counted, shape_text
 from nvdla.loadable.descriptors.enums import ConvMode, OpType, WeightFormat
 from nvdla.loadable.descriptors.fields import fields
-from nvdla.program.naming import layers_meant, short_layer
+from nvdla.program.layer_names import layers_meant, short_layer, short_layers
 from nvdla.program.operation import Key, Operation
 from nvdla.util.escaping import Document
 from nvdla.util.rounding import ceil_div
@@ -47,7 +47,7 @@ def _meant(nodes: Sequence[Operation], name: str) -> list[Operation]:
 def _known(nodes: Sequence[Operation]) -> str:
     """List the possible names, for an error."""
     labels = [node.label for node in nodes]
-    layers = list(dict.fromkeys(short_layer(node.layer) for node in nodes if node.layer))
+    layers = list(short_layers(node.layer for node in nodes).values())
     texts = [", ".join(names[:8]) + (" ..." if len(names) > 8 else "") for names in (labels, layers)]
     return f"operations are {texts[0] or 'none'}" + (f"; layers are {texts[1]}" if layers else "")
 
@@ -101,7 +101,7 @@ def sentences(row: Document) -> list[str]:
     """A document in words, line by line."""
     shape = " to ".join(shape_text(row[side]) for side in ("input", "output") if row[side])
     used, capacity = row["data_entries"]
-    place = " ".join(filter(None, (row["operation"], row["layer"])))
+    place = " ".join(filter(None, (row["operation"], short_layer(row["layer"] or ""))))
     lines = [f"{place}: {row['mode']} convolution, {shape} (channels x height x width)"]
     if row["tile"][1] > 1:
         lines.append(f"tile {row['tile'][0]} of {row['tile'][1]} of its layer")
@@ -331,7 +331,7 @@ def _fields(node: Operation) -> Iterator[Row]:
 
 def lines(row: Row) -> Iterator[str]:
     """A document as lines, without its fields."""
-    layer = f" {row['layer']}" if row["layer"] else ""
+    layer = f" {short_layer(row['layer'])}" if row["layer"] else ""
     yield f"{row['operation']} {row['engine']}{layer}: {row['what']}"
     shape = " to ".join(shape_text(row[side]) for side in ("input", "output") if row[side])
     yield f"    {', '.join(filter(None, (shape, row['precision'])))}"
@@ -354,7 +354,7 @@ def lines(row: Row) -> Iterator[str]:
     for value in row["values"]:
         dimensions = f" {'x'.join(map(str, value['shape']))}," if value["shape"] else ""
         place = f"memory {value['memory']}+{value['offset']}"
-        yield f"    {value['role']}: {value['name']},{dimensions} {value['bytes']:,} bytes at {place}"
+        yield f"    {value['role']}: {short_layer(value['name'])},{dimensions} {value['bytes']:,} bytes at {place}"
 
 
 def field_lines(row: Row, width: int) -> Iterator[str]:
@@ -607,7 +607,7 @@ def _bank_names(drawing: Drawing, buffer_stays: list[Stay], scale: float, plot: 
         if (stay.node.task, name) in seen:
             continue
         seen.add((stay.node.task, name))
-        text, x = short(name, LONGEST_NAME), LEFT + min(stay.there, stay.end) * scale
+        text, x = short(short_layer(name), LONGEST_NAME), LEFT + min(stay.there, stay.end) * scale
         width = len(text) * CHARACTER + 8
         x = min(x, LEFT + plot + RIGHT - width)
         row = next((number for number in range(NAME_ROWS) if ends[number] <= x), None)

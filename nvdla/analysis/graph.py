@@ -23,6 +23,7 @@ from nvdla.analysis.svg import FIXED_STYLE, short
 from nvdla.errors import FormatError, shape_text
 from nvdla.loadable.descriptors.fields import FieldView, fields
 from nvdla.loadable.model import Loadable
+from nvdla.program.layer_names import short_layer
 from nvdla.program.operation import Key, Operation
 from nvdla.program.values import Value
 from nvdla.util.escaping import Document, Json, dot_string, xml_text
@@ -201,7 +202,7 @@ def _wrapped(text: str, width: int = 40) -> list[str]:
 
 def _dot_tensor(study: Study, value: Value) -> str:
     shape = shape_text(value.shape) if value.shape else f"{value.bytes} bytes"
-    label = f"{short(tensor_name(study, value), 30)}\n{shape}\nmemory {value.memory}+{value.offset}"
+    label = f"{short(short_layer(tensor_name(study, value)), 30)}\n{shape}\nmemory {value.memory}+{value.offset}"
     color = KINDS[value.kind]
     return f'  t{value.id} [shape=ellipse, color="{color}", label={dot_string(label)}, height=0.3];'
 
@@ -446,7 +447,10 @@ def _graph(study: Study, constants: bool, events: bool) -> _Graph:
     for value in study.values:
         if constants or value.kind != "constant":
             shape = shape_text(value.shape) if value.shape else f"{value.bytes} bytes"
-            lines = [short(tensor_name(study, value), 34), f"{shape}, memory {value.memory}+{value.offset}"]
+            lines = [
+                short(short_layer(tensor_name(study, value)), 34),
+                f"{shape}, memory {value.memory}+{value.offset}",
+            ]
             graph.boxes[f"t{value.id}"] = _Box(f"t{value.id}", lines, KINDS[value.kind], True)
             if value.writer:
                 graph.edges.append((key_id(value.writer), f"t{value.id}", ""))

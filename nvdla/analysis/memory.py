@@ -13,6 +13,7 @@ from nvdla.analysis.views import flag_names
 from nvdla.emulator.memory.placement import CVSRAM_BASE, DRAM_BASE, SPACES, Allocation, place
 from nvdla.limits import PAGE
 from nvdla.loadable import MemoryEntry
+from nvdla.program.layer_names import short_layer
 from nvdla.program.operation import Key
 from nvdla.program.values import Value
 from nvdla.util.escaping import Document
@@ -324,7 +325,7 @@ def _axis(drawing: Drawing, steps: list[Row], scale: float, plot: float, top: fl
 def _bar(drawing: Drawing, row: Row, scale: float, steps: int, top: float) -> None:
     first, last = max(row["first"], 0), min(row["last"], steps - 1)
     address = f"0x{row['address']:x}" if row["address"] is not None else "not allocated"
-    drawing.text(8, top + 11, f"{address}  {short(row['name'], 26)}")
+    drawing.text(8, top + 11, f"{address}  {short(short_layer(row['name']), 26)}")
     drawing.text(LEFT - 8, top + 11, f"{row['bytes']:,}", "soft", "end")
     life = f"{row['written_by'] or 'before the run'} to {row['read_by'][-1] if row['read_by'] else 'the end'}"
     title = f"{row['name']}: {row['bytes']:,} bytes at {address}, {row['kind']}, {life}"

@@ -16,6 +16,7 @@ from nvdla.loadable.descriptors import DlaTask, EmuOperation, EmuTask, fields, m
 from nvdla.loadable.descriptors.enums import Activation, ConvMode, MemType, OpType, SdpMode, SdpType
 from nvdla.loadable.enums import DataType, MemoryDomain, MemoryFlags
 from nvdla.program.accesses import STAGES, Shape
+from nvdla.program.layer_names import short_layers
 from nvdla.program.operation import Dependency, Operation
 from nvdla.program.program import Program
 from nvdla.program.program import Tasks as ProgramTasks
@@ -530,13 +531,13 @@ def blocks(layers: Sequence[str | None]) -> list[str | None]:
     common = _common(named)
     heads = ["/".join(name[: common + 1]) if len(name) > common else None for name in words]
     sizes = Counter(head for head, first in {(head, first) for head, first in zip(heads, firsts, strict=True)} if head)
-    tiles = Counter(first for first in firsts if first)
+    tiles, short = Counter(first for first in firsts if first), short_layers(firsts)
     heads_of_blocks: list[str | None] = []
     for head, first in zip(heads, firsts, strict=True):
         if head and 2 <= sizes[head] < len(set(firsts)):
             heads_of_blocks.append(head)
         else:
-            heads_of_blocks.append(first if first and tiles[first] > 3 else None)
+            heads_of_blocks.append(short[first] if first and tiles[first] > 3 else None)
     return heads_of_blocks
 
 

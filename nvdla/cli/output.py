@@ -310,15 +310,16 @@ def print_table(
 
 
 def _short_layers(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], bool]:
-    """Rows with short names of layers, and of nodes that TFLite's converter has fused, and whether any became shorter.
+    """Rows with short names of layers, buffers and nodes of TFLite, and whether any became shorter.
 
     A short name of two layers, or of two nodes with the same operator, stays whole.
     """
-    from nvdla.program.naming import short_layer
+    from nvdla.program.layer_names import short_layers
 
-    key = "name" if "op" in rows[0] else "layer"
-    names = {(row.get("op"), row[key]) for row in rows if isinstance(row.get(key), str)}
-    shorter = {(op, name): short_layer(name) if key == "layer" or ";" in name else name for op, name in names}
+    key = "name" if {"op", "buffer"} & set(rows[0]) else "layer"
+    names = dict.fromkeys((row.get("op"), row[key]) for row in rows if isinstance(row.get(key), str))
+    known = short_layers((name for op, name in names if op is None or not name.startswith("/")), unique=False)
+    shorter = {(op, name): known.get(name, name) for op, name in names}
     counts = Counter((op, short) for (op, _), short in shorter.items())
     short = {node: name for node, name in shorter.items() if counts[node[0], name] == 1 and name != node[1]}
     shown = [{**row, key: short.get((row.get("op"), row[key]), row[key])} if key in row else row for row in rows]
@@ -610,7 +611,7 @@ def chosen(
 
     Raises FormatError for an operation that no row is about, and a column that does not exist.
     """
-    from nvdla.program.naming import layers_meant
+    from nvdla.program.layer_names import layers_meant
 
     selected = list(rows)
     if args.every:
@@ -632,7 +633,7 @@ def _wanted(place: Place, args: argparse.Namespace, meant: set[str]) -> bool:
 
 
 def _check_operations(wanted: Sequence[str], places: Sequence[Place]) -> None:
-    from nvdla.program.naming import layers_meant
+    from nvdla.program.layer_names import layers_meant
 
     labels = [label for place in places for label in place[0] if label]
     layers = [layer for place in places for layer in place[2]]

@@ -33,7 +33,7 @@ import os
 import re
 import reprlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -46,7 +46,6 @@ from nvdla.loadable.model import Loadable
 from nvdla.tensors.real import Units, pixels_of
 from nvdla.util.escaping import Document, Json
 from nvdla.util.files import is_file, parse_json, read_file
-from nvdla.util.rounding import is_digits
 from nvdla.util.yaml import read_yaml
 
 Cube = tuple[int, int, int]
@@ -541,53 +540,6 @@ def is_scale(value: Any) -> bool:
 
 FORMAT, VERSION = "nvdla-layers", 1
 SUFFIX = ".layers.json"
-
-
-def layers_meant(layers: Iterable[str | None], name: str) -> set[str]:
-    """Return the layers that a name means.
-
-    Args:
-        layers: names of layers; the operations of several layers of a model have their names joined by "+".
-        name: a whole name or one of the joined names; otherwise the beginning of one, also of its short form.
-    """
-    known = {layer for layer in layers if layer}
-    exact = {layer for layer in known if name in (layer, short_layer(layer), *layer.split("+"))}
-    if exact or not name:
-        return exact
-    return {
-        layer
-        for layer in known
-        if any(word.startswith(name) for part in layer.split("+") for word in (part, short_layer(part)))
-    }
-
-
-def short_layer(layer: str) -> str:
-    """Shorten a name that comes from the path of an ONNX value or of a module of PyTorch, or from the values that
-    TFLite's converter has fused.
-
-    "/features/features.0/conv/Conv_output_0+/features/Relu_output_0" is "features.0/conv+features/Relu"; "net/a/Relu6;
-    net/a/add;net/a/conv" is "a/Relu6"; "layer1.0.bn2+layer1.0.add" is "layer1.0.bn2+add".
-    """
-    if "/" in layer:
-        return "+".join(dict.fromkeys(map(_short, layer.split("+"))))
-    first, *others = layer.split("+")
-    modules = [first[: at + 1] for at, mark in enumerate(first) if mark == "."]
-    shared = max((path for path in modules if all(name.startswith(path) for name in others)), default="")
-    short = [name.removeprefix(shared) for name in others]
-    return layer if any(is_digits(name[:1]) for name in short) else "+".join([first, *short])
-
-
-def _short(name: str) -> str:
-    if ";" in name:
-        scope, _, rest = name.split(";")[0].partition("/")
-        return rest if "/" in rest else f"{scope}/{rest}".rstrip("/")
-    if not name.startswith("/"):
-        return name
-    words = re.sub(r"_output_\d+$", "", name).strip("/").split("/")
-    kept = [word for word, after in zip(words, [*words[1:], ""], strict=True) if not after.startswith(f"{word}.")]
-    if len(kept) > 1 and kept[-1].lower() == kept[-2].lower():
-        kept.pop()
-    return "/".join(kept) or name
 
 
 def path_of(loadable: str | Path) -> Path:

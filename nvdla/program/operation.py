@@ -26,6 +26,7 @@ from nvdla.loadable.descriptors.meaning import precisions_of, reads_operands
 from nvdla.loadable.descriptors.structures import Descriptor
 from nvdla.loadable.descriptors.task import DlaOperation, DlaTask, EmuOperation, EmuTask
 from nvdla.program.accesses import STAGES, Access, AccessFinder, Shape
+from nvdla.program.layer_names import short_layer
 from nvdla.util.escaping import table
 from nvdla.util.precision import Precision
 from nvdla.util.rounding import ceil_div
@@ -188,7 +189,7 @@ class Operation(Keyed):
     @property
     def title(self) -> str:
         """Title of the operation in drawings: "CONV 0/3 conv2"."""
-        return f"{self.engine.upper()} {self.label}" + (f" {self.layer}" if self.layer else "")
+        return f"{self.engine.upper()} {self.label}" + (f" {short_layer(self.layer)}" if self.layer else "")
 
     def __repr__(self) -> str:
         """One line: "<Operation CONV 0/3 conv2: 16 kernels 5 x 5 x 6, stride 1,1>"."""

@@ -34,6 +34,7 @@ from nvdla.errors import NvdlaError
 from nvdla.loadable.descriptors.fields import FieldView, fields
 from nvdla.loadable.descriptors.task import EmuOperation
 from nvdla.loadable.enums import Interface
+from nvdla.program.layer_names import short_layers
 from nvdla.program.naming import Names
 from nvdla.program.operation import Key, Operation
 from nvdla.program.parameters import LoadableParameters, Slot
@@ -458,14 +459,13 @@ def side_of(
         "inputs": [study.loadable.tensor(memory.tensor_desc_id).name for memory in study.loadable.inputs],
         **_overview(study, clock, report, memory),
         "operations": _operations(study, number),
+        "short": short_layers(node.layer for node in study.operations),
         "chains": [[number[node.key] for node in chain] for chain in study.steps],
         "values": _values(study, memory, number),
         "spaces": memory.spaces(),
         "live": memory.usage,
         "allocations": memory.allocation_rows(),
-        "hazards": [
-            row | {"earlier": number[row["earlier"]], "later": number[row["later"]]} for row in hazards(study, memory)
-        ],
+        "hazards": [row | {end: number[row[end]] for end in ("earlier", "later")} for row in hazards(study, memory)],
         "findings": _findings(report, number),
         "tables": {name: rows(study.program)[:MAX_ROWS] for name, rows in TABLES.items()},
         "roof": _roof(study),
@@ -530,9 +530,8 @@ def _operations(study: Study, number: dict[Key, int]) -> list[Row]:
                 waits.setdefault(dependency.target, []).append(
                     [number[node.key], dependency.event, dependency.on_the_fly]
                 )
-    of_block = blocks([node.layer for node in study.operations])
     rows = []
-    for node, block in zip(study.operations, of_block, strict=True):
+    for node, block in zip(study.operations, blocks([node.layer for node in study.operations]), strict=True):
         estimate, span = study.estimates[node.key], study.schedule.spans[node.key]
         rows.append(
             {

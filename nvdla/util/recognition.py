@@ -36,21 +36,21 @@ class FileKind:
         return self.advice.replace("{file}", shlex.quote(name)).replace("{path}", repr(name))
 
 
-_COMPILE = "Run 'nvdla compile {file} -o net.nvdla', with --calibrate DATA if the model is not quantized."
+_CALIBRATE = "with --calibrate DATA if the model is not quantized."
+_COMPILE = f"Run 'nvdla compile {{file}} -o net.nvdla', {_CALIBRATE}"
+_ONNX = f"run 'nvdla compile model.onnx -o net.nvdla', {_CALIBRATE}"
 _CONTAINER = "Run 'nvdla container list {file}'."
 _TENSOR = "Run 'nvdla run NET --input {file}'."
-_SAVED = (
-    "Convert it with 'python -m tf2onnx.convert --%s {file} --output model.onnx', "
-    "then run 'nvdla compile model.onnx -o net.nvdla'."
-)
+_SAVED = f"Install tf2onnx, convert it with 'python -m tf2onnx.convert --%s {{file}} --output model.onnx', then {_ONNX}"
 _KERAS = (
-    "Export it in Python: keras.models.load_model({path}).export('model.onnx', format='onnx'). "
-    "Then run 'nvdla compile model.onnx -o net.nvdla'."
+    "Convert it to TFLite in Python: import tensorflow as tf; open('model.tflite', 'wb').write("
+    "tf.lite.TFLiteConverter.from_keras_model(tf.keras.models.load_model({path})).convert()). "
+    f"Then run 'nvdla compile model.tflite -o net.nvdla', {_CALIBRATE} "
+    "For ONNX, install tf2onnx, call the model once, then model.export('model.onnx', format='onnx')."
 )
 _TORCH = (
     "Export it in Python, with the class of the model: model = Model(); model.load_state_dict(torch.load({path})); "
-    "torch.onnx.export(model.eval(), (example_input,), 'model.onnx', dynamo=True). "
-    "Then run 'nvdla compile model.onnx -o net.nvdla'."
+    f"torch.onnx.export(model.eval(), (example_input,), 'model.onnx', dynamo=True). Then {_ONNX}"
 )
 
 #: kinds that other texts look like: a command that reads text accepts them
@@ -64,23 +64,28 @@ KINDS = {
     ),
     "onnx": FileKind("an ONNX model", _COMPILE),
     "tflite": FileKind("a TFLite model", _COMPILE),
-    "prototxt": FileKind("a Caffe network", "Run 'nvdla compile {file} --weights WEIGHTS.caffemodel -o net.nvdla'."),
-    "caffemodel": FileKind("Caffe weights", "Run 'nvdla compile NET.prototxt --weights {file} -o net.nvdla'."),
+    "prototxt": FileKind(
+        "a Caffe network", "Run 'nvdla compile {file} --weights WEIGHTS.caffemodel --calibrate DATA -o net.nvdla'."
+    ),
+    "caffemodel": FileKind(
+        "Caffe weights", "Run 'nvdla compile NET.prototxt --weights {file} --calibrate DATA -o net.nvdla'."
+    ),
     "hdf5": FileKind("a Keras model or another HDF5 file", _KERAS),
     "keras": FileKind("a Keras model", _KERAS),
     "pt2": FileKind(
         "a PyTorch program (torch.export)",
-        "Run 'nvdla compile {file} --trusted -o net.nvdla', or export it as ONNX in Python: "
+        f"Run 'nvdla compile {{file}} --trusted -o net.nvdla', {_CALIBRATE} Or export it as ONNX in Python: "
         "torch.onnx.export(torch.export.load({path}), f='model.onnx', dynamo=True).",
     ),
     "torch": FileKind("a PyTorch checkpoint", _TORCH),
     "torchscript": FileKind(
-        "a TorchScript module", "Export the original module in Python with torch.onnx.export(dynamo=True)."
+        "a TorchScript module",
+        f"Export the original module in Python with torch.onnx.export(dynamo=True). Then {_ONNX}",
     ),
     "pickle": FileKind("a Python pickle (an old PyTorch checkpoint?)", _TORCH),
     "saved_model": FileKind("a TensorFlow SavedModel", _SAVED % "saved-model"),
     "graph_def": FileKind("a frozen TensorFlow graph", _SAVED % "graphdef"),
-    "darknet": FileKind("a Darknet network", "Convert it to ONNX, then run 'nvdla compile model.onnx -o net.nvdla'."),
+    "darknet": FileKind("a Darknet network", f"Convert it to ONNX, then {_ONNX}"),
     "vmfb": FileKind("an IREE module (.vmfb)", _CONTAINER),
     "irpa": FileKind("an IREE parameter archive (.irpa)", _CONTAINER),
     "safetensors": FileKind("a safetensors file", _CONTAINER),

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from nvdla.program.naming import layers_meant, short_layer
+from nvdla.program.layer_names import layers_meant, short_layer, short_layers
 from tests.support.packages import write_package
 
 LONG = "/features/block1/conv/Conv_output_0+a"
@@ -159,3 +159,43 @@ def test_comparisons_in_80_columns_keep_the_result(monkeypatch, capsys):
     row = {**cells, "operation": "output " + "y" * 33, "layer": "z" * 44, "result": "close"}
     print_table("a against b", [row, {**row, "operation": "0/1 SDP"}], compare.COLUMNS, compare.LEAST)
     assert "close" in capsys.readouterr().out
+
+
+def test_the_scope_of_most_layers_is_omitted():
+    fused = "net_1/conv/Relu;net_1/conv/add"
+    layers = [fused, "net_1/pool/MaxPool", "net_1/b/c", "net_1/x", None, "Call:0/value"]
+    assert short_layers(layers) == {
+        fused: "conv/Relu",
+        "net_1/pool/MaxPool": "pool/MaxPool",
+        "net_1/b/c": "b/c",
+        "net_1/x": "net_1/x",
+        "Call:0/value": "Call:0/value",
+    }
+    assert layers_meant(layers, "pool/") == {"net_1/pool/MaxPool"}
+
+
+FUSED = "net_1/dw_2_relu/Relu6;net_1/bn/add_1;net_1/dw_2/depthwise;+net_1/dw_2_relu/Relu6;net_1/bn/add_1.2"
+
+
+@pytest.fixture
+def fused(samples, tmp_path):
+    """LeNet whose layers have names of TFLite's converter."""
+    path = tmp_path / "fused.loadable"
+    path.write_bytes((samples / "lenet.loadable").read_bytes())
+    layers = json.loads((samples / "lenet.loadable.layers.json").read_text())
+    for task in layers["tasks"]:
+        for operation in task["operations"]:
+            operation["layer"] = FUSED.replace("dw_2", operation["layer"].split("+")[0])
+    path.with_name("fused.loadable.layers.json").write_text(json.dumps(layers))
+    return path
+
+
+@pytest.mark.parametrize("words", ["memory FILE", "explain FILE", "explain FILE 0/3", "graph FILE -o -"])
+def test_commands_shorten_names_of_tflite(words, fused, nvdla_command):
+    code, out, _ = nvdla_command(*words.replace("FILE", str(fused)).split())
+    assert code == 0
+    assert "_relu/Relu6" in out and "add_1" not in out
+
+
+def test_documents_of_memory_have_whole_names(fused, nvdla_command):
+    assert "pool1_relu/Relu6;net_1/bn/add_1;net_1/pool1/depthwise" in nvdla_command("memory", fused, "--json")[1]

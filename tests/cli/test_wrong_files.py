@@ -135,6 +135,12 @@ def test_a_file_alone_prints_its_kind_and_its_command(file, capsys):
     assert capsys.readouterr().out == f"{path}: {KINDS[kind].title}. {KINDS[kind].advice_for(str(path))}\n"
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "nvdla compile " in KINDS[kind].advice])
+def test_advice_to_compile_names_the_calibration_data(kind):
+    """Models in floats do not compile for int8 without it."""
+    assert "--calibrate" in KINDS[kind].advice
+
+
 #: files that commands write, and their kinds; DIGITS: data, DIR: a directory
 WRITTEN = {
     "inspect --json > i.json": "document",

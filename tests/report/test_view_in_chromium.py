@@ -290,6 +290,46 @@ def test_histograms_have_round_ticks(window, page):
     assert round(step / 10 ** np.floor(np.log10(step) + 1e-9)) in (1, 2, 5)
 
 
+@pytest.mark.parametrize(
+    "zero, low, wanted", [(-128, -128, (0, 1)), (0, -128, (-0.5, 0.5)), (28, -128, (-0.612, 0.388))]
+)
+def test_the_axis_of_a_histogram_starts_at_the_zero_point(window, page, zero, low, wanted):
+    """Ticks are real numbers, (element - zero point) * scale; the dotted line is at 0."""
+    shown = window().open(page)
+    histogram = f"{{ low: {low}, high: 128, counts: [1, 2] }}"
+    row = f"{{ min: {low}, max: 127, scale: 1 / 255, zero: {zero}, histogram: {histogram} }}"
+    ticks, zeros = shown.value(
+        f"(() => {{ const made = view.histogram({row});"
+        " const number = (each, name) => Number(each.getAttribute(name));"
+        " return [[...made.querySelectorAll('text')].map(each => [Number(each.textContent), number(each, 'x')]),"
+        " [...made.querySelectorAll('.zero')].map(each => number(each, 'x1'))] })()"
+    )
+    for real, x in ticks:
+        assert np.isclose(x, (real * 255 + zero - low) / 256 * 320)
+    assert wanted[0] - 0.01 <= ticks[0][0] and ticks[-1][0] <= wanted[1] + 0.01
+    assert np.allclose(zeros, [] if zero == low else [(zero - low) / 256 * 320])
+
+
+def test_names_of_tflite_are_short_and_whole_in_the_panel(window, side, lenet_path, tmp_path):
+    whole = "net_1/l{0}_relu/Relu6;net_1/bn/add_1;net_1/l{0}/depthwise;+net_1/l{0}_relu/Relu6;net_1/bn/add_1.2"
+    names = {(0, index): whole.format(index) for index in range(12)}
+    path = tmp_path / "names.html"
+    path.write_text(html_page(Data.of([side(nvdla.load(lenet_path), layers=names)])), encoding="utf-8")
+    shown = window().open(path)
+    shown.value("view.choose(0, 'op', 3)")
+    assert shown.page.inner_text("#panel h2") == "0/3 l3_relu/Relu6"
+    assert whole.format(3) in shown.page.inner_text("#panel dl >> nth=0")
+    open_view(shown.page, "Operations")
+    cell = shown.page.locator("#operations-0 tr[data-row='3'] td >> nth=2")
+    assert cell.inner_text() == "l3_relu/Relu6"
+    assert cell.locator("span").get_attribute("title") == whole.format(3)
+    open_view(shown.page, "Cycles")
+    labels = [text for text in shown.page.locator(".chart text").all_text_contents() if "Relu6" in text]
+    assert labels and len(labels) == len(set(labels)) and all(len(text) < 23 for text in labels)
+    open_view(shown.page, "Memory")
+    assert shown.value("view.sides[0].values.every(value => !value.short.includes(';'))")
+
+
 def test_an_enlarged_feature_map_shows_its_values(window, page):
     shown = window().open(page)
     shown.value("view.choose(0, 'op', 2)")
@@ -417,6 +457,20 @@ def test_blocks_are_closed_and_opened_and_arrows_shown_on_request(window, side, 
     shown.page.select_option("#colour-by", "cycles")
     shown.page.wait_for_timeout(100)
     assert shown.value(f"{graph}.events && {graph}.hazards && {graph}.by === 'cycles'")
+    assert shown.errors == []
+
+
+def test_opened_blocks_are_shown_from_the_input_on(window, side, lenet_path, tmp_path):
+    names = {(0, index): f"{'front' if index < 10 else 'back'}_{index // 3}" for index in range(12)}
+    path = tmp_path / "blocks.html"
+    path.write_text(html_page(Data.of([side(nvdla.load(lenet_path), layers=names)])), encoding="utf-8")
+    shown = window(width=900, height=300).open(path)
+    shown.page.click("#close-blocks")
+    shown.page.click("#open-blocks")
+    graph = "view.graphs[0]"
+    top = f"{graph}.plane.toScreen(0, {graph}.ofChain[{{0}}].y)[1]"
+    assert 0 < shown.value(top.format(0)) < shown.value(f"{graph}.plane.height")
+    assert shown.value(top.format(f"{graph}.ofChain.length - 1")) > shown.value(f"{graph}.plane.height")
     assert shown.errors == []
 
 

@@ -20,6 +20,7 @@ from nvdla.loadable.descriptors.enums import Event, OpType
 from nvdla.loadable.descriptors.task import DlaTask, EmuTask
 from nvdla.loadable.model import AddressEntry, Loadable
 from nvdla.loadable.reader import load
+from nvdla.program.layer_names import short_layer
 from nvdla.program.operation import Key, Operation
 from nvdla.program.program import Program, by_task
 from nvdla.program.values import OfProgram
@@ -52,7 +53,7 @@ class Finding(AnyFinding):
             return "loadable"
         if self.operation is None:
             return f"task {self.task}"
-        layer = f", layer {self.layer}" if self.layer else ""
+        layer = f", layer {short_layer(self.layer)}" if self.layer else ""
         return f"operation {self.task}/{self.operation} ({str(self.engine).upper()}{layer})"
 
 

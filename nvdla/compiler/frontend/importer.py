@@ -30,7 +30,7 @@ from nvdla.compiler.frontend.graph import FLOATS, Binding, Cut, Graph, GraphValu
 from nvdla.compiler.frontend.isolation import one_line, reads
 from nvdla.compiler.frontend.model import OLDEST, Model
 from nvdla.compiler.frontend.opening import submodel
-from nvdla.compiler.frontend.operators import OPERATORS
+from nvdla.compiler.frontend.operators import OPERATORS, Operator
 from nvdla.compiler.frontend.tflite.graph import HOST_KEY
 from nvdla.emulator.hardware.configuration import Configuration, configuration
 from nvdla.errors import BuildError, ConfigError, FormatError
@@ -241,14 +241,16 @@ class _Walk:
         taken = [self.stages.get(name, -1) for name in reads(node.proto) if name not in self.model.constants]
         latest = max(taken, default=-1)
         try:
+            operator = self._operator(node)
             if node.name in self.forced:
                 raise self.forced[node.name]
-            return self._try(node, 0 if latest < 0 else latest + latest % 2)
+            return self._try(node, operator, 0 if latest < 0 else latest + latest % 2)
         except Cut as cut:
             part = 1 if latest < 0 else latest + 1 - latest % 2
             return NodeRow(node.name, node.op, HOST, cut.reason, cut.advice, macs=macs(node), part=part)
 
-    def _try(self, node: Node, part: int) -> NodeRow:
+    def _operator(self, node: Node) -> Operator:
+        """The operator of a node; Cut for one that no settings or scales would bring onto the accelerator."""
         for entry in node.proto.metadata_props:
             if entry.key == HOST_KEY:
                 raise Cut(entry.value)
@@ -262,6 +264,9 @@ class _Walk:
                 "its broadcast attribute (opset 6 or earlier) is not supported",
                 "convert the model with onnx.version_converter",
             )
+        return operator
+
+    def _try(self, node: Node, operator: Operator, part: int) -> NodeRow:
         self._check_types(node)
         graph = self.graphs.get(part)
         if graph is None:

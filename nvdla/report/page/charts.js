@@ -161,7 +161,7 @@
       if (right - from > 44) {
         context.fillStyle = view.colour("badge");
         context.font = "11px system-ui, sans-serif";
-        context.fillText(view.short(`${op.label} ${op.layer || ""}`.trim(), Math.floor((right - from - 8) / 6.2)), from + 4, y + ROW / 2 - 1);
+        context.fillText(view.short(`${op.label} ${op.short || ""}`.trim(), Math.floor((right - from - 8) / 6.2)), from + 4, y + ROW / 2 - 1);
       }
       if (view.chosen?.side === this.side.number && view.chosen.kind === "op" && view.chosen.id === op.id) frame(context, x, y + 2, right - x, ROW - 4);
     }
@@ -253,7 +253,7 @@
       if (x + width - from > 60 && height > 14) {
         context.fillStyle = view.colour("badge");
         context.font = "11px system-ui, sans-serif";
-        context.fillText(view.short(value.name, Math.floor((x + width - from - 8) / 6.2)), from + 4, Math.max(y, AXIS + CURVE) + 8);
+        context.fillText(view.short(value.short, Math.floor((x + width - from - 8) / 6.2)), from + 4, Math.max(y, AXIS + CURVE) + 8);
       }
       if (view.chosen?.side === this.side.number && view.chosen.kind === "value" && view.chosen.id === value.id) frame(context, x, y, width, height);
     }
@@ -351,14 +351,16 @@
       view.el("text", { x: (L + W) / 2, y: H - 8, "text-anchor": "middle" }, "MACs per byte moved"),
       view.el("text", { x: 14, y: H / 2 - 10, transform: `rotate(-90 14 ${H / 2 - 10})`, "text-anchor": "middle" }, "MACs per cycle"),
     );
-    // Labels of the longest operations, where they cover neither each other nor points.
+    // Labels of the longest operations, each layer once, where they cover neither each other nor points.
+    const named = new Set();
     const labels = points.map(({ macs: all, moved, cycles }) => [X(all / moved) - 6, X(all / moved) + 6, Y(all / cycles)]), most = labels.length + 5;
     for (const { op, macs: all, moved, cycles } of [...points].sort((one, other) => other.cycles - one.cycles)) {
-      const x = X(all / moved), y = Y(all / cycles), name = view.short(op.layer || op.label, 22);
+      const x = X(all / moved), y = Y(all / cycles), name = view.short(op.short || op.label, 22);
       const late = x > W - R - 150, left = late ? x - 8 - 6 * name.length : x + 8, right = left + 6 * name.length;
       const free = (at) => labels.every(([from, to, height]) => to < left || from > right || Math.abs(height - at) > 11);
       const place = [y, y + 14, y + 26, y - 12].find(free); // beside, below or above the point
-      if (labels.length < most && place !== undefined) {
+      if (labels.length < most && place !== undefined && !named.has(name)) {
+        named.add(name);
         labels.push([left, right, place]);
         svg.append(view.el("text", { x: x + (late ? -8 : 8), y: place + 4, "text-anchor": late ? "end" : "start" }, name));
       }
@@ -449,7 +451,7 @@
     const rows = new Map();
     for (const op of side.operations) {
       if (!op[key]) continue;
-      const row = rows.get(op[key]) || { name: op[key], op, cycles: 0, count: 0 };
+      const row = rows.get(op[key]) || { name: key === "layer" ? op.short : op[key], whole: op[key], op, cycles: 0, count: 0 };
       row.cycles += op.leads ? op.cycles || 0 : 0;
       row.count += 1;
       rows.set(op[key], row);
@@ -457,10 +459,10 @@
     return [...rows.values()].filter((row) => row.cycles).sort((one, other) => other.cycles - one.cycles);
   }
 
-  function bar(side, { name, op, cycles, count }, top) {
+  function bar(side, { name, whole, op, cycles, count }, top) {
     const text = name || view.title(op);
     return view.el("li", {},
-      view.el("button", { type: "button", class: "link", title: text, onclick: () => view.choose(side.number, "op", op.id), "data-op": op.id }, text),
+      view.el("button", { type: "button", class: "link", title: whole || view.opText(side, op), onclick: () => view.choose(side.number, "op", op.id), "data-op": op.id }, text),
       view.el("span", { class: "bar" }, view.el("span", { class: op.engine, style: `width:${(100 * cycles) / top}%` })),
       view.el("span", { class: "soft" }, `${view.count(cycles)}  ${view.percent(view.shareOf(side, cycles))}  ${name ? `${view.count(count)} operation${count > 1 ? "s" : ""}` : op.bound || ""}`));
   }

@@ -35,14 +35,20 @@
   // What can be said faster from tables than by searching.
   function prepare(side, number) {
     side.number = number;
+    const short = (name) => (Object.hasOwn(side.short, name) ? side.short[name] : name);
     side.chainOf = [];
     side.chains.forEach((chain, step) => chain.forEach((op) => { side.chainOf[op] = step; }));
-    side.operations.forEach((op, id) => Object.assign(op, { id, wrote: [], reads: [], waiters: [], findings: [] }));
+    side.operations.forEach((op, id) => Object.assign(op, { id, wrote: [], reads: [], waiters: [], findings: [], short: op.layer && short(op.layer) }));
+    const brief = (op) => op.short?.replace(/[^+]*\//g, ""), layers = new Map(side.operations.map((op) => [op.short, brief(op)]));
+    const counts = new Map();
+    for (const name of layers.values()) counts.set(name, (counts.get(name) || 0) + 1);
+    side.operations.forEach((op) => { op.brief = counts.get(brief(op)) > 1 ? op.short : brief(op); });
     side.operations.forEach((op) => op.waits.forEach(([from, event]) => {
       side.operations[from].waiters.push([op.id, event]);
     }));
     side.values.forEach((value, id) => {
       value.id = id;
+      value.short = value.kind === "intermediate" ? short(value.name) : value.name;
       if (value.writer !== null) side.operations[value.writer].wrote.push(id);
       value.readers.forEach(([op, role]) => side.operations[op].reads.push([id, role]));
     });
@@ -85,7 +91,7 @@
     return (sum(to) - sum(from)) / (to - from);
   };
 
-  view.title = (op) => `${op.engine.toUpperCase()} ${op.label}${op.layer ? " " + op.layer : ""}`;
+  view.title = (op) => `${op.engine.toUpperCase()} ${op.label}${op.short ? " " + op.short : ""}`;
   view.shape = (shape) => (shape ? shape.join("x") : "");
   const grouped = new Intl.NumberFormat("en-US"); // made once: toLocaleString makes one for every number
   view.count = (number) => (number === null || number === undefined ? "" : grouped.format(number));

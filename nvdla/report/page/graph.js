@@ -289,7 +289,7 @@
       context.textAlign = "center";
       context.fillStyle = view.colour("ink");
       context.font = "600 11.5px system-ui, sans-serif";
-      context.fillText(fitted(context, [value.name], node.width - 24), node.x + node.width / 2, node.y + 12);
+      context.fillText(fitted(context, [value.short], node.width - 24), node.x + node.width / 2, node.y + 12);
       context.fillStyle = view.colour("soft");
       context.font = "10.5px system-ui, sans-serif";
       context.fillText(`${value.kind} ${view.shape(value.shape)}`, node.x + node.width / 2, node.y + 26);
@@ -474,9 +474,14 @@
       this.rebuilt();
     }
 
+    // Shows the result from its input on, or what is chosen.
     all(closed) {
       this.closed = new Set(closed ? this.names : []);
-      this.rebuilt();
+      this.build();
+      this.started = false;
+      this.plane.fit();
+      const chosen = view.chosenOn(this.side.number);
+      if (chosen && chosen.kind !== "block") this.reveal(chosen.kind, chosen.id);
     }
 
     // Lays out anew; what was in the middle stays there.
@@ -545,8 +550,8 @@
     } else context.bezierCurveTo(x1 + 160, y1 + 60, x2 + 160, y2 - 60, x2, y2);
   }
 
-  // An operation with its layer, and the same without the scopes of the layer's names.
-  const names = (op) => (op.layer ? [`${op.label} ${op.layer}`, `${op.label} ${op.layer.replace(/[^+;]*\//g, "")}`] : [op.label]);
+  // An operation with its layer, and the same without the scopes of the layer's names, where no other layer is called so.
+  const names = (op) => (op.short ? [`${op.label} ${op.short}`, `${op.label} ${op.brief}`] : [op.label]);
 
   // The first of the texts that is no wider than `width`, else the last, cut; widths are kept, for measuring is slow.
   const cut = new Map();

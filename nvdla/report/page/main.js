@@ -206,7 +206,7 @@
   const count = view.el("span", { class: "soft", id: "count", "aria-live": "polite" });
 
   function textOf(side, op) {
-    op.text ??= [op.label, op.engine, op.layer, op.what, view.shape(op.input), view.shape(op.output), op.precision, op.bound, ...op.findings.map((each) => `${each.rule} ${each.severity}`)].join(" ").toLowerCase();
+    op.text ??= [op.label, op.engine, op.layer, op.short, op.what, view.shape(op.input), view.shape(op.output), op.precision, op.bound, ...op.findings.map((each) => `${each.rule} ${each.severity}`)].join(" ").toLowerCase();
     return op.text;
   }
   function search() {

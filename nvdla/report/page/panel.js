@@ -3,7 +3,7 @@
   const open = new Set(["figures", "tensors"]); // parts that the reader has opened
 
   view.opText = function (side, op) {
-    const lines = [view.title(op), op.what];
+    const lines = [view.title(op), op.short === op.layer ? null : op.layer, op.what].filter(Boolean);
     if (op.output) lines.push(`${view.shape(op.input)} to ${view.shape(op.output)} ${op.precision || ""}`);
     if (op.cycles && op.leads) lines.push(`${view.count(op.cycles)} cycles, bound by ${op.bound}`);
     return lines.join("\n");
@@ -15,7 +15,7 @@
   };
 
   view.link = function (side, kind, id, text) {
-    const name = text || (kind === "op" ? view.title(side.operations[id]) : side.values[id].name);
+    const name = text || (kind === "op" ? view.title(side.operations[id]) : side.values[id].short);
     return view.el("button", { type: "button", class: "link", [`data-${kind}`]: id, onclick: () => view.choose(side.number, kind, id) }, name);
   };
 
@@ -81,7 +81,7 @@
     const chain = side.chains[side.chainOf[id]];
     const here = [["Show in graph", "Graph"], ["Timeline", "Timeline"]].map(([text, tab]) => view.el("button", { type: "button", onclick: () => view.show(tab, true) }, text));
     return [
-      heading(side, op.engine, `${op.label}${op.layer ? " " + op.layer : ""}`, op.what),
+      heading(side, op.engine, `${op.label}${op.short ? " " + op.short : ""}`, op.what),
       view.el("div", { class: "row" }, step(-1, "‹ previous"), step(1, "next ›"), here),
       findings(op),
       part("figures", "Metrics", figures(side, op, chain)),
@@ -104,6 +104,7 @@
     const cycles = op.leads ? view.count(op.cycles) : op.cycles === null ? null : ["with ", view.link(side, "op", lead.id, lead.label), `: ${view.count(op.cycles)}`];
     const partner = view.partner[side.number].get(op.id);
     return pairs([
+      ["Layer", op.short === op.layer ? null : op.layer],
       ["Input to output", op.output ? `${view.shape(op.input)} to ${view.shape(op.output)}` : null],
       ["Precision", op.precision],
       ["Cycles", cycles],
@@ -153,7 +154,7 @@
     }
     for (const [id, role] of op.reads) {
       const value = side.values[id], tensor = tensorOf(side, value);
-      if (tensor !== null) shown.push(view.tensor(side, tensor, `Input ${role}: ${value.name}`));
+      if (tensor !== null) shown.push(view.tensor(side, tensor, `Input ${role}: ${value.short}`));
     }
     return shown;
   }
@@ -194,6 +195,7 @@
   function value(side, id) {
     const each = side.values[id], [start, end] = view.life(side, each), tensor = tensorOf(side, each);
     const rows = pairs([
+      ["Name", each.short === each.name ? null : each.name],
       ["Kind", each.kind],
       ["Shape", each.shape ? view.shape(each.shape) : null],
       ["Bytes", view.count(each.bytes)],
@@ -205,10 +207,10 @@
       ["Overwritten too early by", listed(each.damaged.map((op) => view.link(side, "op", op)))],
     ]);
     return [
-      heading(side, null, each.name, each.kind),
+      heading(side, null, each.short, each.kind),
       view.el("div", { class: "row" }, [["Show in graph", "Graph"], ["Show in memory", "Memory"]].map(([text, tab]) => view.el("button", { type: "button", onclick: () => view.show(tab, true) }, text))),
       part("figures", "Metrics", rows),
-      tensor === null ? null : later("tensors", "Tensors", () => view.tensor(side, tensor, each.name)),
+      tensor === null ? null : later("tensors", "Tensors", () => view.tensor(side, tensor, each.short)),
     ];
   }
 

@@ -95,7 +95,7 @@
     const columns = [
       ["Operation", (op) => op.label],
       ["Engine", (op) => op.engine, (op) => badge(op.engine)],
-      ["Layer", (op) => op.layer],
+      ["Layer", (op) => op.short, (op) => view.el("span", { title: op.layer }, op.short)],
       ["Input", (op) => view.shape(op.input)],
       ["Output", (op) => view.shape(op.output)],
       ["Type", (op) => op.precision],

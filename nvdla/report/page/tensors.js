@@ -41,8 +41,9 @@
     });
   }
   function unitOf(row) { return row.factors ? null : row.scale; }
+  function zeroOf(row) { return row.factors ? 0 : row.zero || 0; } // the number that is shown as 0
 
-  view.amount = (row, value) => (unitOf(row) ? view.real((value - (row.zero || 0)) * row.scale) : view.real(value));
+  view.amount = (row, value) => (unitOf(row) ? view.real((value - zeroOf(row)) * row.scale) : view.real(value));
 
   // `level`: of the heading; without a title there is none.
   view.tensor = function (side, id, title, level = "h3") {
@@ -104,22 +105,23 @@
       told.textContent = `${view.amount(row, from)} to ${view.amount(row, from + step)}: ${view.count(counts[at])}`;
     });
     svg.append(view.el("line", { x1: 0, x2: W, y1: H, y2: H, class: "grid" }));
-    if (low < 0 && high > 0) svg.append(view.el("line", { x1: (-low / (high - low)) * W, x2: (-low / (high - low)) * W, y1: 0, y2: H, class: "zero" }));
+    const zero = ((zeroOf(row) - low) / (high - low)) * W;
+    if (zero > 0 && zero < W) svg.append(view.el("line", { x1: zero, x2: zero, y1: 0, y2: H, class: "zero" }));
     for (const [x, text] of marks(row, low, high, W)) svg.append(view.el("text", { x, y: H + 13, "text-anchor": x < 24 ? "start" : x > W - 24 ? "end" : "middle" }, text), view.el("line", { x1: x, x2: x, y1: H, y2: H + 3, class: "grid" }));
     return svg;
   };
 
   // Round numbers below a histogram, real ones where the scale is known: places and texts.
   function marks(row, low, high, wide) {
-    const unit = unitOf(row) || 1;
+    const unit = unitOf(row) || 1, zero = unitOf(row) ? zeroOf(row) : 0;
     if (!(high > low)) return [[0, view.amount(row, low)]];
-    return view.ticks(low * unit, high * unit, 5).map((tick) => [((tick / unit - low) / (high - low)) * wide, view.real(tick)]);
+    return view.ticks((low - zero) * unit, (high - zero) * unit, 5).map((tick) => [((tick / unit + zero - low) / (high - low)) * wide, view.real(tick)]);
   }
 
   // A vector as bars; a bar says its number and value.
   function bars(row) {
     const data = elements(row), W = 320, H = 70, count = data.length;
-    const low = Math.min(row.min, 0), high = Math.max(row.max, 0), span = high - low || 1, zero = H - ((0 - low) / span) * H;
+    const base = zeroOf(row), low = Math.min(row.min, base), high = Math.max(row.max, base), span = high - low || 1, zero = H - ((base - low) / span) * H;
     const canvas = view.el("canvas", { class: "vector", role: "img", "aria-label": `${count} values` }), ratio = 2;
     canvas.width = W * ratio;
     canvas.height = H * ratio;
@@ -137,7 +139,7 @@
     return view.el("div", { class: "maps" }, canvas, said);
   }
 
-  function told(row, value) { return unitOf(row) ? `${view.real((value - (row.zero || 0)) * row.scale)} (${value})` : view.real(value); }
+  function told(row, value) { return unitOf(row) ? `${view.real((value - zeroOf(row)) * row.scale)} (${value})` : view.real(value); }
 
   const SHEET = 1 << 24; // pixels of a picture of all channels; of larger tensors one channel is shown at a time
 

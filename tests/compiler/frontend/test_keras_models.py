@@ -55,3 +55,15 @@ def test_onnx(network, tmp_path):
     compiled = nvdla.compile(tmp_path / "net.onnx", "nv_small", calibration=images)
     assert compiled.whole
     assert quality(compiled, network) > 25
+
+
+@pytest.mark.parametrize("name", ["my.keras", "my.h5"])
+def test_the_line_that_the_error_suggests_converts_the_file(network, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    network[0].save(name)
+    with pytest.raises(nvdla.FormatError) as error:
+        nvdla.compile(name)
+    code = str(error.value).partition("in Python: ")[2].partition(". Then run")[0]
+    exec(code, {})
+    compiled = nvdla.compile("model.tflite", "nv_small", calibration=network[1])
+    assert quality(compiled, network) > 25

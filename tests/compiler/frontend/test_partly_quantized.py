@@ -72,3 +72,12 @@ def test_calibration_data_gives_the_scales_that_the_model_lacks():
 def test_without_the_host_it_is_refused():
     with pytest.raises(BuildError, match="has no scale in the model or table; give calibration data"):
         compile_model(partly(CONVOLUTION, WEIGHTS), "nv_small", "int8", host=False)
+
+
+def test_an_unsupported_operator_is_the_reason_of_its_node_not_the_missing_scale():
+    """Calibration would not bring CumSum to the accelerator."""
+    made = partly([node("Conv", "d w", "c"), node("CumSum", "c axis", "m")], WEIGHTS | {"axis": np.int64(1)})
+    compiled = compile_model(made, "nv_small", "int8")
+    reasons = {each.op: each.reason for each in compiled.nodes if each.placement == "host"}
+    assert reasons["CumSum"] == "CumSum is not supported on the accelerator"
+    assert "has no scale in the model or table" in reasons["Conv"]
