@@ -9,6 +9,7 @@ import numpy as np
 from nvdla.checks.doctor.doctor import CheckContext, TensorHealth, check
 from nvdla.checks.doctor.number_checks import some
 from nvdla.checks.lint.linter import Said
+from nvdla.errors import counted
 from nvdla.loadable.descriptors.enums import OpType
 
 #: shares of elements at the ends of the type
@@ -86,7 +87,7 @@ def outputs_are_not_all_zero(context: CheckContext) -> Iterator[Said]:
     """A tensor has an element that is not zero."""
     for subject, health in context.measured():
         if _computes(health) and health.range == (health.zero, health.zero) and not health.special:
-            yield subject, f"all {health.elements} elements of {health.runs} runs are zero"
+            yield subject, f"all {health.elements} elements of {counted(health.runs, 'run')} are zero"
 
 
 @check(
