@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from nvdla.analysis.alternatives import PARTS, Alternative, Geometry, StoredWeights, alternatives, compressed
-from nvdla.analysis.cycles.constants import ChainShape, ConvolutionShape, Memory, SdpShape, mac_cycles
+from nvdla.analysis.cycles.constants import ChainShape, ConvolutionShape, Memory, SdpShape, mac_cycles, rate_text
 from nvdla.analysis.cycles.estimate import queue_cycles
 from nvdla.analysis.study import Study
 from nvdla.emulator.hardware.configuration import Configuration
@@ -298,10 +298,10 @@ def _hardware(study: Study, layer: LoweredLayer) -> Iterator[Tried]:
     bus = config.dram_width_bits / 8
     rate = memory.bytes_per_cycle
     if rate is not None and rate < bus:
-        what, wide = f"twice the bandwidth ({2 * rate:g} bytes per cycle)", config
+        what, wide = f"twice the bandwidth ({rate_text(2 * rate)})", config
     else:
         what, wide = (
-            f"a bus twice as wide ({2 * bus:g} bytes per cycle)",
+            f"a bus twice as wide ({rate_text(2 * bus)})",
             replace(config, dram_width_bits=int(16 * bus)),
         )
     faster_memory = replace(memory, bytes_per_cycle=2 * rate if rate is not None else None)
@@ -465,11 +465,7 @@ def builder_lines(row: Row) -> Iterator[str]:
     if not kept:
         return
     memory, search = kept["memory"], kept["search"]
-    rate = (
-        "the width of the bus"
-        if memory["bytes_per_cycle"] is None
-        else f"{memory['bytes_per_cycle']:g} bytes per cycle"
-    )
+    rate = "the width of the bus" if memory["bytes_per_cycle"] is None else rate_text(memory["bytes_per_cycle"])
     shared = ", shared" if memory["shared"] else ""
     yield f"evaluated at level {kept['level']}, for {memory['latency']} cycles of latency, {rate}{shared}:"
     yield from _groups_lines(kept["groups"])
@@ -501,6 +497,7 @@ def _groups_lines(kept: Row | None) -> Iterator[str]:
         yield f"    {what}: {times}, {use}, {form['cycles']:,} cycles{taken}"
 
 
+COUNTED = "(the layer alone, from its first register write to its interrupt)"
 NOTHING = f"no tested change saves {WORTH:.0%}"
 
 
@@ -525,4 +522,5 @@ def _said(tried: Sequence[Mapping[str, Json]]) -> str:
         return NOTHING
     best = tried[0]
     per = " an image" if best["per_image"] else ""
-    return f"{best['change']}: {best['cycles']:,} instead of {best['before']:,} cycles{per}, {best['saves']:.0%} less"
+    cycles = f"{best['cycles']:,} instead of {best['before']:,} cycles{per}"
+    return f"{best['change']}: {cycles}, {best['saves']:.0%} less {COUNTED}"

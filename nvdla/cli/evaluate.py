@@ -28,6 +28,7 @@ from nvdla.cli.campaigns import (
 from nvdla.cli.output import output_file, print_table, say, tell_proof
 from nvdla.errors import FormatError
 from nvdla.util.escaping import Document
+from nvdla.util.rounding import is_digits
 
 HELP = """Measure the accuracy of a network over a data set, bit-exactly, on this machine or a Dask cluster.
 
@@ -113,6 +114,9 @@ def run(args: argparse.Namespace) -> int:
         "summary": summary,
     }
     _tell(document, args)
+    if source.classes and not args.class_names and not all(map(is_digits, source.classes)):
+        order = "classes are numbered in the alphabetical order of their names"
+        print(f"nvdla evaluate: {order}; --class-names FILE gives the network's order", file=sys.stderr)
     if args.limit and (total is None or total < count):
         say(f"nvdla evaluate: evaluated only {args.limit} samples", sys.stderr)
     return 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from nvdla.emulator.hardware.configuration import Configuration
-from nvdla.errors import printable
+from nvdla.errors import counted, printable
 from nvdla.loadable.descriptors.enums import (
     Activation,
     ConvMode,
@@ -36,7 +36,7 @@ def _convolution(operation: DlaOperation) -> str:
     op, surface = operation.op, operation.surface
     kernels = surface.dst_data.channel
     words = [
-        f"{kernels} kernels {op.kernel_width_csc}x{op.kernel_height_csc}x{op.kernel_channel_csc}",
+        f"{counted(kernels, 'kernel')} {op.kernel_width_csc}x{op.kernel_height_csc}x{op.kernel_channel_csc}",
         f"stride {op.conv_stride_x},{op.conv_stride_y}",
     ]
     padding = (op.pad_x_left, op.pad_x_right, op.pad_y_top, op.pad_y_bottom)

@@ -30,7 +30,7 @@ from nvdla.emulator.hardware.configuration import proof_lines
 from nvdla.emulator.hardware.machine import Rehearsal
 from nvdla.emulator.hardware.register_file import register_map
 from nvdla.emulator.memory.linker import LinkedLoadable
-from nvdla.errors import NvdlaError
+from nvdla.errors import NvdlaError, counted
 from nvdla.loadable.descriptors.fields import FieldView, fields
 from nvdla.loadable.descriptors.task import EmuOperation
 from nvdla.loadable.enums import Interface
@@ -496,7 +496,7 @@ def _overview(study: Study, clock: float, examination: DoctorReport, memory: Mem
         ["of the MAC array used", _number(None if cycles["total_cycles"] is None else cycles["mac_use"] or 0.0, ".1%")],
         ["bytes of memory", f"{sum(row['carve_out'] for row in spaces):,}"],
         ["bytes live at the peak", f"{sum(row['peak_live'] for row in spaces):,}"],
-        ["findings", f"{len(examination.findings):,}"],
+        counted(len(examination.findings), "finding").split()[::-1],
     ]
     about = [
         ["File", loadable.name],

@@ -35,6 +35,7 @@ from nvdla.tensors.samples import (
     SampleSource,
     TarFiles,
     data_hash,
+    evenly,
     fetched,
     label_of,
     labels_of,
@@ -84,6 +85,12 @@ class Files(SampleSource):
             raise FormatError(f"sample {path}: must be below {self._root}, is a link to elsewhere. {_ROOT_HINT}")
         require_file(self._root / path, "sample")
         return Sample(path, self._root / path, label)
+
+    def first(self, count: int) -> Iterable[int]:
+        """Return the positions of ``count`` samples, evenly over classes that are directories."""
+        if self.classes is None or self._confined:
+            return super().first(count)
+        return evenly([label for _, label in self._entries], count)
 
     def settings(self) -> Document:
         """Return the identity of the data: a hash of paths, labels and sizes."""

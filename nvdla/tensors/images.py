@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from nvdla.errors import FormatError, shape_text
+from nvdla.errors import FormatError, counted, shape_text
 from nvdla.util.files import read_file
 
 if TYPE_CHECKING:
@@ -351,7 +351,7 @@ def _with_channels(name: str, image, channels: int):  # type: ignore[no-untyped-
         return image if channels == 4 else image.convert("RGB")
     modes = {1: "gray", 3: "RGB", 4: "RGB or RGBA"}
     raise FormatError(
-        f"{name}: mode: must fit an input of {channels} channels, got {image.mode}. "
+        f"{name}: mode: must fit an input of {counted(channels, 'channel')}, got {image.mode}. "
         + (f"Convert it to 8-bit {modes[channels]}." if channels in modes else "Use a .npy or .bin tensor.")
     )
 

@@ -69,7 +69,8 @@ class Preprocessing:
     file of the model states when it is compiled, else 0 and 1. ``layout`` of the input: nchw, nhwc, or auto, the one
     that has 1, 3 or 4 channels. ``resize``, ``crop`` and ``interpolation``: as of :class:`PixelConversion`. ``digit``:
     the model takes digits in the form of MNIST, into which every picture is converted
-    (:func:`nvdla.tensors.images.find_digit`).
+    (:func:`nvdla.tensors.images.find_digit`). ``range``: smallest and greatest number of the calibration samples, which
+    errors name; the compiler sets it.
     """
 
     mean: tuple[float, ...] = ()
@@ -80,6 +81,7 @@ class Preprocessing:
     digit: bool = False
     crop: int = 0
     interpolation: str = "pil"
+    range: tuple[float, ...] = ()
 
     def divided(self, std: Sequence[float]) -> Preprocessing:
         """Return the conversion ``(pixel - mean) / std * scale``. Raises FormatError."""
@@ -96,11 +98,11 @@ class Preprocessing:
         return replace(self, mean=self.mean or (0.0,), scale=self.scale or (1.0,))
 
     def document(self) -> Document:
-        """The settings as plain data; ``digit``, ``crop`` and ``interpolation`` only where they are set."""
+        """The settings as plain data; ``digit``, ``crop``, ``interpolation`` and ``range`` only where they are set."""
         numbers = asdict(self.stated)
         settings = {key: list(value) if isinstance(value, tuple) else value for key, value in numbers.items()}
-        for key in ("digit", "crop", "interpolation"):
-            if settings[key] == getattr(Preprocessing, key):
+        for key in ("digit", "crop", "interpolation", "range"):
+            if getattr(self, key) == getattr(Preprocessing, key):
                 del settings[key]
         return settings
 
@@ -123,6 +125,7 @@ class Preprocessing:
                 bool(document.get("digit", False)),
                 int(_side(document.get("crop", 0))),
                 _interpolation(document.get("interpolation", "pil")),
+                tuple(float(number) for number in document.get("range", ())),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(
@@ -282,7 +285,7 @@ class InputForm:
             image = load_image(value, single_shape, self.dtype, self.pixels)
         else:
             values = self.model.cube(value, single_shape)
-            check_pixels(values, self.scale, self.zero, self.dtype, self.name)
+            check_pixels(values, self.scale, self.zero, self.dtype, self.name, self.model.range)
             image = self._quantized(values)
         return np.broadcast_to(image, self.shape)
 
@@ -310,8 +313,12 @@ class InputForm:
         return to_elements(values, scale, self.dtype, self.zero)
 
 
-def check_pixels(values: np.ndarray, scale: float | None, zero: int, dtype: np.dtype, name: str) -> None:
+def check_pixels(
+    values: np.ndarray, scale: float | None, zero: int, dtype: np.dtype, name: str, samples: Sequence[float] = ()
+) -> None:
     """Check that the numbers of a picture are near the range of an input, unlike pixels 0..255 for the range 0..1.
+
+    ``samples``: the range of the calibration samples, where it is known; that of the elements may have another sign.
 
     Raises:
         FormatError: A number is farther from the range than the range is wide.
@@ -321,6 +328,7 @@ def check_pixels(values: np.ndarray, scale: float | None, zero: int, dtype: np.d
     low, high = (scale * (end - zero) for end in (np.iinfo(dtype).min, np.iinfo(dtype).max))
     least, most = float(values.min()), float(values.max())
     if least < 2 * low - high or most > 2 * high - low:
+        low, high = samples if len(samples) == 2 else (low, high)
         raise FormatError(
             f"input {name}: a picture must have numbers of about {low:.3g} to {high:.3g}, the calibrated range, got "
             f"{least:.3g} to {most:.3g}. Compile the model with the --mean and --std of its training "

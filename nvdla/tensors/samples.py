@@ -13,7 +13,8 @@ import shutil
 import tarfile
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,10 @@ class SampleSource(ABC):
     def settings(self) -> Document:
         """Return the identity of the data as plain data: paths, labels and sizes of files, or hashes."""
 
+    def first(self, count: int) -> Iterable[int]:
+        """Return the positions of ``count`` samples: evenly over the classes if each has its own directory."""
+        return range(min(count, len(self)))
+
     def payloads(self, positions: Iterable[int]) -> Iterator[tuple[int, Any]]:
         """Yield (position, payload): None for data that workers read themselves, else the sample."""
         return ((position, None) for position in positions)
@@ -104,6 +109,10 @@ class NamedSamples(SampleSource):
         """Return the sample at a position, with the network's number of its class."""
         return self._numbered(self._source.sample(position))
 
+    def first(self, count: int) -> Iterable[int]:
+        """Return the positions that the source chooses."""
+        return self._source.first(count)
+
     def settings(self) -> Document:
         """Return the identity of the data, with the names of the classes."""
         return {**self._source.settings(), "class_names": self.classes}
@@ -117,6 +126,16 @@ class NamedSamples(SampleSource):
         if self._numbers is None or not isinstance(sample.label, int):
             return sample
         return replace(sample, label=self._numbers[sample.label])
+
+
+def evenly(labels: Sequence[object], count: int) -> list[int]:
+    """Return the positions of ``count`` samples, in order: the first sample of each class, then the second, and on."""
+    seen: Counter[object] = Counter()
+    turns = []
+    for position, label in enumerate(labels):
+        turns.append((seen[label], position))
+        seen[label] += 1
+    return sorted(position for _, position in sorted(turns)[:count])
 
 
 @dataclass(frozen=True)
@@ -165,6 +184,10 @@ class TarFiles(SampleSource):
     def name_of(self, position: int) -> str:
         """Return the name of a member."""
         return self._rows[position].name
+
+    def first(self, count: int) -> Iterable[int]:
+        """Return the positions of ``count`` samples, evenly over classes that are directories."""
+        return super().first(count) if self.classes is None else evenly([row.label for row in self._rows], count)
 
     def sample(self, position: int) -> Sample:
         """Return the picture or array at a position, with its label. Raises FormatError."""

@@ -102,13 +102,48 @@ def test_a_picture_outside_the_range_is_refused_by_every_form_of_a_network(folde
     made = nvdla.compile("net.tflite", "nv_small", calibration="x.npy")
     made.save("net.loadable")
     made.save("net.nvpkg")
-    words = r"input data: a picture must have numbers of about -1.* to .*, the calibrated range, got 0 to 25\d"
+    words = r"input data: a picture must have numbers of about -0.99.* to .*, the calibrated range, got 0 to 25\d"
     for name in ("net.loadable", "net.nvpkg"):
         code, _, err = nvdla_command("run", name, "--input", "a.png")
         assert code == 2
         assert re.search(words, err), err
     with pytest.raises(FormatError, match=words):
         made.run("a.png")
+
+
+def test_the_range_of_an_error_is_that_of_the_samples_not_of_symmetric_elements(folder, nvdla_command):
+    Image.fromarray(PICTURE).save("a.png")
+    np.save("x.npy", np.linspace(0, 1, 4 * 8 * 6 * 3, dtype=np.float32).reshape(4, 8, 6, 3))
+    made = nvdla.compile("net.tflite", "nv_small", calibration="x.npy")
+    made.save("net.loadable")
+    made.save("net.nvpkg")
+    words = "a picture must have numbers of about 0 to 1, the calibrated range, got "
+    for name in ("net.loadable", "net.nvpkg"):
+        assert words in nvdla_command("run", name, "--input", "a.png")[2]
+    assert words in nvdla_command("evaluate", "net.loadable", ".", "--predict-only", "--stop-on-error")[2]
+    with pytest.raises(FormatError, match=words):
+        made.run("a.png")
+
+
+def test_pixels_outside_of_the_calibration_samples_are_reported(folder, nvdla_command):
+    np.save("x.npy", np.linspace(0, 1, 4 * 8 * 6 * 3, dtype=np.float32).reshape(4, 8, 6, 3))
+    words = ("compile", "net.tflite", "--calibrate", "x.npy", "-o", "net.loadable")
+    out = nvdla_command(*words, "--mean", "127.5", "--std", "127.5")[1]
+    assert "pixels 0..255 become -1 to 1 (--mean, --std), but the calibration samples hold 0 to 1: 50% of the" in out
+    assert "pixels 0..255" not in nvdla_command(*words, "--std", "255")[1]
+
+
+def test_pixels_that_calibrate_unchanged_are_in_the_summary(folder, nvdla_command):
+    Image.fromarray(PICTURE).save("a.png")
+    np.save("x.npy", np.stack([PICTURE] * 2))
+    for data in ("a.png", "x.npy"):
+        words = ("compile", "net.tflite", "--calibrate", data, "-o", "net.loadable")
+        out = nvdla_command(*words)[1]
+        assert "pixels 0..255 unchanged (no --mean/--std)" in out
+        assert json.loads(nvdla_command(*words, "--json")[1])["summary"]["unscaled_pixels"] == ["data"]
+        assert "unchanged" not in nvdla_command(*words, "--std", "255")[1]
+    np.save("x.npy", np.stack([PICTURE] * 2).astype(np.float32))
+    assert "unchanged" not in nvdla_command(*words)[1]
 
 
 def test_constant_calibration_data_are_reported(folder, nvdla_command):

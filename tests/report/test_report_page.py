@@ -307,6 +307,7 @@ def test_convolutions_show_what_would_help_with_the_expected_gain(lenet_loadable
     study = Study.of(lenet_loadable)
     side, _ = make_side(study, Names(), 1000.0)
     lines = [line for row in side.document["operations"] for line in row.get("ways", ()) if "what would help" in line]
+    assert all("(the layer alone, from its first register write to its interrupt)" in line for line in lines)
     assert lines == [f"what would help: {row['advice']}" for row in with_advice(study, explanations(study))]
     assert any(re.search(r"instead of [\d,]+ cycles, \d+% less", line) for line in lines)
 

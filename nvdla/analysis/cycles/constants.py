@@ -31,6 +31,11 @@ MAX_SOFTWARE = 1 << 40
 ROUNDING = 1e-9  # a bandwidth that divides the bus but for rounding divides it
 
 
+def rate_text(bytes_per_cycle: float) -> str:
+    """A bandwidth in words: "1 byte per cycle", "2.5 bytes per cycle"."""
+    return f"{bytes_per_cycle:g} byte{'s' * (bytes_per_cycle != 1)} per cycle"
+
+
 @dataclass(frozen=True)
 class Memory:
     """External memory for the cycle model.

@@ -87,7 +87,7 @@ def outputs_are_not_all_zero(context: CheckContext) -> Iterator[Said]:
     """A tensor has an element that is not zero."""
     for subject, health in context.measured():
         if _computes(health) and health.range == (health.zero, health.zero) and not health.special:
-            yield subject, f"all {health.elements} elements of {health.runs} runs are zero"
+            yield subject, f"all {health.elements} elements of {counted(health.runs, 'run')} are zero"
 
 
 @check(

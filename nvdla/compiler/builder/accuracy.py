@@ -129,6 +129,7 @@ def numbers(ordered: Iterable[int]) -> str:
 
 # Signal to noise, in dB, from which a layer needs no advice: the rounding of a well used int8 range gives about 40.
 GOOD = 30.0
+SATURATED = "all elements are 0 or the largest value; check the numbers of the samples (--mean, --std)"
 _MUCH_SATURATION, _WIDE_KERNELS, _PEAKED = 1e-3, 8.0, 24.0
 
 
@@ -161,6 +162,7 @@ class _Sums:
     saturated: float = 0.0
     count: int = 0
     peak: float = 0.0
+    between: int = 0
     channels: ChannelSums | None = None
 
 
@@ -275,7 +277,9 @@ def _add(
     if surface.precision in LARGEST:
         # A zero point at the low end is where a ReLU ends: nothing is lost there.
         ends = np.abs(single) if surface.zero == 0 else single
-        sums.saturated += int(np.count_nonzero(ends >= LARGEST[surface.precision]))
+        at_end = ends >= LARGEST[surface.precision]
+        sums.saturated += int(np.count_nonzero(at_end))
+        sums.between += int(np.count_nonzero(~at_end & (single != surface.zero)))
 
 
 def _row(built: Built, group: Group, sums: _Sums, convolved: Set[str]) -> LayerAccuracy:
@@ -285,6 +289,8 @@ def _row(built: Built, group: Group, sums: _Sums, convolved: Set[str]) -> LayerA
     advice = "" if alone >= GOOD or sums.signal == 0 else _advice(built, group, surface, sums, saturated, convolved)
     chain = decibels(sums.signal, sums.chain)
     unit = surface.scale if surface.precision in LARGEST else None
+    if unit is not None and sums.saturated and not sums.between and np.isinf(chain):
+        advice = SATURATED
     outputs = sums.channels.groups(unit) if sums.channels is not None else []
     return LayerAccuracy(
         group.name, group.output.name, surface.precision, alone, chain, saturated, surface.scale, advice, outputs

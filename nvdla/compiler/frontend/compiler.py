@@ -22,7 +22,7 @@ from nvdla.compiler.builder.calibration import NotFiniteError
 from nvdla.compiler.builder.cbuf import PICTURE_BITS, depth
 from nvdla.compiler.builder.groups import group_layers
 from nvdla.compiler.builder.lower.elementwise import LEVELS
-from nvdla.compiler.frontend.data import Samples, for_model, one_image, samples
+from nvdla.compiler.frontend.data import Samples, describe_samples, for_model, one_image, samples
 from nvdla.compiler.frontend.importer import (
     ACCELERATOR,
     HOST,
@@ -300,7 +300,7 @@ class _Compilation:
         self.on_stage("calibrating")
         calibrated = _calibration(imported, shown, self.recipe, self.progress)
         self.on_stage("building")
-        details |= {"calibration": calibrated.source, "notes": [*details["notes"], *calibrated.notes()]}
+        describe_samples(details, calibrated.source, imported.model, shown, self.preprocessing)
         if _keep_scales_apart(imported, calibrated, self.host, self.joins, details):
             self.kept |= self.joins
             return None

@@ -26,6 +26,7 @@ from nvdla.tensors.images import is_pil
 from nvdla.tensors.inputs import Preprocessing, holds_pixels
 from nvdla.tensors.npz import parse_npy, read_npz
 from nvdla.util.arguments import as_array
+from nvdla.util.escaping import Document
 from nvdla.util.files import read_file
 
 if TYPE_CHECKING:
@@ -37,10 +38,14 @@ EIGHT_BITS = (2, 3)  # TensorProto.UINT8 and INT8; onnx is imported when a model
 
 
 class Samples:
-    """Feeds for the float model, one after the other; can be gone through again. ``sha256`` of all of them."""
+    """Feeds for the float model, one after the other; can be gone through again. ``sha256`` of all of them.
+    ``pixels``: inputs of real numbers that got pixels 0..255 (known after the first time through)."""
 
-    def __init__(self, feeds: Sequence[object], load: Callable[..., dict[str, np.ndarray]]) -> None:
+    def __init__(
+        self, feeds: Sequence[object], load: Callable[..., dict[str, np.ndarray]], pixels: set[str] | None = None
+    ) -> None:
         self._feeds, self._load = feeds, load
+        self.pixels: set[str] = set() if pixels is None else pixels
         self._digest = hashlib.sha256()
         self._hashed = False
         self._ends: dict[str, tuple[float, float]] = {}
@@ -69,7 +74,7 @@ class Samples:
             feed, image = place
             return {name: array[image : image + 1] for name, array in self._load(feed).items()}
 
-        return Samples(places, load)
+        return Samples(places, load, self.pixels)
 
     def _see(self, name: str, array: np.ndarray) -> None:
         if array.size > 1 and array.dtype.kind == "f":
@@ -80,6 +85,11 @@ class Samples:
     def constants(self) -> dict[str, float]:
         """After the first time through: inputs of real numbers that are the same number everywhere."""
         return {name: low for name, (low, high) in self._ends.items() if low == high}
+
+    @property
+    def ends(self) -> dict[str, tuple[float, float]]:
+        """After the first time through: the smallest and the greatest of the real numbers of each input."""
+        return self._ends
 
     @property
     def sha256(self) -> str:
@@ -145,6 +155,59 @@ def for_model(model: Model, given: Preprocessing | None) -> tuple[Model, Preproc
         return model, given
     numbers = replace(given or Preprocessing(), mean=stated.mean, scale=stated.scale)
     return replace(model, notes=[*model.notes, note or _described(stated)]), numbers
+
+
+def describe_samples(
+    details: Document, calibration: Document, model: Model, data: object, preprocessing: Preprocessing | None
+) -> None:
+    """Add to the details of a compilation what is known after its calibration: the range of the samples of real
+    numbers, inputs that got pixels 0..255 unchanged, and notes on samples without a range and on pixels out of it."""
+    details["calibration"] = calibration
+    seen = data if isinstance(data, Samples) else None
+    details["notes"] += [
+        f"calibration data: input {name} is {value:g} in all elements of all samples: scales and expected SNR have no "
+        "meaning. Give samples of real use"
+        for name, value in calibration.get("constant_inputs", {}).items()
+    ]
+    details["notes"] += _pixel_notes(model, seen, preprocessing)
+    if seen is None:
+        return
+    if not model.affine and len(seen.ends) == len(model.inputs) == 1:
+        details["preprocessing"]["range"] = list(*seen.ends.values())
+    stated = (preprocessing or Preprocessing()).stated
+    if seen.pixels and not any(stated.mean) and set(stated.scale) == {1.0}:
+        calibration["unscaled_pixels"] = sorted(seen.pixels)
+
+
+def _pixel_notes(model: Model, data: Samples | None, preprocessing: Preprocessing | None) -> list[str]:
+    """Return a note on pictures whose pixels become numbers outside of the range of the input.
+
+    The range is that of a quantized input, or else that of the samples, if they are no pictures themselves.
+    """
+    if len(model.inputs) != 1 or preprocessing is None or not (preprocessing.mean or preprocessing.scale):
+        return []
+    name, affine = model.inputs[0], model.affine.get(model.inputs[0])
+    ends = {} if data is None or data.pixels else data.ends
+    if affine is None and name not in ends:
+        return []
+    low, high = ends[name] if affine is None else affine.ends
+    stated = preprocessing.stated
+    numbers = (np.array([[0.0], [255.0]]) - stated.mean) * stated.scale
+    least, most = float(numbers.min()), float(numbers.max())
+    outside = (max(low - least, 0) + max(most - high, 0)) / (most - least) if most > least else 0.0
+    if outside <= (_OUTSIDE_OF_SAMPLES if affine is None else _OUTSIDE):
+        return []
+    holder = "the calibration samples hold" if affine is None else f"the quantized input {name} holds"
+    remedy = "" if affine is None else ", or omit them: pixels become the input's elements then"
+    return [
+        f"pictures: pixels 0..255 become {least:.3g} to {most:.3g} (--mean, --std), but {holder} {low:.3g} to "
+        f"{high:.3g}: {outside:.0%} of the range of the pixels is cut off. Give the --mean and --std of the training"
+        f"{remedy if _eight_bits(model) else ''}"
+    ]
+
+
+#: shares of the range of pixels outside of a quantized input, and of the samples, that are not a rounding or a chance
+_OUTSIDE, _OUTSIDE_OF_SAMPLES = 0.05, 0.25
 
 
 def _described(stated: Preprocessing) -> str:
@@ -237,7 +300,8 @@ def _from_arrays(model: Model, arrays: Mapping[str, np.ndarray], limit: int | No
     def load(number: int) -> dict[str, np.ndarray]:
         return {name: _sample(model, name, array[number]) for name, array in stacks.items()}
 
-    return Samples(list(range(count)), load)
+    pixels = {name for name, array in stacks.items() if holds_pixels(array) and model.types[name].kind == "f"}
+    return Samples(list(range(count)), load, pixels)
 
 
 def _from_path(model: Model, path: str, preprocessing: Preprocessing, limit: int | None) -> Samples:
@@ -258,25 +322,29 @@ def _from_source(model: Model, source: SampleSource, preprocessing: Preprocessin
         if not holds_pixels(source.samples) or model.types[name].kind != "f":
             return _from_arrays(model, {name: source.samples}, limit)
 
+    pixels: set[str] = set()
+
     def load(position: int, given: Sample | None = None) -> dict[str, np.ndarray]:
-        return _feed(model, (given or source.sample(position)).value, preprocessing)
+        return _feed(model, (given or source.sample(position)).value, preprocessing, pixels)
 
     if isinstance(source, Function):
         feeds = [load(*row) for row in source.payloads(range(count))]
         if not feeds:
             raise FormatError(f"{source.name}: no samples: must yield (sample, label), got nothing")
-        return Samples(feeds, lambda feed: feed)
-    return Samples(list(range(count)), load)
+        return Samples(feeds, lambda feed: feed, pixels)
+    return Samples(list(range(count)), load, pixels)
 
 
-def _feed(model: Model, value: Any, preprocessing: Preprocessing) -> dict[str, np.ndarray]:
-    """Return a sample (file or array) as the model's inputs by name. Raises FormatError."""
+def _feed(model: Model, value: Any, preprocessing: Preprocessing, pixels: set[str]) -> dict[str, np.ndarray]:
+    """Return a sample (file or array) as the model's inputs by name. An input of real numbers that gets pixels is added
+    to ``pixels``. Raises FormatError."""
     suffix = Path(value).suffix.lower() if isinstance(value, str | os.PathLike) else None
     if suffix == ".npz":
         arrays = _known(model, read_npz(value))
         return {name: _sample(model, name, array) for name, array in arrays.items()}
     name = _only_input(model)
     if suffix in IMAGE_ENDINGS or is_pil(value):
+        pixels.update({name} if model.types[name].kind == "f" else ())
         return {name: preprocessing.image(value, model.shapes[name])}
     if suffix == ".npy":
         value = parse_npy(read_file(value, MAX_FILE, "calibration data"), f"calibration data {value}")
@@ -287,6 +355,7 @@ def _feed(model: Model, value: Any, preprocessing: Preprocessing) -> dict[str, n
     array = as_array(value, "calibration data")
     if suffix is None and holds_pixels(array) and model.types[name].kind == "f":
         array = preprocessing.array(array, model.shapes[name])
+        pixels.add(name)
     return {name: _sample(model, name, array)}
 
 

@@ -485,7 +485,7 @@ def real_input(
     pictures = Preprocessing.of(preprocessing) if preprocessing else Preprocessing()
     if pictures.takes(value, shape) or (is_file and Path(str(value)).suffix.lower() in IMAGE_ENDINGS):
         image = pictures.image(value, shape)
-        _check_picture(image, name, parts)
+        _check_picture(image, name, parts, pictures.range)
         return image
     if not is_file:
         return real_numbers(np.asarray(value), name, parts)
@@ -512,13 +512,13 @@ def real_numbers(array: np.ndarray, name: str, parts: Sequence[Any]) -> np.ndarr
     return array
 
 
-def _check_picture(image: np.ndarray, name: str, parts: Sequence[Any]) -> None:
+def _check_picture(image: np.ndarray, name: str, parts: Sequence[Any], samples: Sequence[float]) -> None:
     """Check the numbers of a picture against the range of the accelerator parts that read it. Raises FormatError."""
     for part in (part for part in parts if part.kind == "accelerator"):
         for tensor in (binding.tensor for binding in part.inputs if binding.value == name):
             if tensor not in part.numbers:
                 zero, dtype = part.zero_points.get(tensor, 0), Precision(part.precision).dtype
-                check_pixels(image, part.scales[tensor], zero, dtype, name)
+                check_pixels(image, part.scales[tensor], zero, dtype, name, samples)
 
 
 class HostMachine:

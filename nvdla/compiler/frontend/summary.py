@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nvdla.analysis.cycles.constants import Memory
+from nvdla.analysis.cycles.constants import Memory, rate_text
 from nvdla.analysis.cycles.document import cycles_document, total_text
 from nvdla.analysis.memory import MemoryMap
 from nvdla.analysis.study import Study
+from nvdla.compiler.builder.accuracy import SATURATED
 from nvdla.compiler.frontend.importer import ACCELERATOR, CPU, HOST, Imported, NodeRow
 from nvdla.errors import counted
 from nvdla.util.escaping import Document
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 CLOCK = 1000.0
 WORST = 5
+_SUSPICIOUS = 0.1
 _NAMED = 3
 """Nodes and layers that a line names; the document has all of them."""
 
@@ -101,6 +103,8 @@ def summarize(
         "read_bytes": sum(document["read_bytes"] for document in timed),
         "written_bytes": sum(document["written_bytes"] for document in timed),
         "output_snr": _output_snr(accelerated, report.get("accuracy", ())),
+        "saturated_outputs": [row["tensor"] for row in report.get("accuracy", ()) if row["advice"] == SATURATED],
+        "unscaled_pixels": list((report.get("calibration") or {}).get("unscaled_pixels", ())),
         "constant_inputs": list((report.get("calibration") or {}).get("constant_inputs", ())),
         "worst_layers": [
             {key: row[key] for key in ("layer", "precision", "alone", "chain", "saturated", "advice")}
@@ -154,7 +158,7 @@ def summary_lines(summary: Document) -> dict[str, str]:
     if summary["memory"] is None:
         return lines
     memory = summary["memory"]
-    at = f"memory latency {memory['latency_cycles']}, {memory['bytes_per_cycle']:g} bytes per cycle"
+    at = f"memory latency {memory['latency_cycles']}, {rate_text(memory['bytes_per_cycle'])}"
     frames = summary["frames_per_second"]
     lines |= {
         "time": f"{total_text(summary['cycles'], summary['clock_mhz'])}, {at}",
@@ -171,6 +175,13 @@ def summary_lines(summary: Document) -> dict[str, str]:
     elif summary["output_snr"]:
         name, snr = min(summary["output_snr"].items(), key=lambda item: item[1])
         lines["expected SNR"] = f"{_db(snr)} at {name}, on the calibration data"
+        if name in summary["saturated_outputs"]:
+            lines["expected SNR"] += f": {SATURATED}"
+    if summary["unscaled_pixels"]:
+        saturated = max((row["saturated"] for row in summary["worst_layers"]), default=0.0)
+        advice = f". {saturated:.0%} of a layer is saturated: give the --mean and --std of the training"
+        wrong = saturated > _SUSPICIOUS
+        lines["pictures"] = f"pixels 0..255 unchanged (no --mean/--std){advice if wrong else ''}"
     return lines
 
 

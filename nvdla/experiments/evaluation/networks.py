@@ -171,7 +171,8 @@ class LoadableNetwork(EvaluatedNetwork):
         return self._of_picture(self._model_pixels.numbers_of_rgb(pixels))
 
     def _of_picture(self, values: np.ndarray) -> np.ndarray:
-        check_pixels(values, self._scale, self._zero, self._input.dtype, self._input.name)
+        stated = () if self._model_pixels is None else self._model_pixels.range
+        check_pixels(values, self._scale, self._zero, self._input.dtype, self._input.name, stated)
         return self._quantized(values)
 
     def _quantized(self, values: np.ndarray) -> np.ndarray:

@@ -96,7 +96,7 @@ class Evaluation(Table):
     def _positions(self) -> Iterable[int]:
         count = len(self.source)
         if self.shuffle is None:
-            return range(min(count, self.limit or count))
+            return self.source.first(self.limit or count)
         return sorted(random.Random(self.shuffle).sample(range(count), min(count, self.limit or count)))
 
     def prepare(self) -> None:

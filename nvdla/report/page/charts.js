@@ -464,6 +464,6 @@
     return view.el("li", {},
       view.el("button", { type: "button", class: "link", title: whole || view.opText(side, op), onclick: () => view.choose(side.number, "op", op.id), "data-op": op.id }, text),
       view.el("span", { class: "bar" }, view.el("span", { class: op.engine, style: `width:${(100 * cycles) / top}%` })),
-      view.el("span", { class: "soft" }, `${view.count(cycles)}  ${view.percent(view.shareOf(side, cycles))}  ${name ? `${view.count(count)} operation${count > 1 ? "s" : ""}` : op.bound || ""}`));
+      view.el("span", { class: "soft" }, `${view.count(cycles)}  ${view.percent(view.shareOf(side, cycles))}  ${name ? view.counted(count, "operation") : op.bound || ""}`));
   }
 }

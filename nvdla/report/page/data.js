@@ -97,6 +97,7 @@
   view.count = (number) => (number === null || number === undefined ? "" : grouped.format(number));
   // Share of a run; null where the run never ends.
   view.shareOf = (side, cycles) => (side.total && cycles ? cycles / side.total : null);
+  view.counted = (number, what) => `${view.count(number)} ${what}${number === 1 ? "" : "s"}`;
   view.percent = (share, digits = 1) => (share === null || share === undefined ? "" : (100 * share).toFixed(digits) + "%");
   view.hex = (number) => "0x" + number.toString(16);
   view.real = function (number) {

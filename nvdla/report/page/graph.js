@@ -272,7 +272,7 @@
         context.fillText(fitted(context, [`+ ${node.block}`], node.width - 30), node.x + 12, node.y + 14);
         context.fillStyle = ink || view.colour("soft");
         context.font = "10.5px system-ui, sans-serif";
-        context.fillText(`${ops.length} operations, ${view.count(cyclesOf(this.side, ops))} cycles`, node.x + 12, node.y + 29);
+        context.fillText(`${view.counted(ops.length, "operation")}, ${view.count(cyclesOf(this.side, ops))} cycles`, node.x + 12, node.y + 29);
       }
       this.#outline(context, node);
       context.globalAlpha = 1;

@@ -220,7 +220,7 @@
     const ops = side.operations.filter((op) => op.block === name), cycles = view.cyclesOf(side, ops.map((op) => op.id));
     const graph = view.graphs[side.number];
     return [
-      heading(side, null, name, [`${ops.length} operations`, `${view.count(cycles)} cycles`, view.percent(view.shareOf(side, cycles))].filter(Boolean).join(", ")),
+      heading(side, null, name, [view.counted(ops.length, "operation"), `${view.count(cycles)} cycles`, view.percent(view.shareOf(side, cycles))].filter(Boolean).join(", ")),
       view.el("div", { class: "row" }, view.el("button", { type: "button", onclick: () => graph.toggle(name) }, graph.closed.has(name) ? "Open block" : "Close block")),
       view.el("ul", { class: "plain" }, ops.map((op) => view.el("li", {}, view.link(side, "op", op.id)))),
     ];

@@ -146,7 +146,7 @@
   // Channels side by side; a click enlarges one, and lets all be seen again.
   function maps(row) {
     const data = elements(row), [channels, height, width] = row.shown;
-    const canvas = view.el("canvas", { class: "sheet", tabindex: 0, role: "img", "aria-label": `Feature maps: ${channels} channels; Enter enlarges, arrow keys select` });
+    const canvas = view.el("canvas", { class: "sheet", tabindex: 0, role: "img", "aria-label": `Feature maps: ${view.counted(channels, "channel")}; Enter enlarges, arrow keys select` });
     const said = view.el("output", { class: "soft" }, row.color ? "Enter or a click shows single channels." : "Black: smallest value, white: largest.");
     const buttons = [["−", -1], ["+", 1]].map(([text, step]) => view.el("button", { type: "button", "aria-label": step > 0 ? "Larger" : "Smaller", onclick: () => { state.zoom = Math.min(Math.max(state.zoom + step, -2), 4); paint(); } }, text));
     const all = view.el("button", { type: "button", onclick: () => { state.one = null; paint(); } }, "All channels");

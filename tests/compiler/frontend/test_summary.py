@@ -115,3 +115,8 @@ def test_the_summary_uses_the_memory_that_was_compiled_for(package):
     slow = nvdla.compile(folder / "host.onnx", "nv_small", "int8", data, memory=Memory(400, 1.0))
     assert slow.summary["cycles"] > compiled.summary["cycles"]
     assert slow.summary["memory"]["latency_cycles"] == 400
+
+
+@pytest.mark.parametrize(("bandwidth", "text"), [("1", "1 byte per cycle"), ("2.5", "2.5 bytes per cycle")])
+def test_the_summary_counts_one_byte(bandwidth, text, compiled, nvdla_command):
+    assert f", {text}" in nvdla_command(*compiled[1], "--bandwidth", bandwidth)[1]

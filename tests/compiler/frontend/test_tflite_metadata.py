@@ -117,6 +117,31 @@ def test_an_input_of_8_bits(kind, scale, zero, numbers, mean, words, folder, nvd
     assert any(words in note for note in notes) if words else True
 
 
+@pytest.mark.parametrize(
+    ("options", "outside"),
+    [
+        (
+            ["--mean", "127", "--std", "127"],
+            "become -1 to 1.01 (--mean, --std), but the quantized input data holds 0 to 1",
+        ),
+        (
+            ["--mean", "0", "--std", "128"],
+            "become 0 to 1.99 (--mean, --std), but the quantized input data holds 0 to 1",
+        ),
+        (["--std", "255"], None),
+        (["--std", "250"], None),  # 2 per cent of the pixels
+        ([], None),
+    ],
+)
+def test_pixels_outside_of_a_quantized_input_are_reported(options, outside, folder, nvdla_command):
+    notes = compiled(folder, nvdla_command, model(b"", "int8", 1 / 255, -128), *options)[2]
+    found = [note for note in notes if note.startswith("pictures:")]
+    if outside is None:
+        assert not found
+    else:
+        assert outside in found[0] and "is cut off" in found[0] and "or omit them" in found[0]
+
+
 def test_python_takes_pixels_of_an_8_bit_input_as_the_command_does():
     made = nvdla.compile(model(b"", "uint8", 0.02, 100), "nv_small")
     wanted = ((PICTURE.astype(float) - 100) * 0.02 * 0.5).sum(axis=2)

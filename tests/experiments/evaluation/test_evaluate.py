@@ -65,6 +65,33 @@ def write_pgm(path: Path, image: np.ndarray) -> None:
     path.write_bytes(b"P5\n28 28\n255\n" + image.tobytes())
 
 
+def test_a_limit_takes_samples_evenly_over_the_directories_of_classes(capsys, tmp_path, digits):
+    for number in range(60):
+        write_pgm(tmp_path / "data" / str(digits[1][number] // 2) / f"{number:03}.pgm", digits[0][number])
+    words = (LENET, tmp_path / "data", "--limit", 11)
+    whole = evaluated(capsys, *words)
+    assert sorted(row["samples"] for row in whole["classes"] if row["samples"]) == [2, 2, 2, 2, 3]
+    parts = [tmp_path / f"{part}.jsonl" for part in (1, 2)]
+    for part, path in enumerate(parts, 1):
+        evaluated(capsys, *words, "--shard", f"{part}/2", "--samples", path)
+    assert evaluated(capsys, *words, "--merge", *parts) == whole
+
+
+def test_classes_that_are_names_have_the_order_that_is_stated(capsys, tmp_path, digits):
+    names = ("zero", "one", "two")
+    for number in range(30):
+        if digits[1][number] < 3:
+            write_pgm(tmp_path / "data" / names[digits[1][number]] / f"{number:03}.pgm", digits[0][number])
+    (tmp_path / "names.txt").write_text("\n".join([*names, *map(str, range(3, 10))]))
+    words = ["evaluate", str(LENET), str(tmp_path / "data")]
+    order = (
+        "classes are numbered in the alphabetical order of their names; --class-names FILE gives the network's order"
+    )
+    assert main(words) == 0 and order in capsys.readouterr().err
+    assert main([*words, "--class-names", str(tmp_path / "names.txt")]) == 0
+    assert order not in capsys.readouterr().err
+
+
 @pytest.fixture
 def folder(tmp_path, digits):
     """Thirty digits as files, in a folder a class, and the manifests of them."""

@@ -193,14 +193,6 @@ class Calibrated:
     measured: Mapping[int, Measured] = field(default_factory=dict)
     channels: Mapping[int, Mapping[str, ChannelRanges]] = field(default_factory=dict)
 
-    def notes(self) -> list[str]:
-        """Notes on samples that show no range."""
-        return [
-            f"calibration data: input {name} is {value:g} in all elements of all samples: scales and "
-            "expected SNR have no meaning. Give samples of real use"
-            for name, value in self.source.get("constant_inputs", {}).items()
-        ]
-
     def in_int16(self, tensors: Set[str]) -> Calibrated:
         """A calibration with these tensors, and the layers that make them, in int16."""
         parts = {}
