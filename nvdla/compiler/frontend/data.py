@@ -41,6 +41,8 @@ class Samples:
 
     def __init__(self, feeds: Sequence[object], load: Callable[..., dict[str, np.ndarray]]) -> None:
         self._feeds, self._load = feeds, load
+        #: number of files of a directory that are not samples
+        self.ignored = 0
         self._digest = hashlib.sha256()
         self._hashed = False
         self._ends: dict[str, tuple[float, float]] = {}
@@ -69,7 +71,9 @@ class Samples:
             feed, image = place
             return {name: array[image : image + 1] for name, array in self._load(feed).items()}
 
-        return Samples(places, load)
+        single = Samples(places, load)
+        single.ignored = self.ignored
+        return single
 
     def _see(self, name: str, array: np.ndarray) -> None:
         if array.size > 1 and array.dtype.kind == "f":
@@ -266,7 +270,9 @@ def _from_source(model: Model, source: SampleSource, preprocessing: Preprocessin
         if not feeds:
             raise FormatError(f"{source.name}: no samples: must yield (sample, label), got nothing")
         return Samples(feeds, lambda feed: feed)
-    return Samples(list(range(count)), load)
+    found = Samples(list(range(count)), load)
+    found.ignored = getattr(source, "ignored", 0)
+    return found
 
 
 def _feed(model: Model, value: Any, preprocessing: Preprocessing) -> dict[str, np.ndarray]:
