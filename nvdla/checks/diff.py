@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from dataclasses import fields as fields_of
 from difflib import SequenceMatcher
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +23,7 @@ from nvdla.loadable.descriptors.meaning import operand_precision
 from nvdla.loadable.descriptors.task import DlaTask, EmuTask
 from nvdla.loadable.model import Loadable
 from nvdla.program.operation import Operation
+from nvdla.program.parameters import LoadableParameters, Slot
 from nvdla.program.program import Program, by_task
 from nvdla.program.values import constant_bytes
 from nvdla.util.arguments import by_annotations
@@ -60,7 +63,7 @@ class OperandChange:
     """Weights or operands that differ. ``statistics_a`` and ``_b``: elements, min, max, mean, std, zeros.
 
     ``first`` is the first element that differs: its ``index``, and where the layout is known kernel, channel, row and
-    column. ``cosine`` is None for operands of different sizes, or all zero.
+    column. ``cosine`` is None for operands of different sizes, or all zero. ``note``: why elements are not compared.
     """
 
     where: str
@@ -72,6 +75,7 @@ class OperandChange:
     max_abs: float | None
     cosine: float | None
     first: dict[str, int] | None
+    note: str | None = None
 
     def as_dict(self) -> Document:
         """Return all fields as plain data, for JSON."""
@@ -243,14 +247,16 @@ OPERANDS = {OpType.CONV: ("weight_data", "wmb_data", "wgs_data"), OpType.SDP: ("
 MOST_ELEMENTS = 1 << 24
 
 
-def operand_changes(a: Loadable, b: Loadable, pairs: list[TaskPair]) -> Iterator[OperandChange]:
-    """Operands of paired operations whose bytes differ."""
+def operand_changes(a: Program, b: Program, pairs: list[TaskPair]) -> Iterator[OperandChange]:
+    """Operands of paired operations that differ. Packing and padding with zeros depend on the configuration; operands
+    that differ in nothing else are equal."""
+    sides = _Side(a), _Side(b)
     for pair in pairs:
         for ours, theirs in pair.pairs:
             if ours is None or theirs is None or ours.type is None:
                 continue
             for name in OPERANDS.get(ours.type, ()):
-                change = _compare(place(ours), name, (a, ours), (b, theirs))
+                change = _compare(place(ours), name, sides, (ours, theirs))
                 if change is not None:
                     yield change
 
@@ -274,19 +280,81 @@ def operand_type(subject: Operation, name: str) -> np.dtype:
     return operand_precision(subject.op.src_precision, getattr(subject.op, f"{name[:-5]}_op")).dtype
 
 
+class _Side:
+    """One of two loadables, with its decoded parameters."""
+
+    def __init__(self, program: Program) -> None:
+        self.loadable = program.loadable
+        self._parameters: LoadableParameters | None = None
+        with suppress(NvdlaError):
+            self._parameters = LoadableParameters(program)
+
+    def packing(self, subject: Operation, name: str) -> tuple[object, ...]:
+        """What determines the order of the elements in memory."""
+        return tuple((slot.layout, slot.shape, slot.group, slot.block) for slot in self._slots(subject, name))
+
+    def decoded(self, subject: Operation, name: str) -> np.ndarray | None:
+        """An operand as (kernels, channels, rows, columns), or (channels, operands); None if this is not known."""
+        slots = self._slots(subject, name)
+        if self._parameters is None or not slots:
+            return None
+        arrays = [self._parameters.decode(slot) for slot in slots]
+        return arrays[0] if name == "weight_data" else np.stack(arrays, axis=-1)
+
+    def _slots(self, subject: Operation, name: str) -> list[Slot]:
+        mark = ".weights" if name == "weight_data" else f".{name.removesuffix('_data')}."
+        slots = () if self._parameters is None else self._parameters.of_operation(subject)
+        return [slot for slot in slots if mark in slot.name]
+
+
 def _compare(
-    where: str, name: str, ours: tuple[Loadable, Operation], theirs: tuple[Loadable, Operation]
+    where: str, name: str, sides: tuple[_Side, _Side], subjects: tuple[Operation, Operation]
 ) -> OperandChange | None:
+    both = list(zip(sides, subjects, strict=True))
     try:
-        left, right = operand(*ours, name), operand(*theirs, name)
+        left, right = (operand(side.loadable, subject, name) for side, subject in both)
+        if left is None or right is None or (left.dtype == right.dtype and left.tobytes() == right.tobytes()):
+            return None
+        same = left.shape == right.shape and len({side.packing(subject, name) for side, subject in both}) == 1
+        one, other = (None if same else side.decoded(subject, name) for side, subject in both)
     except NvdlaError:
         return None
-    if left is None or right is None or (left.dtype == right.dtype and left.tobytes() == right.tobytes()):
-        return None
     metrics: Document = {"different": None, "max_abs": None, "cosine": None, "first": None}
-    if left.shape == right.shape and left.dtype == right.dtype:
-        metrics = _metrics(left, right, ours[1] if name == "weight_data" else None)
+    at: Callable[[int], dict[str, int]] | None
+    if same and left.dtype == right.dtype:
+        at = partial(_kernel_position, subjects[0]) if name == "weight_data" else None
+        metrics = _metrics(left, right, at)
+    elif one is not None and other is not None and _alike(one, other):
+        one, other = _padded(one, other)
+        if np.array_equal(one, other):
+            return None
+        at = partial(_position, one.shape) if name == "weight_data" else None
+        metrics = _metrics(one.ravel(), other.ravel(), at)
+    else:
+        metrics["note"] = "other size" if left.size != right.size else "other layout, not compared"
+        metrics["note"] = "other type" if left.dtype != right.dtype else metrics["note"]
     return OperandChange(where, name, str(left.dtype), statistics(left), statistics(right), **metrics)
+
+
+def _alike(left: np.ndarray, right: np.ndarray) -> bool:
+    """Check whether two operands have the same dimensions and elements, and a size that is worth the work."""
+    size = np.prod(np.maximum(left.shape, right.shape), dtype=np.int64) if left.ndim == right.ndim else None
+    return bool(left.dtype == right.dtype and size is not None and size <= 4 * MOST_ELEMENTS)
+
+
+def _padded(*arrays: np.ndarray) -> list[np.ndarray]:
+    """Arrays of one shape, with zeros where others are larger."""
+    shape = np.max([array.shape for array in arrays], axis=0)
+    return [
+        np.ascontiguousarray(np.pad(array, [(0, size - own) for size, own in zip(shape, array.shape, strict=True)]))
+        for array in arrays
+    ]
+
+
+def _position(shape: tuple[int, ...], index: int) -> dict[str, int]:
+    """Kernel, channel, row and column of an element."""
+    names = ("kernel", "channel", "row", "column")
+    return dict(zip(names, map(int, np.unravel_index(index, shape)), strict=True))
 
 
 def statistics(elements: np.ndarray) -> Document:
@@ -305,7 +373,8 @@ def statistics(elements: np.ndarray) -> Document:
     }
 
 
-def _metrics(left: np.ndarray, right: np.ndarray, weights_of: Operation | None) -> dict[str, Json]:
+def _metrics(left: np.ndarray, right: np.ndarray, position: Callable[[int], dict[str, int]] | None) -> dict[str, Json]:
+    """Compare elements. ``position``: kernel, channel, row and column of the element at an index."""
     bits = np.dtype(f"u{left.itemsize}")
     differs = left.view(bits) != right.view(bits)
     wide = left.astype(np.float64), right.astype(np.float64)
@@ -314,7 +383,7 @@ def _metrics(left: np.ndarray, right: np.ndarray, weights_of: Operation | None) 
     norm = float(np.linalg.norm(wide[0]) * np.linalg.norm(wide[1]))
     cosine = float(wide[0] @ wide[1]) / norm if norm and np.isfinite(norm) else None
     index = int(np.argmax(differs))
-    first = {"index": index, **(_kernel_position(weights_of, index) if weights_of else {})}
+    first = {"index": index, **({} if position is None else position(index))}
     return {"different": int(differs.sum()), "max_abs": largest, "cosine": cosine, "first": first}
 
 
@@ -331,8 +400,7 @@ def _kernel_position(subject: Operation, index: int) -> dict[str, int]:
     order = np.frombuffer(
         pack_direct(np.arange(elements, dtype="<i4").reshape(shape), group, subject.config.mac_atomic_c), "<i4"
     )
-    position = np.unravel_index(int(order[index]), shape)
-    return dict(zip(("kernel", "channel", "row", "column"), map(int, position), strict=True))
+    return _position(shape, int(order[index]))
 
 
 #: table of the container -> attribute of the model, what identifies an entry
@@ -444,5 +512,5 @@ def diff(a: Loadable, b: Loadable, abi: str | Abi = "auto") -> Diff:
     difference.changes.extend(table_changes(a, b))
     for pair in pairs:
         difference.changes.extend(descriptor_changes(pair))
-    difference.operands.extend(operand_changes(a, b, pairs))
+    difference.operands.extend(operand_changes(ours, theirs, pairs))
     return difference

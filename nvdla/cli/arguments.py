@@ -244,8 +244,9 @@ def positive_scale(option: str, text: str) -> float:
 
 
 @contextlib.contextmanager
-def whole_command(args: argparse.Namespace) -> Iterator[None]:
-    """Within, an error for a missing scale contains the whole command that works."""
+def whole_command(args: argparse.Namespace, loadable: str | None = None) -> Iterator[None]:
+    """Within, an error for a missing scale contains the whole command that works. ``loadable``: default, that of the
+    command."""
     try:
         yield
     except ScaleMissing as error:
@@ -257,12 +258,15 @@ def whole_command(args: argparse.Namespace) -> Iterator[None]:
         words = ["nvdla", args.command_name, *args.command_words, f"--{error.kind}-scale"]
         words.append(f"{error.name}={value}" if several else value)
         table = ", or add --scales TABLE" if hasattr(args, "scales") else ""
-        loadable = str(getattr(args, "loadable", None) or getattr(args, "network", None))
+        loadable = loadable or str(getattr(args, "loadable", None) or getattr(args, "network", None))
         if table and kind_of(loadable) == "loadable" and not is_file(sidecar := path_of(loadable)):
             table = f", add --scales TABLE, or copy the layer file (if any) to {sidecar}"
+        lacks = ""
+        if kind_of(loadable) == "loadable" and (known := names_for(loadable).scales):
+            lacks = f" ({path_of(loadable)} has none for it, but for {', '.join(list(known)[:3])})"
         raise FormatError(
-            f"{error.kind} {error.name}: unknown scale: must be known for floating-point values, got {error.dtype} "
-            f"elements. Run '{shlex.join(words)}'{origin}{table}."
+            f"{loadable}: {error.kind} {error.name}: unknown scale{lacks}: must be known for floating-point values, "
+            f"got {error.dtype} elements. Run '{shlex.join(words)}'{origin}{table}."
         ) from None
 
 
@@ -339,7 +343,7 @@ def surfaces_of_runs(
         raise FormatError(f"input {', '.join(short)} is missing: give {wanted} (or --random-input)")
     pixels = preprocessing_of(args)
     runtime.rescale(scales_of(args, runtime.loadable))
-    with whole_command(args):
+    with whole_command(args, runtime.loadable.name):
         surfaces = [
             of_right_size(runtime, files, runtime.surfaces(files, pixels))
             for files in ({name: words[run] for name, words in by_name.items()} for run in range(runs))

@@ -131,7 +131,7 @@ host parts, which onnxruntime runs. Most commands take both. --check prints the 
 nothing; --nodes prints it before the summary."""
 
 CONFIG = "nv_small"
-OUTPUT_COLUMNS = ("output", "channels", "range", "units", "snr", "below 2 units")
+OUTPUT_COLUMNS = ("tensor", "kind", "channels", "range", "units", "snr", "weak")
 ACCURACY_COLUMNS = ("layer", "precision", "alone", "chain", "saturated", "advice")
 NODE_COLUMNS = ("name", "op", "placement", "operations", "reason", "advice")
 
@@ -299,7 +299,7 @@ def _print_nodes(document: Document) -> None:
 
 
 def _print_totals(document: Document) -> None:
-    from nvdla.compiler.frontend.summary import NodeRow, host_reasons, host_text
+    from nvdla.compiler.frontend.summary import NodeRow, host_reasons, host_text, transfers_text
 
     share = document["accelerator_macs_share"]
     reasons = host_reasons([NodeRow(**row) for row in document["nodes"]], document["macs"])
@@ -308,8 +308,7 @@ def _print_totals(document: Document) -> None:
         "CPU tasks of NVIDIA's runtime": document["cpu_nodes"] or None,
         "nodes on the host": document["host_nodes"],
         "host": host_text(reasons) if reasons else None,
-        "cuts": document["cuts"],
-        "bytes crossing": document["bytes_crossing"],
+        "transfers": transfers_text(document["transfers"], document["bytes_crossing"]) if document["cuts"] else None,
         "multiplications on the accelerator": None if share is None else f"{share:.1%}",
     }
     print_pairs("totals", {name: value for name, value in totals.items() if value is not None})
@@ -366,19 +365,25 @@ def _print_accuracy(document: Document, worst: list[Document]) -> None:
         print_table(counted(len(shown), "noisiest layer"), shown, ACCURACY_COLUMNS)
     groups = [(row, group) for row in document.get("accuracy", ()) for group in row["channels"]]
     if len(groups) > 1:
-        print_table("channels of the outputs, by range", [_output_row(*group) for group in groups], OUTPUT_COLUMNS)
+        transfers = document["summary"]["transfer_snr"]
+        print_table(
+            f"channels of outputs{' and transfers to the host' if transfers else ''}, by range",
+            [_output_row(*group, "transfer" if group[0]["tensor"] in transfers else "output") for group in groups],
+            OUTPUT_COLUMNS if transfers else [name for name in OUTPUT_COLUMNS if name != "kind"],
+        )
     mixed = document.get("mixed")
     if mixed:
         drops = f"int8 loses {mixed['int8_drop']:.3%}, this {mixed['drop']:.3%}"
         say(f"int16: {', '.join(mixed['int16']) or 'no layer'} ({drops})")
 
 
-def _output_row(row: Document, group: Document) -> Document:
+def _output_row(row: Document, group: Document, kind: str) -> Document:
     return {
-        "output": row["tensor"],
+        "tensor": row["tensor"],
+        "kind": kind,
         "channels": group["channels"],
         "range": f"{group['range']:.3g}",
         "units": None if group["units"] is None else f"{group['units']:.1f}",
         "snr": None if group["snr"] is None else f"{group['snr']:.1f} dB",
-        "below 2 units": group["weak"],
+        "weak": group["weak"],
     }

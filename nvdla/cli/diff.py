@@ -81,6 +81,7 @@ def _operand(operand: OperandChange) -> Document:
         "first": ", ".join(f"{name} {at}" for name, at in first.items()),
         "a": _statistics(operand.statistics_a),
         "b": _statistics(operand.statistics_b),
+        "note": operand.note,
     }
 
 

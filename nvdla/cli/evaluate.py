@@ -56,7 +56,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--metric", metavar="map/miou/MODULE:FUNCTION", help=metric)
     decoder = "decoder of boxes or classes: f(outputs, shape); see nvdla.experiments.evaluation.decoders"
     parser.add_argument("--decoder", metavar="MODULE:FUNCTION", help=decoder)
-    parser.add_argument("--predict-only", action="store_true", help="no labels: only write results to --samples")
+    predict = "need no labels: write results to --samples, and compare them with those of --against"
+    parser.add_argument("--predict-only", action="store_true", help=predict)
     add_strict_option(parser)
     parser.add_argument("--stop-on-error", action="store_true", help="stop at samples that cannot be read")
     add_trusted_option(parser)

@@ -108,14 +108,17 @@ def _changes(args: argparse.Namespace, package: Package, path: str, folder: Path
     is_fed = bool(given) or seed is not None
     if is_fed:
         feeds = feeds_of(package, given, seed)
-        common |= {"model_inputs": _as_model_takes(feeds, path, numbers), "random_input": None}
+        from nvdla.compiler.frontend.transfer import rounded
+
+        taken = _as_model_takes(rounded(package.parts, feeds), path, numbers)
+        common |= {"model_inputs": taken, "random_input": None}
         fed = _fed(args, package, feeds, folder)
     changes = {}
     for number in numbers:
         changed = common | {"loadable": part_path(path, number)} | ({"input": fed[number]} if is_fed else {})
         for option in WRITES[args.command_name]:
             if getattr(args, option) and len(numbers) > 1:
-                changed[option] = _with_number(getattr(args, option), number)
+                changed[option] = with_number(getattr(args, option), number)
         if args.command_name == "program" and not args.name:
             changed["name"] = f"{Path(path).stem}_part{number}"
         changes[number] = changed
@@ -137,8 +140,8 @@ def _asks_auto(args: argparse.Namespace) -> bool:
     return getattr(args, "config", None) == "auto"
 
 
-def _with_number(path: str, number: int) -> str:
-    """ "out.json" -> "out.part0.json"; "folder" -> "folder.part0"."""
+def with_number(path: str, number: int) -> str:
+    """Return the file of a part: "out.json" -> "out.part0.json"; "folder" -> "folder.part0"."""
     stem, suffix = os.path.splitext(path)
     return f"{stem}.part{number}{suffix}"
 
@@ -320,7 +323,7 @@ def totals(package: Package, documents: Sequence[Mapping[str, Any] | None], seco
 
 def totals_text(sums: Mapping[str, Any]) -> str:
     """Describe totals: "accelerator 1,416 cycles in 3 parts, 6 host nodes not timed (81% of multiplications) ..."."""
-    from nvdla.compiler.frontend.summary import size_text
+    from nvdla.compiler.frontend.summary import transfers_text
 
     cycles, share = sums["cycles"], sums["host_macs_share"]
     timed = "" if cycles is None else f"{cycles:,} cycles "
@@ -329,7 +332,7 @@ def totals_text(sums: Mapping[str, Any]) -> str:
     host = f"{counted(sums['host_nodes'], 'host node')} "
     host += "not timed" if seconds is None else f"{seconds * 1e3:.3f} ms in onnxruntime on this machine"
     host += "" if share is None else f" ({share:.0%} of multiplications)"
-    moved = f"{counted(sums['transfers'], 'transfer')} of {size_text(sums['transferred_bytes'])}"
+    moved = transfers_text(sums["transfers"], sums["transferred_bytes"])
     if sums["image_seconds"] is not None:
         whole = sum(sums["image_seconds"].values())
         moved += f"; together {whole * 1e3:.3f} ms per image, {sums['frames_per_second']:,.1f} frames per second"

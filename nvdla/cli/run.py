@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -521,13 +522,18 @@ def run_package(args: argparse.Namespace) -> int:
     from nvdla.compiler.frontend.package import unpack
 
     package = unpack(args.loadable)
+    _check_package_options(args)
+    labels = read_labels(args.class_names) if args.class_names else None
     feeds = feeds_of(package, args.input, args.random_input)
     outputs = by_name(args.output, list(package.manifest["outputs"]), "output")
+    goldens = by_name(args.compare, list(package.manifest["outputs"]), "compare")
     for path in outputs.values():
         if Path(path).suffix not in OUTPUTS:
             raise FormatError(f"{path}: an output of a package is written as {' or '.join(OUTPUTS)}")
     times = Times()
     machine = package.machine(args.strict, args.trusted, args.config)
+    for runtime in machine.runtimes():
+        runtime.threads = args.threads
     times.linked()
     with times.running():
         results = machine.run(feeds)
@@ -535,8 +541,51 @@ def run_package(args: argparse.Namespace) -> int:
     tell_proof(args, *(runtime.config for runtime in machine.runtimes()))
     for name, path in outputs.items():
         write_file(path, _written(path, results[name]))
-    _run_package_report(args, package, results, times)
-    return 0
+    differences = {name: compare_with(path, results[name], b"") for name, path in goldens.items()}
+    _run_package_report(args, package, results, times, labels, differences)
+    return 0 if all(difference.within(args.tolerance) for difference in differences.values()) else 1
+
+
+#: options of a run that a package does not have
+_OF_LOADABLES = ("abi", "hardware_only", "input_scale", "output_scale", "scales")
+
+
+def _check_package_options(args: argparse.Namespace) -> None:
+    """Refuse options that apply to one loadable."""
+    changed = [name for name in _OF_LOADABLES if getattr(args, name) not in (None, False, [], "auto")]
+    given = [f"--{name.replace('_', '-')}" for name in changed]
+    if given:
+        part = f"{args.loadable}/part0.loadable"
+        raise FormatError(f"{', '.join(given)}: must be for a loadable, got a package. Name a part, such as {part}.")
+    for path in (split_name(word)[1] for word in args.compare):
+        ending(path, (".npy",), "a golden of a package")
+
+
+def _watched_parts(args: argparse.Namespace, package: Package) -> Iterator[tuple[int, Document | None]]:
+    """Run every accelerator part with the options that observe operations, on its inputs in a run of the package.
+
+    Dumps of part 2 are in DIR/part2, its log of a file x.txt in x.part2.txt.
+    """
+    from nvdla.cli.output import collected
+    from nvdla.cli.packages import inputs_of_parts, part_path, with_number
+
+    if not args.dump_ops and not args.csb_log and not args.stats and args.profile is None:
+        return
+    alone: Document = {"output": [], "compare": [], "class_names": None, "top": 0}
+    config = package.manifest["config"] if args.config == "auto" else args.config
+    with tempfile.TemporaryDirectory(prefix="nvdla-parts-") as folder:
+        for name, fed in inputs_of_parts(args, args.loadable, Path(folder)).items():
+            number = int(name.removeprefix("part").removesuffix(".loadable"))
+            own = {**alone, **fed, "loadable": part_path(args.loadable, number), "config": config}
+            own |= {"dump_ops": args.dump_ops and str(Path(args.dump_ops) / f"part{number}")}
+            own |= {"csb_log": args.csb_log and with_number(args.csb_log, number)}
+            if not args.json:
+                print()
+                say(own["loadable"])
+            with contextlib.ExitStack() as stack:
+                printed = stack.enter_context(collected()) if args.json else []
+                run(argparse.Namespace(**vars(args) | own))
+            yield number, dict(printed[0]) if printed else None
 
 
 def _written(path: str, array: np.ndarray) -> bytes:
@@ -549,21 +598,38 @@ def _written(path: str, array: np.ndarray) -> bytes:
     return stream.getvalue()
 
 
-def _run_package_report(args: argparse.Namespace, package: Package, results: Document, times: Times) -> None:
-    parts = [{"part": number, "kind": part.kind, "nodes": len(part.nodes)} for number, part in enumerate(package.parts)]
+def _run_package_report(
+    args: argparse.Namespace,
+    package: Package,
+    results: Document,
+    times: Times,
+    labels: list[str] | None,
+    differences: dict[str, Difference],
+) -> None:
+    parts: list[Document] = [
+        {"part": number, "kind": part.kind, "nodes": len(part.nodes)} for number, part in enumerate(package.parts)
+    ]
     rows = {}
     for name, array in results.items():
         flat = np.asarray(array).ravel()
-        order = np.argsort(-flat.astype(np.float64), kind="stable") if flat.dtype.kind in "fiu" else np.empty(0, int)
-        top = [{"index": int(place), "value": float(flat[place])} for place in order[: args.top]]
-        rows[name] = {"shape": list(array.shape), "dtype": str(array.dtype), "top": top}
+        ranks = top(flat, args.top, labels) if flat.dtype.kind in "fiu" else []
+        named = [vars(rank) if labels else {"index": rank.index, "value": rank.value} for rank in ranks]
+        rows[name] = {"shape": list(array.shape), "dtype": str(array.dtype), "top": named}
     document = {"model": package.manifest["model"], "config": package.manifest["config"], "seconds": times.run}
     document["times"] = times.document()
-    if print_document({**document, "parts": parts, "outputs": rows}, args):
+    if args.json:
+        for number, watched in _watched_parts(args, package):
+            parts[number]["run"] = watched
+        compared = {name: difference.as_dict() for name, difference in differences.items()}
+        print_document({**document, "parts": parts, "outputs": rows, "differences": compared}, args)
         return
     print_table(f"{document['model']} on {document['config']}", parts, ["part", "kind", "nodes"])
     for name, row in rows.items():
         say(f"{name}: {shape_text(row['shape'])} {row['dtype']}")
         for entry in row["top"]:
-            print(f"  {entry['index']:>5}  {entry['value']:g}")
+            print(f"  {entry['index']:>5}  {entry['value']:g}" + (f"  {entry['label']}" if entry.get("label") else ""))
+    for name, difference in differences.items():
+        say(f"{name}: {difference}")
+    for _ in _watched_parts(args, package):
+        pass
     times.tell(args.quiet)

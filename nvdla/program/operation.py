@@ -87,6 +87,8 @@ def _pdp(operation: DlaOperation) -> str:
 
 
 def _cdp(operation: DlaOperation) -> str:
+    if operation.op.bypass_sqsum and operation.op.bypass_out_mul:
+        return "lookup table"
     return f"normalize over {operation.op.local_size} channels"
 
 

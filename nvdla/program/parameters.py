@@ -71,7 +71,7 @@ class LoadableParameters:
         """One slot for each distinct place: tiles and batches that share one are listed in its metadata."""
         slots: dict[tuple[object, ...], Slot] = {}
         for operation in self.program.hardware_operations:
-            for slot in self._of_operation(operation) if not operation.roi else ():
+            for slot in self.of_operation(operation) if not operation.roi else ():
                 key = (slot.blob, slot.offset, slot.layout, slot.shape, slot.column)
                 if key in slots:
                     slots[key].metadata["shared_with"].append(slot.name)
@@ -79,7 +79,8 @@ class LoadableParameters:
                     slots[key] = slot
         return list(slots.values())
 
-    def _of_operation(self, operation: Operation) -> Iterator[Slot]:
+    def of_operation(self, operation: Operation) -> Iterator[Slot]:
+        """Slots of the parameters of one operation."""
         name = f"task{operation.task}.{operation.engine}{operation.index}"
         if operation.type is OpType.CONV:
             slot = self._weights(name, operation)

@@ -70,6 +70,8 @@ class Files(SampleSource):
             raise FormatError(f"{name}: no samples: must hold files that end in {' '.join(INPUT_ENDINGS)}, got none")
         self.name, self._entries, self._root, self.classes = name, entries, root, classes
         self._confined = confined
+        #: number of files of the directory itself that are not samples
+        self.ignored = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -433,7 +435,11 @@ def _directory(path: Path, labels: str | None = None) -> SampleSource:
     for label, name in enumerate(classes):
         entries += [(f"{name}/{file}", label) for file in _files(path / name, deep=True)]
     others = [entry for entry in entries if not entry[0].lower().endswith(".npz")]
-    return Files(str(path), others or entries, path.resolve(), classes or None)
+    source = Files(str(path), others or entries, path.resolve(), classes or None)
+    source.ignored = sum(item.is_file() for item in path.iterdir()) - sum(
+        "/" not in file for file, _ in others or entries
+    )
+    return source
 
 
 def _is_below(root: Path, path: str) -> bool:

@@ -195,7 +195,9 @@ def packed_files(package: str | os.PathLike[str], suffix: str = "") -> dict[str,
         with zipfile.ZipFile(package) as archive:
             return {entry.filename: entry.file_size for entry in archive.infolist() if entry.filename.endswith(suffix)}
     except UNREADABLE_ZIP as error:
-        raise FormatError(f"{os.fspath(package)}: must be an intact zip file (cut off?): {error}") from None
+        raise FormatError(
+            f"{os.fspath(package)}: must be an intact package of nvdla compile (cut off?): {error}"
+        ) from None
 
 
 def is_file(path: str | os.PathLike[str]) -> bool:

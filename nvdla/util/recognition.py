@@ -214,6 +214,7 @@ _MAGIC = (
 #: part of a member's name in a zip archive, and the kind; the first that fits decides
 _MEMBERS = (
     (r"manifest\.json$", "package"),
+    (r"constants\.npz$", "package"),  # the first member, of a package that is cut off
     (r"module\.fb$", "vmfb"),
     (r"model\.weights\.h5$", "keras"),
     (r"(.*/)?models/.*\.json$", "pt2"),

@@ -291,3 +291,13 @@ def test_the_command_accounts_for_every_cycle(nvdla_command, samples):
     assert "mac: the MAC array multiplies" in out
     document = json.loads(nvdla_command("explain", samples / "lenet.loadable", "--json")[1])
     assert sum(document["accounting"].values()) == 28_867
+
+
+def test_a_table_of_the_cdp_is_not_called_a_normalization():
+    """Both bypass bits leave only the lookup table of the CDP."""
+    net = Network("table")
+    net.output(net.sigmoid("sig", net.input("x", (8, 4, 4))))
+    samples = {"x": np.random.default_rng(3).normal(size=(2, 8, 4, 4)).astype(np.float32)}
+    built = build(net, "nv_small", "int8", calibrate(net, samples))
+    (node,) = [node for node in Study.of(built.loadable, "nv_small").operations if node.engine == "cdp"]
+    assert node.what == "lookup table"

@@ -163,6 +163,41 @@ def test_a_package_runs_on_random_input(folder, nvdla_command):
     assert first == again != other and first["y"]["shape"] == [1, 4, 8, 8]
 
 
+def test_run_observes_every_part_of_a_package(folder, nvdla_command):
+    """Dumps, logs, counters and times of each part are those of its inputs in the run of the package."""
+    observed = ("--dump-ops", "ops", "--csb-log", "log.txt", "--stats", "--profile", "1")
+    code, out, err = nvdla_command("run", "net.nvpkg", "-i", "x.npy", *observed)
+    assert code == 0, err
+    assert all(f"net.nvpkg/part{number}.loadable" in out for number in (0, 2, 4)) and out.count("statistics") == 3
+    assert all(Path(f"log.part{number}.txt").read_text(encoding="utf-8").count("\nW ") > 50 for number in (0, 2, 4))
+    index = json.loads(Path("ops/part4/index.json").read_text(encoding="utf-8"))["operations"][-1]
+    real = nvdla.load("net.nvpkg").run("x.npy")["y"]
+    elements = np.load(f"ops/part4/{index['file']}").astype(int)
+    assert np.allclose((elements - index["zero_point"]) * index["scale"], real, rtol=1e-5)
+    code, out, _ = nvdla_command("run", "net.nvpkg", "-i", "x.npy", "--profile", "1", "--json")
+    assert [bool(part.get("run", {}).get("profile")) for part in json.loads(out)["parts"]] == [True, False] * 2 + [True]
+
+
+def test_run_refuses_options_of_loadables_for_packages(folder, nvdla_command):
+    for words in (["--abi", "old"], ["--input-scale", "1"], ["--output-scale", "1"], ["--hardware-only"]):
+        code, _, err = nvdla_command("run", "net.nvpkg", "-i", "x.npy", *words)
+        assert code == 2 and f"{words[0]}: must be for a loadable, got a package" in err
+        assert "net.nvpkg/part0.loadable" in err
+
+
+def test_run_compares_and_names_the_outputs_of_packages(folder, nvdla_command):
+    Path("names.txt").write_text("\n".join(f"class{number}" for number in range(300)), encoding="utf-8")
+    words = ("run", "net.nvpkg", "-i", "x.npy", "--threads", "1")
+    code, out, _ = nvdla_command(*words, "-o", "y.npy", "--class-names", "names.txt")
+    assert code == 0 and re.search(r"^ +(\d+) +\S+ +class\1$", out, flags=re.M)
+    assert "y: exact" in nvdla_command(*words, "--compare", "y=y.npy")[1]
+    np.save("other.npy", np.load("y.npy") + 1)
+    code, out, _ = nvdla_command(*words, "--compare", "other.npy")
+    assert code == 1 and "y: 256 of 256 elements differ, by at most 1;" in out
+    code, _, err = nvdla_command(*words, "--compare", "y.bin")
+    assert code == 2 and "a golden of a package" in err
+
+
 def test_signed_integers_are_elements_of_the_input(folder, nvdla_command):
     compiled = nvdla.compile("host.onnx", calibration=np.load("calibration.npy"))
     part = compiled.parts[0]
@@ -271,6 +306,14 @@ def test_a_damaged_member_is_one_line(folder, nvdla_command):
     (folder / "bad.nvpkg").write_bytes(data)
     code, _, err = nvdla_command("cycles", "bad.nvpkg/part2.loadable")
     assert code == 2 and len(err.splitlines()) == 1 and "bad.nvpkg/part2.loadable" in err
+
+
+@pytest.mark.parametrize("command", [*sorted(PER_PART), "run", "evaluate", "report", "view", "explore", "hexdump"])
+def test_a_package_that_is_cut_off_is_named_as_such(command, folder, nvdla_command):
+    Path("half.nvpkg").write_bytes(Path("net.nvpkg").read_bytes()[:5000])
+    words = {"evaluate": ["x.npy"], "view": ["--no-browser"]} | PER_PART | REFUSED
+    code, _, err = nvdla_command(command, "half.nvpkg", *words.get(command, []))
+    assert code == 2 and "half.nvpkg: must be an intact package of nvdla compile (cut off?)" in err, err
 
 
 def test_a_member_is_limited_like_the_package(folder, nvdla_command, monkeypatch):

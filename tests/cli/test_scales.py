@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
+import nvdla
 from nvdla.cli.main import COMMANDS
 
 SCALE = 2.0
@@ -145,3 +146,18 @@ def test_campaigns_take_a_scale_too(nvdla_command, bare, command, tmp_path):
 def test_a_bad_scale_is_one_line(nvdla_command, bare, command, text, problem):
     code, out, err = nvdla_command(command, *bare, *WORDS[command], "--input-scale", text)
     assert (code, out) == (2, "") and err == f"nvdla {command}: {problem}\n"
+
+
+def test_a_missing_scale_names_the_loadable_and_what_the_layer_file_has(tmp_path, samples, nvdla_command):
+    """Names of tensors that were changed are missing in the layer file; of two loadables the one without is named."""
+    from nvdla.compiler.builder.edit import rename
+
+    edited, bare = tmp_path / "edited.loadable", tmp_path / "bare.loadable"
+    rename(nvdla.load(samples / "lenet.loadable"), {"data": "image"}).save(edited)
+    shutil.copy(samples / "lenet.loadable.layers.json", f"{edited}.layers.json")
+    code, _, err = nvdla_command("run", edited, "--input", samples / "digit7.pgm")
+    assert code == 2 and f"{edited}: input image: unknown scale ({edited}.layers.json has none for it, but" in err
+    shutil.copy(samples / "lenet.loadable", bare)
+    np.save(tmp_path / "x.npy", np.zeros((1, 1, 28, 28), np.float32))
+    code, _, err = nvdla_command("report", samples / "lenet.loadable", bare, "--input", tmp_path / "x.npy")
+    assert code == 2 and f"{bare}: input data: unknown scale" in err

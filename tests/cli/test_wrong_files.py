@@ -263,3 +263,12 @@ def test_little_is_read_of_a_large_file(tmp_path, monkeypatch):
     read.clear()
     assert kind_of(b"\x08\x01" * 1_000_000) == ""
     assert sum(read) < HEADER + 64 * 20 + 1
+
+
+def test_compile_looks_at_the_model_before_it_asks_for_an_output(tmp_path, nvdla_command):
+    (tmp_path / "notes.txt").write_text("hello world\n", encoding="utf-8")
+    for words in ([], ["-o", tmp_path / "net.loadable"]):
+        _, _, err = nvdla_command("compile", tmp_path / "nothere.onnx", *words)
+        assert "nothere.onnx cannot be read: No such file" in err
+        _, _, err = nvdla_command("compile", tmp_path / "notes.txt", *words)
+        assert "notes.txt: must be a model (ONNX, TFLite or Caffe), got a text file" in err

@@ -172,23 +172,24 @@ def accuracy(
     samples: Iterable[Mapping[str, np.ndarray]],
     factors: Mapping[str, np.ndarray] | None = None,
     channels: Mapping[str, ChannelRanges] | None = None,
+    chains: Iterable[reference.ReferenceMemory] | None = None,
 ) -> list[LayerAccuracy]:
     """Errors over samples, in the order of the network. ``network`` is the one that was built; a sample has the float
     values of its tensors, (1, C, H, W) by name. ``factors``: by what the channels of its tensors were divided
     (:class:`nvdla.compiler.builder.refinement.Refined`); ratios are those of the numbers before. ``channels``: ranges
-    of the
-    channels of outputs, by tensor."""
+    of the channels of outputs, by tensor. ``chains``: results of a run for each sample; None: of runs with the float
+    inputs of the sample."""
     program, factors = built.program, factors or {}
     groups = _as_computed(group_layers(network), program)
     sums = {group.output.name: _Sums() for group in groups}
     for name, ranges in (channels or {}).items():
         if name in sums:
             sums[name].channels = ChannelSums(ranges)
+    runs = iter(chains) if chains is not None else None
     for values in samples:
-        chain = reference.evaluate(
-            program, built.quantize_inputs({root.name: values[root.name] for root in program.inputs})
-        )
-        alone = _Alone(program)
+        elements = built.quantize_inputs({root.name: values[root.name] for root in program.inputs})
+        chain = reference.evaluate(program, elements) if runs is None else next(runs)
+        alone = _Alone(program, elements)
         for group in groups:
             if group.output.name in values:
                 _add(sums[group.output.name], program, group, values, factors.get(group.output.name), chain, alone)
@@ -228,22 +229,20 @@ def _unit(group: Group, makers: Mapping[str, Group], program: LoweredProgram) ->
 
 
 class _Alone:
-    """Runs the operations of one layer on rounded float inputs."""
+    """Runs the operations of one layer on rounded float inputs. ``elements``: those of the network's inputs."""
 
-    def __init__(self, program: LoweredProgram) -> None:
+    def __init__(self, program: LoweredProgram, elements: Mapping[str, np.ndarray]) -> None:
         self.program = program
-        self.memory = reference.ReferenceMemory()
+        self.memory = reference.inputs_of(program, elements)
         self.operations: dict[str, list[Operation]] = {}
         for operation in program.operations:
             self.operations.setdefault(operation.layer, []).append(operation)
 
-    def run(self, group: _Unit, values: Mapping[str, np.ndarray], inputs: reference.ReferenceMemory) -> np.ndarray:
-        """Elements of the group's result (C, H, W). ``inputs``: a memory with the network's inputs."""
+    def run(self, group: _Unit, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Elements of the group's result (C, H, W)."""
         for tensor in group.sources:
             surface = self.program.tensors[tensor.name]
-            if surface.root.role == "input":
-                self.memory.store(surface, inputs.load(surface))
-            elif surface.root.data is None and tensor.name in values:
+            if surface.root.role != "input" and surface.root.data is None and tensor.name in values:
                 elements = quantize(values[tensor.name][0], surface.scale, surface.precision, surface.zero)
                 self.memory.store(surface, elements)
         for operation in self.operations.get(group.name, ()):
@@ -264,7 +263,7 @@ def _add(
     units = Units(surface.scale, surface.zero, factors)
     exact = np.asarray(values[group.output.name][0], np.float64)
     real = Units(factors=factors).real(exact)
-    together, single = chain.load(surface), alone.run(group, values, chain)
+    together, single = chain.load(surface), alone.run(group, values)
     computed = units.real(together)
     sums.signal += float(np.sum(real**2))
     sums.chain += float(np.sum((computed - real) ** 2))

@@ -48,11 +48,11 @@ from nvdla.compiler.builder.schedule import HardwareOperation, ScheduledDlaTask,
 from nvdla.compiler.builder.search import Evaluator, SearchLimits, policy_of
 from nvdla.compiler.builder.search import search as look_further
 from nvdla.emulator.hardware.configuration import Configuration, configuration
-from nvdla.errors import BuildError
+from nvdla.errors import BuildError, counted
 from nvdla.loadable.descriptors.enums import OpType
 from nvdla.loadable.model import Loadable
 from nvdla.program.naming import FORMAT, VERSION, parts, path_of
-from nvdla.tensors.real import PixelNumbers, Units, decibels
+from nvdla.tensors.real import PixelNumbers, decibels
 from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document, json_text
 from nvdla.util.files import parse_json, whole_file
@@ -354,6 +354,12 @@ class Built:
     sidecar: Document
     memory: SurfacePlan
 
+    def __repr__(self) -> str:
+        operations = counted(len(self.program.operations), "operation")
+        return (
+            f"<Built {self.program.name}: {self.program.precision}, {operations}, {self.memory.size} bytes of surfaces>"
+        )
+
     @property
     def input_scales(self) -> dict[str, float]:
         """Real value per unit of each input, by name (1 for fp16)."""
@@ -378,18 +384,6 @@ class Built:
         if not isinstance(inputs, Mapping):
             inputs = {self.program.inputs[0].name: inputs}
         return {root.name: _elements(root, np.asarray(inputs[root.name])) for root in self.program.inputs}
-
-    def rounded(self, name: str, values: np.ndarray) -> np.ndarray:
-        """Return the real numbers (images, C, H, W) that the quantized elements of an input represent.
-
-        Args:
-            name: Name of the input.
-            values: Real numbers before quantization.
-        """
-        root = next(candidate for candidate in self.program.inputs if candidate.name == name)
-        elements = _elements(root, np.asarray(values))
-        numbers = None if root.converter is None else root.converter.numbers
-        return (Units(root.scale, root.zero) if numbers is None else numbers.units(root.channels)).real(elements)
 
     def expected(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the outputs (images, C, H, W) by name, from the numpy reference; exact for integers.

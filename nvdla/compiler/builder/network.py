@@ -23,7 +23,7 @@ import numpy as np
 
 from nvdla.compiler.builder.layer_types import layer_type
 from nvdla.compiler.builder.layers import Layer, NetworkTensor, Padding, numbers_of
-from nvdla.errors import BuildError, shape_text
+from nvdla.errors import BuildError, counted, shape_text
 from nvdla.limits import MAX_CUBE_SIDE
 from nvdla.util.arguments import by_annotations
 
@@ -42,6 +42,10 @@ class Network:
         self._numbers: dict[str, int] = {}
         self.inputs: list[NetworkTensor] = []
         self.outputs: list[NetworkTensor] = []
+
+    def __repr__(self) -> str:
+        ends = (f"{tensor.name} {shape_text(tensor.shape)}" for tensor in (*self.inputs, *self.outputs))
+        return f"<Network {self.name}: {counted(len(self._layers), 'layer')}; {', '.join(ends)}>"
 
     @property
     def layers(self) -> list[Layer]:

@@ -63,14 +63,20 @@ class ReferenceMemory:
 
 def evaluate(program: LoweredProgram, inputs: Mapping[str, np.ndarray]) -> ReferenceMemory:
     """Run the program on elements (C, H, W) or (1, C, H, W) by input name; gives all arrays."""
+    memory = inputs_of(program, inputs)
+    for operation in program.operations:
+        step(operation, memory)
+    return memory
+
+
+def inputs_of(program: LoweredProgram, inputs: Mapping[str, np.ndarray]) -> ReferenceMemory:
+    """Return a memory with the inputs of a program, as :func:`evaluate` takes them."""
     memory = ReferenceMemory()
     for root in program.inputs:
         if root.name not in inputs:
             raise BuildError(f"input {root.name}: must be given")
         elements = np.asarray(inputs[root.name]).reshape(root.channels, root.height, root.width)
         memory.array(root)[...] = elements if root.converter is None else _of_pixels(elements, root)
-    for operation in program.operations:
-        step(operation, memory)
     return memory
 
 

@@ -24,7 +24,6 @@ from nvdla.compiler.builder.groups import group_layers
 from nvdla.compiler.builder.lower.elementwise import LEVELS
 from nvdla.compiler.frontend.data import Samples, describe_samples, for_model, one_image, samples
 from nvdla.compiler.frontend.importer import (
-    ACCELERATOR,
     HOST,
     Imported,
     NodeRow,
@@ -48,6 +47,7 @@ from nvdla.compiler.frontend.quantization.calibrate import (
 )
 from nvdla.compiler.frontend.quantization.mixed import JUDGED_SAMPLES, choose, drop
 from nvdla.compiler.frontend.summary import html, report, summarize, text
+from nvdla.compiler.frontend.transfer import Chain
 from nvdla.emulator.hardware.configuration import configurations
 from nvdla.errors import BuildError, FormatError
 from nvdla.loadable.model import Loadable, LoadableHolder
@@ -529,10 +529,14 @@ def _build(
     search = options.get("search")
     if search is not None:
         options = options | {"search": search.divided(sum(part.network is not None for part in imported.parts))}
+    images = int(options.get("images", 1))
+    chain = Chain(next(iter(calibrated.measured.values())).feeds if measure and calibrated.measured else ())
+    last = max((number for number, part in enumerate(imported.parts) if part.network is not None), default=0)
     for number, part in enumerate(imported.parts):
         if part.network is None:
-            images = int(options.get("images", 1))
             parts.append(CompiledPart(HOST, part.nodes, part.inputs, part.outputs, model=part.model, images=images))
+            if number < last:
+                chain.run_host(parts[-1], f"{imported.model.file}: host part {number}", imported.model.worker)
             continue
         refined = calibrated.parts[number]
         chosen = imported.config, imported.precision, refined.calibration, calibrated.per_channel
@@ -541,31 +545,16 @@ def _build(
         except BuildError as error:
             raise _NodesFail({_culprit(rows, error.layer, error)}, error) from None
         details["notes"] = [*details.get("notes", ()), *_coarser(imported, built)]
-        samples_of_part = calibrated.measured.get(number) if measure else None
-        measured = () if samples_of_part is None else samples_of_part.values(built)
-        layers = accuracy(refined.network, built, measured, refined.factors, calibrated.channels.get(number))
+        parts.append(CompiledPart.of(part, refined, built, imported.precision, images))
+        chain.enter(parts[-1])
+        measured = calibrated.measured[number].values(chain.inputs) if chain.inputs else ()
+        ranges = calibrated.channels.get(number)
+        layers = accuracy(refined.network, built, measured, refined.factors, ranges, chain.run(parts[-1]))
         rows_of_part = [asdict(row) for row in layers]
         measured_rows += rows_of_part
         details["notes"] = [*details["notes"], *weak_channels(part, layers)]
         own = {"accuracy": rows_of_part, "factors": _factors(refined)}
         built.sidecar.update({**_sidecar(imported, part, by_name, details), **own})
-        numbers = {root.name: root.converter.numbers for root in built.program.inputs if root.converter}
-        parts.append(
-            CompiledPart(
-                ACCELERATOR,
-                part.nodes,
-                part.inputs,
-                part.outputs,
-                built.loadable,
-                scales={**built.input_scales, **built.output_scales},
-                precision=imported.precision,
-                numbers=numbers,
-                images=int(options.get("images", 1)),
-                zero_points=built.zero_points,
-                built=built,
-                refined=refined,
-            )
-        )
     if any(part.built for part in parts):
         details["accuracy"] = measured_rows
     _name_groups(rows, parts)

@@ -46,6 +46,8 @@ class Samples:
     ) -> None:
         self._feeds, self._load = feeds, load
         self.pixels: set[str] = set() if pixels is None else pixels
+        #: number of files of a directory that are not samples
+        self.ignored = 0
         self._digest = hashlib.sha256()
         self._hashed = False
         self._ends: dict[str, tuple[float, float]] = {}
@@ -74,7 +76,9 @@ class Samples:
             feed, image = place
             return {name: array[image : image + 1] for name, array in self._load(feed).items()}
 
-        return Samples(places, load, self.pixels)
+        single = Samples(places, load, self.pixels)
+        single.ignored = self.ignored
+        return single
 
     def _see(self, name: str, array: np.ndarray) -> None:
         if array.size > 1 and array.dtype.kind == "f":
@@ -332,7 +336,9 @@ def _from_source(model: Model, source: SampleSource, preprocessing: Preprocessin
         if not feeds:
             raise FormatError(f"{source.name}: no samples: must yield (sample, label), got nothing")
         return Samples(feeds, lambda feed: feed, pixels)
-    return Samples(list(range(count)), load, pixels)
+    found = Samples(list(range(count)), load, pixels)
+    found.ignored = getattr(source, "ignored", 0)
+    return found
 
 
 def _feed(model: Model, value: Any, preprocessing: Preprocessing, pixels: set[str]) -> dict[str, np.ndarray]:

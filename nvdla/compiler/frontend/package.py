@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from nvdla.compiler.builder.compiler import MAX_IMAGES
-from nvdla.compiler.builder.quantization import quantize
 from nvdla.compiler.frontend.graph import Binding
 from nvdla.compiler.frontend.isolation import ModelWorker, worker_of
 from nvdla.compiler.frontend.opening import HostPart, value_of
+from nvdla.compiler.frontend.transfer import elements_of, reals_of
 from nvdla.errors import FormatError, NvdlaError, shape_text
 from nvdla.loadable import Loadable, load
 from nvdla.program.program import check_built_in
@@ -41,7 +41,7 @@ from nvdla.util.recognition import wrong_kind
 
 if TYPE_CHECKING:
     from nvdla.compiler.builder import Built, Refined
-    from nvdla.compiler.frontend.importer import Imported
+    from nvdla.compiler.frontend.importer import Imported, Part
     from nvdla.runtime import Runtime
 
 FORMAT, VERSION = "nvdla-package", 1
@@ -325,6 +325,24 @@ class CompiledPart(PackedPart):
 
     built: Built | None = None
     refined: Refined | None = None
+
+    @classmethod
+    def of(cls, part: Part, refined: Refined, built: Built, precision: str, images: int) -> CompiledPart:
+        """A part on the accelerator."""
+        return cls(
+            "accelerator",
+            part.nodes,
+            part.inputs,
+            part.outputs,
+            built.loadable,
+            scales={**built.input_scales, **built.output_scales},
+            precision=precision,
+            numbers={root.name: root.converter.numbers for root in built.program.inputs if root.converter},
+            images=images,
+            zero_points=built.zero_points,
+            built=built,
+            refined=refined,
+        )
 
     @property
     def made(self) -> Built:
@@ -661,36 +679,11 @@ class _Accelerator:
 
     def elements(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Bound inputs (images, C, H, W) in the hardware's element type."""
-        elements, images = {}, self.part.images
-        for binding in self.part.inputs:
-            given = np.asarray(value_of(values, binding.value))
-            flat = given.astype(np.float64).ravel()
-            size = int(np.prod(binding.shape))
-            stack = flat.reshape(images, -1) if flat.size % images == 0 else flat[None]
-            fits = binding.index is None or binding.index.max(initial=0) < stack.shape[1]
-            order = stack if binding.index is None or not fits else stack[:, binding.index.ravel()]
-            if not fits or order.size != size * images:
-                raise FormatError(f"input {binding.value}: must have {size * images} elements, got {flat.size}")
-            numbers, cubes = self.part.numbers.get(binding.tensor), order.reshape(images, *binding.shape)
-            if numbers is None:
-                scale, zero = self.part.scales[binding.tensor], self.part.zero_points.get(binding.tensor, 0)
-                if given.dtype == np.uint8:
-                    check_pixels(given, scale, zero, Precision(self.part.precision).dtype, binding.value)
-                elements[binding.tensor] = quantize(cubes, scale, self.part.precision, zero)
-            else:
-                elements[binding.tensor] = numbers.elements(cubes)
-        return elements
+        return elements_of(self.part, values)
 
     def run(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return self.real(self.runtime.run(self.elements(values)))
 
     def real(self, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Elements of the outputs as real numbers, by the model's names."""
-        values_out = {}
-        for binding in self.part.outputs:
-            images, zero = self.part.images, np.float32(self.part.zero_points.get(binding.tensor, 0))
-            scale = np.float32(self.part.scales[binding.tensor])
-            stack = (results[binding.tensor].astype(np.float32).reshape(images, -1) - zero) * scale
-            chosen = stack if binding.index is None else stack[:, binding.index.ravel()]
-            values_out[binding.value] = chosen.reshape(binding.shape if images == 1 else (images, *binding.shape[1:]))
-        return values_out
+        return reals_of(self.part, results)

@@ -15,6 +15,7 @@ from nvdla.analysis.memory import MemoryMap
 from nvdla.analysis.study import Study
 from nvdla.compiler.builder.accuracy import SATURATED
 from nvdla.compiler.frontend.importer import ACCELERATOR, CPU, HOST, Imported, NodeRow
+from nvdla.compiler.frontend.quantization.activations import closing_values
 from nvdla.errors import counted
 from nvdla.util.escaping import Document
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 CLOCK = 1000.0
 WORST = 5
 _SUSPICIOUS = 0.1
+_FEW = 10
+"""Number of calibration samples below which the summary asks for more."""
 _NAMED = 3
 """Nodes and layers that a line names; the document has all of them."""
 
@@ -33,6 +36,7 @@ def report(imported: Imported, nodes: list[NodeRow]) -> Document:
     macs = sum(row.macs for row in nodes)
     here = sum(row.macs for row in nodes if row.placement != HOST)
     placed = [row.placement for row in nodes]
+    sizes = _transfers(imported)
     return {
         "model": imported.model.name,
         "config": imported.config.name,
@@ -42,22 +46,23 @@ def report(imported: Imported, nodes: list[NodeRow]) -> Document:
         "cpu_nodes": placed.count(CPU),
         "host_nodes": placed.count(HOST),
         "cuts": imported.cuts,
-        "bytes_crossing": crossing(imported),
+        "transfers": len(sizes),
+        "bytes_crossing": 4 * sum(sizes),
         "macs": macs,
         "accelerator_macs_share": here / macs if macs else None,
     }
 
 
-def crossing(imported: Imported) -> int:
-    """Bytes that go between parts in one inference, in the float32 of the host."""
-    model = imported.model
-    ends = set(model.inputs)
-    return sum(
-        int(np.prod(model.shapes.get(name, (0,)))) * model.types.get(name, np.dtype(np.float32)).itemsize
-        for part in imported.parts
-        for name in part.takes
-        if name not in ends
-    )
+def _transfers(imported: Imported) -> list[int]:
+    """Elements of every tensor that a part gets from another one in an inference; the host has them as float32."""
+    shapes, ends = imported.model.shapes, set(imported.model.inputs)
+    takes = [name for part in imported.parts for name in part.takes if name not in ends]
+    return [int(np.prod(shapes.get(name, (0,)))) for name in takes]
+
+
+def transfers_text(count: int, size: int) -> str:
+    """Describe transfers between parts: "3 transfers of 192.0 KiB (float32)"."""
+    return f"{counted(count, 'transfer')} of {size_text(size)} (float32)"
 
 
 def summarize(
@@ -88,8 +93,12 @@ def summarize(
     )
     images = max((part.images for part in parts), default=1)
     keys = ("config", "precision", "accelerator_nodes", "cpu_nodes", "host_nodes", "accelerator_macs_share", "cuts")
+    calibration = report.get("calibration") or {}
+    own = report["accelerator_nodes"] + report["cpu_nodes"]
+    outputs, transfers = _snr(imported, accelerated, report.get("accuracy", ()))
     return {
-        **{key: report[key] for key in (*keys, "bytes_crossing")},
+        **{key: report[key] for key in (*keys, "transfers", "bytes_crossing")},
+        "folded_nodes": sum(len(part.nodes) for part in accelerated) - own,
         "accelerator_parts": len(accelerated),
         "host_parts": len(parts) - len(accelerated),
         "host_reasons": host_reasons(nodes, report["macs"]),
@@ -102,10 +111,13 @@ def summarize(
         "allocated_bytes": sum(space["allocated"] for space in spaces),
         "read_bytes": sum(document["read_bytes"] for document in timed),
         "written_bytes": sum(document["written_bytes"] for document in timed),
-        "output_snr": _output_snr(accelerated, report.get("accuracy", ())),
+        "samples": calibration.get("samples"),
+        "ignored_files": calibration.get("ignored_files", 0),
+        "output_snr": outputs,
+        "transfer_snr": transfers,
         "saturated_outputs": [row["tensor"] for row in report.get("accuracy", ()) if row["advice"] == SATURATED],
-        "unscaled_pixels": list((report.get("calibration") or {}).get("unscaled_pixels", ())),
-        "constant_inputs": list((report.get("calibration") or {}).get("constant_inputs", ())),
+        "unscaled_pixels": list(calibration.get("unscaled_pixels", ())),
+        "constant_inputs": list(calibration.get("constant_inputs", ())),
         "worst_layers": [
             {key: row[key] for key in ("layer", "precision", "alone", "chain", "saturated", "advice")}
             for row in sorted(report.get("accuracy", ()), key=lambda row: row["alone"])[:WORST]
@@ -131,30 +143,37 @@ def host_reasons(nodes: Sequence[NodeRow], macs: int) -> list[Document]:
     return sorted(rows, key=lambda row: (-(row["macs_share"] or 0.0), -len(row["nodes"])))
 
 
-def _output_snr(parts: Sequence[CompiledPart], accuracy: Sequence[Document]) -> Document:
-    """SNR in dB of every output of a part that was measured, including the noise of all layers before it."""
-    outputs = [name for part in parts for name in part.made.output_scales]
+def _snr(imported: Imported, parts: Sequence[CompiledPart], accuracy: Sequence[Document]) -> tuple[Document, Document]:
+    """SNR in dB of the outputs of parts that were measured, including the noise of all layers before: of outputs of the
+    model (also those that the host only moves), and of transfers to the host."""
+    ends = closing_values(imported.model)
     measured = {row["tensor"]: row["chain"] for row in accuracy}
-    snr_by_output = {name: measured[name] for name in outputs if name in measured}
-    return snr_by_output or ({accuracy[-1]["tensor"]: accuracy[-1]["chain"]} if accuracy else {})
+    is_end = {binding.tensor: binding.value in ends for part in parts for binding in part.outputs}
+    snr = {name: measured[name] for part in parts for name in part.made.output_scales if name in measured}
+    if not snr and accuracy:
+        return {accuracy[-1]["tensor"]: accuracy[-1]["chain"]}, {}
+    outputs = {name: value for name, value in snr.items() if is_end.get(name, True)}
+    return outputs, {name: value for name, value in snr.items() if name not in outputs}
 
 
 def summary_lines(summary: Document) -> dict[str, str]:
     """Describe a summary in words: what -> text, for a table of two columns."""
-    share, host = summary["accelerator_macs_share"], summary["host_nodes"]
+    share, host, folded = summary["accelerator_macs_share"], summary["host_nodes"], summary["folded_nodes"]
     lines = {
         "configuration": f"{summary['config']}, {summary['precision']}",
         "accelerator": counted(summary["accelerator_nodes"], "node")
         + (f" and {counted(summary['cpu_nodes'], 'CPU task')}" if summary["cpu_nodes"] else "")
         + f" in {counted(summary['accelerator_parts'], 'part')}"
+        + (f" (and {counted(folded, 'node')} without an operation)" if folded else "")
         + ("" if share is None else f", {share:.1%} of the multiplications"),
         "host": host_text(summary["host_reasons"]) if host else "no node",
     }
     if summary["cuts"]:
-        moved = size_text(summary["bytes_crossing"])
-        lines["transfers"] = (
-            f"{moved} per inference, at {counted(summary['cuts'], 'change')} between accelerator and host"
-        )
+        lines["transfers"] = f"{transfers_text(summary['transfers'], summary['bytes_crossing'])} per inference"
+    if summary["samples"]:
+        ignored = f" ({counted(summary['ignored_files'], 'file')} ignored)" if summary["ignored_files"] else ""
+        few = ". Give ten or more, for larger networks some hundreds" if summary["samples"] < _FEW else ""
+        lines["calibration"] = f"{counted(summary['samples'], 'sample')}{ignored}{few}"
     if summary["memory"] is None:
         return lines
     memory = summary["memory"]
@@ -177,6 +196,9 @@ def summary_lines(summary: Document) -> dict[str, str]:
         lines["expected SNR"] = f"{_db(snr)} at {name}, on the calibration data"
         if name in summary["saturated_outputs"]:
             lines["expected SNR"] += f": {SATURATED}"
+    elif summary["transfer_snr"]:
+        name, snr = min(summary["transfer_snr"].items(), key=lambda item: item[1])
+        lines["expected SNR"] = f"{_db(snr)} at {name}, a transfer to the host, on the calibration data"
     if summary["unscaled_pixels"]:
         saturated = max((row["saturated"] for row in summary["worst_layers"]), default=0.0)
         advice = f". {saturated:.0%} of a layer is saturated: give the --mean and --std of the training"

@@ -49,6 +49,19 @@ def test_a_flipped_weight_byte_is_placed_in_its_kernel(lenet_loadable, plant_byt
     assert operand.statistics_a["elements"] == operand.statistics_b["elements"]
 
 
+def test_packing_for_another_configuration_is_no_difference_of_operands(samples, lenet_loadable, plant_bytes):
+    """Weights and biases are compared as unpacked, without the zeros that pad them to atoms."""
+    other = nvdla.load(samples / "lenet_nv_large.loadable")
+    assert not diff(lenet_loadable, other).operands
+
+    def change(data):
+        data[11] ^= 64
+
+    (operand,) = diff(plant_bytes(lenet_loadable, 6, "weight_data", change), other).operands
+    assert (operand.where, operand.different, operand.note) == ("operation 0/6 (CONV)", 1, None)
+    assert {"kernel", "channel", "row", "column"} <= operand.first.keys()
+
+
 def test_changes_of_tables_are_named(lenet_loadable):
     memories = tuple(
         dataclasses.replace(memory, size=memory.size + 8) if memory.id == 1 else memory
@@ -122,8 +135,12 @@ def test_what_is_no_loadable_gives_exit_code_2(nvdla_command, samples):
     assert nvdla_command("diff", samples / "lenet.loadable", samples / "digit0.pgm")[0] == 2
 
 
-def test_the_json_is_as_documented(nvdla_command, samples, as_documented):
-    _, out, _ = nvdla_command("diff", samples / "lenet.loadable", samples / "lenet_nv_large.loadable", "--json")
+def test_the_json_is_as_documented(nvdla_command, samples, as_documented, plant_bytes, tmp_path):
+    def change(data):
+        data[0] ^= 1
+
+    plant_bytes(nvdla.load(samples / "lenet_nv_large.loadable"), 6, "weight_data", change).save(tmp_path / "b.loadable")
+    _, out, _ = nvdla_command("diff", samples / "lenet.loadable", tmp_path / "b.loadable", "--json")
     document = json.loads(out)
     as_documented(document)
     assert document["changes"]

@@ -213,3 +213,11 @@ def test_factors_between_scales_and_tables_name_the_layer_in_the_error():
         build(net, "nv_full", "fp16")
     assert caught.value.layer == "f"
     assert BuildError("32 steps of the search").layer == ""
+
+
+def test_networks_print_as_one_line():
+    net = Network("net")
+    net.output(net.relu("r", net.input("x", (8, 4, 4))))
+    assert repr(net) == "<Network net: 2 layers; x 8x4x4, r 8x4x4>"
+    built = build(net, "nv_small", "int8", Calibration({"x": 1.0, "r": 1.0}))
+    assert repr(built) == "<Built net: int8, 1 operation, 0 bytes of surfaces>"

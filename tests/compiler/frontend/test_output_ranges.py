@@ -14,6 +14,7 @@ from nvdla.cli.main import main  # noqa: E402
 from nvdla.compiler.builder.accuracy import ChannelRanges, ChannelSums  # noqa: E402
 from nvdla.compiler.frontend.compiler import compile as compile_model  # noqa: E402
 from nvdla.compiler.frontend.package import unpack  # noqa: E402
+from nvdla.compiler.frontend.transfer import rounded  # noqa: E402
 from nvdla.errors import FormatError  # noqa: E402
 from tests.compiler.frontend.detector import detections, detector, overlap, pictures  # noqa: E402
 from tests.compiler.frontend.models import model, node  # noqa: E402
@@ -191,8 +192,8 @@ def test_channels_of_an_output_are_measured_by_their_ranges():
     groups = row["channels"]
     assert [group["channels"] for group in groups] == ["0-1", "2-3", "4", "5"]
     every = np.concatenate(_floats(proto, data))
-    rounded = compiled.parts[0].built.rounded("x", data[:2]).astype("f4")  # errors of the network, not of its input
-    real = np.concatenate(_floats(proto, rounded))
+    taken = [rounded(compiled.parts, {"x": image[None]})["x"] for image in data[:2]]  # errors of the network alone
+    real = np.concatenate(_floats(proto, np.concatenate(taken)))
     made = np.concatenate([compiled.run({"x": image[None]})["y"] for image in data[:2]])
     for group, channels in zip(groups[:2], (slice(0, 2), slice(2, 4)), strict=True):
         assert group["range"] == pytest.approx(np.abs(every[:, channels]).max(), rel=1e-4)
@@ -249,7 +250,7 @@ def test_the_command_prints_the_channels_and_the_notes(tmp_path, capsys, monkeyp
     command = ["compile", str(path), "--calibrate", str(data), "-o", str(tmp_path / "net.nvdla"), "-q"]
     assert main(command) == 0
     text = capsys.readouterr().out
-    assert "channels of the outputs, by range" in text
+    assert "channels of outputs, by range" in text
     assert "note: output y: " in text
     assert main([*command, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["accuracy"]

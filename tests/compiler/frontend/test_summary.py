@@ -120,3 +120,57 @@ def test_the_summary_uses_the_memory_that_was_compiled_for(package):
 @pytest.mark.parametrize(("bandwidth", "text"), [("1", "1 byte per cycle"), ("2.5", "2.5 bytes per cycle")])
 def test_the_summary_counts_one_byte(bandwidth, text, compiled, nvdla_command):
     assert f", {text}" in nvdla_command(*compiled[1], "--bandwidth", bandwidth)[1]
+
+
+def test_the_chain_of_a_package_goes_through_all_parts(package, tmp_path, nvdla_command):
+    """compare has the same ratios for the sample that they were measured with, also after host parts."""
+    folder, _ = package
+    sample = np.load(folder / "calibration.npy")[:1]
+    np.save(tmp_path / "x.npy", sample)
+    compiled = nvdla.compile(folder / "host.onnx", calibration=sample)
+    compiled.save(tmp_path / "net.nvpkg")
+    words = ("compare", tmp_path / "net.nvpkg", "--onnx", folder / "host.onnx", "-i", tmp_path / "x.npy", "--json")
+    parts = [part["document"] for part in json.loads(nvdla_command(*words)[1])["parts"] if "document" in part]
+    compared = {row["name"]: row["snr_db"] for document in parts for row in document["tensors"]}
+    rows = {row["layer"]: row["chain"] for row in compiled.report["accuracy"]}
+    assert len(parts) == 3 and rows.keys() <= compared.keys()
+    assert rows == {layer: pytest.approx(compared[layer], abs=0.01) for layer in rows}
+
+
+def test_the_outputs_of_the_model_and_the_transfers_are_separate(package, nvdla_command, monkeypatch):
+    folder, compiled = package
+    monkeypatch.setenv("COLUMNS", "200")
+    summary = compiled.summary
+    assert set(summary["output_snr"]) == {"y"} and len(summary["transfer_snr"]) == 2
+    assert re.search(r"expected SNR +[\d.]+ dB at y,", repr(compiled))
+    words = ("compile", folder / "host.onnx", "--calibrate", folder / "calibration.npy", "-o", folder / "again.nvpkg")
+    _, out, _ = nvdla_command(*words)
+    table = out[out.index("channels of outputs and transfers to the host, by range") :]
+    kinds = dict(re.findall(r"^ *(\S+) +(transfer|output) ", table.replace("\t", " "), flags=re.M))
+    assert kinds == {"y": "output"} | dict.fromkeys(summary["transfer_snr"], "transfer")
+
+
+def test_nodes_and_transfers_are_counted_once(package, nvdla_command):
+    """The summary, run and cycles have the same nodes and transfers."""
+    folder, compiled = package
+    summary = compiled.summary
+    parts = json.loads(nvdla_command("run", folder / "net.nvpkg", "-i", folder / "x.npy", "--json")[1])["parts"]
+    nodes = sum(part["nodes"] for part in parts if part["kind"] == "accelerator")
+    assert nodes == summary["accelerator_nodes"] + summary["folded_nodes"]
+    totals = json.loads(nvdla_command("cycles", folder / "net.nvpkg", "--json")[1])["totals"]
+    assert (totals["transfers"], totals["transferred_bytes"]) == (summary["transfers"], summary["bytes_crossing"])
+    assert "4 transfers of 4.0 KiB (float32) per inference" in repr(compiled)
+
+
+def test_few_samples_are_stated(samples, nvdla_command, tmp_path):
+    """A directory with one picture among other files is one sample."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "digit.pgm").write_bytes((samples / "digit0.pgm").read_bytes())
+    for name in ("net.pt", "net.h5", "notes.txt"):
+        (tmp_path / "data" / name).write_bytes(b"x")
+    words = ("compile", samples / "lenet.onnx", "-o", tmp_path / "net.loadable", "--calibrate")
+    text = " ".join(nvdla_command(*words, tmp_path / "data")[1].split())
+    assert "calibration 1 sample (3 files ignored). Give ten or more, for larger networks some hundreds" in text
+    np.save(tmp_path / "many.npy", np.random.default_rng(1).normal(size=(10, 1, 28, 28)).astype(np.float32))
+    text = " ".join(nvdla_command(*words, tmp_path / "many.npy")[1].split())
+    assert "calibration 10 samples time" in text

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from nvdla.compiler.builder import Built, Calibration, Network, Recipe, Refined, refine
+from nvdla.compiler.builder import Calibration, Network, Recipe, Refined, refine
 from nvdla.compiler.builder.accuracy import ChannelRanges
 from nvdla.compiler.builder.groups import group_layers, is_sum
 from nvdla.compiler.builder.layer_types import layer_type, own_scale
@@ -162,21 +162,9 @@ class Measured:
     feeds: list[Mapping[str, np.ndarray]]
     factors: Mapping[str, np.ndarray]
 
-    def values(self, built: Built) -> Iterator[Mapping[str, np.ndarray]]:
-        """The values that the network which was built has in floats, for inputs that its elements can stand for: an
-        error is one of the network, not of the rounded input (as in ``nvdla compare``)."""
-        return divided((self.activations.values(self._rounded(built, feed)) for feed in self.feeds), self.factors)
-
-    def _rounded(self, built: Built, feed: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        values = dict(feed)
-        for binding in self.activations.part.inputs:
-            if binding.value not in feed:  # another part's result
-                return feed
-            flat = np.array(values[binding.value], np.float32).ravel()
-            index = np.arange(flat.size) if binding.index is None else binding.index.ravel()
-            flat[index] = built.rounded(binding.tensor, flat[index].reshape(1, *binding.shape)).ravel()
-            values[binding.value] = flat.reshape(np.shape(feed[binding.value]))
-        return values
+    def values(self, feeds: Iterable[Mapping[str, np.ndarray]]) -> Iterator[Mapping[str, np.ndarray]]:
+        """The values that the network which was built has in floats for some inputs of the model."""
+        return divided((self.activations.values(feed) for feed in feeds), self.factors)
 
 
 @dataclass(frozen=True)
@@ -243,6 +231,7 @@ def calibrate(
         parts[number] = _finished(own, part, refined, given, ends)
     if isinstance(data, Samples):
         source |= {"samples": len(data), "sha256": data.sha256, "recipe": _document(recipe)}
+        source |= {"ignored_files": data.ignored} if data.ignored else {}
         source.setdefault("method", recipe.method)
         if data.constants:
             source["constant_inputs"] = data.constants
