@@ -69,7 +69,7 @@ def add_base_option(parser: argparse._ActionsContainer, name: str, default: int 
     meaning, usual = {
         "dram": ("base address of DRAM", "0xc0000000"),
         "cvsram": ("base address of CVSRAM", "0x50000000"),
-        "csb": ("address of the first register", "0"),
+        "csb": ("address of the first register", "c: that of --board, else 0x10040000; other formats: 0"),
     }[name]
     text = f"{meaning} (default: {usual})"
     parser.add_argument(f"--{name}-base", type=whole(base=0), default=default, metavar="ADDRESS", help=text)

@@ -110,9 +110,9 @@ def run(args: argparse.Namespace) -> int:
     name = args.name or _identifier(Path(args.loadable).name)
     runtime = nvdla.Runtime(load_loadable(args.loadable), args.config, args.abi, args.threads, strict=args.strict)
     inputs = _inputs(runtime, args)
-    scales = names_of(args, runtime.loadable).scales
+    names = names_of(args, runtime.loadable)
     parts = form.checks_memory
-    recording = record(runtime, inputs, serial=args.serial, name=name, scales=scales, parts=parts)
+    recording = record(runtime, inputs, serial=args.serial, name=name, names=names, parts=parts)
     tell_warnings(args.loadable, runtime.warnings)
     tell_proof(args, runtime.config)
     bases = _bases(recording.register_program, args)

@@ -27,10 +27,12 @@ from nvdla.emulator.firmware.scheduler import CompletedOperation, FirmwareTask, 
 from nvdla.emulator.hardware.machine import ChainStage, Completion, Machine
 from nvdla.emulator.hardware.register_file import Register, RegisterMap, register_map
 from nvdla.emulator.memory.address_space import LeavesRegion, Space
+from nvdla.emulator.memory.surfaces import FeatureLayout, PixelLayout
 from nvdla.errors import FormatError, ScheduleError
 from nvdla.limits import PAGE
 from nvdla.loadable.descriptors.enums import EmuFormat, EmuOpType, OpType
 from nvdla.loadable.model import MemoryEntry
+from nvdla.program.naming import Names
 from nvdla.registers.register_program import (
     Await,
     BoundTensor,
@@ -44,6 +46,7 @@ from nvdla.registers.register_program import (
     Write,
 )
 from nvdla.runtime import Runtime, Tensor
+from nvdla.tensors.inputs import Preprocessing
 from nvdla.util.arguments import by_annotations
 from nvdla.util.files import make_directory, whole_file
 from nvdla.util.rounding import align, ceil_div
@@ -180,15 +183,15 @@ def record(
     *,
     serial: bool = False,
     name: str = "network",
-    scales: Mapping[str, float] | None = None,
+    names: Names | None = None,
     parts: bool = False,
 ) -> Recording:
     """The register program of a runtime's loadable on its configuration, with the run that it was taken from.
 
-    ``inputs``: raw surfaces in bind order (zeros by default); the program does not depend on their values. ``scales``
-    of bound tensors by name. ``parts``: keep what memory held before and after each part of the program. Nothing else
-    may run on ``runtime`` meanwhile. Raises ScheduleError for networks whose program depends on data: dynamic regions
-    of interest.
+    ``inputs``: raw surfaces in bind order (zeros by default); the program does not depend on their values. ``names``:
+    scales and zero points of bound tensors. ``parts``: keep what memory held before and after each part of the program.
+    Nothing else may run on ``runtime`` meanwhile. Raises ScheduleError for networks whose program depends on data:
+    dynamic regions of interest.
     """
     for task in runtime.tasks:
         if isinstance(task, FirmwareTask) and task.network.dynamic_roi:
@@ -200,10 +203,10 @@ def record(
         [bytes(tensor.size) for tensor in runtime.inputs] if inputs is None else [bytes(surface) for surface in inputs]
     )
     try:
-        return _Recorder(runtime, given, parts).recording(serial, name, scales)
+        return _Recorder(runtime, given, parts).recording(serial, name, names or Names())
     except LeavesRegion as error:
         runtime._link_contiguously(error)
-        return _Recorder(runtime, given, parts).recording(serial, name, scales)
+        return _Recorder(runtime, given, parts).recording(serial, name, names or Names())
     finally:
         runtime._linked.reset()
 
@@ -222,7 +225,7 @@ class _Recorder:
         self._start = MemoryState(self._layout.sizes, (*segments, *held))
         self._states: list[tuple[MemoryState, MemoryState]] | None = [] if parts else None
 
-    def recording(self, serial: bool, name: str, scales: Mapping[str, float] | None) -> Recording:
+    def recording(self, serial: bool, name: str, names: Names) -> Recording:
         """The program and its run."""
         runtime, layout = self._runtime, self._layout
         logs = self._serial() if serial else self._run(self._parallel())
@@ -236,8 +239,8 @@ class _Recorder:
             runtime.config,
             tuple(steps),
             self._segments,
-            tuple(layout.tensor(runtime, tensor, scales) for tensor in runtime.inputs),
-            tuple(layout.tensor(runtime, tensor, scales) for tensor in runtime.outputs),
+            tuple(layout.tensor(runtime, tensor, names) for tensor in runtime.inputs),
+            tuple(layout.tensor(runtime, tensor, names) for tensor in runtime.outputs),
             layout.bases,
             layout.sizes,
             serial,
@@ -479,14 +482,16 @@ class _Layout:
         space, offset = self._place(self._linked.data(tensor.memory))
         return Segment(space, offset, np.frombuffer(data, np.uint8))
 
-    def tensor(self, runtime: Runtime, tensor: Tensor, scales: Mapping[str, float] | None) -> BoundTensor:
+    def tensor(self, runtime: Runtime, tensor: Tensor, names: Names) -> BoundTensor:
         space, offset = self._place(runtime._linked.data(tensor.memory))
-        scale = (scales or {}).get(tensor.name)
-        if scale is not None and not math.isfinite(scale):
-            scale = None
-        return BoundTensor(
-            tensor.name, space, offset, tensor.size, tensor.shape, tensor.dtype.name, tuple(tensor.strides), scale
-        )
+        units, layout = names.units(tensor.name, tensor.dtype), tensor.layout
+        if units is not None and not math.isfinite(units.scale):
+            units = None
+        dtype = f"u{tensor.dtype.name}" if units is not None and units.unsigned else tensor.dtype.name
+        color = Preprocessing.of(names.preprocessing).color if names.preprocessing is not None else ""
+        assert isinstance(layout, FeatureLayout | PixelLayout)
+        strides = tuple(tensor.strides)
+        return BoundTensor(tensor.name, space, offset, tensor.size, tensor.shape, dtype, strides, units, layout, color)
 
     def _place(self, view: np.ndarray) -> tuple[Space, int]:
         """Memory and offset of a view of simulated memory."""

@@ -15,8 +15,10 @@ from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.emulator.hardware.machine import INTERRUPT_BITS
 from nvdla.emulator.hardware.register_file import MASK32, Register
 from nvdla.emulator.memory.address_space import Space
+from nvdla.emulator.memory.surfaces import FeatureLayout, PixelLayout
 from nvdla.errors import FormatError
 from nvdla.limits import PAGE
+from nvdla.tensors.real import Units
 
 
 @dataclass(frozen=True)
@@ -125,8 +127,12 @@ class Segment:
 
 @dataclass(frozen=True)
 class BoundTensor:
-    """An input or output: ``shape`` (N, C, H, W), ``offset`` and ``size`` in bytes, strides (element, line, surface)
-    in bytes, ``scale`` of the real number (None: not known)."""
+    """An input or output.
+
+    ``shape`` is (N, C, H, W); ``offset``, ``size`` and strides (element, line, surface) are in bytes. ``units``: the
+    real numbers of its elements (None: not known). ``layout``: the order of its bytes. ``color``: order of the channels
+    of pictures, "rgb" or "bgr" ("": not known).
+    """
 
     name: str
     space: Space
@@ -135,7 +141,29 @@ class BoundTensor:
     shape: tuple[int, int, int, int]
     dtype: str
     strides: tuple[int, ...]
-    scale: float | None = None
+    units: Units | None = field(default=None, compare=False)
+    layout: FeatureLayout | PixelLayout | None = None
+    color: str = ""
+
+    @property
+    def scale(self) -> float | None:
+        """Real value of one unit; None if it is not known, or not the same in all channels."""
+        return None if (same := self._same()) is None else same[0]
+
+    @property
+    def zero_point(self) -> int:
+        """Element that represents 0; 0 without a scale."""
+        return 0 if (same := self._same()) is None else same[1]
+
+    def _same(self) -> tuple[float, int] | None:
+        """Scale and zero point, if all channels have the same and the zero point is a whole number."""
+        if self.units is None:
+            return None
+        zeros = np.unique(self.units.zero)
+        scales = np.unique(self.units.scales)
+        if len(zeros) != 1 or len(scales) != 1 or float(zeros[0]) != int(zeros[0]):
+            return None
+        return float(scales[0]), int(zeros[0])
 
 
 @dataclass(frozen=True)

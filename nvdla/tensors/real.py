@@ -72,6 +72,11 @@ class Units:
     factors: np.ndarray | None = None
     unsigned: bool = False
 
+    @property
+    def scales(self) -> float | np.ndarray:
+        """The real value of one unit: one number, or one per channel (C,)."""
+        return self.scale if self.factors is None else self.scale * self.factors
+
     def real(self, elements: np.ndarray) -> np.ndarray:
         """Return the real numbers (float64) of elements; per-channel units need the shape (..., C, H, W)."""
         if self.unsigned:

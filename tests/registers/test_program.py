@@ -18,17 +18,20 @@ from support.handmade import chain, network
 
 import nvdla
 from nvdla.cli.main import main
+from nvdla.compiler.builder import Network, PixelNumbers, build, calibrate
 from nvdla.emulator.hardware.register_file import register_map
 from nvdla.emulator.memory.address_space import Space
 from nvdla.emulator.trace.player import MemoryCheck
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.loadable import to_bytes
 from nvdla.loadable.enums import MemoryFlags
+from nvdla.program.naming import Names
 from nvdla.registers import record
 from nvdla.registers.printers import _text, printer, printers
 from nvdla.registers.printers.c99 import table_bytes
 from nvdla.registers.recording import MemoryState, Options, export
 from nvdla.registers.register_program import Await, Mark, Segment, checked_bases
+from nvdla.tensors.inputs import Preprocessing
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "samples"
@@ -244,6 +247,51 @@ def test_what_the_board_needs_stands_in_its_header(tmp_path, capsys):
     for name, value in (("CSB_BASE", "0x10040000u"), ("CSB_SHIFT", "2"), ("POLL_LIMIT", "1000u")):
         assert f"#define NVDLA_{name} {value}\n" in port
     assert "tables (32-bit processor)" in capsys.readouterr().out
+
+
+def header_of(folder: Path, names: Names, input_format: str, pixels: PixelNumbers | None = None) -> str:
+    """The header of a convolution of pictures; its JSON is next to it."""
+    net = Network("first")
+    convolution = net.convolution("c", net.input("data", (3, 6, 5)), np.ones((4, 3, 1, 1)), np.zeros(4))
+    net.output(convolution)
+    scales = calibrate(net, np.ones((1, 3, 6, 5)))
+    built = build(net, "nv_small", "int8", scales, input_format=input_format, pixels=pixels)
+    made = exported_to(folder, record(nvdla.Runtime(built.loadable), names=names))
+    printer("json").write(made)
+    printer("c").write(made)
+    return (folder / "network.h").read_text()
+
+
+def test_the_c_header_has_the_zero_point_of_an_input_and_the_bytes_of_its_pixels(tmp_path):
+    names = Names(scales={"data": 0.5}, zero_points={"data": -128}, preprocessing=Preprocessing().document())
+    header = header_of(tmp_path, names, "image")
+    pixels = "pixels: A8B8G8R8, 4 bytes each, by address: channel 0 (R), channel 1 (G), channel 2 (B), unused"
+    assert f"/* data: 3x6x5 int8\n   {pixels}\n   real = 0.5 * (element + 128) */\n" in header
+    assert "c: 4x6x5 int8\n   features: atoms of 8 channels, 8 bytes */\n" in header
+    assert ", 0x1.0000000000000p-1f, -128},\n" in (tmp_path / "network.c").read_text()
+    tensor = json.loads((tmp_path / "network.json").read_text())["inputs"][0]
+    assert (tensor["scale"], tensor["zero_point"], tensor["layout"]) == (0.5, -128, "A8B8G8R8")
+    compiler = shutil.which("gcc")
+    for source in ("network.c", "nvdla_runner.c") if compiler else ():
+        assert subprocess.run([compiler, "-std=c99", *WARNINGS, "-c", source], cwd=tmp_path).returncode == 0
+
+
+def test_the_c_header_has_the_scales_of_all_channels_where_they_differ(tmp_path):
+    numbers = PixelNumbers((123.5, 116.0, 104.0), (0.25,))
+    header = header_of(tmp_path, Names(pixels={"data": numbers.document()}), "pixels", numbers)
+    assert "/* data: 3x6x5 uint8\n" in header
+    formula = "0.25 * (element - 123.5), 0.25 * (element - 116.0), 0.25 * (element - 104.0) (by channel) */"
+    assert f"   real = {formula}\n" in header
+    assert ", 0x0.0p+0f, 0},\n" in (tmp_path / "network.c").read_text()
+
+
+def test_the_help_has_the_default_address_of_the_registers_by_format(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["program", "--help"])
+    default = " ".join(capsys.readouterr().out.split()).partition("address of the first register (default: ")[2]
+    assert main(["program", str(SAMPLES / "lenet.loadable"), "-o", str(tmp_path)]) == 0
+    assert default.startswith("c: that of --board, else 0x10040000; other formats: 0)")
+    assert "#define NVDLA_CSB_BASE 0x10040000u\n" in (tmp_path / "nvdla_port.h").read_text()
 
 
 @pytest.mark.slow

@@ -39,7 +39,11 @@ typedef struct {
     const uint8_t *data;
 } nvdla_segment;
 
-/* An input or output: offset and strides in bytes; real value = scale * element (scale 0: unknown). */
+/* An input or output: offset and strides in bytes; real = scale * (element - zero_point) (scale 0: unknown, or not the
+ * same in all channels). The element of channel c in line y and column x is at the byte
+ *   pixels:   y * line_stride + x * bytes per pixel + position of c in the pixel
+ *   features: c / n * surface_stride + y * line_stride + (x * n + c % n) * element_bytes
+ * The comment in the header of the program states the pixel format, or the channels n of an atom. */
 typedef struct {
     const char *name;
     uint32_t memory;
@@ -49,6 +53,7 @@ typedef struct {
     uint32_t element_bytes;
     uint32_t line_stride, surface_stride;
     float scale;
+    int32_t zero_point;
 } nvdla_tensor;
 
 typedef struct {

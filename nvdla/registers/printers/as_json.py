@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nvdla.emulator.memory.surfaces import FeatureLayout
 from nvdla.registers.recording import Export, Printer
 from nvdla.registers.register_program import Await, BoundTensor, CpuCube, Flushed, Mark, Step, Write
 from nvdla.util.escaping import Document, Json, json_text
@@ -48,8 +49,17 @@ def _tensor(tensor: BoundTensor) -> Document:
         "shape": list(tensor.shape),
         "dtype": tensor.dtype,
         "strides": list(tensor.strides),
+        "layout": _layout_name(tensor),
         "scale": tensor.scale,
+        "zero_point": tensor.zero_point,
     }
+
+
+def _layout_name(tensor: BoundTensor) -> str | None:
+    """The layout as 'nvdla tensor' names it."""
+    if isinstance(tensor.layout, FeatureLayout):
+        return f"feature-x{tensor.layout.atom}"
+    return None if tensor.layout is None else tensor.layout.format.name
 
 
 def _step(export: Export, step: Step) -> Document:

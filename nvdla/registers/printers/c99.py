@@ -21,7 +21,9 @@ import numpy as np
 from nvdla.emulator.hardware.machine import ENGINES, INTERRUPT_BITS
 from nvdla.emulator.hardware.register_file import register_map
 from nvdla.emulator.memory.address_space import Space
-from nvdla.errors import FormatError
+from nvdla.emulator.memory.surfaces import FeatureLayout
+from nvdla.errors import FormatError, counted
+from nvdla.loadable.enums import PIXEL_FORMATS
 from nvdla.registers.printers._text import hex_words
 from nvdla.registers.printers.images import write as write_images
 from nvdla.registers.recording import PIECE, Export, MemoryState, Printer
@@ -46,6 +48,8 @@ _OWN_NAMES = re.compile(
     r"(segment|input|crcs)_\d+|segments|pointers|inputs|outputs|cpu_operations|steps|known_inputs|known_crcs|"
     r"program|device|index|at|result|bytes|u?int\w*_t"
 )
+MAX_CHANNELS = 4
+"""Channels whose scales the header lists."""
 ARRAY_LIMIT = 4 << 20
 """Bytes of data that become C arrays unless the user asks otherwise; more is an image."""
 
@@ -229,7 +233,7 @@ def table_bytes(export: Export) -> int:
     return (
         8 * (steps + len(_pointers(program)))
         + 16 * len(program.segments)
-        + 44 * tensors
+        + 48 * tensors
         + 100 * len(program.cpu_operations)
         + 60
     )
@@ -272,14 +276,55 @@ def _header(export: Export, arrays: bool) -> str:
 
 def _tensor_macros(prefix: str, tensor: BoundTensor) -> list[str]:
     _, channels, height, width = tensor.shape
-    scale = "" if tensor.scale is None else f", real number = {tensor.scale!r} * element"
+    lines = [f"{c_comment(tensor.name)}: {channels}x{height}x{width} {tensor.dtype}", _bytes_text(tensor)]
+    lines += [numbers] if (numbers := _numbers_text(tensor)) else []
     return [
-        f"/* {c_comment(tensor.name)}: {channels}x{height}x{width} {tensor.dtype}{scale} */",
+        f"/* {f'{chr(10)}   '.join(lines)} */",
         f"#define {prefix}_OFFSET 0x{tensor.offset:x}ul",
         f"#define {prefix}_SIZE {tensor.size}ul",
         f"#define {prefix}_LINE_STRIDE {tensor.strides[1]}ul",
         f"#define {prefix}_SURFACE_STRIDE {tensor.strides[2]}ul",
     ]
+
+
+def _numbers_text(tensor: BoundTensor) -> str:
+    """The formula of a tensor's real numbers, "" where it is not known."""
+    units, zero = tensor.units, tensor.zero_point
+    if units is None:
+        return ""
+    if tensor.scale is not None:
+        if (tensor.scale, zero) == (1.0, 0):
+            return "real = element"
+        element = f"(element {'-' if zero > 0 else '+'} {abs(zero)})" if zero else "element"
+        return f"real = {tensor.scale!r} * {element}"
+    if np.size(units.scales) > MAX_CHANNELS:
+        return "real = scale * (element - zero_point), with a scale per channel: see the layer file"
+    scales, zeros = np.broadcast_arrays(units.scales, units.zero)
+    rows = [f"{scale!r} * (element - {zero!r})" for scale, zero in zip(scales.tolist(), zeros.tolist(), strict=True)]
+    return f"real = {', '.join(rows)} (by channel)"
+
+
+def _bytes_text(tensor: BoundTensor) -> str:
+    """The order of a tensor's bytes in memory: pixel format or atoms."""
+    layout = tensor.layout
+    if layout is None:
+        return "bytes"
+    if isinstance(layout, FeatureLayout):
+        return f"features: atoms of {counted(layout.elements, 'channel')}, {layout.atom} bytes"
+    image = PIXEL_FORMATS[layout.format]
+    planes = [", ".join(_channel_text(tensor, channel) for channel in plane) for plane in image.planes]
+    unit = f"32-bit words with {', '.join(map(str, image.bits))} bits from the lowest" if image.bits else "by address"
+    sizes = [counted(image.bytes_per_pixel(number), "byte") for number in range(len(planes))]
+    text = f"pixels: {layout.format.name}, {sizes[0]} each, {unit}: {planes[0]}"
+    return text + (f"; second plane at SURFACE_STRIDE, {sizes[1]} each: {planes[1]}" if len(planes) > 1 else "")
+
+
+def _channel_text(tensor: BoundTensor, channel: int) -> str:
+    count = tensor.shape[1]
+    if channel >= count:
+        return "unused"
+    letters = f"{tensor.color}a".upper() if count > 1 else ""
+    return f"channel {channel}" + (f" ({letters[channel]})" if tensor.color and letters else "")
 
 
 def _source(export: Export, arrays: bool) -> Iterator[str | bytes]:
@@ -380,7 +425,8 @@ def _tensor(tensor: BoundTensor) -> str:
     place = f"{MEMORIES[tensor.space]}u, 0x{tensor.offset:x}u, {tensor.size}u"
     return (
         f"    {{{c_string(tensor.name)}, {place}, {channels}u, "
-        f"{height}u, {width}u, {element}u, {tensor.strides[1]}u, {tensor.strides[2]}u, {_float(tensor.scale or 0.0)}}},"
+        f"{height}u, {width}u, {element}u, {tensor.strides[1]}u, {tensor.strides[2]}u, {_float(tensor.scale or 0.0)}, "
+        f"{tensor.zero_point}}},"
     )
 
 
