@@ -268,7 +268,9 @@ def add_image_options(parser: argparse.ArgumentParser) -> None:
     image.add_argument("--mean", type=reals, metavar="M[,M,M]", help="mean to subtract from pixels 0..255")
     image.add_argument("--std", type=reals, metavar="S[,S,S]", help="divisor of pixels after --mean")
     image.add_argument("--scale", type=reals, metavar="S[,S,S]", help="factor of pixels after --mean")
-    image.add_argument("--color", choices=ORDERS, help="channel order (default: bgr; compile: rgb)")
+    image.add_argument(
+        "--color", choices=ORDERS, help="channel order (default: the layer file, else bgr; compile: rgb)"
+    )
     resize = "resize images to the input size, or the shorter side to N pixels"
     image.add_argument("--resize", nargs="?", type=_side, const="input", metavar="N", help=resize)
     image.add_argument(
@@ -286,7 +288,7 @@ def preprocessing_of(args: argparse.Namespace) -> PixelConversion | None:
     arguments, where the layer file decides."""
     # A stated mean, even of 0, replaces the layer file's preprocessing.
     mean = (0.0,) if args.mean is None and args.no_preprocess else args.mean
-    given = PixelConversion(mean or (), args.std or (), args.scale or (), args.color or "bgr")
+    given = PixelConversion(mean or (), args.std or (), args.scale or (), args.color or "")
     is_changed = any(value is not None for value in (mean, args.std, args.scale, args.color))
     sizes = sizes_of(args)
     return replace(given, **sizes) if is_changed or sizes["resize"] or sizes["crop"] else None
@@ -326,20 +328,23 @@ def surfaces_of_runs(
         return [[]]
     if seed is not None and not words:
         return [random_surfaces(runtime, seed)]
-    by_name = _by_name(words, [tensor.name for tensor in runtime.inputs])
+    runs = files_of_runs(words, [tensor.name for tensor in runtime.inputs])
+    pixels = preprocessing_of(args)
+    runtime.rescale(scales_of(args, runtime.loadable))
+    with whole_command(args):
+        return [of_right_size(runtime, files, runtime.surfaces(files, pixels)) for files in runs]
+
+
+def files_of_runs(words: Sequence[str], names: list[str]) -> list[dict[str, str]]:
+    """Return the file of each input, for each run that ``--input`` words ask for. Raises FormatError."""
+    by_name = _by_name(words, names)
     counts = {name: len(files) for name, files in by_name.items()}
     runs = max(counts.values())
     short = [name for name, count in counts.items() if count < max(runs, 1)]
     if short:
         wanted = " ".join(f"--input {name}=FILE" for name in short)
         raise FormatError(f"input {', '.join(short)} is missing: give {wanted} (or --random-input)")
-    pixels = preprocessing_of(args)
-    runtime.rescale(scales_of(args, runtime.loadable))
-    with whole_command(args):
-        return [
-            of_right_size(runtime, files, runtime.surfaces(files, pixels))
-            for files in ({name: words[run] for name, words in by_name.items()} for run in range(runs))
-        ]
+    return [{name: files[run] for name, files in by_name.items()} for run in range(runs)]
 
 
 def of_right_size(runtime: Runtime, files: dict[str, str], surfaces: list[bytes]) -> list[bytes]:

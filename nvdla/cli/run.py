@@ -46,7 +46,7 @@ from nvdla.kernels.jit.kernel_times import kernel_times
 from nvdla.kernels.jit.thread_pool import threading_description
 from nvdla.loadable import load as load_loadable
 from nvdla.tensors.files import IMAGE_ENDINGS, OUTPUT_ENDINGS, ending, read_dimg, read_npy, write_tensor
-from nvdla.tensors.images import describe_digit
+from nvdla.tensors.images import describe_digit, describe_gray
 from nvdla.tensors.inputs import Preprocessing
 from nvdla.tensors.real import read_labels, top
 from nvdla.util.escaping import Document, json_text
@@ -279,18 +279,25 @@ def _run_all(
 
 def _pictures(runtime: Runtime, args: argparse.Namespace) -> dict[str, str]:
     """Describe what was done to each picture, by file: the changes that made a digit of it, if the layer file specifies
-    digits; for a color input, what neither the layer file nor an option states."""
-    model = runtime.names.preprocessing
-    files = [path for _, path in map(split_name, args.input or ()) if Path(path).suffix.lower() in IMAGE_ENDINGS]
-    if model is None:
-        stated = args.color or args.mean is not None or args.std or args.scale or args.no_preprocess
-        is_color = bool(runtime.inputs) and runtime.inputs[0].shape[1] in (3, 4)
-        text = "channels in the order bgr, pixels not normalized (assumed; see --color, --mean and --std)"
-        return {} if stated or not is_color else dict.fromkeys(files, text)
-    if not Preprocessing.of(model).digit or preprocessing_of(args) is not None:
+    digits; the conversion to gray; for a color input, what neither the layer file nor an option states."""
+    model, files = runtime.names.preprocessing, _picture_files(args)
+    if not files or not runtime.inputs:
         return {}
-    width, height = runtime.inputs[0].shape[:1:-1]
-    described = {path: describe_digit(path, (width, height)) for path in files}
+    channels, height, width = runtime.inputs[0].shape[1:]
+    stated = args.color or args.mean is not None or args.std or args.scale or args.no_preprocess
+    if model is None and not stated and channels in (3, 4):
+        text = "channels in the order bgr, pixels not normalized (assumed; see --color, --mean and --std)"
+        return dict.fromkeys(files, text)
+    if model is not None and Preprocessing.of(model).changed_by(preprocessing_of(args)).digit:
+        return _without_empty({path: describe_digit(path, (width, height)) for path in files})
+    return _without_empty({path: describe_gray(path, channels) for path in files})
+
+
+def _picture_files(args: argparse.Namespace) -> list[str]:
+    return [path for _, path in map(split_name, args.input or ()) if Path(path).suffix.lower() in IMAGE_ENDINGS]
+
+
+def _without_empty(described: dict[str, str]) -> dict[str, str]:
     return {path: changes for path, changes in described.items() if changes}
 
 
@@ -530,7 +537,7 @@ def _print_ranks(image: int | None, ranks: list[Rank]) -> None:
         say(f"  image {image}")
     for rank in ranks:
         label = f"  {rank.label}" if rank.label else ""
-        say(f"  {rank.index:>5}  {rank.value:<10g}{label}")
+        say(f"  {rank.index:>5}  {rank.value:<10g}{label}".rstrip())
 
 
 OUTPUTS = (".npy", ".json")
@@ -538,11 +545,12 @@ OUTPUTS = (".npy", ".json")
 
 def run_package(args: argparse.Namespace) -> int:
     """Real numbers in and out, by the model's names."""
-    from nvdla.cli.packages import by_name, feeds_of
+    from nvdla.cli.packages import by_name, feeds_of_runs
     from nvdla.compiler.frontend.package import unpack
 
     package = unpack(args.loadable)
-    feeds = feeds_of(package, args.input, args.random_input)
+    labels = read_labels(args.class_names) if args.class_names else None
+    feeds = feeds_of_runs(package, args)
     outputs = by_name(args.output, list(package.manifest["outputs"]), "output")
     for path in outputs.values():
         if Path(path).suffix not in OUTPUTS:
@@ -551,12 +559,12 @@ def run_package(args: argparse.Namespace) -> int:
     machine = package.machine(args.strict, args.trusted, args.config)
     times.linked()
     with times.running():
-        results = machine.run(feeds)
+        runs = [machine.run(feed) for feed in feeds]
     tell_warnings(args.loadable, machine.warnings())
     tell_proof(args, *(runtime.config for runtime in machine.runtimes()))
     for name, path in outputs.items():
-        write_file(path, _written(path, results[name]))
-    _run_package_report(args, package, results, times)
+        write_file(path, _written(path, _joined(runs)[name]))
+    _run_package_report(args, package, runs, labels, times)
     return 0
 
 
@@ -570,21 +578,49 @@ def _written(path: str, array: np.ndarray) -> bytes:
     return stream.getvalue()
 
 
-def _run_package_report(args: argparse.Namespace, package: Package, results: Document, times: Times) -> None:
+def _run_package_report(
+    args: argparse.Namespace,
+    package: Package,
+    runs: list[dict[str, np.ndarray]],
+    labels: list[str] | None,
+    times: Times,
+) -> None:
     parts = [{"part": number, "kind": part.kind, "nodes": len(part.nodes)} for number, part in enumerate(package.parts)]
-    rows = {}
-    for name, array in results.items():
-        flat = np.asarray(array).ravel()
-        order = np.argsort(-flat.astype(np.float64), kind="stable") if flat.dtype.kind in "fiu" else np.empty(0, int)
-        top = [{"index": int(place), "value": float(flat[place])} for place in order[: args.top]]
-        rows[name] = {"shape": list(array.shape), "dtype": str(array.dtype), "top": top}
+    ranks = {name: [top(results[name], args.top, labels) for results in runs] for name in runs[0]}
+    rows = {
+        name: {
+            "shape": list(array.shape),
+            "dtype": str(array.dtype),
+            "top": [[vars(rank) for rank in image] for image in ranks[name]],
+        }
+        for name, array in _joined(runs).items()
+    }
     document = {"model": package.manifest["model"], "config": package.manifest["config"], "seconds": times.run}
     document["times"] = times.document()
     if print_document({**document, "parts": parts, "outputs": rows}, args):
         return
+    for path, changes in _pictures_of_package(package, args).items():
+        say(f"{path}: {changes}")
     print_table(f"{document['model']} on {document['config']}", parts, ["part", "kind", "nodes"])
     for name, row in rows.items():
         say(f"{name}: {shape_text(row['shape'])} {row['dtype']}")
-        for entry in row["top"]:
-            print(f"  {entry['index']:>5}  {entry['value']:g}")
+        for number, image in enumerate(ranks[name]):
+            _print_ranks(number if len(runs) > 1 else None, image)
     times.tell(args.quiet)
+
+
+def _pictures_of_package(package: Package, args: argparse.Namespace) -> dict[str, str]:
+    """Describe what was done to the colors of each picture of a package with one input, by file."""
+    shapes, files = list(package.manifest["inputs"].values()), _picture_files(args)
+    pictures = package.preprocessing.changed_by(preprocessing_of(args))
+    if len(shapes) != 1 or not files or pictures.digit:
+        return {}
+    channels, _, _ = pictures.cube_shape(tuple(shapes[0]))
+    return _without_empty({path: describe_gray(path, channels) for path in files})
+
+
+def _joined(runs: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The outputs of a run; those of several concatenated."""
+    if len(runs) == 1:
+        return runs[0]
+    return {name: np.concatenate([np.atleast_1d(results[name]) for results in runs]) for name in runs[0]}
