@@ -47,11 +47,11 @@ from nvdla.tensors.inputs import (
     Image,
     Input,
     InputForm,
-    Preprocessing,
     RawSurface,
     by_position,
     is_image,
     per_run,
+    preprocessing_for,
 )
 from nvdla.tensors.real import ScaleMissing, pixels_of
 from nvdla.util.arguments import (
@@ -684,10 +684,8 @@ class Runtime:
             return InputForm(tensor.name, tensor.shape, tensor.dtype)
         if preprocessing is not None:
             checked(preprocessing, PixelConversion, "preprocessing")
-        scale, model = self.names.scale(tensor.name) if tensor.dtype.kind != "f" else None, None
-        if self.names.preprocessing is not None and (preprocessing is None or preprocessing.is_geometry):
-            model = Preprocessing.of(self.names.preprocessing)
-            model = model if preprocessing is None else model.sized_as(preprocessing)
+        scale = self.names.scale(tensor.name) if tensor.dtype.kind != "f" else None
+        model = preprocessing_for(self.names.preprocessing, preprocessing, scale)
         numbers, zero = pixels_of(self.names.pixels).get(tensor.name), self.names.zero_point(tensor.name)
         return InputForm(tensor.name, tensor.shape, tensor.dtype, scale, model, preprocessing, numbers, zero)
 

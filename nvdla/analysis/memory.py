@@ -95,6 +95,11 @@ class MemoryMap:
             )
         return rows
 
+    def descriptor_bytes(self) -> int:
+        """Return the bytes of the descriptors, which only NVIDIA's firmware and runtime read."""
+        lists = {memory for task in self.study.tasks.values() for memory in task.list_memories(self.study.loadable)}
+        return sum(allocation.memory.size for allocation in self.allocations if allocation.memory.id in lists)
+
     def steps(self) -> list[Row]:
         """The steps that lifetimes count in: operations that hand their results on the fly are one."""
         return [

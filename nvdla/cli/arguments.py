@@ -18,7 +18,7 @@ from nvdla.cli.output import real, reals, say, tell_once, whole
 from nvdla.errors import FormatError, in_input
 from nvdla.program.naming import Names, from_calibration, from_yaml, is_scale, names_for, path_of
 from nvdla.tensors.files import IMAGE_ENDINGS
-from nvdla.tensors.images import INTERPOLATIONS, MAX_SIDE, ORDERS, PixelConversion, describe_digit
+from nvdla.tensors.images import INTERPOLATIONS, MAX_SIDE, ORDERS, PixelConversion, describe_digit, describe_gray
 from nvdla.tensors.inputs import Preprocessing
 from nvdla.tensors.real import ScaleMissing, pixels_of
 from nvdla.util import rounding
@@ -276,7 +276,9 @@ def add_image_options(parser: argparse.ArgumentParser) -> None:
     image.add_argument("--mean", type=reals, metavar="M[,M,M]", help="mean to subtract from pixels 0..255")
     image.add_argument("--std", type=reals, metavar="S[,S,S]", help="divisor of pixels after --mean")
     image.add_argument("--scale", type=reals, metavar="S[,S,S]", help="factor of pixels after --mean")
-    image.add_argument("--color", choices=ORDERS, help="channel order (default: bgr; compile: rgb)")
+    image.add_argument(
+        "--color", choices=ORDERS, help="channel order (default: the layer file, else bgr; compile: rgb)"
+    )
     resize = "resize images to the input size, or the shorter side to N pixels"
     image.add_argument("--resize", nargs="?", type=_side, const="input", metavar="N", help=resize)
     image.add_argument(
@@ -294,7 +296,7 @@ def preprocessing_of(args: argparse.Namespace) -> PixelConversion | None:
     arguments, where the layer file decides."""
     # A stated mean, even of 0, replaces the layer file's preprocessing.
     mean = (0.0,) if args.mean is None and args.no_preprocess else args.mean
-    given = PixelConversion(mean or (), args.std or (), args.scale or (), args.color or "bgr")
+    given = PixelConversion(mean or (), args.std or (), args.scale or (), args.color or "")
     is_changed = any(value is not None for value in (mean, args.std, args.scale, args.color))
     sizes = sizes_of(args)
     return replace(given, **sizes) if is_changed or sizes["resize"] or sizes["crop"] else None
@@ -334,39 +336,45 @@ def surfaces_of_runs(
         return [[]]
     if seed is not None and not words:
         return [random_surfaces(runtime, seed)]
-    by_name = _by_name(words, [tensor.name for tensor in runtime.inputs])
+    runs = files_of_runs(words, [tensor.name for tensor in runtime.inputs])
+    pixels = preprocessing_of(args)
+    runtime.rescale(scales_of(args, runtime.loadable))
+    with whole_command(args, runtime.loadable.name):
+        surfaces = [of_right_size(runtime, files, runtime.surfaces(files, pixels)) for files in runs]
+    _tell_changes(changes_of_pictures(runtime, args, words), args)
+    return surfaces
+
+
+def files_of_runs(words: Sequence[str], names: list[str]) -> list[dict[str, str]]:
+    """Return the file of each input, for each run that ``--input`` words ask for. Raises FormatError."""
+    by_name = _by_name(words, names)
     counts = {name: len(files) for name, files in by_name.items()}
     runs = max(counts.values())
     short = [name for name, count in counts.items() if count < max(runs, 1)]
     if short:
         wanted = " ".join(f"--input {name}=FILE" for name in short)
         raise FormatError(f"input {', '.join(short)} is missing: give {wanted} (or --random-input)")
-    pixels = preprocessing_of(args)
-    runtime.rescale(scales_of(args, runtime.loadable))
-    with whole_command(args, runtime.loadable.name):
-        surfaces = [
-            of_right_size(runtime, files, runtime.surfaces(files, pixels))
-            for files in ({name: words[run] for name, words in by_name.items()} for run in range(runs))
-        ]
-    _tell_changes(changes_of_pictures(runtime, args, words), args)
-    return surfaces
+    return [{name: files[run] for name, files in by_name.items()} for run in range(runs)]
 
 
 def changes_of_pictures(
     runtime: Runtime, args: argparse.Namespace, words: Sequence[str] | None = None
 ) -> dict[str, str]:
     """Describe what was done to each picture of ``--input`` (or ``words`` instead), by file: the changes that made a
-    digit of it, if the layer file specifies digits; without a layer file the conversion of NVIDIA's runtime."""
+    digit of it, if the layer file specifies digits; the conversion to gray; without a layer file the conversion of
+    NVIDIA's runtime."""
     by_name = _by_name(args.input if words is None else words, [tensor.name for tensor in runtime.inputs])
     pixels, model = preprocessing_of(args), runtime.names.preprocessing
     changes: dict[str, str] = {}
     for tensor in runtime.inputs:
         files = [path for path in by_name[tensor.name] if Path(path).suffix.lower() in IMAGE_ENDINGS]
-        if model is None or not (pixels is None or pixels.is_geometry):
-            changes |= dict.fromkeys(files, _conversion(tensor, args, tensor.name in pixels_of(runtime.names.pixels)))
-        elif pixels is None and Preprocessing.of(model).digit:
+        if model is not None and Preprocessing.of(model).changed_by(pixels).digit:
             width, height = tensor.shape[:1:-1]
             changes |= {path: describe_digit(path, (width, height)) for path in files}
+            continue
+        is_pixels = tensor.name in pixels_of(runtime.names.pixels)
+        stated = _conversion(tensor, args, is_pixels) if model is None else ""
+        changes |= {path: "; ".join(filter(None, (describe_gray(path, tensor.shape[1]), stated))) for path in files}
     return {path: text for path, text in changes.items() if text}
 
 

@@ -107,10 +107,10 @@ def _changes(args: argparse.Namespace, package: Package, path: str, folder: Path
     given, seed = list(getattr(args, "input", None) or ()), getattr(args, "random_input", None)
     is_fed = bool(given) or seed is not None
     if is_fed:
-        feeds = feeds_of(package, given, seed)
         from nvdla.compiler.frontend.transfer import rounded
 
-        taken = _as_model_takes(rounded(package.parts, feeds), path, numbers)
+        feeds = feeds_of_runs(package, args)
+        taken = _as_model_takes(rounded(package.parts, feeds[0]), path, numbers)
         common |= {"model_inputs": taken, "random_input": None}
         fed = _fed(args, package, feeds, folder)
     changes = {}
@@ -146,27 +146,32 @@ def with_number(path: str, number: int) -> str:
     return f"{stem}.part{number}{suffix}"
 
 
-def feeds_of(package: Package, words: Sequence[str], seed: int | None = None) -> dict[str, np.ndarray]:
-    """Return real numbers of all inputs of the model: from ``--input`` words, or without them random ones with a seed.
+def random_feeds(package: Package, seed: int) -> dict[str, np.ndarray]:
+    """Return random real numbers for all inputs of the model."""
+    from numpy import float32
+    from numpy.random import default_rng
+
+    generator, shapes = default_rng(seed), package.manifest["inputs"]
+    return {name: generator.uniform(*_limits(package, name), shapes[name]).astype(float32) for name in shapes}
+
+
+def feeds_of_runs(package: Package, args: argparse.Namespace) -> list[dict[str, np.ndarray]]:
+    """Return real numbers of all inputs of the model, for each run that ``--input`` and ``--random-input`` ask for.
 
     Raises:
         FormatError: an input is missing, or a file does not fit.
     """
-    names = list(package.manifest["inputs"])
-    if seed is not None and not words:
-        from numpy import float32
-        from numpy.random import default_rng
-
-        generator, shapes = default_rng(seed), package.manifest["inputs"]
-        return {name: generator.uniform(*_limits(package, name), shapes[name]).astype(float32) for name in names}
+    from nvdla.cli.arguments import files_of_runs, preprocessing_of
     from nvdla.compiler.frontend.package import real_input
 
-    files = by_name(words, names, "input")
-    missing = [name for name in names if name not in files]
-    if missing:
-        raise FormatError(f"input {', '.join(missing)} is missing; give --input {missing[0]}=FILE")
-    shapes, preprocessing = package.manifest["inputs"], package.manifest.get("preprocessing")
-    return {name: real_input(path, name, shapes[name], preprocessing, package.parts) for name, path in files.items()}
+    shapes, parts = package.manifest["inputs"], package.parts
+    if args.random_input is not None and not args.input:
+        return [random_feeds(package, args.random_input)]
+    pictures = package.preprocessing.changed_by(preprocessing_of(args))
+    return [
+        {name: real_input(path, name, shapes[name], pictures, parts) for name, path in files.items()}
+        for files in files_of_runs(args.input, list(shapes))
+    ]
 
 
 LARGEST = {Precision.INT8: 127, Precision.INT16: 32767}
@@ -216,28 +221,28 @@ def inputs_of_parts(args: argparse.Namespace, path: str, folder: Path) -> dict[s
     if not args.input and args.random_input is None:
         return {}
     package = unpack(path)
-    fed = _fed(args, package, feeds_of(package, args.input, args.random_input), folder)
+    fed = _fed(args, package, feeds_of_runs(package, args), folder)
     return {Path(part_path(path, number)).name: {"input": words, "random_input": None} for number, words in fed.items()}
 
 
 def _fed(
-    args: argparse.Namespace, package: Package, feeds: Mapping[str, np.ndarray], folder: Path
+    args: argparse.Namespace, package: Package, feeds: Sequence[Mapping[str, np.ndarray]], folder: Path
 ) -> dict[int, list[str]]:
-    """``--input`` words for every accelerator part: files with the elements that a run of the package gives it."""
+    """``--input`` words for every accelerator part: files with the elements that runs of the package give it."""
     import numpy as np
 
     words: dict[int, list[str]] = {}
 
     def write(number: int, elements: dict[str, np.ndarray]) -> None:
-        words[number] = []
-        for place, (name, array) in enumerate(elements.items()):
-            path = folder / f"part{number}-{place}.npy"
+        for name, array in elements.items():
+            path = folder / f"part{number}-{len(words.setdefault(number, []))}.npy"
             np.save(path, array)
             words[number].append(f"{name}={path}")
 
     strict, trusted = getattr(args, "strict", False), getattr(args, "trusted", False)
     machine = package.machine(strict, trusted, getattr(args, "config", "auto"))
-    machine.run(feeds, write)
+    for feed in feeds:
+        machine.run(feed, write)
     return words
 
 
@@ -359,7 +364,7 @@ def _tell(
     """All parts in one document, or for people the host parts and the totals after the tables of the parts."""
     seconds = {}
     if getattr(args, "host_time", None):
-        seconds = measured(package.machine(config=getattr(args, "config", "auto")), feeds_of(package, [], 0))
+        seconds = measured(package.machine(config=getattr(args, "config", "auto")), random_feeds(package, 0))
     rows = host_rows(package.parts, seconds)
     sums = totals(package, list(documents.values()), seconds)
     parts = [{"part": number, "kind": "accelerator", "document": document} for number, document in documents.items()]

@@ -298,7 +298,7 @@ def _sizes(document: Document) -> list[Document]:
     rows = [{"what": key.replace("_", " "), "number": document[key]} for key in counted]
     if document["table_bytes"] is not None:
         rows.append({"what": "tables (32-bit processor)", "bytes": document["table_bytes"]})
-    rows.append({"what": "weights and other data", "bytes": document["data_bytes"]})
+    rows.append({"what": "weights", "bytes": document["data_bytes"]})
     for memory in document["memories"]:
         rows.append({"what": f"{memory['space']} at 0x{memory['base']:x}", "bytes": memory["bytes"]})
     return [{"what": row["what"], "number": row.get("number"), "bytes": row.get("bytes")} for row in rows]

@@ -23,6 +23,7 @@ from nvdla.cli.arguments import (
     add_tolerance_option,
     add_trusted_option,
     changes_of_pictures,
+    preprocessing_of,
     scales_of,
     split_name,
     surfaces_of_runs,
@@ -46,7 +47,8 @@ from nvdla.errors import FormatError, counted, shape_text
 from nvdla.kernels.jit.kernel_times import kernel_times
 from nvdla.kernels.jit.thread_pool import threading_description
 from nvdla.loadable import load as load_loadable
-from nvdla.tensors.files import OUTPUT_ENDINGS, ending, read_dimg, read_npy, write_tensor
+from nvdla.tensors.files import IMAGE_ENDINGS, OUTPUT_ENDINGS, ending, read_dimg, read_npy, write_tensor
+from nvdla.tensors.images import describe_gray
 from nvdla.tensors.real import read_labels, top
 from nvdla.util.escaping import Document, json_text
 from nvdla.util.files import is_zip_file, make_directory, read_file, write_file
@@ -274,6 +276,14 @@ def _run_all(
     if callback is None and len(images) > 1:
         return runtime.run_many(images)
     return [runtime.run_raw(image, on_operation=callback, csb_log=log) for image in images]
+
+
+def _picture_files(args: argparse.Namespace) -> list[str]:
+    return [path for _, path in map(split_name, args.input or ()) if Path(path).suffix.lower() in IMAGE_ENDINGS]
+
+
+def _without_empty(described: dict[str, str]) -> dict[str, str]:
+    return {path: changes for path, changes in described.items() if changes}
 
 
 def _check_number_of_images(args: argparse.Namespace, count: int, outputs: dict[str, str]) -> None:
@@ -510,7 +520,7 @@ def _print_ranks(image: int | None, ranks: list[Rank]) -> None:
         say(f"  image {image}")
     for rank in ranks:
         label = f"  {rank.label}" if rank.label else ""
-        say(f"  {rank.index:>5}  {rank.value:<10g}{label}")
+        say(f"  {rank.index:>5}  {rank.value:<10g}{label}".rstrip())
 
 
 OUTPUTS = (".npy", ".json")
@@ -518,13 +528,13 @@ OUTPUTS = (".npy", ".json")
 
 def run_package(args: argparse.Namespace) -> int:
     """Real numbers in and out, by the model's names."""
-    from nvdla.cli.packages import by_name, feeds_of
+    from nvdla.cli.packages import by_name, feeds_of_runs
     from nvdla.compiler.frontend.package import unpack
 
     package = unpack(args.loadable)
     _check_package_options(args)
     labels = read_labels(args.class_names) if args.class_names else None
-    feeds = feeds_of(package, args.input, args.random_input)
+    feeds = feeds_of_runs(package, args)
     outputs = by_name(args.output, list(package.manifest["outputs"]), "output")
     goldens = by_name(args.compare, list(package.manifest["outputs"]), "compare")
     for path in outputs.values():
@@ -536,13 +546,14 @@ def run_package(args: argparse.Namespace) -> int:
         runtime.threads = args.threads
     times.linked()
     with times.running():
-        results = machine.run(feeds)
+        runs = [machine.run(feed) for feed in feeds]
+    results = _joined(runs)
     tell_warnings(args.loadable, machine.warnings())
     tell_proof(args, *(runtime.config for runtime in machine.runtimes()))
     for name, path in outputs.items():
         write_file(path, _written(path, results[name]))
     differences = {name: compare_with(path, results[name], b"") for name, path in goldens.items()}
-    _run_package_report(args, package, results, times, labels, differences)
+    _run_package_report(args, package, runs, times, labels, differences)
     return 0 if all(difference.within(args.tolerance) for difference in differences.values()) else 1
 
 
@@ -601,7 +612,7 @@ def _written(path: str, array: np.ndarray) -> bytes:
 def _run_package_report(
     args: argparse.Namespace,
     package: Package,
-    results: Document,
+    runs: list[dict[str, np.ndarray]],
     times: Times,
     labels: list[str] | None,
     differences: dict[str, Difference],
@@ -609,12 +620,13 @@ def _run_package_report(
     parts: list[Document] = [
         {"part": number, "kind": part.kind, "nodes": len(part.nodes)} for number, part in enumerate(package.parts)
     ]
-    rows = {}
-    for name, array in results.items():
-        flat = np.asarray(array).ravel()
-        ranks = top(flat, args.top, labels) if flat.dtype.kind in "fiu" else []
-        named = [vars(rank) if labels else {"index": rank.index, "value": rank.value} for rank in ranks]
-        rows[name] = {"shape": list(array.shape), "dtype": str(array.dtype), "top": named}
+    rows: dict[str, Document] = {}
+    ranks = {}
+    for name, array in _joined(runs).items():
+        of_runs = [top(results[name], args.top, labels) for results in runs] if array.dtype.kind in "fiu" else []
+        named = [[vars(r) if labels else {"index": r.index, "value": r.value} for r in run] for run in of_runs]
+        first = named[0] if len(named) == 1 else named  # the ranks of a run, or a list of them
+        rows[name], ranks[name] = {"shape": list(array.shape), "dtype": str(array.dtype), "top": first}, of_runs
     document = {"model": package.manifest["model"], "config": package.manifest["config"], "seconds": times.run}
     document["times"] = times.document()
     if args.json:
@@ -623,13 +635,32 @@ def _run_package_report(
         compared = {name: difference.as_dict() for name, difference in differences.items()}
         print_document({**document, "parts": parts, "outputs": rows, "differences": compared}, args)
         return
+    for path, changes in _pictures_of_package(package, args).items():
+        say(f"{path}: {changes}")
     print_table(f"{document['model']} on {document['config']}", parts, ["part", "kind", "nodes"])
     for name, row in rows.items():
         say(f"{name}: {shape_text(row['shape'])} {row['dtype']}")
-        for entry in row["top"]:
-            print(f"  {entry['index']:>5}  {entry['value']:g}" + (f"  {entry['label']}" if entry.get("label") else ""))
+        for number, image in enumerate(ranks[name]):
+            _print_ranks(number if len(runs) > 1 else None, image)
     for name, difference in differences.items():
         say(f"{name}: {difference}")
     for _ in _watched_parts(args, package):
         pass
     times.tell(args.quiet)
+
+
+def _pictures_of_package(package: Package, args: argparse.Namespace) -> dict[str, str]:
+    """Describe what was done to the colors of each picture of a package with one input, by file."""
+    shapes, files = list(package.manifest["inputs"].values()), _picture_files(args)
+    pictures = package.preprocessing.changed_by(preprocessing_of(args))
+    if len(shapes) != 1 or not files or pictures.digit:
+        return {}
+    channels, _, _ = pictures.cube_shape(tuple(shapes[0]))
+    return _without_empty({path: describe_gray(path, channels) for path in files})
+
+
+def _joined(runs: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The outputs of a run; those of several concatenated."""
+    if len(runs) == 1:
+        return runs[0]
+    return {name: np.concatenate([np.atleast_1d(results[name]) for results in runs]) for name in runs[0]}

@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from nvdla.cli.packages import inputs_of_parts
 from nvdla.cli.study import add_viewing_options, refuse_several, sides_of
 from nvdla.cli.working import at_rest
 from nvdla.errors import FormatError, NvdlaError
-from nvdla.util.escaping import Json
+from nvdla.util.escaping import Document, Json
 from nvdla.util.recognition import kind_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ run it and to see the output of every operation.
   nvdla view net.nvdla --input digit.pgm --class-names labels.txt
   nvdla view a.nvdla b.nvdla --input digit.pgm              two loadables side by side
   nvdla view DIR                                            index of the loadables in a directory
-  nvdla view net.nvpkg                                      index of the parts of a package
+  nvdla view net.nvpkg                                      index of the parts of a package; images run all parts
   nvdla view net.nvpkg --input digit.pgm                    the parts in a run of the package
 
 The server listens on the loopback interface only and answers only requests for the printed address. Stop it with
@@ -116,7 +116,7 @@ class Single:
         """The page of the latest run."""
         return self._data
 
-    def run(self, net: str, name: str, tensor: str, data: bytes) -> Data:
+    def run(self, net: str, name: str, tensor: str, data: bytes, resize: bool = False) -> Data:
         """Run on a dropped file. Files that were dropped for other inputs stay, unless an error names them.
 
         Raises:
@@ -133,13 +133,11 @@ class Single:
         before = dict(self._dropped)
         self._dropped[tensor] = str(path), name
         given = [f"{key}={file}" for key, (file, _) in self._dropped.items()]
-        changes = {"input": given, "other_input": [], "random_input": None}
+        changes = _run_changes(self._args, given, resize) | {"other_input": []}
         try:
             self._data = self._made(argparse.Namespace(**vars(self._args) | changes))
         except NvdlaError as error:
-            text = str(error)
-            for file, called in self._dropped.values():
-                text = text.replace(file, called)
+            text = _text_for_page(error, self._dropped.values())
             if error.input:
                 del self._dropped[error.input]
             if error.input == tensor and tensor in before:
@@ -160,6 +158,23 @@ class Single:
         from nvdla.report.page import Data
 
         return Data.of([side for side, _ in sides_of(args)], served=True)
+
+
+def _run_changes(args: argparse.Namespace, words: list[str], resize: bool) -> Document:
+    """Arguments of a run on dropped files."""
+    resized: Document = {"resize": args.resize or "input"} if resize else {}
+    return {"input": words, "random_input": None} | resized
+
+
+def _text_for_page(error: NvdlaError, dropped: Iterable[tuple[str, str]]) -> str:
+    """An error in the words of the page: names of dropped files instead of copies, the tick box instead of its option.
+
+    ``dropped``: each file, and what it was called.
+    """
+    text = str(error).replace("use --resize", "tick 'resize'")
+    for file, called in dropped:
+        text = text.replace(file, called)
+    return text
 
 
 class Folder:
@@ -188,9 +203,30 @@ class Folder:
             self._rows = with_host_rows(self._folder, rows)
         return Data.of_index(self._folder.resolve().name, self._rows)
 
-    def run(self, net: str, name: str, tensor: str, data: bytes) -> Data:
-        """Runs one of them."""
-        return self._single(net).run("", name, tensor, data)
+    def run(self, net: str, name: str, tensor: str, data: bytes, resize: bool = False) -> Data:
+        """Run one of them; of a package all parts, on its only input.
+
+        Raises:
+            FormatError: The file is refused, or the package has several inputs.
+        """
+        if kind_of(self._args.loadable) != "package":
+            return self._single(net).run("", name, tensor, data, resize)
+        from nvdla.tensors.files import INPUT_ENDINGS, ending
+
+        inputs = tempfile.TemporaryDirectory(prefix="nvdla-view-")
+        path = Path(inputs.name, f"dropped{ending(name, INPUT_ENDINGS, 'an input')}")
+        path.write_bytes(data)
+        args = argparse.Namespace(**vars(self._args) | _run_changes(self._args, [str(path)], resize))
+        try:
+            parts = inputs_of_parts(args, args.loadable, Path(inputs.name))
+        except NvdlaError as error:
+            inputs.cleanup()
+            raise FormatError(_text_for_page(error, [(str(path), name)])) from None
+        self._inputs.cleanup()
+        self._inputs, self._parts = inputs, parts
+        while self._opened:
+            self._opened.popitem()[1][1].cleanup()
+        return self.page(net)
 
     def _single(self, net: str) -> Single:
         if net not in self._paths:  # nothing but what the index lists is opened

@@ -388,8 +388,8 @@ class _Layout:
         self.sizes = {space: used[space][-1].end - base for space, base in self.bases.items()}
         # Memories keep apart in NVIDIA's runtime as well as here, so an address tells which one it is in.
         self._ranges = [(region.base, region.end, space) for space, regions in used.items() for region in regions]
-        firmware = [task for task in runtime.tasks if isinstance(task, FirmwareTask)]
-        views = (view for task in firmware for view in (*task.descriptors, *task.written))
+        views = [view for task in runtime.tasks for view in task.descriptors]
+        views += [view for task in runtime.tasks if isinstance(task, FirmwareTask) for view in task.written]
         hidden = {id(self._linked.regions[memory_id].data) for memory_id in self._linked.memories_of(views)}
         self._seen = [region for region in self._space.regions() if id(region.data) not in hidden]
         self.loaded = [
@@ -401,7 +401,7 @@ class _Layout:
         ]
 
     def live(self, space: Space, start: int, end: int) -> np.ndarray:
-        """Return a copy of memory without the descriptors that only the firmware reads."""
+        """Return a copy of memory without the descriptors that only firmware and runtime read."""
         content, base = np.zeros(end - start, np.uint8), self.bases[space]
         for region in self._seen:
             low, high = max(base + start, region.base), min(base + end, region.end)

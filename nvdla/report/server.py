@@ -54,9 +54,9 @@ class PageSource(Protocol):
     def page(self, net: str) -> Data:
         """The page's data. Raises NvdlaError."""
 
-    def run(self, net: str, name: str, tensor: str, data: bytes) -> Data:
-        """The page's data after a run on a file called ``name`` as the input ``tensor`` ("": the only one). Raises
-        NvdlaError."""
+    def run(self, net: str, name: str, tensor: str, data: bytes, resize: bool = False) -> Data:
+        """The page's data after a run on a file called ``name`` as the input ``tensor`` ("": the only one), whose
+        pictures are scaled to the size of the input with ``resize``. Raises NvdlaError."""
 
 
 class _Refused(Exception):
@@ -206,9 +206,8 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, what)
         data = self.rfile.read(int(length))
         with self.server.view.lock:
-            run_result = self.server.view.source.run(
-                words.get("net", ""), words.get("name", ""), words.get("input", ""), data
-            )
+            net, name, tensor = (words.get(key, "") for key in ("net", "name", "input"))
+            run_result = self.server.view.source.run(net, name, tensor, data, words.get("resize") == "1")
         document, elements = packed(run_result)
         return "application/json", json.dumps({"document": document, "elements": elements}).encode()
 

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -44,13 +44,15 @@ _PNM_HEADER = re.compile(rb"P(\w)" + _GAP + rb"(\d{1,9})" + _GAP + rb"(\d{1,9})(
 _PNM_GREATEST = re.compile(_GAP + rb"[^\s#]")
 _CUT_OFF = re.compile("truncat|not enough|unexpected end|end of file|premature", re.IGNORECASE)
 INT8_OF_PIXEL = np.floor(np.arange(256) * 127.0 / 255.0 + 0.5).astype(np.int8)
+GRAY = "converted to gray (0.299 R + 0.587 G + 0.114 B)"
 CHANNELS = {"1": 1, "L": 1, "RGB": 3, "P": 3, "RGBA": 4}
 
 
 @dataclass(frozen=True)
 class PixelConversion:
-    """Conversion of pixels to numbers: ``(pixel - mean) / std * scale`` (fp16 and int16 only), one number each or one
-    per channel; order of the channels of ``color`` images; ``resize`` to the size of the input, or the shorter side to
+    """Conversion of pixels to numbers: ``(pixel - mean) / std * scale``, one number each or one per channel (of an int8
+    input only where its scale is known); order of the channels of ``color`` images ("": that of the model, else bgr);
+    ``resize`` to the size of the input, or the shorter side to
     a number of pixels; ``crop``: side of the square that is kept around the center (otherwise a different size is
     refused); ``interpolation``: "pil" (bilinear, averaging where it reduces), or "opencv" (INTER_LINEAR). ``digit``:
     the input takes digits like those of MNIST, into which pictures of any size are converted (:func:`find_digit`).
@@ -59,17 +61,16 @@ class PixelConversion:
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
-    color: str = "bgr"
+    color: str = ""
     resize: bool | int = False
     digit: bool = False
     crop: int = 0
     interpolation: str = "pil"
 
     @property
-    def is_geometry(self) -> bool:
-        """Check whether it changes the size of images, and nothing else."""
-        plain = replace(self, resize=False, crop=0, interpolation="pil")
-        return plain == PixelConversion() and bool(self.resize or self.crop)
+    def is_normalization(self) -> bool:
+        """Check whether it changes the numbers of pixels."""
+        return any(self.mean) or any(number != 1.0 for number in self.std + self.scale)
 
     def sizes(self, name: str, size: tuple[int, int], wanted: tuple[int, int]) -> tuple[int, int]:
         """Return the size (width, height) to which an image is scaled before it is cropped to ``wanted``.
@@ -166,6 +167,14 @@ def describe_digit(source: object, size: tuple[int, int]) -> str:
     return _opened(source, changes)
 
 
+def describe_gray(path: str, channels: int) -> str:
+    """Return what is done to the colors of an image file for an input of so many channels, "" for nothing.
+
+    Raises FormatError for a file that is not an image.
+    """
+    return GRAY if channels == 1 and image_shape(path)[1] != 1 else ""
+
+
 def _opened(source: object, use: Callable[[Image, str], Result]) -> Result:
     """Return the result of a function of the picture and its name."""
     if not isinstance(source, (str, os.PathLike)):
@@ -246,7 +255,7 @@ def _cube(image: Image, name: str, shape: tuple[int, int, int, int], preprocessi
     preprocessing.sizes(name, image.size, (width, height))  # before pixels are decoded
     image = preprocessing.fit(_with_channels(name, image, channels), name, (width, height))
     cube = np.asarray(image, np.uint8).reshape(height, width, -1).transpose(2, 0, 1)
-    if channels >= 3 and preprocessing.color == "bgr":
+    if channels >= 3 and preprocessing.color != "rgb":
         cube = np.concatenate([cube[2::-1], cube[3:]])
     return cube[None]
 
@@ -342,8 +351,8 @@ def _check_size(name: str, image_size: tuple[int, int]) -> None:
 
 
 def _with_channels(name: str, image, channels: int):  # type: ignore[no-untyped-def]  # PIL is imported late
-    """The image in the mode that has ``channels`` channels; gray is never turned into color or back silently."""
-    if image.mode in ("1", "L") and channels == 1:
+    """The image in the mode that has ``channels`` channels: color becomes gray, gray never becomes color."""
+    if image.mode in CHANNELS and channels == 1:
         return image.convert("L")
     if image.mode in ("P", "RGB") and channels in (3, 4):
         return image.convert("RGB" if channels == 3 else "RGBA")
@@ -495,10 +504,11 @@ def convert_pixels(pixels: np.ndarray, dtype: np.dtype, preprocessing: PixelConv
     """
     numbers = {"mean": preprocessing.mean, "std": preprocessing.std, "scale": preprocessing.scale}
     if dtype == np.int8:
-        if any(preprocessing.mean) or any(value != 1.0 for value in preprocessing.std + preprocessing.scale):
+        if preprocessing.is_normalization:
             raise FormatError(
-                "mean, std and scale: must be omitted for an int8 input: its pixels become floor(p * 127 / 255 + "
-                "0.5), and the scale is part of the calibration. Give them to nvdla compile, or give a .npy tensor."
+                "mean, std and scale: must be omitted for an int8 input without a known scale: its pixels become "
+                "floor(p * 127 / 255 + 0.5), as in NVIDIA's runtime. Give the scale with --input-scale or --scales, "
+                "or give a .npy tensor."
             ).about("mean", "std", "scale")
         return INT8_OF_PIXEL[pixels]
     for name, given in numbers.items():

@@ -106,11 +106,27 @@ class Preprocessing:
                 del settings[key]
         return settings
 
-    def sized_as(self, given: PixelConversion) -> Preprocessing:
-        """Return the conversion with the sizes that are given for the images of a run, if any are."""
-        if not (given.resize or given.crop):
+    def changed_by(self, given: PixelConversion | None) -> Preprocessing:
+        """Return the conversion with what is given for the images of a run.
+
+        Numbers (mean, std, scale) replace the whole conversion except the order of the channels; an order or sizes
+        alone replace those of the conversion.
+
+        Raises:
+            FormatError: A number is 0, not finite, or not one per channel.
+        """
+        if given is None:
             return self
-        return replace(self, digit=False, resize=given.resize, crop=given.crop, interpolation=given.interpolation)
+        color = given.color or self.color
+        sizes: Document = {"resize": given.resize, "crop": given.crop, "interpolation": given.interpolation}
+        if given.mean or given.std or given.scale:
+            stated = Preprocessing(given.mean, given.scale, color, self.layout, **sizes)
+            return stated.divided(given.std) if given.std else stated
+        return (
+            replace(self, color=color, digit=False, **sizes)
+            if given.resize or given.crop
+            else replace(self, color=color)
+        )
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Preprocessing:
@@ -141,7 +157,7 @@ class Preprocessing:
     def image(self, path: object, shape: tuple[int, ...]) -> np.ndarray:
         """An image (a file, a PIL image, a uint8 array (H, W, C)) as one float32 input of this shape."""
         name = path if isinstance(path, (str, os.PathLike)) else "the image"
-        channels, height, width = self._cube_shape(shape, name)
+        channels, height, width = self.cube_shape(shape, name)
         cube = read_pixels(path, (1, channels, height, width), self.conversion)
         return self._as_input(self.numbers(cube.astype(np.float32), name), shape)
 
@@ -150,21 +166,21 @@ class Preprocessing:
 
         The sample is uint8 (H, W), (H, W, C), (C, H, W) or flat with the channels R, G, B. Raises FormatError.
         """
-        cube_shape = self._cube_shape(shape, "a sample of pixels")
+        cube_shape = self.cube_shape(shape, "a sample of pixels")
         return self._as_input(self.numbers_of_rgb(planes(pixels, cube_shape, self.conversion)), shape)
 
     def takes(self, value: object, shape: tuple[int, ...]) -> bool:
         """Check whether a value is a picture for an input of this shape, not its numbers."""
         if len(shape) not in (3, 4):
             return False
-        return is_picture(value, (1, *self._cube_shape(shape, "input")))
+        return is_picture(value, (1, *self.cube_shape(shape, "input")))
 
     def _is_channels_last(self, shape: tuple[int, ...]) -> bool:
         if self.layout == "auto":
             return shape[-1] in CHANNELS and shape[-3] not in CHANNELS
         return self.layout == "nhwc"
 
-    def _cube_shape(self, shape: tuple[int, ...], name: object) -> tuple[int, int, int]:
+    def cube_shape(self, shape: tuple[int, ...], name: object = "a picture") -> tuple[int, int, int]:
         """Channels, height and width of an input. Raises FormatError."""
         if len(shape) not in (3, 4):
             raise FormatError(f"{name}: input: must have shape 1xCxHxW to accept an image, got {shape_text(shape)}")
@@ -209,6 +225,30 @@ def _side(value: object) -> bool | int:
     if not isinstance(value, bool | int) or not 0 <= value <= MAX_SIDE:
         raise ValueError(f"sizes must be 0 .. {MAX_SIDE}, got {str(value)[:40]}")
     return value
+
+
+def preprocessing_for(
+    document: Mapping[str, Any] | None, given: PixelConversion | None, scale: float | None
+) -> Preprocessing | None:
+    """Return the conversion of pictures to real numbers for an input.
+
+    Args:
+        document: The preprocessing of the layer file, if it states one.
+        given: What is given for the images of a run; None: nothing, ``PixelConversion()``: the conversion of NVIDIA's
+            runtime.
+        scale: The scale of an integer input, if it is known.
+
+    Returns:
+        The conversion; None where pixels become elements as in NVIDIA's runtime.
+
+    Raises:
+        FormatError: The preprocessing of the layer file is malformed, or a given number is not allowed.
+    """
+    if document is not None and given != PixelConversion():
+        return Preprocessing.of(document).changed_by(given)
+    if given is None or scale is None or not given.is_normalization:
+        return None
+    return Preprocessing(color="bgr").changed_by(given)
 
 
 Shape = tuple[int, int, int, int]
@@ -331,8 +371,8 @@ def check_pixels(
         low, high = samples if len(samples) == 2 else (low, high)
         raise FormatError(
             f"input {name}: a picture must have numbers of about {low:.3g} to {high:.3g}, the calibrated range, got "
-            f"{least:.3g} to {most:.3g}. Compile the model with the --mean and --std of its training "
-            "(Python: preprocessing=)."
+            f"{least:.3g} to {most:.3g}. Compile the model with the --mean and --std of its training, or give them to "
+            "the run (Python: preprocessing=)."
         )
 
 

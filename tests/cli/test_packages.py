@@ -23,6 +23,7 @@ from nvdla.cli import packages, view
 from nvdla.cli.main import COMMANDS
 from nvdla.compiler.builder import quantize
 from nvdla.experiments.evaluation.networks import open_network
+from nvdla.tensors.images import PixelConversion
 from tests.support.packages import write_package
 
 TOTALS = "accelerator {} 3 parts, 2 host nodes not timed (19% of multiplications), 4 transfers of 4.0 KiB"
@@ -368,6 +369,45 @@ def test_a_package_of_a_quantized_model_is_compared_on_the_integers_that_the_mod
     assert all(document["compared"] and not document["different"] for document in documents)
     code, _, error = nvdla_command("compare", package, "--tflite", model)
     assert (code, "no input: give --input FILE or --random-input" in error) == (2, True)
+
+
+def pictures_of_another_size() -> list[np.ndarray]:
+    """Write a.png and b.png, and return what net.nvpkg takes of them with --resize --mean 128 --std 64."""
+    pillow = pytest.importorskip("PIL.Image")
+    inputs = []
+    for seed, name in enumerate(("a.png", "b.png")):
+        picture = pillow.fromarray(np.random.default_rng(seed).integers(0, 256, (16, 20, 3), dtype=np.uint8))
+        picture.save(name)
+        pixels = np.asarray(picture.resize((8, 8), pillow.Resampling.BILINEAR), np.float32)
+        inputs.append(((pixels - 128) / 64).transpose(2, 0, 1)[None])
+    return inputs
+
+
+OPTIONS = ("--resize", "--mean", "128", "--std", "64")
+
+
+def test_a_package_runs_several_pictures_with_the_options_of_images(folder, nvdla_command):
+    inputs = pictures_of_another_size()
+    code, out, err = nvdla_command("run", "net.nvpkg", "--input", "a.png", "b.png", *OPTIONS, "-o", "y.npy")
+    assert code == 0, err
+    assert "y: 2x4x8x8 float32" in out and "  image 1\n" in out
+    machine = nvdla.compiler.frontend.package.unpack("net.nvpkg").machine()
+    np.testing.assert_array_equal(np.load("y.npy"), np.concatenate([machine.run({"x": each})["y"] for each in inputs]))
+    code, out, _ = nvdla_command("run", "net.nvpkg", "--input", "a.png", "b.png", *OPTIONS, "--json")
+    assert [len(image) for image in json.loads(out)["outputs"]["y"]["top"]] == [5, 5]
+    code, _, err = nvdla_command("run", "net.nvpkg", "--input", "a.png")
+    assert code == 2 and "size: must be 8 x 8 (width x height), got 20 x 16. Scale the image, or use --resize." in err
+
+
+def test_other_commands_on_a_package_take_the_options_of_images(folder, nvdla_command):
+    (wanted, *_) = pictures_of_another_size()
+    network = open_network("net.nvpkg", pixels=PixelConversion((128.0,), (64.0,), resize=True))
+    np.testing.assert_array_equal(network.prepare("a.png"), wanted)
+    words = ("evaluate", "net.nvpkg", "a.png", "--predict-only", "--samples", "s.jsonl", *OPTIONS)
+    assert nvdla_command(*words)[0] == 0
+    code, out, err = nvdla_command("doctor", "net.nvpkg", "--input", "a.png", "b.png", *OPTIONS)
+    assert code == 0, err
+    assert "2 runs" in out
 
 
 def test_a_whole_model_in_a_package_is_called_a_package(nvdla_command, samples, tmp_path):

@@ -18,10 +18,11 @@ import pytest
 import nvdla
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.study import Study
-from nvdla.cli.view import Single, configure
+from nvdla.cli.view import Folder, Single, configure
 from nvdla.compiler.builder import Network, build, calibrate
 from nvdla.errors import FormatError
 from nvdla.report.server import BACK_OFF, MAX_FILE, ViewServer
+from tests.support.packages import write_package
 
 SECONDS = 60
 
@@ -32,11 +33,13 @@ class Fixed:
     def __init__(self, data):
         self.data = data
         self.ran = []
+        self.resized = []
 
     def page(self, net):
         return self.data
 
-    def run(self, net, name, tensor, data):
+    def run(self, net, name, tensor, data, resize=False):
+        self.resized.append(resize)
         self.ran.append((name, tensor, data))
         return self.data
 
@@ -222,6 +225,42 @@ def test_a_drop_that_cannot_be_read_leaves_the_one_before(single, digit_path, na
     with pytest.raises(FormatError, match=name.replace(".", r"\.")):
         source.run("", name, "data", data)
     assert [each.read_bytes() for each in folder.iterdir()] == [digit_path.read_bytes()]
+
+
+def test_a_picture_of_another_size_is_scaled_on_request(single, tmp_path_factory):
+    from PIL import Image
+
+    source, _ = single
+    large = tmp_path_factory.mktemp("large") / "large.pgm"
+    Image.fromarray(np.full((40, 60), 9, np.uint8)).save(large)
+    source._args.no_preprocess = True  # LeNet's layer file scales pictures of digits
+    message = r"large.pgm: size: must be 28 x 28 \(width x height\), got 60 x 40. Scale the image, or tick 'resize'."
+    with pytest.raises(FormatError, match=message):
+        source.run("", "large.pgm", "data", large.read_bytes())
+    page = source.run("", "large.pgm", "data", large.read_bytes(), resize=True)
+    assert page.document["sides"][0]["run"]["error"] is None
+
+
+def test_the_tick_of_the_page_reaches_the_run(server):
+    for resize in ("", "1"):
+        ask(server, "POST", f"/run?name=a.pgm&resize={resize}", Content_Length="0")
+    assert server.source.resized == [False, True]
+
+
+def test_a_drop_on_a_part_runs_the_whole_package(tmp_path):
+    pytest.importorskip("onnxruntime")
+    write_package(tmp_path)
+    parser = argparse.ArgumentParser()
+    configure(parser)
+    folder = Folder(parser.parse_args([str(tmp_path / "net.nvpkg")]))
+    page = folder.run("part2.loadable", "x.npy", "", (tmp_path / "x.npy").read_bytes())
+    given = Folder(parser.parse_args([str(tmp_path / "net.nvpkg"), "--input", str(tmp_path / "x.npy")]))
+    for part in ("part2.loadable", "part0.loadable"):
+        run = folder.page(part).document["sides"][0]["run"]
+        assert run["error"] is None and run == given.page(part).document["sides"][0]["run"]
+    assert page.document["sides"][0]["run"] == folder.page("part2.loadable").document["sides"][0]["run"]
+    with pytest.raises(FormatError, match=r"y\.npy: elements: must be 192"):
+        folder.run("part2.loadable", "y.npy", "", (tmp_path / "calibration.npy").read_bytes())
 
 
 def test_it_listens_on_the_loopback_interface_alone(server):

@@ -5,7 +5,8 @@ import pytest
 from PIL import Image
 
 from nvdla import FormatError
-from nvdla.tensors.images import PixelConversion, load_image
+from nvdla.tensors.images import PixelConversion, describe_gray, load_image
+from nvdla.tensors.inputs import InputForm, Preprocessing, preprocessing_for
 
 
 @pytest.fixture
@@ -54,9 +55,35 @@ def test_a_gray_image_for_a_color_input_is_refused(grey):
         load_image(grey, (1, 3, 16, 16), np.int8)
 
 
-def test_mean_is_refused_for_int8_since_it_would_do_nothing(grey):
-    with pytest.raises(FormatError, match="must be omitted for an int8 input"):
+def test_a_color_image_for_a_gray_input_becomes_gray(color):
+    gray = load_image(color, (1, 1, 2, 3), np.float16)
+    assert gray[0, 0, 0, 0] == round(0.299 * 10 + 0.587 * 20 + 0.114 * 30)
+    assert "0.299 R" in describe_gray(color, 1) and describe_gray(color, 3) == ""
+
+
+def test_mean_is_refused_for_int8_without_a_scale(grey):
+    with pytest.raises(FormatError, match="must be omitted for an int8 input without a known scale"):
         load_image(grey, (1, 1, 16, 16), np.int8, PixelConversion(mean=(3.0,)))
+
+
+def form_of_int8(given: PixelConversion, document: dict | None, zero: int = -128) -> InputForm:
+    """An int8 input whose elements stand for 0 to 1."""
+    model = preprocessing_for(document, given, 1 / 255)
+    return InputForm("data", (1, 1, 16, 16), np.dtype(np.int8), 1 / 255, model, given, zero=zero)
+
+
+@pytest.mark.parametrize("document", [None, Preprocessing((127.5,), (1 / 127.5,)).document()])
+def test_a_divisor_is_applied_to_an_int8_input_with_scale_and_zero_point(grey, document):
+    pixels = np.asarray(Image.open(grey))
+    elements = form_of_int8(PixelConversion(std=(255.0,)), document).elements(grey)
+    assert (elements[0, 0] == pixels.astype(int) - 128).all()
+
+
+def test_given_numbers_keep_the_channel_order_of_the_model_and_an_order_keeps_its_numbers():
+    model = Preprocessing((1.0,), (2.0,), "rgb", resize=True)
+    assert model.changed_by(PixelConversion(std=(4.0,))) == Preprocessing((), (0.25,), "rgb")
+    assert model.changed_by(PixelConversion(color="bgr")) == Preprocessing((1.0,), (2.0,), "bgr", resize=True)
+    assert model.changed_by(PixelConversion(crop=3)) == Preprocessing((1.0,), (2.0,), "rgb", crop=3)
 
 
 def test_a_file_that_is_no_image_is_named(tmp_path):

@@ -439,15 +439,19 @@ class Package:
     parts: list[PackedPart]
     constants: dict[str, np.ndarray]
 
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """Conversion of pictures to the inputs."""
+        return Preprocessing.of(document) if (document := self.manifest.get("preprocessing")) else Preprocessing()
+
     def machine(self, strict: bool = False, trusted: bool = False, config: str = "auto") -> HostMachine:
         """A machine that runs the parts one after the other. ``strict``: as of a Runtime. ``trusted``: host parts run
         in this process, without limits. ``config``: a configuration, default the one that the manifest names."""
         inputs, outputs, halves = self.manifest["inputs"], self.manifest["outputs"], self.manifest.get("halves", ())
-        named, pixels = self.manifest["config"], self.manifest.get("preprocessing")
         if config == "auto":
-            check_built_in(config := named, "package")
-        worker = worker_of(trusted)
-        return HostMachine(self.parts, inputs, outputs, self.constants, config, strict, worker, halves, pixels)
+            check_built_in(config := self.manifest["config"], "package")
+        given = self.constants, config, strict, worker_of(trusted), halves, self.preprocessing
+        return HostMachine(self.parts, inputs, outputs, *given)
 
 
 def machine_of(
@@ -460,7 +464,7 @@ def machine_of(
     """Return a machine that runs the parts of a compiled model."""
     model, images = imported.model, parts[0].images if parts else 1
     shapes = {name: batch_shape(model.shapes[name], images) for name in model.inputs}
-    halves, pixels = halves_of(imported), details.get("preprocessing")
+    halves, pixels = halves_of(imported), Preprocessing.of(details["preprocessing"])
     return HostMachine(parts, shapes, model.outputs, constants, config, False, model.worker, halves, pixels)
 
 
@@ -485,7 +489,7 @@ def unpack(source: str | os.PathLike[str] | bytes) -> Package:
 
 
 def real_input(
-    value: object, name: str, shape: Sequence[int], preprocessing: Document | None, parts: Sequence[Any]
+    value: object, name: str, shape: Sequence[int], preprocessing: Preprocessing | None, parts: Sequence[Any]
 ) -> np.ndarray:
     """Return the real numbers of an input of a model.
 
@@ -500,7 +504,7 @@ def real_input(
         FormatError: The file cannot be read or does not fit.
     """
     shape, is_file = tuple(shape), isinstance(value, (str, os.PathLike))
-    pictures = Preprocessing.of(preprocessing) if preprocessing else Preprocessing()
+    pictures = preprocessing or Preprocessing()
     if pictures.takes(value, shape) or (is_file and Path(str(value)).suffix.lower() in IMAGE_ENDINGS):
         image = pictures.image(value, shape)
         _check_picture(image, name, parts, pictures.range)
@@ -552,7 +556,7 @@ class HostMachine:
         strict: bool = False,
         worker: ModelWorker | None = None,
         halves: Collection[str] = (),
-        preprocessing: Document | None = None,
+        preprocessing: Preprocessing | None = None,
     ) -> None:
         """``inputs``: shapes by name; ``halves``: outputs that are float16 in the model; ``preprocessing``: that of
         pictures."""

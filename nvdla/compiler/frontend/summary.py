@@ -86,7 +86,9 @@ def summarize(
         Study.of(part.loadable, imported.config, memory=memory) for part in accelerated if part.loadable is not None
     ]
     timed = [cycles_document(study, CLOCK) for study in studies]
-    spaces = [space for study in studies for space in MemoryMap.of(study).spaces()]
+    memories = [MemoryMap.of(study) for study in studies]
+    spaces = [space for memory_map in memories for space in memory_map.spaces()]
+    descriptors = sum(memory_map.descriptor_bytes() for memory_map in memories)
     whole = len(accelerated) == len(parts)
     cycles = (
         None if any(document["stuck"] for document in timed) else sum(document["total_cycles"] for document in timed)
@@ -106,9 +108,11 @@ def summarize(
         "clock_mhz": CLOCK,
         "memory": timed[0]["memory"] if timed else None,
         "frames_per_second": images * CLOCK * 1e6 / cycles if cycles and whole else None,
-        "weight_bytes": sum(space["constant"] for space in spaces),
+        "weight_bytes": sum(space["constant"] for space in spaces) - descriptors,
+        "descriptor_bytes": descriptors,
         "surface_bytes": max((space["peak_live"] for space in spaces), default=0),
         "allocated_bytes": sum(space["allocated"] for space in spaces),
+        "carve_out_bytes": sum(space["carve_out"] for space in spaces),
         "read_bytes": sum(document["read_bytes"] for document in timed),
         "written_bytes": sum(document["written_bytes"] for document in timed),
         "samples": calibration.get("samples"),
@@ -183,8 +187,9 @@ def summary_lines(summary: Document) -> dict[str, str]:
         "time": f"{total_text(summary['cycles'], summary['clock_mhz'])}, {at}",
         "frames per second": f"{frames:,.1f}" if frames else "not known: the nodes on the host are not timed",
         "weights": size_text(summary["weight_bytes"]),
+        "descriptors": f"{size_text(summary['descriptor_bytes'])}, for NVIDIA's firmware and runtime",
         "peak of surfaces": size_text(summary["surface_bytes"]),
-        "memory to reserve": size_text(summary["allocated_bytes"]),
+        "carve-out": f"{size_text(summary['carve_out_bytes'])} to reserve in memory",
         "traffic": f"{size_text(summary['read_bytes'])} read, {size_text(summary['written_bytes'])} written",
     }
     if summary["constant_inputs"]:

@@ -70,6 +70,7 @@ class CpuTask:
         source = MemorySource(task, self._windows)
         decoded = EmuTask.decode(linked.loadable, task, abi, source=source, limits=limits)
         self.operations = [self._operation(entry) for entry in decoded.operations()]
+        self.descriptors = [linked.regions[memory].data for memory in decoded.list_memories(linked.loadable)]
 
     def run(self) -> None:
         """Compute all operations in list order."""

@@ -21,7 +21,7 @@ from nvdla.program import naming
 from nvdla.program.naming import ModelValue, Names, names_for
 from nvdla.tensors.files import IMAGE_ENDINGS, fit
 from nvdla.tensors.images import PixelConversion, convert_pixels, is_digit, is_picture, is_pil
-from nvdla.tensors.inputs import InputForm, Preprocessing, check_pixels, holds_pixels, planes
+from nvdla.tensors.inputs import InputForm, check_pixels, holds_pixels, planes, preprocessing_for
 from nvdla.tensors.real import ScaleMissing, Units, holding_scale, pixels_of, to_elements
 from nvdla.tensors.samples import framed
 from nvdla.util.arguments import by_annotations
@@ -110,9 +110,9 @@ class LoadableNetwork(EvaluatedNetwork):
         self.outputs = int(np.prod(self._output.shape[1:])) if self._order is None else self._order.size
         self._pixels = pixels
         self._numbers = pixels_of(known.pixels).get(self._input.name)
-        as_the_model = self._scale is not None and (pixels == PixelConversion() or pixels.is_geometry)
-        model = _preprocessing_of(path) if as_the_model else None
-        self._model_pixels = None if model is None else model.sized_as(pixels)
+        stated = known.preprocessing if self._scale is not None else None
+        scale = self._scale if self._input.dtype.kind != "f" else None
+        self._model_pixels = preprocessing_for(stated, None if pixels == PixelConversion() else pixels, scale)
         self._sizes = pixels if self._model_pixels is None else self._model_pixels.conversion
         self.crop = self._sizes.crop
         self._digits = self._model_pixels if self._model_pixels is not None and self._model_pixels.digit else None
@@ -238,7 +238,14 @@ class LoadableNetwork(EvaluatedNetwork):
 class PackageNetwork(EvaluatedNetwork):
     """A package of ``nvdla compile``: real numbers in and out, the first output is the result."""
 
-    def __init__(self, path: str, strict: bool = False, trusted: bool = False, config: str = "auto") -> None:
+    def __init__(
+        self,
+        path: str,
+        strict: bool = False,
+        trusted: bool = False,
+        config: str = "auto",
+        pixels: PixelConversion | None = None,
+    ) -> None:
         from nvdla.compiler.frontend.package import unpack
 
         package = unpack(path)
@@ -249,15 +256,15 @@ class PackageNetwork(EvaluatedNetwork):
         self._name, self._whole = names[0], tuple(package.manifest["inputs"][names[0]])
         self.shape = self._whole[1:]
         self._output = package.manifest["outputs"][0]
-        self._preprocessing = package.manifest.get("preprocessing")
+        self._preprocessing = package.preprocessing.changed_by(pixels)
         self.outputs = 0  # known after the first run
-        self.crop = Preprocessing.of(self._preprocessing).conversion.crop if self._preprocessing else 0
+        self.crop = self._preprocessing.crop
 
     def prepare(self, value: object) -> np.ndarray:
         """A sample as an array of real numbers."""
         from nvdla.compiler.frontend.package import real_input, real_numbers
 
-        given = Preprocessing.of(self._preprocessing) if self._preprocessing else Preprocessing()
+        given = self._preprocessing
         if isinstance(value, str | os.PathLike):
             if Path(value).suffix.lower() == ".npy":
                 return real_input(value, self._name, self._whole, None, self._parts).astype(np.float32)
@@ -320,7 +327,7 @@ def open_network(
         raise FormatError(other)
     require_file(path, "network")
     return (
-        PackageNetwork(path, strict, trusted, config)
+        PackageNetwork(path, strict, trusted, config, pixels)
         if is_zip_file(path)
         else LoadableNetwork(path, config, threads, pixels or PixelConversion(), scale, strict)
     )
@@ -330,15 +337,6 @@ def _silent_warnings(runtime: nvdla.Runtime, strict: bool) -> list[str]:
     from nvdla.loadable.descriptors.abi import abi_named
 
     return silent_warnings(runtime.loadable, abi_named(runtime.abi), runtime.config, strict, runtime._linked)
-
-
-def _preprocessing_of(path: str) -> Preprocessing | None:
-    """The preprocessing that ``nvdla compile`` wrote into the layer file; None where there is none."""
-    data = naming.load(path) or {}
-    if not isinstance(data.get("preprocessing"), dict):
-        return None
-
-    return Preprocessing.of(data["preprocessing"])
 
 
 def _batched_pack(layout: Any, samples: Sequence[np.ndarray]) -> list[bytes]:

@@ -142,6 +142,12 @@ class DescriptorTask(ABC):
     containers: Sequence[Descriptor] = field(repr=False)
     interface: ClassVar[Interface]
 
+    def list_memories(self, loadable: Loadable) -> set[int]:
+        """Return the ids of the memories that hold the network descriptor and the lists that it names."""
+        fields = [name for name, *_ in self.network._fields_ if name.endswith("_index")]
+        indices, addresses = {0, *(getattr(self.network, name) for name in fields)}, self.task.address_list
+        return {loadable.address(addresses[index]).mem_id for index in indices if 0 <= index < len(addresses)}
+
     @classmethod
     def decode(
         cls: type[AnyTask],

@@ -1,6 +1,6 @@
 // Where the page comes from 'nvdla view': files that are dropped on it are run there.
 {
-  let busy = false;
+  let busy = false, resize = false;
 
   view.serve = function () {
     const sheet = view.el("div", { id: "drop", hidden: true }, "Drop an image, .npy, .dimg or .bin to run it");
@@ -33,7 +33,9 @@
     const button = view.el("button", { type: "button", id: "run", onclick: () => file.click() }, "Run an image …");
     const names = view.sides[0].inputs;
     const choice = names.length > 1 ? view.el("select", { id: "input", "aria-label": "Input" }, names.map((name) => view.el("option", { value: name }, name))) : null;
-    document.querySelector("#head .search").before(...[choice, button, file].filter(Boolean));
+    const box = view.el("input", { type: "checkbox", id: "resize", checked: resize, onchange: () => { resize = box.checked; } });
+    const label = view.el("label", {}, box, " resize");
+    document.querySelector("#head .search").before(...[choice, button, label, file].filter(Boolean));
   };
 
   // The answer of the server to a request with the words of this page's address.
@@ -68,6 +70,7 @@
     const words = new URLSearchParams(location.search);
     words.set("name", file.name);
     words.set("input", document.getElementById("input")?.value || "");
+    words.set("resize", resize ? "1" : "");
     try {
       const answer = await fetch(`run?${words}`, { method: "POST", body: file });
       if (!answer.ok) throw new Error(await answer.text());

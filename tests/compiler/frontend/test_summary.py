@@ -41,7 +41,10 @@ def test_the_summary_has_the_numbers_of_the_commands(compiled, nvdla_command):
     assert summary["memory"] == cycles["memory"]
     assert summary["frames_per_second"] == cycles["runs_per_second"]
     assert (summary["read_bytes"], summary["written_bytes"]) == (cycles["read_bytes"], cycles["written_bytes"])
-    assert summary["weight_bytes"] == space["constant"]
+    program = json.loads(nvdla_command("program", "net.loadable", "-o", "c", "--json")[1])
+    assert summary["weight_bytes"] == program["data_bytes"] > 0
+    assert summary["weight_bytes"] + summary["descriptor_bytes"] == space["constant"]
+    assert summary["carve_out_bytes"] == space["carve_out"] == program["memories"][0]["bytes"]
     assert (summary["surface_bytes"], summary["allocated_bytes"]) == (space["peak_live"], space["allocated"])
     assert summary["output_snr"] == {"prob": next(r for r in compiled[0]["accuracy"] if r["tensor"] == "prob")["chain"]}
     assert [row["alone"] for row in summary["worst_layers"]] == sorted(r["alone"] for r in compiled[0]["accuracy"])[:5]
@@ -52,6 +55,7 @@ def test_the_summary_states_its_assumptions_within_the_width(compiled, nvdla_com
     monkeypatch.setenv("COLUMNS", "80")
     _, words = compiled
     _, out, _ = nvdla_command(*words)
+    assert re.search(r"^carve-out\s+[\d.]+ KiB to reserve in memory *$", out, flags=re.M)
     assert "nv_small, int8 (configuration assumed" in " ".join(out.split())
     assert "folded" not in out and len(out.splitlines()) <= 36
     for line in re.findall(r"^  (nvdla .*)$", out, flags=re.M):
