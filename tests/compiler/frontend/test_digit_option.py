@@ -16,10 +16,10 @@ def test_a_compiled_digit_model_reads_photographs(nvdla_command, samples, tmp_pa
     photograph(tmp_path / "photo.png")
     words = ["compile", samples / "lenet.onnx", "--calibrate", samples / "digits.npz", "-q"]
     assert nvdla_command(*words, "--digit", "-o", tmp_path / "digits.loadable")[0] == 0
-    code, out, _ = nvdla_command("run", tmp_path / "digits.loadable", "--input", tmp_path / "photo.png")
+    code, out, told = nvdla_command("run", tmp_path / "digits.loadable", "--input", tmp_path / "photo.png")
     assert code == 0
     assert out.split("prob:")[1].splitlines()[1].split()[0] == "7"
-    assert "inverted" in out
+    assert "inverted" in told
     assert nvdla_command(*words, "-o", tmp_path / "plain.loadable")[0] == 0
     code, _, error = nvdla_command("run", tmp_path / "plain.loadable", "--input", tmp_path / "photo.png")
     assert code == 2
