@@ -12,7 +12,7 @@ from functools import cached_property
 from math import prod
 from pathlib import PurePath
 
-from nvdla.analysis.cycles.constants import Memory, Software
+from nvdla.analysis.cycles.constants import Board, Memory, Software
 from nvdla.analysis.cycles.estimate import Estimate, estimates
 from nvdla.analysis.cycles.schedule import ChainWork, Schedule, schedule
 from nvdla.emulator.execution.dry_run import deadlock
@@ -33,6 +33,8 @@ class Study(OfProgram):
 
     memory: Memory
     software: Software
+    board: Board | None = None
+    """The preset that memory and software are from, or differ from in some values."""
 
     @classmethod
     @by_annotations
@@ -44,6 +46,7 @@ class Study(OfProgram):
         memory: Memory | None = None,
         layers: Mapping[tuple[int, int], str] | None = None,
         software: Software | None = None,
+        board: Board | None = None,
     ) -> Study:
         """Analyze a loadable.
 
@@ -54,6 +57,7 @@ class Study(OfProgram):
             memory: External memory (default: as wide as the bus).
             layers: Layer names by (task, operation).
             software: Time that the firmware takes (default: none).
+            board: Known board, for reports; memory and software are still those above.
 
         Returns:
             The study.
@@ -66,7 +70,7 @@ class Study(OfProgram):
         total = sum(len(task) for task in program.tasks.values())
         if total > MAX_OPERATIONS:
             raise DescriptorError(f"operations: must be at most {MAX_OPERATIONS}, got {total}")
-        return cls(program, memory or Memory(), software or Software())
+        return cls(program, memory or Memory(), software or Software(), board)
 
     @property
     def config_reason(self) -> str:

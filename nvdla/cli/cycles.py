@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     rows = chosen(document["operations"], args, value=_values)
     document = {**document, "operations": rows}
     document |= {"by": args.by, "groups": grouped(study, rows, args.by)} if args.by else {}
-    notes = [*caveats(study), *board_notes(args)]
+    notes = [*caveats(study, request.clock), *board_notes(study)]
     if args.energy or args.coefficients:
         document |= {"energy": energy(study, args.coefficients), "energy_note": RELATIVE}
         notes.append(RELATIVE)

@@ -10,7 +10,7 @@ from pathlib import Path
 from nvdla.cli.arguments import add_coefficients_option, add_limit_option
 from nvdla.cli.campaigns import add_calibrate_option, add_label_options, source_of
 from nvdla.cli.output import add_format_options, output_file, print_document, print_written, say, tell_proof
-from nvdla.cli.study import DEFAULT_CLOCK, add_memory_options
+from nvdla.cli.study import add_timing_options, timing_of
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import FormatError
 from nvdla.util.escaping import Document
@@ -53,25 +53,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.csv",
         help="also write the table as CSV (one row per fault or point)",
     )
-    group = parser.add_argument_group("external memory")
-    add_memory_options(group)
-    group.add_argument(
-        "--clock", type=float, default=DEFAULT_CLOCK, metavar="MHZ", help="clock frequency (default: 1000 MHz)"
-    )
+    add_timing_options(parser)
     add_format_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; 1 when a network is impossible or a run of it never ends."""
+    from nvdla.analysis.cycles.document import conditions
     from nvdla.analysis.silicon import fpga_verdicts, silicon
-    from nvdla.experiments.exploration import datasheet, points_csv
+    from nvdla.experiments.datasheet import datasheet
+    from nvdla.experiments.exploration import points_csv
 
     config = configuration(args.configuration)
+    memory, software, clock, board = timing_of(args)
     faults = [_faults(path) for path in args.faults]
     others = [configuration(name) for name in args.others.split(",")] if args.others else []
     points = [point for network in args.network for point in _points(network, args)]
+    said = conditions(memory, software, clock, board, states_clock=True)
     table = points_csv([point for point in points if "error" not in point])
-    data = datasheet(config, points, faults, table).encode()
+    data = datasheet(config, points, faults, table, said).encode()
     write_file(args.output, data)
     if args.table:
         write_file(args.table, table.encode())
@@ -90,10 +90,13 @@ def _points(network: str, args: argparse.Namespace) -> list[Document]:
     """The records of a network on the configuration and on the others, with its name."""
     from nvdla.experiments.exploration import MODELS, Exploration, Point
 
-    latency = 100 if args.latency is None else args.latency
+    memory, software, clock, _ = timing_of(args)
     others = args.others.split(",") if args.others and network.endswith(MODELS) else []  # a loadable keeps its own
     names = [args.configuration, *others]
-    points = [Point(name, args.precision, args.bandwidth, latency, args.shared) for name in dict.fromkeys(names)]
+    points = [
+        Point(name, args.precision, memory.bytes_per_cycle, memory.latency, memory.shared)
+        for name in dict.fromkeys(names)
+    ]
     source = source_of(args) if args.data else None
     path = os.path.realpath(network)
     table = Exploration(
@@ -102,7 +105,8 @@ def _points(network: str, args: argparse.Namespace) -> list[Document]:
         args.calibrate,
         source=source,
         limit=args.limit,
-        clock=args.clock,
+        clock=clock,
+        software=software,
         coefficients=args.coefficients,
     )
     records = table.open()(list(table.tasks()))

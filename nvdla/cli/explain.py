@@ -16,7 +16,7 @@ from nvdla.cli.output import (
     say,
     terminal_width,
 )
-from nvdla.cli.study import add_study_options, study_of
+from nvdla.cli.study import add_study_options, requested
 from nvdla.util.escaping import Document
 from nvdla.util.files import write_file
 
@@ -56,10 +56,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
+    from nvdla.analysis.cycles.document import conditions
     from nvdla.analysis.explain import accounting, chosen, explanations, operation_document
     from nvdla.analysis.layer_forms import with_advice
 
-    study = study_of(args)
+    request = requested(args)
+    study = request.tell()
     names = [*([args.operation] if args.operation else []), *args.op]
     nodes = {node.key: node for name in names for node in chosen(study, name)}.values()
     labels = dict.fromkeys(node.label for node in nodes if node.engine == "conv")
@@ -89,6 +91,8 @@ def run(args: argparse.Namespace) -> int:
     elif not args.svg:
         _print_rows(rows)
         _print_accounting(spent)
+    if not args.svg:
+        say(f"Note: {conditions(study.memory, study.software, request.clock, study.board)}.")
     if "silicon" in document:
         print()
         print_silicon(document["silicon"], hidden)

@@ -31,6 +31,7 @@ from nvdla.cli.campaigns import (
 )
 from nvdla.cli.configs import SILICON, add_silicon_options
 from nvdla.cli.output import print_document, print_table, say, tell_proof, with_settings
+from nvdla.cli.study import add_timing_options, timing_of
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import ConfigError, DescriptorError, FormatError
 from nvdla.loadable import Loadable
@@ -78,14 +79,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_calibrate_option(parser)
     parser.add_argument("--weights", metavar="FILE", help=".caffemodel with the weights of a .prototxt")
     parser.add_argument(
-        "--bandwidth",
-        default="full",
-        metavar="A,B",
-        help="bandwidths in bytes per cycle; full is the bus width (default: full)",
-    )
-    parser.add_argument("--latency", default="100", metavar="A,B", help="memory latencies in cycles (default: 100)")
-    parser.add_argument("--shared", action="store_true", help="share the bandwidth between reads and writes")
-    parser.add_argument(
         "--instances",
         default="1",
         metavar="A,B",
@@ -97,9 +90,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="A,B",
         help="work of several instances: batch (whole network each), pipeline (layers each) (default: batch)",
     )
-    parser.add_argument(
-        "--clock", type=float, default=1000.0, metavar="MHZ", help="clock frequency (default: 1000 MHz)"
-    )
+    add_timing_options(parser, _add_memory_options)
     parser.add_argument("--data", metavar="DATA", help="labeled data for accuracy (formats: see nvdla evaluate)")
     add_label_options(parser)
     add_limit_option(parser)
@@ -111,25 +102,37 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_campaign_options(parser)
 
 
+def _add_memory_options(group: argparse._ArgumentGroup) -> None:
+    """``--latency`` and ``--bandwidth`` with several values, ``--shared``."""
+    group.add_argument("--latency", metavar="A,B", help="memory latencies in cycles (default: 100)")
+    group.add_argument(
+        "--bandwidth", metavar="A,B", help="bandwidths in bytes per cycle; full is the bus width (default: full)"
+    )
+    group.add_argument("--shared", action="store_true", help="share the bandwidth between reads and writes")
+
+
 def run(args: argparse.Namespace) -> int:
     """Run the command; 1 when a point is impossible or a run of it never ends."""
+    from nvdla.analysis.cycles.document import conditions
     from nvdla.experiments.campaign.journal import read
     from nvdla.experiments.exploration import Exploration, loadables_of
 
     _check(args)
+    memory, software, clock, board = timing_of(argparse.Namespace(**vars(args) | {"latency": None, "bandwidth": None}))
     table = Exploration.over(
         os.path.realpath(args.network),
         args.config.split(","),
         args.precision.split(","),
-        [None if word == "full" else _positive(word, "--bandwidth") for word in args.bandwidth.split(",")],
-        [int(_positive(word, "--latency")) for word in args.latency.split(",")],
-        args.shared,
+        [memory.bytes_per_cycle] if args.bandwidth is None else _bandwidths(args.bandwidth),
+        [memory.latency] if args.latency is None else _latencies(args.latency),
+        memory.shared,
         _instances(args),
         calibration=args.calibrate,
         weights=args.weights,
         source=source_of(args) if args.data else None,
         limit=args.limit,
-        clock=args.clock,
+        clock=clock,
+        software=software,
         coefficients=args.coefficients,
         preprocessing=model_preprocessing(args),
     )
@@ -149,7 +152,7 @@ def run(args: argparse.Namespace) -> int:
         records = [{name: record[name] for name in record if name != "key"} for record in read(journal.path)]
     document = {"format": "nvdla-exploration", "version": 1, "network": args.network, "points": records}
     tell_proof(args, *chosen)
-    _tell(document, args)
+    _tell(document, args, conditions(None, software, clock, board, states_clock=True))
     return 1 if any("error" in record or record["deadlock"] for record in records) else 0
 
 
@@ -167,8 +170,6 @@ def _check(args: argparse.Namespace) -> None:
     """Raise NvdlaError for arguments with which every point fails."""
     if args.limit is not None and args.limit < 1:
         raise FormatError(f"--limit {args.limit}: must be at least 1")
-    if not 1e-6 <= args.clock <= 1e6:
-        raise FormatError(f"--clock {args.clock} MHz: must be 0.000001 .. 1000000")
     for name in args.config.split(","):
         if name != "auto":
             configuration(name)
@@ -192,6 +193,14 @@ def _instances(args: argparse.Namespace) -> list[tuple[int, str]]:
     return list(dict.fromkeys(every))
 
 
+def _bandwidths(words: str) -> list[float | None]:
+    return [None if word == "full" else _positive(word, "--bandwidth") for word in words.split(",")]
+
+
+def _latencies(words: str) -> list[int]:
+    return [int(_positive(word, "--latency")) for word in words.split(",")]
+
+
 def _positive(word: str, option: str) -> float:
     try:
         value = real(word)
@@ -202,7 +211,8 @@ def _positive(word: str, option: str) -> float:
     return value
 
 
-def _tell(document: Document, args: argparse.Namespace) -> None:
+def _tell(document: Document, args: argparse.Namespace, said: str) -> None:
+    """Print and write the results; ``said``: clock and firmware."""
     from nvdla.experiments.exploration import remarks, silicon_of_all
 
     asked = [columns for name, columns in SILICON.items() if getattr(args, name)]
@@ -218,11 +228,12 @@ def _tell(document: Document, args: argparse.Namespace) -> None:
     if args.report:
         from nvdla.experiments.exploration import page
 
-        write_file(args.report, page(document, Path(args.network).name, _csv(rows, columns)).encode())
+        write_file(args.report, page(document, Path(args.network).name, _csv(rows, columns), said).encode())
     if print_document(document, args):
         return
     if rows:
         print_table(args.network, rows, columns, ("written", "read", "buffer_use", "MAC_use"))
+        say(f"Note: {said}.")
     if names and rows:
         _print_source([point["silicon"] for point in done])
     for line in remarks(document["points"]):

@@ -360,7 +360,17 @@ def _print_columns(title: str, rows: Sequence[Mapping[str, object]], texts: Mapp
     output.print(f"[bold]{_escape(title)}[/]", soft_wrap=_wide)
     for cells in zip(*(cells[1:] for cells in texts.values()), strict=True):
         table.add_row(*map(_escape, cells))
-    output.print(table)
+    with output.capture() as captured:
+        output.print(table)
+    print("\n".join(map(_without_padding, captured.get().split("\n"))), end="")
+
+
+def _without_padding(line: str) -> str:
+    """A line without spaces at its end, which a narrow terminal would wrap into an empty line."""
+    if "\x1b" not in line:
+        return line.rstrip(" ")
+    end = re.search(r"(?:\x1b\[[0-9;]*m| )*$", line)
+    return line if end is None else f"{line[: end.start()]}\x1b[0m"
 
 
 def _are_numbers(values: Sequence[object]) -> bool:

@@ -25,7 +25,7 @@ from nvdla.util.escaping import Document
 from nvdla.util.recognition import kind_of
 
 if TYPE_CHECKING:
-    from nvdla.analysis.cycles.constants import Memory, Software
+    from nvdla.analysis.cycles.constants import Board, Memory, Software
     from nvdla.analysis.study import Study
     from nvdla.checks.doctor.doctor import DoctorReport
     from nvdla.report.document import Side
@@ -40,9 +40,8 @@ def add_study_options(parser: argparse.ArgumentParser, timing: bool = True) -> N
     add_config_option(parser)
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
     add_layers_option(parser)
-    if not timing:
-        return
-    _add_timing_options(parser)
+    if timing:
+        add_timing_options(parser)
 
 
 def add_memory_options(group: argparse._ArgumentGroup) -> None:
@@ -63,15 +62,30 @@ class _Board(argparse.Action):
         """Keep the name, or print the list."""
         if values == "list":
             from nvdla.analysis.cycles.constants import BOARDS
+            from nvdla.analysis.cycles.document import firmware_text, memory_text
 
-            rows = [{"board": board.name, "config": board.config, "what": board.source} for board in BOARDS.values()]
-            print_table("Boards", rows)
+            rows = [
+                {
+                    "board": board.name,
+                    "config": board.config,
+                    "clock_mhz": board.clock,
+                    "memory": memory_text(board.memory).removeprefix("memory: "),
+                    "firmware": firmware_text(board.software, board.clock).removeprefix("firmware "),
+                    "what": board.source,
+                    "fitted": board.fitted,
+                }
+                for board in BOARDS.values()
+            ]
+            print_table("Boards", rows, least=("fitted", "what"))
             parser.exit()
         setattr(namespace, self.dest, values)
 
 
-def _add_timing_options(parser: argparse.ArgumentParser) -> None:
-    """Options without a value take the board's, or the default."""
+def add_timing_options(
+    parser: argparse.ArgumentParser, of_memory: Callable[[argparse._ArgumentGroup], None] = add_memory_options
+) -> None:
+    """What the cycle model needs; options without a value take the board's, or the default. ``of_memory``: adds
+    the options of the memory."""
     group = parser.add_argument_group("external memory and firmware")
     group.add_argument(
         "--board",
@@ -79,7 +93,7 @@ def _add_timing_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="preset of a known board (clock, memory, processor); 'list' prints all boards",
     )
-    add_memory_options(group)
+    of_memory(group)
     group.add_argument("--clock", type=float, metavar="MHZ", help="clock frequency (default: 1000 MHz)")
     group.add_argument(
         "--software",
@@ -128,9 +142,9 @@ def requested(args: argparse.Namespace, refuses: bool = True, timing: bool = Tru
     from nvdla.checks.lint.linter import refusal
     from nvdla.program.naming import names_for
 
-    memory, software, clock = _timing(args) if timing else (None, None, DEFAULT_CLOCK)
+    memory, software, clock, board = timing_of(args) if timing else (None, None, DEFAULT_CLOCK, None)
     names = names_for(args.loadable, args.layers).layers
-    study = Study.of(load_loadable(args.loadable), args.config, args.abi, memory, names, software)
+    study = Study.of(load_loadable(args.loadable), args.config, args.abi, memory, names, software, board)
     reason, config = refusal(study.program), study.config.name
     if reason is not None and refuses and args.config != "auto":
         hint = f"see 'nvdla lint {args.loadable} --config {args.config}'"
@@ -145,18 +159,18 @@ def study_of(args: argparse.Namespace, timing: bool = True) -> Study:
     return requested(args, timing=timing).tell()
 
 
-def board_notes(args: argparse.Namespace) -> list[str]:
+def board_notes(study: Study) -> list[str]:
     """Source of the numbers of a board."""
-    from nvdla.analysis.cycles.constants import board
-
-    if not args.board:
+    if (chosen := study.board) is None:
         return []
-    chosen = board(args.board)
     return [f"board {chosen.name} ({chosen.config}): {chosen.source}; fitted: {chosen.fitted}"]
 
 
-def _timing(args: argparse.Namespace) -> tuple[Memory, Software, float]:
-    """Memory, processor and clock in MHz: of the options, else of the board, else of the RTL."""
+def timing_of(args: argparse.Namespace) -> tuple[Memory, Software, float, Board | None]:
+    """Memory, processor, clock in MHz, and the board: of the options, else of the board, else of the RTL.
+
+    Raises NvdlaError.
+    """
     from nvdla.analysis.cycles.constants import CSB_READ, CSB_WRITE, Memory, Software, board
 
     chosen = board(args.board) if args.board else None
@@ -176,7 +190,7 @@ def _timing(args: argparse.Namespace) -> tuple[Memory, Software, float]:
         software = replace(software, write=args.csb_cycles, read=read, status=True)
     if args.cpu_cycles is not None:
         software = replace(software, element=args.cpu_cycles)
-    return memory, software, clock
+    return memory, software, clock, chosen
 
 
 def _check_options(args: argparse.Namespace, clock: float) -> None:

@@ -88,7 +88,7 @@ def _print(study: Study, clock: float, args: argparse.Namespace) -> None:
     rows = [row | {"cycles": _length(row["start"], row["end"])} for row in operation_rows(study)]
     print_table(f"{study.loadable.name} on {study.config.name}", chosen(rows, args), COLUMNS, LEAST)
     say(total_text(study.schedule.total, clock))
-    for line in caveats(study):
+    for line in caveats(study, clock):
         say(f"Note: {line}.")
 
 

@@ -18,9 +18,7 @@ OPTIONAL = ("onnx", "onnxruntime", "dask", "shtab", "iree-base-compiler", "apach
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument(
-        "--verbose", "-v", action="store_true", help="also print dependencies, threads and cached kernels"
-    )
+    parser.add_argument("--verbose", "-v", action="store_true", help="print details")
     add_format_options(parser)
 
 

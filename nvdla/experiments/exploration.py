@@ -15,23 +15,21 @@ from dataclasses import asdict, dataclass, field
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from nvdla.analysis.cycles.constants import MEASURED, Memory
+from nvdla.analysis.cycles.constants import MEASURED, Memory, Software
 from nvdla.analysis.cycles.document import cycles_document
 from nvdla.analysis.explain import USES, accounting, explanations
 from nvdla.analysis.instances import Splitting, splitting
 from nvdla.analysis.silicon import (
     FITTED,
     OF_TIME,
-    RELATIVE,
     energy,
     facts,
-    fpga_verdicts,
     silicon,
     silicon_notes,
 )
 from nvdla.analysis.study import Study
 from nvdla.checks.lint.linter import refusal
-from nvdla.emulator.hardware.configuration import Configuration, proof, proof_lines
+from nvdla.emulator.hardware.configuration import proof_lines
 from nvdla.errors import BuildError, ConfigError, FormatError, NvdlaError, counted
 from nvdla.experiments.campaign.journal import Record, Table, Task, takes_records
 from nvdla.experiments.evaluation.networks import configuration_settings, content_hash, layer_file_hash, model_hash
@@ -49,7 +47,7 @@ from nvdla.util.recognition import wrong_kind
 if TYPE_CHECKING:
     from nvdla.compiler.frontend.compiler import Compiled
 
-__all__ = ["Exploration", "Point", "datasheet", "notes", "remarks"]
+__all__ = ["Exploration", "Point", "notes", "remarks"]
 
 MODELS = (".onnx", ".tflite", ".prototxt")
 
@@ -92,7 +90,8 @@ class _Made:
 class Exploration(Table):
     """``network``: a loadable, or a model that is compiled with ``calibration`` (what :func:`nvdla.compile` takes as a
     path) and ``weights``; ``source``: labelled data for accuracy, ``limit`` of them; ``clock``: MHz; ``coefficients``:
-    a YAML file for energy (default: energy.yaml); ``preprocessing``: conversion of images to the model's inputs."""
+    a YAML file for energy (default: energy.yaml); ``preprocessing``: conversion of images to the model's inputs;
+    ``software``: time that the firmware takes."""
 
     network: str
     points: list[Point]
@@ -103,6 +102,7 @@ class Exploration(Table):
     clock: float = 1000.0
     coefficients: str | None = None
     preprocessing: Preprocessing | None = None
+    software: Software = field(default_factory=Software)
     name = "explore"
     shard = 1
     _accuracies: dict[tuple[str, str], Document] = field(default_factory=dict, repr=False)
@@ -147,6 +147,7 @@ class Exploration(Table):
             "data": None if self.source is None else self.source.settings(),
             "limit": self.limit,
             "clock": self.clock,
+            "software": asdict(self.software),
             "preprocessing": self.preprocessing.document() if self.compiles and self.preprocessing else None,
             "coefficients": content_hash(self.coefficients, "energy coefficients") if self.coefficients else None,
         }
@@ -213,7 +214,7 @@ class Exploration(Table):
         record: Record = {"key": task.key, **asdict(point)}
         try:
             built = network(point)
-            record |= _metrics(built, point, self.clock, self.coefficients)
+            record |= _metrics(built, point, self.clock, self.coefficients, self.software)
             if self.source is not None and built.deadlock is None:
                 record["accuracy"] = self._accuracy(point, built)
         except NvdlaError as error:
@@ -253,10 +254,10 @@ def _packed(path: str, config: str) -> _Made:
     return _Made(loadables, config, sum(len(part.nodes) for part in host), share)
 
 
-def _metrics(built: _Made, point: Point, clock: float, coefficients: str | None = None) -> Record:
+def _metrics(built: _Made, point: Point, clock: float, coefficients: str | None, software: Software) -> Record:
     """The numbers of all accelerator parts together. Frames per second are of a whole network that ends."""
     memory = Memory(point.latency, point.bandwidth, point.shared)
-    studies = [Study.of(loadable, built.config, memory=memory) for loadable in built.loadables]
+    studies = [Study.of(loadable, built.config, memory=memory, software=software) for loadable in built.loadables]
     documents = [cycles_document(study, clock) for study in studies]
     config = studies[0].config
     single = None if built.deadlock else sum(document["total_cycles"] for document in documents)
@@ -443,7 +444,7 @@ METRICS = {
     "accuracy": Metric("top-1 accuracy", "", True, _accuracy_of, percent=True),
     "multipliers": Metric("multipliers", "", False, lambda point: point["mac_units"] * point.get("instances", 1)),
     "memory": Metric("memory", "bytes", False, lambda point: point["memory_bytes"]),
-    "cycles": Metric("latency", "cycles", False, lambda point: point["cycles"]),
+    "cycles": Metric("run time", "cycles", False, lambda point: point["cycles"]),
 }
 
 
@@ -470,7 +471,7 @@ def plot_document(points: Sequence[Document]) -> Document:
         ],
         "points": [
             {
-                "label": _label(point),
+                "label": label(point),
                 "config": point["config"],
                 "network": point.get("network", ""),
                 "note": ", ".join(notes(point)),
@@ -481,7 +482,8 @@ def plot_document(points: Sequence[Document]) -> Document:
     }
 
 
-def _label(point: Document) -> str:
+def label(point: Document) -> str:
+    """Return a point in words, with its network where it has one."""
     return f"{point['network']}: {name_of(point)}" if "network" in point else name_of(point)
 
 
@@ -507,7 +509,7 @@ def plot_section(points: Sequence[Document], table: str) -> str:
     return f'<div id="plot"><noscript>The plot needs JavaScript.</noscript></div>{data}{rows}'
 
 
-def _page(title: str, plot: str, *sections: str) -> str:
+def page_of(title: str, plot: str, *sections: str) -> str:
     """Return a page of ``sections``, among them the ``plot``."""
     drawn = 'id="plot-data"' in plot
     style, script = (_packaged("plot.css"), _packaged("plot.js")) if drawn else ("", "")
@@ -532,15 +534,17 @@ HEAD = (
 )
 
 
-def page(document: Document, title: str, table: str = "") -> str:
-    """Return the results as a self-contained HTML page; ``table``: the points as CSV."""
+def page(document: Document, title: str, table: str = "", conditions: str = "") -> str:
+    """Return the results as a self-contained HTML page; ``table``: the points as CSV; ``conditions``: clock and
+    firmware."""
     points = [point for point in document["points"] if "error" not in point]
     failures = (_failure(point) for point in document["points"] if "error" in point)
-    plot = plot_section(points, html.table(HEAD, map(_row, points)))
-    lines = [*_extrapolated(points), *remarks(points), *cycle_notes()]
-    return _page(
+    plot = plot_section(points, html.table(HEAD, map(cells_of, points)))
+    lines = [*extrapolated(points), *remarks(points), *cycle_notes()]
+    return page_of(
         title,
         plot,
+        html.paragraph(f"{conditions}.") if conditions and points else "",
         plot,
         html.download("points.csv", table, "The points as CSV") if table else "",
         html.section("Notes", html.items(lines if points else [])),
@@ -549,7 +553,7 @@ def page(document: Document, title: str, table: str = "") -> str:
     )
 
 
-def _extrapolated(points: Sequence[Document]) -> list[str]:
+def extrapolated(points: Sequence[Document]) -> list[str]:
     """Return the extrapolated features of the configurations of points, each line once."""
     return list(dict.fromkeys(line for point in points for line in point.get("extrapolated") or ()))
 
@@ -572,7 +576,7 @@ def silicon_section(estimates: Sequence[Document]) -> str:
         html.table(("configuration", *FITTED.values(), "basis"), values)
         + html.items([*refused, *silicon_notes()])
         + html.paragraph("NVIDIA's table: ResNet-50, 1 GHz, int8; power in 16 nm")
-        + html.table(_words(source[0]), [list(row.values()) for row in source]),
+        + html.table(words(source[0]), [list(row.values()) for row in source]),
     )
 
 
@@ -584,7 +588,8 @@ def _failure(point: Document) -> str:
     return f"{point['config']} {point['precision']}: {point['error']}"
 
 
-def _row(point: Document) -> tuple[str, ...]:
+def cells_of(point: Document) -> tuple[str, ...]:
+    """Return the row of a point in a table with the columns of HEAD."""
     cycles = "-" if point["cycles"] is None else f"{point['cycles']:,}"
     frames = "-" if point["frames_per_second"] is None else f"{point['frames_per_second']:,.1f}"
     use = "-" if point["mac_use"] is None else f"{point['mac_use']:.1%}"
@@ -597,46 +602,6 @@ def _row(point: Document) -> tuple[str, ...]:
     return name_of(point), cycles, frames, ", ".join(notes(point)), use, filled, *sizes, joules, right
 
 
-def datasheet(config: Configuration, points: Sequence[Record], faults: Sequence[Document] = (), table: str = "") -> str:
-    """Return a page about one configuration.
-
-    Args:
-        config: the configuration.
-        points: records of an :class:`Exploration`, each with the ``network`` that it is of; those of other
-            configurations are compared with it.
-        faults: documents of ``nvdla faults``.
-        table: the points as CSV.
-
-    Returns:
-        A self-contained HTML page. Every published number has its source, and what no model was compared with is
-        marked as extrapolated.
-    """
-    done = [point for point in points if "error" not in point]
-    lines = [f"{point['network']}: {line}" for point in done for line in remarks([point])]
-    lines = [*_extrapolated(done), *dict.fromkeys(lines)]
-    failures = (f"{point['network']} on {point['config']}: {point['error']}" for point in points if "error" in point)
-    fields = [(name.replace("_", " "), _field(value)) for name, value in asdict(config).items()]
-    silicons = [silicon(config), *(point["silicon"] for point in done)]
-    plot = plot_section(done, html.table(("network", *HEAD), map(_network_row, done)))
-    csv = html.download("points.csv", table, "The points as CSV") if table and done else ""
-    return _page(
-        f"{config.name}: datasheet",
-        plot,
-        html.section("Configuration", html.table((), fields)),
-        _proof_section(config),
-        silicon_section(silicons),
-        html.section("FPGA boards", _verdict_table(config), "Public reports of this configuration, NVDLA alone."),
-        html.section("Networks", plot + csv if done else "", RELATIVE),
-        html.section("Where the cycles go", html.table(("network", *_words(USES)), map(_uses_row, done))),
-        html.section("Fault sensitivity", html.table(_FAULT_HEAD, map(_fault_row, faults))),
-        html.section("Notes", html.items([*lines, *cycle_notes()] if done else [])),
-        html.section("Impossible", html.items(failures)),
-    )
-
-
-_FAULT_HEAD = ("network", "faults", "runs", "silent wrong class", "interval", "stopped")
-
-
 def cycle_notes() -> list[str]:
     """Return where cycles and energy come from."""
     return [
@@ -645,51 +610,6 @@ def cycle_notes() -> list[str]:
     ]
 
 
-def _field(value: object) -> str:
-    if isinstance(value, tuple):
-        return ", ".join(value)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "not built" if value is None else str(value)
-
-
-def _words(names: Iterable[str]) -> list[str]:
+def words(names: Iterable[str]) -> list[str]:
+    """Return names with spaces instead of underscores."""
     return [name.replace("_", " ") for name in names]
-
-
-def _proof_section(config: Configuration) -> str:
-    proofs = proof(config)
-    rows = [
-        (feature, basis or "extrapolated", proofs["cycles"][feature] or "extrapolated")
-        for feature, basis in proofs["results"].items()
-    ]
-    table = html.table(("feature", "results compared with", "cycles compared with"), rows)
-    return html.section("What is proven", table + html.items(proof_lines(config)))
-
-
-def _verdict_table(config: Configuration) -> str:
-    head = ("board", "device", "verdict", "reason", "source")
-    return html.table(head, [[verdict[key] or "-" for key in head] for verdict in fpga_verdicts(config)])
-
-
-def _network_row(point: Record) -> tuple[str, ...]:
-    return point["network"], *_row(point)
-
-
-def _uses_row(point: Record) -> tuple[str, ...]:
-    cycles, total = point["accounting"] or {}, point["cycles"] or 1
-    return _label(point), *(f"{cycles[use] / total:.1%}" if cycles else "-" for use in USES)
-
-
-def _fault_row(document: Document) -> tuple[str, ...]:
-    summary = document["summary"]["all"]
-    silent, stopped = summary["sdc1"], summary["stopped"]
-    interval = f"{silent['low']:.2%} to {silent['high']:.2%}"
-    return (
-        document["network"],
-        f"{summary['faults']:,}",
-        f"{summary['samples']:,}",
-        f"{silent['value']:.2%}",
-        f"{interval} ({document['summary']['confidence']:.0%})",
-        f"{stopped['value']:.2%}",
-    )

@@ -508,7 +508,7 @@ def _overview(study: Study, clock: float, examination: DoctorReport, memory: Mem
         ["Tasks", ", ".join(f"{task.id} {task.interface.name}" for task in loadable.tasks)],
         ["Blobs", f"{len(loadable.blobs)} with {sum(blob.length for blob in loadable.blobs):,} bytes"],
     ]
-    notes = (*proof_lines(study.config, ("results",)), *caveats(study))
+    notes = (*proof_lines(study.config, ("results",)), *caveats(study, clock))
     return {"figures": figures, "about": about, "notes": [f"{line}." for line in notes]}
 
 

@@ -84,6 +84,15 @@ def test_an_interval_wraps_after_the_words_of_a_heading(terminal, capsys):
     assert "0.00% (0.00 .. 11.35)" in capsys.readouterr().out
 
 
+def test_lines_of_a_wide_table_end_with_their_last_cell(terminal, capsys):
+    """Spaces beyond the terminal would become empty lines."""
+    terminal(20)
+    rows = [{"name": f"row {number}", "source": "word " * number} for number in range(1, 9)]
+    with output.tables_as(argparse.Namespace(csv=False, tsv=False, wide=True)):
+        output.print_table("rows", rows)
+    assert not any(line.endswith(" ") for line in capsys.readouterr().out.splitlines())
+
+
 def test_a_table_that_fits_is_whole(terminal, capsys):
     terminal(80)
     output.print_table("rows", ROWS)

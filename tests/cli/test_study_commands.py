@@ -206,6 +206,39 @@ def test_a_board_sets_clock_memory_and_processor_and_options_count_more(nvdla_co
     assert fast["total_cycles"] < found["total_cycles"]
 
 
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ((), "memory: latency 100 cycles, bandwidth of the bus (default; --board, --latency, --bandwidth)."),
+        (
+            ("--clock", "150", "--latency", "200", "--bandwidth", "2", "--shared"),
+            "memory: latency 200 cycles, 2 bytes/cycle, shared.",
+        ),
+        (("--software", "300"), "memory: latency 100 cycles, bandwidth of the bus; firmware 0.3 us."),
+        (
+            ("--board", "zcu102-150mhz", "--latency", "400", "--bandwidth", "1"),
+            "memory: latency 400 cycles, 1 byte/cycle; firmware 80 us, 50 cycles per register write "
+            "(board zcu102-150mhz; latency and bandwidth overridden).",
+        ),
+        (
+            ("--board", "zcu102-bare-100mhz", "--clock", "50", "--software", "0", "--cpu-cycles", "1"),
+            "memory: latency 60 cycles, 1 byte/cycle, shared; firmware 20 cycles per register write (board "
+            "zcu102-bare-100mhz; clock, time of the firmware and time of CPU operations overridden).",
+        ),
+    ],
+)
+def test_every_view_of_cycles_states_memory_firmware_and_board(words, line, nvdla_command, lenet):
+    for command in ("cycles", "timeline", "explain"):
+        _, out, _ = nvdla_command(command, lenet, *words)
+        assert " ".join(out.split()).count(f"Note: {line}") == 1, command
+
+
+def test_the_list_of_boards_has_the_values_of_each(nvdla_command):
+    _, out, _ = nvdla_command("cycles", "--board", "list")
+    for value in ("149.985", "latency 50 cycles", "8 bytes/cycle", "80 us", "latency 60 cycles", "shared", "1 us"):
+        assert value in out
+
+
 def test_a_board_states_the_source_of_its_numbers(nvdla_command, lenet):
     _, out, _ = nvdla_command("cycles", lenet, "--board", "zcu102-bare-100mhz")
     assert "arXiv 2508.16095" in out

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from nvdla.analysis.cycles.constants import DEFAULT_LATENCY, MEASURED
+from nvdla.analysis.cycles.constants import CSB_WRITE, MEASURED, Board, Memory, Software
 from nvdla.analysis.cycles.schedule import Span, busy_cycles
 from nvdla.analysis.study import Study
 from nvdla.analysis.svg import STYLE, Drawing, round_ticks, short
@@ -53,6 +53,7 @@ def cycles_document(study: Study, clock: float) -> Row:
             "bytes_per_cycle": study.memory.bytes_per_cycle or study.config.dram_width_bits / 8,
             "shared": study.memory.shared,
         },
+        "board": study.board.name if study.board else None,
         "software_cycles": study.software.answer,
         "csb_cycles": study.software.write,
         "cpu_element_cycles": study.software.element,
@@ -161,8 +162,63 @@ def total_text(total: int | None, clock: float) -> str:
     return f"{total:,} cycles = {total / clock / 1000:.3f} ms at {clock:g} MHz"
 
 
-def caveats(study: Study) -> list[str]:
-    """Return the conditions of the numbers."""
+def memory_text(memory: Memory) -> str:
+    """The external memory in words."""
+    rate = memory.bytes_per_cycle
+    bandwidth = "bandwidth of the bus" if rate is None else f"{rate:g} byte{'s' * (rate != 1)}/cycle"
+    return f"memory: latency {memory.latency} cycles, {bandwidth}{', shared' if memory.shared else ''}"
+
+
+def firmware_text(software: Software, clock: float) -> str:
+    """Times of the firmware in words; empty for those of the runs on the RTL. ``clock`` in MHz."""
+    answer = f"{software.answer / clock:.3g} us" if software.answer else ""
+    write = f"{software.write:g} cycles per register write" if software.write != CSB_WRITE else ""
+    return f"firmware {', '.join(filter(None, (answer, write)))}" if answer or write else ""
+
+
+def conditions(
+    memory: Memory | None, software: Software, clock: float, board: Board | None, states_clock: bool = False
+) -> str:
+    """State the memory and the firmware that cycles are for, and the board that the values are from.
+
+    Args:
+        memory: External memory (None: it is stated elsewhere).
+        software: Time that the firmware takes.
+        clock: Clock frequency in MHz.
+        board: Known board; values that differ from it are listed as overridden.
+        states_clock: Whether the line begins with the clock.
+
+    Returns:
+        One line; empty where nothing of it is given.
+    """
+    head = f"clock {clock:g} MHz" if states_clock else ""
+    said = [head, memory_text(memory) if memory else "", firmware_text(software, clock)]
+    text = "; ".join(filter(None, said))
+    if board is not None:
+        return (
+            f"{text} ({'; '.join(filter(None, (f'board {board.name}', _overridden(memory, software, clock, board))))})"
+        )
+    usual = memory == Memory() and software == Software()
+    return f"{text} (default; --board, --latency, --bandwidth)" if usual else text
+
+
+def _overridden(memory: Memory | None, software: Software, clock: float, board: Board) -> str:
+    """The values that are not the board's."""
+    memory = memory or board.memory
+    others = {
+        "clock": clock != board.clock,
+        "latency": memory.latency != board.memory.latency,
+        "bandwidth": memory.bytes_per_cycle != board.memory.bytes_per_cycle,
+        "sharing": memory.shared != board.memory.shared,
+        "time of the firmware": (software.answer, software.write) != (board.software.answer, board.software.write),
+        "time of CPU operations": software.element != board.software.element,
+    }
+    *some, last = [name for name, differs in others.items() if differs] or [""]
+    return f"{', '.join(some)}{' and ' if some else ''}{last} overridden" if last else ""
+
+
+def caveats(study: Study, clock: float) -> list[str]:
+    """Return the conditions of the numbers. ``clock`` in MHz."""
     caveats = []
     unproven = [
         estimate for estimate in study.estimates.values() if estimate.cycles is not None and not estimate.measured
@@ -172,10 +228,7 @@ def caveats(study: Study) -> list[str]:
         caveats.append(f"{len(unproven)} of {len(study.estimates)} operations are estimates without proof: {where}")
     if any(node.engine == "cpu" for node in study.operations):
         caveats.append(f"CPU operations: assumed {study.software.element:g} cycles per output element (--cpu-cycles)")
-    if study.memory.latency == DEFAULT_LATENCY and study.memory.bytes_per_cycle is None:
-        caveats.append(
-            f"memory: {DEFAULT_LATENCY} cycles latency, bandwidth of the bus width (--latency, --bandwidth, --shared)"
-        )
+    caveats.append(conditions(study.memory, study.software, clock, study.board))
     if study.schedule.stuck:
         names = ", ".join(study.by_key[key].label for key in study.schedule.stuck[:8])
         caveats.append(

@@ -2,8 +2,12 @@
 
 import html
 import json
+from dataclasses import fields
 
 import pytest
+
+from nvdla.emulator.hardware.configuration import Configuration
+from nvdla.experiments.datasheet import FIELDS
 
 
 def written(nvdla_command, tmp_path, *words, code=0):
@@ -21,7 +25,9 @@ def test_a_configuration_and_its_networks(nvdla_command, tmp_path, samples):
     shown, document = written(nvdla_command, tmp_path, *words)
     for text in (
         "nv_small: datasheet",
-        "mac atomic c 8",
+        "MAC array, channels 8",
+        "largest hardware batch 1",
+        "memory latency that its queues are made for, cycles 64",
         "int8 RTL (77 networks) and C model (2,627)",
         "nv_small 0.913 0.55 55.4 21 row",
         "nvdla.org primer",
@@ -38,6 +44,37 @@ def test_a_configuration_and_its_networks(nvdla_command, tmp_path, samples):
 def test_without_a_network(nvdla_command, tmp_path):
     shown, document = written(nvdla_command, tmp_path, "nv_large")
     assert document["networks"] == [] and "Networks" not in shown
+
+
+def test_every_field_of_a_configuration_is_in_words_or_internal():
+    """Fields that only the emulator needs are not on the page."""
+    internal = {"name", "cbuf_entry_bytes", "weight_alignment", "image_offset_atom", "c_model_stops"}
+    internal |= {"cbuf_bank_depth_entries"}  # the page has the bytes of a bank
+    assert {field.name for field in fields(Configuration)} - internal == set(FIELDS) - {"cbuf_bank_bytes"}
+
+
+def test_clock_memory_and_firmware_are_those_of_a_board(nvdla_command, tmp_path, samples):
+    """The page, the table of explore and the cycles of a network agree, and each states the board."""
+    lenet, board = samples / "lenet.loadable", ("--board", "zcu102-150mhz")
+    shown, document = written(nvdla_command, tmp_path, "nv_small", lenet, *board, "--latency", "60")
+    said = "latency 60 cycles, 8 bytes/cycle; firmware 80 us, 50 cycles per register write"
+    assert f"Networks clock 149.985 MHz; memory: {said} (board zcu102-150mhz; latency overridden)." in shown
+    cycles = json.loads(nvdla_command("cycles", lenet, *board, "--latency", "60", "--json")[1])
+    _, out, _ = nvdla_command("explore", lenet, *board, "--latency", "60", "--json", "--report", tmp_path / "e.html")
+    for point in (*document["networks"], *json.loads(out)["points"]):
+        assert (point["latency"], point["bandwidth"]) == (60, 8)
+        assert point["cycles"] == cycles["total_cycles"]
+        assert point["frames_per_second"] == cycles["runs_per_second"]
+    said = "clock 149.985 MHz; firmware 80 us, 50 cycles per register write (board zcu102-150mhz)."
+    assert said in (tmp_path / "e.html").read_text()
+    assert f"Note: {said}" in nvdla_command("explore", lenet, *board)[1]
+
+
+def test_the_run_time_is_not_called_a_latency(nvdla_command, tmp_path, samples):
+    table = tmp_path / "points.csv"
+    written(nvdla_command, tmp_path, "nv_small", samples / "lenet.loadable", "--table", table)
+    assert {"latency", "run time cycles"} <= set(table.read_text().splitlines()[0].split(","))
+    assert "latency cycles" not in table.read_text()
 
 
 def test_what_is_not_proven_is_marked(nvdla_command, tmp_path):
