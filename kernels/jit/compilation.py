@@ -246,7 +246,8 @@ class Kernel(Generic[P, R]):
 
     def _dispatcher(self, linked: bool = False, **options: object) -> Dispatcher:
         _numba()
-        from nvdla.kernels.jit.linked_code import LinkedCompiler, LoadedCompiler
+        with kernel_times.loading(kernels=0):
+            from nvdla.kernels.jit.linked_code import LinkedCompiler, LoadedCompiler
 
         if linked:
             return self.dispatcher(pipeline_class=LinkedCompiler, **options)

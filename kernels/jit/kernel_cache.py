@@ -57,7 +57,8 @@ class KernelCache(NullCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the specialization for the argument types, or None without a usable one."""
-        target_context.refresh()
+        with kernel_times.loading(kernels=0):
+            target_context.refresh()  # the first time it imports half of numba
         paths = [self._path(folder, sig, target_context.codegen()) for folder in cache_folders()]
         return next(filter(None, (self._loaded(path, sig, target_context) for path in paths)), None)
 

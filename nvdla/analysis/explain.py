@@ -176,7 +176,7 @@ def _convolution_claims(spans: list[Span], latency: int) -> list[Claim]:
     there = max(enabled, min(conv.data_done or 0, first))
     arriving = max(enabled, there - latency)
     late = min(max(conv.weights_done or 0, there), first) if conv.weights_done else there
-    done = max(conv.last_mac or 0, first)
+    done = max((conv.last_mac or 0) + 1, first)
     drained = max(done, end - latency - (last.held if last is not conv else 0))
     return [
         ("fetch", enabled, arriving),
@@ -191,7 +191,7 @@ def _convolution_claims(spans: list[Span], latency: int) -> list[Claim]:
 def _array_cycles(shape: ConvolutionShape, span: Span, constants: CycleConstants) -> dict[str, int]:
     """The cycles from the first to the last MAC: what remains after multiplications, loading and late weights is time
     in which the units after the array make it wait."""
-    left = max((span.last_mac or 0) - (span.first_mac or 0), 0)
+    left = max((span.last_mac or 0) + 1 - (span.first_mac or 0), 0)
     lines = (shape.out_height if shape.by_line else 1) * shape.batch
     stripe = sum(count * max(length, constants.kernels) for length, count in stripes(shape, constants))
     groups = ceil_div(shape.kernels, constants.kernels)
@@ -294,6 +294,7 @@ def operation_document(study: Study, node: Operation) -> Row:
         "written_bytes": estimate.written_bytes,
         "start": span.start,
         "end": span.end,
+        "chain_end": study.schedule.spans[chain[-1].key].end,
         "group": span.group,
         "values": [*_values(study, node)],
         "fields": [*_fields(node)],
@@ -344,7 +345,9 @@ def lines(row: Row) -> Iterator[str]:
     when = f"{row['start']:,} to {row['end']:,}" if ends else "never begins or ends"
     if row["cycles"] is not None:
         share = f" ({row['share']:.1%} of the whole)" if row["share"] else ""
-        yield f"    {row['cycles']:,} cycles{share}, {when}, bound by {row['bound']}"
+        chain = f"{row['start']:,} to {row['chain_end']:,}" if ends and row["chain_end"] is not None else when
+        bound = f", bound by {row['bound']}" if row["bound"] else ""
+        yield f"    {row['cycles']:,} cycles{share}, {chain}{bound}"
     elif row["leader"] != row["operation"]:
         yield f"    its cycles are counted with {row['leader']}, {when}, bound by {row['bound']}"
     if row["macs"]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nvdla.analysis.cycles.document import cycles_of
 from nvdla.analysis.study import Study
 from nvdla.analysis.svg import FIXED_STYLE, short
 from nvdla.errors import FormatError, shape_text
@@ -622,7 +623,7 @@ def _node(study: Study, names: _Names, node: Operation) -> NodeProto:
     if not proto.input and not proto.output:
         proto.output.append(f"{node.label} nothing")  # ONNX knows no node without a tensor
     about: dict[str, Json] = {"what": node.what, "layer": node.layer, "precision": node.precision}
-    about |= {"cycles": estimate.own_cycles, "bound_by": estimate.bound, "macs": estimate.macs or None}
+    about |= {"cycles": cycles_of(study, node), "bound_by": estimate.bound, "macs": estimate.macs or None}
     about |= {"start_cycle": span.start, "end_cycle": span.end}
     for structure in (node.op, None if node.type is None else node.surface):
         about |= {field.name: _attribute(field) for field in fields(structure) if _is_told(field)} if structure else {}

@@ -432,20 +432,20 @@ def _terms(study: Study, layer: LoweredLayer) -> Row:
         time, shape = estimate.time, estimate.shape
         if time and shape and shape.conv:
             terms["until_first_mac"] += time.first_mac
-            terms["multiplying"] += time.last_mac - time.first_mac
+            terms["multiplying"] += time.last_mac - time.first_mac + 1
             terms["array"] += mac_cycles(shape.conv, estimate.constants)
-            terms["after_last_mac"] += time.total - time.last_mac
+            terms["after_last_mac"] += time.total - time.last_mac - 1
     return terms
 
 
 def evaluation_lines(row: Row) -> Iterator[str]:
     """Yield the lines below the table of a layer's forms."""
     terms = row["terms"]
-    alone = ", each part alone" if len(row["operations"]) > 1 else ", alone"
+    parts = ", summed over the parts" if len(row["operations"]) > 1 else ""
     array = f"the array needs {terms['array']:,}"
     yield (
-        f"{terms['until_first_mac']:,} cycles until the first multiplication, {terms['multiplying']:,} to the last "
-        f"({array}), {terms['after_last_mac']:,} after it{alone}"
+        f"{terms['until_first_mac']:,} cycles from the enabling to the first multiplication, {terms['multiplying']:,} "
+        f"to the last ({array}), {terms['after_last_mac']:,} to the interrupt{parts}"
     )
     if row["why_no_parts"]:
         yield f"row splits were not evaluated: {row['why_no_parts']}"

@@ -61,6 +61,7 @@ A tensor is exact (equal elements), close (elements within --tolerance; real val
 --min-snr) or different. Exit code 1 when a tensor is different."""
 
 FORMAT, VERSION = "nvdla-compare", 1
+OURS = "this run"
 MOST_NAMED = 20
 """Tensors without a counterpart that are named; --json has all of them."""
 
@@ -329,9 +330,10 @@ def _print(args: argparse.Namespace, reference: object, comparison: Comparison) 
     first = comparison.first
     if first is None:
         return
-    say(f"First divergence: {first.place}" + (f": {first.difference}" if first.difference else ""))
+    other = "other run" if _against(args) == args.loadable else Path(_against(args)).name
+    say(f"First divergence: {first.place}" + (f": {first.difference.between(other, OURS)}" if first.difference else ""))
     if comparison.region:
-        _print_region(comparison.region)
+        _print_region(comparison.region, other)
     if args.random_input is not None and not args.input and (args.onnx or args.caffe or args.float):
         say("The input was random: int8 values saturate where it exceeds the calibrated ranges. Give --input FILE.")
 
@@ -356,13 +358,14 @@ def _cells(row: Row) -> dict[str, Json]:
     return cells
 
 
-def _print_region(region: DifferingRegion) -> None:
+def _print_region(region: DifferingRegion, source: str) -> None:
+    """``source``: name of what the run is compared with."""
     fixed = ", ".join(f"{axis.upper()}={at}" for axis, at in region.fixed.items())
     down, across = (axis.upper() for axis in region.axes)
     say(f"Around it ({fixed}; {down} down from {region.origin[0]}, {across} across from {region.origin[1]}):")
     for title, values, other in (
-        ("expected", region.expected, region.actual),
-        ("got", region.actual, region.expected),
+        (source, region.expected, region.actual),
+        (OURS, region.actual, region.expected),
     ):
         say(f"  {title}")
         for row, against in zip(values, other, strict=True):

@@ -58,6 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_format_options(parser)
 
 
+_LAYER_NAMES = "'nvdla layers' finds them in the model (--caffe, --onnx), --layers reads them from a file"
 _HOST_TIME = (
     "measured: run the host parts of a package with onnxruntime on random input and print their time on this machine, "
     "the time per image and the frames per second"
@@ -69,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
     if args.host_time:
         raise FormatError(f"--host-time {args.host_time}: {args.loadable} is a loadable and has no host part")
     from nvdla.analysis.cycles.document import caveats, cycles_document, grouped
+    from nvdla.analysis.explain import accounting
     from nvdla.analysis.silicon import RELATIVE, action_counts, energy
 
     request = requested(args)
@@ -76,8 +78,11 @@ def run(args: argparse.Namespace) -> int:
     document = cycles_document(study, request.clock)
     rows = chosen(document["operations"], args, value=_values)
     document = {**document, "operations": rows}
+    document |= {"accounting": accounting(study)}
     document |= {"by": args.by, "groups": grouped(study, rows, args.by)} if args.by else {}
     notes = [*caveats(study, request.clock), *board_notes(study)]
+    if args.by in ("layer", "block") and not any(row["layer"] for row in rows):
+        notes.insert(0, f"the file has no layer names, so rows are engines; {_LAYER_NAMES}")
     if args.energy or args.coefficients:
         document |= {"energy": energy(study, args.coefficients), "energy_note": RELATIVE}
         notes.append(RELATIVE)
@@ -102,6 +107,8 @@ def _print(document: Document, caveats: list[str]) -> None:
     say(total_text(total, document["clock_mhz"]) + speed)
     if (document["overlap_cycles"] or 0) < 0:
         say(f"operations overlap: alone they take {total - document['overlap_cycles']:,} cycles together")
+    if document["accounting"] and (between := document["accounting"]["programming"]):
+        say(f"{between:,} cycles ({between / total:.1%}) between operations: registers and interrupts")
     use = f", {document['mac_use']:.1%} of the MAC array" if document["mac_use"] is not None else ""
     traffic = f"{sized(document['read_bytes'])} read, {sized(document['written_bytes'])} written"
     say(f"{document['macs']:,} MACs{use}; {traffic}")

@@ -17,7 +17,7 @@ from nvdla.cli.arguments import (
     names_of,
     surfaces_of_runs,
 )
-from nvdla.cli.lint import place_of_finding, print_findings, summary
+from nvdla.cli.lint import hidden, place_of_finding, print_findings, summary
 from nvdla.cli.output import add_format_options, add_row_options, chosen, print_document, print_table, say, tell_proof
 from nvdla.cli.working import working
 from nvdla.emulator.hardware.configuration import configuration
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     document = {"format": FORMAT, "version": VERSION, **shown.as_dict(), "loadable": args.loadable}
     document["counts"] = report.as_dict()["counts"]
     if not print_document(document, args):
-        _print(args, shown, document["counts"])
+        _print(args, shown, summary(document["counts"]) + hidden(report.findings, shown.findings))
     return int(bool(report.count("error")) or (args.warnings_as_errors and bool(report.count("warning"))))
 
 
@@ -93,14 +93,14 @@ def _examined(
     )
 
 
-def _print(args: argparse.Namespace, report: DoctorReport, counts: dict[str, int]) -> None:
+def _print(args: argparse.Namespace, report: DoctorReport, verdict: str) -> None:
     print_findings(report.findings)
     if args.converters:
         print_table("scales", report.scales)
     if report.tensors:
         outputs = [_tensor(tensor) for tensor in report.tensors]
         print_table(f"outputs of {counted(report.runs, 'run')}", outputs, least=("histogram", "type", "shape", "layer"))
-    say(f"{args.loadable} on {report.configuration}: {summary(counts)}.")
+    say(f"{args.loadable} on {report.configuration}: {verdict}.")
     if report.runs and args.random_input is not None and not args.input:
         say("The input was random, so saturation, unused range and dead channels are not checked.")
     if not report.runs and not report.run_error:

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from nvdla.checks.lint import lint_file
 from nvdla.checks.lint.linter import Finding, rules
@@ -69,6 +69,13 @@ def summary(counts: dict[str, int]) -> str:
     return ", ".join(parts) or "nothing found"
 
 
+def hidden(every: Sequence[object], shown: Sequence[object]) -> str:
+    """ "; 0 of 6 findings are shown (--op, --type, --top)"; "" where all are."""
+    if len(every) == len(shown):
+        return ""
+    return f"; {len(shown):,} of {counted(len(every), 'finding')} shown (--op, --type, --top)"
+
+
 HELP = """Check a loadable against a hardware configuration: missing hardware features, settings that the firmware
 refuses or that hang the hardware, surfaces outside their memory, writes over constants, broken dependency graphs.
 
@@ -110,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
         print_findings(findings)
         counts = report.as_dict()["counts"]
         more = f" ({report.left_out} more of the same rules)" if report.left_out else ""
-        say(f"{args.loadable} on {report.config.name}: {summary(counts)}{more}.")
+        say(f"{args.loadable} on {report.config.name}: {summary(counts)}{more}{hidden(report.findings, findings)}.")
         if args.config == "auto":
             say(f"The configuration was decided from the file: {report.config_reason}.")
     return int(not report.clean or (args.warnings_as_errors and bool(report.count("warning"))))

@@ -193,7 +193,7 @@ def wrapped(line: str, width: int) -> list[str]:
     indent = " " * (len(line) - len(line.lstrip()) + 4)
     whole = re.sub(r"'nvdla [^']*'|(?<=^Next: )nvdla .*", lambda command: command[0].replace(" ", "\0"), line)
     lines = textwrap.wrap(whole, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-    return [each.replace("\0", " ") for each in lines]
+    return [part.replace("\0", " ") for part in lines]
 
 
 def _width_of(stream: TextIO) -> int:

@@ -63,8 +63,8 @@ if TYPE_CHECKING:
 
 
 class Times:
-    """Begins with linking: the loadable is laid into memory. ``run``: seconds of the runs alone, without the kernels
-    that were compiled or loaded meanwhile."""
+    """Begins with linking: the loadable is laid into memory. ``run``: seconds of the runs, the first of which prepares
+    weights and buffers, without the kernels that were compiled or loaded meanwhile."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
@@ -104,7 +104,7 @@ class Times:
             parts.append(f"compiling {kernel_times.compiled} kernels {_said(kernel_times.compile_seconds)}")
         if kernel_times.load_seconds:
             parts.append(f"loading {kernel_times.loaded} kernels {_said(kernel_times.load_seconds)}")
-        return ", ".join([*parts, f"running {_said(self.run)}"])
+        return ", ".join([*parts, f"running {_said(self.run)} (with preparations)"])
 
     @staticmethod
     def _since(began: float, before: float) -> float:
@@ -511,7 +511,8 @@ def _print_profile(rows: list[ProfileRow]) -> None:
         )
     seconds, work = sum(row.seconds for row in rows), sum(row.multiplications for row in rows)
     total = {"engines": "all", "ms": round(seconds * 1e3, 3), "mmac": round(work / 1e6, 3) or None}
-    table.append({**total, "gmac/s": round(work / seconds / 1e9, 1) if work and seconds else None, "share_%": 100.0})
+    speed = float(f"{work / seconds / 1e9:.3g}") if work and seconds else None
+    table.append({**total, "gmac/s": speed, "share_%": 100.0})
     print_table("profile (+ fused to one job, > one after the other)", table, list(table[0]))
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.analysis.cycles.document import caveats, cycles_document
-from nvdla.analysis.explain import explanations, sentences, use_tracks
+from nvdla.analysis.cycles.document import caveats, chain_cycles, cycles_document
+from nvdla.analysis.explain import USES, accounting, explanations, sentences, use_tracks
 from nvdla.analysis.layer_forms import with_advice
 from nvdla.analysis.memory import MemoryMap
 from nvdla.analysis.study import Study
@@ -477,6 +477,8 @@ def side_of(
         "timings": [],
         "cycles": study.schedule.cycles,
         "total": study.schedule.total,
+        "uses": accounting(study),
+        "meanings": USES,
     }
     document |= _details(study, number, pictures, document["operations"], linked)
     document["run"] = None if view is None else run_rows(view, report, names, number, pictures)
@@ -544,7 +546,7 @@ def _operations(study: Study, number: dict[Key, int]) -> list[Row]:
                 "input": list(node.input) if node.input else None,
                 "output": list(node.output) if node.output else None,
                 "leads": estimate.leader == node.key,
-                "cycles": estimate.cycles,
+                "cycles": chain_cycles(study, node),
                 "bound": estimate.bound,
                 "macs": estimate.macs,
                 "use": estimate.mac_share,
@@ -614,15 +616,10 @@ MAX_TIMED = 1000
 
 
 def timing(study: Study, latency: int, bandwidth: float) -> Row:
-    """Return the cycles of a loadable with another memory.
-
-    Args:
-        study: The loadable.
-        latency: Cycles.
-        bandwidth: Bytes per cycle.
+    """Return the cycles of a loadable with another memory (``latency`` in cycles, ``bandwidth`` in bytes per cycle).
 
     Returns:
-        ``total`` (None: deadlock) and, for each operation, ``cycles`` and ``bound``.
+        ``total`` and ``uses``, the cycles by use (None: deadlock), and, for each operation, ``cycles`` and ``bound``.
 
     Raises:
         ConfigError: The latency or the bandwidth is out of range.
@@ -633,7 +630,8 @@ def timing(study: Study, latency: int, bandwidth: float) -> Row:
         "latency": latency,
         "bandwidth": other.memory.rate(study.config.dram_width_bits / 8),
         "total": other.schedule.total,
-        "cycles": [row.cycles for row in rows],
+        "uses": accounting(other),
+        "cycles": [chain_cycles(other, node) for node in study.operations],
         "bound": [row.bound for row in rows],
     }
 

@@ -42,6 +42,15 @@ def test_groups_follow_the_selected_rows(samples, nvdla_command):
     assert groups[0]["share"] == pytest.approx(0.543, abs=1e-3)
 
 
+@pytest.mark.parametrize("by, is_told", [("layer", True), ("block", True), ("type", False)])
+def test_a_file_without_layer_names_is_summed_by_engine_with_a_note(by, is_told, samples, tmp_path, nvdla_command):
+    net = tmp_path / "net.loadable"  # without its layer file
+    net.write_bytes((samples / "lenet.loadable").read_bytes())
+    note = "Note: the file has no layer names, so rows are engines; 'nvdla layers' finds them"
+    assert (note in nvdla_command("cycles", net, "--by", by)[1]) == is_told
+    assert note not in nvdla_command("cycles", samples / "lenet.loadable", "--by", by)[1]
+
+
 def test_a_name_means_a_whole_layer_before_beginnings():
     layers = ["conv1+relu1", "conv10", "conv2", LONG, None]
     assert layers_meant(layers, "conv1") == {"conv1+relu1"}

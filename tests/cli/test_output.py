@@ -226,6 +226,10 @@ def test_findings_and_tensors_of_one_operation(nvdla_command, lenet, digit):
     found = document(nvdla_command, "lint", lenet, "--config", "nv_full", "--op", "0/3")
     assert all((each["task"], each["operation"]) == (0, 3) for each in found["findings"])
     assert found["counts"]["error"] > len(found["findings"])
+    printed = nvdla_command("lint", lenet, "--config", "nv_full", "--op", "0/3")[1]
+    every = sum(found["counts"].values())
+    assert f"; {len(found['findings'])} of {every} findings shown (--op, --type, --top)." in printed
+    assert "shown" not in nvdla_command("lint", lenet, "--config", "nv_full")[1]
     found = document(nvdla_command, "doctor", lenet, "-i", digit, "--op", "pool1")
     assert [each["operation"] for each in found["tensors"]] == [2]
     found = document(nvdla_command, "compare", lenet, lenet, "-i", digit, "--type", "PDP")

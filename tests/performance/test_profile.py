@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 
 import numpy as np
@@ -67,6 +68,9 @@ def test_the_command_prints_a_row_for_each_chain_and_json(nvdla_command, samples
     assert code == 0
     assert out.count("CONV+SDP") == 5
     assert "gmac/s" in out
+    table = list(csv.DictReader(nvdla_command(*words, "--csv")[1].splitlines()))
+    milliseconds, work, speed = (float(table[-1][key]) for key in ("ms", "mmac", "gmac/s"))
+    assert speed == float(f"{speed:.3g}") == pytest.approx(work / milliseconds, rel=0.05)
     code, out, _ = nvdla_command(*words, "--json")
     rows = json.loads(out)["profile"]
     assert code == 0

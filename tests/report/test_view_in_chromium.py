@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -503,8 +504,11 @@ def test_cycles_are_summed_by_layer_and_the_colours_of_closed_blocks_are_explain
     assert shown.page.inner_text("#graph-legend").startswith("0 cycles")
     open_view(shown.page, "Cycles")
     headings = shown.page.locator("#cycles h2").all_inner_texts()
-    assert headings == ["Roofline", "Blocks", "Layers", "Longest operations"]
-    blocks = shown.page.locator("#cycles ol").nth(0).locator("li").all_inner_texts()
+    assert headings == ["Roofline", "Where the cycles go", "Blocks", "Layers", "Longest operations"]
+    uses = shown.page.locator("#uses-0 li").all_inner_texts()
+    spent = [int(re.search(r"[\d,]{2,}", text)[0].replace(",", "")) for text in uses]
+    assert sum(spent) == shown.value("view.sides[0].total")
+    blocks = shown.page.locator("#cycles ol").nth(1).locator("li").all_inner_texts()
     sums = {text.split()[0]: int(text.split()[1].replace(",", "")) for text in blocks}
     cycles = (
         "view.sides[0].operations.filter(op => op.leads && op.block === '{}').reduce((sum, op) => sum + op.cycles, 0)"

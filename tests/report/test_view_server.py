@@ -17,6 +17,7 @@ import pytest
 
 import nvdla
 from nvdla.analysis.cycles.constants import Memory
+from nvdla.analysis.cycles.document import chain_cycles
 from nvdla.analysis.study import Study
 from nvdla.cli.view import Folder, Single, configure
 from nvdla.compiler.builder import Network, build, calibrate
@@ -415,7 +416,8 @@ def test_cycles_with_another_memory_are_computed(server, lenet_path):
     study = Study.of(nvdla.load(lenet_path), memory=Memory(170, 2.5))
     found = json.loads(body)
     assert found["total"] == study.schedule.total and found["bandwidth"] == 2.0  # a beat takes whole cycles
-    assert found["cycles"] == [study.estimates[node.key].cycles for node in study.operations]
+    assert found["cycles"] == [chain_cycles(study, node) for node in study.operations]
+    assert sum(found["uses"].values()) == found["total"]
 
 
 @pytest.mark.parametrize(

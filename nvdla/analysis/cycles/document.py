@@ -106,8 +106,13 @@ def operation_rows(study: Study) -> list[Row]:
 
 def cycles_of(study: Study, node: Operation) -> int | None:
     """Cycles of an operation or of the chain that it leads; None of other members of a chain, and where unknown."""
+    return chain_cycles(study, node) if study.estimates[node.key].leader == node.key else None
+
+
+def chain_cycles(study: Study, node: Operation) -> int | None:
+    """Cycles of an operation of the CPU, or of the chain of another operation; None where unknown."""
     if node.engine != "cpu":
-        return study.estimates[node.key].own_cycles
+        return study.estimates[node.key].cycles
     span = study.schedule.spans[node.key]
     return None if span.start is None or span.end is None else span.end - span.start
 

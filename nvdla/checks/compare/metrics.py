@@ -55,6 +55,15 @@ class Difference:
         return table(str(self), [{key: value for key, value in self.as_dict().items() if value is not None}])
 
     def __str__(self) -> str:
+        return self.between("expected", "got")
+
+    def between(self, expected: str, actual: str) -> str:
+        """Return the difference in words.
+
+        Args:
+            expected: Source of the reference tensor.
+            actual: Source of the other tensor.
+        """
         if self.exact:
             return f"exact: all {self.elements} elements are equal"
         place = ", ".join(
@@ -62,7 +71,7 @@ class Difference:
         )
         return (
             f"{self.count} of {self.elements} elements differ, by at most {self.max_abs:g}; first at {place}: "
-            f"expected {self.first_expected:g}, got {self.first_actual:g}"
+            f"{expected} {self.first_expected:g}, {actual} {self.first_actual:g}"
         )
 
 

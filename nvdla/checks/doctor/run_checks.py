@@ -16,6 +16,8 @@ from nvdla.loadable.descriptors.enums import OpType
 SOME, MANY = 0.01, 0.10
 #: elements of a channel that must have been seen before it is called dead
 ENOUGH = 64
+#: elements at the ends of the type that are too few to judge
+FEW = 5
 OUT_OF_RANGE = 0.01
 
 
@@ -24,6 +26,11 @@ def _computes(health: TensorHealth) -> bool:
     there
     before them."""
     return health.elements >= ENOUGH and (health.engine in ("sdp", "cdp") or bool(health.taken_from))
+
+
+def _saturates(health: TensorHealth) -> bool:
+    """Check whether enough of its integers are at the ends of their type to judge their share."""
+    return _computes(health) and health.dtype.kind == "i" and round(health.saturated * health.elements) > FEW
 
 
 def _reason(health: TensorHealth) -> str:
@@ -41,9 +48,10 @@ def _reason(health: TensorHealth) -> str:
     headline="outputs saturated",
 )
 def outputs_are_not_cut_off(context: CheckContext) -> Iterator[Said]:
-    """Less than 10 % of a tensor's integers are at the ends of their type."""
+    """Less than 10 % of a tensor's integers are at the ends of their type. Tensors with fewer than 64 elements in all
+    runs are not judged."""
     for subject, health in context.measured():
-        if _computes(health) and health.dtype.kind == "i" and health.saturated > MANY:
+        if _saturates(health) and health.saturated > MANY:
             yield subject, _reason(health)
 
 
@@ -54,9 +62,10 @@ def outputs_are_not_cut_off(context: CheckContext) -> Iterator[Said]:
     headline="outputs that saturate",
 )
 def outputs_hardly_saturate(context: CheckContext) -> Iterator[Said]:
-    """Less than 1 % of a tensor's integers are at the ends of their type. Entropy calibration saturates that many."""
+    """Less than 1 % of a tensor's integers are at the ends of their type. Entropy calibration saturates that many.
+    Tensors with fewer than 64 elements, or with at most 5 at the ends, in all runs are not judged: add images."""
     for subject, health in context.measured():
-        if _computes(health) and health.dtype.kind == "i" and SOME < health.saturated <= MANY:
+        if _saturates(health) and SOME < health.saturated <= MANY:
             yield subject, _reason(health)
 
 

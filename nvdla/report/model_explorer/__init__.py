@@ -6,6 +6,7 @@ saturation, SNR.
 
 from __future__ import annotations
 
+from nvdla.analysis.cycles.document import cycles_of
 from nvdla.analysis.study import Study
 from nvdla.report.document import Side
 from nvdla.report.page import pairs
@@ -25,7 +26,7 @@ Numbers = dict[str, float]
 @by_annotations
 def cycles(study: Study) -> Numbers:
     """Operation -> cycles of its chain; of operations on the fly their first alone has them."""
-    totals = ((node.label, study.estimates[node.key].own_cycles) for node in study.operations)
+    totals = ((node.label, cycles_of(study, node)) for node in study.operations)
     return {label: float(cycles) for label, cycles in totals if cycles}
 
 

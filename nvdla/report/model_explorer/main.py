@@ -26,6 +26,7 @@ try:
 except ImportError:
     raise ImportError("nvdla.report.model_explorer needs Model Explorer: pip install 'nvdla[explorer]'") from None
 
+from nvdla.analysis.cycles.document import cycles_of
 from nvdla.analysis.graph import COLORS, graph_document
 from nvdla.analysis.study import Study
 from nvdla.analysis.views import blocks
@@ -110,7 +111,7 @@ def _about(row: Document) -> list[graph_builder.KeyValue]:
 def _attributes(study: Study, node: Operation, row: Document) -> list[tuple[str, str]]:
     estimate = study.estimates[node.key]
     about = {"operation": row["name"], "layer": row["layer"], "what": row["what"], "precision": row["precision"]}
-    about |= {"cycles": estimate.own_cycles, "bound by": estimate.bound, "MACs": estimate.macs or None}
+    about |= {"cycles": cycles_of(study, node), "bound by": estimate.bound, "MACs": estimate.macs or None}
     attributes = [(key, str(value)) for key, value in about.items() if value is not None]
     for structure in (node.op, None if node.type is None else node.surface):
         shown = [field for field in fields(structure) if not field.reserved] if structure is not None else []

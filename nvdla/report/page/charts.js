@@ -399,7 +399,7 @@
       view.el("button", { type: "button", onclick: () => { for (const name of ["latency", "bandwidth"]) inputs[name].value = lists[name].indexOf(own[name]); inputs.clock.value = side.clock; change(); } }, "Reset"));
 
     function fill(shown) {
-      charts.replaceChildren(view.el("div", {}, view.el("h2", {}, "Roofline"), view.roofline(shown)), view.el("div", {}, ...view.longest(shown).filter(Boolean)));
+      charts.replaceChildren(view.el("div", {}, view.el("h2", {}, "Roofline"), view.roofline(shown)), view.el("div", {}, ...uses(shown), ...view.longest(shown).filter(Boolean)));
     }
     function label() {
       const clock = value("clock"), say = { latency: `${view.count(value("latency"))} cycles`, bandwidth: `${view.real(value("bandwidth"))} B/cycle = ${view.real(value("bandwidth") * clock / 1000)} GB/s`, clock: `${view.count(Math.round(clock))} MHz` };
@@ -412,7 +412,7 @@
       label();
       const wanted = { latency: value("latency"), bandwidth: value("bandwidth") }, number = ++asked;
       const same = (row) => row.latency === wanted.latency && Math.abs(row.bandwidth - wanted.bandwidth) < 1e-9;
-      let row = same(own) ? { ...own, total: side.total } : side.timings.find(same);
+      let row = same(own) ? { ...own, total: side.total, uses: side.uses } : side.timings.find(same);
       if (!row) {
         await new Promise((then) => setTimeout(then, 150));
         if (number !== asked) return; // the slider moves on
@@ -428,7 +428,7 @@
       const clock = value("clock"), change = side.total && row.total ? row.total / side.total - 1 : 0;
       total.textContent = row.total === null ? "no total: deadlock" : `${view.count(row.total)} cycles = ${view.real(row.total / clock / 1000)} ms at ${view.count(Math.round(clock))} MHz${change ? ` (${change > 0 ? "+" : ""}${view.percent(change)} cycles); everywhere else on this page: ${view.count(side.total)} cycles` : ""}`;
       const operations = row.cycles ? side.operations.map((op, id) => ({ ...op, cycles: row.cycles[id], bound: row.bound[id] })) : side.operations;
-      fill(Object.assign(Object.create(side), { operations, total: row.total, roof: { ...side.roof, bytes: row.bandwidth } }));
+      fill(Object.assign(Object.create(side), { operations, total: row.total, uses: row.uses, roof: { ...side.roof, bytes: row.bandwidth } }));
     }
     fill(side);
     change();
@@ -446,6 +446,18 @@
       rows.length > most && view.el("p", { class: "soft" }, `and ${view.count(rows.length - most)} more`),
     ]);
   };
+
+  // What the cycles of a run go to; they add up to the total.
+  function uses(side) {
+    const rows = Object.entries(side.uses || {}).filter(([, cycles]) => cycles), most = Math.max(...rows.map(([, cycles]) => cycles));
+    return rows.length ? [
+      view.el("h2", {}, "Where the cycles go"),
+      view.el("ol", { class: "bars", id: `uses-${side.number}` }, rows.map(([use, cycles]) => view.el("li", {},
+        view.el("span", { title: side.meanings[use] }, use.replace("_", " ")),
+        view.el("span", { class: "bar" }, view.el("span", { class: use === "cpu" ? "cpu" : "conv", style: `width:${(100 * cycles) / most}%` })),
+        view.el("span", { class: "soft" }, `${view.count(cycles)}  ${view.percent(view.shareOf(side, cycles))}`)))),
+    ] : [];
+  }
 
   function sums(side, key) {
     const rows = new Map();

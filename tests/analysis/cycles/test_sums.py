@@ -8,11 +8,13 @@ import pytest
 import nvdla
 from nvdla.analysis.cycles.constants import Software
 from nvdla.analysis.cycles.document import cycles_document, cycles_of
-from nvdla.analysis.explain import operation_document
+from nvdla.analysis.explain import lines, operation_document
+from nvdla.analysis.layer_forms import evaluate_layer, layers_of
 from nvdla.analysis.study import Study
 from nvdla.emulator.execution.dry_run import dry_run
 from nvdla.limits import Limits
 from nvdla.program.naming import names_for
+from nvdla.report import model_explorer
 from nvdla.report.document import make_side
 
 SAMPLES = sorted((Path(__file__).resolve().parents[3] / "samples").glob("*.loadable"))
@@ -51,6 +53,45 @@ def test_an_explained_layer_counts_its_chain_once(lenet_loadable):
     shares = [operation_document(study, node)["share"] or 0 for node in study.operations]
     cycles = [cycles_of(study, chain[0]) or 0 for chain in study.chains]
     assert sum(shares) == pytest.approx(sum(cycles) / study.schedule.cycles)
+
+
+def test_a_page_and_its_exports_have_the_cycles_of_cpu_operations(lenet_loadable):
+    """The cycles of a run by use add up to its total, on the page, too."""
+    study = Study.of(lenet_loadable)
+    side = make_side(study, names_for(lenet_loadable.name), 1000.0)[0].document
+    led = {row["label"]: row["cycles"] for row in side["operations"] if row["leads"]}
+    assert led == {chain[0].label: cycles_of(study, chain[0]) for chain in study.chains}
+    assert led["1/0"] == 1000 == model_explorer.cycles(study)["1/0"]
+    assert sum(side["uses"].values()) == side["total"]
+    assert set(side["uses"]) == set(side["meanings"])
+
+
+def test_cycles_between_operations_are_printed(nvdla_command):
+    lenet_path = SAMPLES[0].with_name("lenet.loadable")
+    for options in ((), ("--software", "5000")):
+        spent = json.loads(nvdla_command("cycles", lenet_path, "--json", *options)[1])
+        between, total = spent["accounting"]["programming"], spent["total_cycles"]
+        assert sum(spent["accounting"].values()) == total
+        line = f"{between:,} cycles ({between / total:.1%}) between operations: registers and interrupts"
+        assert line in nvdla_command("cycles", lenet_path, *options)[1].splitlines()
+
+
+def test_the_ends_of_an_explained_operation_are_those_of_its_chain(lenet_loadable):
+    study = Study.of(lenet_loadable)
+    for chain in study.chains:
+        row = operation_document(study, chain[0])
+        assert row["chain_end"] - row["start"] == pytest.approx(row["cycles"], abs=150)
+        assert f"{row['start']:,} to {row['chain_end']:,}" in "".join(lines(row))
+
+
+def test_the_parts_of_a_convolution_add_up_to_its_cycles(lenet_loadable):
+    """The array is at work for as many cycles as it needs, the first and the last included."""
+    study = Study.of(lenet_loadable)
+    for layer in layers_of(study):
+        terms = evaluate_layer(study, layer)["terms"]
+        assert terms["multiplying"] >= terms["array"]
+        parts = terms["until_first_mac"] + terms["multiplying"] + terms["after_last_mac"]
+        assert parts == sum(cycles_of(study, node) for node in layer.nodes if node.engine == "conv")
 
 
 def test_a_deadlock_has_no_total(deadlocked, tmp_path, nvdla_command):

@@ -1,6 +1,7 @@
 """``nvdla compare`` as a user calls it."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -31,9 +32,26 @@ def test_a_broken_loadable_differs_from_a_good_one(nvdla_command, samples, broke
     assert code == 1
     assert (
         "First divergence: operation 0/5 (PDP after 0/3, 0/4 on the fly, layer pool2): 4 of 256 elements "
-        "differ, by at most 11; first at N=0, C=5, H=0, W=2: expected 25, got 35"
+        "differ, by at most 11; first at N=0, C=5, H=0, W=2: lenet.loadable 25, this run 35"
     ) in out
-    assert "expected\n             0          0        25*" in out
+    assert "  lenet.loadable\n             0          0        25*" in out
+    assert "  this run\n             0          0        35*" in out
+
+
+def test_values_have_the_name_of_their_source(nvdla_command, samples, tmp_path):
+    """Neither a board nor another run is right by its position among the arguments."""
+    net, image = samples / "lenet.loadable", ("-i", samples / "digit3.pgm")
+    assert nvdla_command("run", net, *image, "--dump-ops", tmp_path / "board")[0] == 0
+    dump = tmp_path / "board" / "task0-op0002-pdp.npy"
+    tensor = np.load(dump)
+    tensor[0, 0, 0, 0] ^= 16
+    np.save(dump, tensor)
+    board, ours = tensor[0, 0, 0, 0], tensor[0, 0, 0, 0] ^ 16
+    out = nvdla_command("compare", net, *image, "--golden", tmp_path / "board")[1]
+    assert f"first at N=0, C=0, H=0, W=0: board {board}, this run {ours}" in out
+    assert "expected" not in out
+    out = nvdla_command("compare", net, *image, "--other-input", samples / "digit7.pgm")[1]
+    assert re.search(r": other run -?\d+, this run -?\d+", out)
 
 
 def test_fail_fast_ends_with_the_first_divergence(nvdla_command, samples, broken):
@@ -156,7 +174,7 @@ def test_an_image_of_another_size_is_refused_or_scaled(nvdla_command, samples, t
         assert code == 2
         assert "--resize" in err
     code, out, err = nvdla_command("compare", *words, "--other-threads", 1, "--resize")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, f"{tmp_path / 'small.pgm'}: pixels halved to 0..127 (assumed, as NVIDIA's runtime)\n")
     assert "6 tensors compared: 6 exact, 0 close, 0 different." in out
 
 

@@ -3,6 +3,7 @@
 import json
 import struct
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from support.pages import page_module
 import nvdla
 from nvdla.checks.compare.comparison import Observation
 from nvdla.checks.doctor.doctor import TensorHealth, checks, examine
+from nvdla.checks.doctor.run_checks import outputs_hardly_saturate
 from nvdla.cli.doctor import bars
 from nvdla.program.naming import Names, from_sidecar
 
@@ -285,6 +287,18 @@ def observation(tensor):
     surfaces[..., : tensor.shape[1]] = np.moveaxis(tensor, 1, -1)
     view = surfaces.view(np.uint8)
     return Observation((0, 0, 1), "sdp", None, tensor.dtype, tensor.shape[1], view, {"saturated": 2})
+
+
+@pytest.mark.parametrize("elements, at_ends, is_found", [(64, 1, False), (64, 5, False), (64, 6, True), (640, 7, True)])
+def test_few_elements_at_the_ends_are_no_saturation(elements, at_ends, is_found):
+    """The share of one or two elements of a small tensor says nothing."""
+    tensor = np.zeros((1, elements // 16, 4, 4), np.int8)
+    tensor.reshape(-1)[:at_ends] = 127
+    health = TensorHealth.of(observation(tensor[:, :4]), Names())
+    for part in np.split(tensor, elements // 64, axis=1):
+        health.add(observation(part))
+    context = SimpleNamespace(measured=lambda: [("operation", health)])
+    assert bool([*outputs_hardly_saturate(context)]) == is_found
 
 
 def test_health_is_counted_over_runs():
