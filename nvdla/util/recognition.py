@@ -49,7 +49,8 @@ _KERAS = (
     "For ONNX, install tf2onnx, call the model once, then model.export('model.onnx', format='onnx')."
 )
 _TORCH = (
-    "Export it in Python, with the class of the model: model = Model(); model.load_state_dict(torch.load({path})); "
+    "Export it in Python, with the class of the model: model = Model(); model.load_state_dict(torch.load({path})), "
+    "or model = torch.load({path}, weights_only=False) if you trust the file and it holds the whole module; "
     f"torch.onnx.export(model.eval(), (example_input,), 'model.onnx', dynamo=True). Then {_ONNX}"
 )
 

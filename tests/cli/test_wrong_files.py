@@ -108,8 +108,8 @@ COMMANDS = [
     (["memory"], "an NVDLA loadable", {"loadable", "package", "tar"}),
     (["view"], "an NVDLA loadable", {"loadable", "package", "tar"}),
     (["run", "--random-input"], "an NVDLA loadable", {"loadable", "package", "tar"}),
-    (["compile"], "a model (ONNX, TFLite or Caffe)", {"onnx", "tflite", "prototxt", "pt2"}),
-    (["compile", "--check"], "a model (ONNX, TFLite or Caffe)", {"onnx", "tflite", "prototxt", "pt2"}),
+    (["compile"], "a model (ONNX, TFLite, PyTorch .pt2 or Caffe)", {"onnx", "tflite", "prototxt", "pt2"}),
+    (["compile", "--check"], "a model (ONNX, TFLite, PyTorch .pt2 or Caffe)", {"onnx", "tflite", "prototxt", "pt2"}),
     (["trace", "replay", "--config", "nv_small"], "a register trace", {"trace", "empty"}),
     (["csb", "show"], "a log of register accesses", {"csb", "trace"}),
     (
@@ -271,4 +271,4 @@ def test_compile_looks_at_the_model_before_it_asks_for_an_output(tmp_path, nvdla
         _, _, err = nvdla_command("compile", tmp_path / "nothere.onnx", *words)
         assert "nothere.onnx cannot be read: No such file" in err
         _, _, err = nvdla_command("compile", tmp_path / "notes.txt", *words)
-        assert "notes.txt: must be a model (ONNX, TFLite or Caffe), got a text file" in err
+        assert "notes.txt: must be a model (ONNX, TFLite, PyTorch .pt2 or Caffe), got a text file" in err

@@ -90,7 +90,7 @@ def _refuse_weights(weights: str | os.PathLike[str] | None, name: str) -> None:
 
 def require_model(path: str | os.PathLike[str], more: Collection[str] = ()) -> None:
     """Raise FormatError for a file of another kind than the models that load_model reads, and ``more``."""
-    name, wanted = os.fspath(path), "a model (ONNX, TFLite or Caffe)"
+    name, wanted = os.fspath(path), "a model (ONNX, TFLite, PyTorch .pt2 or Caffe)"
     if not os.path.exists(path):
         read_file(path, MAX_MODEL, "model")  # has the reason
     other = wrong_kind(path, name, wanted, (*MODEL_KINDS, *more))
