@@ -18,8 +18,7 @@ from nvdla.analysis.svg import STYLE, Drawing, round_ticks, short
 from nvdla.errors import UnknownOperationError, counted, shape_text
 from nvdla.loadable.descriptors.enums import ConvMode, OpType, WeightFormat
 from nvdla.loadable.descriptors.fields import fields
-from nvdla.program.layer_names import layers_meant, short_layer, short_layers
-from nvdla.program.operation import Key, Operation
+from nvdla.program.operation import Key, Operation, layers_meant, short_layer, short_layers
 from nvdla.util.escaping import Document
 from nvdla.util.rounding import ceil_div
 

@@ -24,8 +24,7 @@ from nvdla.analysis.svg import FIXED_STYLE, short
 from nvdla.errors import FormatError, shape_text
 from nvdla.loadable.descriptors.fields import FieldView, fields
 from nvdla.loadable.model import Loadable
-from nvdla.program.layer_names import short_layer
-from nvdla.program.operation import Key, Operation
+from nvdla.program.operation import Key, Operation, short_layer
 from nvdla.program.values import Value
 from nvdla.util.escaping import Document, Json, dot_string, xml_text
 from nvdla.util.precision import Precision

@@ -13,8 +13,7 @@ from nvdla.analysis.views import flag_names
 from nvdla.emulator.memory.placement import CVSRAM_BASE, DRAM_BASE, SPACES, Allocation, place
 from nvdla.limits import PAGE
 from nvdla.loadable import MemoryEntry
-from nvdla.program.layer_names import short_layer
-from nvdla.program.operation import Key
+from nvdla.program.operation import Key, short_layer
 from nvdla.program.values import Value
 from nvdla.util.escaping import Document
 

@@ -16,8 +16,7 @@ from nvdla.loadable.descriptors import DlaTask, EmuOperation, EmuTask, fields, m
 from nvdla.loadable.descriptors.enums import Activation, ConvMode, MemType, OpType, SdpMode, SdpType
 from nvdla.loadable.enums import DataType, MemoryDomain, MemoryFlags
 from nvdla.program.accesses import STAGES, Shape
-from nvdla.program.layer_names import short_layers
-from nvdla.program.operation import Dependency, Operation
+from nvdla.program.operation import Dependency, Operation, short_layers
 from nvdla.program.program import Program
 from nvdla.program.program import Tasks as ProgramTasks
 from nvdla.util.arguments import by_annotations

@@ -314,7 +314,7 @@ def _short_layers(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, 
 
     A short name of two layers, or of two nodes with the same operator, stays whole.
     """
-    from nvdla.program.layer_names import short_layers
+    from nvdla.program.operation import short_layers
 
     key = "name" if {"op", "buffer"} & set(rows[0]) else "layer"
     names = dict.fromkeys((row.get("op"), row[key]) for row in rows if isinstance(row.get(key), str))
@@ -621,7 +621,7 @@ def chosen(
 
     Raises FormatError for an operation that no row is about, and a column that does not exist.
     """
-    from nvdla.program.layer_names import layers_meant
+    from nvdla.program.operation import layers_meant
 
     selected = list(rows)
     if args.every:
@@ -643,7 +643,7 @@ def _wanted(place: Place, args: argparse.Namespace, meant: set[str]) -> bool:
 
 
 def _check_operations(wanted: Sequence[str], places: Sequence[Place]) -> None:
-    from nvdla.program.layer_names import layers_meant
+    from nvdla.program.operation import layers_meant
 
     labels = [label for place in places for label in place[0] if label]
     layers = [layer for place in places for layer in place[2]]

@@ -34,9 +34,8 @@ from nvdla.errors import NvdlaError, counted
 from nvdla.loadable.descriptors.fields import FieldView, fields
 from nvdla.loadable.descriptors.task import EmuOperation
 from nvdla.loadable.enums import Interface
-from nvdla.program.layer_names import short_layers
 from nvdla.program.naming import Names
-from nvdla.program.operation import Key, Operation
+from nvdla.program.operation import Key, Operation, short_layers
 from nvdla.program.parameters import LoadableParameters, Slot
 from nvdla.program.program import Program
 from nvdla.runtime import Runtime

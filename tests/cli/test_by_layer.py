@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from nvdla.program.layer_names import layers_meant, short_layer, short_layers
+from nvdla.program.operation import layers_meant, short_layer, short_layers
 from tests.support.packages import write_package
 
 LONG = "/features/block1/conv/Conv_output_0+a"

@@ -20,8 +20,7 @@ from nvdla.loadable.descriptors.enums import Event, OpType
 from nvdla.loadable.descriptors.task import DlaTask, EmuTask
 from nvdla.loadable.model import AddressEntry, Loadable
 from nvdla.loadable.reader import load
-from nvdla.program.layer_names import short_layer
-from nvdla.program.operation import Key, Operation
+from nvdla.program.operation import Key, Operation, short_layer
 from nvdla.program.program import Program, by_task
 from nvdla.program.values import OfProgram
 from nvdla.util.arguments import by_annotations

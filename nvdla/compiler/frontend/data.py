@@ -186,7 +186,7 @@ def describe_samples(
 def _pixel_notes(model: Model, data: Samples | None, preprocessing: Preprocessing | None) -> list[str]:
     """Return a note on pictures whose pixels become numbers outside of the range of the input.
 
-    The range is that of a quantized input, or else that of the samples, if they are no pictures themselves.
+    The range is that of a quantized input, or else that of the samples, unless these are pictures.
     """
     if len(model.inputs) != 1 or preprocessing is None or not (preprocessing.mean or preprocessing.scale):
         return []
