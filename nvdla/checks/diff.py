@@ -290,7 +290,7 @@ class _Side:
             self._parameters = LoadableParameters(program)
 
     def packing(self, subject: Operation, name: str) -> tuple[object, ...]:
-        """What determines the order of the elements in memory."""
+        """The fields that determine the order of the elements in memory."""
         return tuple((slot.layout, slot.shape, slot.group, slot.block) for slot in self._slots(subject, name))
 
     def decoded(self, subject: Operation, name: str) -> np.ndarray | None:
@@ -316,7 +316,7 @@ def _compare(
         if left is None or right is None or (left.dtype == right.dtype and left.tobytes() == right.tobytes()):
             return None
         same = left.shape == right.shape and len({side.packing(subject, name) for side, subject in both}) == 1
-        one, other = (None if same else side.decoded(subject, name) for side, subject in both)
+        first, other = (None if same else side.decoded(subject, name) for side, subject in both)
     except NvdlaError:
         return None
     metrics: Document = {"different": None, "max_abs": None, "cosine": None, "first": None}
@@ -324,12 +324,12 @@ def _compare(
     if same and left.dtype == right.dtype:
         at = partial(_kernel_position, subjects[0]) if name == "weight_data" else None
         metrics = _metrics(left, right, at)
-    elif one is not None and other is not None and _alike(one, other):
-        one, other = _padded(one, other)
-        if np.array_equal(one, other):
+    elif first is not None and other is not None and _alike(first, other):
+        first, other = _padded(first, other)
+        if np.array_equal(first, other):
             return None
-        at = partial(_position, one.shape) if name == "weight_data" else None
-        metrics = _metrics(one.ravel(), other.ravel(), at)
+        at = partial(_position, first.shape) if name == "weight_data" else None
+        metrics = _metrics(first.ravel(), other.ravel(), at)
     else:
         metrics["note"] = "other size" if left.size != right.size else "other layout, not compared"
         metrics["note"] = "other type" if left.dtype != right.dtype else metrics["note"]

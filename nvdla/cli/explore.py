@@ -142,7 +142,7 @@ def run(args: argparse.Namespace) -> int:
         raise FormatError("--config: missing: a model needs configurations, for example --config nv_small,nv_large")
     names = args.config.split(",")
     if not table.compiles:
-        loadables, own = loadables_of(args.network)  # what is wrong with it is said here, once
+        loadables, own = loadables_of(args.network)  # what is wrong with it is stated here, once
         if table.source is not None:
             for loadable in loadables:
                 _tell_warnings(args, loadable, own)
@@ -211,8 +211,8 @@ def _positive(word: str, option: str) -> float:
     return value
 
 
-def _tell(document: Document, args: argparse.Namespace, said: str) -> None:
-    """Print and write the results; ``said``: clock and firmware."""
+def _tell(document: Document, args: argparse.Namespace, stated: str) -> None:
+    """Print and write the results; ``stated``: clock and firmware."""
     from nvdla.experiments.exploration import remarks, silicon_of_all
 
     asked = [columns for name, columns in SILICON.items() if getattr(args, name)]
@@ -228,12 +228,12 @@ def _tell(document: Document, args: argparse.Namespace, said: str) -> None:
     if args.report:
         from nvdla.experiments.exploration import page
 
-        write_file(args.report, page(document, Path(args.network).name, _csv(rows, columns), said).encode())
+        write_file(args.report, page(document, Path(args.network).name, _csv(rows, columns), stated).encode())
     if print_document(document, args):
         return
     if rows:
         print_table(args.network, rows, columns, ("written", "read", "buffer_use", "MAC_use"))
-        say(f"Note: {said}.")
+        say(f"Note: {stated}.")
     if names and rows:
         _print_source([point["silicon"] for point in done])
     for line in remarks(document["points"]):

@@ -107,7 +107,7 @@ def _changes(args: argparse.Namespace, package: Package, path: str, folder: Path
     given, seed = list(getattr(args, "input", None) or ()), getattr(args, "random_input", None)
     is_fed = bool(given) or seed is not None
     if is_fed:
-        from nvdla.compiler.frontend.transfer import rounded
+        from nvdla.compiler.frontend.opening import rounded
 
         feeds = feeds_of_runs(package, args)
         taken = _as_model_takes(rounded(package.parts, feeds[0]), path, numbers)

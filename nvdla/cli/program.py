@@ -183,7 +183,7 @@ def _self_test(args: argparse.Namespace, form: Printer, options: Options) -> int
 
 
 def _next_of_kit(args: argparse.Namespace, rows: Sequence[TestRow]) -> str:
-    """What to do with a self-test kit."""
+    """Return the next steps with a self-test kit."""
     folder = rows[0].export.folder
     if args.board:
         return f"Next: follow {folder / 'README.md'}."

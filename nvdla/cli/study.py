@@ -84,7 +84,7 @@ class _Board(argparse.Action):
 def add_timing_options(
     parser: argparse.ArgumentParser, of_memory: Callable[[argparse._ArgumentGroup], None] = add_memory_options
 ) -> None:
-    """What the cycle model needs; options without a value take the board's, or the default. ``of_memory``: adds
+    """The inputs of the cycle model; options without a value take the board's, or the default. ``of_memory``: adds
     the options of the memory."""
     group = parser.add_argument_group("external memory and firmware")
     group.add_argument(

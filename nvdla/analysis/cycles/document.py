@@ -197,8 +197,8 @@ def conditions(
         One line; empty where nothing of it is given.
     """
     head = f"clock {clock:g} MHz" if states_clock else ""
-    said = [head, memory_text(memory) if memory else "", firmware_text(software, clock)]
-    text = "; ".join(filter(None, said))
+    parts = [head, memory_text(memory) if memory else "", firmware_text(software, clock)]
+    text = "; ".join(filter(None, parts))
     if board is not None:
         return (
             f"{text} ({'; '.join(filter(None, (f'board {board.name}', _overridden(memory, software, clock, board))))})"

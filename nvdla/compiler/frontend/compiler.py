@@ -33,7 +33,7 @@ from nvdla.compiler.frontend.importer import (
 )
 from nvdla.compiler.frontend.isolation import reads
 from nvdla.compiler.frontend.model import Model, read
-from nvdla.compiler.frontend.opening import HostPart
+from nvdla.compiler.frontend.opening import HostPart, PartChain
 from nvdla.compiler.frontend.package import CompiledPart, HostMachine, machine_of, pack
 from nvdla.compiler.frontend.quantization.activations import FloatModel, shared_scales, weak_channels, wide_variances
 from nvdla.compiler.frontend.quantization.calibrate import (
@@ -47,7 +47,6 @@ from nvdla.compiler.frontend.quantization.calibrate import (
 )
 from nvdla.compiler.frontend.quantization.mixed import JUDGED_SAMPLES, choose, drop
 from nvdla.compiler.frontend.summary import html, report, summarize, text
-from nvdla.compiler.frontend.transfer import Chain
 from nvdla.emulator.hardware.configuration import configurations
 from nvdla.errors import BuildError, FormatError
 from nvdla.loadable.model import Loadable, LoadableHolder
@@ -530,7 +529,7 @@ def _build(
     if search is not None:
         options = options | {"search": search.divided(sum(part.network is not None for part in imported.parts))}
     images = int(options.get("images", 1))
-    chain = Chain(next(iter(calibrated.measured.values())).feeds if measure and calibrated.measured else ())
+    chain = PartChain(next(iter(calibrated.measured.values())).feeds if measure and calibrated.measured else ())
     last = max((number for number, part in enumerate(imported.parts) if part.network is not None), default=0)
     for number, part in enumerate(imported.parts):
         if part.network is None:

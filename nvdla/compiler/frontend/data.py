@@ -336,9 +336,9 @@ def _from_source(model: Model, source: SampleSource, preprocessing: Preprocessin
         if not feeds:
             raise FormatError(f"{source.name}: no samples: must yield (sample, label), got nothing")
         return Samples(feeds, lambda feed: feed, pixels)
-    found = Samples(list(range(count)), load, pixels)
-    found.ignored = getattr(source, "ignored", 0)
-    return found
+    samples = Samples(list(range(count)), load, pixels)
+    samples.ignored = getattr(source, "ignored", 0)
+    return samples
 
 
 def _feed(model: Model, value: Any, preprocessing: Preprocessing, pixels: set[str]) -> dict[str, np.ndarray]:

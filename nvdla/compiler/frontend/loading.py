@@ -213,17 +213,15 @@ def _fixed_quantizer(quantizer: Any) -> Any:
     limits = (quantizer.activation_post_process.quant_min, quantizer.activation_post_process.quant_max)
     whole = (0, 255) if limits[0] >= 0 else (-128, 127)
     ends = [(limit - zero) * scale for limit in limits]
-    base: Any = torch.nn.Module
 
-    class FixedQuantizer(base):
-        def forward(self, values: Any) -> Any:
-            if len(scales) > 1:
-                return torch.fake_quantize_per_channel_affine(values, scales, zeros.int(), axis, *limits)
-            if limits != whole:  # 7 bits: the exporter would limit integers by real numbers
-                values = values.clamp(*ends)
-            return torch.fake_quantize_per_tensor_affine(values, scale, zero, *whole)
+    def rounding(values: Any) -> Any:
+        if len(scales) > 1:
+            return torch.fake_quantize_per_channel_affine(values, scales, zeros.int(), axis, *limits)
+        if limits != whole:  # 7 bits: the exporter would limit integers by real numbers
+            values = values.clamp(*ends)
+        return torch.fake_quantize_per_tensor_affine(values, scale, zero, *whole)
 
-    return FixedQuantizer()
+    return type("FixedQuantizer", (torch.nn.Module,), {"forward": lambda _, values: rounding(values)})()
 
 
 @contextlib.contextmanager

@@ -1,25 +1,36 @@
-"""ONNX models opened in onnxruntime, and the parts of them that the host computes."""
+"""ONNX models opened in onnxruntime, the parts of a compiled model, and the values that go between them."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from nvdla.compiler.builder.quantization import quantize
 from nvdla.compiler.frontend.checking import check_work
+from nvdla.compiler.frontend.graph import Binding
 from nvdla.compiler.frontend.isolation import End, ModelWorker, one_line, packages, reads, run_session, session
 from nvdla.compiler.frontend.loading import load_model, parse, refuse_external
 from nvdla.compiler.frontend.model import Model
 from nvdla.errors import FormatError
+from nvdla.loadable import Loadable
+from nvdla.tensors.inputs import check_pixels
+from nvdla.tensors.real import PixelNumbers, Units
 from nvdla.util.escaping import Document
+from nvdla.util.precision import Precision
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, ValueInfoProto
+
+    from nvdla.compiler.builder import Built, Refined
+    from nvdla.compiler.builder.reference import ReferenceMemory
+    from nvdla.compiler.frontend.importer import Part
 
 
 class Session(Protocol):
@@ -308,3 +319,180 @@ def value_of(values: Mapping[str, np.ndarray], name: str) -> np.ndarray:
 
 _INTEGERS = {f"tensor({sign}int{bits})": np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _DTYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
+
+
+@dataclass
+class PackedPart:
+    """A part as it comes out of a package."""
+
+    kind: str
+    nodes: list[str]
+    inputs: list[Binding]
+    outputs: list[Binding]
+    loadable: Loadable | None = None
+    model: Any = None
+    scales: dict[str, float] = field(default_factory=dict)
+    precision: str = ""
+    numbers: Mapping[str, PixelNumbers] = field(default_factory=dict)
+    images: int = 1
+    zero_points: dict[str, int] = field(default_factory=dict)
+    #: name, operator, multiplications and reason of each node; empty in packages of earlier releases
+    rows: list[Document] = field(default_factory=list)
+
+    @property
+    def macs(self) -> int:
+        """Multiplications of an inference."""
+        return sum(row["macs"] for row in self.rows)
+
+
+@dataclass
+class CompiledPart(PackedPart):
+    """One step of a compiled model. ``kind`` "accelerator": ``loadable``, ``built`` and ``refined``, the network that
+    was built; "host": ``model`` (ONNX). ``images``: of a batch, whose bindings are those of one."""
+
+    built: Built | None = None
+    refined: Refined | None = None
+
+    @classmethod
+    def of(cls, part: Part, refined: Refined, built: Built, precision: str, images: int) -> CompiledPart:
+        """A part on the accelerator."""
+        return cls(
+            "accelerator",
+            part.nodes,
+            part.inputs,
+            part.outputs,
+            built.loadable,
+            scales={**built.input_scales, **built.output_scales},
+            precision=precision,
+            numbers={root.name: root.converter.numbers for root in built.program.inputs if root.converter},
+            images=images,
+            zero_points=built.zero_points,
+            built=built,
+            refined=refined,
+        )
+
+    @property
+    def made(self) -> Built:
+        """``built`` of a part on the accelerator."""
+        assert self.built is not None, "a part on the host is not built"
+        return self.built
+
+
+def elements_of(part: PackedPart, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the elements (images, C, H, W) of all inputs of an accelerator part, by the names of its tensors.
+
+    Args:
+        part: The accelerator part.
+        values: Real numbers by the model's names.
+
+    Raises:
+        FormatError: A value is missing or has another size.
+    """
+    return {binding.tensor: _elements(part, binding, values) for binding in part.inputs}
+
+
+def _elements(part: PackedPart, binding: Binding, values: Mapping[str, np.ndarray]) -> np.ndarray:
+    given = np.asarray(value_of(values, binding.value))
+    flat, images = given.astype(np.float64).ravel(), part.images
+    size = int(np.prod(binding.shape))
+    stack = flat.reshape(images, -1) if flat.size % images == 0 else flat[None]
+    fits = binding.index is None or binding.index.max(initial=0) < stack.shape[1]
+    order = stack if binding.index is None or not fits else stack[:, binding.index.ravel()]
+    if not fits or order.size != size * images:
+        raise FormatError(f"input {binding.value}: must have {size * images} elements, got {flat.size}")
+    numbers, cubes = part.numbers.get(binding.tensor), order.reshape(images, *binding.shape)
+    if numbers is not None:
+        return numbers.elements(cubes)
+    scale, zero = part.scales[binding.tensor], part.zero_points.get(binding.tensor, 0)
+    if given.dtype == np.uint8:
+        check_pixels(given, scale, zero, Precision(part.precision).dtype, binding.value)
+    return quantize(cubes, scale, part.precision, zero)
+
+
+def reals_of(part: PackedPart, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the outputs of an accelerator part as real numbers, by the model's names.
+
+    Args:
+        part: The accelerator part.
+        results: Elements of its outputs by the names of its tensors.
+    """
+    values = {}
+    for binding in part.outputs:
+        images, zero = part.images, np.float32(part.zero_points.get(binding.tensor, 0))
+        scale = np.float32(part.scales[binding.tensor])
+        stack = (results[binding.tensor].astype(np.float32).reshape(images, -1) - zero) * scale
+        chosen = stack if binding.index is None else stack[:, binding.index.ravel()]
+        values[binding.value] = chosen.reshape(binding.shape if images == 1 else (images, *binding.shape[1:]))
+    return values
+
+
+def rounded(parts: Sequence[PackedPart], feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return inputs of the model as the elements of the accelerator parts that read them represent them.
+
+    An error that is measured with these inputs is one of the network, not of the rounded input.
+
+    Args:
+        parts: Parts of the model, in the order of a run.
+        feeds: Real numbers by the model's names.
+    """
+    values, left = dict(feeds), set(feeds)
+    for part in (part for part in parts if part.kind == "accelerator"):
+        for binding in (binding for binding in part.inputs if binding.value in left):
+            left.discard(binding.value)
+            flat = np.array(feeds[binding.value], np.float32).reshape(part.images, -1)
+            numbers, elements = part.numbers.get(binding.tensor), _elements(part, binding, feeds)
+            scale, zero = part.scales[binding.tensor], part.zero_points.get(binding.tensor, 0)
+            units = Units(scale, zero) if numbers is None else numbers.units(elements.shape[1])
+            index = np.arange(flat.shape[1]) if binding.index is None else binding.index.ravel()
+            flat[:, index] = units.real(elements).reshape(part.images, -1)
+            values[binding.value] = flat.reshape(np.shape(feeds[binding.value]))
+    return values
+
+
+class PartChain:
+    """A run of the whole model on samples, part by part as a :class:`nvdla.compiler.frontend.package.HostMachine` does.
+
+    Attributes:
+        inputs: Inputs of the model for each sample, as the parts so far represent them (:func:`rounded`).
+
+    Args:
+        feeds: Real numbers by the model's names for each sample.
+    """
+
+    def __init__(self, feeds: Sequence[Mapping[str, np.ndarray]]) -> None:
+        self._feeds = list(feeds)
+        self._parts: list[PackedPart] = []
+        self._values = [dict(feed) for feed in feeds]
+        self.inputs: list[dict[str, np.ndarray]] = []
+
+    def enter(self, part: CompiledPart) -> None:
+        """Round the inputs of the model that an accelerator part reads."""
+        self._parts.append(replace(part, images=1))
+        self.inputs = [rounded(self._parts, feed) for feed in self._feeds]
+
+    def run(self, part: CompiledPart) -> Iterator[ReferenceMemory]:
+        """Run an accelerator part: all its tensors for each sample."""
+        from nvdla.compiler.builder import reference
+
+        single, program = replace(part, images=1), part.made.program
+        for values in self._values:
+            memory = reference.evaluate(program, elements_of(single, values))
+            values |= reals_of(single, {root.name: memory.array(root) for root in program.outputs})
+            yield memory
+
+    def run_host(self, part: CompiledPart, name: str, worker: ModelWorker | None) -> None:
+        """Run a host part.
+
+        Args:
+            part: The part.
+            name: Its name, for errors.
+            worker: Process that runs it; None: this process.
+
+        Raises:
+            FormatError: onnxruntime refuses the part.
+        """
+        if not self._values:
+            return
+        model = HostPart(part.model, name, worker)
+        for values in self._values:
+            values |= model.run(values)

@@ -15,7 +15,7 @@ import math
 import os
 import zipfile
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,24 +24,22 @@ import numpy as np
 from nvdla.compiler.builder.compiler import MAX_IMAGES
 from nvdla.compiler.frontend.graph import Binding
 from nvdla.compiler.frontend.isolation import ModelWorker, worker_of
-from nvdla.compiler.frontend.opening import HostPart, value_of
-from nvdla.compiler.frontend.transfer import elements_of, reals_of
+from nvdla.compiler.frontend.opening import CompiledPart, HostPart, PackedPart, elements_of, reals_of, value_of
 from nvdla.errors import FormatError, NvdlaError, shape_text
-from nvdla.loadable import Loadable, load
+from nvdla.loadable import load
 from nvdla.program.program import check_built_in
 from nvdla.tensors.files import IMAGE_ENDINGS, check_whole, ending, read_npy
 from nvdla.tensors.images import is_picture
 from nvdla.tensors.inputs import Input, Preprocessing, by_position, check_pixels, is_image
 from nvdla.tensors.npz import check_packing, read_npz
-from nvdla.tensors.real import PixelNumbers, pixels_of
+from nvdla.tensors.real import pixels_of
 from nvdla.util.escaping import Document, json_text
 from nvdla.util.files import FREELY_UNPACKED, MAX_RATIO, UNREADABLE_ZIP, parse_json, read_file
 from nvdla.util.precision import PRECISIONS, Precision
 from nvdla.util.recognition import wrong_kind
 
 if TYPE_CHECKING:
-    from nvdla.compiler.builder import Built, Refined
-    from nvdla.compiler.frontend.importer import Imported, Part
+    from nvdla.compiler.frontend.importer import Imported
     from nvdla.runtime import Runtime
 
 FORMAT, VERSION = "nvdla-package", 1
@@ -50,30 +48,6 @@ MAX_RANK = 8
 MAX_ELEMENTS = 1 << 31
 MAX_ZERO_POINT = 1 << 15
 MAX_MANIFEST = 16 << 20
-
-
-@dataclass
-class PackedPart:
-    """A part as it comes out of a package."""
-
-    kind: str
-    nodes: list[str]
-    inputs: list[Binding]
-    outputs: list[Binding]
-    loadable: Loadable | None = None
-    model: Any = None
-    scales: dict[str, float] = field(default_factory=dict)
-    precision: str = ""
-    numbers: Mapping[str, PixelNumbers] = field(default_factory=dict)
-    images: int = 1
-    zero_points: dict[str, int] = field(default_factory=dict)
-    #: name, operator, multiplications and reason of each node; empty in packages of earlier releases
-    rows: list[Document] = field(default_factory=list)
-
-    @property
-    def macs(self) -> int:
-        """Multiplications of an inference."""
-        return sum(row["macs"] for row in self.rows)
 
 
 def read_members(data: bytes) -> tuple[Document, list[PackedPart], dict[str, np.ndarray]]:
@@ -316,39 +290,6 @@ def _positive(value: object, where: str) -> float:
 
 MAX_PACKAGE = 4 << 30
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-
-
-@dataclass
-class CompiledPart(PackedPart):
-    """One step of a compiled model. ``kind`` "accelerator": ``loadable``, ``built`` and ``refined``, the network that
-    was built; "host": ``model`` (ONNX). ``images``: of a batch, whose bindings are those of one."""
-
-    built: Built | None = None
-    refined: Refined | None = None
-
-    @classmethod
-    def of(cls, part: Part, refined: Refined, built: Built, precision: str, images: int) -> CompiledPart:
-        """A part on the accelerator."""
-        return cls(
-            "accelerator",
-            part.nodes,
-            part.inputs,
-            part.outputs,
-            built.loadable,
-            scales={**built.input_scales, **built.output_scales},
-            precision=precision,
-            numbers={root.name: root.converter.numbers for root in built.program.inputs if root.converter},
-            images=images,
-            zero_points=built.zero_points,
-            built=built,
-            refined=refined,
-        )
-
-    @property
-    def made(self) -> Built:
-        """``built`` of a part on the accelerator."""
-        assert self.built is not None, "a part on the host is not built"
-        return self.built
 
 
 def pack(

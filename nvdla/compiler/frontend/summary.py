@@ -122,11 +122,14 @@ def summarize(
         "saturated_outputs": [row["tensor"] for row in report.get("accuracy", ()) if row["advice"] == SATURATED],
         "unscaled_pixels": list(calibration.get("unscaled_pixels", ())),
         "constant_inputs": list(calibration.get("constant_inputs", ())),
-        "worst_layers": [
-            {key: row[key] for key in ("layer", "precision", "alone", "chain", "saturated", "advice")}
-            for row in sorted(report.get("accuracy", ()), key=lambda row: row["alone"])[:WORST]
-        ],
+        "worst_layers": _worst_layers(report.get("accuracy", ())),
     }
+
+
+def _worst_layers(accuracy: Sequence[Document]) -> list[Document]:
+    """The noisiest rows, each alone, without their tensors."""
+    keys = ("layer", "precision", "alone", "chain", "saturated", "advice")
+    return [{key: row[key] for key in keys} for row in sorted(accuracy, key=lambda row: row["alone"])[:WORST]]
 
 
 def host_reasons(nodes: Sequence[NodeRow], macs: int) -> list[Document]:

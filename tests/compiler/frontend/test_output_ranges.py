@@ -13,8 +13,8 @@ onnxruntime = pytest.importorskip("onnxruntime")
 from nvdla.cli.main import main  # noqa: E402
 from nvdla.compiler.builder.accuracy import ChannelRanges, ChannelSums  # noqa: E402
 from nvdla.compiler.frontend.compiler import compile as compile_model  # noqa: E402
+from nvdla.compiler.frontend.opening import rounded  # noqa: E402
 from nvdla.compiler.frontend.package import unpack  # noqa: E402
-from nvdla.compiler.frontend.transfer import rounded  # noqa: E402
 from nvdla.errors import FormatError  # noqa: E402
 from tests.compiler.frontend.detector import detections, detector, overlap, pictures  # noqa: E402
 from tests.compiler.frontend.models import model, node  # noqa: E402

@@ -6,8 +6,8 @@ from dataclasses import fields
 
 import pytest
 
+from nvdla.cli.datasheet import FIELDS
 from nvdla.emulator.hardware.configuration import Configuration
-from nvdla.experiments.datasheet import FIELDS
 
 
 def written(nvdla_command, tmp_path, *words, code=0):
