@@ -143,7 +143,7 @@ def test_large_numbers_have_separators_on_terminals_alone(terminal, capsys):
     terminal(80)
     output.print_table("rows", [{"bytes": 1234567, "small": 123}])
     text = capsys.readouterr().out
-    assert "1,234,567" in text and " 123 " in text
+    assert "1,234,567" in text and text.split()[-1] == "123"
 
 
 def test_the_reason_of_a_node_stays_in_a_narrow_terminal(terminal, capsys):

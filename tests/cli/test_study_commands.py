@@ -233,10 +233,12 @@ def test_every_view_of_cycles_states_memory_firmware_and_board(words, line, nvdl
         assert " ".join(out.split()).count(f"Note: {line}") == 1, command
 
 
-def test_the_list_of_boards_has_the_values_of_each(nvdla_command):
+def test_the_list_of_boards_has_the_values_of_each(nvdla_command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")
     _, out, _ = nvdla_command("cycles", "--board", "list")
-    for value in ("149.985", "latency 50 cycles", "8 bytes/cycle", "80 us", "latency 60 cycles", "shared", "1 us"):
-        assert value in out
+    text = " ".join(out.split())
+    for value in ("149.985", "latency 50", "8 bytes/cycle", "80 us", "latency 60", "shared", "1 us"):
+        assert value in text
 
 
 def test_a_board_states_the_source_of_its_numbers(nvdla_command, lenet):

@@ -33,8 +33,8 @@ from nvdla.compiler.frontend.importer import (
 )
 from nvdla.compiler.frontend.isolation import reads
 from nvdla.compiler.frontend.model import Model, read
-from nvdla.compiler.frontend.opening import HostPart, PartChain
-from nvdla.compiler.frontend.package import CompiledPart, HostMachine, machine_of, pack
+from nvdla.compiler.frontend.opening import CompiledPart, HostPart, PackedPart, PartChain
+from nvdla.compiler.frontend.package import HostMachine, machine_of, pack
 from nvdla.compiler.frontend.quantization.activations import FloatModel, shared_scales, weak_channels, wide_variances
 from nvdla.compiler.frontend.quantization.calibrate import (
     Calibrated,
@@ -544,7 +544,9 @@ def _build(
         except BuildError as error:
             raise _NodesFail({_culprit(rows, error.layer, error)}, error) from None
         details["notes"] = [*details.get("notes", ()), *_coarser(imported, built)]
-        parts.append(CompiledPart.of(part, refined, built, imported.precision, images))
+        bound = PackedPart("accelerator", part.nodes, part.inputs, part.outputs)
+        bound.precision, bound.images = imported.precision, images
+        parts.append(CompiledPart.of(bound, refined, built))
         chain.enter(parts[-1])
         measured = calibrated.measured[number].values(chain.inputs) if chain.inputs else ()
         ranges = calibrated.channels.get(number)

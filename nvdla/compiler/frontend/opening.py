@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from nvdla.compiler.builder import Built, Refined
     from nvdla.compiler.builder.reference import ReferenceMemory
-    from nvdla.compiler.frontend.importer import Part
 
 
 class Session(Protocol):
@@ -354,18 +353,18 @@ class CompiledPart(PackedPart):
     refined: Refined | None = None
 
     @classmethod
-    def of(cls, part: Part, refined: Refined, built: Built, precision: str, images: int) -> CompiledPart:
-        """A part on the accelerator."""
+    def of(cls, bound: PackedPart, refined: Refined, built: Built) -> CompiledPart:
+        """A part on the accelerator. ``bound``: its nodes, bindings, precision and images."""
         return cls(
             "accelerator",
-            part.nodes,
-            part.inputs,
-            part.outputs,
+            bound.nodes,
+            bound.inputs,
+            bound.outputs,
             built.loadable,
             scales={**built.input_scales, **built.output_scales},
-            precision=precision,
+            precision=bound.precision,
             numbers={root.name: root.converter.numbers for root in built.program.inputs if root.converter},
-            images=images,
+            images=bound.images,
             zero_points=built.zero_points,
             built=built,
             refined=refined,
