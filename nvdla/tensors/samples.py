@@ -129,12 +129,16 @@ class NamedSamples(SampleSource):
 
 
 def evenly(labels: Sequence[object], count: int) -> list[int]:
-    """Return the positions of ``count`` samples, in order: the first sample of each class, then the second, and on."""
+    """Return the positions of ``count`` samples, in order: the first sample of each class, then the second, and on.
+
+    Labels that are no classes (boxes, masks) count as one class.
+    """
     seen: Counter[object] = Counter()
     turns = []
     for position, label in enumerate(labels):
-        turns.append((seen[label], position))
-        seen[label] += 1
+        group = label if isinstance(label, int | str) else None
+        turns.append((seen[group], position))
+        seen[group] += 1
     return sorted(position for _, position in sorted(turns)[:count])
 
 

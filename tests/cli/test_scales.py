@@ -64,7 +64,7 @@ def test_the_suggested_command_works(nvdla_command, bare, command):
     code, out, err = nvdla_command(command, *bare, *more)
     assert (code, out) == (2, "")
     assert err.startswith(
-        f"nvdla {command}: input data: unknown scale: must be known for floating-point values, got int8"
+        f"nvdla {command}: lenet.loadable: input data: unknown scale: must be known for floating-point values, got int8"
     )
     assert "or copy the layer file (if any) to lenet.loadable.layers.json." in err
     suggested = shlex.split(re.search("Run 'nvdla (.*)'", err)[1])
