@@ -110,7 +110,7 @@ def add_coefficients_option(parser: argparse._ActionsContainer) -> None:
 
 def add_limit_option(parser: argparse._ActionsContainer, default: int | None = None) -> None:
     """``--limit`` of commands over data."""
-    random = f" (default: {default}, at random)" if default else ", evenly over directories that are classes"
+    random = f" (default: {default}, at random)" if default else ""
     parser.add_argument("--limit", type=int, default=default, metavar="N", help=f"use only N samples{random}")
 
 
