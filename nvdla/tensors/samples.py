@@ -131,7 +131,7 @@ class NamedSamples(SampleSource):
 def evenly(labels: Sequence[object], count: int) -> list[int]:
     """Return the positions of ``count`` samples, in order: the first sample of each class, then the second, and on.
 
-    Labels that are no classes (boxes, masks) count as one class.
+    Other labels, such as boxes, count as one class.
     """
     seen: Counter[object] = Counter()
     turns = []
