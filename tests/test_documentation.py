@@ -18,7 +18,7 @@ from support.pages import WIDTH, page_module, wrapped
 ROOT = Path(__file__).resolve().parents[1]
 OUTSIDE = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/RESULTS.md")]
 PAGES = [*OUTSIDE, *sorted((ROOT / "docs").glob("*.md"))]
-MOST_WORDS = 61_000
+MOST_WORDS = 60_000
 """Size of docs/ in words: measurements belong in benchmarks/RESULTS.md, and every subject has one page."""
 SHOWN = [ROOT / "README.md", ROOT / "docs" / "troubleshooting.md"]
 UPDATE = bool(os.environ.get("NVDLA_UPDATE_DOCS"))

@@ -156,18 +156,15 @@ def tell_warnings(path: str, warnings: Iterable[str]) -> None:
         say(f"{path}: warning: {warning}", sys.stderr)
 
 
-SEVERAL_RUNS, ONE_RUN = "further files are further runs", "one per input of the network"
-
-
-def add_input_options(parser: argparse.ArgumentParser, more: str = SEVERAL_RUNS) -> None:
-    """``--input`` and ``--random-input``, for :func:`surfaces_of_runs`. ``more``: the meaning of several files."""
+def add_input_options(parser: argparse.ArgumentParser) -> None:
+    """``--input`` and ``--random-input``, for :func:`surfaces_of_runs`."""
     parser.add_argument(
         "--input",
         "-i",
         action="append",
         default=[],
         metavar="[NAME=]FILE",
-        help=f"input file: image, .npy, .dimg or .bin (raw surface); {more}",
+        help="input file: image, .npy, .dimg or .bin (raw surface); several for one input: a run each, where possible",
     )
     parser.add_argument(
         "--random-input",
@@ -360,9 +357,9 @@ def files_of_runs(words: Sequence[str], names: list[str]) -> list[dict[str, str]
 def changes_of_pictures(
     runtime: Runtime, args: argparse.Namespace, words: Sequence[str] | None = None
 ) -> dict[str, str]:
-    """Describe what was done to each picture of ``--input`` (or ``words`` instead), by file: the changes that made a
-    digit of it, if the layer file specifies digits; the conversion to gray; without a layer file the conversion of
-    NVIDIA's runtime."""
+    """Describe the changes of each picture of ``--input`` (or ``words`` instead), by file: those that made a digit of
+    it, if the layer file specifies digits; the conversion to gray; without a layer file the conversion of NVIDIA's
+    runtime."""
     by_name = _by_name(args.input if words is None else words, [tensor.name for tensor in runtime.inputs])
     pixels, model = preprocessing_of(args), runtime.names.preprocessing
     changes: dict[str, str] = {}

@@ -11,7 +11,6 @@ import numpy as np
 import nvdla
 from nvdla.checks.compare.comparison import Comparison, DifferingRegion, Row, Tolerances, compare_run
 from nvdla.cli.arguments import (
-    ONE_RUN,
     add_comparison_options,
     add_input_options,
     add_layers_option,
@@ -80,7 +79,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "other", nargs="?", action=_Other, help="another loadable to run and compare with, or an ONNX or TFLite model"
     )
-    add_input_options(parser, ONE_RUN)
+    add_input_options(parser)
     add_machine_options(parser)
     add_strict_option(parser)
     against = parser.add_argument_group("what to compare with")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import nvdla
 from nvdla.cli.arguments import (
-    ONE_RUN,
     add_base_option,
     add_input_options,
     add_machine_options,
@@ -71,7 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_machine_options(parser)
     add_strict_option(parser)
-    add_input_options(parser, ONE_RUN)
+    add_input_options(parser)
     place = parser.add_argument_group("addresses")
     for name in ("dram", "cvsram", "csb"):
         add_base_option(place, name)

@@ -651,7 +651,7 @@ def _run_package_report(
 
 
 def _pictures_of_package(package: Package, args: argparse.Namespace) -> dict[str, str]:
-    """Describe what was done to the colors of each picture of a package with one input, by file."""
+    """Describe the changes of the colors of each picture of a package with one input, by file."""
     shapes, files = list(package.manifest["inputs"].values()), _picture_files(args)
     pictures = package.preprocessing.changed_by(preprocessing_of(args))
     if len(shapes) != 1 or not files or pictures.digit:

@@ -208,7 +208,7 @@ def add_viewing_options(parser: argparse.ArgumentParser) -> None:
     """The loadable or folder, a second loadable, inputs, labels."""
     add_study_options(parser)
     parser.add_argument("other", nargs="?", help="second loadable, shown next to the first")
-    add_input_options(parser, "further files are further runs: the findings are of all, the values of the first")
+    add_input_options(parser)
     add_comparison_options(parser)
     add_class_names_option(parser)
 

@@ -436,8 +436,9 @@ def short_layer(layer: str) -> str:
 
 
 def _short(name: str) -> str:
-    if ";" in name:
-        scope, _, rest = name.split(";")[0].partition("/")
+    first, *others = re.split(r";(?=\S)", name)  # TFLite's converter joins names without spaces
+    if others:
+        scope, _, rest = first.partition("/")
         return rest if "/" in rest else f"{scope}/{rest}".rstrip("/")
     if not name.startswith("/"):
         return name

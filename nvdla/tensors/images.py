@@ -52,10 +52,10 @@ CHANNELS = {"1": 1, "L": 1, "RGB": 3, "P": 3, "RGBA": 4}
 class PixelConversion:
     """Conversion of pixels to numbers: ``(pixel - mean) / std * scale``, one number each or one per channel (of an int8
     input only where its scale is known); order of the channels of ``color`` images ("": that of the model, else bgr);
-    ``resize`` to the size of the input, or the shorter side to
-    a number of pixels; ``crop``: side of the square that is kept around the center (otherwise a different size is
-    refused); ``interpolation``: "pil" (bilinear, averaging where it reduces), or "opencv" (INTER_LINEAR). ``digit``:
-    the input takes digits like those of MNIST, into which pictures of any size are converted (:func:`find_digit`).
+    ``resize`` to the size of the input, or the shorter side to a number of pixels; ``crop``: side of the square that is
+    kept around the center (otherwise a different size is refused); ``interpolation``: "pil" (bilinear, averaging where
+    it reduces), or "opencv" (INTER_LINEAR). ``digit``: the input takes digits like those of MNIST, into which pictures
+    of any size are converted (:func:`find_digit`).
     """
 
     mean: tuple[float, ...] = ()
@@ -168,7 +168,7 @@ def describe_digit(source: object, size: tuple[int, int]) -> str:
 
 
 def describe_gray(path: str, channels: int) -> str:
-    """Return what is done to the colors of an image file for an input of so many channels, "" for nothing.
+    """Return the change of the colors of an image file for an input of so many channels, "" for nothing.
 
     Raises FormatError for a file that is not an image.
     """

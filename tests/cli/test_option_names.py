@@ -36,8 +36,8 @@ EXCEPTIONS = {
     ("program", "board"): "a project for a board; in cycles a preset of its speed",
     ("run", "output"): "a run has several outputs: NAME=FILE",
 }  # fmt: skip
-#: The help of these options states what the command writes, or how many runs it reads.
-WRITES = {"input", "output"}
+#: The help of these options states what the command writes.
+WRITES = {"output"}
 BRITISH = re.compile(r"colour|normalis|quantis|optimis|initialis|neighbour|centre|grey|behaviour")
 
 

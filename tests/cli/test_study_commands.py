@@ -212,17 +212,17 @@ def test_a_board_sets_clock_memory_and_processor_and_options_count_more(nvdla_co
         ((), "memory: latency 100 cycles, bandwidth of the bus (default; --board, --latency, --bandwidth)."),
         (
             ("--clock", "150", "--latency", "200", "--bandwidth", "2", "--shared"),
-            "memory: latency 200 cycles, 2 bytes/cycle, shared.",
+            "memory: latency 200 cycles, 2 bytes per cycle, shared.",
         ),
         (("--software", "300"), "memory: latency 100 cycles, bandwidth of the bus; firmware 0.3 us."),
         (
             ("--board", "zcu102-150mhz", "--latency", "400", "--bandwidth", "1"),
-            "memory: latency 400 cycles, 1 byte/cycle; firmware 80 us, 50 cycles per register write "
+            "memory: latency 400 cycles, 1 byte per cycle; firmware 80 us, 50 cycles per register write "
             "(board zcu102-150mhz; latency and bandwidth overridden).",
         ),
         (
             ("--board", "zcu102-bare-100mhz", "--clock", "50", "--software", "0", "--cpu-cycles", "1"),
-            "memory: latency 60 cycles, 1 byte/cycle, shared; firmware 20 cycles per register write (board "
+            "memory: latency 60 cycles, 1 byte per cycle, shared; firmware 20 cycles per register write (board "
             "zcu102-bare-100mhz; clock, time of the firmware and time of CPU operations overridden).",
         ),
     ],
@@ -237,7 +237,7 @@ def test_the_list_of_boards_has_the_values_of_each(nvdla_command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "400")
     _, out, _ = nvdla_command("cycles", "--board", "list")
     text = " ".join(out.split())
-    for value in ("149.985", "latency 50", "8 bytes/cycle", "80 us", "latency 60", "shared", "1 us"):
+    for value in ("149.985", "latency 50", "8 bytes per cycle", "80 us", "latency 60", "shared", "1 us"):
         assert value in text
 
 

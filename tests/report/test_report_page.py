@@ -226,7 +226,7 @@ def test_the_page_states_board_memory_and_firmware(nvdla_command, lenet_path, tm
     nvdla_command("report", lenet_path, "--board", "zcu102-150mhz", "--latency", "60", "-o", tmp_path / "r.html")
     (side,) = unpacked((tmp_path / "r.html").read_text(), "document")["sides"]
     firmware = "firmware 80 us, 50 cycles per register write (board zcu102-150mhz; latency overridden)"
-    assert f"memory: latency 60 cycles, 8 bytes/cycle; {firmware}." in side["notes"]
+    assert f"memory: latency 60 cycles, 8 bytes per cycle; {firmware}." in side["notes"]
 
 
 def test_a_loadable_that_cannot_run_is_reported_all_the_same(nvdla_command, lenet_path, digit_path, tmp_path):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from nvdla.analysis.cycles.constants import CSB_WRITE, MEASURED, Board, Memory, Software
+from nvdla.analysis.cycles.constants import CSB_WRITE, MEASURED, Board, Memory, Software, rate_text
 from nvdla.analysis.cycles.schedule import Span, busy_cycles
 from nvdla.analysis.study import Study
 from nvdla.analysis.svg import STYLE, Drawing, round_ticks, short
@@ -170,7 +170,7 @@ def total_text(total: int | None, clock: float) -> str:
 def memory_text(memory: Memory) -> str:
     """The external memory in words."""
     rate = memory.bytes_per_cycle
-    bandwidth = "bandwidth of the bus" if rate is None else f"{rate:g} byte{'s' * (rate != 1)}/cycle"
+    bandwidth = "bandwidth of the bus" if rate is None else rate_text(rate)
     return f"memory: latency {memory.latency} cycles, {bandwidth}{', shared' if memory.shared else ''}"
 
 
@@ -200,15 +200,13 @@ def conditions(
     parts = [head, memory_text(memory) if memory else "", firmware_text(software, clock)]
     text = "; ".join(filter(None, parts))
     if board is not None:
-        return (
-            f"{text} ({'; '.join(filter(None, (f'board {board.name}', _overridden(memory, software, clock, board))))})"
-        )
+        return f"{text} (board {board.name}{_overridden(memory, software, clock, board)})"
     usual = memory == Memory() and software == Software()
     return f"{text} (default; --board, --latency, --bandwidth)" if usual else text
 
 
 def _overridden(memory: Memory | None, software: Software, clock: float, board: Board) -> str:
-    """The values that are not the board's."""
+    """The values that are not the board's, after a semicolon; empty where all are."""
     memory = memory or board.memory
     others = {
         "clock": clock != board.clock,
@@ -219,7 +217,7 @@ def _overridden(memory: Memory | None, software: Software, clock: float, board: 
         "time of CPU operations": software.element != board.software.element,
     }
     *some, last = [name for name, differs in others.items() if differs] or [""]
-    return f"{', '.join(some)}{' and ' if some else ''}{last} overridden" if last else ""
+    return f"; {', '.join(some)}{' and ' if some else ''}{last} overridden" if last else ""
 
 
 def caveats(study: Study, clock: float) -> list[str]:

@@ -21,7 +21,7 @@ from nvdla.util.escaping import dot_string
 
 SAMPLES = sorted((Path(__file__).resolve().parents[3] / "samples").glob("*.loadable"))
 CORPUS = Path(__file__).resolve().parents[4] / "shared" / "corpus" / "loadables"
-NASTY = 'x"] evil [label="\\N\\G\\" <b>&amp;</b>\n\r\x00 -->'
+NASTY = 'x"]; evil [label="\\N\\G\\" <b>&amp;</b>\n\r\x00 -->'
 
 
 @pytest.fixture(scope="module")

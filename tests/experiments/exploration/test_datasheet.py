@@ -57,8 +57,8 @@ def test_clock_memory_and_firmware_are_those_of_a_board(nvdla_command, tmp_path,
     """The page, the table of explore and the cycles of a network agree, and each states the board."""
     lenet, board = samples / "lenet.loadable", ("--board", "zcu102-150mhz")
     shown, document = written(nvdla_command, tmp_path, "nv_small", lenet, *board, "--latency", "60")
-    said = "latency 60 cycles, 8 bytes/cycle; firmware 80 us, 50 cycles per register write"
-    assert f"Networks clock 149.985 MHz; memory: {said} (board zcu102-150mhz; latency overridden)." in shown
+    stated = "latency 60 cycles, 8 bytes per cycle; firmware 80 us, 50 cycles per register write"
+    assert f"Networks clock 149.985 MHz; memory: {stated} (board zcu102-150mhz; latency overridden)." in shown
     cycles = json.loads(nvdla_command("cycles", lenet, *board, "--latency", "60", "--json")[1])
     _, out, _ = nvdla_command("explore", lenet, *board, "--latency", "60", "--json", "--report", tmp_path / "e.html")
     for point in (*document["networks"], *json.loads(out)["points"]):
