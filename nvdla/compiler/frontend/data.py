@@ -197,7 +197,7 @@ def _pixel_notes(model: Model, data: Samples | None, preprocessing: Preprocessin
     low, high = ends[name] if affine is None else affine.ends
     stated = preprocessing.stated
     numbers = (np.array([[0.0], [255.0]]) - stated.mean) * stated.scale
-    least, most = float(numbers.min()), float(numbers.max())
+    least, most = float(np.min(numbers)), float(np.max(numbers))
     outside = (max(low - least, 0) + max(most - high, 0)) / (most - least) if most > least else 0.0
     if outside <= (_OUTSIDE_OF_SAMPLES if affine is None else _OUTSIDE):
         return []
