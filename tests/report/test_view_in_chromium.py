@@ -79,14 +79,17 @@ def test_the_page_is_never_wider_than_the_window(window, page, width):
 
 @pytest.mark.parametrize("name", ["page", "both"])
 def test_search_and_colors_share_a_row_at_any_width(window, request, name):
-    """Next to a button as wide as that of a server; the words in the search field are whole."""
+    """Next to a button as wide as that of a server; the words in the search field and the count of hits are whole."""
     shown = window().open(request.getfixturevalue(name))
+    shown.page.fill("#search", "conv")
+    line = "parseFloat(getComputedStyle(document.body).lineHeight)"
     shown.value("document.querySelector('.search').before(view.el('button', { style: 'width: 136px' }, 'Run'))")
     for width in range(320, 1400, 40):
         shown.page.set_viewport_size({"width": width, "height": 600})
         box, button = (shown.page.locator(name).bounding_box() for name in ("#search", "#theme"))
         assert abs(box["y"] - button["y"]) < 5 and box["width"] >= 100
         assert button["x"] + button["width"] <= width
+        assert shown.value(f"document.getElementById('count').offsetHeight <= {line}")
 
 
 def test_a_click_on_an_operation_of_the_graph_shows_all_about_it(window, page):
