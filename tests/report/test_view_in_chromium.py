@@ -92,6 +92,23 @@ def test_search_and_colors_share_a_row_at_any_width(window, request, name):
         assert shown.value(f"document.getElementById('count').offsetHeight <= {line}")
 
 
+def test_the_tab_of_the_view_is_in_sight_on_a_phone(window, page):
+    """Opened from an address, chosen by a click, and after the window has become narrower."""
+    shown = window(width=420, phone=True).open(f"{page.resolve().as_uri()}#view=File")
+    outside = """(() => {
+      const box = (query) => document.querySelector(query).getBoundingClientRect();
+      const tab = box("[aria-selected=true]"), strip = box("[role=tablist]");
+      return tab.left < strip.left - 1 || tab.right > strip.right + 1; // scrolled by whole pixels
+    })()"""
+    assert not shown.value(outside)
+    for name in (*VIEWS, *reversed(VIEWS)):
+        shown.value(f"view.show('{name}')")
+        assert not shown.value(outside), name
+    open_view(shown.page, "Memory")
+    shown.page.set_viewport_size({"width": 320, "height": 600})
+    shown.wait(f"!{outside}")
+
+
 def test_a_click_on_an_operation_of_the_graph_shows_all_about_it(window, page):
     shown = window().open(page)
     shown.page.mouse.click(*shown.page.evaluate(PLACE, 3))

@@ -91,6 +91,7 @@
       button.setAttribute("aria-selected", each === name);
       button.tabIndex = each === name ? 0 : -1;
     }
+    inStrip();
     make(tab);
     redraw();
     if (reveal && view.chosen) {
@@ -101,6 +102,10 @@
     remember();
   }
   view.show = show;
+
+  // The strip of tabs is scrolled where it is wider than the window.
+  function inStrip() { tabs.get(current)?.button.scrollIntoView({ block: "nearest", inline: "nearest" }); }
+  addEventListener("resize", inStrip);
 
   function make(tab) {
     if (tab.made) return;
