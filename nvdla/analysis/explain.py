@@ -578,8 +578,9 @@ def buffer_svg(study: Study, style: str = STYLE) -> str:
             drawing.text(LEFT - 8, top + (bank + 0.5) * high + 4, f"bank {bank}", "soft", "end")
     for stay in buffer_stays:
         _draw(drawing, stay, scale, top, high)
-    notes = [f"{study.config.cbuf_banks - used} banks are never used"] if used < study.config.cbuf_banks else []
-    notes += [f"{missing} names are omitted"] if missing else []
+    unused = study.config.cbuf_banks - used
+    notes = [f"never used: {counted(unused, 'bank')}"] if unused else []
+    notes += [f"omitted: {counted(missing, 'name')}"] if missing else []
     _legend(drawing, bottom + 22, notes)
     return drawing.document(LEFT + plot + RIGHT, title, style)
 

@@ -11,6 +11,7 @@ from nvdla.analysis.study import Study
 from nvdla.analysis.svg import STYLE, Drawing, short
 from nvdla.analysis.views import flag_names
 from nvdla.emulator.memory.placement import CVSRAM_BASE, DRAM_BASE, SPACES, Allocation, place
+from nvdla.errors import counted
 from nvdla.limits import PAGE
 from nvdla.loadable import MemoryEntry
 from nvdla.program.operation import Key, short_layer
@@ -293,7 +294,7 @@ def memory_svg(memory: MemoryMap, style: str = STYLE) -> str:
         _bar(drawing, row, scale, len(steps), top)
         top += ROW
     if len(rows) > MAX_ROWS:
-        drawing.text(8, top + 12, f"{len(rows) - MAX_ROWS} more buffers are not drawn", "soft")
+        drawing.text(8, top + 12, f"not drawn: {counted(len(rows) - MAX_ROWS, 'more buffer')}", "soft")
         top += ROW
     _legend(drawing, top + 16)
     return drawing.document(LEFT + plot + RIGHT, f"Memory map of {memory.study.loadable.name}", style)

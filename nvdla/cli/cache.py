@@ -7,7 +7,7 @@ import contextlib
 import sys
 
 from nvdla.cli.output import add_format_options, print_document, print_pairs, say
-from nvdla.errors import ConfigError
+from nvdla.errors import ConfigError, counted
 from nvdla.kernels.jit.cache_folder import cache_folder, cache_folders, kept_kernels, system_folder, use_system_folder
 
 HELP = """Show ('info'), fill ('warm-up') or clear ('clear') the cache of compiled kernels.
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     if folder is None:
         say("compiled kernels are not cached: no directory is writable by you alone. Set NVDLA_CACHE_DIR to one")
     elif args.action == "clear":
-        say(f"{folder}: {document['kernels']} compiled kernels ({document['bytes']:,} bytes) removed")
+        say(f"{folder}: {counted(document['kernels'], 'compiled kernel')} ({document['bytes']:,} bytes) removed")
     else:
         print_pairs("compiled kernels", {key: value for key, value in document.items() if key != "action"})
     return 0
@@ -76,4 +76,4 @@ def _warm_up() -> None:
     from nvdla.compiler.warm_up import warm_up
 
     for part, kept in warm_up():
-        say(f"{part}: {kept} compiled kernels are kept", sys.stderr)
+        say(f"{part}: {counted(kept, 'compiled kernel')} kept", sys.stderr)

@@ -26,7 +26,7 @@ from nvdla.cli.campaigns import (
     written,
 )
 from nvdla.cli.output import output_file, print_table, say, tell_proof
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, counted
 from nvdla.util.escaping import Document
 from nvdla.util.rounding import is_digits
 
@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
         order = "classes are numbered in the alphabetical order of their names"
         print(f"nvdla evaluate: {order}; --class-names FILE gives the network's order", file=sys.stderr)
     if args.limit and (total is None or total < count):
-        say(f"nvdla evaluate: evaluated only {args.limit} samples", sys.stderr)
+        say(f"nvdla evaluate: evaluated only {counted(args.limit, 'sample')}", sys.stderr)
     return 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nvdla.cli.output import add_format_options, output_file, print_document, say
 from nvdla.cli.study import add_viewing_options, sides_of, study_of
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, counted
 from nvdla.util.escaping import Document, json_text
 from nvdla.util.files import make_directory, write_file
 
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         written += _node_data(args)
     if not print_document({"loadable": args.loadable, "files": written}, args):
         for row in written:
-            say(f"{row['output']}: {row['what']} of {row['nodes']} operations")
+            say(f"{row['output']}: {row['what']} of {counted(row['nodes'], 'operation')}")
     return 0
 
 

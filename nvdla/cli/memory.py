@@ -20,7 +20,7 @@ from nvdla.cli.output import (
     sized,
 )
 from nvdla.cli.study import add_study_options, requested
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, counted
 from nvdla.util.escaping import Document, Json
 from nvdla.util.files import write_file
 
@@ -120,7 +120,7 @@ def _print(document: Document, hidden: int) -> None:
     print_table("allocations (each must be contiguous)", allocations, least=("flags", "alignment", "end", "buffers"))
     print_table("buffers", [_buffer(row, steps) for row in document["buffers"]], least=("aligned_to", "memory"))
     if hidden:
-        say(f"{hidden} constants (weights, operands, descriptors) are not listed; --buffers shows them")
+        say(f"Not listed: {counted(hidden, 'constant')} (weights, operands, descriptors); --buffers shows all")
         print()
     if document["reuse"]:
         print_table("reuse: the later buffer takes bytes of the earlier", document["reuse"])

@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, counted
 from nvdla.limits import Limits
 from nvdla.loadable import Loadable
 from nvdla.loadable import load as load_loadable
@@ -72,7 +72,7 @@ class ResultTable(Sequence[Row]):
         return len(self.rows)
 
     def __repr__(self) -> str:
-        return f"<{self.title}: {len(self.rows)} rows>"
+        return f"<{self.title}: {counted(len(self.rows), 'row')}>"
 
     def _repr_html_(self) -> str:
         return html_table(self.title, [dict(row) for row in self.rows])
@@ -243,7 +243,7 @@ class LoadedNetwork(Loadable):
     def __repr__(self) -> str:
         if self._package is None:
             return super().__repr__()
-        return f"<Package {self.name}: {len(self._package.parts)} parts>"
+        return f"<Package {self.name}: {counted(len(self._package.parts), 'part')}>"
 
     def _command(self, name: str, options: Mapping[str, object]) -> ResultTable:
         """Run a command, and return its document with its rows."""

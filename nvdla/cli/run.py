@@ -101,9 +101,9 @@ class Times:
     def __str__(self) -> str:
         parts = [f"linking {_said(self.link)}"]
         if kernel_times.compiled:
-            parts.append(f"compiling {kernel_times.compiled} kernels {_said(kernel_times.compile_seconds)}")
+            parts.append(f"compiling {counted(kernel_times.compiled, 'kernel')} {_said(kernel_times.compile_seconds)}")
         if kernel_times.load_seconds:
-            parts.append(f"loading {kernel_times.loaded} kernels {_said(kernel_times.load_seconds)}")
+            parts.append(f"loading {counted(kernel_times.loaded, 'kernel')} {_said(kernel_times.load_seconds)}")
         return ", ".join([*parts, f"running {_said(self.run)} (with preparations)"])
 
     @staticmethod

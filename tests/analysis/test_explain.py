@@ -198,7 +198,7 @@ def test_the_buffer_is_drawn(nvdla_command, samples, tmp_path):
     assert "buffer.svg" in out
     text = path.read_text(encoding="utf-8")
     assert "CONV 0/3 conv2+relu2: weights" in text
-    assert "22 banks are never used" in text
+    assert "never used: 22 banks" in text
 
 
 def test_banks_that_the_buffer_does_not_have_are_drawn_too(lenet_loadable, plant):

@@ -102,6 +102,13 @@ def test_tables_become_data_frames(net, monkeypatch):
     assert isinstance(frame, pandas.DataFrame) and list(frame["operation"])[:2] == ["0/0", "0/1"]
 
 
+def test_one_row_is_not_one_rows():
+    assert [repr(network.ResultTable("cycles of net", rows, {})) for rows in ([{}], [{}, {}])] == [
+        "<cycles of net: 1 row>",
+        "<cycles of net: 2 rows>",
+    ]
+
+
 def test_a_package_has_the_same_methods(tmp_path):
     pytest.importorskip("onnxruntime")
     write_package(tmp_path)

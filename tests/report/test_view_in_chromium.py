@@ -396,6 +396,13 @@ def test_both_sides_are_shown_and_led_by_one_another(window, both):
     assert shown.errors == []
 
 
+def test_operations_without_a_counterpart_are_counted_in_the_singular(window, both):
+    shown = window().open(both)
+    shown.value("view.data.pairs.pop()")
+    shown.page.click("#tab-compare")
+    assert "Without a counterpart: 1 operation of A, 1 of B." in shown.page.inner_text("#compare")
+
+
 def test_the_address_contains_the_selection(window, page):
     shown = window().open(page)
     shown.page.click("#tab-memory")

@@ -415,8 +415,8 @@ class Journal:
                 str(CampaignPart(number + 1, count)) for number in sorted({index % count for index in missing})
             )
             raise FormatError(
-                f"{len(missing)} tasks have no record: must be one per task. Finish --shard {parts} with --resume, and "
-                "merge again."
+                f"{counted(len(missing), 'task')} without a record: must be one per task. "
+                f"Finish --shard {parts} with --resume, and merge again."
             )
         for path in files:
             records = read(path)
@@ -467,8 +467,8 @@ class Journal:
         except OSError as error:
             self._full = True
             raise FormatError(
-                f"journal {self.path} cannot be written: {error.strerror or error}; {self.count} results are kept. "
-                "Continue with --resume."
+                f"journal {self.path} cannot be written: {error.strerror or error}; "
+                f"{counted(self.count, 'result')} kept. Continue with --resume."
             ) from error
         for number, (record, line) in enumerate(zip(new, lines, strict=True)):
             self._note(record["key"], len(line), joins=number > 0)
@@ -536,7 +536,7 @@ def _lines(stream: IO[bytes], path: str | os.PathLike[str]) -> Iterator[bytes]:
 def _refuse_keys(path: Path, foreign: Set[str]) -> None:
     if foreign:
         raise FormatError(
-            f"{path}: {len(foreign)} records are of tasks that this campaign does not have, such as "
+            f"{path}: {counted(len(foreign), 'record')} of tasks that this campaign does not have, such as "
             f"{min(foreign)[:80]!r}. Remove their lines or the file."
         )
 

@@ -11,7 +11,7 @@
   view.valueText = function (side, value) {
     const shape = value.shape ? `${view.shape(value.shape)}, ` : "";
     const place = value.address === null ? "not allocated" : view.hex(value.address);
-    return `${value.name} (${value.kind})\n${shape}${view.count(value.bytes)} bytes at ${place}`;
+    return `${value.name} (${value.kind})\n${shape}${view.counted(value.bytes, "byte")} at ${place}`;
   };
 
   view.link = function (side, kind, id, text) {
@@ -166,7 +166,7 @@
   }
 
   function weights(side, row) {
-    const note = [view.shape(row.shape), `${view.count(row.bytes)} bytes`, row.layout, row.compressed ? "compressed" : ""].filter(Boolean).join(", ");
+    const note = [view.shape(row.shape), view.counted(row.bytes, "byte"), row.layout, row.compressed ? "compressed" : ""].filter(Boolean).join(", ");
     return view.el("div", {}, view.tensor(side, row.tensor, `${row.kind} (${row.part})`), view.el("p", { class: "soft" }, note));
   }
 

@@ -176,7 +176,7 @@
     const table = view.table(rows, columns, { caption: "Both sides", id: "compare" });
     const totals = [["cycles", (side) => side.total], ["operations", (side) => side.operations.length], ["findings", (side) => side.findings.length]];
     const sums = view.el("table", { class: "ranks" }, view.el("tbody", {}, view.el("tr", {}, view.el("td", {}), view.el("th", {}, `A: ${left.title}`), view.el("th", {}, `B: ${right.title}`)), totals.map(([name, of]) => view.el("tr", {}, view.el("th", { scope: "row" }, name), view.el("td", { class: "number" }, view.count(of(left))), view.el("td", { class: "number" }, view.count(of(right)))))));
-    const unmatched = `${left.operations.length - rows.length} operations of A and ${right.operations.length - rows.length} of B have no counterpart.`;
+    const unmatched = `Without a counterpart: ${view.counted(left.operations.length - rows.length, "operation")} of A, ${view.count(right.operations.length - rows.length)} of B.`;
     return [scroll(sums, "Totals"), left.operations.length + right.operations.length > 2 * rows.length ? view.el("p", { class: "soft" }, unmatched) : null, scroll(table, "Both sides")].filter(Boolean);
   };
 
@@ -194,6 +194,6 @@
     const table = scroll(view.table(view.data.rows, columns, { caption: "Loadables", id: "index", words: (row) => !view.words?.length || view.words.every((word) => row.name.toLowerCase().includes(word)) }), "Loadables");
     if (!view.data.rows.some((row) => row.host)) return table;
     const cycles = view.data.rows.reduce((sum, row) => sum + (row.cycles ?? 0), 0);
-    return view.el("div", {}, view.el("p", {}, `${view.count(cycles)} cycles on the accelerator; parts on the host are not timed.`), table);
+    return view.el("div", {}, view.el("p", {}, `${view.counted(cycles, "cycle")} on the accelerator; parts on the host are not timed.`), table);
   };
 }

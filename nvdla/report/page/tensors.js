@@ -122,7 +122,7 @@
   function bars(row) {
     const data = elements(row), W = 320, H = 70, count = data.length;
     const base = zeroOf(row), low = Math.min(row.min, base), high = Math.max(row.max, base), span = high - low || 1, zero = H - ((base - low) / span) * H;
-    const canvas = view.el("canvas", { class: "vector", role: "img", "aria-label": `${count} values` }), ratio = 2;
+    const canvas = view.el("canvas", { class: "vector", role: "img", "aria-label": view.counted(count, "value") }), ratio = 2;
     canvas.width = W * ratio;
     canvas.height = H * ratio;
     const context = canvas.getContext("2d");

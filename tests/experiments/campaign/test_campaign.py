@@ -176,7 +176,7 @@ def test_a_full_disk_keeps_what_was_written(tmp_path, monkeypatch):
         write = staticmethod(full)
 
     stream, journal._stream = journal._stream, Full()
-    with pytest.raises(FormatError, match=r"No space left on device; 1 results are kept. Continue with --resume."):
+    with pytest.raises(FormatError, match=r"No space left on device; 1 result kept. Continue with --resume."):
         journal.append([{"key": "000001", "square": 1}])
     stream.close()
     assert Journal(tmp_path / "a.jsonl", table, resume=True).done == {"000000"}

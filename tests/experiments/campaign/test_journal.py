@@ -52,7 +52,7 @@ def test_a_file_that_is_no_journal_is_kept(tmp_path, text):
 def test_a_record_of_a_task_that_the_table_does_not_have_is_refused(tmp_path, whole):
     path = tmp_path / "a.jsonl"
     path.write_bytes(whole + b'{"key":"000020","square":400}\n')
-    with pytest.raises(FormatError, match=r"a\.jsonl: 1 records are of tasks that .* not have, such as '000020'"):
+    with pytest.raises(FormatError, match=r"a\.jsonl: 1 record of tasks that .* not have, such as '000020'"):
         Journal(path, TABLE, resume=True)
 
 

@@ -70,7 +70,7 @@ def test_shards_that_do_not_fit_together(tmp_path, capsys):
         assert perform("evaluate", *words) == 2
         return capsys.readouterr().err
 
-    assert "13 tasks have no record: must be one per task. Finish --shard 1/3, 3/3" in problem(
+    assert "13 tasks without a record: must be one per task. Finish --shard 1/3, 3/3" in problem(
         "--merge", paths[1], "--samples", merged
     )
     assert "a record already: must be one per task" in problem("--merge", *paths, paths[0], "--samples", merged)
