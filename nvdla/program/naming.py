@@ -159,12 +159,15 @@ class ModelValue:
         return ModelValue(self.name, self.shape).value(value if self.shape else value.reshape(cubes.shape))
 
 
-def order_document(index: np.ndarray | None) -> Json:
-    """Return an order as plain data: None, nested loops, a list, or False for one that is too long for both."""
+def order_document(index: np.ndarray | None, size: int | None = None) -> Json:
+    """Return an order as plain data: None, nested loops, a list, or False for one that is too long for both.
+
+    ``size``: elements of the tensor, where the value may be its beginning; None: as many as the value has.
+    """
     if index is None:
         return None
     flat = index.ravel()
-    if np.array_equal(flat, np.arange(flat.size)):
+    if np.array_equal(flat, np.arange(flat.size if size is None else size)):
         return None
     loops = _loops(flat)
     if loops is not None:

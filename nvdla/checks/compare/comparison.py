@@ -456,7 +456,7 @@ def compare_run(
         for incomplete in parts.values():
             whole = observer.completed(incomplete[-1][1])
             expected = None if whole.is_part else reference.operation(whole)
-            for pair in incomplete if expected is None else [(expected, whole)]:
+            for pair in map(_noted, incomplete) if expected is None else [(expected, whole)]:
                 judge(*pair)
     except _Diverged:
         return comparison
@@ -472,6 +472,15 @@ def compare_run(
         if fail_fast and not comparison.rows[-1].passed:
             break
     return comparison
+
+
+def _noted(pair: tuple[Expected, Observation]) -> tuple[Expected, Observation]:
+    """A part of a tensor that the run does not complete, with the note that it is one."""
+    expected, observation = pair
+    assert observation.place is not None
+    size = math.prod(observation.place.shape)
+    share = f"part of {observation.place.tensor}: {observation.part.size} of {size} elements"
+    return replace(expected, note=", ".join(filter(None, (expected.note, share)))), observation
 
 
 def _described(observation: Observation) -> str:
@@ -501,15 +510,15 @@ def _judge(
         comparison.add(_digest_row(expected, array, raw, what), None, None)
         return
     golden = _shaped(expected.tensor, array.shape, expected.name)
-    ours = array
+    ours, known = array, None
     units, note = expected.units, expected.note
     if units is not None:
         ours, golden = units.real(array).astype(np.float32), golden.astype(np.float32)
         if expected.known is not None:
             known = np.broadcast_to(expected.known, ours.shape)
-            note = ", ".join(filter(None, (note, f"{int(known.sum())} of {known.size} elements are in the model")))
+            note = ", ".join(filter(None, (note, _share(known))))
             ours, golden = (np.where(known, array, np.float32(0)) for array in (ours, golden))
-    difference = compare(golden, ours)
+    difference = compare(golden, ours) if known is None else _compare_known(golden, ours, known)
     if units is None:
         passed = difference.within(limits.tolerance)
     else:
@@ -517,6 +526,24 @@ def _judge(
     scale = None if units is None else units.scale
     row = Row(**what, passed=passed, exact=difference.exact, difference=difference, scale=scale, note=note)
     comparison.add(row, golden, ours)
+
+
+def _share(known: np.ndarray) -> str:
+    """Which elements (N, C, H, W) are compared, in words."""
+    channels, count = np.flatnonzero(known.any((0, 2, 3))), known.shape[1]
+    if not channels.size or not known[:, channels].all() or channels[-1] - channels[0] >= channels.size:
+        return f"in the model: {int(known.sum())} of {known.size} elements"
+    last = f"s {channels[0]} to {channels[-1]}" if channels.size > 1 else f" {channels[0]}"
+    return f"in the model: channel{last} of {count}"
+
+
+def _compare_known(golden: np.ndarray, ours: np.ndarray, known: np.ndarray) -> Difference:
+    """Compare the known elements alone; the first that differs has its position in the tensor."""
+    difference = compare(golden[known], ours[known])
+    if difference.first is None:
+        return difference
+    first = np.unravel_index(np.flatnonzero(known)[difference.first[0]], known.shape)
+    return replace(difference, first=tuple(map(int, first)))
 
 
 def _close(difference: Difference, limits: Tolerances) -> bool:

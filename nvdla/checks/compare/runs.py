@@ -184,6 +184,8 @@ class FloatReference:
             inside = positions >= 0 if known is None else (positions >= 0) & known.reshape(-1)[positions]
             golden = golden.reshape(-1)[positions]
             known = None if inside.all() else inside
+        if known is not None and not known.any():
+            return None
         return self._expected(name, golden[None], ours, units, note, known)
 
     def output(self, index: int, tensor: Tensor, array: np.ndarray, raw: bytes) -> Expected | None:
@@ -221,7 +223,8 @@ class FloatReference:
         known: np.ndarray | None,
     ) -> Expected:
         if units is None:
-            units = Units(fitted(golden, ours))
+            inside = slice(None) if known is None else np.broadcast_to(known, ours.shape)
+            units = Units(fitted(golden[inside], ours[inside]))
             note = ", ".join(filter(None, (note, fitted_note(self._names))))
         theirs = self.tensors.get(name, golden)
         if known is None and theirs.size == ours.size and _sizes(theirs) != _sizes(ours):

@@ -672,9 +672,8 @@ def _held(imported: Imported, part: Part, layer: str, value: str) -> Document:
     order: Json = False
     size = int(np.prod(imported.model.shapes.get(value, (0,))))
     if layer in imported.orders:
-        index = imported.orders[layer]
-        fits = index is not None or size == int(np.prod(part.layers.layer(layer).output.shape))
-        order = order_document(index) if fits else False
+        index, stored = imported.orders[layer], int(np.prod(part.layers.layer(layer).output.shape))
+        order = order_document(index, stored) if index is not None or size == stored else False
     name, units = imported.model.stored.get(value, (value, None))
     return _value(imported, value, order, units) | {"value": name}
 

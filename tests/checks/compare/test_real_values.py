@@ -176,6 +176,30 @@ def test_compare_finds_what_compile_measured(agrees, name, config, options):
     assert (found["different"], found["exact"] + found["close"]) == (0, found["compared"])
 
 
+def quarter(place):
+    """A convolution of 32 channels, of which the host gets one of four slices."""
+    slices = helper.make_node("Split", ["a", "sizes"], [f"s{number}" for number in range(4)], axis=1)
+    nodes = [node("Conv", "x w0", "a"), slices, node("Relu", f"s{place}", "r"), node("MatMul", "r r", "m")]
+    constants = {"w0": weights(32, 3, 1, 1), "w1": weights(8, 8, 1, 1), "sizes": np.full(4, 8)}
+    return model([*nodes, node("Conv", "m w1", "y")], {"x": (1, 3, 8, 8)}, {"y": (1, 8, 8, 8)}, constants)
+
+
+@pytest.mark.parametrize(("place", "channels"), [(0, "0 to 7"), (2, "16 to 23")])
+def test_metrics_are_those_of_the_elements_that_the_model_has(nvdla_command, tmp_path, place, channels):
+    path, package, given = (str(tmp_path / name) for name in ("m.onnx", "m.nvpkg", "x.npy"))
+    onnx.save(quarter(place), path)
+    sample = RNG.normal(size=(1, 3, 8, 8)).astype("f4")
+    np.save(given, sample)
+    nvdla.compile(path, "nv_small", "int8", sample).save(package)
+    code, out, err = nvdla_command("compare", package, "--onnx", path, "-i", given, "--json")
+    assert code == 0, err
+    for row in json.loads(out)["parts"][0]["document"]["tensors"]:
+        assert (row["shape"], row["elements"]) == ([1, 32, 8, 8], 8 * 8 * 8)
+        assert row["note"] == f"in the model: channels {channels} of 32"
+        assert row["first"]["c"] in range(8 * place, 8 * place + 8) and row["snr_db"] > 30
+        assert row["first_expected"] != row["first_actual"]
+
+
 def test_every_image_of_a_batch_is_compared(agrees):
     """Each with its own: an image by itself may be 3 dB better or worse than all together."""
     chain, _, found = agrees(branches(2))
@@ -307,6 +331,7 @@ def test_orders_are_written_as_loops():
     shuffled = RNG.permutation(1000)
     assert np.array_equal(order_of(json.loads(json.dumps(order_document(shuffled))), "x"), shuffled)
     assert order_document(np.arange(24).reshape(2, 12)) is None
+    assert np.array_equal(order_of(order_document(np.arange(24), 96), "x"), np.arange(24))  # the first of four parts
     assert order_document(RNG.permutation(1 << 17)) is False
     assert value_of({"value": "x", "shape": [2], "index": False}, "x") is None
 

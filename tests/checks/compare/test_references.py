@@ -10,7 +10,7 @@ import nvdla
 from nvdla import FormatError
 from nvdla.checks.compare.comparison import compare_run, observe
 from nvdla.checks.compare.runs import FloatReference, GoldenReference, align
-from nvdla.program.naming import Names, from_calibration, from_sidecar, from_yaml, names_for, parts
+from nvdla.program.naming import Names, StoredPlace, from_calibration, from_sidecar, from_yaml, names_for, parts
 from nvdla.tensors.files import write_tensor
 from nvdla.tensors.npz import read_npz
 
@@ -164,6 +164,18 @@ def test_float_tensors_are_compared_after_scaling(runtime, surfaces, observed):
     assert [row.operation for row in found.rows] == [7]
     assert found.rows[0].exact
     assert found.rows[0].scale == 0.5
+
+
+def test_a_part_that_no_other_part_completes_has_a_note(runtime, surfaces, observed):
+    """An operation writes one of four parts of a tensor; the others are not written in this run."""
+    part = next(each for each in observed[0] if each.index == 7).tensor.astype(np.float32)
+    channels = part.shape[1]
+    place = StoredPlace("wide", (4 * channels, 1, 1), (channels, 0, 0), (channels, 1, 1))
+    names = Names({(0, 7): "wide"}, {"wide": 1.0}, shapes={"wide": place.shape}, places={(0, 7): place})
+    whole = np.concatenate([part + 9, part, part, part], axis=1)
+    (row,) = compare_run(runtime, surfaces, FloatReference({"wide": whole}, names), names).rows
+    assert row.exact and row.difference.elements == channels
+    assert row.note == f"part of wide: {channels} of {4 * channels} elements"
 
 
 def test_float_tensors_that_point_elsewhere_do_not_pass(runtime, surfaces, observed):
