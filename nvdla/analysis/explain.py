@@ -25,7 +25,8 @@ from nvdla.util.rounding import ceil_div
 
 def explanations(study: Study, chosen: str | None = None) -> list[Document]:
     """One document a convolution, in order; ``chosen``: "TASK/OPERATION", "OPERATION" of the first task, a layer
-    or its beginning. ``advice`` is empty: :func:`nvdla.analysis.layer_forms.with_advice` asks for it.
+    or its beginning. ``advice`` and ``change`` are empty: :func:`nvdla.analysis.layer_forms.with_advice`
+    asks for them.
 
     Raises DescriptorError where no convolution is called so.
     """
@@ -88,6 +89,11 @@ def _explain(study: Study, node: Operation, all_of_them: list[Operation]) -> Doc
         "read_bytes": estimate.read_bytes,
         "bound": bound,
         "advice": "",
+        "change": None,
+        "change_cycles": None,
+        "change_before_cycles": None,
+        "change_saves": None,
+        "change_per_image": None,
     }
 
 

@@ -28,7 +28,7 @@ from nvdla.loadable.descriptors.enums import ConvMode, DataFormat, OpType, Preci
 from nvdla.program.accesses import Access
 from nvdla.program.operation import Key, Operation
 from nvdla.program.values import constant_bytes
-from nvdla.util.escaping import Document, Json
+from nvdla.util.escaping import Document
 from nvdla.util.rounding import align, ceil_div
 
 
@@ -502,25 +502,34 @@ NOTHING = f"no tested change saves {WORTH:.0%}"
 
 
 def with_advice(study: Study, rows: list[Document]) -> list[Document]:
-    """The rows of :func:`nvdla.analysis.explain.explanations` with ``advice``: what would help the layer of each."""
+    """The rows of :func:`nvdla.analysis.explain.explanations` with what would help the layer of each: ``advice`` in
+    words, and ``change`` with its cycles."""
     labels = {row["operation"] for row in rows}
-    known: dict[object, str] = {}
-    advice: dict[str, str] = {}
+    known: dict[object, Document] = {}
+    advice: dict[str, Document] = {}
     for layer in layers_of(study):
         mine = [node.label for node in layer.nodes if node.label in labels]
         if not mine:
             continue
         key = layer.chains, layer.geometry, takes_images(layer)
         if key not in known:
-            known[key] = _said(changes(study, layer, layer.cycles(study)))
+            known[key] = _advice(changes(study, layer, layer.cycles(study)))
         advice.update(dict.fromkeys(mine, known[key]))
-    return [row | {"advice": advice.get(row["operation"], "")} for row in rows]
+    return [row | advice.get(row["operation"], {}) for row in rows]
 
 
-def _said(tried: Sequence[Mapping[str, Json]]) -> str:
+def _advice(tried: Sequence[Document]) -> Document:
+    """The change with the largest gain."""
     if not tried:
-        return NOTHING
+        return {"advice": NOTHING}
     best = tried[0]
     per = " an image" if best["per_image"] else ""
     cycles = f"{best['cycles']:,} instead of {best['before']:,} cycles{per}"
-    return f"{best['change']}: {cycles}, {best['saves']:.0%} less {COUNTED}"
+    return {
+        "advice": f"{best['change']}: {cycles}, {best['saves']:.0%} less {COUNTED}",
+        "change": best["change"],
+        "change_cycles": best["cycles"],
+        "change_before_cycles": best["before"],
+        "change_saves": best["saves"],
+        "change_per_image": best["per_image"],
+    }

@@ -56,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    from nvdla.analysis.cycles.document import conditions
+    from nvdla.analysis.cycles.document import conditions, memory_document
     from nvdla.analysis.explain import accounting, chosen, explanations, operation_document
     from nvdla.analysis.layer_forms import with_advice
 
@@ -71,9 +71,16 @@ def run(args: argparse.Namespace) -> int:
     candidates = _evaluated(study, {row["operation"] for row in rows}) if names or args.alternatives else []
     if args.svg:
         _draw(study, args)
-    document: Document = {"loadable": study.loadable.name, "configuration": study.config.name, "convolutions": rows}
     spent = accounting(study)
-    document |= {"operations": screens, "evaluated": candidates, "accounting": spent}
+    document: Document = {
+        "loadable": study.loadable.name,
+        "configuration": study.config.name,
+        "memory": memory_document(study),
+        "convolutions": rows,
+        "operations": screens,
+        "evaluated": candidates,
+        "accounting": spent,
+    }
     hidden = {name for option, names in SILICON.items() if not getattr(args, option) for name in names}
     if args.area or args.power:
         document["silicon"] = silicon_of([study.config])

@@ -55,7 +55,7 @@ class ResultTable(Sequence[Row]):
 
     Attributes:
         document: The whole result as plain data, as ``--json`` prints it (docs/json).
-        rows: The rows. Those of a package have a column ``part``.
+        rows: The rows. ``part`` is the number of the part of a package; a loadable is part 0.
     """
 
     def __init__(self, title: str, rows: Sequence[Row], document: Row) -> None:
@@ -156,8 +156,13 @@ class LoadedNetwork(Loadable):
             **options: Options of the command: ``alternatives``, ``config``, ``svg`` ...
 
         Returns:
-            One row per convolution, or per operation that ``operation`` means; ``document`` has the alternatives and
-            where the cycles go.
+            One row per convolution, or per operation that ``operation`` means, with the keys of ``nvdla explain
+            --json``. ``cycles``: of the operation and those on the fly with it, from its enabling to the last
+            interrupt, as if it were alone. ``change``: what would help most (None: nothing tested).
+            ``change_cycles`` and ``change_before_cycles``: cycles of the layer alone with and without it, from its
+            first register write to its interrupt; per image if ``change_per_image``. ``change_saves``: share of
+            ``change_before_cycles``, 0 to 1. ``document`` has the alternatives, where the cycles go, and the
+            ``memory`` that all cycles are for; of a package in ``document["parts"]``.
         """
         return self._command("explain", {**options, "operation": operation})
 
@@ -296,16 +301,16 @@ def load(source: Source, *, limits: Limits | None = None, checked: bool = True) 
 
 
 def _rows(document: Row, key: str) -> list[Row]:
-    """The rows of a document; of a package those of all parts, with their number."""
+    """The rows of a document with the number of their part; a loadable is part 0."""
     if "totals" in document and "package" in document:
         return [
-            {"part": part["part"], **row}
+            {**row, "part": part["part"]}
             for part in document["parts"]
             if part["kind"] == "accelerator"
             for row in _rows(part["document"] or {}, key)
         ]
     rows = document.get("groups") or document.get(key) or document.get("convolutions") or ()
-    return list(rows)
+    return [{**row, "part": 0} for row in rows]
 
 
 def _words(command: str, parser: argparse.ArgumentParser, options: Mapping[str, object]) -> list[str]:

@@ -46,14 +46,29 @@ def test_a_method_gives_what_the_command_prints(net, samples, nvdla_command):
 def test_explain_gives_one_row_per_convolution_or_operation(net, samples, tmp_path, nvdla_command):
     table = net.explain(latency=60)
     printed = json.loads(nvdla_command("explain", samples / "lenet.loadable", "--latency", 60, "--json")[1])
-    assert table.document == printed and table.rows == printed["convolutions"] and len(table) == 5
+    assert table.document == printed and len(table) == 5
+    assert table.rows == [{**row, "part": 0} for row in printed["convolutions"]]
     (pooling,) = net.explain("0/2")
     assert pooling["engine"] == "PDP" and pooling["bound"] and not net.explain("0/2").document["convolutions"]
     assert net.explain("conv2").document["evaluated"][0]["changes"]
     with pytest.raises(nvdla.NvdlaError, match="operations are 0/0"):
         net.explain("conv9")
     write_package(tmp_path)
-    assert {row["part"] for row in nvdla.load(tmp_path / "net.nvpkg").explain()} == {0, 2, 4}
+    rows = nvdla.load(tmp_path / "net.nvpkg").explain()
+    assert {row["part"] for row in rows} == {0, 2, 4} and {tuple(row) for row in rows} == {tuple(table[0])}
+
+
+def test_the_gain_of_a_change_has_its_cycles_and_memory(net):
+    """Of one layer alone: cycles without and with the best change, on the memory that the document states."""
+    for bandwidth in (1, 8):
+        table = net.explain(bandwidth=bandwidth)
+        assert table.document["memory"] == {"latency_cycles": 100, "bytes_per_cycle": bandwidth, "shared": False}
+        for row in table:
+            (layer,) = net.explain(row["operation"], bandwidth=bandwidth).document["evaluated"]
+            best = layer["changes"][0]
+            assert (row["change"], row["change_cycles"]) == (best["change"], best["cycles"])
+            assert row["change_saves"] == 1 - row["change_cycles"] / row["change_before_cycles"]
+            assert row["change_per_image"] or row["change_before_cycles"] == layer["cycles"] > row["cycles"]
 
 
 def test_a_wrong_keyword_is_refused_with_the_nearest_name(net):

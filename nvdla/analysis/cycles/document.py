@@ -27,6 +27,15 @@ TRAFFIC = ("read_bytes", "written_bytes", "cvsram_read_bytes", "cvsram_written_b
 Row = Document
 
 
+def memory_document(study: Study) -> Row:
+    """Describe the memory that the cycles of a study are for."""
+    return {
+        "latency_cycles": study.memory.latency,
+        "bytes_per_cycle": study.memory.bytes_per_cycle or study.config.dram_width_bits / 8,
+        "shared": study.memory.shared,
+    }
+
+
 @by_annotations
 def cycles_document(study: Study, clock: float) -> Row:
     """Describe the cycles of a loadable as plain data, for JSON.
@@ -48,11 +57,7 @@ def cycles_document(study: Study, clock: float) -> Row:
         "loadable": study.loadable.name,
         "configuration": study.config.name,
         "abi": study.abi.name,
-        "memory": {
-            "latency_cycles": study.memory.latency,
-            "bytes_per_cycle": study.memory.bytes_per_cycle or study.config.dram_width_bits / 8,
-            "shared": study.memory.shared,
-        },
+        "memory": memory_document(study),
         "board": study.board.name if study.board else None,
         "software_cycles": study.software.answer,
         "csb_cycles": study.software.write,
