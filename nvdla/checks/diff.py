@@ -39,9 +39,9 @@ __all__ = ["Change", "Diff", "OperandChange", "diff"]
 class Change:
     """One thing that differs.
 
-    ``area``: a table of the container, or "operation", "surface", "graph", "network", "lut", "cpu". ``where`` names
-    the entry, ``what`` is "changed", "only in a" or "only in b". ``a`` and ``b`` are values, ``meaning_a`` and
-    ``meaning_b`` their names where they have some.
+    ``area``: a table of the container, or "operation", "surface", "graph", "network", "lut", "cpu"; "package" for a
+    file of a package. ``where`` names the entry, ``what`` is "changed", "only in a" or "only in b". ``a`` and ``b``
+    are values, ``meaning_a`` and ``meaning_b`` their names where they have some.
     """
 
     area: str
@@ -84,7 +84,10 @@ class OperandChange:
 
 @dataclass(frozen=True)
 class Diff:
-    """Differences of two loadables; ``matched_by`` states per task how operations were paired ("index" or "shape")."""
+    """Differences of two loadables; ``matched_by`` states per task how operations were paired ("index" or "shape").
+
+    In packages, tasks and the places of changes begin with the name of their file.
+    """
 
     a: str
     b: str
@@ -92,7 +95,7 @@ class Diff:
     abi_b: str
     changes: list[Change] = field(default_factory=list)
     operands: list[OperandChange] = field(default_factory=list)
-    matched_by: dict[int, str] = field(default_factory=dict)
+    matched_by: dict[int | str, str] = field(default_factory=dict)
 
     @property
     def identical(self) -> bool:
@@ -507,7 +510,7 @@ def diff(a: Loadable, b: Loadable, abi: str | Abi = "auto") -> Diff:
     """
     ours, theirs = Program.of(a, abi=abi), Program.of(b, abi=abi)
     pairs = task_pairs(ours, theirs)
-    matched = {pair.id: pair.matched_by for pair in pairs}
+    matched: dict[int | str, str] = {pair.id: pair.matched_by for pair in pairs}
     difference = Diff(a.name, b.name, ours.abi.name, theirs.abi.name, matched_by=matched)
     difference.changes.extend(table_changes(a, b))
     for pair in pairs:

@@ -125,6 +125,32 @@ def test_a_second_file_that_is_a_package_is_named(folder, nvdla_command):
     assert code == 2 and "got a package of nvdla compile" in err and "net.nvpkg/part0.loadable" in err
 
 
+def test_packages_differ_in_their_loadables_and_their_other_files(folder, nvdla_command, as_documented, plant):
+    """Each loadable is compared with that of the same name, host parts and the manifest by content."""
+    code, out, err = nvdla_command("diff", "net.nvpkg", "net.nvpkg")
+    assert (code, out, err) == (0, "The packages are equal.\n", "")
+    with zipfile.ZipFile("net.nvpkg") as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+
+    def shifted(task):
+        task.operation(1).op.out_cvt.truncate += 1
+
+    members["part1.onnx"] = members["part3.onnx"]
+    members["part2.loadable"] = plant(nvdla.load("net.nvpkg/part2.loadable"), shifted).to_bytes()
+    with zipfile.ZipFile("other.nvpkg", "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    code, out, err = nvdla_command("diff", "net.nvpkg", "other.nvpkg", "--json")
+    assert (code, err) == (1, "")
+    document = json.loads(out)
+    as_documented(document)
+    assert (document["a"], document["b"], document["abi_a"]) == ("net.nvpkg", "other.nvpkg", "new")
+    found = {(change["area"], change["where"], change["field"]) for change in document["changes"]}
+    assert ("package", "part1.onnx", None) in found
+    assert ("operation", "part2.loadable: operation 0/1 (SDP)", "out_cvt.truncate") in found
+    assert all(where.startswith(("part1.onnx", "part2.loadable: ")) for _, where, _ in found)
+
+
 def test_a_part_is_a_loadable_of_its_own(folder, nvdla_command):
     """The part's path gives the same as the file that is unpacked, layer names too."""
     with zipfile.ZipFile("net.nvpkg") as archive:
