@@ -64,7 +64,16 @@ def test_the_model_s_preprocessing_takes_files_and_pictures_alike(nameless):
         assert runtime.surfaces(given) == [runtime.pack(0, wanted[None, None])]
 
 
-@pytest.mark.parametrize("shape", [(27, 28), (28, 28, 3), (28, 28, 4), (0, 28)])
+@pytest.mark.parametrize("shape", [(28, 28, 3), (28, 28, 4)])
+def test_a_gray_input_takes_the_gray_of_a_color_picture(nameless, shape):
+    colors = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    gray = np.asarray(Image.fromarray(colors).convert("L"))
+    runtime = nvdla.Runtime(nameless)
+    assert runtime.surfaces(colors) == runtime.surfaces(gray)
+    assert runtime.surfaces(colors) != runtime.surfaces(colors[..., 0])
+
+
+@pytest.mark.parametrize("shape", [(27, 28), (27, 28, 3), (0, 28)])
 def test_a_picture_that_does_not_fit_is_refused(nameless, shape):
     """Without a layer file, which would say that pictures of digits are converted."""
     with pytest.raises(nvdla.FormatError, match=r"the image: |image: must have pixels"):
