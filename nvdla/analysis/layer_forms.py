@@ -460,27 +460,34 @@ def evaluation_lines(row: Row) -> Iterator[str]:
 
 
 def builder_lines(row: Row) -> Iterator[str]:
-    """Return the variants that the builder evaluated, from the layer file."""
+    """Return the variants that the builder evaluated, from the layer file, and how the banks of the one that it built
+    differ: it gives convolutions in a row the same banks afterwards."""
     kept = row["by_the_builder"]
     if not kept:
         return
+    built = _banks_text(next(form for form in row["forms"] if form["chosen"]))
     memory, search = kept["memory"], kept["search"]
     rate = "the width of the bus" if memory["bytes_per_cycle"] is None else rate_text(memory["bytes_per_cycle"])
     shared = ", shared" if memory["shared"] else ""
     yield f"evaluated at level {kept['level']}, for {memory['latency']} cycles of latency, {rate}{shared}:"
     yield from _groups_lines(kept["groups"])
     for place, form in enumerate(kept["forms"]):
-        taken = " (taken)" if place == kept["taken"] else ""
-        banks = f"{form['data_banks']} data and {form['weight_banks']} weight banks"
+        banks = _banks_text(form)
+        shared = "" if banks == built else f" with the {built} that convolutions in a row share"
+        mark = f" (built{shared})" if place == kept["taken"] else ""
         banks += ", weights compressed" if form["compressed"] else ""
         held = ", weights kept" if form["keeps_weights"] else ""
-        yield f"    {form['form']}, {banks}{held}: {form['cycles']:,} cycles{taken}"
+        yield f"    {form['form']}, {banks}{held}: {form['cycles']:,} cycles{mark}"
     if search:
         end = "to its end" if search["complete"] else "cut short"
         yield (
             f"    then the whole network was searched, {search['steps']} steps, {end}: {search['cycles_before']:,} to "
             f"{search['cycles']:,} cycles"
         )
+
+
+def _banks_text(form: Row) -> str:
+    return f"{form['data_banks']} data and {form['weight_banks']} weight banks"
 
 
 def _groups_lines(kept: Row | None) -> Iterator[str]:
@@ -493,8 +500,8 @@ def _groups_lines(kept: Row | None) -> Iterator[str]:
             counted(form["convolutions"], "dense convolution"),
             f"one product in {form['groups']} within a group",
         )
-        taken = " (taken)" if place == kept["taken"] else ""
-        yield f"    {what}: {times}, {use}, {form['cycles']:,} cycles{taken}"
+        built = " (built)" if place == kept["taken"] else ""
+        yield f"    {what}: {times}, {use}, {form['cycles']:,} cycles{built}"
 
 
 COUNTED = "(the layer alone, from its first register write to its interrupt)"

@@ -21,9 +21,9 @@ from nvdla.cli.lint import hidden, place_of_finding, print_findings, summary
 from nvdla.cli.output import add_format_options, add_row_options, chosen, print_document, print_table, say, tell_proof
 from nvdla.cli.working import working
 from nvdla.emulator.hardware.configuration import configuration
-from nvdla.errors import counted
+from nvdla.errors import FormatError, counted
 from nvdla.loadable import load as load_loadable
-from nvdla.program.naming import is_scale, read_calibration
+from nvdla.program.naming import Names, is_scale, read_calibration
 from nvdla.util.escaping import Document
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         return surfaces_of_runs(runtime, args)
 
     with working(f"examining {args.loadable}"):
-        report = _examined(args, loadable, inputs)
+        report, damage = _examined(args, loadable, inputs)
     tell_proof(args, configuration(report.configuration if args.config == "auto" else args.config))
     shown = replace(
         report,
@@ -71,26 +71,37 @@ def run(args: argparse.Namespace) -> int:
     document["counts"] = report.as_dict()["counts"]
     if not print_document(document, args):
         _print(args, shown, summary(document["counts"]) + hidden(report.findings, shown.findings))
+    if damage is not None:
+        raise damage
     return int(bool(report.count("error")) or (args.warnings_as_errors and bool(report.count("warning"))))
 
 
 def _examined(
     args: argparse.Namespace, loadable: nvdla.Loadable, inputs: Callable[[Runtime], list[list[bytes]]] | None
-) -> DoctorReport:
+) -> tuple[DoctorReport, FormatError | None]:
+    """The report, and what is wrong with the layer file next to the loadable, which is checked without it then."""
     table = read_calibration(args.scales) if args.scales else None
     if table is not None and not all(is_scale(entry.get("scale")) for entry in table.values()):
         # The checks report the table; the layer file has the scales of the tensors.
         args = argparse.Namespace(**{**vars(args), "scales": None})
-    return examine(
+    damage = None
+    try:
+        names = names_of(args, loadable)
+    except FormatError as error:
+        if args.layers or args.scales or args.input or args.json or args.csv or args.tsv:
+            raise
+        names, damage = Names(), error
+    report = examine(
         loadable,
         args.config,
         args.abi,
-        names=names_of(args, loadable),
+        names=names,
         calibration=table,
         inputs=inputs if args.input or args.random_input is not None or not loadable.inputs else None,
         threads=args.threads,
         random=bool(loadable.inputs) and not args.input,
     )
+    return report, damage
 
 
 def _print(args: argparse.Namespace, report: DoctorReport, verdict: str) -> None:

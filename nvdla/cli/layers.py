@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from nvdla.errors import ConfigError, FormatError
 from nvdla.loadable import load as load_loadable
 from nvdla.program import naming
 from nvdla.program.naming import from_calibration, names_for
+from nvdla.program.operation import Key, Operation
 from nvdla.program.program import Program
 from nvdla.util.escaping import Document
 
@@ -60,11 +62,13 @@ def run(args: argparse.Namespace) -> int:
         written = None if args.dry_run else _write(args, program, network, recognition)
     else:
         names, confidence, unused = names_for(args.loadable).layers, _known_confidence(args.loadable), []
+    parts = _parts(program, names)
     rows = [
         {
             "operation": operation.label,
             "engine": operation.engine,
             "layer": names.get((operation.task, operation.index)),
+            "part": parts.get(operation.key),
             "confidence": confidence.get((operation.task, operation.index)),
             "what": operation.what,
         }
@@ -84,6 +88,22 @@ def run(args: argparse.Namespace) -> int:
     if not print_document(document, args):
         _print(document, len(rows))
     return int(named < len(rows))
+
+
+def _parts(program: Program, names: Mapping[tuple[int, int], str]) -> dict[Key, str]:
+    """Return "2/12" for the operations of the second of 12 convolutions of a layer: what is on the fly with it, too."""
+    layers: dict[tuple[int, str], list[list[Operation]]] = {}
+    for chain in program.chains:
+        layer = names.get((chain[0].task, chain[0].index))
+        if chain[0].engine == "conv" and layer is not None:
+            layers.setdefault((chain[0].task, layer), []).append(chain)
+    return {
+        operation.key: f"{number}/{len(chains)}"
+        for chains in layers.values()
+        if len(chains) > 1
+        for number, chain in enumerate(chains, 1)
+        for operation in chain
+    }
 
 
 def _recognized(args: argparse.Namespace, program: Program) -> tuple[Any, str]:

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nvdla.cli import output
-from nvdla.errors import FormatError, UnknownOperationError, counted
+from nvdla.errors import FormatError, NvdlaError, UnknownOperationError, counted
 from nvdla.util.escaping import Document
+from nvdla.util.files import packed_file, packed_files
 from nvdla.util.precision import Precision
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ WRITES = {
 """Commands that run for each part, and their options with a file to write: each part gets a file."""
 HOST_COLUMNS = ("part", "nodes", "operators", "macs", "share", "ms", "reason")
 FORMAT, VERSION = "nvdla-package", 1
+BAD_INPUT = 2
+"""Exit code of a part that cannot be read."""
 
 
 def run(command: Callable[[argparse.Namespace], int], args: argparse.Namespace, path: str) -> int:
@@ -51,7 +54,12 @@ def run(command: Callable[[argparse.Namespace], int], args: argparse.Namespace, 
         return command(args)
     from nvdla.compiler.frontend.package import unpack
 
-    package = unpack(path)
+    try:
+        package = unpack(path)
+    except NvdlaError as error:
+        if _goes_on(args):
+            _examine_rest(command, args, path, str(error))
+        raise
     numbers = [number for number, part in enumerate(package.parts) if part.loadable is not None]
     known = ", ".join(part_path(path, number) for number in numbers) or "none"
     if name not in WRITES:
@@ -69,6 +77,33 @@ def run(command: Callable[[argparse.Namespace], int], args: argparse.Namespace, 
         codes, documents = _run_parts(command, args, changes)
     _tell(args, package, path, dict(zip(codes, documents, strict=True)))
     return max(codes.values())
+
+
+def _goes_on(args: argparse.Namespace) -> bool:
+    """Return whether the command examines what is left of a damaged package: as text, which may follow an error."""
+    return args.command_name == "doctor" and not (args.json or args.csv or args.tsv)
+
+
+def _examine_rest(
+    command: Callable[[argparse.Namespace], int], args: argparse.Namespace, path: str, reported: str
+) -> None:
+    """Run a command on the loadables of a damaged package, and report all damaged files but the one in ``reported``."""
+    from nvdla.compiler.frontend.package import MAX_PACKAGE
+
+    try:
+        members = packed_files(path)
+    except FormatError:  # cut off before its directory
+        return
+    for member in members:
+        try:
+            if member.endswith(".loadable"):
+                changed: Document = {"loadable": f"{path}/{member}", "input": [], "random_input": None}
+                command(argparse.Namespace(**vars(args) | changed))
+            else:
+                packed_file(path, member, MAX_PACKAGE)
+        except NvdlaError as error:
+            if f"member {member}" not in reported:
+                output.say(f"nvdla {args.command_name}: {error}", sys.stderr)
 
 
 def part_path(package: str, number: int) -> str:
@@ -90,6 +125,11 @@ def _run_parts(
         except UnknownOperationError as error:
             unknown = unknown or error
             continue
+        except NvdlaError as error:
+            if not _goes_on(args):
+                raise
+            output.say(f"nvdla {args.command_name}: {error}", sys.stderr)
+            codes[number], printed = BAD_INPUT, []
         documents.append(printed[0] if printed else None)
     if unknown is not None and not codes:
         raise unknown

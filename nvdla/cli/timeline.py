@@ -87,7 +87,9 @@ def _print(study: Study, clock: float, args: argparse.Namespace) -> None:
 
     rows = [row | {"cycles": _length(row["start"], row["end"])} for row in operation_rows(study)]
     print_table(f"{study.loadable.name} on {study.config.name}", chosen(rows, args), COLUMNS, LEAST)
-    say(total_text(study.schedule.total, clock))
+    total, end = study.schedule.total, max((row["end"] or 0 for row in rows), default=0)
+    rest = f"; in the last {total - end}, the firmware answers the last interrupt" if total and total > end else ""
+    say(f"{total_text(total, clock)}{rest}")
     for line in caveats(study, clock):
         say(f"Note: {line}.")
 

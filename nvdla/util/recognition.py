@@ -37,6 +37,7 @@ class FileKind:
 
 
 _CALIBRATE = "with --calibrate DATA if the model is not quantized."
+_AGAIN = "Write or download it again."
 _COMPILE = f"Run 'nvdla compile {{file}} -o net.nvdla', {_CALIBRATE}"
 _ONNX = f"run 'nvdla compile model.onnx -o net.nvdla', {_CALIBRATE}"
 _CONTAINER = "Run 'nvdla container list {file}'."
@@ -64,6 +65,7 @@ KINDS = {
         "Run 'nvdla run {file} --input NAME=FILE', or give a loadable in it, such as {file}/part0.loadable.",
     ),
     "onnx": FileKind("an ONNX model", _COMPILE),
+    "cut-onnx": FileKind("an ONNX model that is cut off", _AGAIN),
     "tflite": FileKind("a TFLite model", _COMPILE),
     "prototxt": FileKind(
         "a Caffe network", "Run 'nvdla compile {file} --weights WEIGHTS.caffemodel --calibrate DATA -o net.nvdla'."
@@ -139,9 +141,10 @@ KINDS = {
         "a text file (class names, one per line?)", "Run 'nvdla run NET --input FILE --class-names {file}'."
     ),
     "zip": FileKind("a zip archive", "Extract it first."),
+    "cut-zip": FileKind("a zip archive that is cut off (a package of nvdla compile?)", _AGAIN),
     "gzip": FileKind("a gzip file", "Decompress it first."),
     "elf": FileKind("a program (ELF)", "Give the file that the compiler wrote (.nvdla)."),
-    "empty": FileKind("an empty file", "Write or download it again."),
+    "empty": FileKind("an empty file", _AGAIN),
     "folder": FileKind("a directory", "Give one of its files, or run 'nvdla evaluate NET {file}' for a data set."),
 }
 
@@ -277,17 +280,15 @@ def _text_kind(header: bytes) -> str:
 
 
 def _zip_kind(file: IO[bytes]) -> str:
-    names = list(_zip_names(file))
-    return next((kind for pattern, kind in _MEMBERS if any(re.match(pattern, name) for name in names)), "zip")
+    directory = _zip_directory(file)
+    names = list(_zip_names(file, directory or 0))
+    known = (kind for pattern, kind in _MEMBERS if any(re.match(pattern, name) for name in names))
+    return next(known, "cut-zip" if directory is None else "zip")
 
 
-def _zip_names(file: IO[bytes]) -> Iterator[str]:
-    """Names in the directory of a zip archive, as far as the directory is read; of the first member if it has none."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - _END))
-    end = file.read(_END)
-    at = end.rfind(b"PK\x05\x06")
-    file.seek(int.from_bytes(end[at + 16 : at + 20], "little") if at >= 0 else 0)
+def _zip_names(file: IO[bytes], start: int) -> Iterator[str]:
+    """Names in the directory of a zip archive, as far as it is read; of the first member if it is cut off (0)."""
+    file.seek(start)
     directory, at = file.read(_DIRECTORY), 0
     if directory.startswith(b"PK\x03\x04"):
         yield directory[30 : 30 + int.from_bytes(directory[26:28], "little")].decode("utf-8", "replace")
@@ -297,10 +298,21 @@ def _zip_names(file: IO[bytes]) -> Iterator[str]:
         at += 46 + sum(lengths)
 
 
+def _zip_directory(file: IO[bytes]) -> int | None:
+    """Return the position of the directory of a zip archive; None of one that is cut off."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - _END))
+    end = file.read(_END)
+    at = end.rfind(b"PK\x05\x06")
+    return int.from_bytes(end[at + 16 : at + 20], "little") if at >= 0 else None
+
+
 def _protobuf_kind(file: IO[bytes]) -> str:
     """ONNX: numbers 1 and 7 or 8. SavedModel: 1 and 2. Caffe: 1, then layers. A graph of TensorFlow: nodes (1)."""
-    fields = list(_fields(file))
+    fields, whole = _fields(file)
     number, text = 0, 2  # wire types
+    if not whole:  # the graph (7) is nearly all of an ONNX model
+        return "cut-onnx" if fields[:1] == [(1, number)] and fields[-1] == (7, text) else ""
     if (1, number) in fields and {(7, text), (8, text)} & set(fields):
         return "onnx"
     if fields[:2] == [(1, number), (2, text)] and set(fields) == {(1, number), (2, text)}:
@@ -313,8 +325,9 @@ def _protobuf_kind(file: IO[bytes]) -> str:
     return ""
 
 
-def _fields(file: IO[bytes]) -> Iterator[tuple[int, int]]:
-    """Numbers and wire types of the first protobuf fields; none if the content is not protobuf."""
+def _fields(file: IO[bytes]) -> tuple[list[tuple[int, int]], bool]:
+    """Numbers and wire types of the first protobuf fields, none if the content is not protobuf; and whether the file
+    has all bytes of the last one."""
     size, at = file.seek(0, os.SEEK_END), 0
     fields: list[tuple[int, int]] = []
     while at < size and len(fields) < _FIELDS:
@@ -323,11 +336,10 @@ def _fields(file: IO[bytes]) -> Iterator[tuple[int, int]]:
         key, length = _varint(head, 0)
         value, used = _varint(head, length)
         if not length or key >> 3 == 0 or key & 7 not in (0, 2) or not used:
-            return
+            return [], True
         fields.append((key >> 3, key & 7))
         at += length + used + (value if key & 7 == 2 else 0)
-    if at <= size:
-        yield from fields
+    return fields, at <= size
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

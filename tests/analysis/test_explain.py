@@ -212,6 +212,15 @@ def test_banks_that_the_buffer_does_not_have_are_drawn_too(lenet_loadable, plant
     assert rows[-1] in (46, 47)
 
 
+def test_the_banks_of_a_convolution_are_those_of_its_descriptor_also_where_its_row_shares_them(nvdla_command, samples):
+    """ip3 alone needs 1 data and 1 weight bank; a change of banks between convolutions would be a wait."""
+    _, out, _ = nvdla_command("explain", samples / "lenet.loadable", "0/10")
+    assert "data: 2 banks" in out and "weights: 8 banks" in out
+    said = "(built with the 2 data and 8 weight banks that convolutions in a row share)"
+    assert f"whole, 1 data and 1 weight banks: 985 cycles {said}" in " ".join(out.split())
+    assert "taken" not in out
+
+
 def test_the_command_lists_the_candidates_of_the_builder(nvdla_command, tmp_path, as_documented):
     """From the layer file; a broken one is one line."""
     path = tmp_path / "net.loadable"
@@ -222,7 +231,7 @@ def test_the_command_lists_the_candidates_of_the_builder(nvdla_command, tmp_path
     assert "evaluated at level 2, for 100 cycles of latency, the width of the bus:" in out
     (layer,) = built.sidecar["evaluated"]["layers"]
     taken = layer["forms"][layer["taken"]]
-    assert re.search(rf"{taken['form']}, .*: {taken['cycles']:,} cycles \(taken\)", out)
+    assert re.search(rf"{taken['form']}, .*: {taken['cycles']:,} cycles \(built", out)
     assert "then the whole network was searched" in out
     document = json.loads(nvdla_command("explain", path, "--config", "nv_large", "--alternatives", "--json")[1])
     as_documented(document)

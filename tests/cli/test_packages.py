@@ -335,6 +335,38 @@ def test_a_damaged_member_is_one_line(folder, nvdla_command):
     assert code == 2 and len(err.splitlines()) == 1 and "bad.nvpkg/part2.loadable" in err
 
 
+def halved(member: str) -> None:
+    """Write bad.nvpkg: net.nvpkg with the first half of a member."""
+    with zipfile.ZipFile("net.nvpkg") as old, zipfile.ZipFile("bad.nvpkg", "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            new.writestr(name, data[: len(data) // 2] if name == member else data)
+
+
+@pytest.mark.parametrize("member", ["part0.loadable", "part1.onnx", "part2.loadable.layers.json", "manifest.json"])
+def test_doctor_names_the_damaged_file_of_a_package_and_checks_the_loadables_that_are_left(
+    member, folder, nvdla_command
+):
+    halved(member)
+    code, out, err = nvdla_command("doctor", "bad.nvpkg")
+    assert code == 2 and len(err.splitlines()) == 1 and member in err
+    for part in ("part0.loadable", "part2.loadable", "part4.loadable"):
+        assert (f"bad.nvpkg/{part} on nv_small" in out) == (part != member)
+    code, out, err = nvdla_command("doctor", "bad.nvpkg", "--json")
+    assert code == 2 and member in json.loads(out or err)["message"]
+
+
+def test_a_member_that_cannot_be_unpacked_is_named(folder, nvdla_command):
+    data = bytearray(Path("net.nvpkg").read_bytes())
+    with zipfile.ZipFile("net.nvpkg") as archive:
+        place = archive.getinfo("part0.loadable").header_offset + 200
+    data[place : place + 64] = bytes(64)
+    Path("bad.nvpkg").write_bytes(data)
+    for command in ("cycles", "doctor"):
+        code, _, err = nvdla_command(command, "bad.nvpkg")
+        assert code == 2 and "bad.nvpkg: member part0.loadable: cannot be unpacked (damaged?)" in err
+
+
 @pytest.mark.parametrize("command", [*sorted(PER_PART), "run", "evaluate", "report", "view", "explore", "hexdump"])
 def test_a_package_that_is_cut_off_is_named_as_such(command, folder, nvdla_command):
     Path("half.nvpkg").write_bytes(Path("net.nvpkg").read_bytes()[:5000])

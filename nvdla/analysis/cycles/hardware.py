@@ -39,7 +39,7 @@ from nvdla.analysis.cycles.constants import (
     stripes,
     taps,
 )
-from nvdla.analysis.cycles.simulation import Activity, Flight, Port, Process, SimulatedEvent, Simulation
+from nvdla.analysis.cycles.simulation import Activity, Flight, Port, Process, SimulatedEvent, Simulation, whole_cycles
 from nvdla.util.rounding import ceil_div
 
 DELIVERY = 38  # cycles from the first data of a stripe's last tap to its first result delivered
@@ -666,7 +666,7 @@ def chain_time(chain: ChainShape, constants: CycleConstants, memory: Memory) -> 
     hardware = Hardware(constants, memory)
     run = hardware.start(chain, constants)
     hardware.simulation.run()
-    total = math.ceil(run.done.time or 0.0)
+    total = whole_cycles(run.done.time or 0.0)
     if not chain.conv:
         return Time(total, _bound(chain, run, constants, memory))
     return Time(

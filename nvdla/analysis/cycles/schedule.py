@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 from nvdla.analysis.cycles.constants import ChainShape, CycleConstants, Memory, Software
 from nvdla.analysis.cycles.hardware import Hardware, Run
-from nvdla.analysis.cycles.simulation import Process, SimulatedEvent
+from nvdla.analysis.cycles.simulation import Process, SimulatedEvent, whole_cycles
 from nvdla.loadable.descriptors.enums import ENGINE_NAMES, SdpMode, SdpType
 from nvdla.loadable.descriptors.meaning import reads_operands
 from nvdla.program.operation import Key
@@ -304,7 +304,7 @@ class _TaskRun:
         """Everything that can run; the cycle of the last event."""
         self.simulation.start(self._firmware())
         self.simulation.run()
-        return self.now
+        return max(self.now, *(self.spans[key].end or 0 for key in self.nodes))
 
     # ---- firmware
 
@@ -474,8 +474,11 @@ class _TaskRun:
             span = self.spans[node.key]
             assert span.group is not None and span.enabled is not None
             before = [span.end for span in self._earlier(node) if span.end is not None]
-            span.start = max([span.enabled, round(run.started), *before])
-            span.end = max(self.now, span.start)
+            begun = round(run.started)
+            span.start = max([span.enabled, begun, *before])
+            # Not fetched ahead: as many cycles as the chain takes alone, also where it begins within a cycle.
+            whole = whole_cycles(self.simulation.now - run.started)
+            span.end = begun + whole if span.start == begun else max(self.now, span.start)
             if node.engine == "conv":
                 span.first_mac, span.last_mac = math.ceil(run.first_mac), math.ceil(run.last_mac)
             span.held = round(run.waited if node.engine == "conv" else run.slowed)

@@ -17,6 +17,11 @@ ROUNDS = 12  # of halving the range of a common port's share for writes
 SMALLEST = 1e-3  # cycles: a smaller rest of an activity is nothing
 
 
+def whole_cycles(time: float) -> int:
+    """Return a time rounded up to whole cycles; sums of fractions may be off by the last bits."""
+    return math.ceil(time - 1e-6)
+
+
 class SimulatedEvent:
     """Something that happens once; ``time`` is when (None: not yet)."""
 

@@ -26,7 +26,8 @@ class Features:
     """Features of the SDP of a unit.
 
     Constants added or multiplied (per channel or per element), an activation, the number of operands from results of
-    other operations; ``layer``: one number for all.
+    other operations; ``layer``: one number for all; ``zero_points``: its output converter subtracts an offset, or it
+    adds results, so saturation at the least integer may be a ReLU.
     """
 
     adds: bool = False
@@ -34,6 +35,7 @@ class Features:
     layer: bool = False
     relu: bool = False
     lut: bool = False
+    zero_points: bool = False
 
     @property
     def copies(self) -> bool:
@@ -171,7 +173,14 @@ def _features(sdp: Operation | None, read: dict[tuple[Key, str], list[Value]]) -
         layer |= stage.mode == SdpMode.PER_LAYER and stage.type != SdpType.NONE
         adds |= stage.type in (SdpType.ADD, SdpType.BOTH)
         multiplies |= stage.type in (SdpType.MUL, SdpType.BOTH)
-    return Features(adds, multiplies, layer, relu, lut)
+    return Features(adds, multiplies, layer, relu, lut, _has_zero_points(sdp, read))
+
+
+def _has_zero_points(sdp: Operation, read: dict[tuple[Key, str], list[Value]]) -> bool:
+    """Check whether the integers that an SDP writes may have a zero point: a sum takes those of its operands out in the
+    output converter, where they may cancel."""
+    integer = sdp.precisions is not None and sdp.precisions[-1].name != "FP16"
+    return integer and bool(sdp.op.out_cvt.offset or _data_operands(sdp, read))
 
 
 #: layers that one operation of the SDP may hold
@@ -310,15 +319,16 @@ def _elementwise(
     unit: Unit, graph: ModelGraph, labels: Labels, point: int, first: ModelLayer | None = None
 ) -> Iterator[LayerChoice]:
     """Layers element by element that the SDP of a unit may do after a point (and after ``first``): every run of them
-    that uses the unit's activation, table and operands, the shortest first."""
+    that uses the unit's activation, table and operands, the shortest first. Saturation may be a ReLU, but need not."""
     others = [label for other in unit.others for label in sources(other, graph, labels)[:1]]
     if len(others) < len(unit.others):
         return
     start: tuple[ModelLayer, ...] = (first,) if first else ()
-    paths = [(start, point, unit.features.relu, unit.features.lut, tuple(others))]
+    does = unit.features
+    paths = [(start, point, does.relu or does.zero_points, does.lut, tuple(others))]
     while paths:
         layers, at, relu, lut, operands = paths.pop(0)
-        if not relu and not lut and not operands and layers:
+        if not (relu and does.relu) and not lut and not operands and layers:
             yield LayerChoice(layers, Label(at))
         if len(layers) > MOST_TOGETHER:
             continue

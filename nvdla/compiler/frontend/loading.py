@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
 
 MAX_MODEL = 2 << 30
-MODEL_KINDS = ("onnx", "tflite", "prototxt")
+MODEL_KINDS = ("onnx", "cut-onnx", "tflite", "prototxt")
 MAX_NODES = 20_000
 #: elements of a constant that stays in the graph while it is worked on: shapes, axes, limits
 SMALL = 1024

@@ -25,7 +25,7 @@ from nvdla.compiler.builder.compiler import MAX_IMAGES
 from nvdla.compiler.frontend.graph import Binding
 from nvdla.compiler.frontend.isolation import ModelWorker, worker_of
 from nvdla.compiler.frontend.opening import CompiledPart, HostPart, PackedPart, elements_of, reals_of, value_of
-from nvdla.errors import FormatError, NvdlaError, shape_text
+from nvdla.errors import FormatError, LoadableError, NvdlaError, shape_text
 from nvdla.loadable import load
 from nvdla.program.program import check_built_in
 from nvdla.tensors.files import IMAGE_ENDINGS, check_whole, ending, read_npy
@@ -36,7 +36,7 @@ from nvdla.tensors.real import pixels_of
 from nvdla.util.escaping import Document, json_text
 from nvdla.util.files import FREELY_UNPACKED, MAX_RATIO, UNREADABLE_ZIP, parse_json, read_file
 from nvdla.util.precision import PRECISIONS, Precision
-from nvdla.util.recognition import wrong_kind
+from nvdla.util.recognition import kind_of, wrong_kind
 
 if TYPE_CHECKING:
     from nvdla.compiler.frontend.importer import Imported
@@ -95,7 +95,10 @@ class _Members:
         size = self._files[name].file_size
         if limit is not None and size > limit:
             raise FormatError(f"member {name}: must have at most {limit} bytes, got {size}")
-        return self._archive.read(self._files[name])
+        try:
+            return self._archive.read(self._files[name])
+        except UNREADABLE_ZIP as error:
+            raise FormatError(f"member {name}: cannot be unpacked (damaged?): {error}") from None
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
         """The arrays of an .npz in the package: packed once more, so they are charged too."""
@@ -144,6 +147,8 @@ def _part(row: object, where: str, members: _Members, indices: Mapping[str, np.n
     part.rows = _node_rows(row, where)
     if kind == "host":
         part.model = members.content(file)
+        if kind_of(part.model) in ("cut-onnx", "empty"):
+            raise FormatError(wrong_kind(part.model, f"member {file}", "an ONNX model", ()))
     elif kind == "accelerator":
         _accelerator(part, row, where, members.content(file))
     else:
@@ -182,7 +187,10 @@ def _accelerator(part: PackedPart, row: Document, where: str, loadable: bytes) -
     for binding in needed:
         if binding.tensor not in part.scales:
             raise FormatError(f"{where}: scales: must contain tensor {binding.tensor[:80]!r}")
-    part.loadable = load(loadable)
+    try:
+        part.loadable = load(loadable)
+    except LoadableError as error:
+        raise LoadableError(f"member {row['file']}: {error}") from None
     _check_bound(part, where)
 
 
@@ -421,7 +429,7 @@ def unpack(source: str | os.PathLike[str] | bytes) -> Package:
     try:
         return Package(*read_members(data))
     except (NvdlaError, *UNREADABLE_ZIP) as error:
-        takes = ("package",) if isinstance(error, NvdlaError) else ("package", "zip")  # a zip that is cut off
+        takes = ("package",) if isinstance(error, NvdlaError) else ("package", "zip", "cut-zip")
         if (other := wrong_kind(data, name, "a package of nvdla compile", takes)) is not None:
             raise FormatError(other) from None
         if isinstance(error, NvdlaError):

@@ -323,7 +323,8 @@ def open_network(
 ) -> EvaluatedNetwork:
     """A loadable or a package, in a file: every worker reads it. ``strict``: as of a Runtime. ``trusted``: host parts
     of a package run in this process, without limits. Raises NvdlaError."""
-    if (other := wrong_kind(path, path, "a loadable or a package", ("loadable", "package", "zip"))) is not None:
+    takes = ("loadable", "package", "zip", "cut-zip")
+    if (other := wrong_kind(path, path, "a loadable or a package", takes)) is not None:
         raise FormatError(other)
     require_file(path, "network")
     return (

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import nvdla
@@ -11,6 +12,7 @@ from nvdla.analysis.cycles.document import cycles_document, cycles_of
 from nvdla.analysis.explain import lines, operation_document
 from nvdla.analysis.layer_forms import evaluate_layer, layers_of
 from nvdla.analysis.study import Study
+from nvdla.compiler.builder import Network, build, calibrate
 from nvdla.emulator.execution.dry_run import dry_run
 from nvdla.limits import Limits
 from nvdla.program.naming import names_for
@@ -41,6 +43,49 @@ def test_cycles_of_operations_and_the_overlap_are_the_total(path, software):
     assert sum(row["cycles"] or 0 for row in rows) == sum(chains)
     assert all(row["cycles"] is None for row in rows if row["leader"] != row["operation"])
     assert sum(chains) + document["overlap_cycles"] == document["total_cycles"] == study.schedule.cycles
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_an_operation_that_nothing_overlaps_takes_as_many_cycles_in_the_schedule_as_alone(path):
+    """Also where the firmware enables it within a cycle, so what is left of the total is the firmware's."""
+    study = Study.of(nvdla.load(path))
+    for chain in study.chains:
+        first, last = study.schedule.spans[chain[0].key], study.schedule.spans[chain[-1].key]
+        assert last.end - first.start == cycles_of(study, chain[0]), chain[0].label
+    assert max(span.end for span in study.schedule.spans.values()) <= study.schedule.total
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_all_commands_print_one_total(path, nvdla_command):
+    document = json.loads(nvdla_command("cycles", path, "--json")[1])
+    total = document["total_cycles"]
+    for command, words in {"cycles": "cycles =", "timeline": "cycles =", "explain": "cycles of a run"}.items():
+        assert f"\n{total:,} {words}" in nvdla_command(command, path)[1], command
+    assert json.loads(nvdla_command("timeline", path, "--json")[1])["otherData"]["cycles"] == total
+    assert json.loads(nvdla_command("explore", path, "--json")[1])["points"][0]["cycles"] == total
+    study = Study.of(nvdla.load(path))
+    assert make_side(study, names_for(path), 1000)[0].document["total"] == total
+    spent = document["accounting"]
+    assert sum(spent.values()) == total
+
+
+@pytest.mark.parametrize("writes", [0.0, 0.3, 1.0, 2.14, 7.7])
+def test_the_run_ends_with_or_after_its_last_operation(lenet_loadable, writes):
+    schedule = Study.of(lenet_loadable, software=Software(write=writes)).schedule
+    assert max(span.end for span in schedule.spans.values()) <= schedule.total
+
+
+def test_a_timeline_says_that_a_run_ends_after_its_last_operation(nvdla_command, tmp_path):
+    """Without a CPU operation after it, the firmware still answers the interrupt of the last operation."""
+    net = Network("one")
+    net.output(net.convolution("conv", net.input("data", (8, 6, 6)), np.ones((8, 8, 1, 1))))
+    built = build(net, "nv_small", "int8", calibrate(net, np.ones((1, 8, 6, 6))))
+    built.save(tmp_path / "net.loadable")
+    study = Study.of(built.loadable)
+    rest = study.schedule.total - max(span.end for span in study.schedule.spans.values())
+    assert rest > 0
+    out = nvdla_command("timeline", tmp_path / "net.loadable")[1]
+    assert f"in the last {rest}, the firmware answers the last interrupt" in " ".join(out.split())
 
 
 def test_an_explained_layer_counts_its_chain_once(lenet_loadable):

@@ -361,6 +361,15 @@ def test_a_healthy_network_gives_exit_code_0(nvdla_command, samples):
     assert "nothing found" in out
 
 
+def test_a_damaged_layer_file_is_reported_and_the_loadable_is_checked_without_it(nvdla_command, samples, tmp_path):
+    (tmp_path / "net.loadable").write_bytes((samples / "saturating.loadable").read_bytes())
+    layers = (samples / "saturating.loadable.layers.json").read_bytes()
+    (tmp_path / "net.loadable.layers.json").write_bytes(layers[:500])
+    code, out, err = nvdla_command("doctor", tmp_path / "net.loadable")
+    assert code == 2 and "net.loadable.layers.json: layer file: must be JSON" in err
+    assert "net.loadable on nv_small:" in out
+
+
 def test_an_error_gives_exit_code_1(nvdla_command, lenet_loadable, plant, samples, tmp_path):
     def change(task):
         task.operation(9).op.out_cvt.scale = 0

@@ -99,6 +99,43 @@ def test_other_weights_are_not_taken_for_the_layer_s():
     assert "weights" not in found.confidence.values() and found.share < 0.5
 
 
+def residual(rng: np.random.Generator) -> tuple[Network, ModelGraph]:
+    """A convolution too large for the buffer of nv_small, a sum with its input, a ReLU, and a convolution after it."""
+    net, shape = Network("residual"), (32, 64, 64)
+    data = net.input("data", (4, 64, 64))
+    first = net.relu("relu1", net.convolution("conv1", data, rng.standard_normal((32, 4, 1, 1))))
+    second = net.convolution("conv2", first, rng.standard_normal((32, 32, 3, 3)), padding=1)
+    net.output(
+        net.convolution("conv3", net.relu("relu2", net.add("sum", second, first)), rng.standard_normal((8, 32, 1, 1)))
+    )
+    layers = [
+        ModelLayer("conv1", "conv", (0,), (1,), shape, (1, 1), (1, 1)),
+        ModelLayer("relu1", "relu", (1,), (2,), shape),
+        ModelLayer("conv2", "conv", (2,), (3,), shape, (3, 3), (1, 1)),
+        ModelLayer("sum", "eltwise", (3, 2), (4,), shape),
+        ModelLayer("relu2", "relu", (4,), (5,), shape),
+        ModelLayer("conv3", "conv", (5,), (6,), (8, 64, 64), (1, 1), (1, 1)),
+    ]
+    shapes = {0: (4, 64, 64), **dict.fromkeys(range(1, 6), shape), 6: (8, 64, 64)}
+    return net, ModelGraph("residual", layers, {"data": 0}, {"conv3": 6}, shapes)
+
+
+def test_every_part_of_a_split_convolution_has_the_sum_and_the_relu_that_are_fused_into_it(nvdla_command, tmp_path):
+    """With zero points the ReLU after the sum is only the saturation of the output converter at -128."""
+    rng = np.random.default_rng(5)
+    net, graph = residual(rng)
+    calibration = replace(calibrate(net, rng.standard_normal((2, 4, 64, 64))), zero_points=True)
+    built = build(net, "nv_small", "int8", calibration)
+    found = recognize(built.loadable, graph)
+    assert found.layers == naming.layers(built.sidecar) and not found.unused
+    built.save(tmp_path / "net.nvdla")
+    rows = json.loads(nvdla_command("layers", tmp_path / "net.nvdla", "--json")[1])["operations"]
+    parts = [(row["engine"], row["part"]) for row in rows if row["layer"] == "conv2+sum+relu2"]
+    count = len(parts) // 2
+    assert count > 1
+    assert parts == [(engine, f"{part}/{count}") for part in range(1, count + 1) for engine in ("conv", "sdp")]
+
+
 @pytest.fixture
 def nameless(tmp_path):
     return shutil.copy(SAMPLES / "lenet.loadable", tmp_path / "net.nvdla")

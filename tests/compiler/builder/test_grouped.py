@@ -76,4 +76,4 @@ def test_explain_prints_the_cost_of_each_number_of_groups(tmp_path, capsys):
     for form in forms:
         assert f"    {form['groups']} of 256 groups together: {form['convolutions']} dense convolution" in said
         assert f"one product in {form['groups']} within a group, {form['cycles']:,} cycles" in said
-    assert f"{forms[0]['cycles']:,} cycles (taken)" in said
+    assert f"{forms[0]['cycles']:,} cycles (built)" in said
