@@ -63,14 +63,17 @@ def channel_group(channels: int) -> int:
     return min(align(channels, 4), GROUP)
 
 
-def pack_weights(weights: np.ndarray, dilated: bool, group: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+def pack_weights(
+    weights: np.ndarray, dilated: bool, group: int | None = None, out: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Pack weights (K, C, R, S) int8 to (kernel blocks, taps, quads, 64 kernels, 4 bytes), with the correction.
 
     The correction is (K',) int32.
 
     A tap is a kernel row of one channel group (its S * ``group`` bytes are contiguous in the data), or one position
     of it if x is ``dilated``. The default ``group`` is all channels (rounded up to 4). The packed
-    array is 64-byte aligned; missing kernels and channels are zeros.
+    array is ``out`` (part of a packed array), or a new one that is 64-byte aligned; missing kernels and channels are
+    zeros.
     """
     kernels, channels, rows, columns = weights.shape
     group = group or align(channels, 4)
@@ -78,7 +81,7 @@ def pack_weights(weights: np.ndarray, dilated: bool, group: int | None = None) -
     blocks = ceil_div(kernels, KERNELS)
     taps = groups * (rows * columns if dilated else rows)
     quads = (1 if dilated else columns) * group // 4
-    packed = _aligned((blocks, taps, quads, KERNELS, 4))
+    packed = aligned((blocks, taps, quads, KERNELS, 4)) if out is None else out
     whole = packed.view(np.uint32).reshape(blocks, groups, rows, columns, group // 4, KERNELS)
     by_position = weights.transpose(0, 2, 3, 1)
     padded = np.zeros((KERNELS, rows, columns, groups * group), np.int8)
@@ -108,14 +111,7 @@ def tap_offsets(
     return np.ascontiguousarray(offsets.reshape(-1), np.int64)
 
 
-def aligned_copy(packed: np.ndarray) -> np.ndarray:
-    """Packed weights, 64-byte aligned and contiguous, as the tile loads them."""
-    copy = _aligned(packed.shape)
-    copy[:] = packed
-    return copy
-
-
-def _aligned(shape: tuple[int, ...]) -> np.ndarray:
+def aligned(shape: tuple[int, ...]) -> np.ndarray:
     """Allocate an aligned array. Large ones get separate pages, since they live as long as the network."""
     size = int(np.prod(shape))
     raw = np.empty(size + 64, np.int8) if size < OWN_PAGES else np.frombuffer(mmap.mmap(-1, size), np.int8)

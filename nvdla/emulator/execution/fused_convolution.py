@@ -100,12 +100,54 @@ def _channel_group(conv: ConvolutionJob) -> int:
     return settings.extended.channels if settings.image else dot.channel_group(settings.kernel.channels)
 
 
-def packed_weights(conv: ConvolutionJob, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weights (kernels, rows, columns, channels) as the tile loads them, and their correction."""
+def packed_weights(
+    conv: ConvolutionJob, sdp: SdpJob, weights: np.ndarray, out: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return weights (kernels, rows, columns, channels) as the tile loads them, and their correction.
+
+    ``out`` takes the first, if given. They are in the order of the input: in memory, or of the copy of it.
+    """
     from nvdla.kernels.fast import conv_int8_dot as dot
 
     image, dilated = conv.settings.image, not conv.settings.image and conv.settings.dilation_x > 1
-    return dot.pack_weights(weights.transpose(0, 3, 1, 2), dilated, None if image else _channel_group(conv))
+    in_memory = _lies_ready(conv, sdp.destination)
+    group = conv.source.views[0].shape[3] if in_memory else None if image else _channel_group(conv)
+    return dot.pack_weights(weights.transpose(0, 3, 1, 2), dilated, group, out)
+
+
+def _lies_ready(conv: ConvolutionJob, destination: np.ndarray | None) -> bool:
+    """True without padding for a 1 x 1 kernel or a single result: every dot takes its bytes from atoms of a line in
+    their order in memory. (Dots of other kernels share bytes, so that reordering them pays.)
+    """
+    settings = conv.settings
+    single = settings.output.width == settings.output.height == settings.dilation_x == 1
+    direct = conv.plain and not settings.image
+    if not direct or not (single or (settings.kernel.width, settings.kernel.height) == (1, 1)):
+        return False
+    if destination is not None and np.may_share_memory(conv.source.views[0], destination):
+        return False  # the input must be read as a whole before anything is written
+    out = settings.output
+    bottom = (settings.kernel.height - 1) * settings.dilation_y
+    inside_x = (out.width - 1) * settings.stride_x + settings.kernel.width <= settings.data.width
+    inside_y = (out.height - 1) * settings.stride_y + bottom < settings.data.height
+    atom, group = conv.source.views[0].shape[3], _channel_group(conv)
+    if _needs_copy_for_matrices(conv, atom):
+        return False
+    return settings.pad_left == settings.pad_top == 0 and inside_x and inside_y and group % atom == 0
+
+
+def _needs_copy_for_matrices(conv: ConvolutionJob, atom: int) -> bool:
+    """True where products of matrices need more bytes in a row than an ``atom`` in memory has, and are worth a copy
+    of the data: for more than one block of kernels."""
+    from nvdla.kernels.fast import conv_int8_dot as dot
+    from nvdla.kernels.fast import dot_layout, dot_tile
+
+    output, kernel, group = conv.settings.output, conv.settings.kernel, _channel_group(conv)
+    if output.width * output.height < dot_layout.MATRIX_PIXELS or conv.settings.kernels <= dot.KERNELS:
+        return False
+    taps = ceil_div(kernel.channels, group) * kernel.height
+    suits = [dot_tile.multiplies_matrices(taps, kernel.width * size // 4) for size in (group, atom)]
+    return suits == [True, False]
 
 
 class FusedConvolution(Job):
@@ -139,9 +181,7 @@ class FusedConvolution(Job):
         self._stage = FusedStage(*_stage(sdp.settings))
         # X2 works between the two parts of a narrow ending.
         self._narrow = narrow_settings(self._stage) if sdp.settings.x2.bypass else np.empty(0, np.int64)
-        self._in_place = self._lies_ready()
-        if self._in_place:
-            self._take_order_of_memory()
+        self._in_place = _lies_ready(conv, self.destination)
         self._packed = shared.packed(self._packed)
         self._parts: tuple[Job, ...] = (part or conv, sdp)
         self._lay_out()
@@ -198,7 +238,7 @@ class FusedConvolution(Job):
         to be taken in another way."""
         job = copy.copy(self)
         job.conv, job.sdp, job.destination, job._parts = conv, sdp, sdp.destination, parts
-        if job._lies_ready() != job._in_place:
+        if _lies_ready(conv, job.destination) != job._in_place:
             return None
         job._lay_out()
         job._place_in_memory()
@@ -212,51 +252,6 @@ class FusedConvolution(Job):
             self._data.reserve(math.prod(self._blocks) + SPARE)
         if self.destination is None:
             self._handed.reserve(self._handed_bytes)
-
-    def _lies_ready(self) -> bool:
-        """True without padding for a 1 x 1 kernel or a single result: every dot takes its bytes from atoms of a line in
-        their order in memory. (Dots of other kernels share bytes, so that reordering them pays.)
-        """
-        settings = self.conv.settings
-        single = settings.output.width == settings.output.height == settings.dilation_x == 1
-        if not self._direct or not (single or (settings.kernel.width, settings.kernel.height) == (1, 1)):
-            return False
-        if self.destination is not None and np.may_share_memory(self.conv.source.views[0], self.destination):
-            return False  # the input must be read as a whole before anything is written
-        out = settings.output
-        bottom = (settings.kernel.height - 1) * settings.dilation_y
-        inside_x = (out.width - 1) * settings.stride_x + settings.kernel.width <= settings.data.width
-        inside_y = (out.height - 1) * settings.stride_y + bottom < settings.data.height
-        atom = self.conv.source.views[0].shape[3]
-        if self._needs_copy_for_matrices(atom):
-            return False
-        return settings.pad_left == settings.pad_top == 0 and inside_x and inside_y and self._group % atom == 0
-
-    def _needs_copy_for_matrices(self, atom: int) -> bool:
-        """True where products of matrices need more bytes in a row than an ``atom`` in memory has, and are worth a copy
-        of the data: for more than one block of kernels."""
-        from nvdla.kernels.fast import dot_layout, dot_tile
-
-        output, kernel = self.conv.settings.output, self.conv.settings.kernel
-        if output.width * output.height < dot_layout.MATRIX_PIXELS or len(self._packed) == 1:
-            return False
-        taps = ceil_div(kernel.channels, self._group) * kernel.height
-        suits = [dot_tile.multiplies_matrices(taps, kernel.width * size // 4) for size in (self._group, atom)]
-        return suits == [True, False]
-
-    def _take_order_of_memory(self) -> None:
-        """Put weights into the order of the input in memory."""
-        from nvdla.kernels.fast import conv_int8_dot as dot
-
-        settings, view = self.conv.settings, self.conv.source.views[0]
-        surfaces, atom = view.shape[0], view.shape[3]
-        blocks, _, _, kernels, four = self._packed.shape
-        rows, columns = settings.kernel.height, settings.kernel.width
-        groups, quads = ceil_div(settings.kernel.channels, self._group), atom // four
-        packed = self._packed.reshape(blocks, groups, rows, columns, -1, quads, kernels, four)
-        by_surface = packed.transpose(0, 1, 4, 2, 3, 5, 6, 7).reshape(blocks, -1, rows, columns * quads, kernels, four)
-        chosen = by_surface[:, :surfaces]
-        self._packed = dot.aligned_copy(chosen.reshape(blocks, -1, columns * quads, kernels, four))
 
     @property
     def parts(self) -> tuple[Job, ...]:

@@ -187,7 +187,7 @@ def _with_constant_products(fused: Step, faults: ConvolutionFaults, shared: Shar
                 place += end - first
     if not sums_fit(weights, alu[: len(weights)]):
         return None
-    packed = packed_weights(conv, weights)
+    packed = packed_weights(conv, job.sdp, weights)
     return Chain((FusedConvolution(conv, job.sdp, packed, (alu, mul), shared), *fused.jobs[1:]))
 
 

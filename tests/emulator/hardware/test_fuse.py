@@ -12,6 +12,7 @@ from support.convolution_bench import load, random_data
 from support.convolution_layers import WEIGHTS
 from support.image_bench import image_bench
 
+from nvdla.emulator.execution import fusing
 from nvdla.emulator.execution.fused_convolution import Shared
 from nvdla.emulator.execution.fusing import _fuse
 from nvdla.emulator.memory.address_space import Space
@@ -118,6 +119,17 @@ def test_the_usual_pairs_are_fused(seed, to_pdp):
     assert fused is not None
     assert fused.parts == (conv, sdp)
     assert len(np.unique(assert_equal(conv, sdp, bench, fused))) > 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("kernels", [64, 130, 150])
+def test_large_weights_are_packed_a_block_of_kernels_at_a_time(seed, kernels, monkeypatch):
+    """Packing all at once takes longer than a small network's image, which waits for it."""
+    monkeypatch.setattr(fusing, "PACKED_AT_ONCE", 1)
+    width, height, _ = layers.random_layer(seed, 0, 8)["output"]
+    conv, sdp, bench = pair(seed, USUAL, {"output": (width, height, kernels)}, {})
+    assert len([*_fuse(conv, sdp, Shared())]) == 2 + -(-kernels // 64)
+    assert_equal(conv, sdp, bench, fuse(conv, sdp, Shared()))
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -130,13 +130,14 @@ class _Base:
 
 
 class _Direct(_Base):
-    def unpack(self, elements: np.ndarray) -> np.ndarray:
-        """Weights as an array (kernels, rows, columns, channels)."""
+    def unpack(self, elements: np.ndarray, kernels: int | None = None) -> np.ndarray:
+        """Weights of all ``kernels``, or of so many in whole groups, as an array (kernels, rows, columns, channels)."""
         settings, kernel = self.settings, self.settings.kernel
+        kernels = settings.kernels if kernels is None else kernels
         if settings.image:
-            lines = (settings.kernels, kernel.height, kernel.channels)
+            lines = (kernels, kernel.height, kernel.channels)
             return unpack_image(elements, lines, self.group, self.config.mac_atomic_c, settings.post_extension)
-        shape = (settings.kernels, kernel.height, kernel.width, kernel.channels)
+        shape = (kernels, kernel.height, kernel.width, kernel.channels)
         return unpack_direct(elements, shape, self.group, self.config.mac_atomic_c)
 
     def sequence(self) -> list[Step]:
