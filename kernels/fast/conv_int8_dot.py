@@ -48,7 +48,7 @@ FIELDS = PIECE_ROWS + 1
 __all__ = [
     "MAX_TERMS",
     "accumulate",
-    "aligned_copy",
+    "aligned",
     "available",
     "blocked_cubes",
     "channel_group",
