@@ -237,17 +237,19 @@ def test_pytorch_is_not_imported_for_other_models(tmp_path):
 
 
 class Trained(torch.nn.Module):
-    """Convolutions and a classifier between the stubs of torch.ao.quantization."""
+    """Convolutions, a residual sum and a classifier between the stubs of torch.ao.quantization."""
 
     def __init__(self) -> None:
         super().__init__()
         quantization = torch.ao.quantization
         self.quant, self.dequant = quantization.QuantStub(), quantization.DeQuantStub()
         self.conv, self.norm, self.relu = torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU()
+        self.again, self.sum = torch.nn.Conv2d(8, 8, 3, padding=1), torch.ao.nn.quantized.FloatFunctional()
         self.head = torch.nn.Linear(8 * 6 * 6, 5)
 
     def forward(self, x):
         y = self.relu(self.norm(self.conv(self.quant(x))))
+        y = self.sum.add_relu(self.again(y), y)
         return self.dequant(self.head(y.flatten(1)))
 
 
@@ -267,4 +269,4 @@ def test_quantizers_of_torch_ao_give_the_scales_and_stay_in_the_module(backend):
     assert [*net.modules()] == before
     wanted = net(images).detach().numpy()
     step = float(net.head.activation_post_process.calculate_qparams()[0])
-    assert np.abs(outputs(compiled, images).reshape(wanted.shape) - wanted).max() < 2.01 * step  # a class of two layers
+    assert np.abs(outputs(compiled, images).reshape(wanted.shape) - wanted).max() < 3.01 * step  # a class of three layers

@@ -93,6 +93,25 @@ def test_all_of_it_runs_on_the_accelerator_within_one_unit(function, per_channel
     assert len(np.unique(wanted)) > 50
 
 
+@pytest.mark.parametrize("config", ["nv_small", "nv_large"])
+def test_means_of_numbers_that_can_be_negative_keep_the_bits_of_their_own_scale(config):
+    """TFLite gives a mean the zero point -128 where calibration met no negative one; its scale is far finer than that
+    of the convolution. What saturates at zero is as after a ReLU."""
+    net, _ = trained("SiLU", True)
+    scale = np.float32(0.0025)
+    for name, value in {"m/scale": scale, "m/zero": np.int8(-128)}.items():
+        net.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), name))
+    net.graph.node.append(node("GlobalAveragePool", ["y"], ["m"]))
+    net.graph.node.append(node("QuantizeLinear", ["m", "m/scale", "m/zero"], ["m/elements"]))
+    net.graph.node.append(node("DequantizeLinear", ["m/elements", "m/scale", "m/zero"], ["z"]))
+    net.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info("z", 1, [1, 8, 1, 1]))
+    compiled = nvdla.compile(net, config, host=False)
+    image = (np.random.default_rng(1).normal(size=(1, 3, 12, 12)) * 0.5).astype(np.float32)
+    wanted = exact_session(net).run(None, {"x": image})[0]
+    assert np.abs(compiled.run(image)["z"] - wanted).max() < 2.01 * scale
+    assert len(np.unique(wanted)) > 5, wanted
+
+
 def test_zero_points_that_an_exporter_shares_by_identity_are_constants():
     """PyTorch's exporter without dynamo makes one constant of equal ones, and copies of it by Identity."""
     net, scale = trained("Relu", True)

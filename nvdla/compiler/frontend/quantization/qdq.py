@@ -464,9 +464,8 @@ class _Stripper:
         self.indexed = len(kept)
         if (maker := makers.get(source)) is None:
             return
-        if maker.op_type == "Clip" and (maker.input[0] in self.ends or not self._is_not_negative(maker)):
-            if maker.input[0] not in self.held and len(self.readers[maker.input[0]]) == 1:
-                self._note_range(maker.input[0], held)  # what is beyond is cut off in any case
+        if maker.op_type == "Clip":
+            self._note_limited(maker, held, makers)
             return
         gates = [makers[name] for name in maker.input if name in makers] if maker.op_type == "Mul" else []
         gate = next((reader for reader in gates if reader.op_type in _GATES and reader.input[0] in maker.input), None)
@@ -488,6 +487,16 @@ class _Stripper:
         if gate is not None:
             self.result.magnitudes[gate.output[0]] = 1.0
             self.result.ranges[gate.output[0]] = 0.0, 1.0
+
+    def _note_limited(self, clip: NodeProto, held: Affine, makers: Mapping[str, NodeProto]) -> None:
+        """Give what a quantized Clip limits, also through a ReLU, its range: what is beyond is cut off in any case."""
+        node: NodeProto | None = clip
+        while node is not None and node.op_type in ("Clip", "Relu"):
+            limited = node.input[0]
+            if limited in self.held or len(self.readers[limited]) > 1:
+                return
+            self._note_range(limited, held)
+            node = makers.get(limited)
 
     def _settle(self, value: str, held: Affine) -> None:
         """The numbers of a value are those of a scale and zero point."""
@@ -526,7 +535,7 @@ class _Stripper:
             return source
         name = self.fresh(f"{source}_relu")
         kept.append(self.onnx.helper.make_node("Relu", [source], [name], self.fresh(f"{name}_node")))
-        if maker.op_type in _FUNCTIONS:  # the Relu is a separate operation
+        if maker.op_type in _FUNCTIONS + _AVERAGES:  # the Relu is a separate operation
             self._note_range(source, wanted)
         return name
 
