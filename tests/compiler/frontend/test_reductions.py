@@ -35,6 +35,22 @@ def test_squares_and_their_sums_are_exact_to_the_rounding_of_halves(name, larges
     assert name == "ReduceL2" or all(row.placement == "accelerator" for row in compiled.nodes)
 
 
+@pytest.mark.parametrize("op", ["ReduceMean", "ReduceSum", "ReduceMax"])
+def test_tokens_are_reduced_where_they_are(op):
+    """The tokens of a transformer are the pixels of a cube whose channels are features: no element has to move."""
+    weights = np.random.default_rng(0).normal(size=(32, 24)).astype(np.float32)
+    axes = {"axes": np.array([1])} if op == "ReduceSum" else {}
+    given = {} if axes else {"axes": [1]}
+    nodes = [node("MatMul", "x w", "t"), node(op, "t axes" if axes else "t", "y", keepdims=0, **given)]
+    made = model(nodes, {"x": (1, 16, 32)}, {"y": None}, {"w": weights, **axes}, opset=17)
+    tokens = np.random.default_rng(1).normal(size=(8, 16, 32)).astype(np.float32)
+    compiled = nvdla.compile(made, "nv_small", "int8", [{"x": each[None]} for each in tokens], host=False)
+    wanted = np.concatenate([session(made, "m").run(None, {"x": each[None]})[0] for each in tokens])
+    noise = np.concatenate([compiled.run(each[None])["y"] for each in tokens]) - wanted
+    assert 10 * np.log10(np.mean(wanted**2) / np.mean(noise**2)) > 30
+    assert len(nvdla.Runtime(compiled.loadable).operations) < 10
+
+
 @pytest.mark.parametrize(("precision", "config"), [("int8", "nv_small"), ("fp16", "nv_full")])
 @pytest.mark.parametrize("shifted", [False, True])
 def test_a_logarithm_of_a_sum_of_exponentials_is_right(precision, config, shifted):

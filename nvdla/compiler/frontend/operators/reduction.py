@@ -84,6 +84,10 @@ def _reduced(graph: Graph, node: Node, value: GraphValue, axes: tuple[int, ...],
         return graph.result(node, _over_space(graph, name, cube, window, kind))
     order = np.arange(value.size).reshape(value.shape)
     kept = [axis for axis in range(rank) if axis not in axes]
+    channels = _whole_channels(value, kept, axes, count)
+    if channels is not None:
+        reduced = _over_space(graph, name, value.placed, value.placed.shape[1:], kind)
+        return graph.result(node, reduced, channels.reshape(node.out_shape))
     rest = math.prod(value.shape[axis] for axis in kept)
     if kind in ("max", "min"):
         rows, columns = _factors(count)
@@ -94,6 +98,16 @@ def _reduced(graph: Graph, node: Node, value: GraphValue, axes: tuple[int, ...],
     cube = graph.arrange(value, order.transpose(*axes, *kept), shape)
     weights = np.full((1, count, 1, 1), 1.0 if kind == "sum" else 1.0 / count)
     return graph.result(node, graph.network.convolution(name, cube, weights))
+
+
+def _whole_channels(value: GraphValue, kept: list[int], axes: tuple[int, ...], count: int) -> np.ndarray | None:
+    """Return the channel that each result reduces where all of them take the whole of a channel as it is placed (a
+    mean over the tokens of a transformer); else None."""
+    if value.tensor is None or value.index is None or count != math.prod(value.tensor.shape[1:]):
+        return None
+    channels, pixels = np.divmod(value.index.transpose(*kept, *axes).reshape(-1, count), count)
+    whole = (channels == channels[:, :1]).all() and (np.sort(pixels, axis=1) == np.arange(count)).all()
+    return channels[:, 0] if whole else None
 
 
 def _factors(count: int) -> tuple[int, int]:
