@@ -54,14 +54,15 @@ def add_format_options(parser: argparse.ArgumentParser, yaml: bool = False) -> N
     parser.add_argument("--wide", action="store_true", help="print all columns, even on a narrow terminal")
 
 
-def announce(document: Mapping[str, object], text: str, args: argparse.Namespace) -> None:
-    """State that a server listens: ``document`` on one line with --json, else ``text``. Flushed at once, so that a
+def announce(document: Mapping[str, object], lines: Sequence[str], args: argparse.Namespace) -> None:
+    """State that a server listens: ``document`` on one line with --json, else ``lines``. Flushed at once, so that a
     program that started the server can go on."""
     document = _complete(document, args)
     if getattr(args, "json", False):
         print(json_text(document))
     else:
-        say(text)
+        for line in lines:
+            say(line)
     sys.stdout.flush()
 
 
