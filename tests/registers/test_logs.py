@@ -119,6 +119,12 @@ def test_a_replay_on_the_wrong_configuration_names_the_right_one(made, config, c
     assert capsys.readouterr().err.rstrip().endswith(". Every check passes on nv_small")
 
 
+def test_the_configurations_that_pass_follow_the_question_about_a_name(capsys):
+    trace = SAMPLES / "traces" / "scaling.cfg"
+    assert main(["trace", "replay", str(trace), "--config", "nv_smal"]) == 2
+    assert "; did you mean nv_small? Every check passes on nv_small" in capsys.readouterr().err
+
+
 def test_one_operation_differs(made, tmp_path, capsys):
     """Counts of operations are in words."""
     paths = [own_log(made, tmp_path / name) for name in ("a.txt", "b.txt")]
