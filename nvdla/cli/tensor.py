@@ -168,8 +168,8 @@ def _form(args: argparse.Namespace) -> Form | None:
 
 def _bound(word: str) -> tuple[str, str]:
     """The file and the tensor of ``--tensor``; the tensor may be missing."""
-    path, _, name = (word, "", "") if Path(word).exists() else word.rpartition(":")
-    return path, name
+    path, colon, name = word.rpartition(":")
+    return (word, "") if not colon or Path(word).exists() else (path, name)
 
 
 def _is_picture(args: argparse.Namespace) -> bool:

@@ -174,6 +174,7 @@ def test_the_printed_formula_gives_the_printed_bytes(nvdla_command, layout):
     [
         (("convert", "x.bin", "y.npy"), "need --tensor"),
         (("convert", "x.gif", "y.npy"), "got '.gif'"),
+        (("convert", "x.bin", "y.npy", "--tensor", "missing.nvdla"), "missing.nvdla: cannot be read: No such file"),
         (("convert", "x.npy", "y.exe"), "got '.exe'"),
         (("layout", "--layout", "feature-x8", "--shape", "1,2"), "N,C,H,W"),
         (("layout", "--layout", "feature-x8", "--shape", "1,2,3,4", "--at", "0,2,0,0"), "--at"),
