@@ -15,6 +15,12 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
+def sentence(text: object) -> str:
+    """A message as a sentence, after which another one can follow: with a period, unless it ends with a mark."""
+    text = str(text)
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
 def shape_text(shape: Iterable[int]) -> str:
     """A shape as every output has it: "1x3x224x224"."""
     return "x".join(map(str, shape)) or "scalar"

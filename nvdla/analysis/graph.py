@@ -21,7 +21,7 @@ import numpy as np
 from nvdla.analysis.cycles.document import cycles_of
 from nvdla.analysis.study import Study
 from nvdla.analysis.svg import FIXED_STYLE, short
-from nvdla.errors import FormatError, shape_text
+from nvdla.errors import FormatError, sentence, shape_text
 from nvdla.loadable.descriptors.fields import FieldView, fields
 from nvdla.loadable.model import Loadable
 from nvdla.program.operation import Key, Operation, short_layer
@@ -267,7 +267,7 @@ def dot_svg(text: str) -> str:
             [program, "-Tsvg"], input=text.encode(), capture_output=True, timeout=DOT_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise FormatError(f"graphviz did not draw the graph: {error}. Write DOT text: -o NAME.dot.") from None
+        raise FormatError(f"graphviz did not draw the graph: {sentence(error)} Write DOT text: -o NAME.dot.") from None
     output = done.stdout.decode("utf-8", "replace")
     at = output.find("<svg")
     if done.returncode or at < 0:

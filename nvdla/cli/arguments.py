@@ -290,7 +290,9 @@ def add_image_options(parser: argparse.ArgumentParser) -> None:
 
 def preprocessing_of(args: argparse.Namespace) -> PixelConversion | None:
     """Conversion of images to tensors, from the arguments of :func:`add_image_options`; None without
-    arguments, where the layer file decides."""
+    arguments, or for a command without these options, where the layer file decides."""
+    if not hasattr(args, "mean"):
+        return None
     # A stated mean, even of 0, replaces the layer file's preprocessing.
     mean = (0.0,) if args.mean is None and args.no_preprocess else args.mean
     given = PixelConversion(mean or (), args.std or (), args.scale or (), args.color or "")
@@ -338,7 +340,7 @@ def surfaces_of_runs(
     runtime.rescale(scales_of(args, runtime.loadable))
     with whole_command(args, runtime.loadable.name):
         surfaces = [of_right_size(runtime, files, runtime.surfaces(files, pixels)) for files in runs]
-    _tell_changes(changes_of_pictures(runtime, args, words), args)
+    tell_changes(changes_of_pictures(runtime, args, words), args)
     return surfaces
 
 
@@ -370,30 +372,32 @@ def changes_of_pictures(
             changes |= {path: describe_digit(path, (width, height)) for path in files}
             continue
         is_pixels = tensor.name in pixels_of(runtime.names.pixels)
-        stated = _conversion(tensor, args, is_pixels) if model is None else ""
+        stated = ""
+        if model is None:
+            stated = _conversion(tensor, pixels or PixelConversion(), is_pixels, hasattr(args, "mean"))
         changes |= {path: "; ".join(filter(None, (describe_gray(path, tensor.shape[1]), stated))) for path in files}
     return {path: text for path, text in changes.items() if text}
 
 
-def _conversion(tensor: Tensor, args: argparse.Namespace, is_pixels: bool) -> str:
-    """The conversion of pictures that no layer file specifies, as far as no option states it. ``is_pixels``: the
-    elements of the input are pixels."""
+def _conversion(tensor: Tensor, given: PixelConversion, is_pixels: bool, has_options: bool) -> str:
+    """The conversion of pictures that no layer file specifies, as far as ``given`` does not state it. ``is_pixels``:
+    the elements of the input are pixels. ``has_options``: the command has options that state it."""
     parts, options = [], []
     if is_pixels:
         pass
     elif tensor.dtype == np.int8:
         parts.append("pixels halved to 0..127")
-    elif args.mean is None and not args.std and not args.scale and not args.no_preprocess:
+    elif not (given.mean or given.std or given.scale):
         parts.append("pixels 0..255 not normalized")
         options += ["--mean", "--std"]
-    if tensor.shape[1] >= 3 and not args.color:
+    if tensor.shape[1] >= 3 and not given.color:
         parts.append("order bgr")
         options.insert(0, "--color")
-    see = f"; see {', '.join(options)}" if options else ""
+    see = f"; see {', '.join(options)}" if options and has_options else ""
     return f"{', '.join(parts)} (assumed, as NVIDIA's runtime{see})" if parts else ""
 
 
-def _tell_changes(changes: dict[str, str], args: argparse.Namespace) -> None:
+def tell_changes(changes: dict[str, str], args: argparse.Namespace) -> None:
     """One line on standard error per change, with the first of its files."""
     files: dict[str, list[str]] = {}
     for path, text in changes.items():

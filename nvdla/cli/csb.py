@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nvdla.cli.arguments import add_config_option, add_threads_option
-from nvdla.cli.output import add_format_options, output_file, print_document, print_table, say, tell_proof, whole
+from nvdla.cli.output import (
+    add_format_options,
+    output_file,
+    print_document,
+    print_table,
+    say,
+    tell_proof,
+    whole,
+    with_hex_addresses,
+)
 from nvdla.cli.trace import PASSES_ON, passing_on, with_passing
 from nvdla.errors import ConfigError, FormatError, TraceError, counted
 from nvdla.util.escaping import Document, Json
@@ -222,7 +231,7 @@ def _replay(words: list[str], args: argparse.Namespace) -> int:
     if not print_document(document, args):
         failed = [row for row in checks if row["different"]]
         if failed:
-            print_table("Memory that differs", failed)
+            print_table("Memory that differs", map(with_hex_addresses, failed))
         for line in result.stuck:
             say(line)
         ran = _ran(result.engines)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from nvdla.cli.arguments import add_base_option
@@ -18,10 +17,11 @@ from nvdla.cli.output import (
     print_written,
     say,
     sized,
+    with_hex_addresses,
 )
 from nvdla.cli.study import add_study_options, requested
 from nvdla.errors import FormatError, counted
-from nvdla.util.escaping import Document, Json
+from nvdla.util.escaping import Document
 from nvdla.util.files import write_file
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _check_reach(memory: MemoryMap) -> None:
 
 def _print(document: Document, hidden: int) -> None:
     """``hidden``: constants that are not in the list of buffers."""
-    spaces = [_hex(row) for row in document["spaces"]]
+    spaces = [with_hex_addresses(row) for row in document["spaces"]]
     print_table(
         f"{document['loadable']} on {document['configuration']}",
         spaces,
@@ -114,7 +114,7 @@ def _print(document: Document, hidden: int) -> None:
         print()
     steps = document["steps"]
     allocations = [
-        _hex(row) | {"first_write": _step(row["first_write"], steps), "last_read": _step(row["last_read"], steps)}
+        with_hex_addresses(row) | {key: _step(row[key], steps) for key in ("first_write", "last_read")}
         for row in document["allocations"]
     ]
     print_table("allocations (each must be contiguous)", allocations, least=("flags", "alignment", "end", "buffers"))
@@ -133,7 +133,7 @@ def _print(document: Document, hidden: int) -> None:
 
 def _buffer(row: Document, steps: list[Document]) -> Document:
     keys = ("buffer", "name", "kind", "memory", "address", "size", "aligned_to")
-    return _hex({key: row[key] for key in keys}) | {
+    return with_hex_addresses({key: row[key] for key in keys}) | {
         "shape": row["shape"] or None,
         "written": row["written_by"] or "before",
         "last_read": _step(row["last"], steps) if row["read_by"] or row["kind"] == "output" else "never",
@@ -148,8 +148,3 @@ def _step(step: int | None, steps: list[Document]) -> str | None:
     if step >= len(steps):
         return "after"
     return f"{steps[step]['operations'][-1]} {steps[step]['engines'][-1].upper()}"
-
-
-def _hex(row: Mapping[str, Json]) -> dict[str, Json]:
-    names = ("address", "base", "end")
-    return {key: f"0x{value:x}" if key in names and value is not None else value for key, value in row.items()}

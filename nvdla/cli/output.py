@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 from nvdla.cli.settings import UsedSettings
 from nvdla.errors import FormatError, UnknownOperationError, printable, shape_text
 from nvdla.util import rounding
-from nvdla.util.escaping import json_text, plain
+from nvdla.util.escaping import Json, json_text, plain
 from nvdla.util.rounding import is_digits
 
 if TYPE_CHECKING:
@@ -54,14 +54,15 @@ def add_format_options(parser: argparse.ArgumentParser, yaml: bool = False) -> N
     parser.add_argument("--wide", action="store_true", help="print all columns, even on a narrow terminal")
 
 
-def announce(document: Mapping[str, object], text: str, args: argparse.Namespace) -> None:
-    """State that a server listens: ``document`` on one line with --json, else ``text``. Flushed at once, so that a
+def announce(document: Mapping[str, object], lines: Sequence[str], args: argparse.Namespace) -> None:
+    """State that a server listens: ``document`` on one line with --json, else ``lines``. Flushed at once, so that a
     program that started the server can go on."""
     document = _complete(document, args)
     if getattr(args, "json", False):
         print(json_text(document))
     else:
-        say(text)
+        for line in lines:
+            say(line)
     sys.stdout.flush()
 
 
@@ -335,6 +336,12 @@ def _as_people_write(row: Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(shape, (list, tuple)):
         changed["shape"] = shape_text(shape)
     return changed
+
+
+def with_hex_addresses(row: Mapping[str, Json]) -> dict[str, Json]:
+    """Return a row of a table about memory with its addresses in hexadecimal; documents have them as integers."""
+    names = ("address", "base", "end")
+    return {key: f"0x{value:x}" if key in names and value is not None else value for key, value in row.items()}
 
 
 def _shown(rows: Sequence[Mapping[str, object]], columns: Sequence[str] | None) -> list[str]:

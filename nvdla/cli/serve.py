@@ -25,7 +25,7 @@ from nvdla.cli.arguments import (
 from nvdla.cli.output import announce, real, tell_proof
 from nvdla.cli.working import at_rest, working
 from nvdla.emulator.hardware.configuration import configuration
-from nvdla.errors import FormatError, NvdlaError, printable
+from nvdla.errors import FormatError, NvdlaError
 
 if TYPE_CHECKING:
     from nvdla.registers.server import MemoryPlan
@@ -72,7 +72,7 @@ def run_registers(args: argparse.Namespace) -> int:
         with working(f"loading the kernels of {args.config} (the first time this takes 10 to 30 s)"):
             load_kernels(args.config, args.threads)
         document = {"protocol": "registers", "address": where, "config": args.config}
-        announce(document, printable(f"registers of {args.config} at {where}; Ctrl-C ends"), args)
+        announce(document, [f"registers of {args.config} at {where}; Ctrl-C ends"], args)
         at_rest()
         server.serve(listener)
 
@@ -251,4 +251,4 @@ def run(args: argparse.Namespace) -> int:
 def _announce(address: tuple[str, int], args: argparse.Namespace) -> None:
     host, port = address
     document = {"protocol": "tvm-rpc", "host": host, "port": port}
-    announce(document, f"serving TVM RPC on {host} port {port}; Ctrl-C ends", args)
+    announce(document, [f"serving TVM RPC on {host} port {port}; Ctrl-C ends"], args)

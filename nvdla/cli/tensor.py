@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nvdla.cli.arguments import changes_of_pictures, tell_changes
 from nvdla.cli.output import add_format_options, output_file, print_document, print_pairs, print_table, say
 from nvdla.errors import FormatError, shape_text
 from nvdla.loadable import load as load_loadable
@@ -25,16 +26,19 @@ from nvdla.tensors.convert import (
     unpack,
 )
 from nvdla.tensors.files import IMAGE_ENDINGS, ending, picture, read_npy
+from nvdla.tensors.images import PixelConversion, image_shape, read_pixels
+from nvdla.tensors.inputs import Input
+from nvdla.tensors.real import ScaleMissing
 from nvdla.util.escaping import Document
 from nvdla.util.files import read_file, write_file
 from nvdla.util.rounding import integer
 
 HELP = """Convert tensors between .npy, .dimg, raw surfaces (.bin) and images, with explicit layout, type and scale.
 
+  nvdla tensor convert digit.png in.bin --tensor net.nvdla                preprocessed as by 'nvdla run'
   nvdla tensor convert in.npy out.bin --to-layout feature-x8              pack a surface
   nvdla tensor convert out.bin out.npy --tensor net.nvdla:prob            unpack with the layout of the network
   nvdla tensor convert in.npy in.dimg --dtype int8 --quantization-scale 0.0078   quantize real values
-  nvdla tensor convert out.dimg out.npy --quantization-scale 0.02                dequantize
   nvdla tensor info out.bin --layout feature-x32 --shape 1,10,1,1 --dtype int8
   nvdla tensor layout --layout feature-x8 --shape 1,20,3,4                address of each element
 
@@ -100,7 +104,18 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    return {"convert": _convert, "info": _info, "layout": _layout}[args.tensor_command](args)
+    try:
+        return {"convert": _convert, "info": _info, "layout": _layout}[args.tensor_command](args)
+    except FormatError as error:
+        text = str(error)
+        for advice, own in _OWN_ADVICE.items():
+            text = text.replace(advice, own)
+        error.args = (text,)
+        raise
+
+
+#: options in errors of pictures that this command lacks -> its own
+_OWN_ADVICE = {", or use --resize": "", "--no-preprocess for": "--quantization-scale for"}
 
 
 # ---- convert
@@ -109,13 +124,17 @@ def run(args: argparse.Namespace) -> int:
 def _convert(args: argparse.Namespace) -> int:
     suffix = ending(args.output, OUTPUTS, "a tensor")
     form = _form(args)
-    array = _read(args, form)
-    before = array
+    array = _elements_of_picture(args, form)
+    if array is not None:
+        read: Document = {"shape": list(image_shape(args.input)), "dtype": "uint8", "layout": None}
+    else:
+        array = _read(args, form)
+        read = _facts(array, form if args.input.endswith(".bin") else None)
     array = _with_values(args, array, form, suffix)
     target = None
     if suffix == ".bin":
         target = _target(args, form, array)
-        array = cast(array, target.dtype)
+        array = cast(array, target.dtype, _advice(args, array))
         data = pack(array, target)
     else:
         data = _file(suffix, array, form)
@@ -123,7 +142,7 @@ def _convert(args: argparse.Namespace) -> int:
     document: Document = {
         "format": FORMAT,
         "version": VERSION,
-        "input": {"file": args.input, **_facts(before, form if args.input.endswith(".bin") else None)},
+        "input": {"file": args.input, **read},
         "output": {"file": args.output, "bytes": len(data), **_facts(array, target)},
     }
     if not print_document(document, args):
@@ -140,11 +159,48 @@ def _form(args: argparse.Namespace) -> Form | None:
     if min(strides) < 0:
         raise FormatError(f"strides {strides} must not be negative")
     if args.tensor:
-        path, _, name = (args.tensor, "", "") if Path(args.tensor).exists() else args.tensor.rpartition(":")
+        path, name = _bound(args.tensor)
         return form_of(load_loadable(path), name or None)
     if not (args.layout and args.shape):
         return None
     return Form(args.layout, _shape(args.shape), dtype_named(args.dtype or "int8"), *strides)
+
+
+def _bound(word: str) -> tuple[str, str]:
+    """The file and the tensor of ``--tensor``; the tensor may be missing."""
+    path, colon, name = word.rpartition(":")
+    return (word, "") if not colon or Path(word).exists() else (path, name)
+
+
+def _is_picture(args: argparse.Namespace) -> bool:
+    return Path(args.input).suffix.lower() in IMAGE_ENDINGS
+
+
+def _elements_of_picture(args: argparse.Namespace, form: Form | None) -> np.ndarray | None:
+    """The elements of an input of ``--tensor`` from a picture, preprocessed as by 'nvdla run --input'.
+
+    None for other files and tensors, and where --quantization-scale quantizes the pixels as they are.
+    """
+    if form is None or not args.tensor or not _is_picture(args) or args.quantization_scale is not None:
+        return None
+    from nvdla.runtime import Runtime
+
+    path, name = _bound(args.tensor)
+    runtime = Runtime(path)
+    names = [tensor.name for tensor in runtime.inputs]
+    name = name or names[0]  # the form was that of the only input
+    if name not in names:
+        return None
+    inputs: dict[str, Input] = {tensor.name: bytes(tensor.size) for tensor in runtime.inputs}
+    try:
+        surfaces = runtime.surfaces(inputs | {name: args.input})
+    except ScaleMissing as error:
+        raise FormatError(
+            f"{args.input}: scale of input {name}: must be known for {error.dtype} elements, got none. Use "
+            "--quantization-scale to quantize the pixels as they are."
+        ) from None
+    tell_changes(changes_of_pictures(runtime, args, [f"{name}={args.input}"]), args)
+    return unpack(surfaces[names.index(name)], form, args.input)
 
 
 def _shape(text: str, sides: tuple[int, ...] = (3, 4)) -> tuple[int, int, int, int]:
@@ -176,21 +232,28 @@ def _read(args: argparse.Namespace, form: Form | None) -> np.ndarray:
 
 def _read_image(path: str, shape: tuple[int, int, int, int] | None) -> np.ndarray:
     """Pixels as they are, uint8 (1, C, H, W), color as R, G, B."""
-    from nvdla.tensors.images import PixelConversion, image_shape, read_pixels
-
     return read_pixels(path, shape or image_shape(path), PixelConversion(color="rgb"))
 
 
 def _with_values(args: argparse.Namespace, array: np.ndarray, form: Form | None, suffix: str) -> np.ndarray:
-    """Quantized (real numbers with a scale), dequantized (elements with a scale), or cast to --dtype."""
+    """Quantized (pixels and real numbers with a scale), dequantized (elements with a scale), or cast to --dtype."""
     if args.quantization_scale is not None:
-        if array.dtype.kind == "f" and array.dtype != np.float16:
+        if _is_picture(args) or (array.dtype.kind == "f" and array.dtype != np.float16):
             wanted = dtype_named(args.dtype) if args.dtype else form.dtype if form else dtype_named("int8")
             return quantize(array, wanted, args.quantization_scale, args.zero_point)
         return dequantize(array, args.quantization_scale, args.zero_point)
     if args.dtype and not args.input.endswith(".bin"):
-        return cast(array, dtype_named(args.dtype))
+        return cast(array, dtype_named(args.dtype), _advice(args, array))
     return array
+
+
+def _advice(args: argparse.Namespace, array: np.ndarray) -> str:
+    """Advice for values that the elements cannot hold."""
+    if args.quantization_scale is not None:
+        return "Omit --quantization-scale, which converts integers to real numbers"
+    if array.dtype.kind == "f" or _is_picture(args):
+        return "Use --quantization-scale to quantize them"
+    return "Save them as floating-point numbers, then use --quantization-scale"
 
 
 def _target(args: argparse.Namespace, form: Form | None, array: np.ndarray) -> Form:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from nvdla.cli.arguments import add_config_option, add_threads_option
 from nvdla.cli.output import print_document, say, tell_proof
-from nvdla.errors import ConfigError, NvdlaError, TraceError, counted
+from nvdla.errors import ConfigError, NvdlaError, TraceError, counted, sentence
 
 if TYPE_CHECKING:
     from nvdla.emulator.hardware.configuration import Configuration
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     except TraceError as error:
         if not args.trace.endswith(".txn"):
             raise
-        raise TraceError(f"{error}. If it is a log or a riscv-txn file, use 'nvdla csb replay'.") from error
+        raise TraceError(f"{sentence(error)} If it is a log or a riscv-txn file, use 'nvdla csb replay'.") from error
     tell_proof(args, result.config)
     failed = sum(not check.passed for check in result.checks)
     passing = passing_on(passes, args.config, began) if failed else []
@@ -106,4 +106,4 @@ def passing_on(passes: Callable[[Configuration], bool], tried: str, began: float
 
 def with_passing(error: NvdlaError, passing: list[str]) -> NvdlaError:
     """The error of a replay, with the configurations on which every check passes."""
-    return type(error)(f"{str(error).removesuffix('.')}. {PASSES_ON} {', '.join(passing)}") if passing else error
+    return type(error)(f"{sentence(error)} {PASSES_ON} {', '.join(passing)}") if passing else error

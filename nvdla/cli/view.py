@@ -89,8 +89,8 @@ def _signals_end(server: ViewServer) -> Iterator[None]:
 
 
 def _announce(server: ViewServer, args: argparse.Namespace) -> None:
-    text = f"{server.address}\nOpen it in a browser on this machine; Ctrl-C ends."
-    announce({"url": server.address, "port": server.port}, text, args)
+    lines = [server.address, "Open it in a browser on this machine; Ctrl-C ends."]
+    announce({"url": server.address, "port": server.port}, lines, args)
     if not args.no_browser and sys.stdout.isatty() and _has_screen():
         import webbrowser
 

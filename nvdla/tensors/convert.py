@@ -297,14 +297,15 @@ def _check_scale(scale: float) -> None:
         raise FormatError(f"scale: must be a positive number (the real value of one unit), got {scale}")
 
 
-def cast(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """The same values in another element type. Raises FormatError when an integer type cannot hold them."""
+def cast(array: np.ndarray, dtype: np.dtype, advice: str = "Use --quantization-scale to quantize them") -> np.ndarray:
+    """The same values in another element type. Raises FormatError with ``advice`` when an integer type cannot hold
+    them."""
     if array.dtype == dtype:
         return array
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
             return array.astype(dtype)
-    check_whole(array, dtype, str(dtype), "Use --quantization-scale to quantize them")
+    check_whole(array, dtype, str(dtype), advice)
     return array.astype(dtype)
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, sentence
 from nvdla.tensors.files import IMAGE_ENDINGS
 from nvdla.tensors.images import MAX_FILE, decode_picture
 from nvdla.tensors.npz import parse_npy
@@ -233,7 +233,7 @@ def _tar_members(path: Path) -> list[_Member]:
                 kind[key] = row
     except (tarfile.TarError, EOFError, ValueError, RecursionError, OSError) as error:
         hint = "WebDataset shards are not compressed: decompress .tar.gz files first"
-        raise FormatError(f"{path}: must be an intact tar file (cut off?): {error}. {hint}") from None
+        raise FormatError(f"{path}: must be an intact tar file (cut off?): {sentence(error)} {hint}") from None
     return [replace(row, label=_class_of(labels[key]) if key in labels else None) for key, row in samples.items()]
 
 

@@ -1,11 +1,16 @@
 """``nvdla tensor`` as a user calls it."""
 
 import json
+import re
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import nvdla
+from nvdla.cli.main import parser_of
 
 
 @pytest.fixture
@@ -36,6 +41,72 @@ def test_an_input_can_be_made_for_the_network(nvdla_command, lenet, digit, tmp_p
     np.save(pixels, values)
     assert nvdla_command("tensor", "convert", pixels, tmp_path / "in.bin", "--tensor", lenet)[0] == 0
     assert (tmp_path / "in.bin").read_bytes() == expected
+
+
+def photo(path):
+    """A "1" on light paper, larger than the input of LeNet."""
+    pixels = np.full((90, 120), 230, np.uint8)
+    pixels[15:75, 55:65] = 40
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+@pytest.mark.parametrize("name", ["lenet", "lenet_nv_full_fp16", "color_digits"])
+@pytest.mark.parametrize("has_layer_file", [True, False])
+def test_a_picture_becomes_the_bytes_with_which_it_runs(nvdla_command, lenet, tmp_path, name, has_layer_file):
+    samples = Path(lenet).parent
+    loadable = shutil.copy(samples / f"{name}.loadable", tmp_path)
+    if has_layer_file:
+        shutil.copy(samples / f"{name}.loadable.layers.json", tmp_path)
+    sample = samples / ("color_digit3.ppm" if name == "color_digits" else "digit3.pgm")
+    code, _, err = nvdla_command("tensor", "convert", sample, tmp_path / "in.bin", "--tensor", loadable)
+    assert (code, "see --" in err) == (0, False), err
+    assert [(tmp_path / "in.bin").read_bytes()] == nvdla.Runtime(loadable).surfaces(str(sample))
+
+
+def test_a_digit_on_paper_is_found_as_by_a_run(nvdla_command, lenet, tmp_path):
+    picture = photo(tmp_path / "photo.png")
+    code, out, err = nvdla_command("tensor", "convert", picture, tmp_path / "in.bin", "--tensor", lenet)
+    assert (code, err) == (0, f"{picture}: inverted (light paper), cropped to 10x60, centered in 28x28\n")
+    assert out.startswith(f"{picture}: 1x1x90x120 uint8\n")
+    assert [(tmp_path / "in.bin").read_bytes()] == nvdla.Runtime(lenet).surfaces(str(picture))
+
+
+def test_a_scale_quantizes_the_pixels_of_a_picture(nvdla_command, lenet, digit, tmp_path):
+    """They are real numbers: with a scale of 2, black and white are 0 and 127."""
+    words = ("--tensor", lenet, "--quantization-scale", "2")
+    assert nvdla_command("tensor", "convert", digit, tmp_path / "in.npy", *words)[0] == 0
+    assert nvdla_command("tensor", "convert", digit, tmp_path / "pixels.npy")[0] == 0
+    elements, pixels = (np.load(tmp_path / name) for name in ("in.npy", "pixels.npy"))
+    assert elements.dtype == np.int8
+    assert np.array_equal(elements, np.minimum((pixels.astype(int) + 1) // 2, 127))
+
+
+@pytest.mark.parametrize("words", [(), ("--quantization-scale", "2"), ("--dtype", "int8")])
+@pytest.mark.parametrize("name", ["lenet", "color_digits"])
+def test_errors_of_pictures_advise_options_of_the_command_alone(nvdla_command, lenet, tmp_path, name, words):
+    """Of the wrong size, and without any contrast in which a digit could be found."""
+    Image.new("RGB", (64, 48), "white").save(tmp_path / "white.png")
+    loadable = Path(lenet).with_name(f"{name}.loadable")
+    code, _, err = nvdla_command(
+        "tensor", "convert", tmp_path / "white.png", tmp_path / "in.bin", "--tensor", loadable, *words
+    )
+    (commands,) = parser_of("tensor")._subparsers._group_actions
+    known = commands.choices["convert"]._option_string_actions
+    assert (code, set(re.findall(r"--[a-z-]+", err)) - set(known)) == (2, set()), err
+
+
+def test_the_advice_about_integers_that_do_not_fit_can_be_followed(nvdla_command, lenet, tmp_path):
+    """Pixels as an array are elements; the scale dequantizes them. As floating-point numbers they are quantized."""
+    np.save(tmp_path / "a.npy", np.full((28, 28), 254, np.uint8))
+    np.save(tmp_path / "b.npy", np.full((28, 28), 254, np.float32))
+    words = ("tensor", "convert", tmp_path / "a.npy", tmp_path / "a.bin", "--tensor", lenet)
+    scale = ("--quantization-scale", "2")
+    assert "Save them as floating-point numbers, then use --quantization-scale." in nvdla_command(*words)[2]
+    assert "Omit --quantization-scale, which converts integers to real numbers." in nvdla_command(*words, *scale)[2]
+    words = ("tensor", "convert", tmp_path / "b.npy", tmp_path / "b.bin", "--tensor", lenet)
+    assert "Use --quantization-scale to quantize them." in nvdla_command(*words)[2]
+    assert nvdla_command(*words, *scale)[0] == 0
 
 
 @pytest.mark.parametrize("layout", ["feature-x8", "feature-x32", "nhwc", "nchw"])
@@ -103,6 +174,7 @@ def test_the_printed_formula_gives_the_printed_bytes(nvdla_command, layout):
     [
         (("convert", "x.bin", "y.npy"), "need --tensor"),
         (("convert", "x.gif", "y.npy"), "got '.gif'"),
+        (("convert", "x.bin", "y.npy", "--tensor", "missing.nvdla"), "missing.nvdla: cannot be read: No such file"),
         (("convert", "x.npy", "y.exe"), "got '.exe'"),
         (("layout", "--layout", "feature-x8", "--shape", "1,2"), "N,C,H,W"),
         (("layout", "--layout", "feature-x8", "--shape", "1,2,3,4", "--at", "0,2,0,0"), "--at"),

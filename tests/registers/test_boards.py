@@ -188,6 +188,28 @@ def test_bases_and_limits_of_the_user_are_those_of_the_skeleton(kit):
     assert "#define NVDLA_CSB_BASE 0x50000000u" in (folder / "nvdla_port.h").read_text()
 
 
+@pytest.mark.parametrize("board", BOARDS)
+def test_the_readme_names_the_places_of_the_addresses_and_the_options_that_set_them(board, kit):
+    """`NAME` in `FILE`: the lines of the file with that name contain the address of the registers or of the memory."""
+    addresses = {"--csb-base": "0x51230000", "--dram-base": "0x92000000"}
+    folder = kit(board, *(word for option in addresses.items() for word in option))
+    readme = " ".join((folder / "README.md").read_text().split())
+    lines = [
+        line
+        for name, file in re.findall(r"`(\w+)` in `([\w./]+)`", readme)
+        for line in _lines_with(name, folder / file)
+    ]
+    for option, address in addresses.items():
+        assert f"`{option}`" in readme
+        assert any(address in line for line in lines), (option, lines)
+
+
+def _lines_with(word: str, file: Path) -> list[str]:
+    lines = [line for line in file.read_text().splitlines() if re.search(rf"\b{word}\b", line)]
+    assert lines, f"{file} has no {word}"
+    return lines
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

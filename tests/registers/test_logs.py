@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shutil
 import time
 from pathlib import Path
 
@@ -118,6 +119,12 @@ def test_a_replay_on_the_wrong_configuration_names_the_right_one(made, config, c
     assert capsys.readouterr().err.rstrip().endswith(". Every check passes on nv_small")
 
 
+def test_the_configurations_that_pass_follow_the_question_about_a_name(capsys):
+    trace = SAMPLES / "traces" / "scaling.cfg"
+    assert main(["trace", "replay", str(trace), "--config", "nv_smal"]) == 2
+    assert "; did you mean nv_small? Every check passes on nv_small" in capsys.readouterr().err
+
+
 def test_one_operation_differs(made, tmp_path, capsys):
     """Counts of operations are in words."""
     paths = [own_log(made, tmp_path / name) for name in ("a.txt", "b.txt")]
@@ -193,6 +200,17 @@ def test_the_commands_exit_codes_and_json(made, tmp_path, capsys):
     assert main([*words, "--dump", f"0x{made.bases[Space.DRAM]:x}:{first.size}={dump}"]) == 0
     assert dump.stat().st_size == first.size
     assert main(words[:-2]) == 2
+
+
+def test_memory_that_differs_is_listed_with_its_address_in_hexadecimal(made, tmp_path, capsys):
+    folder = shutil.copytree(made.folder, tmp_path / "bad")
+    log = folder / "lenet.txn"
+    (address, golden) = re.findall(r"^dump_mem (0x\w+) \w+ (\S+)", log.read_text(), re.MULTILINE)[-1]
+    text = (folder / golden).read_text()
+    (folder / golden).write_text(re.sub(r"0x\w\w", "0x5a", text, count=9))
+    assert main(["csb", "replay", str(log), "--config", "nv_small"]) == 1
+    rows = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+    assert ["dram", f"0x{int(address, 16):x}"] in rows
 
 
 NO_LOGS = ["", "hello\n", "W 0x0b004\n", "\0" * 100, "write_reg\n", "W 0xfffffff0 0x1\nW 0x4 0x1\n"]

@@ -4,6 +4,7 @@ import argparse
 import errno
 import http.client
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -272,9 +273,9 @@ def test_it_listens_on_the_loopback_interface_alone(server):
     assert ask(server)[0] == 200  # and goes on
 
 
-def start(*words):
+def start(*words, form="--json"):
     return subprocess.Popen(
-        [sys.executable, "-m", "nvdla", "view", *map(str, words), "--json"],
+        [sys.executable, "-m", "nvdla", "view", *map(str, words), form],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -306,6 +307,18 @@ def test_ctrl_c_ends_it_with_0(command, lenet_path, as_documented, number):
     assert process.stderr.read() == ""
     with pytest.raises(OSError):
         socket.create_connection(("127.0.0.1", document["port"]), timeout=5)
+
+
+@pytest.mark.parametrize("is_directory", [False, True])
+def test_the_address_alone_is_on_its_line(lenet_path, is_directory):
+    """Terminals and scripts take the line as the address."""
+    process = start(lenet_path.parent if is_directory else lenet_path, form="--no-browser")
+    try:
+        assert re.fullmatch(rb"http://127\.0\.0\.1:\d+/\?token=[\w-]+\n", process.stdout.buffer.readline())
+        assert process.stdout.buffer.readline() == b"Open it in a browser on this machine; Ctrl-C ends.\n"
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_a_file_that_is_not_a_loadable_is_refused_before_the_server_starts(tmp_path):

@@ -21,7 +21,7 @@ import numpy as np
 
 from nvdla.emulator.hardware.register_file import Register
 from nvdla.emulator.memory.address_space import AddressSpace, Region, Space
-from nvdla.errors import FormatError, LinkError, TraceError
+from nvdla.errors import FormatError, LinkError, TraceError, sentence
 from nvdla.limits import PAGE, Limits
 from nvdla.util.files import read_file
 from nvdla.util.rounding import align, integer, is_digits
@@ -411,7 +411,8 @@ class TraceMemory(AddressSpace):
 
     def _grow(self, space: Space, address: int, size: int, error: LinkError) -> None:
         if self._total + size + 2 * PAGE > self.limit:
-            raise LinkError(f"{error}. A region for it would exceed the limit of {self.limit} bytes.") from error
+            problem = f"{sentence(error)} A region for it would exceed the limit of {self.limit} bytes."
+            raise LinkError(problem) from error
         start, end = address // PAGE * PAGE, align(address + size, PAGE)
         spare = min(self._room, self.limit - self._total - (end - start)) // PAGE * PAGE
         end = min(end + spare, 1 << 64)
