@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from nvdla.analysis.cycles.constants import MEASURED, Memory, Software
+from nvdla.analysis.cycles.constants import MEASURED, Memory, Software, bandwidth_text
 from nvdla.analysis.cycles.document import cycles_document
 from nvdla.analysis.explain import USES, accounting, explanations
 from nvdla.analysis.instances import Splitting, splitting
@@ -333,7 +333,7 @@ def _splitting_document(several: Splitting, clock: float) -> Document:
 @takes_records
 def notes(record: Record) -> dict[str, str]:
     """Return the limits of the numbers of a point as text, by the mark of each in tables: "estimate", "host",
-    "deadlock", "unproven" or "extrapolated"."""
+    "deadlock", "unproven", "interface" or "extrapolated"."""
     notes_by_mark = {}
     if record.get("splitting"):
         notes_by_mark["estimate"] = (
@@ -352,6 +352,10 @@ def notes(record: Record) -> dict[str, str]:
             f"{record['unproven_operations']} of {record['operations']} operations are estimates without proof: the "
             f"cycle model was calibrated on {' and '.join(MEASURED)} in int8"
         )
+    if record["bandwidth"] is not None:
+        accepted = Memory(bytes_per_cycle=record["bandwidth"]).rate(record["bus_bytes"])
+        if accepted < record["bandwidth"]:
+            notes_by_mark["interface"] = bandwidth_text(record["bandwidth"], accepted, record["config"])
     if record.get("extrapolated"):
         notes_by_mark["extrapolated"] = "; ".join(record["extrapolated"])
     return notes_by_mark

@@ -472,7 +472,11 @@ def side_of(
             {"name": track.name, "unit": track.unit, "limit": track.limit, "points": track.points}
             for track in use_tracks(study)
         ],
-        "memory": {"latency": study.memory.latency, "bus": study.config.dram_width_bits / 8},
+        "memory": {
+            "latency": study.memory.latency,
+            "bus": study.config.dram_width_bits / 8,
+            "offered": study.memory.bytes_per_cycle,
+        },
         "timings": [],
         "cycles": study.schedule.cycles,
         "total": study.schedule.total,

@@ -70,6 +70,18 @@ def test_clock_memory_and_firmware_are_those_of_a_board(nvdla_command, tmp_path,
     assert f"Note: {said}" in nvdla_command("explore", lenet, *board)[1]
 
 
+def test_bandwidth_beyond_the_memory_interface_is_stated_with_what_the_interface_takes(
+    nvdla_command, tmp_path, samples
+):
+    lenet, stated = samples / "lenet.loadable", "16 bytes per cycle (the memory interface of nv_small takes 8)"
+    shown, _ = written(nvdla_command, tmp_path, "nv_small", lenet, "--bandwidth", "16", "--shared")
+    assert f"latency 100 cycles, {stated}, shared" in shown
+    words = ("explore", lenet, "--bandwidth", "8,16")
+    slow, fast = json.loads(nvdla_command(*words, "--json")[1])["points"]
+    assert slow["cycles"] == fast["cycles"]
+    assert nvdla_command(*words)[2].count(stated) == 1
+
+
 def test_the_run_time_is_not_called_a_latency(nvdla_command, tmp_path, samples):
     table = tmp_path / "points.csv"
     written(nvdla_command, tmp_path, "nv_small", samples / "lenet.loadable", "--table", table)
