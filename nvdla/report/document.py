@@ -499,7 +499,7 @@ def _overview(study: Study, clock: float, examination: DoctorReport, memory: Mem
         [f"ms at {clock:g} MHz", _number(cycles["total_ms"], ",.3f")],
         ["MACs", f"{cycles['macs']:,}"],
         ["of the MAC array used", _number(None if cycles["total_cycles"] is None else cycles["mac_use"] or 0.0, ".1%")],
-        ["bytes of memory", f"{sum(row['carve_out'] for row in spaces):,}"],
+        ["bytes of carve-out to reserve", f"{sum(row['carve_out'] for row in spaces):,}"],
         ["bytes live at the peak", f"{sum(row['peak_live'] for row in spaces):,}"],
         counted(len(examination.findings), "finding").split()[::-1],
     ]

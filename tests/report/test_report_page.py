@@ -229,6 +229,12 @@ def test_the_page_states_board_memory_and_firmware(nvdla_command, lenet_path, tm
     assert f"memory: latency 60 cycles, 8 bytes per cycle; {firmware}." in side["notes"]
 
 
+def test_the_overview_states_the_carve_out_to_reserve(nvdla_command, lenet_path, lenet_data):
+    (space,) = json.loads(nvdla_command("memory", lenet_path, "--json")[1])["spaces"]
+    figures = lenet_data.document["sides"][0]["figures"]
+    assert ["bytes of carve-out to reserve", f"{space['carve_out']:,}"] in figures
+
+
 def test_bandwidth_beyond_the_memory_interface_is_stated_with_what_the_interface_takes(
     nvdla_command, lenet_path, tmp_path
 ):

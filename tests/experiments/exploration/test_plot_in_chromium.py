@@ -25,7 +25,7 @@ def point(config, frames, area, energy, **others):
     known = {"config": config, "precision": "int8", "bandwidth": None, "latency": 100, "shared": False, "instances": 1}
     known |= {"split": "batch", "cycles": 10, "mac_use": 0.5, "buffer_use": 0.25, "bus_bytes": 8, "read_bytes": 1}
     known |= {"written_bytes": 1, "host_nodes": 0, "host_macs_percent": 0.0, "deadlock": None, "operations": 1}
-    known |= {"unproven_operations": 0, "mac_units": 64, "memory_bytes": 5, "silicon": silicon}
+    known |= {"unproven_operations": 0, "mac_units": 64, "memory_bytes": 5, "carve_out_bytes": 8, "silicon": silicon}
     return known | {"frames_per_second": frames, "microjoules": energy} | others
 
 
