@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from nvdla.emulator.cpu import CpuTask
+from nvdla.emulator.execution.dry_run import check_atoms, name_able
 from nvdla.emulator.execution.instances import MOST_LANES, Instance, Instances
 from nvdla.emulator.execution.paths import SINGLE_CALL, Request, RunPath, State, choose_path
 from nvdla.emulator.execution.plan import Plan, Recorder
@@ -41,7 +42,7 @@ from nvdla.loadable.enums import Interface
 from nvdla.loadable.model import LoadableHolder, MemoryEntry
 from nvdla.loadable.reader import Source
 from nvdla.program.naming import Names, names_of
-from nvdla.program.program import Program, check_atoms
+from nvdla.program.program import Program
 from nvdla.tensors.images import PixelConversion
 from nvdla.tensors.inputs import (
     Image,
@@ -168,7 +169,7 @@ class Runtime:
         self.abi, self.abi_reason = self._program.abi.name, self._program.abi_reason
         self.config, self.config_reason = self._program.config, self._program.config_reason
         if config != "auto" or program is not None:
-            check_atoms(loadable, self.config)
+            check_atoms(loadable, self._program.abi, self.config)
         loadable.forget()  # what is large goes straight to where it is linked
         self._linked = LinkedLoadable(loadable, self.limits.memory, strides)
         self.inputs = [self._tensor(memory) for memory in loadable.inputs]
@@ -614,6 +615,10 @@ class Runtime:
             self._link_contiguously(error)
             del (log if log is not None else [])[logged:]
             return self._run_firmware(inputs, observer and observer.again(), log)
+        except NvdlaError as error:
+            if self._given["config"] != "auto":
+                name_able(error, self.loadable, self._program.abi, self.config)
+            raise
         self._dirty = plan.dirty
         if plan.is_repeatable(self.tasks):
             self._instances.renew(Instance(self._linked, plan))

@@ -78,6 +78,15 @@ def test_surfaces_of_several_runs_are_compared_by_elements(nvdla_command, lenet,
     assert code == 1 and "1 of 20 elements differ, by at most 1; first at N=1, C=3, H=0, W=0" in out
 
 
+@pytest.mark.parametrize("config", ["nv_large", "nv_small_256", "nv_small_256_full", "nv_full"])
+def test_a_configuration_that_cannot_run_a_loadable_names_those_that_run_it(nvdla_command, lenet, digit, config):
+    """The buffer of nv_small_256 has entries of another size, so an equal memory atom is not enough."""
+    code, _, err = nvdla_command("run", lenet, "--input", digit, "--config", config)
+    assert code == 2
+    assert err.endswith("The loadable runs without an error on nv_small.\n")
+    assert "configuration           nv_small\n" in re.sub(r" +\n", "\n", nvdla_command("inspect", lenet)[1])
+
+
 def test_json_has_stable_keys(nvdla_command, lenet, digit):
     code, out, _ = nvdla_command("run", lenet, "--input", digit, "--json", "--stats", "--class-names", __file__)
     document = json.loads(out)
