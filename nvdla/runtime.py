@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from nvdla.emulator.cpu import CpuTask
-from nvdla.emulator.execution.dry_run import check_atoms, name_able
 from nvdla.emulator.execution.instances import MOST_LANES, Instance, Instances
 from nvdla.emulator.execution.paths import SINGLE_CALL, Request, RunPath, State, choose_path
 from nvdla.emulator.execution.plan import Plan, Recorder
@@ -169,6 +168,8 @@ class Runtime:
         self.abi, self.abi_reason = self._program.abi.name, self._program.abi_reason
         self.config, self.config_reason = self._program.config, self._program.config_reason
         if config != "auto" or program is not None:
+            from nvdla.emulator.execution.dry_run import check_atoms
+
             check_atoms(loadable, self._program.abi, self.config)
         loadable.forget()  # what is large goes straight to where it is linked
         self._linked = LinkedLoadable(loadable, self.limits.memory, strides)
@@ -429,10 +430,8 @@ class Runtime:
         self._linked.account.hold_scratch(machine.meter.most)
 
     def _link_contiguously(self, error: LeavesRegion) -> None:
-        """Link memories with contiguous addresses into one array, for an access that leaves its region.
-
-        Raises ``error`` where that is refused (``strict``), or done already.
-        """
+        """Link memories with contiguous addresses into one array, for an access that leaves its region. Raises
+        ``error`` where that is refused (``strict``), or done already."""
         if self._strict or self._linked.space.flat:
             raise error
         self._linked = LinkedLoadable(self.loadable, *self._memory, flat=True)
@@ -617,7 +616,9 @@ class Runtime:
             return self._run_firmware(inputs, observer and observer.again(), log)
         except NvdlaError as error:
             if self._given["config"] != "auto":
-                name_able(error, self.loadable, self._program.abi, self.config)
+                from nvdla.emulator.execution import dry_run
+
+                dry_run.name_able(error, self.loadable, self._program.abi, self.config)
             raise
         self._dirty = plan.dirty
         if plan.is_repeatable(self.tasks):
