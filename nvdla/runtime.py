@@ -41,7 +41,7 @@ from nvdla.loadable.enums import Interface
 from nvdla.loadable.model import LoadableHolder, MemoryEntry
 from nvdla.loadable.reader import Source
 from nvdla.program.naming import Names, names_of
-from nvdla.program.program import Program, check_atoms
+from nvdla.program.program import Program
 from nvdla.tensors.images import PixelConversion
 from nvdla.tensors.inputs import (
     Image,
@@ -168,7 +168,9 @@ class Runtime:
         self.abi, self.abi_reason = self._program.abi.name, self._program.abi_reason
         self.config, self.config_reason = self._program.config, self._program.config_reason
         if config != "auto" or program is not None:
-            check_atoms(loadable, self.config)
+            from nvdla.emulator.execution.dry_run import check_atoms
+
+            check_atoms(loadable, self._program.abi, self.config)
         loadable.forget()  # what is large goes straight to where it is linked
         self._linked = LinkedLoadable(loadable, self.limits.memory, strides)
         self.inputs = [self._tensor(memory) for memory in loadable.inputs]
@@ -428,10 +430,8 @@ class Runtime:
         self._linked.account.hold_scratch(machine.meter.most)
 
     def _link_contiguously(self, error: LeavesRegion) -> None:
-        """Link memories with contiguous addresses into one array, for an access that leaves its region.
-
-        Raises ``error`` where that is refused (``strict``), or done already.
-        """
+        """Link memories with contiguous addresses into one array, for an access that leaves its region. Raises
+        ``error`` where that is refused (``strict``), or done already."""
         if self._strict or self._linked.space.flat:
             raise error
         self._linked = LinkedLoadable(self.loadable, *self._memory, flat=True)
@@ -614,6 +614,12 @@ class Runtime:
             self._link_contiguously(error)
             del (log if log is not None else [])[logged:]
             return self._run_firmware(inputs, observer and observer.again(), log)
+        except NvdlaError as error:
+            if self._given["config"] != "auto":
+                from nvdla.emulator.execution import dry_run
+
+                dry_run.name_able(error, self.loadable, self._program.abi, self.config)
+            raise
         self._dirty = plan.dirty
         if plan.is_repeatable(self.tasks):
             self._instances.renew(Instance(self._linked, plan))

@@ -18,7 +18,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from nvdla.analysis.alternatives import PARTS, Alternative, Geometry, StoredWeights, alternatives, compressed
-from nvdla.analysis.cycles.constants import ChainShape, ConvolutionShape, Memory, SdpShape, mac_cycles, rate_text
+from nvdla.analysis.cycles.constants import (
+    ChainShape,
+    ConvolutionShape,
+    Memory,
+    SdpShape,
+    bandwidth_text,
+    mac_cycles,
+    rate_text,
+)
 from nvdla.analysis.cycles.estimate import queue_cycles
 from nvdla.analysis.study import Study
 from nvdla.emulator.hardware.configuration import Configuration
@@ -459,7 +467,7 @@ def evaluation_lines(row: Row) -> Iterator[str]:
         yield f"    {change['change']}: {cycles}, {change['saves']:.0%} less"
 
 
-def builder_lines(row: Row) -> Iterator[str]:
+def builder_lines(row: Row, config: Configuration) -> Iterator[str]:
     """Return the variants that the builder evaluated, from the layer file, and how the banks of the one that it built
     differ: it gives convolutions in a row the same banks afterwards."""
     kept = row["by_the_builder"]
@@ -467,9 +475,11 @@ def builder_lines(row: Row) -> Iterator[str]:
         return
     built = _banks_text(next(form for form in row["forms"] if form["chosen"]))
     memory, search = kept["memory"], kept["search"]
-    rate = "the width of the bus" if memory["bytes_per_cycle"] is None else rate_text(memory["bytes_per_cycle"])
+    bus, rate = config.dram_width_bits / 8, memory["bytes_per_cycle"]
+    accepted = Memory(bytes_per_cycle=rate).rate(bus)
+    bandwidth = "the width of the bus" if rate is None else bandwidth_text(rate, accepted, config.name)
     shared = ", shared" if memory["shared"] else ""
-    yield f"evaluated at level {kept['level']}, for {memory['latency']} cycles of latency, {rate}{shared}:"
+    yield f"evaluated at level {kept['level']}, for {memory['latency']} cycles of latency, {bandwidth}{shared}:"
     yield from _groups_lines(kept["groups"])
     for place, form in enumerate(kept["forms"]):
         banks = _banks_text(form)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from nvdla.analysis.study import Study
 from nvdla.analysis.svg import STYLE, Drawing, short
 from nvdla.analysis.views import flag_names
-from nvdla.emulator.memory.placement import CVSRAM_BASE, DRAM_BASE, SPACES, Allocation, place
+from nvdla.emulator.memory.placement import CVSRAM_BASE, DRAM_BASE, SPACES, Allocation, carve_out_bytes, place
 from nvdla.errors import counted
 from nvdla.limits import PAGE
 from nvdla.loadable import MemoryEntry
@@ -84,7 +84,7 @@ class MemoryMap:
                     "space": space,
                     "base": mine[0].address,
                     "end": mine[-1].end,
-                    "carve_out": mine[-1].end - mine[0].address,
+                    "carve_out": carve_out_bytes(mine),
                     "allocated": sum(allocation.memory.size for allocation in mine),
                     "constant": sizes["constant"],
                     "bound": sizes["input"] + sizes["output"],

@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     faults = [_faults(path) for path in args.faults]
     others = [configuration(name) for name in args.others.split(",")] if args.others else []
     points = [point for network in args.network for point in _points(network, args)]
-    stated = conditions(memory, software, clock, board, states_clock=True)
+    stated = conditions(memory, software, clock, board, config, states_clock=True)
     table = points_csv([point for point in points if "error" not in point])
     data = datasheet(config, points, faults, table, stated).encode()
     write_file(args.output, data)

@@ -22,6 +22,7 @@ from nvdla.util.files import write_file
 
 if TYPE_CHECKING:
     from nvdla.analysis.study import Study
+    from nvdla.emulator.hardware.configuration import Configuration
 
 HELP = """Explain how convolutions run on the hardware: tiles, banks of the convolution buffer, kernel groups, stripes,
 fetched bytes, the bottleneck and possible improvements. Works on loadables of any compiler.
@@ -87,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     if print_document(document, args):
         return 0
     if names:
-        _print_operations(screens, rows, candidates)
+        _print_operations(screens, rows, candidates, study.config)
     elif args.alternatives:
         print_table(
             f"{study.loadable.name} on {study.config.name}", map(_layer_cells, candidates), LAYER_COLUMNS, LEAST
@@ -99,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
         _print_rows(rows)
         _print_accounting(spent)
     if not args.svg:
-        say(f"Note: {conditions(study.memory, study.software, request.clock, study.board)}.")
+        say(f"Note: {conditions(study.memory, study.software, request.clock, study.board, study.config)}.")
     if "silicon" in document:
         print()
         print_silicon(document["silicon"], hidden)
@@ -125,7 +126,9 @@ def _draw(study: Study, args: argparse.Namespace) -> None:
     print_written(args.svg, len(data), args)
 
 
-def _print_operations(screens: list[Document], rows: list[Document], candidates: list[Document]) -> None:
+def _print_operations(
+    screens: list[Document], rows: list[Document], candidates: list[Document], config: Configuration
+) -> None:
     from nvdla.analysis.explain import field_lines, lines
     from nvdla.analysis.layer_forms import builder_lines, evaluation_lines
 
@@ -142,7 +145,7 @@ def _print_operations(screens: list[Document], rows: list[Document], candidates:
             forms,
             FORM_COLUMNS,
         )
-        for line in [*evaluation_lines(candidate), *builder_lines(candidate)]:
+        for line in [*evaluation_lines(candidate), *builder_lines(candidate, config)]:
             say(line)
     for screen in screens:
         print()

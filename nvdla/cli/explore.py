@@ -152,7 +152,7 @@ def run(args: argparse.Namespace) -> int:
         records = [{name: record[name] for name in record if name != "key"} for record in read(journal.path)]
     document = {"format": "nvdla-exploration", "version": 1, "network": args.network, "points": records}
     tell_proof(args, *chosen)
-    _tell(document, args, conditions(None, software, clock, board, states_clock=True))
+    _tell(document, args, conditions(None, software, clock, board, None, states_clock=True))
     return 1 if any("error" in record or record["deadlock"] for record in records) else 0
 
 

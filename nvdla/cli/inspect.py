@@ -52,6 +52,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_format_options(parser, yaml=True)
 
 
+#: names in the text: the carve-out to reserve is larger ('nvdla memory')
+_ALLOCATED = {f"{space}_bytes": f"allocated_{space}_bytes" for space in ("dram", "cvsram")}
+
+
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     loadable = load_loadable(args.loadable)
@@ -73,7 +77,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
     for name, content in document.items():
         if name == "overview":
-            print_pairs(loadable.name, {key: value for key, value in content.items() if key != "file"})
+            print_pairs(
+                loadable.name, {_ALLOCATED.get(key, key): value for key, value in content.items() if key != "file"}
+            )
         else:
             print_table(name, content, least=LEAST)
     return 0

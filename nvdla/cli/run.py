@@ -47,18 +47,18 @@ from nvdla.errors import FormatError, counted, shape_text
 from nvdla.kernels.jit.kernel_times import kernel_times
 from nvdla.kernels.jit.thread_pool import threading_description
 from nvdla.loadable import load as load_loadable
-from nvdla.tensors.files import IMAGE_ENDINGS, OUTPUT_ENDINGS, ending, read_dimg, read_npy, write_tensor
+from nvdla.tensors.files import IMAGE_ENDINGS, OUTPUT_ENDINGS, ending, read_npy, write_tensor
 from nvdla.tensors.images import describe_gray
 from nvdla.tensors.real import read_labels, top
 from nvdla.util.escaping import Document, json_text
-from nvdla.util.files import is_zip_file, make_directory, read_file, write_file
+from nvdla.util.files import is_zip_file, make_directory, write_file
 
 if TYPE_CHECKING:
     from nvdla.checks.compare.comparison import Observation
     from nvdla.compiler.frontend.package import Package
     from nvdla.emulator.execution.steps import OnOperation, OperationEvent
     from nvdla.emulator.firmware.operation import CsbEntry
-    from nvdla.runtime import Runtime
+    from nvdla.runtime import Runtime, Tensor
     from nvdla.tensors.real import Rank
 
 
@@ -131,8 +131,6 @@ Several images are several runs. Outputs by extension: .npy .dimg .json .png .bi
   nvdla run net.nvdla --random-input
   nvdla run samples/lenet.loadable --input photo.png  # a digit on paper: cropped and centered; prints the changes"""
 
-MAX_GOLDEN = 1 << 30
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
@@ -185,7 +183,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 _HARDWARE_ONLY_HELP = "continue where NVIDIA's C model hangs and the hardware does not"
-_COMPARE_HELP = "compare an output: .bin byte by byte, .npy and .dimg element by element; exit code 1 if different"
+_COMPARE_HELP = "compare an output's elements with a .bin, .npy or .dimg file; exit code 1 if different"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -234,11 +232,10 @@ def run(args: argparse.Namespace) -> int:
     for name, path in outputs.items():
         index = list(tensors).index(name)
         write_tensor(path, tensors[name], raw[index], runtime.outputs[index].layout)
-    differences = {
-        name: compare_with(path, tensors[name], raw[list(tensors).index(name)]) for name, path in goldens.items()
-    }
+    bound = {tensor.name: (raw[index], tensor) for index, tensor in enumerate(runtime.outputs)}
+    differences = {name: compare_with(path, tensors[name], *bound[name]) for name, path in goldens.items()}
     _report(args, runtime, tensors, labels, differences, watcher, times, rows, pictures)
-    return 0 if all(difference.within(args.tolerance) for difference in differences.values()) else 1
+    return 0 if all(difference.within(args.tolerance) for difference, _ in differences.values()) else 1
 
 
 #: lines of a log of register accesses, as the reference's firmware prints them
@@ -312,22 +309,38 @@ def _named(words: list[str], names: list[str], kind: str) -> dict[str, str]:
     return files
 
 
-def compare_with(path: str, tensor: np.ndarray, raw: bytes) -> Difference:
-    """An output against a golden file: .bin is compared with the raw surface, others element by element."""
-    suffix = ending(path, (".bin", ".npy", ".dimg"), "a golden")
-    if suffix == ".bin":
-        golden = np.frombuffer(read_file(path, MAX_GOLDEN, "golden"), np.uint8)
-        actual = np.frombuffer(raw, np.uint8)
+def compare_with(
+    path: str, tensor: np.ndarray, raw: bytes = b"", bound: Tensor | None = None
+) -> tuple[Difference, str | None]:
+    """Compare an output with a golden file by elements: those of its surface with .bin.
+
+    Returns:
+        The difference, and a note if only bytes that hold no element differ.
+    """
+    from nvdla.checks.compare.comparison import unpacked
+    from nvdla.checks.compare.runs import golden_of_output
+
+    if bound is None:
+        golden, note = read_npy(path), None
     else:
-        golden = read_npy(path) if suffix == ".npy" else read_dimg(path)
-        actual = tensor
-        if suffix == ".dimg" and golden.dtype == np.int16 and tensor.dtype == np.float16:
-            golden = golden.view(np.float16)  # NVIDIA's runtime marks a CPU task's halves as integers
-    if golden.size != actual.size:
+        suffix = ending(path, (".bin", ".npy", ".dimg"), "a golden")
+        golden, note = golden_of_output(Path(path), bound, tensor, raw)
+        tensor = unpacked(bound.layout, raw) if suffix == ".bin" else tensor
+    if golden.size != tensor.size:
         raise FormatError(
-            f"{path}: elements: must be {actual.size} (shape {shape_text(actual.shape)}), got {golden.size}"
+            f"{path}: elements: must be {tensor.size} (shape {shape_text(tensor.shape)}), got {golden.size}"
         )
-    return compare(golden.reshape(actual.shape), actual)
+    return compare(golden.reshape(tensor.shape), tensor), note
+
+
+def _compared(differences: dict[str, tuple[Difference, str | None]]) -> Document:
+    """Differences by output, for JSON."""
+    return {name: {**difference.as_dict(), "note": note} for name, (difference, note) in differences.items()}
+
+
+def _print_differences(differences: dict[str, tuple[Difference, str | None]]) -> None:
+    for name, (difference, note) in differences.items():
+        say(f"{name}: {difference}" + (f"; {note}" if note else ""))
 
 
 class _Watcher:
@@ -428,7 +441,7 @@ def _report(
     runtime: Runtime,
     tensors: dict[str, np.ndarray],
     labels: list[str] | None,
-    differences: dict[str, Difference],
+    differences: dict[str, tuple[Difference, str | None]],
     watcher: _Watcher,
     times: Times,
     rows: list[ProfileRow],
@@ -455,7 +468,7 @@ def _report(
             }
             for name, tensor in tensors.items()
         ],
-        "differences": {name: difference.as_dict() for name, difference in differences.items()},
+        "differences": _compared(differences),
         "statistics": watcher.statistics,
         "profile": [row.as_dict() for row in rows],
     }
@@ -478,8 +491,7 @@ def _report(
         say(f"threads: {threading_description()}")
     if rows:
         _print_profile(rows)
-    for name, difference in differences.items():
-        say(f"{name}: {difference}")
+    _print_differences(differences)
     times.tell(args.quiet)
 
 
@@ -553,9 +565,9 @@ def run_package(args: argparse.Namespace) -> int:
     tell_proof(args, *(runtime.config for runtime in machine.runtimes()))
     for name, path in outputs.items():
         write_file(path, _written(path, results[name]))
-    differences = {name: compare_with(path, results[name], b"") for name, path in goldens.items()}
+    differences = {name: compare_with(path, results[name]) for name, path in goldens.items()}
     _run_package_report(args, package, runs, times, labels, differences)
-    return 0 if all(difference.within(args.tolerance) for difference in differences.values()) else 1
+    return 0 if all(difference.within(args.tolerance) for difference, _ in differences.values()) else 1
 
 
 #: options of a run that a package does not have
@@ -616,7 +628,7 @@ def _run_package_report(
     runs: list[dict[str, np.ndarray]],
     times: Times,
     labels: list[str] | None,
-    differences: dict[str, Difference],
+    differences: dict[str, tuple[Difference, str | None]],
 ) -> None:
     parts: list[Document] = [
         {"part": number, "kind": part.kind, "nodes": len(part.nodes)} for number, part in enumerate(package.parts)
@@ -633,8 +645,7 @@ def _run_package_report(
     if args.json:
         for number, watched in _watched_parts(args, package):
             parts[number]["run"] = watched
-        compared = {name: difference.as_dict() for name, difference in differences.items()}
-        print_document({**document, "parts": parts, "outputs": rows, "differences": compared}, args)
+        print_document({**document, "parts": parts, "outputs": rows, "differences": _compared(differences)}, args)
         return
     for path, changes in _pictures_of_package(package, args).items():
         say(f"{path}: {changes}")
@@ -643,8 +654,7 @@ def _run_package_report(
         say(f"{name}: {shape_text(row['shape'])} {row['dtype']}")
         for number, image in enumerate(ranks[name]):
             _print_ranks(number if len(runs) > 1 else None, image)
-    for name, difference in differences.items():
-        say(f"{name}: {difference}")
+    _print_differences(differences)
     for _ in _watched_parts(args, package):
         pass
     times.tell(args.quiet)

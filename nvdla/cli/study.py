@@ -63,13 +63,14 @@ class _Board(argparse.Action):
         if values == "list":
             from nvdla.analysis.cycles.constants import BOARDS
             from nvdla.analysis.cycles.document import firmware_text, memory_text
+            from nvdla.emulator.hardware.configuration import configuration
 
             rows = [
                 {
                     "board": board.name,
                     "config": board.config,
                     "clock_mhz": board.clock,
-                    "memory": memory_text(board.memory).removeprefix("memory: "),
+                    "memory": memory_text(board.memory, configuration(board.config)).removeprefix("memory: "),
                     "firmware": firmware_text(board.software, board.clock).removeprefix("firmware "),
                     "what": board.source,
                     "fitted": board.fitted,

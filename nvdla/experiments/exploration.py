@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from nvdla.analysis.cycles.constants import MEASURED, Memory, Software
+from nvdla.analysis.cycles.constants import MEASURED, Memory, Software, bandwidth_text
 from nvdla.analysis.cycles.document import cycles_document
 from nvdla.analysis.explain import USES, accounting, explanations
 from nvdla.analysis.instances import Splitting, splitting
@@ -30,6 +30,7 @@ from nvdla.analysis.silicon import (
 from nvdla.analysis.study import Study
 from nvdla.checks.lint.linter import refusal
 from nvdla.emulator.hardware.configuration import proof_lines
+from nvdla.emulator.memory.placement import carve_out_bytes, place
 from nvdla.errors import BuildError, ConfigError, FormatError, NvdlaError, counted
 from nvdla.experiments.campaign.journal import Record, Table, Task, takes_records
 from nvdla.experiments.evaluation.networks import configuration_settings, content_hash, layer_file_hash, model_hash
@@ -279,6 +280,7 @@ def _metrics(built: _Made, point: Point, clock: float, coefficients: str | None,
             for network in built.loadables
             for entry in network.memories
         ),
+        "carve_out_bytes": sum(_carve_out(network, point.instances) for network in built.loadables),
         "buffer_use": max((use for study in studies if (use := _buffer_use(study)) is not None), default=None),
         "buffer_bytes": config.cbuf_banks * config.cbuf_bank_bytes,
         "mac_units": mac_units,
@@ -295,6 +297,13 @@ def _metrics(built: _Made, point: Point, clock: float, coefficients: str | None,
         "operations": len(estimates),
         "unproven_operations": sum(estimate.cycles is not None and not estimate.measured for estimate in estimates),
     }
+
+
+def _carve_out(loadable: Loadable, instances: int) -> int:
+    """Return the bytes to reserve for a loadable; weights are there once."""
+    placed = place(loadable)
+    own = sum(allocation.end - allocation.address for allocation in placed if not allocation.memory.contents)
+    return carve_out_bytes(placed) + (instances - 1) * own
 
 
 def _accounting(studies: list[Study]) -> dict[str, int]:
@@ -333,7 +342,7 @@ def _splitting_document(several: Splitting, clock: float) -> Document:
 @takes_records
 def notes(record: Record) -> dict[str, str]:
     """Return the limits of the numbers of a point as text, by the mark of each in tables: "estimate", "host",
-    "deadlock", "unproven" or "extrapolated"."""
+    "deadlock", "unproven", "interface" or "extrapolated"."""
     notes_by_mark = {}
     if record.get("splitting"):
         notes_by_mark["estimate"] = (
@@ -352,6 +361,10 @@ def notes(record: Record) -> dict[str, str]:
             f"{record['unproven_operations']} of {record['operations']} operations are estimates without proof: the "
             f"cycle model was calibrated on {' and '.join(MEASURED)} in int8"
         )
+    if record["bandwidth"] is not None:
+        accepted = Memory(bytes_per_cycle=record["bandwidth"]).rate(record["bus_bytes"])
+        if accepted < record["bandwidth"]:
+            notes_by_mark["interface"] = bandwidth_text(record["bandwidth"], accepted, record["config"])
     if record.get("extrapolated"):
         notes_by_mark["extrapolated"] = "; ".join(record["extrapolated"])
     return notes_by_mark
@@ -443,7 +456,7 @@ METRICS = {
     "traffic": Metric("traffic", "bytes", False, lambda point: point["read_bytes"] + point["written_bytes"]),
     "accuracy": Metric("top-1 accuracy", "", True, _accuracy_of, percent=True),
     "multipliers": Metric("multipliers", "", False, lambda point: point["mac_units"] * point.get("instances", 1)),
-    "memory": Metric("memory", "bytes", False, lambda point: point["memory_bytes"]),
+    "memory": Metric("carve-out to reserve", "bytes", False, lambda point: point["carve_out_bytes"]),
     "cycles": Metric("run time", "cycles", False, lambda point: point["cycles"]),
 }
 
@@ -528,7 +541,7 @@ HEAD = (
     "MAC use",
     "buffer use",
     "traffic in bytes",
-    "memory in bytes",
+    "carve-out to reserve in bytes",
     "microjoules",
     "top-1",
 )
@@ -598,7 +611,7 @@ def cells_of(point: Document) -> tuple[str, ...]:
     right = "-" if not accuracy or accuracy["value"] is None else f"{accuracy['value']:.2%}"
     traffic = point["read_bytes"] + point["written_bytes"]
     joules = "-" if point["microjoules"] is None else f"{point['microjoules']:,.4g}"
-    sizes = (f"{traffic:,}", f"{point['memory_bytes']:,}")
+    sizes = (f"{traffic:,}", f"{point['carve_out_bytes']:,}")
     return name_of(point), cycles, frames, ", ".join(notes(point)), use, filled, *sizes, joules, right
 
 

@@ -20,9 +20,8 @@ from nvdla.emulator.hardware.configuration import (
     Configuration,
     configuration,
     configurations,
-    configurations_with,
 )
-from nvdla.emulator.memory.surfaces import FEATURE_ATOMS, MIDDLE_ATOM, feature_atom
+from nvdla.emulator.memory.surfaces import FEATURE_ATOMS, feature_atom
 from nvdla.errors import ConfigError, DescriptorError, NvdlaError
 from nvdla.limits import Limits
 from nvdla.loadable.descriptors.abi import Abi
@@ -119,22 +118,6 @@ class Needs:
     features: dict[str, str] = field(default_factory=dict)
     weights: dict[int, str] = field(default_factory=dict)  # sizes of weights, not all of which nv_full can fetch
     slices: list[tuple[int, int]] = field(default_factory=list)  # (atoms of a line of all channels, entry_per_slice)
-
-
-def check_atoms(loadable: Loadable, config: Configuration) -> None:
-    """Raise ConfigError when a bound tensor's atoms are not those of the configuration's memory.
-
-    FEATURE alone is not believed: NVIDIA's driver regression writes it for atoms of 8 bytes too.
-    """
-    for memory in (*loadable.inputs, *loadable.outputs):
-        tensor = loadable.tensor(memory.tensor_desc_id)
-        atom = feature_atom(tensor)
-        if atom in (FEATURE_ATOMS[PixelFormat.FEATURE_X8], MIDDLE_ATOM) and config.memory_atom != atom:
-            able = ", ".join(configurations_with(memory_atom=atom))
-            raise ConfigError(
-                f"tensor {tensor.name}: atom: must be {config.memory_atom} bytes on {config.name}, got {atom} "
-                f"({tensor.pixel_format.name}). The loadable was compiled for another configuration: one of {able}."
-            )
 
 
 @by_annotations

@@ -472,7 +472,11 @@ def side_of(
             {"name": track.name, "unit": track.unit, "limit": track.limit, "points": track.points}
             for track in use_tracks(study)
         ],
-        "memory": {"latency": study.memory.latency, "bus": study.config.dram_width_bits / 8},
+        "memory": {
+            "latency": study.memory.latency,
+            "bus": study.config.dram_width_bits / 8,
+            "offered": study.memory.bytes_per_cycle,
+        },
         "timings": [],
         "cycles": study.schedule.cycles,
         "total": study.schedule.total,
@@ -495,7 +499,7 @@ def _overview(study: Study, clock: float, examination: DoctorReport, memory: Mem
         [f"ms at {clock:g} MHz", _number(cycles["total_ms"], ",.3f")],
         ["MACs", f"{cycles['macs']:,}"],
         ["of the MAC array used", _number(None if cycles["total_cycles"] is None else cycles["mac_use"] or 0.0, ".1%")],
-        ["bytes of memory", f"{sum(row['carve_out'] for row in spaces):,}"],
+        ["bytes of carve-out to reserve", f"{sum(row['carve_out'] for row in spaces):,}"],
         ["bytes live at the peak", f"{sum(row['peak_live'] for row in spaces):,}"],
         counted(len(examination.findings), "finding").split()[::-1],
     ]

@@ -19,10 +19,16 @@ p { margin: .3rem 0 .6rem; color: var(--soft); }
 .wide { overflow-x: auto; margin: .6rem 0; }
 .wide:focus-visible { outline: 2px solid #5b94f5; outline-offset: 2px; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-td, th { padding: .25rem .8rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
+td, th { padding: .25rem .6rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
 th { color: var(--soft); font-weight: 600; } tr > :first-child { text-align: left; padding-left: 0; }
-.text { text-align: left; white-space: normal; overflow-wrap: normal; max-width: 30rem; }
+th, .text { white-space: normal; overflow-wrap: normal; max-width: 30rem; } th { vertical-align: bottom; }
+.text { text-align: left; }
 svg { display: block; } svg text { fill: currentColor; font-size: 12px; }
+@media print {
+  :root { font-size: 9.5px; } body { max-width: none; padding: 0; } .wide { overflow: visible; }
+  td, th { padding: .25rem .5rem; white-space: normal; overflow-wrap: normal; } tr { break-inside: avoid; }
+  h2 { break-after: avoid; } svg { max-width: 100%; height: auto; }
+}
 """
 
 

@@ -62,7 +62,8 @@ def test_the_gain_of_a_change_has_its_cycles_and_memory(net):
     """Of one layer alone: cycles without and with the best change, on the memory that the document states."""
     for bandwidth in (1, 8):
         table = net.explain(bandwidth=bandwidth)
-        assert table.document["memory"] == {"latency_cycles": 100, "bytes_per_cycle": bandwidth, "shared": False}
+        offered = {"bytes_per_cycle": bandwidth, "accepted_bytes_per_cycle": bandwidth}
+        assert table.document["memory"] == {"latency_cycles": 100, **offered, "shared": False}
         for row in table:
             (layer,) = net.explain(row["operation"], bandwidth=bandwidth).document["evaluated"]
             best = layer["changes"][0]

@@ -53,6 +53,40 @@ def test_a_difference_is_placed_and_gives_exit_code_1(nvdla_command, lenet, digi
     assert nvdla_command("run", lenet, "--input", digit, "--compare", golden, "--tolerance", "2")[0] == 0
 
 
+@pytest.mark.parametrize(("byte", "words"), [(1, "1 of 10 elements differ"), (12, "padding channels differ")])
+def test_a_surface_is_compared_by_elements_as_nvdla_compare_does(nvdla_command, lenet, digit, tmp_path, byte, words):
+    golden = tmp_path / "prob.bin"  # 10 channels in two atoms of 8 bytes: byte 12 is padding
+    nvdla_command("run", lenet, "--input", digit, "--output", golden)
+    surface = bytearray(golden.read_bytes())
+    surface[byte] ^= 1
+    golden.write_bytes(surface)
+    code, out, _ = nvdla_command("run", lenet, "--input", digit, "--compare", golden)
+    compared, table, _ = nvdla_command("compare", lenet, "--input", digit, "--golden", golden)
+    assert code == compared == (0 if byte == 12 else 1)
+    assert words in out and words in table
+    if byte == 1:
+        assert "first at N=0, C=1, H=0, W=0" in out and "first at N=0, C=1, H=0, W=0" in table
+
+
+def test_surfaces_of_several_runs_are_compared_by_elements(nvdla_command, lenet, digit, tmp_path):
+    golden = tmp_path / "prob.bin"
+    nvdla_command("run", lenet, "--input", digit, "--input", digit, "--real", "--output", golden)
+    surfaces = bytearray(golden.read_bytes())
+    surfaces[16 + 3] ^= 1
+    golden.write_bytes(surfaces)
+    code, out, _ = nvdla_command("run", lenet, "-i", digit, "-i", digit, "--real", "--compare", golden)
+    assert code == 1 and "1 of 20 elements differ, by at most 1; first at N=1, C=3, H=0, W=0" in out
+
+
+@pytest.mark.parametrize("config", ["nv_large", "nv_small_256", "nv_small_256_full", "nv_full"])
+def test_a_configuration_that_cannot_run_a_loadable_names_those_that_run_it(nvdla_command, lenet, digit, config):
+    """The buffer of nv_small_256 has entries of another size, so an equal memory atom is not enough."""
+    code, _, err = nvdla_command("run", lenet, "--input", digit, "--config", config)
+    assert code == 2
+    assert err.endswith("The loadable runs without an error on nv_small.\n")
+    assert "configuration           nv_small\n" in re.sub(r" +\n", "\n", nvdla_command("inspect", lenet)[1])
+
+
 def test_json_has_stable_keys(nvdla_command, lenet, digit):
     code, out, _ = nvdla_command("run", lenet, "--input", digit, "--json", "--stats", "--class-names", __file__)
     document = json.loads(out)

@@ -214,6 +214,14 @@ def test_a_board_sets_clock_memory_and_processor_and_options_count_more(nvdla_co
             ("--clock", "150", "--latency", "200", "--bandwidth", "2", "--shared"),
             "memory: latency 200 cycles, 2 bytes per cycle, shared.",
         ),
+        (
+            ("--bandwidth", "16", "--shared"),
+            "memory: latency 100 cycles, 16 bytes per cycle (the memory interface of nv_small takes 8), shared.",
+        ),
+        (
+            ("--bandwidth", "3"),  # a beat of 8 bytes takes whole cycles
+            "memory: latency 100 cycles, 3 bytes per cycle (the memory interface of nv_small takes 2.66667).",
+        ),
         (("--software", "300"), "memory: latency 100 cycles, bandwidth of the bus; firmware 0.3 us."),
         (
             ("--board", "zcu102-150mhz", "--latency", "400", "--bandwidth", "1"),

@@ -229,6 +229,21 @@ def test_the_page_states_board_memory_and_firmware(nvdla_command, lenet_path, tm
     assert f"memory: latency 60 cycles, 8 bytes per cycle; {firmware}." in side["notes"]
 
 
+def test_the_overview_states_the_carve_out_to_reserve(nvdla_command, lenet_path, lenet_data):
+    (space,) = json.loads(nvdla_command("memory", lenet_path, "--json")[1])["spaces"]
+    figures = lenet_data.document["sides"][0]["figures"]
+    assert ["bytes of carve-out to reserve", f"{space['carve_out']:,}"] in figures
+
+
+def test_bandwidth_beyond_the_memory_interface_is_stated_with_what_the_interface_takes(
+    nvdla_command, lenet_path, tmp_path
+):
+    nvdla_command("report", lenet_path, "--bandwidth", "16", "-o", tmp_path / "r.html")
+    (side,) = unpacked((tmp_path / "r.html").read_text(), "document")["sides"]
+    assert any("16 bytes per cycle (the memory interface of nv_small takes 8)" in note for note in side["notes"])
+    assert side["roof"]["bytes"] == 8 and side["memory"]["offered"] == 16
+
+
 def test_a_loadable_that_cannot_run_is_reported_all_the_same(nvdla_command, lenet_path, digit_path, tmp_path):
     words = ("-i", digit_path, "--config", "nv_large", "-o", tmp_path / "r.html")
     code, out, _ = nvdla_command("report", lenet_path, *words)

@@ -12,6 +12,8 @@ import pytest
 import nvdla
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.study import Study
+from nvdla.program.naming import Names
+from nvdla.report.document import make_side
 from nvdla.report.page import Data, html_page
 
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
@@ -31,6 +33,16 @@ PLACE = """id => {
 def open_view(page, name):
     page.click(f"#tab-{name.lower()}")
     assert page.is_visible(f"#{name.lower()}")
+
+
+def test_the_cycles_tab_names_the_part_of_the_bandwidth_that_the_memory_interface_takes(window, lenet_path, tmp_path):
+    study = Study.of(nvdla.load(lenet_path), memory=Memory(bytes_per_cycle=16))
+    (tmp_path / "page.html").write_text(html_page(Data.of([make_side(study, Names(), 100.0)[0]])), encoding="utf-8")
+    shown = window().open(tmp_path / "page.html")
+    open_view(shown.page, "Cycles")
+    assert shown.page.locator("#bandwidth-0").get_attribute("aria-valuetext") == "8 of 16 B/cycle = 0.8 GB/s"
+    set_slider(shown.page, "bandwidth", 0)
+    assert shown.page.locator("#bandwidth-0").get_attribute("aria-valuetext") == "1 B/cycle = 0.1 GB/s"
 
 
 def test_every_view_opens_without_an_error_and_without_a_request(window, page):

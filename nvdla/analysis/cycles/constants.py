@@ -36,6 +36,18 @@ def rate_text(bytes_per_cycle: float) -> str:
     return f"{bytes_per_cycle:g} byte{'s' * (bytes_per_cycle != 1)} per cycle"
 
 
+def bandwidth_text(offered: float, accepted: float, config: str) -> str:
+    """Describe the bandwidth of a memory: "16 bytes per cycle (the memory interface of nv_small takes 8)".
+
+    Args:
+        offered: Bytes per cycle of the memory.
+        accepted: Bytes per cycle that one port transfers (:meth:`Memory.rate`); stated where it is less.
+        config: Name of the configuration.
+    """
+    is_less = accepted < offered * (1 - ROUNDING)
+    return rate_text(offered) + (f" (the memory interface of {config} takes {accepted:g})" if is_less else "")
+
+
 @dataclass(frozen=True)
 class Memory:
     """External memory for the cycle model.

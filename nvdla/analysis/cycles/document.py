@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from nvdla.analysis.cycles.constants import CSB_WRITE, MEASURED, Board, Memory, Software, rate_text
+from nvdla.analysis.cycles.constants import CSB_WRITE, MEASURED, Board, Memory, Software, bandwidth_text
 from nvdla.analysis.cycles.schedule import Span, busy_cycles
 from nvdla.analysis.study import Study
 from nvdla.analysis.svg import STYLE, Drawing, round_ticks, short
 from nvdla.analysis.views import blocks
+from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import counted, shape_text
 from nvdla.loadable.descriptors.enums import ENGINE_NAMES
 from nvdla.program.operation import Key, Operation
@@ -29,9 +30,11 @@ Row = Document
 
 def memory_document(study: Study) -> Row:
     """Describe the memory that the cycles of a study are for."""
+    bus = study.config.dram_width_bits / 8
     return {
         "latency_cycles": study.memory.latency,
-        "bytes_per_cycle": study.memory.bytes_per_cycle or study.config.dram_width_bits / 8,
+        "bytes_per_cycle": study.memory.bytes_per_cycle or bus,
+        "accepted_bytes_per_cycle": study.memory.rate(bus),
         "shared": study.memory.shared,
     }
 
@@ -172,10 +175,11 @@ def total_text(total: int | None, clock: float) -> str:
     return f"{total:,} cycles = {total / clock / 1000:.3f} ms at {clock:g} MHz"
 
 
-def memory_text(memory: Memory) -> str:
-    """The external memory in words."""
+def memory_text(memory: Memory, config: Configuration) -> str:
+    """The external memory of a configuration in words."""
     rate = memory.bytes_per_cycle
-    bandwidth = "bandwidth of the bus" if rate is None else rate_text(rate)
+    accepted = memory.rate(config.dram_width_bits / 8)
+    bandwidth = "bandwidth of the bus" if rate is None else bandwidth_text(rate, accepted, config.name)
     return f"memory: latency {memory.latency} cycles, {bandwidth}{', shared' if memory.shared else ''}"
 
 
@@ -187,7 +191,12 @@ def firmware_text(software: Software, clock: float) -> str:
 
 
 def conditions(
-    memory: Memory | None, software: Software, clock: float, board: Board | None, states_clock: bool = False
+    memory: Memory | None,
+    software: Software,
+    clock: float,
+    board: Board | None,
+    config: Configuration | None,
+    states_clock: bool = False,
 ) -> str:
     """State the memory and the firmware that cycles are for, and the board that the values are from.
 
@@ -196,13 +205,14 @@ def conditions(
         software: Time that the firmware takes.
         clock: Clock frequency in MHz.
         board: Known board; values that differ from it are listed as overridden.
+        config: Configuration that takes the memory's data (None: as ``memory``).
         states_clock: Whether the line begins with the clock.
 
     Returns:
         One line; empty where nothing of it is given.
     """
     head = f"clock {clock:g} MHz" if states_clock else ""
-    parts = [head, memory_text(memory) if memory else "", firmware_text(software, clock)]
+    parts = [head, memory_text(memory, config) if memory and config else "", firmware_text(software, clock)]
     text = "; ".join(filter(None, parts))
     if board is not None:
         return f"{text} (board {board.name}{_overridden(memory, software, clock, board)})"
@@ -236,7 +246,7 @@ def caveats(study: Study, clock: float) -> list[str]:
         caveats.append(f"{len(unproven)} of {len(study.estimates)} operations are estimates without proof: {where}")
     if any(node.engine == "cpu" for node in study.operations):
         caveats.append(f"CPU operations: assumed {study.software.element:g} cycles per output element (--cpu-cycles)")
-    caveats.append(conditions(study.memory, study.software, clock, study.board))
+    caveats.append(conditions(study.memory, study.software, clock, study.board, study.config))
     if study.schedule.stuck:
         names = ", ".join(study.by_key[key].label for key in study.schedule.stuck[:8])
         caveats.append(

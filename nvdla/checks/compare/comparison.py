@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from nvdla.checks.compare.metrics import AXES, Difference, compare
+from nvdla.emulator.memory.surfaces import FeatureLayout, Layout
 from nvdla.errors import FormatError, counted, printable, shape_text
 from nvdla.program.naming import Names, StoredPlace
 from nvdla.program.operation import Key, Keyed, Operation
@@ -226,7 +227,7 @@ def written_type(operation: Operation) -> np.dtype:
 
 
 REGION = 3
-PADDING = "padding channels differ"
+PADDING, BETWEEN_LINES = "padding channels differ", "bytes between lines differ"
 
 
 @dataclass(frozen=True)
@@ -577,6 +578,26 @@ def padding_note(ours: Observation, surface: np.ndarray, tensor: np.ndarray) -> 
     if surface.shape != ours.written.shape or np.array_equal(ours.written, surface):
         return None
     return PADDING if np.array_equal(ours.dense, tensor) else None
+
+
+def unpacked(layout: Layout, surfaces: bytes) -> np.ndarray:
+    """The elements (N, C, H, W) of a bound tensor's surface; those of several runs concatenated."""
+    data = np.frombuffer(surfaces, np.uint8).reshape(-1, layout.size)
+    return np.concatenate([layout.unpack(surface) for surface in data])
+
+
+def surface_note(layout: Layout, ours: bytes, theirs: bytes) -> str | None:
+    """A remark when surfaces of a bound tensor, equally long, differ only in bytes that hold no element."""
+    if ours == theirs or unpacked(layout, ours).tobytes() != unpacked(layout, theirs).tobytes():
+        return None
+    if isinstance(layout, FeatureLayout) and _atoms(layout, ours) == _atoms(layout, theirs):
+        return BETWEEN_LINES
+    return PADDING
+
+
+def _atoms(layout: FeatureLayout, surfaces: bytes) -> list[bytes]:
+    """Atoms of the surface of each run, padding channels included."""
+    return [layout.view(surface).tobytes() for surface in np.frombuffer(surfaces, np.uint8).reshape(-1, layout.size)]
 
 
 def region_around(

@@ -22,7 +22,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nvdla.checks.compare.comparison import Expected, Observation, dense, observe, padding_note
+from nvdla.checks.compare.comparison import (
+    Expected,
+    Observation,
+    dense,
+    observe,
+    padding_note,
+    surface_note,
+    unpacked,
+)
 from nvdla.errors import FormatError
 from nvdla.program.naming import ModelValue, Names, parts
 from nvdla.program.operation import Key
@@ -328,8 +336,11 @@ class RunReference:
         if name is None or self._tensors[name].size != array.size:
             return None
         theirs = self._tensors[name]
+        other = names.index(name)
+        same = self.runtime.outputs[other].layout == tensor.layout
+        note = surface_note(tensor.layout, raw, self._outputs[other]) if same else None
         units = self._our_names.units(tensor.name, array.dtype), self._names.units(name, theirs.dtype)
-        return _expected(f"output {name}", array, theirs, *units)
+        return _expected(f"output {name}", array, theirs, *units, note)
 
 
 def _expected(
@@ -411,17 +422,8 @@ class GoldenReference:
         if path is None:
             return None
         self.used.add(path)
-        if path.suffix == ".bin":
-            data = np.frombuffer(read_file(path, MAX_FILE, "golden"), np.uint8)
-            if data.size != len(raw):
-                raise FormatError(
-                    f"{path}: size: must be {len(raw)} bytes (surface of output {tensor.name}), got {data.size}"
-                )
-            return Expected(path.name, tensor.layout.unpack(data))
-        golden = _tensor(path)
-        if golden.dtype == np.int16 and array.dtype == np.float16:
-            golden = golden.view(np.float16)  # NVIDIA's runtime marks a CPU task's halves as integers
-        return Expected(path.name, golden)
+        golden, note = golden_of_output(path, tensor, array, raw)
+        return Expected(path.name, golden, note=note)
 
     def _surface(self, path: Path, observation: Observation) -> Expected:
         """The golden of an operation: the surface with its padding channels (.bin), or the tensor."""
@@ -469,6 +471,32 @@ class GoldenReference:
                     where = int(entry["task"]), int(entry["op"])
                     valid = entry.get("sha256_valid")
                     self._hashes[where] = (str(entry["type"]).lower(), (entry["sha256"], valid))
+
+
+def golden_of_output(path: Path, tensor: Tensor, array: np.ndarray, raw: bytes) -> tuple[np.ndarray, str | None]:
+    """Read a golden file of a bound output.
+
+    Args:
+        path: .bin (surfaces of one or several runs), .npy or .dimg.
+        tensor: The output.
+        array: Its elements (N, C, H, W).
+        raw: Its surfaces, those of several runs concatenated.
+
+    Returns:
+        The elements, and a note if only bytes that hold no element differ from ``raw``.
+
+    Raises:
+        FormatError: The file is damaged, or a .bin file has not the size of ``raw``.
+    """
+    if path.suffix != ".bin":
+        golden = _tensor(path)
+        if path.suffix == ".dimg" and golden.dtype == np.int16 and array.dtype == np.float16:
+            golden = golden.view(np.float16)  # NVIDIA's runtime marks a CPU task's halves as integers
+        return golden, None
+    data = read_file(path, MAX_FILE, "golden")
+    if len(data) != len(raw):
+        raise FormatError(f"{path}: size: must be {len(raw)} bytes (surface of output {tensor.name}), got {len(data)}")
+    return unpacked(tensor.layout, data), surface_note(tensor.layout, raw, data)
 
 
 def _tensor(path: Path) -> np.ndarray:

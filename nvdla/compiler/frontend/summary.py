@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nvdla.analysis.cycles.constants import Memory, rate_text
+from nvdla.analysis.cycles.constants import Memory, bandwidth_text
 from nvdla.analysis.cycles.document import cycles_document, total_text
 from nvdla.analysis.memory import MemoryMap
 from nvdla.analysis.study import Study
@@ -184,7 +184,8 @@ def summary_lines(summary: Document) -> dict[str, str]:
     if summary["memory"] is None:
         return lines
     memory = summary["memory"]
-    at = f"memory latency {memory['latency_cycles']}, {rate_text(memory['bytes_per_cycle'])}"
+    bandwidth = bandwidth_text(memory["bytes_per_cycle"], memory["accepted_bytes_per_cycle"], summary["config"])
+    at = f"memory latency {memory['latency_cycles']}, {bandwidth}{', shared' if memory['shared'] else ''}"
     frames = summary["frames_per_second"]
     lines |= {
         "time": f"{total_text(summary['cycles'], summary['clock_mhz'])}, {at}",

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from nvdla.emulator.firmware.operation import check_budget
 from nvdla.emulator.firmware.scheduler import FirmwareTask, Scheduler
-from nvdla.emulator.hardware.configuration import Configuration
+from nvdla.emulator.hardware.configuration import Configuration, configurations
 from nvdla.emulator.hardware.machine import Rehearsal
 from nvdla.emulator.memory.linker import LinkedLoadable
-from nvdla.errors import LinkError, NvdlaError, ScheduleError
+from nvdla.emulator.memory.surfaces import FEATURE_ATOMS, MIDDLE_ATOM, feature_atom
+from nvdla.errors import ConfigError, LinkError, NvdlaError, ScheduleError, on_one_line
 from nvdla.limits import Limits
 from nvdla.loadable.descriptors.abi import Abi
-from nvdla.loadable.enums import Interface
+from nvdla.loadable.enums import Interface, PixelFormat
 from nvdla.loadable.model import Loadable
 
 
@@ -89,3 +90,46 @@ def silent_warnings(
     if strict and flat_problem is None and warnings:
         raise LinkError(problem)
     return warnings
+
+
+def able_configurations(loadable: Loadable, abi: Abi) -> list[str]:
+    """Return the names of the built-in configurations that run a loadable without an error."""
+    return [
+        name
+        for name, config in configurations().items()
+        if _wrong_atom(loadable, config) is None and dry_run(loadable, abi, config, flat=True)[0] is None
+    ]
+
+
+def check_atoms(loadable: Loadable, abi: Abi, config: Configuration) -> None:
+    """Raise ConfigError when a bound tensor's atoms are not those of the configuration's memory.
+
+    FEATURE alone is not believed: NVIDIA's driver regression writes it for atoms of 8 bytes too.
+    """
+    if problem := _wrong_atom(loadable, config):
+        raise ConfigError(problem + _able_text(loadable, abi))
+
+
+def name_able(error: NvdlaError, loadable: Loadable, abi: Abi, config: Configuration) -> None:
+    """Add to the error of a run the configurations that run the loadable, if ``config`` does not."""
+    if dry_run(loadable, abi, config, flat=True)[0] is not None and (text := _able_text(loadable, abi)):
+        error.args = (on_one_line(str(error).removesuffix(".") + text),)
+
+
+def _wrong_atom(loadable: Loadable, config: Configuration) -> str | None:
+    """Describe the first bound tensor whose atoms have another size than those of the configuration's memory."""
+    for memory in (*loadable.inputs, *loadable.outputs):
+        tensor = loadable.tensor(memory.tensor_desc_id)
+        atom = feature_atom(tensor)
+        if atom in (FEATURE_ATOMS[PixelFormat.FEATURE_X8], MIDDLE_ATOM) and config.memory_atom != atom:
+            return (
+                f"tensor {tensor.name}: atom: must be {config.memory_atom} bytes on {config.name}, got {atom} "
+                f"({tensor.pixel_format.name})"
+            )
+    return None
+
+
+def _able_text(loadable: Loadable, abi: Abi) -> str:
+    """A sentence to follow a problem; empty where no configuration runs the loadable."""
+    names = able_configurations(loadable, abi)
+    return f". The loadable runs without an error on {', '.join(names)}." if names else ""

@@ -275,12 +275,3 @@ def _rules(config: Configuration) -> list[tuple[bool, str]]:
         (config.address_bits <= 64, f"address_bits: must be at most 64, got {config.address_bits}"),
         (not config.batch or config.max_batch is not None, "batch is true, so max_batch must be given"),
     ]
-
-
-def configurations_with(**features: object) -> list[str]:
-    """Names of the configurations whose attributes equal ``features`` (for messages: 'which have it')."""
-    return [
-        name
-        for name, configuration in configurations().items()
-        if all(getattr(configuration, feature) == value for feature, value in features.items())
-    ]

@@ -92,6 +92,15 @@ def place(
     return allocations
 
 
+def carve_out_bytes(allocations: Iterable[Allocation]) -> int:
+    """Return the bytes to reserve: of each space those from its first allocation to the end of its last."""
+    spaces: dict[str, tuple[int, int]] = {}
+    for allocation in allocations:
+        first, last = spaces.get(allocation.space, (allocation.address, allocation.end))
+        spaces[allocation.space] = min(first, allocation.address), max(last, allocation.end)
+    return sum(end - first for first, end in spaces.values())
+
+
 @dataclass(frozen=True)
 class Patch:
     """A 32-bit word that is written over the contents of a memory (a stride relocation)."""

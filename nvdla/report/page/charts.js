@@ -392,6 +392,8 @@
       return view.el("label", { class: "slider" }, `${name} `, inputs[name], " ", texts[name]);
     }
     const index = (name) => ({ max: lists[name].length - 1, value: lists[name].indexOf(own[name]), disabled: lists[name].length < 2 });
+    const offered = side.memory.offered;
+    const rate = (bytes) => `${view.real(bytes)} ${offered > bytes && bytes === own.bandwidth ? `of ${view.real(offered)} ` : ""}B/cycle`;
     const value = (name) => (name === "clock" ? Number(inputs.clock.value) : lists[name][inputs[name].value]);
     const tools = view.el("div", { class: "row timing", role: "group", "aria-label": "Memory and clock" },
       slider("latency", index("latency")), slider("bandwidth", index("bandwidth")),
@@ -402,7 +404,7 @@
       charts.replaceChildren(view.el("div", {}, view.el("h2", {}, "Roofline"), view.roofline(shown)), view.el("div", {}, ...uses(shown), ...view.longest(shown).filter(Boolean)));
     }
     function label() {
-      const clock = value("clock"), say = { latency: `${view.count(value("latency"))} cycles`, bandwidth: `${view.real(value("bandwidth"))} B/cycle = ${view.real(value("bandwidth") * clock / 1000)} GB/s`, clock: `${view.count(Math.round(clock))} MHz` };
+      const clock = value("clock"), say = { latency: `${view.count(value("latency"))} cycles`, bandwidth: `${rate(value("bandwidth"))} = ${view.real(value("bandwidth") * clock / 1000)} GB/s`, clock: `${view.count(Math.round(clock))} MHz` };
       for (const [name, text] of Object.entries(say)) {
         texts[name].textContent = text;
         inputs[name].setAttribute("aria-valuetext", text);

@@ -8,8 +8,9 @@ import pytest
 
 import nvdla
 from nvdla import FormatError
-from nvdla.checks.compare.comparison import compare_run, observe
+from nvdla.checks.compare.comparison import compare_run, observe, surface_note
 from nvdla.checks.compare.runs import FloatReference, GoldenReference, align
+from nvdla.emulator.memory.surfaces import FeatureLayout
 from nvdla.program.naming import Names, StoredPlace, from_calibration, from_sidecar, from_yaml, names_for, parts
 from nvdla.tensors.files import write_tensor
 from nvdla.tensors.npz import read_npz
@@ -84,6 +85,23 @@ def test_a_change_in_padding_channels_is_only_noted(runtime, surfaces, observed,
     found = compare_run(runtime, surfaces, GoldenReference(tmp_path))
     assert found.passed
     assert found.rows[0].note == "padding channels differ"
+
+
+@pytest.mark.parametrize(("byte", "remark"), [(12, "padding channels differ"), (9, None)])
+def test_padding_of_a_bound_output_is_noted_as_that_of_an_operation(runtime, surfaces, tmp_path, byte, remark):
+    surface = bytearray(runtime.run_raw(surfaces)[0])  # 10 channels in two atoms of 8 bytes
+    surface[byte] ^= 1
+    (tmp_path / "prob.bin").write_bytes(surface)
+    found = compare_run(runtime, surfaces, GoldenReference(tmp_path))
+    assert found.passed == (byte == 12)
+    assert found.rows[-1].note == remark
+
+
+def test_bytes_between_the_lines_of_a_surface_are_no_padding_channels():
+    layout = FeatureLayout((1, 8, 2, 1), np.dtype("i1"), 8, 16, 32, 32, 32)
+    surface = bytes(range(32))
+    assert surface_note(layout, surface, surface[:24] + bytes(8)) == "bytes between lines differ"
+    assert surface_note(layout, surface, bytes(8) + surface[8:]) is None
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,12 @@ def test_the_summary_counts_one_byte(bandwidth, text, compiled, nvdla_command):
     assert f", {text}" in nvdla_command(*compiled[1], "--bandwidth", bandwidth)[1]
 
 
+def test_the_summary_states_what_the_memory_interface_takes_of_the_bandwidth(compiled, nvdla_command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    _, out, _ = nvdla_command(*compiled[1], "--bandwidth", "64", "--shared")
+    assert re.search(r"latency 100, 64 bytes per cycle \(the memory interface of nv_\w+ takes \d+\), shared\n", out)
+
+
 def test_the_chain_of_a_package_goes_through_all_parts(package, tmp_path, nvdla_command):
     """compare has the same ratios for the sample that they were measured with, also after host parts."""
     folder, _ = package

@@ -2,6 +2,7 @@
 
 import html
 import json
+import re
 from dataclasses import fields
 
 import pytest
@@ -12,8 +13,6 @@ from nvdla.emulator.hardware.configuration import Configuration
 
 def written(nvdla_command, tmp_path, *words, code=0):
     """The page without markup, with one space between words, and the JSON document."""
-    import re
-
     found, out, err = nvdla_command("datasheet", *words, "-o", tmp_path / "page.html", "--json")
     assert found == code, err
     text = html.unescape(re.sub(r"<[^>]*>", " ", (tmp_path / "page.html").read_text().partition("</style>")[2]))
@@ -38,7 +37,9 @@ def test_a_configuration_and_its_networks(nvdla_command, tmp_path, samples):
         assert text in shown
     assert [each["network"] for each in document["networks"]] == ["lenet.loadable", "color_digits.loadable"]
     assert all(sum(each["accounting"].values()) == each["cycles"] for each in document["networks"])
-    assert "memory in bytes microjoules top-1 lenet.loadable" in shown and "Fault sensitivity" not in shown
+    assert (
+        "carve-out to reserve in bytes microjoules top-1 lenet.loadable" in shown and "Fault sensitivity" not in shown
+    )
 
 
 def test_without_a_network(nvdla_command, tmp_path):
@@ -68,6 +69,32 @@ def test_clock_memory_and_firmware_are_those_of_a_board(nvdla_command, tmp_path,
     said = "clock 149.985 MHz; firmware 80 us, 50 cycles per register write (board zcu102-150mhz)."
     assert said in (tmp_path / "e.html").read_text()
     assert f"Note: {said}" in nvdla_command("explore", lenet, *board)[1]
+
+
+def test_bandwidth_beyond_the_memory_interface_is_stated_with_what_the_interface_takes(
+    nvdla_command, tmp_path, samples
+):
+    lenet, stated = samples / "lenet.loadable", "16 bytes per cycle (the memory interface of nv_small takes 8)"
+    shown, _ = written(nvdla_command, tmp_path, "nv_small", lenet, "--bandwidth", "16", "--shared")
+    assert f"latency 100 cycles, {stated}, shared" in shown
+    words = ("explore", lenet, "--bandwidth", "8,16")
+    slow, fast = json.loads(nvdla_command(*words, "--json")[1])["points"]
+    assert slow["cycles"] == fast["cycles"]
+    assert nvdla_command(*words)[2].count(stated) == 1
+
+
+def test_every_view_states_the_same_carve_out_to_reserve(nvdla_command, tmp_path, samples):
+    lenet = samples / "lenet.loadable"
+    (space,) = json.loads(nvdla_command("memory", lenet, "--json")[1])["spaces"]
+    overview = nvdla_command("inspect", lenet)[1]
+    assert re.search(rf"allocated dram bytes\s+{space['allocated']:,} ", overview)
+    shown, document = written(nvdla_command, tmp_path, "nv_small", lenet)
+    (network,) = document["networks"]
+    assert (network["memory_bytes"], network["carve_out_bytes"]) == (space["allocated"], space["carve_out"])
+    assert f"{space['carve_out']:,}" in shown and f"{space['allocated']:,}" not in shown
+    words = ("explore", lenet, "--instances", "1,2", "--json")
+    one, two = json.loads(nvdla_command(*words)[1])["points"]
+    assert space["carve_out"] == one["carve_out_bytes"] < two["carve_out_bytes"] < 2 * one["carve_out_bytes"]
 
 
 def test_the_run_time_is_not_called_a_latency(nvdla_command, tmp_path, samples):

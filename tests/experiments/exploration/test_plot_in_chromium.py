@@ -25,7 +25,7 @@ def point(config, frames, area, energy, **others):
     known = {"config": config, "precision": "int8", "bandwidth": None, "latency": 100, "shared": False, "instances": 1}
     known |= {"split": "batch", "cycles": 10, "mac_use": 0.5, "buffer_use": 0.25, "bus_bytes": 8, "read_bytes": 1}
     known |= {"written_bytes": 1, "host_nodes": 0, "host_macs_percent": 0.0, "deadlock": None, "operations": 1}
-    known |= {"unproven_operations": 0, "mac_units": 64, "memory_bytes": 5, "silicon": silicon}
+    known |= {"unproven_operations": 0, "mac_units": 64, "memory_bytes": 5, "carve_out_bytes": 8, "silicon": silicon}
     return known | {"frames_per_second": frames, "microjoules": energy} | others
 
 
@@ -141,4 +141,20 @@ def test_a_network_at_a_time(browser, tmp_path):
     choose(shown, "Network", "b.onnx")
     assert len(labels(shown)) == 4 and all(each.startswith("b.onnx") for each in labels(shown))
     assert json.loads(shown.page.locator("#plot-data").text_content())["points"][5]["network"] == "b.onnx"
+    shown.close()
+
+
+@pytest.mark.parametrize(("medium", "width"), [("screen", 1280), ("print", 717)])  # A4 without Chromium's margins
+def test_the_tables_of_a_datasheet_fit_the_screen_and_the_printed_page(
+    browser, nvdla_command, samples, tmp_path, medium, width
+):
+    words = ("--data", samples / "digits.npz", "--bandwidth", "16", "--shared", "-o", tmp_path / "sheet.html")
+    assert nvdla_command("datasheet", "nv_small", samples / "lenet.loadable", *words)[0] == 0
+    shown = Window(browser, width=width)
+    shown.page.emulate_media(media=medium)
+    shown.page.goto((tmp_path / "sheet.html").as_uri())
+    beyond = "[...document.querySelectorAll('.wide')].filter((box) => box.firstChild.offsetWidth > box.clientWidth)"
+    assert shown.value(f"{beyond}.length") == 0
+    lines = "document.querySelector('#points td + td'), parseFloat(getComputedStyle(document.body).lineHeight)"
+    assert shown.value(f"((cell, line) => cell.offsetHeight / line)({lines})") < 4
     shown.close()
