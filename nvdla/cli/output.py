@@ -617,21 +617,31 @@ def chosen(
     place: Callable[[Any], Place] = place_of,
     value: Callable[[Any], Mapping[str, object]] = lambda row: row,
 ) -> list[Row]:
-    """Rows selected by the options. ``value``: the columns of a row by name, for ``--sort``.
+    """Rows selected and ordered by the options. ``value``: the columns of a row by name, for ``--sort``.
 
     Raises FormatError for an operation that no row is about, and a column that does not exist.
     """
+    return ordered(selected(rows, args, place), args, value)
+
+
+def selected(rows: Iterable[Row], args: argparse.Namespace, place: Callable[[Any], Place] = place_of) -> list[Row]:
+    """Rows of the operations of ``--op`` and ``--type``, also to be summed. Raises FormatError for an operation that
+    no row is about."""
     from nvdla.program.operation import layers_meant
 
-    selected = list(rows)
+    candidates = list(rows)
     if args.every:
-        _check_operations(args.op, [place(row) for row in selected])
-    layers = {layer for row in selected for layer in place(row)[2]}
+        _check_operations(args.op, [place(row) for row in candidates])
+    layers = {layer for row in candidates for layer in place(row)[2]}
     meant = {layer for name in args.op for layer in layers_meant(layers, name)}
-    selected = [row for row in selected if _wanted(place(row), args, meant)]
-    if args.sort:
-        selected = _sorted(selected, args.sort, value)
-    return selected[: args.top] if args.top else selected
+    return [row for row in candidates if _wanted(place(row), args, meant)]
+
+
+def ordered(
+    rows: list[Row], args: argparse.Namespace, value: Callable[[Any], Mapping[str, object]] = lambda row: row
+) -> list[Row]:
+    """The first ``--top`` rows in the order of ``--sort``. Raises FormatError for a column that does not exist."""
+    return (_sorted(rows, args.sort, value) if args.sort else rows)[: args.top or None]
 
 
 def _wanted(place: Place, args: argparse.Namespace, meant: set[str]) -> bool:
