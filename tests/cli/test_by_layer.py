@@ -115,8 +115,9 @@ def test_explain_takes_the_beginning_of_a_name(samples, nvdla_command):
 
 def test_tables_have_short_names_and_documents_whole_ones(package, nvdla_command, monkeypatch):
     path = f"{package}/part0.loadable"
-    _, out, _ = nvdla_command("cycles", path)
-    assert "features/block1/conv+a" in out and LONG not in out and "--wide" in out
+    for by in ((), ("--by", "layer"), ("--by", "block")):
+        _, out, _ = nvdla_command("cycles", path, *by)
+        assert "features/block1/conv+a" in out and LONG not in out and "--wide" in out
     _, out, _ = nvdla_command("cycles", path, "--wide")
     assert LONG in out
     _, out, _ = nvdla_command("cycles", path, "--csv")
