@@ -53,7 +53,7 @@ def operations_do_not_wait_for_themselves(context: Context) -> Iterator[Said]:
                 yield subject, f"it is its own consumer (event {Event(consumer.event).name})"
 
 
-@rule("error", RECOMPILE, headline="wrong dependency count")
+@rule("error", RECOMPILE, headline="wrong dependency count", of_graph=True)
 def dependencies_are_counted(context: Context) -> Iterator[Said]:
     """dependency_count is the number of operations that have this one as a consumer.
 
@@ -75,7 +75,7 @@ def dependencies_are_counted(context: Context) -> Iterator[Said]:
                 )
 
 
-@rule("error", RECOMPILE, headline="operation that is never reached")
+@rule("error", RECOMPILE, headline="operation that is never reached", of_graph=True)
 def every_operation_is_reached(context: Context) -> Iterator[Said]:
     """The operations of each engine form a chain from op_head through consumers of the same engine. Operations
     outside this chain never start, and the firmware never ends."""
