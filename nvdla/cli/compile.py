@@ -30,7 +30,7 @@ from nvdla.cli.output import (
     tell_proof,
 )
 from nvdla.cli.study import add_memory_options
-from nvdla.emulator.hardware.configuration import configuration
+from nvdla.emulator.hardware.configuration import configuration, configurations
 from nvdla.errors import FormatError, counted
 from nvdla.tensors.real import has_labels
 from nvdla.util.escaping import Document
@@ -338,7 +338,7 @@ def _print_report(document: Document, args: argparse.Namespace) -> None:
 
 
 def _next_commands(document: Document, args: argparse.Namespace) -> list[str]:
-    """Recommended commands, with the names of the written files."""
+    """Recommended commands, with the names of the written files and of a custom configuration."""
     output, model = shlex.quote(args.output), shlex.quote(args.model)
     option = f"--{Path(args.model).suffix[1:]}"
     names = f" --class-names {model}" if option == "--tflite" and has_labels(args.model) else ""
@@ -347,7 +347,9 @@ def _next_commands(document: Document, args: argparse.Namespace) -> list[str]:
     against = f"--caffe {model} {shlex.quote(args.weights)}" if args.weights else f"{option} {model}"
     known = args.weights or option in ("--onnx", "--tflite")
     commands += [f"nvdla compare {output} {against} --input FILE"] if known else []
-    return ["Next:", *(f"  {command}" for command in commands)]
+    custom = bool(args.config) and args.config not in configurations()
+    config = f" --config {shlex.quote(args.config)}" if custom else ""
+    return ["Next:", *(f"  {command}{config}" for command in commands)]
 
 
 def _print_accuracy(document: Document, worst: list[Document]) -> None:

@@ -8,11 +8,12 @@ from nvdla.cli.arguments import add_coefficients_option
 from nvdla.cli.output import (
     add_format_options,
     add_row_options,
-    chosen,
+    ordered,
     output_file,
     print_document,
     print_table,
     say,
+    selected,
     sized,
 )
 from nvdla.cli.study import add_study_options, board_notes, requested
@@ -76,10 +77,11 @@ def run(args: argparse.Namespace) -> int:
     request = requested(args)
     study = request.tell()
     document = cycles_document(study, request.clock)
-    rows = chosen(document["operations"], args, value=_values)
-    document = {**document, "operations": rows}
+    rows = selected(document["operations"], args)
+    groups = ordered(grouped(study, rows, args.by), args, _values) if args.by else []
+    document = {**document, "operations": rows if args.by else ordered(rows, args, _values)}
     document |= {"accounting": accounting(study)}
-    document |= {"by": args.by, "groups": grouped(study, rows, args.by)} if args.by else {}
+    document |= {"by": args.by, "groups": groups} if args.by else {}
     notes = [*caveats(study, request.clock), *board_notes(study)]
     if args.by in ("layer", "block") and not any(row["layer"] for row in rows):
         notes.insert(0, f"the file has no layer names, so rows are engines; {_LAYER_NAMES}")

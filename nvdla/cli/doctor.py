@@ -17,7 +17,7 @@ from nvdla.cli.arguments import (
     names_of,
     surfaces_of_runs,
 )
-from nvdla.cli.lint import hidden, place_of_finding, print_findings, summary
+from nvdla.cli.lint import hidden, place_of_finding, print_findings, summary, tested
 from nvdla.cli.output import add_format_options, add_row_options, chosen, print_document, print_table, say, tell_proof
 from nvdla.cli.working import working
 from nvdla.emulator.hardware.configuration import configuration
@@ -60,7 +60,8 @@ def run(args: argparse.Namespace) -> int:
 
     with working(f"examining {args.loadable}"):
         report, damage = _examined(args, loadable, inputs)
-    tell_proof(args, configuration(report.configuration if args.config == "auto" else args.config))
+    if report.configuration:
+        tell_proof(args, configuration(report.configuration if args.config == "auto" else args.config))
     shown = replace(
         report,
         findings=tuple(chosen(report.findings, args, place_of_finding)),
@@ -111,7 +112,7 @@ def _print(args: argparse.Namespace, report: DoctorReport, verdict: str) -> None
     if report.tensors:
         outputs = [_tensor(tensor) for tensor in report.tensors]
         print_table(f"outputs of {counted(report.runs, 'run')}", outputs, least=("histogram", "type", "shape", "layer"))
-    say(f"{args.loadable} on {report.configuration}: {verdict}.")
+    say(f"{tested(args.loadable, report.configuration)}: {verdict}.")
     if report.runs and args.random_input is not None and not args.input:
         say("The input was random, so saturation, unused range and dead channels are not checked.")
     if not report.runs and not report.run_error:

@@ -69,6 +69,11 @@ def summary(counts: dict[str, int]) -> str:
     return ", ".join(parts) or "nothing found"
 
 
+def tested(file: str, configuration: str | None) -> str:
+    """The file, and the configuration where it is known."""
+    return file if configuration is None else f"{file} on {configuration}"
+
+
 def hidden(every: Sequence[object], shown: Sequence[object]) -> str:
     """ "; 0 of 6 findings are shown (--op, --type, --top)"; "" where all are."""
     if len(every) == len(shown):
@@ -105,7 +110,8 @@ def run(args: argparse.Namespace) -> int:
 
         raise FormatError("no loadable: give a file (or --rules to list the rules)")
     report = lint_file(args.loadable, args.config, args.abi, layers=names_for(args.loadable).layers)
-    tell_proof(args, report.config)
+    if report.configuration:
+        tell_proof(args, report.config)
     findings = chosen(report.findings, args, place_of_finding)
     document = {
         "format": FORMAT,
@@ -117,8 +123,11 @@ def run(args: argparse.Namespace) -> int:
         print_findings(findings)
         counts = report.as_dict()["counts"]
         more = f" ({report.left_out} more of the same rules)" if report.left_out else ""
-        say(f"{args.loadable} on {report.config.name}: {summary(counts)}{more}{hidden(report.findings, findings)}.")
-        if args.config == "auto":
+        verdict = f"{summary(counts)}{more}{hidden(report.findings, findings)}"
+        say(f"{tested(args.loadable, report.configuration)}: {verdict}.")
+        if not report.configuration:
+            say(f"The configuration is unknown: {report.config_reason}. Add --config to apply the other rules.")
+        elif args.config == "auto":
             say(f"The configuration was decided from the file: {report.config_reason}.")
     return int(not report.clean or (args.warnings_as_errors and bool(report.count("warning"))))
 

@@ -302,7 +302,7 @@ def print_table(
     kept = list(texts) if _wide else _that_fit(texts, terminal_width(), least)
     _print_columns(title, rows, {key: texts[key] for key in kept})
     left_out = [key.replace("_", " ") for key in texts if key not in kept]
-    if shortened and {"layer", "name"} & set(kept):
+    if shortened and {"layer", "block", "name"} & set(kept):
         say("Layer names are shortened; --wide shows all of them.")
         print()
     if left_out:
@@ -311,13 +311,13 @@ def print_table(
 
 
 def _short_layers(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], bool]:
-    """Rows with short names of layers, buffers and nodes of TFLite, and whether any became shorter.
+    """Rows with short names of layers, blocks, buffers and nodes of TFLite, and whether any became shorter.
 
     A short name of two layers, or of two nodes with the same operator, stays whole.
     """
     from nvdla.program.operation import short_layers
 
-    key = "name" if {"op", "buffer"} & set(rows[0]) else "layer"
+    key = "name" if {"op", "buffer"} & set(rows[0]) else "block" if "block" in rows[0] else "layer"
     names = dict.fromkeys((row.get("op"), row[key]) for row in rows if isinstance(row.get(key), str))
     known = short_layers((name for op, name in names if op is None or not name.startswith("/")), unique=False)
     shorter = {(op, name): known.get(name, name) for op, name in names}
@@ -624,21 +624,31 @@ def chosen(
     place: Callable[[Any], Place] = place_of,
     value: Callable[[Any], Mapping[str, object]] = lambda row: row,
 ) -> list[Row]:
-    """Rows selected by the options. ``value``: the columns of a row by name, for ``--sort``.
+    """Rows selected and ordered by the options. ``value``: the columns of a row by name, for ``--sort``.
 
     Raises FormatError for an operation that no row is about, and a column that does not exist.
     """
+    return ordered(selected(rows, args, place), args, value)
+
+
+def selected(rows: Iterable[Row], args: argparse.Namespace, place: Callable[[Any], Place] = place_of) -> list[Row]:
+    """Rows of the operations of ``--op`` and ``--type``, also to be summed. Raises FormatError for an operation that
+    no row is about."""
     from nvdla.program.operation import layers_meant
 
-    selected = list(rows)
+    candidates = list(rows)
     if args.every:
-        _check_operations(args.op, [place(row) for row in selected])
-    layers = {layer for row in selected for layer in place(row)[2]}
+        _check_operations(args.op, [place(row) for row in candidates])
+    layers = {layer for row in candidates for layer in place(row)[2]}
     meant = {layer for name in args.op for layer in layers_meant(layers, name)}
-    selected = [row for row in selected if _wanted(place(row), args, meant)]
-    if args.sort:
-        selected = _sorted(selected, args.sort, value)
-    return selected[: args.top] if args.top else selected
+    return [row for row in candidates if _wanted(place(row), args, meant)]
+
+
+def ordered(
+    rows: list[Row], args: argparse.Namespace, value: Callable[[Any], Mapping[str, object]] = lambda row: row
+) -> list[Row]:
+    """The first ``--top`` rows in the order of ``--sort``. Raises FormatError for a column that does not exist."""
+    return (_sorted(rows, args.sort, value) if args.sort else rows)[: args.top or None]
 
 
 def _wanted(place: Place, args: argparse.Namespace, meant: set[str]) -> bool:

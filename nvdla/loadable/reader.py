@@ -104,7 +104,8 @@ class Verifier:
         """Follow the forward offset stored at ``position`` (already inside the file)."""
         offset = _U32.unpack_from(self.buffer, position)[0]
         if offset == 0 or position + offset + 4 > self.size:
-            self._fail(path, field, position, "offset", offset, f"between 1 and {self.size - 4 - position} (file size)")
+            limit = f"between 1 and {self.size - 4 - position} (file size {self.size})"
+            self._fail(path, field, position, "offset", offset, limit)
         return position + int(offset)
 
     def _table(self, position: int, table: TableSchema, path: str, depth: int) -> dict[str, object]:
@@ -452,9 +453,16 @@ def _model(root: Document, buffer: memoryview, name: str) -> Loadable:
         tensors=tuple(map(_tensor, root["tensor_desc_list"])),
         relocs=tuple(map(_reloc, root["reloc_list"])),
         submits=tuple(SubmitEntry(entry["id"], entry["task_id"]) for entry in root["submit_list"]),
-        identifier=IDENTIFIER.decode() if buffer[4:8] == IDENTIFIER else "",
+        identifier=_identifier(buffer),
         name=name,
     )
+
+
+def _identifier(buffer: memoryview) -> str:
+    """The identifier of a verified file, "" if it has none: then its root table begins there, or zeros fill the gap."""
+    root = _U32.unpack_from(buffer)[0]
+    vtable = root - _S32.unpack_from(buffer, root)[0]
+    return str(buffer[4:8], "latin-1") if min(root, vtable) >= 8 and any(buffer[4:8]) else ""
 
 
 def _task(entry: Document) -> TaskEntry:

@@ -10,6 +10,7 @@ It runs nothing, and loads no kernel.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ctypes import Structure
 from dataclasses import dataclass, field
@@ -281,6 +282,7 @@ def _preference(config: Configuration) -> int:
 
 Tasks = Mapping[int, DlaTask | EmuTask]
 CHOSEN = "given, not detected"  # by the caller, or by the package that the loadable is part of
+UNKNOWN = "the descriptors cannot be read, and no layer file states a built-in one"
 
 
 @dataclass(frozen=True)
@@ -327,10 +329,10 @@ class Program:
 
         Raises:
             ConfigError: The configuration is unknown.
-            DescriptorError: The descriptors fit neither ABI or, if ``checked``, cannot be read.
+            DescriptorError: The descriptors cannot be read, and ``checked`` is set.
         """
         known = configuration(config) if isinstance(config, str) and config != "auto" else config
-        chosen, abi_reason = detect(loadable, abi)
+        chosen, abi_reason = detect(loadable, abi, checked=checked)
         if checked:
             tasks, broken = decode_tasks(loadable, chosen, limits), dict[int, str]()
         else:
@@ -434,7 +436,8 @@ def check_built_in(config: str, where: str) -> None:
 
 
 def _choose(loadable: Loadable, abi: Abi, tasks: Tasks, checked: bool) -> tuple[Configuration, str]:
-    """The configuration that the loadable was compiled for; nv_full if it cannot be decoded.
+    """The configuration that the loadable was compiled for; nv_full with the reason :data:`UNKNOWN` if the file is
+    broken and no layer file states a configuration.
 
     Descriptors do not determine it: two configurations with the same atoms read different kernels from the same
     weights. The layer file states it.
@@ -447,7 +450,10 @@ def _choose(loadable: Loadable, abi: Abi, tasks: Tasks, checked: bool) -> tuple[
     except NvdlaError:
         if checked:
             raise
-        return configuration("nv_full"), "its descriptors cannot be decoded"
+        with contextlib.suppress(NvdlaError):
+            if stated in configurations() and not _missing(configuration(stated), _needs(loadable, {})):
+                return configuration(stated), "the layer file states it; the descriptors cannot be read"
+        return configuration("nv_full"), UNKNOWN
     if (
         stated not in configurations()
         or stated == chosen.name

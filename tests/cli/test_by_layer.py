@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+import nvdla
 from nvdla.program.operation import layers_meant, short_layer, short_layers
 from tests.support.packages import write_package
 
@@ -40,6 +41,18 @@ def test_groups_follow_the_selected_rows(samples, nvdla_command):
     groups = json.loads(nvdla_command(*words)[1])["groups"]
     assert [group["layer"] for group in groups] == ["conv1+relu1", "conv2+relu2"]
     assert groups[0]["share"] == pytest.approx(0.543, abs=1e-3)
+
+
+@pytest.mark.parametrize("by", ["layer", "block", "type"])
+@pytest.mark.parametrize("column, total", [("cycles", "cycles"), ("read", "read_bytes"), ("macs", "macs")])
+def test_the_first_groups_have_the_sums_of_all_their_operations(by, column, total, samples, nvdla_command):
+    words = ("cycles", samples / "color_digits.loadable", "--by", by, "--json")
+    groups = json.loads(nvdla_command(*words)[1])["groups"]
+    first = json.loads(nvdla_command(*words, "--sort", column, "--top", "2")[1])["groups"]
+    assert first == sorted(groups, key=lambda group: -group[total])[:2]
+    net = nvdla.load(samples / "color_digits.loadable")
+    rows = net.cycles(by=by, sort=column, top=2)
+    assert [(row[by], row[total]) for row in rows] == [(group[by], group[total]) for group in first]
 
 
 @pytest.mark.parametrize("by, is_told", [("layer", True), ("block", True), ("type", False)])
@@ -102,8 +115,9 @@ def test_explain_takes_the_beginning_of_a_name(samples, nvdla_command):
 
 def test_tables_have_short_names_and_documents_whole_ones(package, nvdla_command, monkeypatch):
     path = f"{package}/part0.loadable"
-    _, out, _ = nvdla_command("cycles", path)
-    assert "features/block1/conv+a" in out and LONG not in out and "--wide" in out
+    for by in ((), ("--by", "layer"), ("--by", "block")):
+        _, out, _ = nvdla_command("cycles", path, *by)
+        assert "features/block1/conv+a" in out and LONG not in out and "--wide" in out
     _, out, _ = nvdla_command("cycles", path, "--wide")
     assert LONG in out
     _, out, _ = nvdla_command("cycles", path, "--csv")

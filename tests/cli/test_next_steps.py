@@ -72,6 +72,18 @@ def test_compile_recommends_the_class_names_of_the_file(folder, nvdla_command):
     assert "green" in out
 
 
+def test_compile_recommends_the_custom_configuration_that_other_commands_need(folder, nvdla_command):
+    (folder / "my tiny.yaml").write_text("base: nv_small\nname: tiny\ncbuf_banks: 16\n")
+    code, out, err = nvdla_command(*COMPILE, "--config", "my tiny.yaml")
+    assert code == 0, err
+    commands = re.findall(r"  nvdla (.*)", out)
+    assert [shlex.split(command)[0] for command in commands] == ["run", "cycles", "compare"]
+    for command in commands:
+        assert command.endswith("--config 'my tiny.yaml'")
+        assert nvdla_command(*shlex.split(command.replace("FILE", "data/green/a.png", 1)))[0] == 0
+    assert "--config" not in nvdla_command(*COMPILE, "--config", "nv_large")[1]
+
+
 def test_explore_takes_tflite_and_the_image_options(folder, nvdla_command):
     words = ("explore", "net.tflite", "--calibrate", "data", "--config", "nv_small,nv_large", "--workers", 1, "--json")
     code, out, _ = nvdla_command(*words)

@@ -311,7 +311,7 @@ class DoctorReport:
     """All findings (the worst first), the scales, and the health of every tensor that was seen."""
 
     loadable: str
-    configuration: str
+    configuration: str | None
     abi: str
     runs: int
     run_error: str | None
@@ -396,7 +396,7 @@ def examine(
     ]
     return DoctorReport(
         report.loadable,
-        report.config.name,
+        report.configuration,
         report.abi,
         runs,
         run_error,

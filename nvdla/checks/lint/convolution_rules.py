@@ -269,6 +269,7 @@ def only_used_weights_are_fetched(context: Context) -> Iterator[Said]:
     "note",
     "Let the second operation wait for completion of the first (OP_COMPLETED), or give both the same banks.",
     headline="bank change without a wait",
+    of_graph=True,
 )
 def other_banks_wait_for_the_previous_convolution(context: Context) -> Iterator[Said]:
     """A convolution with other banks than the previous one begins after the previous one is complete.

@@ -20,6 +20,13 @@ def the_container_is_consistent(context: Context) -> Iterator[Said]:
     yield from problems(context.loadable)
 
 
+@rule("warning", "Repair the file.", headline="unknown identifier")
+def the_identifier_is_known(context: Context) -> Iterator[Said]:
+    """The FlatBuffer identifier is NVDA; files of 2018 have none."""
+    if context.loadable.identifier not in ("NVDA", ""):
+        yield f"identifier at byte 4: must be NVDA, got {context.loadable.identifier!r}"
+
+
 @rule("error", "Repair the descriptors, or choose the other ABI (--abi).", headline="descriptors that cannot be read")
 def descriptors_can_be_read(context: Context) -> Iterator[Said]:
     """The descriptor lists of every task can be read, and every index in them exists."""
@@ -43,8 +50,8 @@ def values_fit_their_registers(context: Context) -> Iterator[Said]:
 def operations_do_not_wait_for_themselves(context: Context) -> Iterator[Said]:
     """No operation is its own consumer.
 
-    NVIDIA's compiler writes such graphs for the first DLA task of a network with a CPU layer in the middle. The
-    firmware then queues operations twice and never ends.
+    NVIDIA's compiler writes such graphs if a CPU layer is in the middle of a network. The firmware then queues
+    operations twice and never ends.
     """
     for subject in context.subjects:
         common = subject.common
@@ -53,7 +60,7 @@ def operations_do_not_wait_for_themselves(context: Context) -> Iterator[Said]:
                 yield subject, f"it is its own consumer (event {Event(consumer.event).name})"
 
 
-@rule("error", RECOMPILE, headline="wrong dependency count")
+@rule("error", RECOMPILE, headline="wrong dependency count", of_graph=True)
 def dependencies_are_counted(context: Context) -> Iterator[Said]:
     """dependency_count is the number of operations that have this one as a consumer.
 
@@ -75,7 +82,7 @@ def dependencies_are_counted(context: Context) -> Iterator[Said]:
                 )
 
 
-@rule("error", RECOMPILE, headline="operation that is never reached")
+@rule("error", RECOMPILE, headline="operation that is never reached", of_graph=True)
 def every_operation_is_reached(context: Context) -> Iterator[Said]:
     """The operations of each engine form a chain from op_head through consumers of the same engine. Operations
     outside this chain never start, and the firmware never ends."""
@@ -100,8 +107,7 @@ def the_dry_run_finishes(context: Context) -> Iterator[Said]:
     """The firmware and the engines accept every operation, the dependency graph reaches its end, and no convolution
     reads data or weights from a wrong place of the convolution buffer.
 
-    This is a dry run: a complete run without the arithmetic. It is skipped after an error of another rule, because it
-    stops at the first error.
+    This is a complete run without the arithmetic, skipped after an error of another rule.
     """
     from nvdla.emulator.execution.dry_run import dry_run
 

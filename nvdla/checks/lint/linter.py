@@ -21,7 +21,7 @@ from nvdla.loadable.descriptors.task import DlaTask, EmuTask
 from nvdla.loadable.model import AddressEntry, Loadable
 from nvdla.loadable.reader import load
 from nvdla.program.operation import Key, Operation, short_layer
-from nvdla.program.program import Program, by_task
+from nvdla.program.program import UNKNOWN, Program, by_task
 from nvdla.program.values import OfProgram
 from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document
@@ -80,7 +80,7 @@ class Rule:
     ``headline`` names the finding in a few words; ``text`` is its documentation, ``chapter`` its chapter there.
 
     ``of_atoms``: the rule does not apply when the loadable's atom size is not that of the configuration;
-    ``of_data``: nor when a run was on random numbers.
+    ``of_data``: nor when a run was on random numbers; ``of_graph``: nor when descriptors cannot be read.
     """
 
     name: str
@@ -92,6 +92,7 @@ class Rule:
     check: Check
     of_atoms: bool = False
     of_data: bool = False
+    of_graph: bool = False
 
     def findings(self, context: object) -> Iterator[Finding]:
         """Return the findings of the rule in a context."""
@@ -117,6 +118,7 @@ def rule(
     into: list[Rule] | None = None,
     *,
     headline: str,
+    of_graph: bool = False,
 ) -> Callable[[Check], Check]:
     """Register a rule; its name is the function's with hyphens, its documentation the docstring.
 
@@ -129,7 +131,9 @@ def rule(
         text = inspect.cleandoc(check.__doc__ or "")
         chapter = check.__module__.rpartition(".")[2].removesuffix("_rules").removesuffix("_checks")
         name = check.__name__.replace("_", "-")
-        rules.append(Rule(name, headline, chapter, Severity(severity), advice, text, check, of_atoms, of_data))
+        rules.append(
+            Rule(name, headline, chapter, Severity(severity), advice, text, check, of_atoms, of_data, of_graph)
+        )
         return check
 
     return register
@@ -191,6 +195,9 @@ class Context(OfProgram):
 MOST_OF_A_RULE = 20
 OTHER_ATOMS = "atoms-have-the-size-of-the-memory-atom"
 DRY_RUN = "the-dry-run-finishes"
+READABLE = "descriptors-can-be-read"
+#: rules that hold on every configuration
+WITHOUT_CONFIGURATION = (READABLE, "the-container-is-consistent", "the-identifier-is-known")
 OVERRUN = "surfaces-are-in-their-windows"
 
 
@@ -204,6 +211,11 @@ class Report:
     abi: str
     findings: tuple[Finding, ...]
     left_out: int = 0
+
+    @property
+    def configuration(self) -> str | None:
+        """Name of the configuration; None if it is unknown, so that no rule about it was applied."""
+        return None if self.config_reason == UNKNOWN else self.config.name
 
     def count(self, severity: str) -> int:
         """Count the findings of a severity.
@@ -225,7 +237,7 @@ class Report:
         """Return the report as plain data, for JSON."""
         return {
             "loadable": self.loadable,
-            "configuration": self.config.name,
+            "configuration": self.configuration,
             "configuration_reason": self.config_reason,
             "abi": self.abi,
             "counts": {severity: self.count(severity) for severity in map(str, Severity)},
@@ -263,7 +275,6 @@ def lint_file(
     Raises:
         LoadableError: The file is not a loadable.
         ConfigError: The configuration is unknown.
-        DescriptorError: The descriptors fit neither ABI.
     """
     return lint(load(path, checked=False), config, abi, layers, dry)
 
@@ -292,16 +303,19 @@ def lint(
 
     Raises:
         ConfigError: The configuration is unknown.
-        DescriptorError: The descriptors fit neither ABI.
     """
     program = subject if isinstance(subject, Program) else Program.of(subject, config, abi, layers, checked=False)
     context = Context(program, linked=linked)
     findings: list[Finding] = []
     left_out = 0
-    for rule in rules():
+    for rule in sorted(rules(), key=lambda rule: rule.name != READABLE):
         errors = {finding.rule for finding in findings if finding.severity == "error"}
         if (rule.name == DRY_RUN and (errors or not dry)) or (rule.of_atoms and OTHER_ATOMS in errors):
             continue  # the dry run stops at the first problem, which is known already
+        if program.config_reason == UNKNOWN and rule.name not in WITHOUT_CONFIGURATION:
+            continue
+        if rule.of_graph and READABLE in errors:
+            continue  # an index that does not exist also breaks the order of the operations
         rule_findings = list(_limited(rule, context))
         left_out += max(len(rule_findings) - MOST_OF_A_RULE, 0)
         findings += rule_findings[:MOST_OF_A_RULE]

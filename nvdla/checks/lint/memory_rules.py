@@ -142,6 +142,7 @@ class _Contents:
     "Order the operations by an OP_COMPLETED dependency, or give them separate places.",
     of_atoms=True,
     headline="overlapping surfaces without an order",
+    of_graph=True,
 )
 def overlapping_surfaces_are_ordered(context: Context) -> Iterator[Said]:
     """If an operation writes data that another one reads or writes, the dependency graph orders them.

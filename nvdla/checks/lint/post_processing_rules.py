@@ -142,6 +142,7 @@ def pooling_windows_fit_the_input(context: Context) -> Iterator[Said]:
     "Let the second operation wait for completion of the first (OP_COMPLETED).",
     of_atoms=True,
     headline="SDP reads a result too early",
+    of_graph=True,
 )
 def the_sdp_waits_for_its_input(context: Context) -> Iterator[Said]:
     """An SDP operation that reads the result of the previous one from memory begins after that one is complete.

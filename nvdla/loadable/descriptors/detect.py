@@ -45,10 +45,11 @@ class Score:
 
 
 @by_annotations
-def detect(loadable: Loadable, abi: str | Abi = "auto") -> tuple[Abi, str]:
+def detect(loadable: Loadable, abi: str | Abi = "auto", *, checked: bool = True) -> tuple[Abi, str]:
     """The ABI and, in one sentence, why. ``abi`` overrides: "old", "new" or an Abi.
 
-    Raises DescriptorError when the descriptors can be read with neither.
+    When the descriptors can be read with neither, raises DescriptorError if ``checked``; otherwise the version of the
+    firmware interface decides.
     """
     if isinstance(abi, Abi):
         return abi, f"{abi.name} ABI, {abi.title}: chosen by the caller"
@@ -56,6 +57,8 @@ def detect(loadable: Loadable, abi: str | Abi = "auto") -> tuple[Abi, str]:
         return abi_named(abi), f"{abi_named(abi).name} ABI, {abi_named(abi).title}: chosen by the caller"
     old, new = score(loadable, OLD), score(loadable, NEW)
     if old.error and new.error:
+        if not checked:
+            return _by_version(loadable, new)
         raise DescriptorError(f"descriptors fit neither ABI: {new.error}")
     chosen, mine, other = (NEW, new, old) if new.share >= old.share else (OLD, old, new)
     if new.share == old.share:
@@ -72,6 +75,8 @@ def detect(loadable: Loadable, abi: str | Abi = "auto") -> tuple[Abi, str]:
 def _by_version(loadable: Loadable, score: Score) -> tuple[Abi, str]:
     """Decide by the version of the firmware interface, when surfaces are equally sensible both ways."""
     tie = "both ABIs read the surfaces alike" if score.asked else "no surface depends on the ABI"
+    if score.error:
+        tie = "the descriptors fit neither ABI"
     for blob in loadable.blobs:
         if blob.version is not None and (blob.version.major, blob.version.minor) > (0, 0):
             chosen = NEW if (blob.version.major, blob.version.minor) >= (0, NEW_INTERFACE_MINOR) else OLD

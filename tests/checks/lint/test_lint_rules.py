@@ -12,6 +12,8 @@ from support.pages import page_module
 
 import nvdla
 from nvdla import ConfigError
+from nvdla.analysis.views import overview
+from nvdla.checks.doctor import examine
 from nvdla.checks.lint import lint, lint_file
 from nvdla.checks.lint.linter import FIELDS, Order, Rule, rules
 from nvdla.compiler.builder import Network, build, calibrate
@@ -96,6 +98,29 @@ def test_a_planted_fault_is_found_by_its_rule(lenet_loadable, plant, rule, opera
         assert rule in {name for name, _ in found}
     else:
         assert (rule, operation) in found
+
+
+def no_such_consumer(task):
+    task.operation(0).common.consumers[1].index = 40
+
+
+def no_such_operation(task):
+    task.network.num_operations = 19
+
+
+no_such_address = set_operation(6, "surface.src_data.address", 99)
+
+
+@pytest.mark.parametrize("change", [no_such_address, no_such_consumer, no_such_operation])
+def test_descriptors_that_cannot_be_read_are_the_only_finding(lenet_loadable, plant, change):
+    """They state neither the configuration nor the order of the operations; a layer file can state the former."""
+    broken = dataclasses.replace(plant(lenet_loadable, change), name="broken.loadable")
+    for stated, config in (("nv_small", "nv_small"), ("nv_large", None), ("tiny", None), (None, None)):
+        broken = dataclasses.replace(broken, layer_file={"config": stated} if stated else None)
+        for abi in ("auto", "new"):
+            report = lint(broken, abi=abi)
+            assert {finding.rule for finding in report.findings} == {"descriptors-can-be-read"}
+            assert (report.configuration, examine(broken, abi=abi).configuration) == (config, config)
 
 
 def test_self_dependent_operations_are_found(lenet_loadable, plant):
@@ -234,13 +259,23 @@ def test_too_much_memory_is_found(lenet_loadable):
 def test_broken_containers_are_reported_not_raised(lenet_loadable):
     memories = tuple(dataclasses.replace(memory, contents=("nothing",)) for memory in lenet_loadable.memories)
     broken = dataclasses.replace(lenet_loadable, memories=memories)
-    with pytest.raises(nvdla.NvdlaError):
-        lint(broken)  # nothing of its descriptors is left: neither ABI fits
+    report = lint(broken)  # nothing of its descriptors is left: neither ABI fits
+    assert {rule for rule, _ in errors(report)} >= {"the-container-is-consistent", "descriptors-can-be-read"}
     some = tuple(
         dataclasses.replace(tensor, mem_id=99) if tensor.name == "prob" else tensor for tensor in lenet_loadable.tensors
     )
     report = lint(dataclasses.replace(lenet_loadable, tensors=some))
     assert "the-container-is-consistent" in {rule for rule, _ in errors(report)}
+
+
+@pytest.mark.parametrize("identifier, found", [("NVDX", ["the-identifier-is-known"]), ("NVDA", []), ("", [])])
+def test_identifiers_other_than_nvda_are_found_and_shown(lenet_loadable, identifier, found):
+    """Files of 2018 have none: their root table is where it would be."""
+    data = dataclasses.replace(lenet_loadable, identifier=identifier).to_bytes()
+    loadable = nvdla.load(data)
+    assert [finding.rule for finding in lint(loadable).findings] == found
+    assert overview(Program.of(loadable))["identifier"] == (identifier or None)
+    assert loadable.to_bytes() == data
 
 
 def test_a_misspelt_configuration_gets_a_suggestion(lenet_loadable):
@@ -296,6 +331,7 @@ def test_every_rule_of_an_operation_is_tried_here():
     tried = {fault[0] for fault in FAULTS}
     here = tried | {
         "rubik-is-supported",
+        "the-identifier-is-known",
         "bdma-is-supported",
         "atoms-have-the-size-of-the-memory-atom",
         "constants-are-not-overwritten",
