@@ -162,7 +162,8 @@ class NvdlaData(NodeDataProvider):
         side = _ran(path, values)
         if provider == "nvdla_saturation":
             return [_made("saturation, %", node_data.saturation(side))]
-        return [_made("SNR, dB", node_data.snr(side, _ran(str(values.get("other", "")), values)), True)]
+        ratios = node_data.snr(side, _ran(str(values.get("other", "")), values))
+        return [_made("SNR (dB against the reference, real values)", ratios, True)]
 
 
 def _ran(path: str, values: Mapping[str, Json]) -> Side:
