@@ -11,7 +11,7 @@ A loadable is the file that an NVDLA accelerator runs. Read one, run it and look
     net.explain("conv2")                              # which resource is its limit, and what would help
     net.memory()                                      # where its tensors are
     net.lint(config="nv_large").rows                  # whether a configuration can run it
-    net.compare("lenet.onnx", "samples/digit7.pgm")   # the error of every layer against the model
+    net.compare("samples/lenet.onnx", "samples/digit7.pgm")  # the error of every layer against the model
     net.report("page.html", "samples/digit7.pgm")     # all of this as a page
 
 Compile a model with nvdla.compile("net.onnx", calibration=images), which returns a nvdla.Compiled. nvdla.Runtime runs a

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import importlib
 import inspect
 import json
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import nvdla
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = [path for path in [*ROOT.glob("nvdla/**/*.py"), *ROOT.glob("kernels/**/*.py")] if "generated" not in path.parts]
@@ -158,3 +162,19 @@ def test_promised_names_follow_the_google_convention(tmp_path):
     assert not wrong
     (tmp_path / "planted.py").write_text('"""Module."""\n\n\ndef f(a):\n    """Of a\n    thing."""\n')
     assert any(message.startswith("D205") for _, _, message in pydocstyle({tmp_path / "planted.py"}))
+
+
+def test_examples_of_the_package_run(monkeypatch, tmp_path):
+    """Examples print what they show; the code that introduces the package runs line by line."""
+    pytest.importorskip("pandas")
+    monkeypatch.syspath_prepend(str(ROOT))
+    (tmp_path / "samples").symlink_to(ROOT / "samples")
+    monkeypatch.chdir(tmp_path)
+    finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner()
+    members = [getattr(nvdla, name) for name in nvdla.__all__ if name != "__version__"]
+    examples = [example for member in members for example in finder.find(member, globs={"nvdla": nvdla})]
+    attempted = [runner.run(example) for example in examples]
+    assert sum(result.attempted for result in attempted) >= 4 and not any(result.failed for result in attempted)
+    lines = re.findall(r"^    .*$", nvdla.__doc__ or "", re.MULTILINE)
+    assert len(lines) > 8
+    exec(textwrap.dedent("\n".join(lines)), {})

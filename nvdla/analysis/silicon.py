@@ -15,7 +15,7 @@ import numpy as np
 
 from nvdla.analysis.cycles.constants import kernel_groups, mac_cycles, stripes, taps
 from nvdla.analysis.study import Study
-from nvdla.emulator.hardware.configuration import Configuration, configurations
+from nvdla.emulator.hardware.configuration import Configuration, built_in
 from nvdla.errors import ConfigError, FormatError
 from nvdla.util.escaping import Document
 from nvdla.util.precision import Precision
@@ -137,8 +137,7 @@ def silicon_notes() -> list[str]:
 def fpga_verdicts(config: Configuration) -> list[Row]:
     """Return for each known board whether a configuration fits: "fits", "does not fit" or "unknown", with the reason
     and the sources. Only reports of the same built-in configuration count."""
-    same = configurations().get(config.name) == config
-    reports = [report for report in facts()["fpga_reports"] if same and report["configuration"] == config.name]
+    reports = [report for report in facts()["fpga_reports"] if report["configuration"] == built_in(config)]
     return [
         {"configuration": config.name, "board": board["board"], "device": board["device"], **_verdict(reports, board)}
         for board in facts()["boards"]

@@ -16,9 +16,10 @@ from nvdla.loadable.descriptors import DlaTask, EmuOperation, EmuTask, fields, m
 from nvdla.loadable.descriptors.enums import Activation, ConvMode, MemType, OpType, SdpMode, SdpType
 from nvdla.loadable.enums import DataType, MemoryDomain, MemoryFlags
 from nvdla.program.accesses import STAGES, Shape
-from nvdla.program.operation import Dependency, Operation, short_layers
+from nvdla.program.operation import Dependency, Key, Operation, short_layers
 from nvdla.program.program import Program
 from nvdla.program.program import Tasks as ProgramTasks
+from nvdla.program.values import Value
 from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document
 
@@ -29,6 +30,7 @@ __all__ = [
     "blob_rows",
     "blocks",
     "compiler_profile",
+    "connected_blocks",
     "event_rows",
     "graph_rows",
     "hexdump_lines",
@@ -514,6 +516,7 @@ def _entries(
 
 
 _PARTS = re.compile(r"[/._:]+")
+FEWEST_TILES = 4  # operations of a layer that is a block of its own
 
 
 def blocks(layers: Sequence[str | None]) -> list[str | None]:
@@ -536,8 +539,51 @@ def blocks(layers: Sequence[str | None]) -> list[str | None]:
         if head and 2 <= sizes[head] < len(set(firsts)):
             heads_of_blocks.append(head)
         else:
-            heads_of_blocks.append(short[first] if first and tiles[first] > 3 else None)
+            heads_of_blocks.append(short[first] if first and tiles[first] >= FEWEST_TILES else None)
     return heads_of_blocks
+
+
+def connected_blocks(program: Program, values: Iterable[Value]) -> list[str | None]:
+    """The block of each operation, where the operations of a block are connected by the data that they write or read.
+
+    A part of a block (:func:`blocks`) that shares no data with its other parts is a block of its own ("hs (2)"), or
+    none if it is a single layer.
+    """
+    names = blocks([node.layer for node in program.operations])
+    block_of = {node.key: name for node, name in zip(program.operations, names, strict=True) if name}
+    groups = [[node.key for node in chain] for chain in program.chains]
+    groups += [[key for key, _ in value.readers] + [value.writer] for value in values if value.kind != "constant"]
+    parts = _parts(block_of, groups)
+    count: Counter[str] = Counter()
+    name_of_part: dict[int, str | None] = {}
+    for key, name in block_of.items():
+        part = parts[key]
+        if id(part) not in name_of_part:
+            kept = _is_block({program.by_key[member].layer for member in part}, len(part))
+            count[name] += kept
+            number = f" ({count[name]})" if count[name] > 1 else ""
+            name_of_part[id(part)] = name + number if kept else None
+    return [name_of_part[id(parts[node.key])] if node.key in block_of else None for node in program.operations]
+
+
+def _is_block(layers: set[str | None], operations: int) -> bool:
+    """Whether a part of a block is a block: it has several layers, or many tiles of one."""
+    return len(layers) > 1 or operations >= FEWEST_TILES
+
+
+def _parts(block_of: Mapping[Key, str], groups: Iterable[Sequence[Key | None]]) -> dict[Key, list[Key]]:
+    """The connected part of its block that each operation is in; members of a group of one block are connected."""
+    parts = {key: [key] for key in block_of}
+    for group in groups:
+        first: dict[str, Key] = {}
+        for key in group:
+            if key is None or key not in block_of:
+                continue
+            small, large = sorted((parts[key], parts[first.setdefault(block_of[key], key)]), key=len)
+            if small is not large:
+                large += small
+                parts.update(dict.fromkeys(small, large))
+    return parts
 
 
 def _common(named: Sequence[Sequence[str]]) -> int:

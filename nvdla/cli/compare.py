@@ -317,7 +317,10 @@ def _print(args: argparse.Namespace, reference: object, comparison: Comparison) 
     rows = [row for row in _rows(args, comparison) if not (args.different and row.passed)]
     print_table(f"{args.loadable} against {_against(args)}", [_cells(row) for row in rows], COLUMNS, LEAST)
     counts = ", ".join(f"{count} {name}" for name, count in comparison.counts.items())
-    say(f"{counted(len(comparison.rows), 'tensor')} compared: {counts}.")
+    kinds = {row.real for row in comparison.rows if row.difference and not row.exact}
+    values = "real values where scales are known" if len(kinds) > 1 else "real values" if True in kinds else "elements"
+    ratio = f" SNR: dB against {_against(args)}, {values}." if kinds else ""
+    say(f"{counted(len(comparison.rows), 'tensor')} compared: {counts}.{ratio}")
     if comparison.skipped:
         more = f" and {len(comparison.skipped) - MOST_NAMED} more" if len(comparison.skipped) > MOST_NAMED else ""
         say(f"Without a counterpart: {', '.join(comparison.skipped[:MOST_NAMED])}{more}.")

@@ -170,6 +170,7 @@ FIELDS = {
     "cvsram_width_bits": "CVSRAM port, bits",
     "address_bits": "address bits",
     "register_map": "register map",
+    "rtl_branch": "branch of the RTL",
 }
 
 _FAULT_HEAD = ("network", "faults", "runs", "silent wrong class", "interval", "stopped")

@@ -67,12 +67,12 @@ def _node_data(args: argparse.Namespace) -> list[Document]:
     from nvdla.report import model_explorer as node_data
 
     sides = [side for side, _ in sides_of(args)]
-    study = sides[0].study
+    study, ratios = sides[0].study, node_data.snr(*sides) if len(sides) > 1 else {}
     metrics = {
         "cycles": ("cycles", node_data.cycles(study), False),
         "mac_use": ("MAC use, %", node_data.mac_use(study), True),
         "saturation": ("saturation, %", node_data.saturation(sides[0]), False),
-        "snr": ("SNR, dB", node_data.snr(*sides) if len(sides) > 1 else {}, True),
+        "snr": (f"SNR (dB against {args.other or args.loadable}, real values)", ratios, True),
     }
     folder, rows = Path(args.node_data), []
     make_directory(folder)

@@ -132,7 +132,7 @@ def _print(document: Document, hidden: int) -> None:
 
 
 def _buffer(row: Document, steps: list[Document]) -> Document:
-    keys = ("buffer", "name", "kind", "memory", "address", "size", "aligned_to")
+    keys = ("buffer", "name", "kind", "memory", "address", "bytes", "aligned_to")
     return with_hex_addresses({key: row[key] for key in keys}) | {
         "shape": row["shape"] or None,
         "written": row["written_by"] or "before",

@@ -99,9 +99,12 @@ class LoadedNetwork(Loadable):
 
     Example:
         >>> net = nvdla.load("samples/lenet.loadable")
-        >>> net.run("samples/digit7.pgm")["prob"].argmax()
-        >>> net.operations[0]["engine"], net.cycles(latency=60).document["total_cycles"]
-        >>> net.compare("lenet.onnx", "samples/digit7.pgm").to_pandas()
+        >>> int(net.run("samples/digit7.pgm")["prob"].argmax())
+        7
+        >>> net.operations[0]["type"], net.cycles(latency=60).document["total_cycles"]
+        ('CONV', 28587)
+        >>> net.compare("samples/lenet.onnx", "samples/digit7.pgm")  # .rows, .to_pandas()
+        <compare of samples/lenet.loadable: 4 rows>
     """
 
     @cached_property

@@ -19,7 +19,7 @@ from nvdla.analysis.explain import USES, accounting, explanations, sentences, us
 from nvdla.analysis.layer_forms import with_advice
 from nvdla.analysis.memory import MemoryMap
 from nvdla.analysis.study import Study
-from nvdla.analysis.views import TABLES, blocks, describe_tensor, operation_counts
+from nvdla.analysis.views import TABLES, connected_blocks, describe_tensor, operation_counts
 from nvdla.checks.compare.comparison import Observation
 from nvdla.checks.doctor.doctor import DoctorReport, FirstRun, examine
 from nvdla.checks.lint.linter import Order
@@ -536,7 +536,7 @@ def _operations(study: Study, number: dict[Key, int]) -> list[Row]:
                     [number[node.key], dependency.event, dependency.on_the_fly]
                 )
     rows = []
-    for node, block in zip(study.operations, blocks([node.layer for node in study.operations]), strict=True):
+    for node, block in zip(study.operations, connected_blocks(study.program, study.values), strict=True):
         estimate, span = study.estimates[node.key], study.schedule.spans[node.key]
         rows.append(
             {

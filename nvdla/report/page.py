@@ -34,8 +34,8 @@ Row = Document
 
 def pairs(left: Side, right: Side) -> list[Row]:
     """One row per pair, ``left`` and ``right`` numbers of operations: with a run of both also how their tensors differ
-    (``snr`` in dB, None where nothing does; ``max`` in real numbers where both scales are known; ``equal``: the share
-    of equal elements)."""
+    (``snr`` in dB against ``right``, None where nothing does; it and ``max`` are of real numbers where both scales are
+    known; ``equal``: the share of equal elements)."""
     theirs = {node.key: place for place, node in enumerate(right.study.operations)}
     partners = _matched(left.study.operations, right.study.operations)
     seen = [_observed(side) for side in (left, right)]

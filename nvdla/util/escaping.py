@@ -120,22 +120,28 @@ def json_text(value: object, indent: int | None = None, sort_keys: bool = False)
 MOST_ROWS = 200
 
 
+SHAPES = ("shape", "input", "output", "tile")  # columns whose sequences are shapes
+
+
 def table(title: str, rows: Iterable[Mapping[str, object]]) -> str:
     """A table with one column a key of its rows, which all have the same keys."""
     rows = list(rows)
     keys = list(rows[0]) if rows else []
     head = "".join(f"<th>{text(key)}</th>" for key in keys)
-    body = "".join(f"<tr>{''.join(f'<td>{text(row.get(key))}</td>' for key in keys)}</tr>" for row in rows[:MOST_ROWS])
+    lines = ("".join(f"<td>{text(row.get(key), key in SHAPES)}</td>" for key in keys) for row in rows[:MOST_ROWS])
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
     more = f"<p>and {len(rows) - MOST_ROWS:,} more</p>" if len(rows) > MOST_ROWS else ""
     return f"<table><caption>{text(title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 
-def text(value: object) -> str:
-    """A value as text of a page: no markup, no control characters."""
+def text(value: object, is_shape: bool = False) -> str:
+    """A value as text of a page: no markup, no control characters. Sequences are lists, or a shape."""
     if value is None:
         return ""
     if isinstance(value, (tuple, list)):
-        value = shape_text(value)
+        value = shape_text(value) if is_shape else ", ".join(map(str, value))
+    elif isinstance(value, Mapping):
+        value = ", ".join(f"{key}={item}" for key, item in value.items())
     elif isinstance(value, float):
         value = f"{value:.6g}"
     elif isinstance(value, int) and not isinstance(value, bool):

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import subprocess
 import sys
 
@@ -41,6 +42,18 @@ def test_a_method_gives_what_the_command_prints(net, samples, nvdla_command):
     assert net.cycles(bandwidth=8, shared=True).document == json.loads(
         nvdla_command("cycles", path, "--bandwidth", 8, "--shared", "--json")[1]
     )
+
+
+def test_a_notebook_shows_lists_of_operations_as_numbers_and_shapes_as_shapes(net, samples):
+    table = net.compare(
+        samples / "lenet_nv_large.loadable", samples / "digit3.pgm", other_input=str(samples / "digit7.pgm")
+    )
+    rows = [re.findall("<td>(.*?)</td>", row) for row in table._repr_html_().split("<tr>")[2:]]
+    heads = re.findall("<th>(.*?)</th>", table._repr_html_())
+    shown = [dict(zip(heads, row, strict=True)) for row in rows]
+    assert [(row["fused"], row["shape"]) for row in shown][:2] == [("0, 1", "1x6x12x12"), ("3, 4", "1x16x4x4")]
+    assert shown[-1]["fused"] == "" and shown[0]["first"].startswith("n=0, c=0, h=")
+    assert "1x28x28" in net.cycles()._repr_html_()
 
 
 def test_explain_gives_one_row_per_convolution_or_operation(net, samples, tmp_path, nvdla_command):

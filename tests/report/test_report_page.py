@@ -15,7 +15,7 @@ from nvdla.analysis.cycles.document import chain_cycles
 from nvdla.analysis.explain import explanations
 from nvdla.analysis.layer_forms import with_advice
 from nvdla.analysis.study import Study
-from nvdla.analysis.views import blocks
+from nvdla.analysis.views import blocks, connected_blocks
 from nvdla.loadable.descriptors.fields import fields
 from nvdla.program.naming import Names
 from nvdla.report.document import (
@@ -195,6 +195,20 @@ def test_bins_of_integers_are_whole_numbers():
 )
 def test_blocks_come_from_the_beginnings_of_names(layers, found):
     assert blocks(layers) == found
+
+
+def test_parts_of_a_block_that_share_no_data_are_blocks_of_their_own(lenet_path):
+    """An activation that is used twice encloses nothing of what is between."""
+
+    def found(layer_of):
+        layers = {(0, index): layer_of(index) for index in range(12)}
+        study = Study.of(nvdla.load(lenet_path), layers=layers)
+        return connected_blocks(study.program, study.values)[:12]
+
+    assert found(lambda index: f"hs_{index // 2}" if index not in (6, 7) else "ip1") == (
+        ["hs"] * 6 + [None] * 2 + ["hs (2)"] * 4
+    )
+    assert found(lambda index: f"hs_{index // 3}" if index < 3 or index > 9 else f"{index}") == [None] * 12
 
 
 def test_the_command_writes_the_page(nvdla_command, lenet_path, digit_path, tmp_path, as_documented):

@@ -500,6 +500,22 @@ def test_blocks_are_closed_and_opened_and_arrows_shown_on_request(window, side, 
     assert shown.errors == []
 
 
+def test_a_block_encloses_only_its_operations(window, side, lenet_path, tmp_path):
+    """A block with an operation of another block between its own has two frames."""
+    path = tmp_path / "blocks.html"
+    names = {(0, index): f"hs_{index}" if index not in (6, 7) else "ip1" for index in range(12)}
+    path.write_text(html_page(Data.of([side(nvdla.load(lenet_path), layers=names)])), encoding="utf-8")
+    shown = window().open(path)
+    graph = "view.graphs[0]"
+    touch = "n.x < f.right && n.x + n.width > f.x && n.y < f.bottom && n.y + n.height > f.y"
+    inside = f"(f => {graph}.nodes.filter(n => {touch}))"
+    blocks = f"{graph}.frames.map({inside}).map(nodes => nodes.map(n => n.block))"
+    assert shown.value(blocks) == [["hs", "hs"], ["hs (2)", "hs (2)"]]
+    shown.value(f"{graph}.side.operations.filter(op => op.block).forEach(op => {{ op.block = 'hs' }}), {graph}.build()")
+    assert shown.value(blocks) == [["hs", "hs"], ["hs", "hs"]]
+    assert shown.errors == []
+
+
 def test_opened_blocks_are_shown_from_the_input_on(window, side, lenet_path, tmp_path):
     names = {(0, index): f"{'front' if index < 10 else 'back'}_{index // 3}" for index in range(12)}
     path = tmp_path / "blocks.html"

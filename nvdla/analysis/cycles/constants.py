@@ -14,7 +14,7 @@ import difflib
 import math
 from dataclasses import dataclass
 
-from nvdla.emulator.hardware.configuration import Configuration
+from nvdla.emulator.hardware.configuration import Configuration, built_in
 from nvdla.errors import ConfigError
 from nvdla.util.escaping import Document
 from nvdla.util.rounding import ceil_div
@@ -234,13 +234,13 @@ def constants(config: Configuration, element_bytes: int = 1) -> CycleConstants:
         sdp_y_atom=max(cycles(config.sdp_ew_throughput), cycles(x)),
         pdp_atom=cycles(config.pdp_throughput),
         cdp_atom=cycles(config.cdp_throughput),
-        measured=config.name in MEASURED and element_bytes == 1,
-        queues=BRANCH_QUEUES.get(config.name) or _queues(config),
+        measured=built_in(config) in MEASURED and element_bytes == 1,
+        queues=BRANCH_QUEUES.get(config.rtl_branch) or _queues(config),
         **(_WIDE if config.memory_atom >= WIDE_ATOM else _NARROW),
     )
 
 
-# nv_small is the branch of that name. Other configurations, custom ones too, are of branch master.
+# The queues of branch nv_small; those of branch master follow from the planned latency.
 BRANCH_QUEUES = {"nv_small": (80, 61, 61)}
 
 

@@ -277,7 +277,8 @@ class Tolerances:
 class Row:
     """One tensor compared. ``task``, ``operation``, ``engine`` are None for a bound output.
 
-    ``difference`` is None where only a digest is known. ``scale`` is set when real numbers were compared.
+    ``difference`` is None where only a digest is known. ``scale`` is set when real numbers were compared; ``real``:
+    cosine and SNR are those of real numbers.
     """
 
     kind: str
@@ -294,6 +295,7 @@ class Row:
     difference: Difference | None = None
     scale: float | None = None
     note: str | None = None
+    real: bool = False
 
     def as_dict(self) -> Document:
         """For JSON; every key is always there."""
@@ -447,7 +449,9 @@ def compare_run(
 
     def judge(expected: Expected, observation: Observation) -> None:
         array = observation.dense if reference.sees == "memory" else observation.tensor
-        _judge(comparison, limits, expected, array, observation.written.tobytes(), _operation_row(observation))
+        units = observation.units_of_part(names) if reference.sees == "memory" else observation.units(names)
+        raw = observation.written.tobytes()
+        _judge(comparison, limits, expected, array, raw, _operation_row(observation), units)
         if fail_fast and not comparison.rows[-1].passed:
             raise _Diverged
 
@@ -469,7 +473,7 @@ def compare_run(
             comparison.skipped.append(f"output {tensor.name}")
             continue
         row = {"kind": "output", "task": None, "operation": None, "engine": None, "name": tensor.name}
-        _judge(comparison, limits, expected, array, raw, row)
+        _judge(comparison, limits, expected, array, raw, row, names.units(tensor.name, array.dtype))
         if fail_fast and not comparison.rows[-1].passed:
             break
     return comparison
@@ -503,9 +507,15 @@ def _operation_row(observation: Observation) -> Document:
 
 
 def _judge(
-    comparison: Comparison, limits: Tolerances, expected: Expected, array: np.ndarray, raw: bytes, who: Document
+    comparison: Comparison,
+    limits: Tolerances,
+    expected: Expected,
+    array: np.ndarray,
+    raw: bytes,
+    who: Document,
+    own_units: Units | None,
 ) -> None:
-    """Add the row of one tensor."""
+    """Add the row of one tensor. ``own_units``: those of our elements, where they are known."""
     what = {**who, "against": expected.name, "shape": array.shape, "dtype": str(array.dtype)}
     if expected.tensor is None:
         comparison.add(_digest_row(expected, array, raw, what), None, None)
@@ -520,12 +530,15 @@ def _judge(
             note = ", ".join(filter(None, (note, _share(known))))
             ours, golden = (np.where(known, array, np.float32(0)) for array in (ours, golden))
     difference = compare(golden, ours) if known is None else _compare_known(golden, ours, known)
+    real = units is not None or (own_units is not None and golden.dtype == ours.dtype)
+    if units is None and own_units is not None and real and not difference.exact:
+        difference = difference.with_ratios_of(compare(own_units.real(golden), own_units.real(ours)))
     if units is None:
         passed = difference.within(limits.tolerance)
     else:
         passed = _close(difference, limits) or (array.dtype.kind in "iu" and units.within_one_unit(ours, golden))
     scale = None if units is None else units.scale
-    row = Row(**what, passed=passed, exact=difference.exact, difference=difference, scale=scale, note=note)
+    row = Row(**what, passed=passed, exact=difference.exact, difference=difference, scale=scale, note=note, real=real)
     comparison.add(row, golden, ours)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -43,6 +43,14 @@ class Difference:
             tolerance: Largest accepted absolute difference (0: the bits must be equal).
         """
         return self.exact or (tolerance > 0 and self.max_abs <= tolerance)
+
+    def with_ratios_of(self, real: Difference) -> Difference:
+        """Return this difference of elements with the cosine, SNR and PSNR of their real values.
+
+        Args:
+            real: Difference of the real values.
+        """
+        return replace(self, cosine=real.cosine, snr_db=real.snr_db, psnr_db=real.psnr_db)
 
     def as_dict(self) -> Document:
         """Return plain data for JSON: infinities and NaN become None."""

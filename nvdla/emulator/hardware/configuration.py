@@ -44,6 +44,7 @@ UNITS = {
     "cvsram": "CVSRAM",
 }
 REGISTER_MAPS = ("nv_small", "nv_full")
+RTL_BRANCHES = ("nv_small", "master")
 MAX_FILE = 1 << 16
 
 
@@ -84,6 +85,7 @@ class Configuration:
     image_offset_atom: int
     c_model_stops: bool
     register_map: str
+    rtl_branch: str
 
     @property
     def cbuf_bank_bytes(self) -> int:
@@ -137,14 +139,20 @@ def _packaged(name: str) -> list[tuple[str, Document]]:
     return list(json.loads(text).items())
 
 
+@cache
+def built_in(config: Configuration) -> str | None:
+    """Return the name of the built-in configuration that ``config`` equals in all but its name; None: no such one."""
+    values = _fields_of(config)
+    return next((name for name, known in configurations().items() if _fields_of(known) == values), None)
+
+
 def proof(config: Configuration) -> Document:
     """Return for every feature of a configuration what its results and cycles were compared with (proof.yaml).
 
     ``results`` and ``cycles``: precision or unit -> "RTL ...", "C model ..." or None (extrapolated). A configuration
-    that differs from the built-in one of its name is extrapolated in everything.
+    that differs from every built-in one is extrapolated in everything.
     """
-    same = configurations().get(config.name) == config
-    known = dict(_packaged("proof")).get(config.name, {}) if same else {}
+    known = dict(_packaged("proof")).get(built_in(config), {})
     features = [*map(str, config.precisions), *(word for key, word in UNITS.items() if getattr(config, key))]
     proofs = {kind: {name: known.get(kind, {}).get(name) for name in features} for kind in ("results", "cycles")}
     return {"configuration": config.name, **proofs}
@@ -205,6 +213,8 @@ def read_configuration(path: str) -> Configuration:
         if base not in configurations():
             raise ConfigError(f"{path}: base: must be one of {', '.join(configurations())}, got {base!r}")
         values = _fields_of(configurations()[base]) | values
+    else:
+        values = {"rtl_branch": "master"} | values
     if not isinstance(name, str) or not name or name in configurations():
         raise ConfigError(f"{path}: name: must be a text other than {', '.join(configurations())}, got {name!r}")
     return _made(name, values, path)
@@ -260,6 +270,10 @@ def _rules(config: Configuration) -> list[tuple[bool, str]]:
         (
             config.register_map in REGISTER_MAPS,
             f"register_map: must be one of {', '.join(REGISTER_MAPS)}, got {config.register_map!r}",
+        ),
+        (
+            config.rtl_branch in RTL_BRANCHES,
+            f"rtl_branch: must be one of {', '.join(RTL_BRANCHES)}, got {config.rtl_branch!r}",
         ),
         (two, "memory_atom, mac_atomic_c and mac_atomic_k: must be powers of two"),
         (8 <= config.memory_atom <= 64, f"memory_atom: must be 8 to 64 bytes, got {config.memory_atom}"),

@@ -53,8 +53,8 @@ def snr(side: Side, other: Side) -> Numbers:
     reference; equal tensors have :data:`MOST_DB`."""
     labels = [row["label"] for row in side.document["operations"]]
     return {
-        labels[row["right"]]: MOST_DB if row["snr"] is None else min(row["snr"], MOST_DB)
-        for row in pairs(other, side)
+        labels[row["left"]]: MOST_DB if row["snr"] is None else min(row["snr"], MOST_DB)
+        for row in pairs(side, other)
         if "equal" in row
     }
 

@@ -90,19 +90,23 @@
       this.edges = [...lines.values()];
     }
 
+    // A frame around the nodes of an open block; where it would touch another node or frame, the block gets several.
     #frames() {
-      const found = new Map();
-      for (const node of this.nodes) {
-        if (!node.block || node.kind === "block") continue;
-        const frame = found.get(node.block) || { block: node.block, x: 1e9, y: 1e9, right: -1e9, bottom: -1e9, count: 0 };
-        frame.x = Math.min(frame.x, node.x - 10);
-        frame.y = Math.min(frame.y, node.y - 22);
-        frame.right = Math.max(frame.right, node.x + node.width + 10);
-        frame.bottom = Math.max(frame.bottom, node.y + node.height + 10);
-        frame.count += 1;
-        found.set(node.block, frame);
+      const rooms = new Map(this.nodes.map((node) => [node, { x: node.x - 10, y: node.y - 22, right: node.x + node.width + 10, bottom: node.y + node.height + 10 }]));
+      const touch = (one, other) => one.x < other.right && one.right > other.x && one.y < other.bottom && one.bottom > other.y;
+      const open = this.nodes.filter((node) => node.block && node.kind !== "block").sort((one, other) => one.y - other.y || one.x - other.x);
+      this.frames = [];
+      const last = new Map();
+      for (const node of open) {
+        const room = rooms.get(node), { block } = node, before = last.get(block);
+        const wide = before && { block, x: Math.min(before.x, room.x), y: Math.min(before.y, room.y), right: Math.max(before.right, room.right), bottom: Math.max(before.bottom, room.bottom) };
+        if (wide && !this.nodes.some((other) => (other.block !== block || other.kind === "block") && touch(wide, rooms.get(other))) && !this.frames.some((frame) => frame !== before && touch(wide, frame))) {
+          Object.assign(before, wide);
+          continue;
+        }
+        last.set(block, { block, ...room });
+        this.frames.push(last.get(block));
       }
-      this.frames = [...found.values()];
     }
 
     // ---- drawing

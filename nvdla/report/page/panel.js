@@ -124,7 +124,7 @@
   function apart(pair) {
     if (pair.equal === undefined) return "";
     if (pair.equal === 1) return ": the same output";
-    return `: ${view.percent(pair.equal)} equal, SNR ${pair.snr === null ? "none" : pair.snr.toFixed(1) + " dB"}, largest difference ${view.real(pair.max)}`;
+    return `: ${view.percent(pair.equal)} equal, SNR ${pair.snr === null ? "none" : pair.snr.toFixed(1) + " dB against B"}, largest difference ${view.real(pair.max)}`;
   }
   view.apart = apart;
 

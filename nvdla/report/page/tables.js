@@ -170,14 +170,14 @@
       ["Cycles B", (row) => cycles(row.b)],
       ["B - A", (row) => (cycles(row.a) === null || cycles(row.b) === null ? null : row.b.cycles - row.a.cycles)],
       ["Equal", (row) => row.equal ?? null, (row) => view.percent(row.equal, 2)],
-      ["SNR, dB", (row) => (row.equal === undefined ? null : row.snr ?? 1e9), (row) => (row.equal === undefined ? "" : row.snr === null ? "same" : row.snr.toFixed(1))],
+      ["SNR, dB against B", (row) => (row.equal === undefined ? null : row.snr ?? 1e9), (row) => (row.equal === undefined ? "" : row.snr === null ? "same" : row.snr.toFixed(1))],
       ["Largest difference", (row) => row.max ?? null, (row) => view.real(row.max)],
     ].slice(0, ran ? 8 : 5);
     const table = view.table(rows, columns, { caption: "Both sides", id: "compare" });
     const totals = [["cycles", (side) => side.total], ["operations", (side) => side.operations.length], ["findings", (side) => side.findings.length]];
     const sums = view.el("table", { class: "ranks" }, view.el("tbody", {}, view.el("tr", {}, view.el("td", {}), view.el("th", {}, `A: ${left.title}`), view.el("th", {}, `B: ${right.title}`)), totals.map(([name, of]) => view.el("tr", {}, view.el("th", { scope: "row" }, name), view.el("td", { class: "number" }, view.count(of(left))), view.el("td", { class: "number" }, view.count(of(right)))))));
     const unmatched = `Without a counterpart: ${view.counted(left.operations.length - rows.length, "operation")} of A, ${view.count(right.operations.length - rows.length)} of B.`;
-    return [scroll(sums, "Totals"), left.operations.length + right.operations.length > 2 * rows.length ? view.el("p", { class: "soft" }, unmatched) : null, scroll(table, "Both sides")].filter(Boolean);
+    return [scroll(sums, "Totals"), left.operations.length + right.operations.length > 2 * rows.length ? view.el("p", { class: "soft" }, unmatched) : null, ran ? view.el("p", { class: "soft" }, "SNR and largest difference: of real values where the scales of both are known, else of elements.") : null, scroll(table, "Both sides")].filter(Boolean);
   };
 
   view.index = function () {

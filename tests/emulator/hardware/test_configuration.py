@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 
 import nvdla
-from nvdla.emulator.hardware.configuration import FEATURES, configuration, configurations
+from nvdla.analysis.cycles.constants import constants
+from nvdla.emulator.hardware.configuration import FEATURES, configuration, configurations, proof
 from nvdla.errors import ConfigError
 from nvdla.util.precision import Precision
 
@@ -55,6 +56,7 @@ def test_a_build_of_ones_own_comes_from_a_file(tmp_path, samples):
         ("base: nv_small\nbdma: 1", "bdma: must be true or false, got 1"),
         ("base: nv_small\nprecisions: [int4]", "must be a list of int8, int16, fp16"),
         ("base: nv_small\nregister_map: nv_huge", "register_map: must be one of nv_small, nv_full, got 'nv_huge'"),
+        ("base: nv_small\nrtl_branch: main", "rtl_branch: must be one of nv_small, master, got 'main'"),
         ("base: nv_small\nspeed: 3", "unknown field speed"),
         ("memory_atom: 8", "missing field address_bits"),
         ("base: nv_small\nname: nv_full", "name: must be a text other than"),
@@ -72,3 +74,21 @@ def test_a_file_that_makes_no_sense_is_refused(tmp_path, text, problem):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"none\.yaml"):
         configuration(str(tmp_path / "none.yaml"))
+
+
+def test_a_configuration_has_the_cycles_of_the_one_that_it_is_based_on(tmp_path, samples):
+    """The branch of the RTL comes with the base: SDP, PDP and CDP read ahead as far, and what was measured counts."""
+    path = tmp_path / "same.yaml"
+
+    def cycles(name: str) -> tuple[int, bool]:
+        document = nvdla.load(samples / "lenet.loadable").cycles(config=name, latency=200).document
+        return document["total_cycles"], document["measured"]
+
+    path.write_text("base: nv_small\n")
+    assert cycles(str(path)) == cycles("nv_small") and cycles("nv_small")[1]
+    assert proof(configuration(str(path)))["cycles"] == proof(configuration("nv_small"))["cycles"]
+    small = configuration("nv_small")
+    assert constants(configuration(str(path))).queues == constants(small).queues == (80, 61, 61)
+    path.write_text("base: nv_small\nrtl_branch: master\n")
+    assert constants(configuration(str(path))).queues == (8, 8, 8) and not cycles(str(path))[1]
+    assert constants(dataclasses.replace(small, name="banks", cbuf_banks=16)).queues == constants(small).queues
