@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from nvdla.loadable.model import MemoryEntry, SubmitEntry
     from nvdla.loadable.reader import Source
     from nvdla.runtime import Runtime
-    from nvdla.tensors.inputs import Input
+    from nvdla.tensors.inputs import Input, PictureConversion
 
 ROWS = {
     "cycles": "operations", "inspect": "ops", "memory": "buffers", "lint": "findings", "compare": "tensors",
@@ -221,18 +221,25 @@ class LoadedNetwork(Loadable):
             self._command("report", {**options, "output": os.fspath(path)} | ({"input": [file]} if file else {}))
 
     def run(
-        self, inputs: Input | Sequence[Input] | Mapping[str, Input], *, real: bool = False
+        self,
+        inputs: Input | Sequence[Input] | Mapping[str, Input],
+        *,
+        real: bool = False,
+        preprocessing: PictureConversion | None = None,
     ) -> dict[str, np.ndarray]:
         """Run the network bit-exactly. The first call links it; keep the object for further calls.
 
         Args:
             inputs: Inputs as for :meth:`nvdla.Runtime.run`; of a package as for :meth:`nvdla.Compiled.run`.
             real: Return real numbers instead of elements; a package always does.
+            preprocessing: Conversion of pictures as for :meth:`nvdla.Runtime.run`.
 
         Returns:
             Outputs by name.
         """
-        return self._runtime.run(inputs, real=real) if self._machine is None else self._machine.run(inputs)
+        if self._machine is not None:
+            return self._machine.run(inputs, preprocessing=preprocessing)
+        return self._runtime.run(inputs, real=real, preprocessing=preprocessing)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Loadable):

@@ -19,7 +19,8 @@ import onnx
 from support.tflite_writer import FlatWriter
 
 import nvdla
-from nvdla.errors import FormatError, LoadableError
+from nvdla.errors import ArgumentTypeError, FormatError, LoadableError
+from nvdla.tensors.inputs import Preprocessing
 
 PICTURE = np.random.default_rng(5).integers(0, 256, (8, 6, 3), np.uint8)
 
@@ -110,6 +111,26 @@ def test_a_picture_outside_the_range_is_refused_by_every_form_of_a_network(folde
         assert re.search(words, err), err
     with pytest.raises(FormatError, match=words):
         made.run("a.png")
+
+
+def test_every_form_of_a_network_takes_the_preprocessing_that_the_error_recommends(folder):
+    Image.fromarray(PICTURE).save("a.png")
+    np.save("x.npy", np.random.default_rng(1).uniform(-1, 1, (4, 8, 6, 3)).astype(np.float32))
+    made = nvdla.compile("net.tflite", "nv_small", calibration="x.npy")
+    made.save("net.loadable")
+    made.save("net.nvpkg")
+    given = Preprocessing((127.5,), (1 / 127.5,))
+    means = ((PICTURE / 127.5) - 1).mean((0, 1))
+    step = 1 / 127
+    for net in (made, nvdla.load("net.loadable"), nvdla.load("net.nvpkg"), nvdla.Runtime("net.loadable")):
+        real = {} if net is made else {"real": True}
+        with pytest.raises(FormatError, match=r"run\(..., preprocessing=nvdla.tensors.inputs.Preprocessing\("):
+            net.run("a.png", **real)
+        for picture in ("a.png", PICTURE):
+            (output,) = net.run(picture, preprocessing=given, **real).values()
+            np.testing.assert_allclose(output.ravel(), means, atol=step)
+        with pytest.raises(ArgumentTypeError, match=r"preprocessing must be a Preprocessing \(nvdla.tensors.inputs\)"):
+            net.run("a.png", preprocessing={"mean": 127.5}, **real)
 
 
 def test_the_range_of_an_error_is_that_of_the_samples_not_of_symmetric_elements(folder, nvdla_command):
