@@ -257,6 +257,28 @@ class LoadedNetwork(Loadable):
             return super().__repr__()
         return f"<Package {self.name}: {counted(len(self._package.parts), 'part')}>"
 
+    def _repr_html_(self) -> str:
+        """For notebooks: of a package its inputs and outputs, and its parts."""
+        package = self._package
+        if package is None:
+            return super()._repr_html_()
+        shapes = {binding.value: binding.shape or None for part in package.parts for binding in part.outputs}
+        shapes |= {name: array.shape for name, array in package.constants.items()}
+        ends = [{"": "input", "name": name, "shape": shape} for name, shape in package.manifest["inputs"].items()]
+        ends += [{"": "output", "name": name, "shape": shapes.get(name)} for name in package.manifest["outputs"]]
+        parts = [
+            {
+                "part": number,
+                "runs on": part.kind,
+                "nodes": len(part.nodes),
+                "inputs": ", ".join(binding.value for binding in part.inputs),
+                "outputs": ", ".join(binding.value for binding in part.outputs),
+            }
+            for number, part in enumerate(package.parts)
+        ]
+        title = f"{self.name}: {counted(len(parts), 'part')} for {package.manifest['config']}"
+        return html_table(title, ends) + html_table("parts", parts)
+
     def _command(self, name: str, options: Mapping[str, object]) -> ResultTable:
         """Run a command, and return its document with its rows."""
         from nvdla.cli import main
