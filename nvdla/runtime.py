@@ -42,15 +42,16 @@ from nvdla.loadable.model import LoadableHolder, MemoryEntry
 from nvdla.loadable.reader import Source
 from nvdla.program.naming import Names, names_of
 from nvdla.program.program import Program
-from nvdla.tensors.images import PixelConversion
 from nvdla.tensors.inputs import (
     Image,
     Input,
     InputForm,
+    PictureConversion,
     RawSurface,
     by_position,
     is_image,
     per_run,
+    pixel_conversion,
     preprocessing_for,
 )
 from nvdla.tensors.real import ScaleMissing, pixels_of
@@ -225,7 +226,7 @@ class Runtime:
         self,
         inputs: Input | Sequence[Input] | Mapping[str, Input],
         on_operation: OnOperation | None = None,
-        preprocessing: PixelConversion | None = None,
+        preprocessing: PictureConversion | None = None,
         *,
         real: bool = False,
         faults: Sequence[Fault] = (),
@@ -237,8 +238,8 @@ class Runtime:
                 numbers (floats); a picture (PIL image, or uint8 array (H, W) or (H, W, channels)); a file (image, .npy,
                 .dimg, .bin); or the bytes of its surface. Lists and batch arrays run image by image.
             on_operation: Callback, see :meth:`run_raw`.
-            preprocessing: Conversion of pictures to numbers (default: that of the layer file, else that of NVIDIA's
-                runtime).
+            preprocessing: Conversion of pictures to numbers, a :class:`nvdla.tensors.inputs.Preprocessing` (default:
+                that of the layer file, else that of NVIDIA's runtime).
             real: Return real numbers (float32) instead of elements.
             faults: Hardware faults during this run (:class:`nvdla.emulator.faults.Fault`).
 
@@ -261,7 +262,7 @@ class Runtime:
 
     @says_when_memory_ends
     def surfaces(
-        self, inputs: Input | Sequence[Input] | Mapping[str, Input], preprocessing: PixelConversion | None = None
+        self, inputs: Input | Sequence[Input] | Mapping[str, Input], preprocessing: PictureConversion | None = None
     ) -> list[bytes]:
         """Return the raw surfaces, in bind order, of the inputs of one run.
 
@@ -278,7 +279,7 @@ class Runtime:
         return images[0]
 
     def _surfaces_of_runs(
-        self, inputs: Input | Sequence[Input] | Mapping[str, Input], preprocessing: PixelConversion | None = None
+        self, inputs: Input | Sequence[Input] | Mapping[str, Input], preprocessing: PictureConversion | None = None
     ) -> list[list[bytes]]:
         """The raw surfaces, in bind order, of every run that inputs given as to :meth:`run` stand for."""
         names = [tensor.name for tensor in self.inputs]
@@ -338,7 +339,7 @@ class Runtime:
     def run_many(
         self,
         images: np.ndarray | Iterable[Image | Mapping[str, Input]],
-        preprocessing: PixelConversion | None = None,
+        preprocessing: PictureConversion | None = None,
         *,
         real: bool = False,
         faults: Sequence[Fault] = (),
@@ -347,7 +348,7 @@ class Runtime:
     def run_many(
         self,
         images: Iterable[Sequence[RawSurface]],
-        preprocessing: PixelConversion | None = None,
+        preprocessing: PictureConversion | None = None,
         *,
         real: bool = False,
         faults: Sequence[Fault] = (),
@@ -356,7 +357,7 @@ class Runtime:
     def run_many(
         self,
         images: np.ndarray | Iterable[Image | Mapping[str, Input] | Sequence[RawSurface]],
-        preprocessing: PixelConversion | None = None,
+        preprocessing: PictureConversion | None = None,
         *,
         real: bool = False,
         faults: Sequence[Fault] = (),
@@ -674,7 +675,7 @@ class Runtime:
             return per_run(images, tensor.shape, tensor.name) if images.ndim == 4 else list(images)
         return images_of_batch(images)
 
-    def _surface(self, tensor: Tensor, value: Input, preprocessing: PixelConversion | None) -> bytes:
+    def _surface(self, tensor: Tensor, value: Input, preprocessing: PictureConversion | None) -> bytes:
         """The raw surface of an input."""
         with in_input(tensor.name):
             elements = self._input_form(tensor, value, preprocessing).elements(value)
@@ -684,16 +685,15 @@ class Runtime:
         tensor.layout.pack(elements, np.frombuffer(surface, np.uint8))
         return bytes(surface)
 
-    def _input_form(self, tensor: Tensor, value: Input, preprocessing: PixelConversion | None) -> InputForm:
+    def _input_form(self, tensor: Tensor, value: Input, preprocessing: PictureConversion | None) -> InputForm:
         """Return the kind of values that an input takes. The layer file is read only where a value needs it."""
         if isinstance(value, (bytes, bytearray, memoryview)) or getattr(value, "dtype", None) == tensor.dtype:
             return InputForm(tensor.name, tensor.shape, tensor.dtype)
-        if preprocessing is not None:
-            checked(preprocessing, PixelConversion, "preprocessing")
+        pictures = pixel_conversion(preprocessing)
         scale = self.names.scale(tensor.name) if tensor.dtype.kind != "f" else None
-        model = preprocessing_for(self.names.preprocessing, preprocessing, scale)
+        model = preprocessing_for(self.names.preprocessing, pictures, scale)
         numbers, zero = pixels_of(self.names.pixels).get(tensor.name), self.names.zero_point(tensor.name)
-        return InputForm(tensor.name, tensor.shape, tensor.dtype, scale, model, preprocessing, numbers, zero)
+        return InputForm(tensor.name, tensor.shape, tensor.dtype, scale, model, pictures, numbers, zero)
 
 
 def _joined(outputs: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -343,7 +343,10 @@ def _next_commands(document: Document, args: argparse.Namespace) -> list[str]:
     option = f"--{Path(args.model).suffix[1:]}"
     names = f" --class-names {model}" if option == "--tflite" and has_labels(args.model) else ""
     timed = " --host-time measured" if document["host_nodes"] else ""
-    commands = [f"nvdla run {output} --input FILE{names}", f"nvdla cycles {output}{timed}"]
+    commands = [f"nvdla run {output} --input FILE{names}"]
+    if not document["summary"]["accelerator_parts"]:
+        return ["note: no part runs on the accelerator; --nodes lists the reasons", "Next:", f"  {commands[0]}"]
+    commands += [f"nvdla cycles {output}{timed}"]
     against = f"--caffe {model} {shlex.quote(args.weights)}" if args.weights else f"{option} {model}"
     known = args.weights or option in ("--onnx", "--tflite")
     commands += [f"nvdla compare {output} {against} --input FILE"] if known else []

@@ -1,13 +1,16 @@
-"""``nvdla completion``: a script with which a shell completes commands and options (written by shtab)."""
+"""``nvdla completion``: a script with which a shell completes commands, options and files (written by shtab)."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+from nvdla.emulator.hardware.configuration import configurations
 from nvdla.errors import ConfigError
+from nvdla.util.escaping import Document
 
 HELP = """Print the completion script of a shell.
 
@@ -16,6 +19,15 @@ HELP = """Print the completion script of a shell.
   nvdla completion fish > ~/.config/fish/completions/nvdla.fish"""
 
 SHELLS = ("bash", "zsh", "fish", "tcsh")
+FILES = re.compile(
+    r"(^|[]=])(FILE|DIR|PATH|DATA|MODEL|LOADABLE|NETWORK|OTHER|TRACE|INPUT|OUTPUT|PAGE|GOLDEN|[AB]$)", re.IGNORECASE
+)
+"""Names of arguments that are files, such as "NETWORK" and "NAME=FILE"."""
+CONFIGS = {
+    "bash": '_nvdla_config_files() {{ compgen -W "{names}" -- "$1"; compgen -f -- "$1"; }}',
+    "zsh": "_nvdla_config_files() {{ _alternative 'names:configuration:({names})' 'files:file:_files'; }}",
+}
+"""Functions of shells that complete the names of configurations and files."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -34,8 +46,29 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(
             f"this version of shtab supports {', '.join(supported)}; install a newer one for {args.shell}"
         )
-    sys.stdout.write(shtab.complete(whole_parser(args.commands), shell=args.shell).rstrip("\n") + "\n")
+    parser = whole_parser(args.commands)
+    names = " ".join(configurations())
+    functions = {shell: text.format(names=names) for shell, text in CONFIGS.items()}
+    configs: Document = {**shtab.FILE, **dict.fromkeys(CONFIGS, "_nvdla_config_files"), "preamble": functions}
+    for action in _arguments(parser):
+        if action.dest.endswith("config") or action.dest == "configuration":
+            action.complete = configs  # type: ignore[attr-defined]
+        elif FILES.search(str(action.metavar or action.dest)):
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
+    script = shtab.complete(parser, shell=args.shell).rstrip("\n") + "\n"
+    # bash completes a file where the script has no suggestion, such as in NAME=FILE
+    sys.stdout.write(script.replace("complete -o bashdefault -F", "complete -o bashdefault -o default -F"))
     return 0
+
+
+def _arguments(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """The arguments of all commands that take any text."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from _arguments(command)
+        elif action.nargs != 0 and not action.choices:
+            yield action
 
 
 def whole_parser(known: Mapping[str, tuple[str, str]]) -> argparse.ArgumentParser:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from nvdla.loadable.model import MemoryEntry, SubmitEntry
     from nvdla.loadable.reader import Source
     from nvdla.runtime import Runtime
-    from nvdla.tensors.inputs import Input
+    from nvdla.tensors.inputs import Input, PictureConversion
 
 ROWS = {
     "cycles": "operations", "inspect": "ops", "memory": "buffers", "lint": "findings", "compare": "tensors",
@@ -224,18 +224,25 @@ class LoadedNetwork(Loadable):
             self._command("report", {**options, "output": os.fspath(path)} | ({"input": [file]} if file else {}))
 
     def run(
-        self, inputs: Input | Sequence[Input] | Mapping[str, Input], *, real: bool = False
+        self,
+        inputs: Input | Sequence[Input] | Mapping[str, Input],
+        *,
+        real: bool = False,
+        preprocessing: PictureConversion | None = None,
     ) -> dict[str, np.ndarray]:
         """Run the network bit-exactly. The first call links it; keep the object for further calls.
 
         Args:
             inputs: Inputs as for :meth:`nvdla.Runtime.run`; of a package as for :meth:`nvdla.Compiled.run`.
             real: Return real numbers instead of elements; a package always does.
+            preprocessing: Conversion of pictures as for :meth:`nvdla.Runtime.run`.
 
         Returns:
             Outputs by name.
         """
-        return self._runtime.run(inputs, real=real) if self._machine is None else self._machine.run(inputs)
+        if self._machine is not None:
+            return self._machine.run(inputs, preprocessing=preprocessing)
+        return self._runtime.run(inputs, real=real, preprocessing=preprocessing)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Loadable):
@@ -252,6 +259,28 @@ class LoadedNetwork(Loadable):
         if self._package is None:
             return super().__repr__()
         return f"<Package {self.name}: {counted(len(self._package.parts), 'part')}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: of a package its inputs and outputs, and its parts."""
+        package = self._package
+        if package is None:
+            return super()._repr_html_()
+        shapes = {binding.value: binding.shape or None for part in package.parts for binding in part.outputs}
+        shapes |= {name: array.shape for name, array in package.constants.items()}
+        ends = [{"": "input", "name": name, "shape": shape} for name, shape in package.manifest["inputs"].items()]
+        ends += [{"": "output", "name": name, "shape": shapes.get(name)} for name in package.manifest["outputs"]]
+        parts = [
+            {
+                "part": number,
+                "runs on": part.kind,
+                "nodes": len(part.nodes),
+                "inputs": ", ".join(binding.value for binding in part.inputs),
+                "outputs": ", ".join(binding.value for binding in part.outputs),
+            }
+            for number, part in enumerate(package.parts)
+        ]
+        title = f"{self.name}: {counted(len(parts), 'part')} for {package.manifest['config']}"
+        return html_table(title, ends) + html_table("parts", parts)
 
     def _command(self, name: str, options: Mapping[str, object]) -> ResultTable:
         """Run a command, and return its document with its rows."""

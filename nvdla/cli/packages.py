@@ -67,7 +67,10 @@ def run(command: Callable[[argparse.Namespace], int], args: argparse.Namespace, 
             f"{path}: must be a loadable, got a package: 'nvdla {name}' takes one loadable. Its loadables: {known}"
         )
     if not numbers:
-        raise FormatError(f"{path}: no part runs on the accelerator, so there is nothing to show")
+        raise FormatError(
+            f"{path}: parts: must be at least one on the accelerator, got host parts alone. "
+            "Run 'nvdla compile MODEL --nodes' for the reasons, or 'nvdla run' to run the parts on the host."
+        )
     if name == "compare" and not (args.onnx or args.caffe or args.float):
         raise FormatError(f"{path}: a package is compared with its model: give --onnx, --tflite or --caffe MODEL")
     if name == "compare" and not args.input and args.random_input is None:

@@ -51,7 +51,7 @@ from nvdla.tensors.files import IMAGE_ENDINGS, OUTPUT_ENDINGS, ending, read_npy,
 from nvdla.tensors.images import describe_gray
 from nvdla.tensors.real import read_labels, top
 from nvdla.util.escaping import Document, json_text
-from nvdla.util.files import is_zip_file, make_directory, write_file
+from nvdla.util.files import is_zip_file, make_directory, packed_files, write_file
 
 if TYPE_CHECKING:
     from nvdla.checks.compare.comparison import Observation
@@ -579,8 +579,9 @@ def _check_package_options(args: argparse.Namespace) -> None:
     changed = [name for name in _OF_LOADABLES if getattr(args, name) not in (None, False, [], "auto")]
     given = [f"--{name.replace('_', '-')}" for name in changed]
     if given:
-        part = f"{args.loadable}/part0.loadable"
-        raise FormatError(f"{', '.join(given)}: must be for a loadable, got a package. Name a part, such as {part}.")
+        parts = [f"{args.loadable}/{member}" for member in packed_files(args.loadable, ".loadable")]
+        hint = f" Name a part, such as {parts[0]}." if parts else ""
+        raise FormatError(f"{', '.join(given)}: must be for a loadable, got a package.{hint}")
     for path in (split_name(word)[1] for word in args.compare):
         ending(path, (".npy",), "a golden of a package")
 

@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from nvdla.errors import FormatError, shape_text
+from nvdla.errors import ArgumentTypeError, FormatError, shape_text
 from nvdla.tensors.files import IMAGE_ENDINGS, INPUT_ENDINGS, ending, fit, read_dimg, read_npy, read_raw
 from nvdla.tensors.images import INTERPOLATIONS, MAX_SIDE, PixelConversion, is_picture, is_pil, load_image, read_pixels
 from nvdla.tensors.real import PixelNumbers, ScaleMissing, holding_scale, to_elements
-from nvdla.util.arguments import as_array, raw_bytes
+from nvdla.util.arguments import as_array, described, raw_bytes
 from nvdla.util.escaping import Document
 
 
@@ -120,7 +120,7 @@ class Preprocessing:
         color = given.color or self.color
         sizes: Document = {"resize": given.resize, "crop": given.crop, "interpolation": given.interpolation}
         if given.mean or given.std or given.scale:
-            stated = Preprocessing(given.mean, given.scale, color, self.layout, **sizes)
+            stated = Preprocessing(given.mean, given.scale, color, self.layout, digit=given.digit, **sizes)
             return stated.divided(given.std) if given.std else stated
         return (
             replace(self, color=color, digit=False, **sizes)
@@ -211,6 +211,27 @@ class Preprocessing:
                 )
         mean, scale = (np.asarray(numbers, np.float32).reshape(1, -1, 1, 1) for numbers in (stated.mean, stated.scale))
         return (pixels - mean) * scale
+
+
+PictureConversion = Preprocessing | PixelConversion
+"""Conversion of the pictures of a run."""
+
+
+def pixel_conversion(given: object) -> PixelConversion | None:
+    """Return what is given as ``preprocessing`` of a run as a conversion of pixels.
+
+    A :class:`Preprocessing` replaces that of the network, also where it has no numbers.
+
+    Raises:
+        ArgumentTypeError: It is neither a Preprocessing nor a PixelConversion.
+    """
+    if isinstance(given, Preprocessing):
+        stated = given.stated
+        return replace(given.conversion, mean=stated.mean, scale=stated.scale)
+    if given is not None and not isinstance(given, PixelConversion):
+        wanted = "a Preprocessing (nvdla.tensors.inputs)"
+        raise ArgumentTypeError(f"preprocessing must be {wanted}, got {described(given)}")
+    return given
 
 
 def _interpolation(value: object) -> str:
@@ -372,7 +393,7 @@ def check_pixels(
         raise FormatError(
             f"input {name}: a picture must have numbers of about {low:.3g} to {high:.3g}, the calibrated range, got "
             f"{least:.3g} to {most:.3g}. Compile the model with the --mean and --std of its training, or give them to "
-            "the run (Python: preprocessing=)."
+            "the run (Python: run(..., preprocessing=nvdla.tensors.inputs.Preprocessing(mean, scale)))."
         )
 
 

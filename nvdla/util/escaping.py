@@ -124,14 +124,19 @@ SHAPES = ("shape", "input", "output", "tile")  # columns whose sequences are sha
 
 
 def table(title: str, rows: Iterable[Mapping[str, object]]) -> str:
-    """A table with one column a key of its rows, which all have the same keys."""
+    """A table with one column per key of its rows, which all have the same keys; without keys of nested tables."""
     rows = list(rows)
-    keys = list(rows[0]) if rows else []
+    keys = [key for key in (rows[0] if rows else ()) if not any(_is_nested(row.get(key)) for row in rows)]
     head = "".join(f"<th>{text(key)}</th>" for key in keys)
     lines = ("".join(f"<td>{text(row.get(key), key in SHAPES)}</td>" for key in keys) for row in rows[:MOST_ROWS])
     body = "".join(f"<tr>{line}</tr>" for line in lines)
     more = f"<p>and {len(rows) - MOST_ROWS:,} more</p>" if len(rows) > MOST_ROWS else ""
     return f"<table><caption>{text(title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+def _is_nested(value: object) -> bool:
+    """Check whether a value is a mapping, or a list of mappings."""
+    return isinstance(value, Mapping) or (isinstance(value, (tuple, list)) and any(map(_is_nested, value)))
 
 
 def text(value: object, is_shape: bool = False) -> str:

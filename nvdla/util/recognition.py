@@ -26,14 +26,16 @@ _FIELDS = 64
 @dataclass(frozen=True)
 class FileKind:
     """Kind of a file: ``title`` with its article, and ``advice``, where ``{file}`` is the path for a shell,
-    and ``{path}`` the path for Python."""
+    and ``{path}`` the path for Python. ``run_advice``: where the model is not compiled but run in floating point."""
 
     title: str
     advice: str
+    run_advice: str = ""
 
-    def advice_for(self, name: str) -> str:
-        """Return the advice with the path of the file."""
-        return self.advice.replace("{file}", shlex.quote(name)).replace("{path}", repr(name))
+    def advice_for(self, name: str, runs: bool = False) -> str:
+        """Return the advice with the path of the file. ``runs``: the caller runs a model in floating point."""
+        advice = (runs and self.run_advice) or self.advice
+        return advice.replace("{file}", shlex.quote(name)).replace("{path}", repr(name))
 
 
 _CALIBRATE = "with --calibrate DATA if the model is not quantized."
@@ -49,6 +51,7 @@ _KERAS = (
     f"Then run 'nvdla compile model.tflite -o net.nvdla', {_CALIBRATE} "
     "For ONNX, install tf2onnx, call the model once, then model.export('model.onnx', format='onnx')."
 )
+_EXPORT = "it as ONNX in Python: torch.onnx.export(torch.export.load({path}), f='model.onnx', dynamo=True)."
 _TORCH = (
     "Export it in Python, with the class of the model: model = Model(); model.load_state_dict(torch.load({path})), "
     "or model = torch.load({path}, weights_only=False) if you trust the file and it holds the whole module; "
@@ -62,7 +65,7 @@ KINDS = {
     "loadable": FileKind("an NVDLA loadable", "Run 'nvdla inspect {file}', or 'nvdla run {file} --input FILE'."),
     "package": FileKind(
         "a package of nvdla compile",
-        "Run 'nvdla run {file} --input NAME=FILE', or give a loadable in it, such as {file}/part0.loadable.",
+        "Run 'nvdla run {file} --input NAME=FILE' (Python: nvdla.load({path}).run(...)).",
     ),
     "onnx": FileKind("an ONNX model", _COMPILE),
     "cut-onnx": FileKind("an ONNX model that is cut off", _AGAIN),
@@ -77,8 +80,8 @@ KINDS = {
     "keras": FileKind("a Keras model", _KERAS),
     "pt2": FileKind(
         "a PyTorch program (torch.export)",
-        f"Run 'nvdla compile {{file}} --trusted -o net.nvdla', {_CALIBRATE} Or export it as ONNX in Python: "
-        "torch.onnx.export(torch.export.load({path}), f='model.onnx', dynamo=True).",
+        f"Run 'nvdla compile {{file}} --trusted -o net.nvdla', {_CALIBRATE} Or export {_EXPORT}",
+        run_advice=f"Export {_EXPORT}",
     ),
     "torch": FileKind("a PyTorch checkpoint", _TORCH),
     "torchscript": FileKind(
@@ -173,7 +176,11 @@ def kind_of(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> 
 
 
 def wrong_kind(
-    source: str | os.PathLike[str] | bytes | bytearray | memoryview, name: str, wanted: str, takes: Collection[str]
+    source: str | os.PathLike[str] | bytes | bytearray | memoryview,
+    name: str,
+    wanted: str,
+    takes: Collection[str],
+    runs: bool = False,
 ) -> str | None:
     """Return the error message for a file of another kind.
 
@@ -182,6 +189,7 @@ def wrong_kind(
         name: path of the file, or another name for its bytes.
         wanted: what the caller reads, with its article.
         takes: keys of :data:`KINDS` that the caller reads.
+        runs: the caller runs a model in floating point.
 
     Returns:
         A message with the advice of the file's kind; None if the kind is unknown or one of ``takes``.
@@ -189,7 +197,18 @@ def wrong_kind(
     kind = kind_of(source)
     if kind in ("", *_GUESSES, *takes):
         return None
-    return f"{name}: must be {wanted}, got {KINDS[kind].title}. {KINDS[kind].advice_for(name)}"
+    advice = KINDS[kind].advice_for(name, runs)
+    if kind == "package" and (part := _first_loadable(source)):
+        advice += f" Or give a loadable in it, such as {shlex.quote(f'{name}/{part}')}."
+    return f"{name}: must be {wanted}, got {KINDS[kind].title}. {advice}"
+
+
+def _first_loadable(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> str:
+    """Name of the first loadable in a package; empty where all parts run on the host."""
+    with io.BytesIO(source) if isinstance(source, bytes | bytearray | memoryview) else Path(source).open("rb") as file:
+        directory = _zip_directory(file)
+        names = [] if directory is None else _zip_names(file, directory)
+        return next((name for name in names if name.endswith(".loadable")), "")
 
 
 #: (position, bytes, kind); the first that fits decides

@@ -98,6 +98,31 @@ def test_completion_has_every_command(shell, nvdla_command):
 
 
 @pytest.mark.parametrize(
+    "line, completed",
+    {
+        "run digits.lo": "digits.loadable",
+        "run --input dig": "digits.loadable digits.png",
+        "compile digits.p": "digits.png",
+        "run digits.loadable --config nv_la": "nv_large nv_large_own.yaml",
+        "configs nv_la": "nv_large nv_large_own.yaml",
+        "run digits.loadable --csb": "--csb-log",
+    }.items(),
+)
+def test_bash_completes_files_and_configurations(line, completed, nvdla_command, tmp_path):
+    pytest.importorskip("shtab", reason="the extra 'completion' is not installed")
+    if (bash := shutil.which("bash")) is None:
+        pytest.skip("bash is not installed")
+    script = nvdla_command("completion", "bash")[1]
+    for name in ("digits.loadable", "digits.png", "nv_large_own.yaml"):
+        (tmp_path / name).touch()
+    words = " ".join(["nvdla", *line.split()])
+    script += f"COMP_WORDS=({words}); COMP_CWORD={len(line.split())}; _shtab_nvdla 2>/dev/null; echo ${{COMPREPLY[*]}}"
+    done = subprocess.run([bash], input=script, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert sorted(done.stdout.split()) == completed.split()
+    assert "complete -o bashdefault -o default -F" in script  # files where nothing else fits, as in data=FILE
+
+
+@pytest.mark.parametrize(
     "name, table",
     [("nvdla.toml", ""), ("nvdla.toml", "[tool.nvdla]\n"), ("pyproject.toml", "[tool.nvdla]\n")],
 )

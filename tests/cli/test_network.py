@@ -85,6 +85,27 @@ def test_the_gain_of_a_change_has_its_cycles_and_memory(net):
             assert row["change_per_image"] or row["change_before_cycles"] == layer["cycles"] > row["cycles"]
 
 
+def test_a_notebook_shows_the_parts_and_the_ends_of_a_package(tmp_path):
+    write_package(tmp_path)
+    package = nvdla.load(tmp_path / "net.nvpkg")
+    page = package._repr_html_()
+    manifest = package._package.manifest
+    assert f"net.nvpkg: 5 parts for {manifest['config']}" in page
+    assert page.count("<td>accelerator</td>") == 3 and page.count("<td>host</td>") == 2
+    assert all(f"<td>input</td><td>{name}</td>" in page for name in manifest["inputs"])
+    assert all(f"<td>output</td><td>{name}</td>" in page for name in manifest["outputs"])
+    assert "0 tasks" not in page
+
+
+def test_a_table_in_a_notebook_has_no_tables_in_its_cells(net):
+    """The registers of an operation are a table of their own: they are in the rows, and not in a cell."""
+    table = net.explain("conv1")
+    assert {row["field"] for row in table[0]["fields"]} > {"entry_per_slice", "data_bank"}
+    page = table._repr_html_()
+    assert "<th>cycles</th>" in page
+    assert "<th>fields</th>" not in page and "<th>values</th>" not in page and "entry_per_slice" not in page
+
+
 def test_a_wrong_keyword_is_refused_with_the_nearest_name(net):
     with pytest.raises(TypeError, match="cycles: unknown keyword 'bandwith': did you mean 'bandwidth'"):
         net.cycles(bandwith=8)

@@ -15,10 +15,12 @@ from PIL import Image
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
+import onnx
 from support.tflite_writer import FlatWriter
 
 import nvdla
-from nvdla.errors import FormatError
+from nvdla.errors import ArgumentTypeError, FormatError, LoadableError
+from nvdla.tensors.inputs import Preprocessing
 
 PICTURE = np.random.default_rng(5).integers(0, 256, (8, 6, 3), np.uint8)
 
@@ -123,6 +125,26 @@ def test_a_picture_outside_the_range_is_refused_by_every_form_of_a_network(folde
         made.run("a.png")
 
 
+def test_every_form_of_a_network_takes_the_preprocessing_that_the_error_recommends(folder):
+    Image.fromarray(PICTURE).save("a.png")
+    np.save("x.npy", np.random.default_rng(1).uniform(-1, 1, (4, 8, 6, 3)).astype(np.float32))
+    made = nvdla.compile("net.tflite", "nv_small", calibration="x.npy")
+    made.save("net.loadable")
+    made.save("net.nvpkg")
+    given = Preprocessing((127.5,), (1 / 127.5,))
+    means = ((PICTURE / 127.5) - 1).mean((0, 1))
+    step = 1 / 127
+    for net in (made, nvdla.load("net.loadable"), nvdla.load("net.nvpkg"), nvdla.Runtime("net.loadable")):
+        real = {} if net is made else {"real": True}
+        with pytest.raises(FormatError, match=r"run\(..., preprocessing=nvdla.tensors.inputs.Preprocessing\("):
+            net.run("a.png", **real)
+        for picture in ("a.png", PICTURE):
+            (output,) = net.run(picture, preprocessing=given, **real).values()
+            np.testing.assert_allclose(output.ravel(), means, atol=step)
+        with pytest.raises(ArgumentTypeError, match=r"preprocessing must be a Preprocessing \(nvdla.tensors.inputs\)"):
+            net.run("a.png", preprocessing={"mean": 127.5}, **real)
+
+
 def test_the_range_of_an_error_is_that_of_the_samples_not_of_symmetric_elements(folder, nvdla_command):
     Image.fromarray(PICTURE).save("a.png")
     np.save("x.npy", np.linspace(0, 1, 4 * 8 * 6 * 3, dtype=np.float32).reshape(4, 8, 6, 3))
@@ -221,3 +243,39 @@ def test_explain_shows_an_image_in_one_line(samples, folder, nvdla_command):
     assert [line for line in out.splitlines() if "src: data" in line] == [
         "    src: data, 1x28x28, 784 bytes at memory 2+0"
     ]
+
+
+@pytest.fixture
+def host_package(folder, nvdla_command):
+    """The words of "nvdla compile" about a package whose only part runs on the host."""
+    value = onnx.helper.make_tensor_value_info
+    ends = ([value(name, onnx.TensorProto.FLOAT, [1, 3, 4, 4])] for name in ("x", "y"))
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Hardmax", ["x"], ["y"])], "largest", *ends)
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8), "largest.onnx"
+    )
+    np.save("x.npy", np.linspace(-1, 1, 48, dtype=np.float32).reshape(1, 3, 4, 4))
+    code, out, err = nvdla_command("compile", "largest.onnx", "--calibrate", "x.npy", "-o", "largest.nvpkg")
+    assert code == 0, err
+    return out
+
+
+def test_compile_recommends_only_commands_that_work_on_a_package_of_host_parts(host_package, nvdla_command):
+    assert "no part runs on the accelerator; --nodes lists the reasons" in host_package
+    (command,) = re.findall(r"  nvdla (.*)", host_package)
+    code, _, err = nvdla_command(*shlex.split(command.replace("FILE", "x.npy")))
+    assert code == 0, err
+    code, _, err = nvdla_command("cycles", "largest.nvpkg")
+    assert (code, "must be at least one on the accelerator, got host parts alone. Run 'nvdla" in err) == (2, True)
+
+
+def test_a_package_for_a_runtime_names_only_loadables_that_it_contains(host_package, nvdla_command):
+    with pytest.raises(LoadableError, match=r"Python: nvdla.load\('largest.nvpkg'\).run") as refused:
+        nvdla.Runtime("largest.nvpkg")
+    assert ".loadable" not in str(refused.value)
+    code, _, err = nvdla_command("run", "largest.nvpkg", "--scales", "s", "--input", "x.npy")
+    assert (code, ".loadable" in err) == (2, False)
+    nvdla.compile("net.tflite", "nv_small", calibration=PICTURE[None]).save("net.nvpkg")
+    with pytest.raises(LoadableError, match=r"such as net.nvpkg/part0.loadable"):
+        nvdla.Runtime("net.nvpkg")
+    assert nvdla.Runtime("net.nvpkg/part0.loadable").inputs

@@ -193,6 +193,19 @@ def test_a_command_names_the_kind_and_the_right_command(words, wanted, takes, fi
     assert f"got {KINDS[kind].title}. {KINDS[kind].advice_for(str(path))}" in error
 
 
+def test_options_that_run_a_program_of_pytorch_ask_for_its_onnx_model(tmp_path, capsys):
+    """A program that is compiled already gets no advice to compile it."""
+    path = tmp_path / "net.pt2"
+    path.write_bytes(next(content for kind, _, content in FILES if kind == "pt2"))
+    pictures = str(SAMPLES / "digits.npz")
+    for words in (["compare", "--random-input", "--onnx"], ["evaluate", pictures, "--limit", "1", "--against"]):
+        assert main([words[0], str(LOADABLE), *words[1:], str(path)]) == 2
+        error = capsys.readouterr().err
+        assert f"{path}: must be an ONNX or TFLite model, got a PyTorch program" in error
+        assert "Export it as ONNX in Python: torch.onnx.export(torch.export.load(" in error
+        assert "nvdla compile" not in error
+
+
 @pytest.mark.parametrize("option", ["--caffe", "--onnx"])
 def test_options_with_models_name_the_kind(option, capsys):
     assert main(["layers", str(LOADABLE), option, str(SAMPLES / "digit1.pgm")]) == 2

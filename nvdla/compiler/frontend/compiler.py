@@ -53,7 +53,7 @@ from nvdla.loadable.model import Loadable, LoadableHolder
 from nvdla.loadable.reader import Source
 from nvdla.program.naming import order_document
 from nvdla.tensors.datasets import SampleSource
-from nvdla.tensors.inputs import Input, Preprocessing
+from nvdla.tensors.inputs import Input, PictureConversion, Preprocessing
 from nvdla.tensors.real import PixelNumbers
 from nvdla.util.arguments import by_annotations, refuse_unknown
 from nvdla.util.escaping import Document, Json
@@ -164,19 +164,22 @@ class Compiled(LoadableHolder):
             raise FormatError(f"{self._title}: must be one accelerator part, got {kinds}. Use Compiled.run.")
         return self.parts[0].made.named, self.run_config if config == "auto" else config
 
-    def run(self, inputs: Input | Sequence[Input] | Mapping[str, Input]) -> dict[str, np.ndarray]:
+    def run(
+        self, inputs: Input | Sequence[Input] | Mapping[str, Input], preprocessing: PictureConversion | None = None
+    ) -> dict[str, np.ndarray]:
         """Run the model: accelerator parts on the emulator, bit-exactly, host parts in onnxruntime.
 
         Args:
             inputs: As for :meth:`nvdla.Runtime.run`, with the model's names. Arrays are real numbers, pictures (uint8),
                 or elements (signed integers) of an input that the accelerator reads.
+            preprocessing: Conversion of pictures as for :meth:`nvdla.Runtime.run`.
 
         Returns:
             Real outputs by the model's names; several images are concatenated along the first axis.
         """
         if self._machine is None:
             self._machine = machine_of(self.imported, self.parts, self.constants, self.run_config, self.details)
-        return self._machine.run(inputs)
+        return self._machine.run(inputs, preprocessing=preprocessing)
 
     @property
     def constants(self) -> dict[str, np.ndarray]:

@@ -88,12 +88,14 @@ def _refuse_weights(weights: str | os.PathLike[str] | None, name: str) -> None:
         )
 
 
-def require_model(path: str | os.PathLike[str], more: Collection[str] = ()) -> None:
-    """Raise FormatError for a file of another kind than the models that load_model reads, and ``more``."""
-    name, wanted = os.fspath(path), "a model (ONNX, TFLite, PyTorch .pt2 or Caffe)"
+def require_model(path: str | os.PathLike[str], more: Collection[str] = (), runs: bool = False) -> None:
+    """Raise FormatError for a file of another kind than the models that load_model reads, and ``more``. ``runs``: the
+    caller runs the model in floating point."""
+    name = os.fspath(path)
+    wanted = "an ONNX or TFLite model" if runs else "a model (ONNX, TFLite, PyTorch .pt2 or Caffe)"
     if not os.path.exists(path):
         read_file(path, MAX_MODEL, "model")  # has the reason
-    other = wrong_kind(path, name, wanted, (*MODEL_KINDS, *more))
+    other = wrong_kind(path, name, wanted, (*MODEL_KINDS, *more), runs)
     if other is None and kind_of(path) == "labels" and Path(path).suffix != ".prototxt":
         other = f"{name}: must be {wanted}, got a text file"
     if other is not None:

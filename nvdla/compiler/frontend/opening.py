@@ -16,7 +16,7 @@ from nvdla.compiler.builder.quantization import quantize
 from nvdla.compiler.frontend.checking import check_work
 from nvdla.compiler.frontend.graph import Binding
 from nvdla.compiler.frontend.isolation import End, ModelWorker, one_line, packages, reads, run_session, session
-from nvdla.compiler.frontend.loading import load_model, parse, refuse_external
+from nvdla.compiler.frontend.loading import load_model, parse, refuse_external, require_model
 from nvdla.compiler.frontend.model import Model
 from nvdla.errors import FormatError
 from nvdla.loadable import Loadable
@@ -138,6 +138,7 @@ def _open_file(
     path: str, optimize: bool, threads: int | None, everything: bool, real: bool
 ) -> tuple[Any, list[tuple[str, list[str]]]]:
     onnx, _ = packages()
+    require_model(path, runs=True)
     _, proto, _ = load_model(onnx, path, None, {})
     check_work(proto, path)
     if real:

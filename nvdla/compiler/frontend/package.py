@@ -30,7 +30,15 @@ from nvdla.loadable import load
 from nvdla.program.program import check_built_in
 from nvdla.tensors.files import IMAGE_ENDINGS, check_whole, ending, read_npy
 from nvdla.tensors.images import is_picture
-from nvdla.tensors.inputs import Input, Preprocessing, by_position, check_pixels, is_image
+from nvdla.tensors.inputs import (
+    Input,
+    PictureConversion,
+    Preprocessing,
+    by_position,
+    check_pixels,
+    is_image,
+    pixel_conversion,
+)
 from nvdla.tensors.npz import check_packing, read_npz
 from nvdla.tensors.real import pixels_of
 from nvdla.util.escaping import Document, json_text
@@ -523,6 +531,7 @@ class HostMachine:
         self,
         inputs: Input | Sequence[Input] | Mapping[str, Input],
         before: Callable[[int, dict[str, np.ndarray]], None] | None = None,
+        preprocessing: PictureConversion | None = None,
     ) -> dict[str, np.ndarray]:
         """Run all parts.
 
@@ -530,6 +539,7 @@ class HostMachine:
             inputs: real numbers, elements (signed integers), pictures or files: by the model's names, in order, or a
                 single one. Lists and batch arrays run one after the other.
             before: called for each accelerator part with its number and the elements of its inputs.
+            preprocessing: conversion of pictures (default: that of the model).
 
         Returns:
             Real numbers by the model's names; those of several runs are concatenated along the first axis.
@@ -537,13 +547,16 @@ class HostMachine:
         Raises:
             FormatError: an input is missing or has another shape.
         """
-        results = [self._run(feeds, before) for feeds in self.feeds(inputs)]
+        results = [self._run(feeds, before) for feeds in self.feeds(inputs, preprocessing)]
         if len(results) == 1:
             return results[0]
         return {name: np.concatenate([np.atleast_1d(result[name]) for result in results]) for name in self.outputs}
 
-    def feeds(self, inputs: Input | Sequence[Input] | Mapping[str, Input]) -> list[dict[str, np.ndarray]]:
+    def feeds(
+        self, inputs: Input | Sequence[Input] | Mapping[str, Input], preprocessing: PictureConversion | None = None
+    ) -> list[dict[str, np.ndarray]]:
         """Real numbers of the model's inputs for each run. Raises FormatError."""
+        pictures = (self._preprocessing or Preprocessing()).changed_by(pixel_conversion(preprocessing))
         given = dict(zip(self.inputs, by_position(inputs, self.inputs), strict=True))
         runs = {name: self._runs(name, value) for name, value in given.items()}
         counts = set(map(len, runs.values()))
@@ -552,7 +565,7 @@ class HostMachine:
             raise FormatError(f"inputs: must have the same number of images each, got {numbers}")
         return [
             {
-                name: real_input(values[run], name, self._shapes[name], self._preprocessing, self._given)
+                name: real_input(values[run], name, self._shapes[name], pictures, self._given)
                 for name, values in runs.items()
             }
             for run in range(max(counts, default=1))
