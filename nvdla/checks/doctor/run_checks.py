@@ -11,6 +11,7 @@ from nvdla.checks.doctor.number_checks import some
 from nvdla.checks.lint.linter import Said
 from nvdla.errors import counted
 from nvdla.loadable.descriptors.enums import OpType
+from nvdla.program.operation import Operation
 
 #: shares of elements at the ends of the type
 SOME, MANY = 0.01, 0.10
@@ -19,6 +20,10 @@ ENOUGH = 64
 #: elements at the ends of the type that are too few to judge
 FEW = 5
 OUT_OF_RANGE = 0.01
+#: values next to the end of the type that show how a function approaches it
+LEVELS = 8
+#: units that a function may be cut by
+SHALLOW = 1.5
 
 
 def _computes(health: TensorHealth) -> bool:
@@ -28,9 +33,60 @@ def _computes(health: TensorHealth) -> bool:
     return health.elements >= ENOUGH and (health.engine in ("sdp", "cdp") or bool(health.taken_from))
 
 
-def _saturates(health: TensorHealth) -> bool:
-    """Check whether enough of its integers are at the ends of their type to judge their share."""
-    return _computes(health) and health.dtype.kind == "i" and round(health.saturated * health.elements) > FEW
+def _saturated(subject: Operation, health: TensorHealth) -> float:
+    """The share of its integers that saturate at the ends of their type; 0 if there are too few to judge."""
+    if not _computes(health) or health.dtype.kind != "i":
+        return 0.0
+    share = health.saturated
+    for end in health.limits:
+        if end != health.zero and levels_off(_curve(subject, health), end):
+            share -= health.share_of(end)
+    return share if round(share * health.elements) > FEW else 0.0
+
+
+def _curve(subject: Operation, health: TensorHealth) -> np.ndarray:
+    """The function that an operation looks up, in units of its output; empty where it is more than a lookup."""
+    op, lut = subject.op, subject.lut
+    if lut is None or (subject.type == OpType.CDP and not op.bypass_out_mul):
+        return np.empty(0)
+    entries = np.array(lut.linear_only_table[:], np.float64)
+    values = np.ldexp((entries - op.out_cvt.offset) * op.out_cvt.scale, -op.out_cvt.truncate)
+    return np.clip(np.rint(values), *health.limits)
+
+
+def levels_off(curve: np.ndarray, end: float) -> bool:
+    """Check whether a function reaches the end of its type because it has its own bound there.
+
+    The closer a smooth function is to its bound (HardSwish, SiLU, sigmoid), the more entries have the same value. A
+    function that is cut off crosses the end as steeply as the values next to it: its entries per value are equal.
+
+    Args:
+        curve: The function's entries, in units of its output.
+        end: The least or the greatest value of the type.
+
+    Returns:
+        Whether all parts of the curve that lead to the end level off there.
+    """
+    distance = np.abs(curve - end)
+    (at_end,) = np.nonzero(distance == 0)
+    if not at_end.size or at_end[-1] - at_end[0] + 1 != at_end.size:
+        return False
+    parts = [part for part in (distance[: at_end[0]][::-1], distance[at_end[-1] + 1 :]) if part.size]
+    approaches = [_approach(part) for part in parts]
+    if len(parts) == 2 and at_end.size * sum(levels / entries for levels, entries, _ in approaches) <= 8 * SHALLOW:
+        return True  # a parabola between the two parts is not deeper
+    flat = [
+        levels >= LEVELS // 2 and 3 * first * levels > 4 * entries and first * levels > entries + levels
+        for levels, entries, first in approaches
+    ]
+    return bool(flat) and all(flat)
+
+
+def _approach(distance: np.ndarray) -> tuple[int, int, int]:
+    """Values next to the end, how many entries they have together, and how many the first of them has."""
+    levels = min(LEVELS, int(distance.max()))
+    entries = int(np.argmax(distance > levels)) if distance.max() > levels else int(np.argmax(distance == levels))
+    return levels, max(entries, 1), int((distance[:entries] == 1).sum())
 
 
 def _reason(health: TensorHealth) -> str:
@@ -51,7 +107,7 @@ def outputs_are_not_cut_off(context: CheckContext) -> Iterator[Said]:
     """Less than 10 % of a tensor's integers are at the ends of their type. Tensors with fewer than 64 elements in all
     runs are not judged."""
     for subject, health in context.measured():
-        if _saturates(health) and health.saturated > MANY:
+        if _saturated(subject, health) > MANY:
             yield subject, _reason(health)
 
 
@@ -65,7 +121,7 @@ def outputs_hardly_saturate(context: CheckContext) -> Iterator[Said]:
     """Less than 1 % of a tensor's integers are at the ends of their type. Entropy calibration saturates that many.
     Tensors with fewer than 64 elements, or with at most 5 at the ends, in all runs are not judged: add images."""
     for subject, health in context.measured():
-        if _saturates(health) and SOME < health.saturated <= MANY:
+        if SOME < _saturated(subject, health) <= MANY:
             yield subject, _reason(health)
 
 

@@ -12,8 +12,9 @@ from support.pages import page_module
 import nvdla
 from nvdla.checks.compare.comparison import Observation
 from nvdla.checks.doctor.doctor import TensorHealth, checks, examine
-from nvdla.checks.doctor.run_checks import outputs_hardly_saturate
+from nvdla.checks.doctor.run_checks import outputs_are_not_cut_off, outputs_hardly_saturate
 from nvdla.cli.doctor import bars
+from nvdla.loadable.descriptors.enums import OpType
 from nvdla.program.naming import Names, from_sidecar
 
 
@@ -297,8 +298,42 @@ def test_few_elements_at_the_ends_are_no_saturation(elements, at_ends, is_found)
     health = TensorHealth.of(observation(tensor[:, :4]), Names())
     for part in np.split(tensor, elements // 64, axis=1):
         health.add(observation(part))
-    context = SimpleNamespace(measured=lambda: [("operation", health)])
+    context = SimpleNamespace(measured=lambda: [(SimpleNamespace(op=None, lut=None), health)])
     assert bool([*outputs_hardly_saturate(context)]) == is_found
+
+
+BOUNDED = {
+    "HardSwish": (lambda x: x * np.clip(x / 6 + 0.5, 0, 1), -128),
+    "SiLU": (lambda x: x / (1 + np.exp(-x)), -128),
+    "GELU": (lambda x: x / 2 * (1 + np.tanh(0.79788 * (x + 0.044715 * x**3))), -128),
+    "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), 127),
+    "tanh": (np.tanh, 127),
+    "ELU": (lambda x: np.where(x > 0, x, np.exp(x) - 1), -128),
+}
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+@pytest.mark.parametrize("cut_off", [False, True])
+@pytest.mark.parametrize("share", [0.05, 0.25])
+def test_a_table_that_ends_at_its_functions_bound_does_not_saturate(name, cut_off, share):
+    """An int8 table of HardSwish contains -0.375 as -128: nothing is cut off unless the scale is too small."""
+    function, end = BOUNDED[name]
+    real = function(np.arange(-128, 129) * 0.036)
+    scale = (real.max() - real.min()) / 255 * (0.8 if cut_off else 1)
+    bound = real.min() if end < 0 else real.max()
+    zero = round(end - bound / scale) + (50 * np.sign(end) if cut_off else 0)
+    operation = SimpleNamespace(
+        type=OpType.CDP,
+        op=SimpleNamespace(bypass_out_mul=1, out_cvt=SimpleNamespace(scale=1, truncate=0, offset=0)),
+        lut=SimpleNamespace(linear_only_table=np.clip(np.rint(real / scale) + zero, -128, 127).astype(np.int16)),
+    )
+    tensor = np.zeros((1, 16, 8, 8), np.int8)
+    tensor.reshape(-1)[: int(tensor.size * share)] = end
+    health = TensorHealth.of(observation(tensor), Names())
+    health.add(observation(tensor))
+    check = outputs_hardly_saturate if share < 0.1 else outputs_are_not_cut_off
+    context = SimpleNamespace(measured=lambda: [(operation, health)])
+    assert bool([*check(context)]) == cut_off
 
 
 def test_health_is_counted_over_runs():
