@@ -104,7 +104,8 @@ class Verifier:
         """Follow the forward offset stored at ``position`` (already inside the file)."""
         offset = _U32.unpack_from(self.buffer, position)[0]
         if offset == 0 or position + offset + 4 > self.size:
-            self._fail(path, field, position, "offset", offset, f"between 1 and {self.size - 4 - position} (file size)")
+            limit = f"between 1 and {self.size - 4 - position} (file size {self.size})"
+            self._fail(path, field, position, "offset", offset, limit)
         return position + int(offset)
 
     def _table(self, position: int, table: TableSchema, path: str, depth: int) -> dict[str, object]:

@@ -55,6 +55,11 @@ def test_every_truncation_is_refused(data: bytes) -> None:
             load(data[:size])
 
 
+def test_an_offset_beyond_the_end_is_refused_with_the_size_of_the_file(root: fb.Loadable, data: bytes) -> None:
+    end = root.TaskList(0)._tab.Pos
+    refused(data[:end], rf"offset: must be between 1 and \d+ \(file size {end}\), got \d+ \(cut off\?\)")
+
+
 @pytest.mark.parametrize("offset", [0, 1 << 31, (1 << 32) - 1])
 def test_the_root_is_inside_the_file(data: bytes, offset: int) -> None:
     refused(
