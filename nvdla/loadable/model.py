@@ -330,8 +330,8 @@ class LoadableHolder(ABC):
 class Loadable:
     """A compiled network: the tables of one loadable file.
 
-    ``identifier`` is "NVDA", or "" for files without one. ``name`` (the file, for messages) and ``layer_file`` (the
-    content of the layer file of a loadable in memory, or None) are ignored in comparisons.
+    ``identifier`` is "NVDA", "" for files without one, or what a damaged file has. ``name`` (the file, for messages)
+    and ``layer_file`` (the content of the layer file of a loadable in memory, or None) are ignored in comparisons.
     """
 
     version: Version = Version()

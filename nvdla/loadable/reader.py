@@ -453,9 +453,14 @@ def _model(root: Document, buffer: memoryview, name: str) -> Loadable:
         tensors=tuple(map(_tensor, root["tensor_desc_list"])),
         relocs=tuple(map(_reloc, root["reloc_list"])),
         submits=tuple(SubmitEntry(entry["id"], entry["task_id"]) for entry in root["submit_list"]),
-        identifier=IDENTIFIER.decode() if buffer[4:8] == IDENTIFIER else "",
+        identifier=_identifier(buffer),
         name=name,
     )
+
+
+def _identifier(buffer: memoryview) -> str:
+    """The identifier of a file, "" if it has none: then 16-bit numbers below 256 are there, or zeros."""
+    return "" if 0 in buffer[4:8] else str(buffer[4:8], "latin-1")
 
 
 def _task(entry: Document) -> TaskEntry:

@@ -49,7 +49,7 @@ def flatbuffer(loadable: Any) -> bytes:
         LoadableError: A number does not fit its field, or there is too much data.
     """
     lists = [getattr(loadable, name) for name in _LISTS]
-    version, identifier = loadable.version, loadable.identifier.encode()
+    version, identifier = loadable.version, loadable.identifier.encode("latin-1", "replace")
     total = sum(blob.length for blob in loadable.blobs)
     if total > MAX_BYTES - (1 << 20):
         raise LoadableError(

@@ -20,6 +20,13 @@ def the_container_is_consistent(context: Context) -> Iterator[Said]:
     yield from problems(context.loadable)
 
 
+@rule("warning", "Repair the file.", headline="unknown identifier")
+def the_identifier_is_known(context: Context) -> Iterator[Said]:
+    """The FlatBuffer identifier is NVDA; files of 2018 have none."""
+    if context.loadable.identifier not in ("NVDA", ""):
+        yield f"identifier at byte 4: must be NVDA, got {context.loadable.identifier!r}"
+
+
 @rule("error", "Repair the descriptors, or choose the other ABI (--abi).", headline="descriptors that cannot be read")
 def descriptors_can_be_read(context: Context) -> Iterator[Said]:
     """The descriptor lists of every task can be read, and every index in them exists."""
@@ -43,8 +50,8 @@ def values_fit_their_registers(context: Context) -> Iterator[Said]:
 def operations_do_not_wait_for_themselves(context: Context) -> Iterator[Said]:
     """No operation is its own consumer.
 
-    NVIDIA's compiler writes such graphs for the first DLA task of a network with a CPU layer in the middle. The
-    firmware then queues operations twice and never ends.
+    NVIDIA's compiler writes such graphs if a CPU layer is in the middle of a network. The firmware then queues
+    operations twice and never ends.
     """
     for subject in context.subjects:
         common = subject.common
@@ -100,8 +107,7 @@ def the_dry_run_finishes(context: Context) -> Iterator[Said]:
     """The firmware and the engines accept every operation, the dependency graph reaches its end, and no convolution
     reads data or weights from a wrong place of the convolution buffer.
 
-    This is a dry run: a complete run without the arithmetic. It is skipped after an error of another rule, because it
-    stops at the first error.
+    This is a complete run without the arithmetic, skipped after an error of another rule.
     """
     from nvdla.emulator.execution.dry_run import dry_run
 

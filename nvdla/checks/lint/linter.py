@@ -197,7 +197,7 @@ OTHER_ATOMS = "atoms-have-the-size-of-the-memory-atom"
 DRY_RUN = "the-dry-run-finishes"
 READABLE = "descriptors-can-be-read"
 #: rules that hold on every configuration
-WITHOUT_CONFIGURATION = (READABLE, "the-container-is-consistent")
+WITHOUT_CONFIGURATION = (READABLE, "the-container-is-consistent", "the-identifier-is-known")
 OVERRUN = "surfaces-are-in-their-windows"
 
 

@@ -12,6 +12,7 @@ from support.pages import page_module
 
 import nvdla
 from nvdla import ConfigError
+from nvdla.analysis.views import overview
 from nvdla.checks.doctor import examine
 from nvdla.checks.lint import lint, lint_file
 from nvdla.checks.lint.linter import FIELDS, Order, Rule, rules
@@ -267,6 +268,16 @@ def test_broken_containers_are_reported_not_raised(lenet_loadable):
     assert "the-container-is-consistent" in {rule for rule, _ in errors(report)}
 
 
+@pytest.mark.parametrize("identifier, found", [("NVDX", ["the-identifier-is-known"]), ("NVDA", []), ("", [])])
+def test_identifiers_other_than_nvda_are_found_and_shown(lenet_loadable, identifier, found):
+    """Files of 2018 have none: their first table is where it would be."""
+    data = dataclasses.replace(lenet_loadable, identifier=identifier).to_bytes()
+    loadable = nvdla.load(data)
+    assert [finding.rule for finding in lint(loadable).findings] == found
+    assert overview(Program.of(loadable))["identifier"] == (identifier or None)
+    assert loadable.to_bytes() == data
+
+
 def test_a_misspelt_configuration_gets_a_suggestion(lenet_loadable):
     with pytest.raises(ConfigError, match="did you mean nv_small"):
         lint(lenet_loadable, "nv-small")
@@ -320,6 +331,7 @@ def test_every_rule_of_an_operation_is_tried_here():
     tried = {fault[0] for fault in FAULTS}
     here = tried | {
         "rubik-is-supported",
+        "the-identifier-is-known",
         "bdma-is-supported",
         "atoms-have-the-size-of-the-memory-atom",
         "constants-are-not-overwritten",
