@@ -459,10 +459,8 @@ def _model(root: Document, buffer: memoryview, name: str) -> Loadable:
 
 
 def _identifier(buffer: memoryview) -> str:
-    """The identifier of a verified file, "" if it has none: then its root table begins there, or zeros fill the gap."""
-    root = _U32.unpack_from(buffer)[0]
-    vtable = root - _S32.unpack_from(buffer, root)[0]
-    return str(buffer[4:8], "latin-1") if min(root, vtable) >= 8 and any(buffer[4:8]) else ""
+    """The identifier of a file, "" if it has none: then 16-bit numbers below 256 are there, or zeros."""
+    return "" if 0 in buffer[4:8] else str(buffer[4:8], "latin-1")
 
 
 def _task(entry: Document) -> TaskEntry:

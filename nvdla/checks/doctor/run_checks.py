@@ -72,17 +72,17 @@ def levels_off(curve: np.ndarray, end: float) -> bool:
     if not at_end.size or at_end[-1] - at_end[0] + 1 != at_end.size:
         return False
     parts = [part for part in (distance[: at_end[0]][::-1], distance[at_end[-1] + 1 :]) if part.size]
-    steps = [_steps(part) for part in parts]
-    if len(parts) == 2 and at_end.size * sum(levels / entries for levels, entries, _ in steps) <= 8 * SHALLOW:
+    approaches = [_approach(part) for part in parts]
+    if len(parts) == 2 and at_end.size * sum(levels / entries for levels, entries, _ in approaches) <= 8 * SHALLOW:
         return True  # a parabola between the two parts is not deeper
     flat = [
         levels >= LEVELS // 2 and 3 * first * levels > 4 * entries and first * levels > entries + levels
-        for levels, entries, first in steps
+        for levels, entries, first in approaches
     ]
     return bool(flat) and all(flat)
 
 
-def _steps(distance: np.ndarray) -> tuple[int, int, int]:
+def _approach(distance: np.ndarray) -> tuple[int, int, int]:
     """Values next to the end, how many entries they have together, and how many the first of them has."""
     levels = min(LEVELS, int(distance.max()))
     entries = int(np.argmax(distance > levels)) if distance.max() > levels else int(np.argmax(distance == levels))

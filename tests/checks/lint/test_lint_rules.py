@@ -270,7 +270,7 @@ def test_broken_containers_are_reported_not_raised(lenet_loadable):
 
 @pytest.mark.parametrize("identifier, found", [("NVDX", ["the-identifier-is-known"]), ("NVDA", []), ("", [])])
 def test_identifiers_other_than_nvda_are_found_and_shown(lenet_loadable, identifier, found):
-    """Files of 2018 have none: their root table is where it would be."""
+    """Files of 2018 have none: their first table is where it would be."""
     data = dataclasses.replace(lenet_loadable, identifier=identifier).to_bytes()
     loadable = nvdla.load(data)
     assert [finding.rule for finding in lint(loadable).findings] == found
