@@ -516,7 +516,7 @@ def _entries(
 
 
 _PARTS = re.compile(r"[/._:]+")
-FEWEST_TILES = 4  # operations of a layer that is a block of its own
+FEWEST_TILES = 4  # operations of a layer that is a block
 
 
 def blocks(layers: Sequence[str | None]) -> list[str | None]:
@@ -546,13 +546,15 @@ def blocks(layers: Sequence[str | None]) -> list[str | None]:
 def connected_blocks(program: Program, values: Iterable[Value]) -> list[str | None]:
     """The block of each operation, where the operations of a block are connected by the data that they write or read.
 
-    A part of a block (:func:`blocks`) that shares no data with its other parts is a block of its own ("hs (2)"), or
-    none if it is a single layer.
+    A part of a block (:func:`blocks`) that shares no data with the other parts is a separate block ("hs (2)"), or none
+    if it is a single layer.
     """
     names = blocks([node.layer for node in program.operations])
     block_of = {node.key: name for node, name in zip(program.operations, names, strict=True) if name}
     groups = [[node.key for node in chain] for chain in program.chains]
-    groups += [[key for key, _ in value.readers] + [value.writer] for value in values if value.kind != "constant"]
+    for value in values:
+        if value.kind != "constant":
+            groups.append([key for key, _ in value.readers] + ([value.writer] if value.writer else []))
     parts = _parts(block_of, groups)
     count: Counter[str] = Counter()
     name_of_part: dict[int, str | None] = {}
@@ -567,17 +569,17 @@ def connected_blocks(program: Program, values: Iterable[Value]) -> list[str | No
 
 
 def _is_block(layers: set[str | None], operations: int) -> bool:
-    """Whether a part of a block is a block: it has several layers, or many tiles of one."""
+    """Check whether a part of a block is a block: it has several layers, or many tiles of one."""
     return len(layers) > 1 or operations >= FEWEST_TILES
 
 
-def _parts(block_of: Mapping[Key, str], groups: Iterable[Sequence[Key | None]]) -> dict[Key, list[Key]]:
-    """The connected part of its block that each operation is in; members of a group of one block are connected."""
+def _parts(block_of: Mapping[Key, str], groups: Iterable[Sequence[Key]]) -> dict[Key, list[Key]]:
+    """Return the connected part of the block that each operation is in; members of a group are connected."""
     parts = {key: [key] for key in block_of}
     for group in groups:
         first: dict[str, Key] = {}
         for key in group:
-            if key is None or key not in block_of:
+            if key not in block_of:
                 continue
             small, large = sorted((parts[key], parts[first.setdefault(block_of[key], key)]), key=len)
             if small is not large:

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
         "operations": chosen(rows, args),
     }
     if not print_document(document, args):
-        _print(document, len(rows))
+        _print(document, rows, searched=bool(args.caffe or args.onnx))
     return int(named < len(rows))
 
 
@@ -152,13 +152,18 @@ def _known_confidence(loadable: str) -> dict[tuple[int, int], str]:
     }
 
 
-def _print(document: Document, count: int) -> None:
-    rows = document["operations"]
+def _print(document: Document, every_row: list[Document], searched: bool) -> None:
+    """``every_row``: of all operations; ``searched``: a model was given."""
+    rows, count = document["operations"], len(every_row)
     print_table(f"{document['loadable']} on {document['configuration']}", rows)
     doubtful = sum(row["confidence"] == "order" for row in rows)
     doubt = f", {doubtful} of them uncertain (order)" if doubtful else ""
-    hint = "" if document["named"] else " Find them with --onnx MODEL or --caffe FILE."
+    hint = "" if document["named"] or searched else " Find them with --onnx MODEL or --caffe FILE."
     say(f"{document['named']} of {count} operations have names{doubt}.{hint}")
+    nameless = next((row for row in every_row if row["layer"] is None), None)
+    if searched and nameless is not None:
+        what = f"{nameless['operation']} ({nameless['engine'].upper()}, {nameless['what']})"
+        say(f"First operation without a name: {what}.")
     if document["unused"]:
         say(f"Layers without an operation: {', '.join(document['unused'])}.")
     if document["layer_file"]:

@@ -278,9 +278,10 @@ def _fits(unit: Unit, layer: ModelLayer, graph: ModelGraph) -> bool:
         taken = op.kernel_width_csc * op.kernel_height_csc * op.kernel_channel_csc
         return before is None or taken == math.prod(before)
     kernel, stride = (op.kernel_height_csc, op.kernel_width_csc), (op.conv_stride_y, op.conv_stride_x)
-    return (
-        kernel == layer.window and stride == layer.stride and op.kernel_channel_csc == _channels(graph, layer, source)
-    )
+    channels = _channels(graph, layer, source)
+    some_groups = layer.groups > 1 and op.kernel_channel_csc < channels
+    some_groups &= op.kernel_channel_csc % max(channels // layer.groups, 1) == 0
+    return kernel == layer.window and stride == layer.stride and (op.kernel_channel_csc == channels or some_groups)
 
 
 def _within(output: Shape, shape: Shape) -> bool:
@@ -405,7 +406,8 @@ def _single(layer: ModelLayer) -> bool:
 
 
 def _norm(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[LayerChoice]:
-    for layer in graph.takers(label.point, ("norm",)):
+    table = unit.first.op.bypass_sqsum and unit.first.op.bypass_out_mul
+    for layer in graph.takers(label.point, ("lut",) if table else ("norm",)):
         yield LayerChoice((layer,), Label(layer.output))
 
 

@@ -44,6 +44,7 @@ class ModelLayer:
         weights: Weights (K, C, R, S) of a convolution.
         whole: True for an inner product.
         skewed: Whether vertical and horizontal dilation differ; NVIDIA's compiler swaps the two.
+        groups: Number of groups of a convolution.
         adds: Whether an affine layer has an addend.
         cpu: Whether the layer can run on the CPU.
     """
@@ -58,6 +59,7 @@ class ModelLayer:
     weights: np.ndarray | None = field(default=None, repr=False, compare=False)
     whole: bool = False
     skewed: bool = False
+    groups: int = 1
     adds: bool = True
     cpu: bool = False
 
@@ -272,7 +274,8 @@ def _layer(
     dilation = _ints(settings, "dilations", (1, 1))
     return ModelLayer(
         node.output[0] or node.name, kind, given, outputs, shape, window, stride, weights, whole=whole,
-        skewed=dilation[0] != dilation[1], cpu=kind == "softmax",
+        skewed=dilation[0] != dilation[1], groups=max(settings["group"].i, 1) if "group" in settings else 1,
+        cpu=kind == "softmax",
     )  # fmt: skip
 
 
@@ -380,7 +383,7 @@ def _caffe_layer(layer: CaffeLayer, given: tuple[int, ...], shapes: list[Shape |
     outputs = tuple(range(first, first + len(layer.tops)))
     return ModelLayer(
         layer.name, kind, given, outputs, shape, window, stride, _caffe_weights(layer, kind),
-        whole=layer.type == "InnerProduct", skewed=_skewed(layer), adds=_adds(layer),
+        whole=layer.type == "InnerProduct", skewed=_skewed(layer), groups=_groups(layer), adds=_adds(layer),
         cpu=layer.type in ("Softmax", "Power"),
     )  # fmt: skip
 
@@ -401,6 +404,10 @@ def _shapes(layer: CaffeLayer, converted: ModelLayer, shapes: dict[int, Shape | 
 
 def _adds(layer: CaffeLayer) -> bool:
     return layer.type != "Scale" or bool(layer.message["scale_param"]["bias_term"])
+
+
+def _groups(layer: CaffeLayer) -> int:
+    return (layer.message["convolution_param"]["group"] or 1) if layer.type == "Convolution" else 1
 
 
 def _skewed(layer: CaffeLayer) -> bool:

@@ -47,14 +47,14 @@ class Weights:
             return None
         key = (unit.first.task, unit.first.index, layer.name)
         if key not in self._answers:
-            self._answers[key] = self._compared(unit, layer.weights)
+            self._answers[key] = self._compared(unit, layer.weights, layer.groups)
         return self._answers[key]
 
-    def _compared(self, unit: Unit, model: np.ndarray) -> bool | None:
+    def _compared(self, unit: Unit, model: np.ndarray, groups: int) -> bool | None:
         ours = self._of(unit.first)
         if ours is None:
             return None
-        theirs = _like(model, ours.shape)
+        theirs = _like(model, ours.shape, groups)
         if theirs is None:
             return None
         count = len(ours)
@@ -103,19 +103,22 @@ def _places(kernels: int, count: int) -> range:
     return range(0, max(kernels - count, 0) + 1, count)
 
 
-def _like(model: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
-    """A layer's weights in the form of a convolution's (C, R, S): groups filled with zeros, inner products cut."""
+def _like(model: np.ndarray, shape: tuple[int, ...], groups: int) -> np.ndarray | None:
+    """A layer's weights in the form of a convolution's (C, R, S): groups filled with zeros, inner products cut.
+
+    A convolution of some of the groups has the channels of those alone.
+    """
     kernels, channels, *window = model.shape
     wanted = int(np.prod(shape[1:]))
     if channels * int(np.prod(window)) == wanted:
         return model.reshape(kernels, *shape[1:])
-    if tuple(window) != tuple(shape[2:]) or shape[1] % channels or kernels % (shape[1] // channels):
+    if tuple(window) != tuple(shape[2:]) or shape[1] % channels or shape[1] > groups * channels or kernels % groups:
         return None
-    groups = shape[1] // channels
     wide = np.zeros((kernels, shape[1], *window), model.dtype)
     for group in range(groups):
         mine = slice(group * kernels // groups, (group + 1) * kernels // groups)
-        wide[mine, group * channels : (group + 1) * channels] = model[mine]
+        first = group * channels % shape[1]
+        wide[mine, first : first + channels] = model[mine]
     return wide
 
 
@@ -139,7 +142,7 @@ MOST_QUESTIONS = 40
 _WANTED = {
     "conv": {"conv", "deconv", "pool"},
     "pdp": {"pool"},
-    "cdp": {"norm"},
+    "cdp": {"norm", "lut"},
     "sdp": set(ELEMENTWISE),
     "cpu": {"cpu"},
     "output": {"output"},

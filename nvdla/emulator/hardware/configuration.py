@@ -152,7 +152,7 @@ def proof(config: Configuration) -> Document:
     ``results`` and ``cycles``: precision or unit -> "RTL ...", "C model ..." or None (extrapolated). A configuration
     that differs from every built-in one is extrapolated in everything.
     """
-    known = dict(_packaged("proof")).get(built_in(config), {})
+    known = dict(_packaged("proof")).get(built_in(config) or "", {})
     features = [*map(str, config.precisions), *(word for key, word in UNITS.items() if getattr(config, key))]
     proofs = {kind: {name: known.get(kind, {}).get(name) for name in features} for kind in ("results", "cycles")}
     return {"configuration": config.name, **proofs}

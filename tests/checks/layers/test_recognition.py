@@ -44,6 +44,34 @@ def test_an_onnx_model_names_its_operations_after_the_values_they_make(tmp_path)
     assert found.layers == written_by_the_compiler(tmp_path / "net.nvdla")
 
 
+def test_groups_of_a_depthwise_convolution_and_tables_in_the_cdp_have_names(nvdla_command, tmp_path):
+    """On nv_small 16 groups are two convolutions of 8, and HardSwish is a table of the CDP."""
+    pytest.importorskip("onnxruntime", reason="the extra nvdla[onnx] is not installed")
+    import onnx
+
+    from tests.compiler.frontend.models import model, node
+
+    rng = np.random.default_rng(2)
+    nodes = [
+        node("Conv", "x w0", "a", pads=[1, 1, 1, 1]),
+        node("HardSwish", "a", "ah"),
+        node("Conv", "ah wd", "d", pads=[1, 1, 1, 1], group=16),
+        node("Relu", "d", "dr"),
+        node("Conv", "dr w1", "e"),
+        node("HardSwish", "e", "y"),
+    ]
+    shapes = {"w0": (16, 3, 3, 3), "wd": (16, 1, 3, 3), "w1": (8, 16, 1, 1)}
+    constants = {name: rng.normal(size=shape).astype("f4") for name, shape in shapes.items()}
+    path, net = tmp_path / "net.onnx", tmp_path / "net.nvdla"
+    onnx.save(model(nodes, {"x": (1, 3, 8, 8)}, {"y": (1, 8, 8, 8)}, constants), path)
+    pictures = rng.normal(size=(4, 3, 8, 8)).astype("f4")
+    nvdla.compile(str(path), "nv_small", "int8", pictures).save(net)
+    names = written_by_the_compiler(net)
+    Path(f"{net}.layers.json").unlink()
+    assert nvdla_command("layers", net, "--onnx", path)[0] == 0
+    assert written_by_the_compiler(net) == names and {"d+dr", "ah", "y"} <= set(names.values())
+
+
 def branches(rng: np.random.Generator) -> tuple[Network, ModelGraph, dict[str, np.ndarray]]:
     """Two convolutions of one shape from the same data, joined by a sum; its graph without weights, and the weights."""
     weights = {name: rng.standard_normal((8, 8, 1, 1)) for name in "ab"}
@@ -181,3 +209,4 @@ def test_names_of_the_compiler_are_not_lost(nvdla_command, tmp_path):
 def test_exit_code_1_where_operations_have_no_name(nvdla_command):
     code, out, _ = nvdla_command("layers", SAMPLES / "color_digits.loadable", "--caffe", PROTOTXT, "--dry-run")
     assert code == 1 and "Layers without an operation" in out
+    assert "First operation without a name: 0/0 (CONV, " in out and "Find them with" not in out
