@@ -219,7 +219,8 @@ def _float_reference(args: argparse.Namespace, runtime: Runtime, surfaces: list[
 
     inputs = getattr(args, "model_inputs", None) or real_inputs(runtime, surfaces, names)
     if args.onnx:
-        reference = FloatReference(onnx_tensors(args.onnx, inputs, args.trusted), names, inputs=inputs, in_place=False)
+        tensors = onnx_tensors(args.onnx, inputs, args.trusted, getattr(args, "real_inputs", None))
+        reference = FloatReference(tensors, names, inputs=inputs, in_place=False)
     else:
         from nvdla.checks.compare.float_models import caffe_tensors
 

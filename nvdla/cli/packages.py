@@ -153,8 +153,9 @@ def _changes(args: argparse.Namespace, package: Package, path: str, folder: Path
         from nvdla.compiler.frontend.opening import rounded
 
         feeds = feeds_of_runs(package, args)
-        taken = _as_model_takes(rounded(package.parts, feeds[0]), path, numbers)
-        common |= {"model_inputs": taken, "random_input": None}
+        real = rounded(package.parts, feeds[0])
+        taken = _as_model_takes(real, path, numbers)
+        common |= {"model_inputs": taken, "real_inputs": real, "random_input": None}
         fed = _fed(args, package, feeds, folder)
     changes = {}
     for number in numbers:

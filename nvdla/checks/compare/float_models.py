@@ -26,18 +26,24 @@ PIXEL_CHANNELS = 4
 
 
 def onnx_tensors(
-    path: str | os.PathLike[str], inputs: Mapping[str, np.ndarray], trusted: bool = False
+    path: str | os.PathLike[str],
+    inputs: Mapping[str, np.ndarray],
+    trusted: bool = False,
+    real: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, np.ndarray]:
     """Inputs and all values of the model's graph in the order of its nodes, by value name and by node name.
 
     ``inputs``: float arrays (N, C, H, W) by input name; with one input any name will do. ``trusted``: read and
-    run the model in this process, without limits. Raises FormatError for a model that cannot be read or run, and when
-    onnxruntime is not installed.
+    run the model in this process, without limits. ``real``: the inputs in real numbers, which the model quantizes with
+    its own units. Raises FormatError for a model that cannot be read or run, and when onnxruntime is not installed.
     """
     modules("an ONNX model")
     name = os.fspath(path)
-    session, nodes = open_file(name, worker_of(trusted), optimize=False, everything=True)
-    return _by_every_name(nodes, _run(session, inputs, name))
+    session, nodes = open_file(name, worker_of(trusted), optimize=False, everything=True, real=real is not None)
+    quantized = [end.name for end in session.get_inputs() if "int" not in end.type and end.name in (real or {})]
+    fed = {key: (real or inputs)[key] if key in quantized else array for key, array in inputs.items()}
+    tensors = _by_every_name(nodes, _run(session, fed, name))
+    return tensors | {key: tensors[f"{key}/elements"] for key in quantized if f"{key}/elements" in tensors}
 
 
 def run_model(model: Any, inputs: Mapping[str, np.ndarray], name: str, trusted: bool = False) -> dict[str, np.ndarray]:

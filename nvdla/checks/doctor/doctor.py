@@ -15,7 +15,7 @@ from nvdla.checks.diff import operand
 from nvdla.checks.lint.linter import MOST_OF_A_RULE, Context, Finding, Rule, lint, rule, sort_key
 from nvdla.emulator.memory.linker import LinkedLoadable
 from nvdla.errors import DescriptorError, NvdlaError
-from nvdla.loadable.descriptors.enums import OpType, Precision, SdpMode, SdpType
+from nvdla.loadable.descriptors.enums import Activation, OpType, Precision, SdpMode, SdpType
 from nvdla.loadable.model import Loadable
 from nvdla.program.accesses import STAGES
 from nvdla.program.naming import Names
@@ -254,6 +254,9 @@ def _converter(subject: Operation, name: str, cvt: Any, used: bool) -> Iterator[
 
 def _stage(subject: Operation, name: str, stage: Any) -> Iterator[Scale]:
     if not stage.enable or stage.type not in (SdpType.MUL, SdpType.BOTH):
+        return
+    is_slope = stage.act == Activation.PRELU and stage.mode == SdpMode.PER_LAYER
+    if is_slope and stage.mul_operand == 0:  # a ReLU: the factor of negative numbers alone
         return
     operand = stage.mul_operand if stage.mode == SdpMode.PER_LAYER else None
     yield _scale(subject, f"{name} multiplier", operand, stage.truncate, 0)

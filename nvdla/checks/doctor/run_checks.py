@@ -11,7 +11,9 @@ from nvdla.checks.doctor.number_checks import some
 from nvdla.checks.lint.linter import Said
 from nvdla.errors import counted
 from nvdla.loadable.descriptors.enums import OpType
+from nvdla.program.accesses import STAGES
 from nvdla.program.operation import Operation
+from nvdla.program.values import constant_bytes
 
 #: shares of elements at the ends of the type
 SOME, MANY = 0.01, 0.10
@@ -142,6 +144,14 @@ def outputs_use_their_range(context: CheckContext) -> Iterator[Said]:
             yield subject, f"values from {low:g} to {high:g}: a scale {smaller:.1f} times smaller would hold them"
 
 
+def _copies_constant(context: CheckContext, subject: Operation) -> bool:
+    """Check whether an SDP operation writes a constant of the loadable unchanged, such as the zeros of a padding."""
+    if subject.type != OpType.SDP or any(getattr(subject.op, f"{name}_op").enable for name in STAGES):
+        return False
+    source = dict(subject.used_cubes()).get("src_data")
+    return source is not None and constant_bytes(context.loadable, subject, source) is not None
+
+
 @check(
     "error",
     "Check the layer's weights, bias and scale.",
@@ -151,7 +161,8 @@ def outputs_use_their_range(context: CheckContext) -> Iterator[Said]:
 def outputs_are_not_all_zero(context: CheckContext) -> Iterator[Said]:
     """A tensor has an element that is not zero."""
     for subject, health in context.measured():
-        if _computes(health) and health.range == (health.zero, health.zero) and not health.special:
+        is_zero = health.range == (health.zero, health.zero) and not health.special
+        if _computes(health) and is_zero and not _copies_constant(context, subject):
             yield subject, f"all {health.elements} elements of {counted(health.runs, 'run')} are zero"
 
 

@@ -290,7 +290,7 @@ class _Compilation:
             try:
                 compiled = self._attempt(imported, images)
             except _NodesFail as failure:
-                self._give_way(failure, images)
+                self._give_way(failure, imported, images)
                 continue
             if compiled is not None:
                 return compiled
@@ -315,17 +315,18 @@ class _Compilation:
             compiled.run_config = self.config
         return compiled
 
-    def _give_way(self, failure: _NodesFail, images: int) -> None:
+    def _give_way(self, failure: _NodesFail, imported: Imported, images: int) -> None:
         """Take several images at once, or send the nodes to the host with the error of the builder, which only scales
-        can show. Raises the error where neither is left."""
+        can show; nodes on the host keep their own reason. Raises the error where neither is left."""
         if images > 1:
             self.alone = None
             return
-        fresh = failure.nodes - self.kept.keys() or _readers(self.model, failure.nodes) - self.kept.keys()
+        placed = {row.name for row in imported.nodes if row.placement == HOST} | self.kept.keys()
+        fresh = failure.nodes - placed or _readers(self.model, failure.nodes) - placed
         if not self.host or not fresh:
             raise failure.error from None
         self.failures += 1
-        nodes = _for_host(self.model, fresh, self.kept.keys(), self.failures)
+        nodes = _for_host(self.model, fresh, placed, self.failures)
         self.kept |= dict.fromkeys(nodes, str(failure.error))
 
 

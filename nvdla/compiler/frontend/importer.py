@@ -143,7 +143,7 @@ def import_graph(
     while True:
         walk = _Walk(model, chosen, precision, forced, ranged)
         walk.run()
-        again = walk.islands()
+        again = walk.unbound or walk.islands()
         if not again:
             return walk.finish()
         forced.update(again)
@@ -208,6 +208,7 @@ class _Walk:
         self.nodes: dict[str, Node] = {}
         self.by_part: dict[int, list[Node]] = {}
         self.makers: dict[str, Node] = {}
+        self.unbound: dict[str, Cut] = {}  # nodes whose results no surface holds, and why
 
     def run(self) -> None:
         for proto in self.model.proto.graph.node:
@@ -356,7 +357,11 @@ class _Walk:
         for number, graph in self.graphs.items():
             bound: set[NetworkTensor] = set()
             for name in self._needed_outside(number):
-                self.outputs[number].append(self._bind_output(graph, graph.values[name], bound))
+                try:
+                    self.outputs[number].append(self._bind_output(graph, graph.values[name], bound))
+                except (BuildError, Cut) as error:
+                    cut = error if isinstance(error, Cut) else Cut(str(error))
+                    self.unbound[self.makers[name].name] = cut
 
     def _needed_outside(self, number: int) -> list[str]:
         values = (value for node in self.by_part.get(number, []) for value in node.outputs if value)

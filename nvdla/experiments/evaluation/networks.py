@@ -19,7 +19,7 @@ from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import FormatError, shape_text
 from nvdla.program import naming
 from nvdla.program.naming import ModelValue, Names, names_for
-from nvdla.tensors.files import IMAGE_ENDINGS, fit
+from nvdla.tensors.files import IMAGE_ENDINGS, fit, read_npy
 from nvdla.tensors.images import PixelConversion, convert_pixels, is_digit, is_picture, is_pil
 from nvdla.tensors.inputs import InputForm, check_pixels, holds_pixels, planes, preprocessing_for
 from nvdla.tensors.real import ScaleMissing, Units, holding_scale, pixels_of, to_elements
@@ -71,8 +71,9 @@ class EvaluatedNetwork(ABC):
         """The hardware configurations that it runs on."""
 
     @abstractmethod
-    def real(self, sample: np.ndarray) -> np.ndarray:
-        """A prepared sample as the real numbers that a float model takes."""
+    def real(self, sample: np.ndarray, value: object) -> np.ndarray:
+        """The real numbers that a float model takes: those of ``value`` before quantization, or else those of the
+        prepared sample."""
 
 
 class LoadableNetwork(EvaluatedNetwork):
@@ -225,10 +226,30 @@ class LoadableNetwork(EvaluatedNetwork):
         rows = _batched_unpack(self._output.layout, [outputs[0] for outputs in raw]).reshape(len(raw), -1)
         return rows if self._order is None else rows[:, self._order]
 
-    def real(self, sample: np.ndarray) -> np.ndarray:
+    def real(self, sample: np.ndarray, value: object) -> np.ndarray:
         """A sample as real numbers, in the shape and order of the model's input where the layer file states it."""
-        real = (self._units or Units()).real(sample).astype(np.float32)
+        exact = self._exact(value)
+        real = (self._units or Units()).real(sample) if exact is None else exact.reshape(sample.shape)
+        real = real.astype(np.float32)
         return real if self._value is None else self._value.fed(real)
+
+    def _exact(self, value: object) -> np.ndarray | None:
+        """Real numbers of a sample before quantization; None for a sample that holds elements of the input."""
+        shape = self._input.shape
+        suffix = Path(value).suffix.lower() if isinstance(value, str | os.PathLike) else ""
+        if suffix in IMAGE_ENDINGS or is_pil(value):
+            return None if self._model_pixels is None else self._model_pixels.cube(value, shape)
+        if isinstance(value, str | os.PathLike):
+            array = read_npy(value) if suffix == ".npy" else np.empty(0, self._input.dtype)
+            return array if array.dtype.kind == "f" and array.size and not is_picture(array, shape) else None
+        array = np.asarray(value)
+        if self._is_raw_digit(array):
+            assert self._digits is not None
+            return self._digits.image(array, shape)
+        if holds_pixels(array):
+            pixels = planes(array, self.shape, self._sizes)
+            return None if self._model_pixels is None else self._model_pixels.numbers_of_rgb(pixels)
+        return array if array.dtype.kind == "f" else None
 
     def real_result(self, result: np.ndarray) -> np.ndarray:
         """A row of results in real numbers, where the scale is known."""
@@ -306,7 +327,7 @@ class PackageNetwork(EvaluatedNetwork):
         """Return all outputs of each sample."""
         return [self.machine.run({self._name: sample}) for sample in samples]
 
-    def real(self, sample: np.ndarray) -> np.ndarray:
+    def real(self, sample: np.ndarray, value: object) -> np.ndarray:
         """A sample as real numbers."""
         return sample
 

@@ -201,7 +201,9 @@ class _Worker:
     def _judge_decoded(self, record: Record, sample: Sample, prepared: np.ndarray, outputs: decoders.Outputs) -> None:
         record |= self._decoded(sample, outputs, prepared.shape)
         if self._float is not None:
-            record["float"] = self._decoded(sample, self._float(self._network.real(prepared)), prepared.shape)
+            record["float"] = self._decoded(
+                sample, self._float(self._network.real(prepared, sample.value)), prepared.shape
+            )
         if self._table.metric == "map" and not self._table.predict_only:
             record["truth"] = decoders.truth_document(sample.label, sample.id)
 
@@ -229,7 +231,7 @@ class _Worker:
         if self._metric is not None:
             record["metric"] = self._measured(self._metric, sample, result)
         if self._float is not None:
-            record["float"] = self._compare(prepared, result)
+            record["float"] = self._compare(sample, prepared, result)
 
     def _measured(self, metric: Callable[[Any, object], float], sample: Sample, result: object) -> float:
         """The user's own metric. Raises FormatError for anything that it raises, and for what is not a number."""
@@ -250,10 +252,11 @@ class _Worker:
         real = getattr(self._network, "real_result", lambda row: row.astype(np.float64))(result)
         return float(np.mean((real - wanted) ** 2))
 
-    def _compare(self, prepared: np.ndarray, result: np.ndarray) -> dict[str, Json]:
+    def _compare(self, sample: Sample, prepared: np.ndarray, result: np.ndarray) -> dict[str, Json]:
         """The float model's class, and the energies of its result and of the difference."""
         assert self._float is not None
-        wanted = np.ravel(next(iter(self._float(self._network.real(prepared)).values()))).astype(np.float64)
+        outputs = self._float(self._network.real(prepared, sample.value))
+        wanted = np.ravel(next(iter(outputs.values()))).astype(np.float64)
         if wanted.size != result.size:
             raise FormatError(f"the float model returns {wanted.size} numbers, the network {result.size}")
         real = getattr(self._network, "real_result", lambda row: row.astype(np.float64))(result)

@@ -389,3 +389,25 @@ def test_integers_and_halves_are_compared_as_real_numbers(nvdla_command, samples
         assert code == 0
         assert all(row["cosine"] > 0.999 for row in document["tensors"])
         assert all("against" in row["note"] for row in document["tensors"])
+
+
+def test_a_quantized_input_that_only_the_host_reads_is_compared_in_its_own_elements(tmp_path, nvdla_command):
+    """A kernel of 33 rows runs on the host, so the layer file of the Relu after it states no units of the input."""
+    pytest.importorskip("onnxruntime")
+    from onnx import TensorProto, save_model
+
+    from tests.compiler.frontend.models import model, node
+
+    scales = {"s": np.float32(0.01), "z": np.int8(-100), "t": np.float32(0.3)}
+    nodes = [node("DequantizeLinear", "x s z", "d"), node("Conv", "d w", "c"), node("Relu", "c", "r")]
+    ends = [node("QuantizeLinear", "r t z", "q"), node("DequantizeLinear", "q t z", "y")]
+    held = {"w": np.ones((8, 8, 33, 1), "f4"), **scales}
+    net = model([*nodes, *ends], {"x": (1, 8, 33, 1)}, {"y": (1, 8, 1, 1)}, held)
+    net.graph.input[0].type.tensor_type.elem_type = TensorProto.INT8
+    save_model(net, tmp_path / "net.onnx")
+    sample = np.random.default_rng(5).uniform(0, 0.2, (1, 8, 33, 1)).astype("f4")
+    nvdla.compile(tmp_path / "net.onnx", "nv_small", "int8", sample).save(tmp_path / "net.nvpkg")
+    np.save(tmp_path / "x.npy", sample)
+    words = ("compare", tmp_path / "net.nvpkg", "--onnx", tmp_path / "net.onnx", "-i", tmp_path / "x.npy")
+    code, out, err = nvdla_command(*words)
+    assert code == 0 and "0 different" in out, out + err

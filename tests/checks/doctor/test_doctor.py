@@ -494,3 +494,33 @@ def test_a_relu_that_ends_at_the_lowest_element_is_not_cut_off():
         found = health.as_dict()
         assert (found["saturated_share"], found["dead_channels"], found["zero_share"]) == (saturated, dead, zeros)
         assert found["constant_channels"] == ([0] if not dead else [])
+
+
+def test_zeros_and_products_of_the_compiler_of_this_toolkit_are_no_faults(tmp_path):
+    """PReLU with slopes of 0, zeros around a map, and a product that has the scales of both of its factors."""
+    pytest.importorskip("onnxruntime")
+    from tests.compiler.frontend.models import model, node
+
+    nodes = [node("Conv", "x w", "c"), node("PRelu", "c slope", "a"), node("Mul", "a x", "m")]
+    held = {
+        "w": np.ones((4, 4, 1, 1), "f4"),
+        "slope": np.zeros((4, 1, 1), "f4"),
+        "p": np.array([0, 0, 2, 0, 0, 0, 1, 3]),
+    }
+    net = model([*nodes, node("Pad", "m p", "y")], {"x": (1, 4, 20, 20)}, {"y": (1, 4, 23, 23)}, held)
+    samples = np.random.default_rng(4).normal(size=(3, 4, 20, 20)).astype("f4")
+    compiled = nvdla.compile(net, "nv_small", "int8", samples)
+    compiled.save(tmp_path / "net.nvdla")
+
+    def inputs(runtime):
+        return [[runtime.pack(0, np.arange(1600, dtype=np.int64).astype(np.int8).reshape(1, 4, 20, 20))]]
+
+    def rules(names):
+        return {
+            row.rule
+            for row in examine(nvdla.load(tmp_path / "net.nvdla"), "nv_small", names=names, inputs=inputs).findings
+        }
+
+    zero, product = {"converter-scales-are-not-zero", "outputs-are-not-all-zero"}, "products-have-the-scale-of-both"
+    assert rules(from_sidecar(tmp_path / "net.nvdla")).isdisjoint({*zero, product})
+    assert product in rules(Names())

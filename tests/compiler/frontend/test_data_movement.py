@@ -309,3 +309,19 @@ def test_each_attention_within_windows_leaves_the_accelerator_once():
     assert not {"slice", "join", "concat"} & {layer.kind for net in compiled.imported.networks for layer in net.layers}
     found, exact = compiled.run(samples[:1])["y"], run_once(net, "net", {"x": samples[:1]})[0]
     assert np.square(found - exact).sum() < np.square(exact).sum() * 10**-2.5
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_a_map_of_more_elements_than_a_surface_has_channels_is_flattened_on_the_host(keep):
+    """Maps in the order of TFLite (channels last) have 27648 elements, and no surface has that many channels."""
+    rng = np.random.default_rng(9)
+    weights = {"v": rng.normal(size=(27648, 3)).astype("f4") / 99, "flat": np.array([1, 27648])}
+    nodes = [node("Reshape", "x flat", "f"), node("Gemm", "f v", "g"), node("Relu", "g", "y")]
+    net = model(nodes[: keep + 1], {"x": (1, 96, 96, 3)}, {"y" if keep == 2 else "g": (1, 3)}, weights)
+    image = rng.uniform(-1, 1, (1, 96, 96, 3)).astype("f4")
+    compiled = nvdla.compile(net, "nv_small", "int8", image)
+    reasons = {row.op: row.reason for row in compiled.nodes if row.placement == "host"}
+    assert reasons == {row["op"]: row["reason"] for row in check(net)["nodes"] if row["placement"] == "host"}
+    assert "shape 27648x1x1 must be (channels, height, width), each 1 to 8192" in reasons["Reshape"]
+    exact = run_once(net, "net", {"x": image})[0]
+    np.testing.assert_allclose(next(iter(compiled.run(image).values())), exact, atol=0.02)

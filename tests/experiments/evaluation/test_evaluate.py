@@ -378,6 +378,30 @@ def test_against_a_tflite_file_with_int8_ends(name, capsys, tmp_path):
     assert summary["float"]["snr_db"] is None or summary["float"]["snr_db"] > 30  # None: no difference
 
 
+@pytest.mark.parametrize("kind", ["float32", "uint8"])
+def test_the_float_model_takes_samples_before_they_are_quantized(kind, capsys, tmp_path):
+    """Two elements less than one int8 step apart: only the float model sees which one is larger."""
+    pytest.importorskip("onnxruntime")
+    from onnx import save_model
+
+    from nvdla.tensors.inputs import Preprocessing
+    from tests.compiler.frontend.models import model, node
+
+    net = model(
+        [node("Conv", "x w", "y")], {"x": (1, 1, 1, 2)}, {"y": (1, 1, 1, 2)}, {"w": np.ones((1, 1, 1, 1), "f4")}
+    )
+    save_model(net, tmp_path / "net.onnx")
+    scaled = Preprocessing(scale=(1 / 255,))
+    ends = np.array([[[[-1, 1]]]], "f4")
+    nvdla.compile(net, "nv_small", "int8", ends, preprocessing=scaled).save(tmp_path / "net.nvdla")
+    pixels = np.array([[[[level, level + 1]]] for level in range(20, 200, 7)], np.uint8)
+    samples = pixels if kind == "uint8" else (pixels / 255).astype("f4")
+    np.savez(tmp_path / "data.npz", x=samples, y=np.ones(len(samples), np.int64))
+    words = (tmp_path / "net.nvdla", tmp_path / "data.npz", "--against", tmp_path / "net.onnx", "--workers", 1)
+    summary = evaluated(capsys, *words)
+    assert summary["float"]["top1"]["value"] == 1 > summary["top1"]["value"]
+
+
 def test_a_package_with_a_host_part_is_evaluated_in_every_worker(tmp_path):
     """The process of a host part belongs to the worker that opened it, not to the process that the worker copies."""
     pytest.importorskip("onnxruntime")
