@@ -135,8 +135,9 @@ def table(title: str, rows: Iterable[Mapping[str, object]]) -> str:
 
 
 def _is_nested(value: object) -> bool:
-    """Check whether a value is a mapping, or a list of mappings."""
-    return isinstance(value, Mapping) or (isinstance(value, (tuple, list)) and any(map(_is_nested, value)))
+    """Check whether a value is a list of mappings, or holds one."""
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, (tuple, list)) else ()
+    return any(isinstance(item, Mapping) or _is_nested(item) for item in inner)
 
 
 def text(value: object, is_shape: bool = False) -> str:

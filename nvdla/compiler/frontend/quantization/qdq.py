@@ -3,9 +3,8 @@
 QuantizeLinear and DequantizeLinear between tensors say which scale a tensor has and are taken out; those of weights
 give the weights' real numbers and scales. int8 and uint8 tensors keep their elements (uint8 less 128) and zero points
 where all that read them can take that (:mod:`nvdla.compiler.builder.lower.elementwise`); elsewhere, a tensor keeps its
-range in
-a coarser unit, and a note says so. Where a tensor is quantized again to a narrower range, or in one way for one reader
-and not at all for another one, a Clip takes the place of QuantizeLinear.
+range in a coarser unit, and a note says so. Where a tensor is quantized again to a narrower range, or in one way for
+one reader and not at all for another one, a Clip takes the place of QuantizeLinear.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ SYMMETRIC = {"int8": 127, "uint8": 127, "int16": 32767, "uint16": 32767}
 
 @dataclass(frozen=True)
 class Affine:
-    """Numbers ``scale * (element - point)`` of elements of type ``kind`` (a numpy name). ``domain``: the domain
-    of the QuantizeLinear that makes them."""
+    """Numbers ``scale * (element - point)`` of elements of type ``kind`` (numpy), of a QuantizeLinear of ``domain``."""
 
     scale: float
     point: int
@@ -456,9 +454,8 @@ class _Stripper:
         return self._requantized(source, wanted, kept)
 
     def _note_argument(self, source: str, held: Affine, kept: list[NodeProto]) -> None:
-        """Give the argument of a quantized activation function the range beyond which the quantized result is constant.
-
-        The model has no scale for it, because only the result of the function is quantized."""
+        """Give the argument of a quantized activation function, which has no scale in the model, the range beyond which
+        the quantized result is constant."""
         makers = self.makers
         makers.update((name, node) for node in kept[self.indexed :] for name in node.output)
         self.indexed = len(kept)
@@ -488,15 +485,13 @@ class _Stripper:
             self.result.magnitudes[gate.output[0]] = 1.0
             self.result.ranges[gate.output[0]] = 0.0, 1.0
 
-    def _note_limited(self, clip: NodeProto, held: Affine, makers: Mapping[str, NodeProto]) -> None:
+    def _note_limited(self, node: NodeProto | None, held: Affine, makers: Mapping[str, NodeProto]) -> None:
         """Give what a quantized Clip limits, also through a ReLU, its range: what is beyond is cut off in any case."""
-        node: NodeProto | None = clip
-        while node is not None and node.op_type in ("Clip", "Relu"):
-            limited = node.input[0]
-            if limited in self.held or len(self.readers[limited]) > 1:
+        while node is not None and node.op_type in ("Clip", "Relu") and node.input[0] not in self.held:
+            if len(self.readers[node.input[0]]) > 1:
                 return
-            self._note_range(limited, held)
-            node = makers.get(limited)
+            self._note_range(node.input[0], held)
+            node = makers.get(node.input[0])
 
     def _settle(self, value: str, held: Affine) -> None:
         """The numbers of a value are those of a scale and zero point."""
@@ -664,22 +659,19 @@ class _Stripper:
         if position is None or len(node.input) < 2 or node.input[1] not in self.weights:
             return
         scale, axis = self.weights[node.input[1]]
-        kernels = position
         if node.op_type == "Gemm":
-            kernels = 0 if any(attribute.name == "transB" and attribute.i for attribute in node.attribute) else 1
+            position = 0 if any(attribute.name == "transB" and attribute.i for attribute in node.attribute) else 1
         elif node.op_type == "MatMul":
-            kernels = self.constants[node.input[1]].ndim - 1
-        if axis is None or axis == kernels:
+            position = self.constants[node.input[1]].ndim - 1
+        if axis is None or axis == position:
             self.result.weight_scales[node.output[0]] = scale
         else:
-            self.result.notes.append(
-                f"weights {node.input[1]} have scales along axis {axis}; they get one new scale per kernel"
-            )
+            note = f"weights {node.input[1]} have scales along axis {axis}; they get one new scale per kernel"
+            self.result.notes.append(note)
 
     def _drop_unused(self) -> None:
-        used = {name for node in self.graph.node for name in reads(node)} | {
-            output.name for output in self.graph.output
-        }
+        used = {name for node in self.graph.node for name in reads(node)}
+        used |= {output.name for output in self.graph.output}
         kept = [constant for constant in self.graph.initializer if constant.name in used]
         del self.graph.initializer[:]
         self.graph.initializer.extend(kept)
