@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         elif FILES.search(str(action.metavar or action.dest)):
             action.complete = shtab.FILE  # type: ignore[attr-defined]
     script = shtab.complete(parser, shell=args.shell).rstrip("\n") + "\n"
-    # bash completes a file where the script has no suggestion, such as in NAME=FILE
+    # bash completes files where the script has no suggestion, such as in NAME=FILE
     sys.stdout.write(script.replace("complete -o bashdefault -F", "complete -o bashdefault -o default -F"))
     return 0
 

@@ -83,7 +83,7 @@ def run(command: Callable[[argparse.Namespace], int], args: argparse.Namespace, 
 
 
 def _goes_on(args: argparse.Namespace) -> bool:
-    """Return whether the command examines what is left of a damaged package: as text, which may follow an error."""
+    """Return whether the command examines the other files of a damaged package: as text, which may follow an error."""
     return args.command_name == "doctor" and not (args.json or args.csv or args.tsv)
 
 

@@ -306,7 +306,7 @@ def _zip_kind(file: IO[bytes]) -> str:
 
 
 def _zip_names(file: IO[bytes], start: int) -> Iterator[str]:
-    """Names in the directory of a zip archive, as far as it is read; of the first member if it is cut off (0)."""
+    """Names in the directory of a zip archive (those that were read); of the first member if it is cut off (0)."""
     file.seek(start)
     directory, at = file.read(_DIRECTORY), 0
     if directory.startswith(b"PK\x03\x04"):

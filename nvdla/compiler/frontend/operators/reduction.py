@@ -101,7 +101,7 @@ def _reduced(graph: Graph, node: Node, value: GraphValue, axes: tuple[int, ...],
 
 
 def _whole_channels(value: GraphValue, kept: list[int], axes: tuple[int, ...], count: int) -> np.ndarray | None:
-    """Return the channel that each result reduces where all of them take the whole of a channel as it is placed (a
+    """Return the channel that each result reduces where all of them take the whole of a channel of its cube (a
     mean over the tokens of a transformer); else None."""
     if value.tensor is None or value.index is None or count != math.prod(value.tensor.shape[1:]):
         return None
