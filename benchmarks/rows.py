@@ -282,10 +282,9 @@ def cold_images(name: str, config: str, limit: float, goal: float, options: Opti
 
     Wall times of ROUNDS processes, in turns. A process of low priority compiles the same kernels next to both. A
     processor is up to twice as slow while another process uses the same core, often for a fifth of the images. So the
-    first FIRST images are compared one by one, by their shortest times of STARTS processes. Of later ones, those that
-    also prepare for the switch are compared with the median of the others around them, counted from the last: the
-    least ratio of all processes, since a part of the preparation takes long in each of them. The images of the switch
-    and after it are compared with all later forbidden ones, by medians.
+    first FIRST images are compared one by one, by their shortest times of STARTS processes. Of later ones, by medians,
+    those that also prepare for the switch are compared with the others around them, and the images of the switch and
+    after it with all later forbidden ones.
     """
     from nvdla.kernels.jit import object_code
 
@@ -327,7 +326,7 @@ def _slowest(cold: list[Cold], forbidden: list[Cold], short: list[tuple[Cold, Co
     pairs = [zip(*(each.of(clock) for each in runs), strict=True) for runs in zip(*short, strict=True)]
     starts, usual = ([min(times) for times in images] for images in pairs)
     ratios = [each.working(clock, other) for each, other in zip(cold, forbidden, strict=True)]
-    working = [min(each[at] for each in ratios) for at in range(min(map(len, ratios)))]
+    working = [median(each[at] for each in ratios) for at in range(min(map(len, ratios)))]
     switch = [median(each.of(clock)[(each.switch or 0) + at] for each in cold) for at in range(LATER)]
     later = [[seconds for each in runs for seconds in each.of(clock)[FIRST:]] for runs in (cold, forbidden)]
     slow = [sum(seconds > 1.2 * steady for seconds in times) / len(times) for times in later]

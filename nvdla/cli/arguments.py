@@ -290,9 +290,7 @@ def add_image_options(parser: argparse.ArgumentParser) -> None:
 
 def preprocessing_of(args: argparse.Namespace) -> PixelConversion | None:
     """Conversion of images to tensors, from the arguments of :func:`add_image_options`; None without
-    arguments, or for a command without these options, where the layer file decides."""
-    if not hasattr(args, "mean"):
-        return None
+    arguments, where the layer file decides."""
     # A stated mean, even of 0, replaces the layer file's preprocessing.
     mean = (0.0,) if args.mean is None and args.no_preprocess else args.mean
     given = PixelConversion(mean or (), args.std or (), args.scale or (), args.color or "")
@@ -374,14 +372,14 @@ def changes_of_pictures(
         is_pixels = tensor.name in pixels_of(runtime.names.pixels)
         stated = ""
         if model is None:
-            stated = _conversion(tensor, pixels or PixelConversion(), is_pixels, hasattr(args, "mean"))
+            stated = _conversion(tensor, pixels or PixelConversion(), is_pixels)
         changes |= {path: "; ".join(filter(None, (describe_gray(path, tensor.shape[1]), stated))) for path in files}
     return {path: text for path, text in changes.items() if text}
 
 
-def _conversion(tensor: Tensor, given: PixelConversion, is_pixels: bool, has_options: bool) -> str:
+def _conversion(tensor: Tensor, given: PixelConversion, is_pixels: bool) -> str:
     """The conversion of pictures that no layer file specifies, as far as ``given`` does not state it. ``is_pixels``:
-    the elements of the input are pixels. ``has_options``: the command has options that state it."""
+    the elements of the input are pixels."""
     parts, options = [], []
     if is_pixels:
         pass
@@ -393,7 +391,7 @@ def _conversion(tensor: Tensor, given: PixelConversion, is_pixels: bool, has_opt
     if tensor.shape[1] >= 3 and not given.color:
         parts.append("order bgr")
         options.insert(0, "--color")
-    see = f"; see {', '.join(options)}" if options and has_options else ""
+    see = f"; see {', '.join(options)}" if options else ""
     return f"{', '.join(parts)} (assumed, as NVIDIA's runtime{see})" if parts else ""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nvdla.cli.arguments import changes_of_pictures, tell_changes
+from nvdla.cli.arguments import add_image_options, changes_of_pictures, preprocessing_of, tell_changes
 from nvdla.cli.output import add_format_options, output_file, print_document, print_pairs, print_table, say
 from nvdla.errors import FormatError, shape_text
 from nvdla.loadable import load as load_loadable
@@ -72,6 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     convert.add_argument(
         "--zero-point", type=int, default=0, metavar="N", help="zero point: the integer that represents 0.0"
     )
+    add_image_options(convert)
     info = commands.add_parser("info", help="print shape, type and statistics of a tensor")
     info.add_argument("input", metavar="INPUT", help=" ".join(INPUTS))
     _add_form(info)
@@ -104,18 +105,7 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    try:
-        return {"convert": _convert, "info": _info, "layout": _layout}[args.tensor_command](args)
-    except FormatError as error:
-        text = str(error)
-        for advice, own in _OWN_ADVICE.items():
-            text = text.replace(advice, own)
-        error.args = (text,)
-        raise
-
-
-#: options in errors of pictures that this command lacks -> its own
-_OWN_ADVICE = {", or use --resize": "", "--no-preprocess for": "--quantization-scale for"}
+    return {"convert": _convert, "info": _info, "layout": _layout}[args.tensor_command](args)
 
 
 # ---- convert
@@ -193,7 +183,7 @@ def _elements_of_picture(args: argparse.Namespace, form: Form | None) -> np.ndar
         return None
     inputs: dict[str, Input] = {tensor.name: bytes(tensor.size) for tensor in runtime.inputs}
     try:
-        surfaces = runtime.surfaces(inputs | {name: args.input})
+        surfaces = runtime.surfaces(inputs | {name: args.input}, preprocessing_of(args))
     except ScaleMissing as error:
         raise FormatError(
             f"{args.input}: scale of input {name}: must be known for {error.dtype} elements, got none. Use "

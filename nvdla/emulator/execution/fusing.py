@@ -386,11 +386,9 @@ def _packed(
             return None
         out = packed[first // KERNELS :][: ceil_div(count, KERNELS)] if first else None
         own, correction = packed_weights(conv, sdp, weights, out)
-        if not first and count < kernels:
-            packed = aligned((ceil_div(kernels, KERNELS), *own.shape[1:]))
+        if not first:
+            packed = own if count == kernels else aligned((ceil_div(kernels, KERNELS), *own.shape[1:]))
             packed[: len(own)] = own
-        elif not first:
-            packed = own
         corrections.append(correction)
         yield False
     return packed, np.concatenate(corrections)

@@ -48,7 +48,7 @@ def explain(task: int, processors: Iterable[Processor], nodes: list[GraphNode]) 
     never = [f"{task}/{node.index}" for node in left if not node.submitted]
     parts = waits[:SHOWN]
     if len(waits) > SHOWN:
-        parts.append(f"{counted(len(waits) - SHOWN, 'more waiting operation')}")
+        parts.append(counted(len(waits) - SHOWN, "more waiting operation"))
     if never:
         more = "" if len(never) <= SHOWN else f" and {len(never) - SHOWN} more"
         parts.append(f"never reached: {', '.join(never[:SHOWN])}{more}")
