@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 import measure
@@ -272,17 +272,18 @@ def cold_start(name: str, config: str, precision: str, limit: float, goal: float
     return Result(f"cold-{_named(name, config, precision)}", value, "s of processor", limit, goal, source, details)
 
 
-FIRST, STARTS, AROUND, ROUNDS = 20, 15, 20, 5
+FIRST, STARTS, AROUND, ROUNDS, SHORT = 20, 15, 20, 5, 5e-3
 """Images at the start of a process that are compared one by one, in so many short processes of either kind; images
-before and after one; long processes of either kind."""
+before and after one; long processes of either kind, three times as many if images take fewer seconds than the last."""
 
 
 def cold_images(name: str, config: str, limit: float, goal: float, options: Options) -> Result:
     """The slowest image of a process without kernels against the same image of one whose kernels are forbidden.
 
     Wall times of ROUNDS processes, in turns. A process of low priority compiles the same kernels next to both. A
-    processor is up to twice as slow while another process uses the same core, often for a fifth of the images. So the
-    first FIRST images are compared one by one, by their shortest times of STARTS processes. Of later ones, by medians,
+    processor is up to twice as slow while another process uses the same core, often for a fifth of the images, and some
+    processes have a faster clock. So the first FIRST images are compared one by one, by the lower quartiles of their
+    times in STARTS processes. Of later ones, by medians,
     those that also prepare for the switch are compared with the others around them, and the images of the switch and
     after it with all later forbidden ones.
     """
@@ -304,9 +305,11 @@ def cold_images(name: str, config: str, limit: float, goal: float, options: Opti
                     compiling.kill()
             return times
 
-        for _ in range(ROUNDS):
+        rounds = ROUNDS
+        while len(cold) < rounds:
             cold.append(_cold(path, config))
             forbidden.append(without_kernels(max(cold[-1].switch or 0, 4 * FIRST)))
+            rounds = ROUNDS * (3 if median(forbidden[0].of(0)) < SHORT else 1)
         starts = [(_cold(path, config, FIRST), without_kernels(FIRST)) for _ in range(STARTS)]
     ratios = [_slowest(cold, forbidden, starts, clock) for clock in (0, 1)]
     details = {
@@ -324,7 +327,7 @@ def _slowest(cold: list[Cold], forbidden: list[Cold], short: list[tuple[Cold, Co
     images of either kind, which is the noise of the machine."""
     steady = median(seconds for each in forbidden for seconds in each.of(clock)[FIRST:])
     pairs = [zip(*(each.of(clock) for each in runs), strict=True) for runs in zip(*short, strict=True)]
-    starts, usual = ([min(times) for times in images] for images in pairs)
+    starts, usual = ([quantiles(times)[0] for times in images] for images in pairs)
     ratios = [each.working(clock, other) for each, other in zip(cold, forbidden, strict=True)]
     working = [median(each[at] for each in ratios) for at in range(min(map(len, ratios)))]
     switch = [median(each.of(clock)[(each.switch or 0) + at] for each in cold) for at in range(LATER)]

@@ -55,14 +55,16 @@ WORD = struct.Struct("<Q")
 
 
 class ObjectCode:
-    """Machine code of a function of integers: a kernel's module and name ("pdp:pool_extreme.recorded")."""
+    """Machine code of a function of integers: a kernel's module and name ("pdp:pool_extreme.recorded"). ``seen``:
+    :meth:`is_cached` has returned True."""
 
     def __init__(self, place: str, integers: int) -> None:
         self.place, self.integers = place, integers
         self._address = 0
-        self._cached = False
+        self.seen = False
         self._engine: Any = None
         self._data: bytes | None = None
+        self._image: tuple[dict[str, Any], bytes] | None = None
 
     @property
     def address(self) -> int:
@@ -71,21 +73,30 @@ class ObjectCode:
 
     def is_cached(self) -> bool:
         """Check whether no compilation is needed."""
-        self._cached = self._cached or any(self._path(folder).is_file() for folder in cache_folders())
-        return self._cached
+        self.seen = self.seen or any(self._path(folder).is_file() for folder in cache_folders())
+        return self.seen
 
     def read(self) -> None:
         """Read the kernel from the cache for :meth:`load`, which else does it."""
         files = (_read(self._path(folder)) for folder in cache_folders())
         self._data = next((data for data in files if data is not None), None)
 
+    def look_up(self) -> None:
+        """Find the functions of the process that the kernel needs for :meth:`load`, which else does it."""
+        if self._data is not None:
+            self._image, self._data = _parted(self._data), None
+            for name in self._image[0].get("outside", ()):
+                with contextlib.suppress(AttributeError):
+                    _symbol(name)
+
     def load(self) -> bool:
         """Load the kernel from the cache; return whether it was there."""
-        if self._data is None and not self._address:
+        if self._image is None and not self._address:
             self.read()
+            self.look_up()
         with _loads:
-            data, self._data = self._data, None
-            return bool(self._address) or (data is not None and self._load(data))
+            image, self._image = self._image, None
+            return bool(self._address) or (image is not None and self._load(*image))
 
     def compile(self) -> None:
         """Compile the function and write it to the cache."""
@@ -96,14 +107,12 @@ class ObjectCode:
             data = _compiled(self)  # without the lock: numba has its own
             with _loads:
                 _write(self._path, data)
-                if not self._load(data):
+                if not self._load(*_parted(data)):
                     raise ImportError(f"kernel {self.place}: LLVM cannot load its machine code")
         return self._address
 
-    def _load(self, data: bytes) -> bool:
+    def _load(self, header: dict[str, Any], code: bytes) -> bool:
         """Make a file executable; return False where it needs symbols that this process does not have."""
-        head, _, code = data.partition(b"\n")
-        header = json.loads(head)
         with kernel_times.loading():
             self._engine, self._address = (_placed if "inside" in header else _linked_by_llvm)(header, code)
         return bool(self._address)
@@ -122,6 +131,12 @@ class ObjectCode:
         for part in name.split("."):
             kernel = getattr(kernel, part)
         return kernel if isinstance(kernel, Kernel) else njit(nogil=True)(kernel)
+
+
+def _parted(data: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return the header of a file and the code after it."""
+    head, _, code = data.partition(b"\n")
+    return json.loads(head), code
 
 
 @cache

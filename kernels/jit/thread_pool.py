@@ -25,6 +25,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
@@ -119,7 +120,7 @@ class ThreadPool:
 
         with self._lock:
             if self._workers is None:
-                count, patience = min(usable_cores() - 1, MOST_WORKERS), _rounds(PATIENCE)
+                count, patience = min(usable_cores() - 1, MOST_WORKERS), polls()
                 serve = function("jit.thread_pool_code:serve", 3)
                 for number in range(count):
                     words = (serve, self._state, number, patience)
@@ -135,8 +136,9 @@ def _work(serve: Callable[..., None], *words: int) -> None:
     serve(*words)
 
 
-def _rounds(seconds: float) -> int:
-    """Measure the number of polls in ``seconds``; the length of a pause depends on the processor."""
+@cache
+def polls() -> int:
+    """Measure the number of polls in :data:`PATIENCE`; the length of a pause depends on the processor."""
     from nvdla.kernels.jit.object_code import function
 
     pause_for = function("jit.thread_pool_code:pause_for", 1)
@@ -146,7 +148,7 @@ def _rounds(seconds: float) -> int:
         began = time.perf_counter()
         pause_for(200)
         best = min(best, (time.perf_counter() - began) / 200)
-    return max(1, int(seconds / max(best, 1e-9)))
+    return max(1, int(PATIENCE / max(best, 1e-9)))
 
 
 _pool = ThreadPool()

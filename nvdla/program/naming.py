@@ -21,7 +21,7 @@ A calibration table is the JSON that NVIDIA's compiler takes: ``{"conv1": {"scal
 A loadable does not contain layer names. They are in ``<loadable>.layers.json``::
 
     {"format": "nvdla-layers", "version": 1, "network": "lenet", "config": "nv_small", "precision": "int8",
-     "tensors": {"conv1": {"scale": 0.01, "shape": [20, 24, 24]}},
+     "tensors": {"conv1": {"scale": 0.01, "shape": [20, 24, 24], "zero_point": -128, "limited": ["low"]}},
      "tasks": [{"task": 0, "kind": "dla",
                 "operations": [{"index": 0, "engine": "conv", "layer": "conv1+relu1", "part": ""}]}]}
 """
@@ -273,7 +273,8 @@ class Names:
     tensor -> (C, H, W). ``places``: (task, operation) -> where it writes, where that is not all of its layer's tensor.
     ``shared``: (task, operation) -> the parts of other layers' tensors that it writes at the same time.
     ``values``: name of a tensor -> the model's value in it, None where its order is not known; ``inputs``: the same of
-    bound inputs."""
+    bound inputs. ``limited``: name of a tensor -> the ends of its range, "low" and "high", at which nothing is lost,
+    since they are bounds of its function or of all that take it."""
 
     layers: dict[tuple[int, int], str] = field(default_factory=dict)
     scales: dict[str, float] = field(default_factory=dict)
@@ -286,6 +287,7 @@ class Names:
     shared: dict[tuple[int, int], list[StoredPlace]] = field(default_factory=dict)
     values: dict[str, ModelValue | None] = field(default_factory=dict)
     inputs: dict[str, ModelValue] = field(default_factory=dict)
+    limited: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def __or__(self, other: Names) -> Names:
         """Both; where both state something, the other. An operation with another name has no known place."""
@@ -303,6 +305,7 @@ class Names:
             {key: names for key, names in self.shared.items() if key not in renamed} | other.shared,
             self.values | other.values,
             self.inputs | other.inputs,
+            self.limited | other.limited,
         )
 
     def scale(self, name: str | None) -> float | None:
@@ -438,6 +441,11 @@ def from_layer_file(data: Document, where: str) -> Names:
         shared,
         values["model"],
         {name: value for name, value in values["inputs"].items() if value is not None},
+        {
+            str(name): frozenset(map(str, row["limited"]))
+            for name, row in tensors.items()
+            if isinstance(row, dict) and isinstance(row.get("limited"), list)
+        },
     )
 
 

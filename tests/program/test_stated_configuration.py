@@ -7,6 +7,7 @@ pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 import nvdla
+from nvdla.checks.lint import lint_file
 from nvdla.compiler.frontend.package import unpack
 from nvdla.program.program import Program
 from tests.compiler.frontend.models import model, node
@@ -50,6 +51,9 @@ def test_a_custom_configuration_must_be_given_for_a_loadable(compiled, tmp_path)
     runtime = nvdla.Runtime(path, str(tmp_path / "wide.yaml"))
     np.testing.assert_array_equal(runtime.run(x)["y"], nvdla.Runtime(result).run(x)["y"])
     assert Program.of(nvdla.load(path), checked=False).config.name == "nv_small"  # to look at, not to run
+    with pytest.raises(nvdla.ConfigError, match="compiled for 'wide', which is not built in"):
+        lint_file(path)
+    assert lint_file(path, str(tmp_path / "wide.yaml")).clean
 
 
 def test_a_custom_configuration_must_be_given_for_a_package(compiled, tmp_path):

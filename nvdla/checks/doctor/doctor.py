@@ -31,8 +31,9 @@ MOST_CHANNELS = 64
 
 @dataclass
 class TensorHealth:
-    """One operation's output over all runs. Integers are counted value by value, fp16 bit pattern by bit pattern.
-    ``zero``: the element that stands for 0."""
+    """A tensor of the network over all runs, or one operation's output where more is not known. Integers are counted
+    value by value, fp16 bit pattern by bit pattern. ``zero``: the element that stands for 0. ``limited``: ends of the
+    type, "low" and "high", at which nothing is lost."""
 
     task: int
     index: int
@@ -42,6 +43,7 @@ class TensorHealth:
     dtype: np.dtype
     shape: tuple[int, ...]
     zero: int = 0
+    limited: frozenset[str] = frozenset()
     runs: int = 0
     counts: np.ndarray | None = field(default=None, repr=False)
     channel_low: np.ndarray | None = field(default=None, repr=False)
@@ -51,6 +53,8 @@ class TensorHealth:
     @classmethod
     def of(cls, observation: Observation, names: Names) -> TensorHealth:
         """A tensor that nothing is known of yet but what ``names`` say."""
+        place = observation.place
+        tensor = names.tensor(observation.layer) if place is None else place.tensor
         return cls(
             observation.task,
             observation.index,
@@ -58,13 +62,14 @@ class TensorHealth:
             observation.layer,
             observation.taken_from,
             observation.dtype,
-            observation.part.shape,
+            observation.tensor.shape,
             observation.zero(names),
+            names.limited.get(tensor or "", frozenset()),
         )
 
     def add(self, observation: Observation) -> None:
         """One more run."""
-        tensor = observation.part
+        tensor = observation.tensor
         bits = np.ascontiguousarray(tensor).view(f"u{tensor.itemsize}").reshape(-1)
         counts = np.bincount(bits, minlength=1 << (8 * tensor.itemsize))
         low, high = tensor.min(axis=(0, 2, 3)), tensor.max(axis=(0, 2, 3))
@@ -116,10 +121,11 @@ class TensorHealth:
 
     @property
     def saturated(self) -> float:
-        """The share of elements at either end of the type. The lower one is none where it stands for 0: there a ReLU
-        ends."""
+        """The share of elements at the ends of the type, but for ends at which nothing is lost. The lower one is such
+        an end where it stands for 0: there a ReLU ends."""
         low, high = self.limits
-        return (self.share_of(low) if low != self.zero else 0.0) + self.share_of(high)
+        lower = 0.0 if low == self.zero or "low" in self.limited else self.share_of(low)
+        return lower + (0.0 if "high" in self.limited else self.share_of(high))
 
     @property
     def room(self) -> float:
@@ -193,12 +199,20 @@ class TensorStatistics:
     def __init__(self, names: Names) -> None:
         self.names = names
         self.tensors: dict[tuple[int, int], TensorHealth] = {}
+        self._parts: dict[tuple[str | None, int], set[tuple[int, int]]] = {}
 
     def see(self, observation: Observation) -> None:
-        """Note an operation's output. What BDMA moves and what stays on the fly has no elements to look at."""
+        """Note an operation's output. What BDMA moves and what stays on the fly has no elements to look at. The last of
+        several operations that write one tensor has all of it: its parts are no longer looked at."""
         if observation.surface is None or observation.engine == "bdma":
             return
-        key = observation.task, observation.index
+        key, place = (observation.task, observation.index), observation.place
+        parts = self._parts.setdefault((place.tensor, place.image), set()) if place is not None else set()
+        if observation.is_part:
+            parts.add(key)
+        elif observation.whole is not None:
+            for part in parts:
+                self.tensors.pop(part, None)
         if key not in self.tensors:
             self.tensors[key] = TensorHealth.of(observation, self.names)
         self.tensors[key].add(observation)

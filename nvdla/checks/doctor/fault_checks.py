@@ -47,19 +47,20 @@ def lookup_tables_exist(context: CheckContext) -> Iterator[Said]:
 def lookup_ranges_are_not_empty(context: CheckContext) -> Iterator[Said]:
     """The range of a linear table has a start below its end; otherwise every input is out of range."""
     for subject, lut in _with_tables(context):
-        if Precision(_precision(subject)) == Precision.FP16:
+        if Precision(precision_of(subject)) == Precision.FP16:
             continue
-        start, end = (_signed(subject, getattr(lut, f"linear_only_{name}")) for name in ("start", "end"))
+        start, end = (edge(subject, getattr(lut, f"linear_only_{name}")) for name in ("start", "end"))
         if start >= end:
             yield subject, f"table LO of LUT {subject.op.lut_index} covers {start} to {end}"
 
 
-def _precision(subject: Operation) -> int:
+def precision_of(subject: Operation) -> int:
+    """Return the precision of the numbers that an operation takes."""
     return subject.op.src_precision if subject.type == OpType.SDP else subject.op.in_precision
 
 
-def _signed(subject: Operation, value: int) -> int:
-    """Bounds are 32-bit numbers in the SDP, 38-bit ones in the CDP."""
+def edge(subject: Operation, value: int) -> int:
+    """Return a bound of a table of integers. Bounds are 32-bit numbers in the SDP, 38-bit ones in the CDP."""
     bits = 32 if subject.type == OpType.SDP else 38
     value &= (1 << bits) - 1
     return value - (1 << bits) if value >> (bits - 1) else value

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from nvdla.checks.doctor.doctor import CheckContext, TensorHealth, check
+from nvdla.checks.doctor.fault_checks import edge, precision_of
 from nvdla.checks.doctor.number_checks import some
 from nvdla.checks.lint.linter import Said
 from nvdla.errors import counted
-from nvdla.loadable.descriptors.enums import OpType
+from nvdla.loadable.descriptors.enums import OpType, Precision
 from nvdla.program.accesses import STAGES
 from nvdla.program.operation import Operation
 from nvdla.program.values import constant_bytes
@@ -22,10 +23,8 @@ ENOUGH = 64
 #: elements at the ends of the type that are too few to judge
 FEW = 5
 OUT_OF_RANGE = 0.01
-#: values next to the end of the type that show how a function approaches it
-LEVELS = 8
-#: units that a function may be cut by
-SHALLOW = 1.5
+#: equal entries at the end of a table whose function no longer changes
+FLAT = 4
 
 
 def _computes(health: TensorHealth) -> bool:
@@ -35,60 +34,11 @@ def _computes(health: TensorHealth) -> bool:
     return health.elements >= ENOUGH and (health.engine in ("sdp", "cdp") or bool(health.taken_from))
 
 
-def _saturated(subject: Operation, health: TensorHealth) -> float:
+def _saturated(health: TensorHealth) -> float:
     """The share of its integers that saturate at the ends of their type; 0 if there are too few to judge."""
     if not _computes(health) or health.dtype.kind != "i":
         return 0.0
-    share = health.saturated
-    for end in health.limits:
-        if end != health.zero and levels_off(_curve(subject, health), end):
-            share -= health.share_of(end)
-    return share if round(share * health.elements) > FEW else 0.0
-
-
-def _curve(subject: Operation, health: TensorHealth) -> np.ndarray:
-    """The function that an operation looks up, in units of its output; empty where it is more than a lookup."""
-    op, lut = subject.op, subject.lut
-    if lut is None or (subject.type == OpType.CDP and not op.bypass_out_mul):
-        return np.empty(0)
-    entries = np.array(lut.linear_only_table[:], np.float64)
-    values = np.ldexp((entries - op.out_cvt.offset) * op.out_cvt.scale, -op.out_cvt.truncate)
-    return np.clip(np.rint(values), *health.limits)
-
-
-def levels_off(curve: np.ndarray, end: float) -> bool:
-    """Check whether a function reaches the end of its type because it has its own bound there.
-
-    The closer a smooth function is to its bound (HardSwish, SiLU, sigmoid), the more entries have the same value. A
-    function that is cut off crosses the end as steeply as the values next to it: its entries per value are equal.
-
-    Args:
-        curve: The function's entries, in units of its output.
-        end: The least or the greatest value of the type.
-
-    Returns:
-        Whether all parts of the curve that lead to the end level off there.
-    """
-    distance = np.abs(curve - end)
-    (at_end,) = np.nonzero(distance == 0)
-    if not at_end.size or at_end[-1] - at_end[0] + 1 != at_end.size:
-        return False
-    parts = [part for part in (distance[: at_end[0]][::-1], distance[at_end[-1] + 1 :]) if part.size]
-    approaches = [_approach(part) for part in parts]
-    if len(parts) == 2 and at_end.size * sum(levels / entries for levels, entries, _ in approaches) <= 8 * SHALLOW:
-        return True  # a parabola between the two parts is not deeper
-    flat = [
-        levels >= LEVELS // 2 and 3 * first * levels > 4 * entries and first * levels > entries + levels
-        for levels, entries, first in approaches
-    ]
-    return bool(flat) and all(flat)
-
-
-def _approach(distance: np.ndarray) -> tuple[int, int, int]:
-    """Values next to the end, how many entries they have together, and how many the first of them has."""
-    levels = min(LEVELS, int(distance.max()))
-    entries = int(np.argmax(distance > levels)) if distance.max() > levels else int(np.argmax(distance == levels))
-    return levels, max(entries, 1), int((distance[:entries] == 1).sum())
+    return health.saturated if round(health.saturated * health.elements) > FEW else 0.0
 
 
 def _reason(health: TensorHealth) -> str:
@@ -109,7 +59,7 @@ def outputs_are_not_cut_off(context: CheckContext) -> Iterator[Said]:
     """Less than 10 % of a tensor's integers are at the ends of their type. Tensors with fewer than 64 elements in all
     runs are not judged."""
     for subject, health in context.measured():
-        if _saturated(subject, health) > MANY:
+        if _saturated(health) > MANY:
             yield subject, _reason(health)
 
 
@@ -123,7 +73,7 @@ def outputs_hardly_saturate(context: CheckContext) -> Iterator[Said]:
     """Less than 1 % of a tensor's integers are at the ends of their type. Entropy calibration saturates that many.
     Tensors with fewer than 64 elements, or with at most 5 at the ends, in all runs are not judged: add images."""
     for subject, health in context.measured():
-        if SOME < _saturated(subject, health) <= MANY:
+        if SOME < _saturated(health) <= MANY:
             yield subject, _reason(health)
 
 
@@ -196,15 +146,33 @@ def channels_change(context: CheckContext) -> Iterator[Said]:
 
 @check("warning", "Widen the table's range, or scale its input.", of_data=True, headline="lookups out of range")
 def lookups_stay_in_range(context: CheckContext) -> Iterator[Said]:
-    """Less than 1 % of the lookups are outside the ranges of both tables, where a straight line is used."""
+    """Less than 1 % of the lookups are outside the ranges of both tables, where a straight line is used. Lookups beyond
+    an end where the function no longer changes do not count."""
     for subject, health in context.measured():
         counts = health.statistics
         under = counts.get("lut_uflow", counts.get("lut_underflow", 0))
         over = counts.get("lut_oflow", counts.get("lut_overflow", 0))
-        hits = sum(counts.get(name, 0) for name in ("lut_le_hit", "lut_lo_hit", "lut_hybrid"))
-        total = hits + under + over
-        if subject.lut is not None and total and (under + over) / total > OUT_OF_RANGE:
+        total = under + over + sum(counts.get(name, 0) for name in ("lut_le_hit", "lut_lo_hit", "lut_hybrid"))
+        if subject.lut is None or not total or health.limited == {"low", "high"}:
+            continue
+        under, over = (
+            0 if is_flat else count for is_flat, count in zip(_flat_ends(subject), (under, over), strict=True)
+        )
+        if (under + over) / total > OUT_OF_RANGE:
             yield subject, f"{under} of {total} lookups were below the tables, {over} above"
+
+
+def _flat_ends(subject: Operation) -> tuple[bool, bool]:
+    """Return whether a table of integers goes on as it ends, below and above. Numbers at its start count as below it:
+    the least one of an int8 table for all of them."""
+    lut = subject.lut
+    if lut is None or Precision(precision_of(subject)) == Precision.FP16:
+        return False, False
+    table, op = np.array(lut.linear_only_table[:]), subject.op
+    offset = op.in_cvt.offset if subject.type == OpType.CDP else 0
+    takes_all = precision_of(subject) == Precision.INT8 and edge(subject, lut.linear_only_start) <= -128 - offset
+    is_flat = np.ptp(table[:FLAT]) <= 1 and lut.linear_only_underflow_slope.data_i.scale == 0
+    return takes_all or is_flat, np.ptp(table[-FLAT:]) <= 1 and lut.linear_only_overflow_slope.data_i.scale == 0
 
 
 @check(

@@ -20,8 +20,9 @@ from nvdla.loadable.descriptors.enums import Event, OpType
 from nvdla.loadable.descriptors.task import DlaTask, EmuTask
 from nvdla.loadable.model import AddressEntry, Loadable
 from nvdla.loadable.reader import load
+from nvdla.program.naming import compiled_for
 from nvdla.program.operation import Key, Operation, short_layer
-from nvdla.program.program import UNKNOWN, Program, by_task
+from nvdla.program.program import UNKNOWN, Program, by_task, check_built_in
 from nvdla.program.values import OfProgram
 from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document
@@ -302,9 +303,15 @@ def lint(
         The findings, the worst first.
 
     Raises:
-        ConfigError: The configuration is unknown.
+        ConfigError: The configuration is unknown, or the file was compiled for one that is not built in.
     """
-    program = subject if isinstance(subject, Program) else Program.of(subject, config, abi, layers, checked=False)
+    if isinstance(subject, Program):
+        program = subject
+    else:
+        program = Program.of(subject, config, abi, layers, checked=False)
+        stated = compiled_for(subject) if config == "auto" and program.config_reason != UNKNOWN else ""
+        if stated:
+            check_built_in(stated, subject.name)
     context = Context(program, linked=linked)
     findings: list[Finding] = []
     left_out = 0

@@ -6,7 +6,7 @@ One signal-to-noise ratio of a whole tensor is that of its largest channels: a t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -138,7 +138,8 @@ class LayerAccuracy:
     """One operation of the hardware. ``layer``: names of its layers; ``tensor``: its result.
 
     ``alone``: signal to noise (dB) where its inputs are the float ones, rounded; ``chain``: with all layers before it.
-    ``saturated``: share of elements at the ends of the range. ``scale``: real number of one unit. ``advice``: what to
+    ``saturated``: share of elements at the ends of the range, but for those at which nothing is lost (``limited`` in
+    the layer file). ``scale``: real number of one unit. ``advice``: what to
     try, empty where the layer is good. ``channels``: of an output, its channels in groups of like ranges.
     """
 
@@ -160,6 +161,7 @@ class _Sums:
     alone: float = 0.0
     chain: float = 0.0
     saturated: float = 0.0
+    at_ends: int = 0
     count: int = 0
     peak: float = 0.0
     between: int = 0
@@ -191,8 +193,10 @@ def accuracy(
         chain = reference.evaluate(program, elements) if runs is None else next(runs)
         alone = _Alone(program, elements)
         for group in groups:
-            if group.output.name in values:
-                _add(sums[group.output.name], program, group, values, factors.get(group.output.name), chain, alone)
+            name = group.output.name
+            if name in values:
+                limited = built.sidecar["tensors"][name].get("limited", ())
+                _add(sums[name], program, group, values, factors.get(name), chain, alone, limited)
     convolved = {operation.layer for operation in program.operations if isinstance(operation, Convolve)}
     return [_row(built, group, sums[group.output.name], convolved) for group in groups if sums[group.output.name].count]
 
@@ -258,6 +262,7 @@ def _add(
     factors: np.ndarray | None,
     chain: reference.ReferenceMemory,
     alone: _Alone,
+    limited: Sequence[str],
 ) -> None:
     surface = program.tensors[group.output.name]
     units = Units(surface.scale, surface.zero, factors)
@@ -274,11 +279,12 @@ def _add(
     sums.peak = max(sums.peak, float(np.abs(exact).max()))
     sums.count += exact.size
     if surface.precision in LARGEST:
-        # A zero point at the low end is where a ReLU ends: nothing is lost there.
-        ends = np.abs(single) if surface.zero == 0 else single
-        at_end = ends >= LARGEST[surface.precision]
-        sums.saturated += int(np.count_nonzero(at_end))
-        sums.between += int(np.count_nonzero(~at_end & (single != surface.zero)))
+        largest = LARGEST[surface.precision]
+        high, low = single >= largest, single <= -largest - bool(surface.zero)
+        for end, is_there in (("high", high), ("low", low)):
+            sums.saturated += 0 if end in limited else int(np.count_nonzero(is_there))
+        sums.at_ends += int(np.count_nonzero(high | low))
+        sums.between += int(np.count_nonzero(~high & ~low & (single != surface.zero)))
 
 
 def _row(built: Built, group: Group, sums: _Sums, convolved: Set[str]) -> LayerAccuracy:
@@ -288,7 +294,7 @@ def _row(built: Built, group: Group, sums: _Sums, convolved: Set[str]) -> LayerA
     advice = "" if alone >= GOOD or sums.signal == 0 else _advice(built, group, surface, sums, saturated, convolved)
     chain = decibels(sums.signal, sums.chain)
     unit = surface.scale if surface.precision in LARGEST else None
-    if unit is not None and sums.saturated and not sums.between and np.isinf(chain):
+    if unit is not None and sums.at_ends and not sums.between and np.isinf(chain):
         advice = SATURATED
     outputs = sums.channels.groups(unit) if sums.channels is not None else []
     return LayerAccuracy(

@@ -40,10 +40,11 @@ from nvdla.compiler.builder.ir import (
     reads,
     writes,
 )
+from nvdla.compiler.builder.layer_types import limited_ends
 from nvdla.compiler.builder.lower import lower
 from nvdla.compiler.builder.network import Network
 from nvdla.compiler.builder.packing import PackedWeights
-from nvdla.compiler.builder.quantization import Calibration, quantize
+from nvdla.compiler.builder.quantization import LARGEST, Calibration, quantize
 from nvdla.compiler.builder.schedule import HardwareOperation, ScheduledDlaTask, Task, of_channels
 from nvdla.compiler.builder.search import Evaluator, SearchLimits, policy_of
 from nvdla.compiler.builder.search import search as look_further
@@ -157,10 +158,15 @@ def _parts(operation: Operation, alone: bool, config: Configuration, images: int
 
 
 def describe(
-    program: LoweredProgram, config: str, tasks: list[Task], cost_model: CostModel, search: Document | None = None
+    network: Network,
+    program: LoweredProgram,
+    config: str,
+    tasks: list[Task],
+    cost_model: CostModel,
+    search: Document | None = None,
 ) -> Document:
-    """The sidecar of a program as plain data. ``search``: the record of level 2's."""
-    places = _Places(program, tasks)
+    """The layer file of a network's program as plain data. ``search``: the record of level 2's."""
+    places, limited = _Places(program, tasks), _limited(network, program)
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -173,6 +179,7 @@ def describe(
                 "shape": list(surface.shape),
                 "precision": surface.precision,
                 **({"zero_point": surface.zero} if surface.zero else {}),
+                **({"limited": limited[name]} if limited.get(name) else {}),
             }
             for name, surface in program.tensors.items()
         },
@@ -182,6 +189,24 @@ def describe(
             root.name: root.converter.numbers.document() for root in program.inputs if root.converter is not None
         },
     }
+
+
+def _limited(network: Network, program: LoweredProgram) -> dict[str, list[str]]:
+    """The ends of the ranges of integer tensors at which nothing is lost, by name."""
+    ranges = {}
+    for name, surface in program.tensors.items():
+        if surface.precision in LARGEST:
+            largest = LARGEST[surface.precision]
+            least = -largest - bool(surface.zero)
+            low, high = ((end - surface.zero) * surface.scale for end in (least, largest))
+            ranges[name] = low, high, surface.scale
+    ends, known = set(network.outputs), dict[int, tuple[float, float]]()
+    limited = {}
+    for name in ranges:
+        tensor = network.layer(name).output
+        takers = [] if tensor in ends else network.consumers(tensor)
+        limited[name] = limited_ends(tensor, takers, ranges, known)
+    return limited
 
 
 def _evaluated(tasks: list[Task], cost_model: CostModel, search: Document | None) -> Document:
@@ -496,7 +521,7 @@ def build(
         outcome = look_further(evaluator, search or SearchLimits())
         all_images, cost_model, record = outcome.program, evaluator.cost_model(outcome.wanted), outcome.record
     loadable, tasks, layout = emit(all_images, chosen, cost_model, packed, cvsram)
-    layers = describe(program, chosen.name, tasks, cost_model, record)
+    layers = describe(network, program, chosen.name, tasks, cost_model, record)
     return Built(loadable, all_images if images == 1 else program, layers, layout)
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from nvdla.compiler.builder.context import Lowering
-from nvdla.compiler.builder.layers import Group, Layer, LayerSettings, PadSettings, Shape
+from nvdla.compiler.builder.layers import Group, Layer, LayerSettings, NetworkTensor, PadSettings, Shape
 from nvdla.errors import BuildError
 from nvdla.util.registry import modules_of
 
@@ -125,6 +125,49 @@ def bounds_of(layer: Layer, largest: float, known: dict[int, tuple[float, float]
             known[id(current)] = layer_type(current.kind).bounds(current, largest)
         waiting.pop()
     return known[id(layer)]
+
+
+_BEYOND = np.array([0.0, 0.1, 1.0, 10.0, 1e3, 1e6])
+"""Numbers beyond an end of a range, in lengths of the range."""
+
+Ranges = Mapping[str, tuple[float, float, float]]
+"""(lowest, highest) number of a tensor's integers, and that of one unit, by name."""
+
+
+def limited_ends(
+    tensor: NetworkTensor, takers: list[Layer], ranges: Ranges, known: dict[int, tuple[float, float]]
+) -> list[str]:
+    """Return the ends of a tensor's range, "low" and "high", at which nothing is lost.
+
+    There its function has its own bound, such as the 6 of a ReLU6, or all functions that take it stay as they are.
+
+    Args:
+        tensor: A tensor of a network.
+        takers: The layers that read it, none of an output.
+        ranges: Of all integer tensors.
+        known: As of :func:`bounds_of`, for an infinite input.
+    """
+    low, high, unit = ranges[tensor.name]
+    least, most = bounds_of(tensor.producer, np.inf, known)
+    ends = {
+        "low": (low - (high - low) * _BEYOND, least >= low - unit / 2),
+        "high": (high + (high - low) * _BEYOND, most <= high + unit / 2),
+    }
+    return [
+        name
+        for name, (numbers, is_bound) in ends.items()
+        if is_bound or (takers and all(_stays(layer, numbers, ranges) for layer in takers))
+    ]
+
+
+def _stays(layer: Layer, numbers: np.ndarray, ranges: Ranges) -> bool:
+    """Return whether a function gives the same element, or the next, for all numbers."""
+    if layer.name not in ranges or layer.kind not in ("function", "clip", "relu"):
+        return False
+    cubes = np.broadcast_to(numbers[:, None, None, None], (len(numbers), layer.inputs[0].shape[0], 1, 1))
+    with np.errstate(all="ignore"):
+        results = layer_type(layer.kind).form(layer, [cubes])
+    return bool(np.all(np.ptp(results, axis=0) <= ranges[layer.name][2]))
 
 
 def _has_bounds(layer: Layer) -> bool:

@@ -248,6 +248,7 @@ class FusedConvolution(Job):
         """Reserve memory for data and results."""
         self._single: _Prepared | None = None
         self._in_lanes: tuple[int, _Prepared] | None = None
+        self._read: tuple[np.ndarray, np.ndarray | None, list[RecordedCall]] | None = None
         if not self._in_place:
             self._data.reserve(math.prod(self._blocks) + SPARE)
         if self.destination is None:
@@ -314,6 +315,10 @@ class FusedConvolution(Job):
             return None
         return prepared.records, None if prepared.handed is None else prepared.handed[0]
 
+    def read_in(self) -> None:
+        """Do a part of the next :meth:`records`, in about half of its time."""
+        self._read = self._read or self._input(None, 1)
+
     def run_lanes(self, lanes: Lanes, count: int, handed: Handed = None) -> Handed:
         """Compute for ``count`` images in lanes 1, 2 ...: what PDP takes has them one after the other."""
         if self._in_lanes is None or self._in_lanes[0] != count:
@@ -334,7 +339,7 @@ class FusedConvolution(Job):
 
     def _prepare(self, lanes: Lanes | None, count: int) -> _Prepared:
         """For one image, or ``count`` in lanes."""
-        data, lines, records = self._input(lanes, count)
+        data, lines, records = (self._read if lanes is None else None) or self._input(lanes, count)
         handed = self._handed_cubes(count) if self.destination is None else None
         if handed is not None:
             out, out_stride = handed.reshape(-1), self._handed_bytes

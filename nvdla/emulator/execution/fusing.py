@@ -541,16 +541,19 @@ class Switch(Generic[Result]):
 
     def __init__(self, parts: Generator[bool, None, Result]) -> None:
         self._parts = parts
+        self._longest = 0.0
         self.result: Result | None = None
         self.waits = False
 
     def go_on(self, until: float) -> None:
-        """Prepare ``until`` a thread time: at least one part, and others while one like the last fits."""
+        """Prepare ``until`` a thread time: at least one part, and others while one like the longest so far fits."""
         while self.result is None:
             began = time.thread_time()
             try:
                 self.waits = next(self._parts)
             except StopIteration as end:
                 self.result = end.value
-            if self.waits or 2 * time.thread_time() - began > until:
+            now = time.thread_time()
+            self._longest = max(self._longest, now - began)
+            if self.waits or now + self._longest > until:
                 break

@@ -288,9 +288,15 @@ STRETCH_WORK = 20_000_000
 
 def compiled_steps(steps: Sequence[Step]) -> list[Step | CommandList]:
     """Return the steps in as few calls as possible: those with recorded calls together, all others alone."""
+    return at_once(_compiled_in_parts(steps))
+
+
+def _compiled_in_parts(steps: Sequence[Step]) -> Generator[bool, None, list[Step | CommandList]]:
+    """Return what :func:`compiled_steps` does; yield False after each step."""
     compiled: list[Step | CommandList] = []
     pending: list[RecordedCall] = []
     for step in steps:
+        yield False
         records = records_of(step)
         if records is not None and sum(call.work for call in pending) < STRETCH_WORK:
             pending += records
@@ -299,6 +305,7 @@ def compiled_steps(steps: Sequence[Step]) -> list[Step | CommandList]:
         pending = records or []
         if records is None:
             compiled.append(step)
+    yield False
     return compiled + _compiled_calls(pending)
 
 
@@ -308,7 +315,7 @@ def records_of(step: Step) -> list[RecordedCall] | None:
 
 
 def record_in_parts(step: Step) -> Generator[bool, None, list[RecordedCall] | None]:
-    """Return what :func:`records_of` does; yield False after each job but the last."""
+    """Return what :func:`records_of` does; yield False after each job but the last, and within a fused one."""
     if type(step) is CpuStep:
         return step.task.records()
     if type(step) is not Chain:
@@ -317,6 +324,9 @@ def record_in_parts(step: Step) -> Generator[bool, None, list[RecordedCall] | No
     handed: Handed = None
     for job in step.jobs:
         if job is not step.jobs[0]:
+            yield False
+        if isinstance(job, FusedConvolution):
+            job.read_in()
             yield False
         job_records = job.records(handed)
         if job_records is None:
@@ -509,7 +519,7 @@ class Plan:
 
         ``cleared``: the memories to clear. Weights are released at the end, since the fallback reads them.
         """
-        from nvdla.kernels.jit.thread_pool import pool_handle
+        from nvdla.kernels.jit.thread_pool import polls, pool_handle
 
         unread: list[list[np.ndarray]] = []
         readers = self._readers()
@@ -519,13 +529,18 @@ class Plan:
             yield from record_in_parts(step)  # jobs keep their records
         yield False
         for kernel in self._kernels or ():
-            while not kernel.is_cached():
+            while not kernel.seen:
                 yield True
+            yield False
             kernel.read()
+            yield False
+            kernel.look_up()
             yield False
             kernel.load()
             yield False
-        calls = compiled_steps(fused)
+        calls = yield from _compiled_in_parts(fused)
+        yield False
+        polls()
         yield False
         pool_handle(False)  # starts the workers
 

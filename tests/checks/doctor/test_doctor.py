@@ -12,9 +12,9 @@ from support.pages import page_module
 import nvdla
 from nvdla.checks.compare.comparison import Observation
 from nvdla.checks.doctor.doctor import TensorHealth, checks, examine
-from nvdla.checks.doctor.run_checks import outputs_are_not_cut_off, outputs_hardly_saturate
+from nvdla.checks.doctor.run_checks import outputs_hardly_saturate
 from nvdla.cli.doctor import bars
-from nvdla.loadable.descriptors.enums import OpType
+from nvdla.compiler.builder import Network, build, calibrate
 from nvdla.program.naming import Names, from_sidecar
 
 
@@ -302,38 +302,62 @@ def test_few_elements_at_the_ends_are_no_saturation(elements, at_ends, is_found)
     assert bool([*outputs_hardly_saturate(context)]) == is_found
 
 
+RANGE_RULES = {"outputs-are-not-cut-off", "outputs-hardly-saturate", "lookups-stay-in-range"}
 BOUNDED = {
-    "HardSwish": (lambda x: x * np.clip(x / 6 + 0.5, 0, 1), -128),
-    "SiLU": (lambda x: x / (1 + np.exp(-x)), -128),
-    "GELU": (lambda x: x / 2 * (1 + np.tanh(0.79788 * (x + 0.044715 * x**3))), -128),
-    "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), 127),
-    "tanh": (np.tanh, 127),
-    "ELU": (lambda x: np.where(x > 0, x, np.exp(x) - 1), -128),
+    "HardSwish": (["HardSwish"], {"low"}),
+    "SiLU": (["Sigmoid", "Mul"], {"low"}),
+    "Sigmoid": (["Sigmoid"], {"low", "high"}),
+    "Tanh": (["Tanh"], {"low", "high"}),
+    "Elu": (["Elu"], {"low"}),
+    "HardSigmoid": (["HardSigmoid"], {"low", "high"}),
+    "ReLU6": (["Clip"], {"low", "high"}),
 }
 
 
+@pytest.mark.parametrize("config", ["nv_small", "nv_large"])
 @pytest.mark.parametrize("name", BOUNDED)
-@pytest.mark.parametrize("cut_off", [False, True])
-@pytest.mark.parametrize("share", [0.05, 0.25])
-def test_a_table_that_ends_at_its_functions_bound_does_not_saturate(name, cut_off, share):
-    """An int8 table of HardSwish contains -0.375 as -128: nothing is cut off unless the scale is too small."""
-    function, end = BOUNDED[name]
-    real = function(np.arange(-128, 129) * 0.036)
-    scale = (real.max() - real.min()) / 255 * (0.8 if cut_off else 1)
-    bound = real.min() if end < 0 else real.max()
-    zero = round(end - bound / scale) + (50 * np.sign(end) if cut_off else 0)
-    operation = SimpleNamespace(
-        type=OpType.CDP,
-        op=SimpleNamespace(bypass_out_mul=1, out_cvt=SimpleNamespace(scale=1, truncate=0, offset=0)),
-        lut=SimpleNamespace(linear_only_table=np.clip(np.rint(real / scale) + zero, -128, 127).astype(np.int16)),
-    )
-    tensor = np.zeros((1, 16, 8, 8), np.int8)
-    tensor.reshape(-1)[: int(tensor.size * share)] = end
-    health = TensorHealth.of(observation(tensor), Names())
-    health.add(observation(tensor))
-    check = outputs_hardly_saturate if share < 0.1 else outputs_are_not_cut_off
-    context = SimpleNamespace(measured=lambda: [(operation, health)])
-    assert bool([*check(context)]) == cut_off
+def test_results_at_the_bounds_of_their_function_do_not_saturate(name, config, tmp_path):
+    """Half of the results of a sigmoid may be its 1: nothing is cut off, and no scale is too small."""
+    pytest.importorskip("onnxruntime")
+    from tests.compiler.frontend.models import model, node
+
+    operators, ends = BOUNDED[name]
+    first = node(operators[0], "c low six" if name == "ReLU6" else "c", "f" if len(operators) > 1 else "y")
+    nodes = [node("Conv", "x w", "c"), first, *(node("Mul", "c f", "y") for _ in operators[1:])]
+    rng = np.random.default_rng(0)
+    constants = {"w": rng.normal(size=(8, 3, 3, 3)).astype("f4") * 4}
+    if name == "ReLU6":
+        constants |= {"low": np.float32(0), "six": np.float32(6)}
+    net = model(nodes, {"x": (1, 3, 16, 16)}, {"y": None}, constants)
+    samples = rng.normal(size=(4, 3, 16, 16)).astype("f4")
+    compiled = nvdla.compile(net, config, calibration=samples)
+    compiled.save(str(tmp_path / "net.loadable"))
+    net, names = nvdla.load(tmp_path / "net.loadable"), from_sidecar(tmp_path / "net.loadable")
+    assert names.limited["y"] == ends
+    report = examine(net, names=names, inputs=lambda runtime: [runtime.surfaces(samples[:1])])
+    assert not {each.rule for each in report.findings} & RANGE_RULES, report.findings
+    # The same elements without the knowledge of the bounds. Those of the tangent end at 126.
+    unknown = replace(names, limited={})
+    report = examine(net, names=unknown, inputs=lambda runtime: [runtime.surfaces(samples[:1])])
+    assert name == "Tanh" or {each.rule for each in report.findings} & RANGE_RULES
+
+
+def test_a_tensor_that_several_operations_write_is_judged_as_a_whole(tmp_path):
+    """Every operation writes some kernels, and those of the first have small results: the range is not wasted."""
+    rng = np.random.default_rng(0)
+    network = Network()
+    weights = rng.normal(size=(64, 64, 3, 3)) * np.where(np.arange(64) < 8, 0.01, 1)[:, None, None, None]
+    conv = network.convolution("conv", network.input("data", (64, 30, 30)), weights, padding=1)
+    network.output(conv)
+    samples = rng.normal(size=(2, 64, 30, 30))
+    built = build(network, "nv_small", calibration=calibrate(network, samples))
+    built.save(tmp_path / "net.loadable")
+    net, names = nvdla.load(tmp_path / "net.loadable"), from_sidecar(tmp_path / "net.loadable")
+    report = examine(net, names=names, inputs=lambda runtime: [runtime.surfaces(samples[:1])])
+    (tensor,) = (each for each in report.tensors if each["layer"] == "conv")
+    assert tensor["shape"] == [1, 64, 30, 30]
+    assert sum(each["layer"] == "conv" for each in report.scales) > 2  # one of each operation
+    assert not {each.rule for each in report.findings} & {"outputs-use-their-range"}
 
 
 def test_health_is_counted_over_runs():

@@ -243,7 +243,7 @@ class FunctionLayer(LayerType):
 
     def bounds(self, layer: Layer, largest: float) -> tuple[float, float]:
         """The least and the most of what it gives for inputs of that magnitude. Of a sigmoid, a tangent and the like
-        they are finite for any: far from 0 they stay as they are."""
+        they are finite for any: far from 0 they stay as they are. Those like SiLU are bounded on one side."""
         points = np.linspace(-largest, largest, 1025) if np.isfinite(largest) else _NEAR
         with np.errstate(all="ignore"):
             values, beyond = (np.asarray(FunctionSettings.of(layer).function(x), np.float64) for x in (points, _FAR))
@@ -253,10 +253,17 @@ class FunctionLayer(LayerType):
         if np.isfinite(largest):
             return low, high
         room = _SAME * (high - low)
-        if max(-low, high) > _LARGEST or _has_pole(FunctionSettings.of(layer).function, points, values, room):
+        if (
+            not np.all(np.isfinite(beyond))
+            or max(-low, high) > _LARGEST
+            or _has_pole(FunctionSettings.of(layer).function, points, values, room)
+        ):
             return -np.inf, np.inf
-        bounded = np.all(np.isfinite(beyond)) and beyond.min() >= low - room and beyond.max() <= high + room
-        return (min(low, beyond.min()), max(high, beyond.max())) if bounded else (-np.inf, np.inf)
+        least, most = float(beyond.min()), float(beyond.max())
+        return (
+            min(low, least) if least >= low - room else -np.inf,
+            max(high, most) if most <= high + room else np.inf,
+        )
 
 
 def looked_up(lowering: Lowering) -> dict[str, Group]:
