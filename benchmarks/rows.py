@@ -11,12 +11,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any
+from typing import Any, TypeVar
 
 import measure
 import networks
@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CORPUS = ROOT / ".." / "shared" / "corpus" / "loadables"
 SAMPLES = ROOT / "samples"
 BATCH = 64
+Run = TypeVar("Run")
 
 
 @dataclass(frozen=True)
@@ -322,21 +323,37 @@ def cold_images(name: str, config: str, limit: float, goal: float, options: Opti
     return Result(f"cold-images-{name}-{config}", value, "x fallback", limit, goal, source, details)
 
 
+def _largest(runs: Sequence[Run], ratios: Callable[[Sequence[Run]], list[float]]) -> float:
+    """The largest of the ratios at all positions. The maximum of noisy numbers is too large, so half of the runs tell
+    the position, and the others the ratio there; both ways, and the mean."""
+    first, second = ratios(runs[::2]), ratios(runs[1::2])
+    return (second[int(np.argmax(first[: len(second)]))] + first[int(np.argmax(second[: len(first)]))]) / 2
+
+
+def _at_start(clock: int, starts: Sequence[tuple[Cold, Cold]]) -> list[float]:
+    """Ratios of the first images, one by one."""
+    pairs = [zip(*(each.of(clock) for each in runs), strict=True) for runs in zip(*starts, strict=True)]
+    mine, others = ([quantiles(times)[0] for times in images] for images in pairs)
+    return [one / other for one, other in zip(mine, others, strict=True)]
+
+
+def _at_work(ratios: Sequence[list[float]]) -> list[float]:
+    """Medians of the ratios of images that also prepare, one by one."""
+    return [median(each[at] for each in ratios) for at in range(min(map(len, ratios)))]
+
+
 def _slowest(cold: list[Cold], forbidden: list[Cold], short: list[tuple[Cold, Cold]], clock: int) -> dict[str, float]:
     """The largest ratios among the first images, those that prepare, and those from the switch on; the share of slow
     images of either kind, which is the noise of the machine."""
     steady = median(seconds for each in forbidden for seconds in each.of(clock)[FIRST:])
-    pairs = [zip(*(each.of(clock) for each in runs), strict=True) for runs in zip(*short, strict=True)]
-    starts, usual = ([quantiles(times)[0] for times in images] for images in pairs)
     ratios = [each.working(clock, other) for each, other in zip(cold, forbidden, strict=True)]
-    working = [median(each[at] for each in ratios) for at in range(min(map(len, ratios)))]
     switch = [median(each.of(clock)[(each.switch or 0) + at] for each in cold) for at in range(LATER)]
     later = [[seconds for each in runs for seconds in each.of(clock)[FIRST:]] for runs in (cold, forbidden)]
     slow = [sum(seconds > 1.2 * steady for seconds in times) / len(times) for times in later]
     return {
         "fallback_ms": steady * 1e3,
-        "starts": max(start / other for start, other in zip(starts, usual, strict=True)),
-        "working": max(working, default=0.0),
+        "starts": _largest(short, partial(_at_start, clock)),
+        "working": _largest(ratios, _at_work) if all(ratios) else 0.0,
         "switch": max(switch) / steady,
         "slow_share": slow[0],
         "slow_share_forbidden": slow[1],
