@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -61,7 +61,7 @@ class Pictures:
         self.arrays: list[np.ndarray] = []  #: the whole tensors, (C, H, W)
         self._size = size
 
-    def add(self, tensor: np.ndarray, units: Units | None = None, what: str = "") -> int:
+    def add(self, tensor: np.ndarray, units: Units | None = None, what: str = "", limited: Collection[str] = ()) -> int:
         """Add a tensor (1, C, H, W) with what its elements stand for, where that is known; returns its number.
 
         With units per channel (``factors`` is in the row then) range, mean and histogram are those of real numbers.
@@ -70,7 +70,7 @@ class Pictures:
             tensor, units = tensor.view(np.uint8), replace(units, unsigned=False)
         zero = units.zero if units is not None and tensor.dtype.kind in "iu" else 0
         row: Row = {"what": what, "scale": None if units is None else units.scale, "zero": np.asarray(zero).tolist()}
-        row |= figures(tensor, 0 if np.ndim(zero) else int(zero))
+        row |= figures(tensor, 0 if np.ndim(zero) else int(zero), limited)
         if units is not None and (units.factors is not None or np.ndim(zero)):
             ones = np.ones(tensor.shape[1])
             row["factors"] = (ones if units.factors is None else units.factors).tolist()
@@ -108,19 +108,18 @@ def thinned(cube: np.ndarray, size: int) -> tuple[np.ndarray, int]:
     return np.ascontiguousarray(cube[:channels, ::stride, ::stride]), stride
 
 
-def figures(tensor: np.ndarray, zero: int = 0) -> Row:
-    """Shape, element type, range, shares and histogram of a tensor (1, C, H, W) in which ``zero`` stands for 0."""
+def figures(tensor: np.ndarray, zero: int = 0, limited: Collection[str] = ()) -> Row:
+    """Figures of a tensor (1, C, H, W): ``zero`` stands for 0, and nothing is lost at the ``limited`` ends."""
     flat = tensor.reshape(-1)
     limits = np.iinfo(tensor.dtype) if tensor.dtype.kind in "iu" else np.finfo(tensor.dtype)
-    saturated = int((((flat == limits.min) & (limits.min != zero)) | (flat == limits.max)).sum())
-    dead = (tensor == zero).all(axis=(0, 2, 3))
+    ends = [limits.min] * (limits.min != zero and "low" not in limited) + [limits.max] * ("high" not in limited)
     return {
         "shape": list(tensor.shape[1:]),
         "dtype": str(tensor.dtype),
         "zeros": float((flat == zero).mean()) if flat.size else 0.0,
-        "saturated": saturated / max(flat.size, 1),
+        "saturated": float(np.isin(flat, ends).mean()) if flat.size else 0.0,
         "special": 0 if tensor.dtype.kind in "iu" else int(flat.size - np.isfinite(flat).sum()),
-        "dead": int(dead.sum()),
+        "dead": int((tensor == zero).all(axis=(0, 2, 3)).sum()),
         **spread(tensor),
     }
 
@@ -411,7 +410,8 @@ def run_rows(view: RunView, examination: DoctorReport, names: Names, number: dic
     wrote = {}
     for seen in view.observations:
         if seen.key in number and seen.part.size:
-            wrote[number[seen.key]] = pictures.add(seen.part, seen.units_of_part(names), seen.layer or "")
+            units, ends = seen.units_of_part(names), seen.limited(names)
+            wrote[number[seen.key]] = pictures.add(seen.part, units, seen.layer or "", ends)
     counted = {
         number[tensor["task"], 0, tensor["operation"]]: tensor["statistics"]
         for tensor in examination.tensors

@@ -122,6 +122,11 @@ class Observation(Keyed):
         units = self.units_of_part(names)
         return 0 if units is None else int(units.zero)
 
+    def limited(self, names: Names) -> frozenset[str]:
+        """The ends of the type, "low" and "high", at which nothing is lost."""
+        tensor = names.tensor(self.layer) if self.place is None else self.place.tensor
+        return names.limited.get(tensor or "", frozenset())
+
     @property
     def is_intermediate(self) -> bool:
         """Check whether the result is not one tensor of the network."""

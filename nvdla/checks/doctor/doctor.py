@@ -53,8 +53,6 @@ class TensorHealth:
     @classmethod
     def of(cls, observation: Observation, names: Names) -> TensorHealth:
         """A tensor that nothing is known of yet but what ``names`` say."""
-        place = observation.place
-        tensor = names.tensor(observation.layer) if place is None else place.tensor
         return cls(
             observation.task,
             observation.index,
@@ -64,7 +62,7 @@ class TensorHealth:
             observation.dtype,
             observation.tensor.shape,
             observation.zero(names),
-            names.limited.get(tensor or "", frozenset()),
+            observation.limited(names),
         )
 
     def add(self, observation: Observation) -> None:

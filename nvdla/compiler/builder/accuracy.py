@@ -267,6 +267,11 @@ def _add(
     surface = program.tensors[group.output.name]
     units = Units(surface.scale, surface.zero, factors)
     exact = np.asarray(values[group.output.name][0], np.float64)
+    if limited:  # nothing is lost there
+        most = LARGEST[surface.precision]
+        ends = {"low": -most - bool(surface.zero), "high": most}
+        reach = [(ends[end] - surface.zero) * surface.scale if end in limited else np.nan for end in ends]
+        exact = np.fmin(np.fmax(exact, reach[0]), reach[1])  # which leave out NaN
     real = Units(factors=factors).real(exact)
     together, single = chain.load(surface), alone.run(group, values)
     computed = units.real(together)
