@@ -225,6 +225,14 @@ def test_every_argument_is_explained_and_defaults_have_one_form():
             assert not takes or action.metavar or len(action.dest) <= 9, said
 
 
+def test_an_option_of_several_values_can_be_repeated():
+    """``--merge a b`` and ``--merge a --merge b`` are the same."""
+    for name, parser in parsers():
+        for action in parser._actions:
+            if action.option_strings and action.nargs in ("+", "*"):
+                assert isinstance(action, argparse._ExtendAction), (name, action.option_strings)
+
+
 def test_tables_of_every_command_can_be_had_as_csv():
     for name, parser in parsers():
         words = {word for action in parser._actions for word in action.option_strings}

@@ -99,7 +99,7 @@ def add_model_options(parser: argparse._ActionsContainer) -> None:
     text = "ONNX or TFLite model of the loadable (needs nvdla[onnx])"
     parser.add_argument("--onnx", "--tflite", metavar="MODEL", help=text)
     caffe = ".prototxt and .caffemodel of the loadable (needs nvdla[onnx])"
-    parser.add_argument("--caffe", nargs="+", metavar="FILE", help=caffe)
+    parser.add_argument("--caffe", action="extend", nargs="+", metavar="FILE", help=caffe)
 
 
 def add_coefficients_option(parser: argparse._ActionsContainer) -> None:

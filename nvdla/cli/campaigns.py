@@ -120,7 +120,7 @@ def add_campaign_options(parser: argparse.ArgumentParser) -> None:
     shard = "perform every N-th task only, beginning with the K-th (needs --samples or --output)"
     group.add_argument("--shard", type=_part, metavar="K/N", help=shard)
     merge = "join the journals of all shards, run nothing (repeat the options of the shards)"
-    group.add_argument("--merge", nargs="+", metavar="FILE.jsonl", help=merge)
+    group.add_argument("--merge", action="extend", nargs="+", metavar="FILE.jsonl", help=merge)
     group.add_argument(
         "--output", "-o", type=output_file(".json"), metavar="FILE.json", help="write the metrics as JSON"
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from nvdla.cli.arguments import add_config_option, add_threads_option
 from nvdla.cli.output import (
     add_format_options,
+    only_tables,
     output_file,
     print_document,
     print_table,
@@ -54,7 +55,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--mask-addresses", action="store_true", help="diff: ignore differences of memory addresses")
     parser.add_argument(
-        "--operations", action="store_true", help="print operations with their registers instead of accesses"
+        "--operations",
+        action="store_true",
+        help="print operations and their registers that are not 0, instead of accesses",
     )
     add_config_option(parser, None, "none; replay needs one")
     parser.add_argument(
@@ -116,16 +119,16 @@ def _show(words: list[str], args: argparse.Namespace) -> int:
         ]
         head = {"format": "nvdla-csb-operations", "version": 1, "form": log.format, "map": log.map.name}
         if not print_document({**head, "operations": rows}, args):
-            for row in rows:
-                values = {name: f"0x{value:x}" for name, value in row.pop("registers").items() if value}
-                say(f"line {row['line']}: {row['unit']} operation {row['number']}, group {row['group']}")
-                print("".join(f"    {name} = {value}\n" for name, value in values.items()), end="")
+            _print_operations(rows)
         return 0
     rows = [_access(log, access) for access in log.accesses]
     head = {"format": "nvdla-csb-accesses", "version": 1, "form": log.format, "map": log.map.name}
     if print_document({**head, "accesses": rows}, args):
         return 0
     say(f"{words[0]}: {len(rows):,} register accesses in the format {log.format}, register map {log.map.name}")
+    if only_tables():
+        print_table("accesses", [_hexadecimal(row) for row in rows], list(rows[0]))
+        return 0
     for row in rows:
         value = "?" if row["value"] is None else f"0x{row['value']:08x}"
         fields = " ".join(f"{name}={number}" for name, number in row["fields"].items())
@@ -134,6 +137,24 @@ def _show(words: list[str], args: argparse.Namespace) -> int:
             fields = f"{fields} (mask 0x{row['mask']:x}{bound})".strip()
         say(f"{row['line']:6} {row['kind']:5} 0x{row['address']:05x} {row['register']:36} {value}  {fields}".rstrip())
     return 0
+
+
+def _hexadecimal(row: Document) -> Document:
+    """A row of --csv: addresses, values and masks in hexadecimal."""
+    words = ("address", "value", "mask", "first", "second")
+    return {key: f"0x{row[key]:x}" if key in words and row[key] is not None else row[key] for key in row}
+
+
+def _print_operations(rows: Sequence[Document]) -> None:
+    """Print the operations with their registers that are not 0."""
+    table: list[Document] = []
+    for row in rows:
+        values = {name: f"0x{value:x}" for name, value in row["registers"].items() if value}
+        table += ({**row, "register": name, "value": value} for name, value in values.items())
+        say(f"line {row['line']}: {row['unit']} operation {row['number']}, group {row['group']}")
+        print("".join(f"    {name} = {value}\n" for name, value in values.items()), end="")
+    if only_tables():
+        print_table("operations", table, ("line", "unit", "number", "group", "register", "value"))
 
 
 def _access(log: AccessLog, access: LoggedAccess) -> dict[str, Json]:
@@ -177,13 +198,21 @@ def _diff(words: list[str], args: argparse.Namespace) -> int:
     ]
     document = {"format": "nvdla-csb-diff", "version": 1, "map": first.map.name, "equal": not rows, "differences": rows}
     if not print_document(document, args):
+        if only_tables():
+            columns = ("unit", "operation", "register", "first", "second", "fields")
+            print_table("differences", [_hexadecimal({**row, "fields": _changes(row)}) for row in rows], columns)
         for row in rows:
             values = ["missing" if row[key] is None else f"0x{row[key]:x}" for key in ("first", "second")]
-            fields = ", ".join(f"{field['field']} {field['first']} | {field['second']}" for field in row["fields"])
+            fields = _changes(row)
             where = f"{row['unit']} operation {row['operation']}: {row['register']}"
             say(f"{where} {values[0]} | {values[1]}  {fields}".rstrip())
         say(f"{counted(len(rows), 'operation')} {'differs' if len(rows) == 1 else 'differ'}" if rows else SAME)
     return 1 if rows else 0
+
+
+def _changes(row: Document) -> str:
+    """The fields of a register that differ: "BS_BYPASS 0 | 1"."""
+    return ", ".join(f"{field['field']} {field['first']} | {field['second']}" for field in row["fields"])
 
 
 def _replay(words: list[str], args: argparse.Namespace) -> int:
@@ -230,8 +259,10 @@ def _replay(words: list[str], args: argparse.Namespace) -> int:
     }
     if not print_document(document, args):
         failed = [row for row in checks if row["different"]]
-        if failed:
-            print_table("Memory that differs", map(with_hex_addresses, failed))
+        if failed or only_tables():
+            listed = checks if only_tables() else failed
+            columns = ("space", "address", "bytes", "different")
+            print_table("Memory that differs", map(with_hex_addresses, listed), columns)
         for line in result.stuck:
             say(line)
         ran = _ran(result.engines)

@@ -57,9 +57,7 @@ def run(args: argparse.Namespace) -> int:
     if suffix:
         write_file(args.output, data)
         print_written(args.output, len(data), args)
-    if args.json:
-        print_document(graph_document(study), args)
-    elif not args.output:
+    if not print_document(graph_document(study), args) and not args.output:
         sys.stdout.write(dot_text(study, args.constants, args.events))
     return 0
 

@@ -13,6 +13,7 @@ from nvdla.cli.output import (
     add_row_options,
     asked,
     chosen,
+    only_tables,
     print_document,
     print_pairs,
     print_table,
@@ -76,7 +77,9 @@ def run(args: argparse.Namespace) -> int:
     if print_document(document, args):
         return 0
     for name, content in document.items():
-        if name == "overview":
+        if name == "overview" and only_tables():
+            print_table(name, [content])
+        elif name == "overview":
             print_pairs(
                 loadable.name, {_ALLOCATED.get(key, key): value for key, value in content.items() if key != "file"}
             )

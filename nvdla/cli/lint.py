@@ -17,6 +17,7 @@ from nvdla.cli.output import (
     add_row_options,
     chosen,
     escape,
+    only_tables,
     print_document,
     print_table,
     say,
@@ -26,6 +27,8 @@ from nvdla.cli.output import (
 from nvdla.errors import counted
 from nvdla.program.naming import names_for
 from nvdla.util.registry import Severity
+
+COLUMNS = ("severity", "rule", "headline", "task", "operation", "engine", "layer", "evidence", "advice")
 
 
 def place_of_finding(finding: Finding) -> Place:
@@ -38,6 +41,9 @@ def place_of_finding(finding: Finding) -> Place:
 
 def print_findings(findings: Iterable[Finding]) -> None:
     """Print findings by rule: place, evidence, advice."""
+    if only_tables():
+        print_table("findings", [finding.as_dict() for finding in findings], COLUMNS)
+        return
     width = min(terminal_width(), 120)
     groups: dict[tuple[str, str, str, str], list[Finding]] = {}
     for finding in findings:

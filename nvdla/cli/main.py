@@ -23,7 +23,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 import nvdla
 from nvdla.cli import output, settings
@@ -420,10 +420,22 @@ def _refuse_streams(prog: str, args: argparse.Namespace) -> None:
             raise _BadUsage(prog, f"{key.replace('_', '-')} is '-': must be a file or directory: {hint}")
 
 
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: IO[str] | None = None,
+    line: str | None = None,
+) -> None:
+    """A warning of Python code, in place of :func:`warnings.showwarning`: one line, without a line of source."""
+    output.say(f"nvdla: warning: {' '.join(str(message).split())}", sys.stderr)
+
+
 def _prepare_streams() -> None:
     """Names from files may hold characters that the terminal's encoding lacks; a caller may have closed a stream.
     Warnings of Python code are one line."""
-    warnings.showwarning = output.show_warning
+    warnings.showwarning = _show_warning
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

@@ -26,6 +26,7 @@ from nvdla.util.files import write_file
 
 if TYPE_CHECKING:
     from nvdla.analysis.memory import MemoryMap
+    from nvdla.analysis.study import Study
 
 HELP = """Show the memory map of a loadable: every buffer with address, size, lifetime, reuse and overlaps.
 
@@ -43,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_base_option(parser, "dram")
     add_base_option(parser, "cvsram")
     parser.add_argument("--svg", type=output_file(".svg"), metavar="FILE", help="also draw as SVG")
-    parser.add_argument("--buffers", action="store_true", help="also list constants (weights, descriptors)")
+    parser.add_argument("--buffers", action="store_true", help="also list constants (weights, operands)")
     add_row_options(parser)
     add_format_options(parser)
 
@@ -65,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     engines = {label: engine for pair in pairs for label, engine in pair}
     everything = args.buffers or args.json
     buffers = [row for row in document["buffers"] if everything or row["kind"] != "constant"]
-    hidden = len(document["buffers"]) - len(buffers)
+    hidden = "" if everything else _constants(study)
     document["buffers"] = chosen(buffers, args, lambda row: _place(row, engines), _values)
     if args.svg:
         from nvdla.analysis.memory import memory_svg
@@ -101,7 +102,18 @@ def _check_reach(memory: MemoryMap) -> None:
             )
 
 
-def _print(document: Document, hidden: int) -> None:
+#: kinds of constants, by the role of the access that reads them
+_KINDS = dict.fromkeys(("weights", "wmb", "wgs"), "weights") | dict.fromkeys(("x1", "x2", "y"), "operands")
+
+
+def _constants(study: Study) -> str:
+    """Number and kinds of the constants; empty without any: "10 constants (weights, operands)"."""
+    constants = [value for value in study.values if value.kind == "constant"]
+    kinds = {_KINDS.get(role, "input data") for value in constants for _, role in value.readers}
+    return f"{counted(len(constants), 'constant')} ({', '.join(sorted(kinds, reverse=True))})" if constants else ""
+
+
+def _print(document: Document, hidden: str) -> None:
     """``hidden``: constants that are not in the list of buffers."""
     spaces = [with_hex_addresses(row) for row in document["spaces"]]
     print_table(
@@ -120,7 +132,7 @@ def _print(document: Document, hidden: int) -> None:
     print_table("allocations (each must be contiguous)", allocations, least=("flags", "alignment", "end", "buffers"))
     print_table("buffers", [_buffer(row, steps) for row in document["buffers"]], least=("aligned_to", "memory"))
     if hidden:
-        say(f"Not listed: {counted(hidden, 'constant')} (weights, operands, descriptors); --buffers shows all")
+        say(f"Not listed: {hidden}; --buffers shows all")
         print()
     if document["reuse"]:
         print_table("reuse: the later buffer takes bytes of the earlier", document["reuse"])

@@ -38,6 +38,8 @@ NUMBER = re.compile(rf"{_AMOUNT}( ± {_AMOUNT})?{_UNIT}( \([-\d.,% ]+\))?|-")
 _separator = ""  # of --csv and --tsv
 _tables_to: TextIO | None = None  # where their tables go
 _wide = False  # --wide: no column is left out
+_printed = False  # with --csv and --tsv: whether a table was
+_document: Mapping[str, Any] = {}  # with --csv and --tsv: the latest, printed where the command prints no table
 _collected: list[Mapping[str, Any]] | None = None  # documents of a command that runs several times
 _proofs: list[Mapping[str, Any]] = []  # of the configurations of the next document
 _told: set[str] = set()  # notes that the command has printed
@@ -75,7 +77,8 @@ def _complete(document: Mapping[str, object], args: argparse.Namespace) -> Mappi
 
 def print_document(document: Mapping[str, object], args: argparse.Namespace) -> bool:
     """Print ``document`` if a machine format was requested; return False if the caller must print tables."""
-    document = _complete(document, args)
+    global _document
+    _document = document = _complete(document, args)
     if _collected is not None:
         _collected.append(document)
         return bool(getattr(args, "json", False) or getattr(args, "yaml", False))
@@ -148,17 +151,35 @@ def print_error(command: str, error: str, message: str, used: UsedSettings | Non
 @contextlib.contextmanager
 def tables_as(args: argparse.Namespace) -> Iterator[None]:
     """Within, tables are printed as the arguments ask for; with ``--csv`` and ``--tsv`` nothing else is."""
-    global _separator, _tables_to, _wide
+    global _separator, _tables_to, _wide, _printed, _document
     separator = "," if getattr(args, "csv", False) else "\t" if getattr(args, "tsv", False) else ""
     before = _separator, _tables_to, _wide
     _separator, _tables_to, _wide = separator, sys.stdout if separator else None, getattr(args, "wide", False)
+    _printed, _document = False, {}
     _proofs.clear()
     _told.clear()
     try:
         with contextlib.redirect_stdout(io.StringIO()) if separator else contextlib.nullcontext():
             yield
+            if separator and not _printed:
+                _print_document_as_tables()
     finally:
         _separator, _tables_to, _wide = before
+
+
+def only_tables() -> bool:
+    """Return whether --csv or --tsv was given: only tables are printed."""
+    return _tables_to is not None
+
+
+def _print_document_as_tables() -> None:
+    """Print the lists of objects in the document, one table each; without any, one row of its values."""
+    document = {
+        key: value for key, value in _document.items() if key not in ("format", "version", "settings_file", "proof")
+    }
+    lists = [rows for rows in document.values() if isinstance(rows, list) and rows and isinstance(rows[0], Mapping)]
+    for rows in lists or [[document]] * bool(document):
+        print_table("", rows, list(dict.fromkeys(key for row in rows for key in row)))
 
 
 def for_people() -> bool:
@@ -205,18 +226,6 @@ def _width_of(stream: TextIO) -> int:
         return os.get_terminal_size(stream.fileno()).columns or terminal_width()
     except (OSError, ValueError):
         return terminal_width()
-
-
-def show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    """A warning of Python code, in place of :func:`warnings.showwarning`: one line, without a line of source."""
-    say(f"nvdla: warning: {' '.join(str(message).split())}", sys.stderr)
 
 
 def print_written(path: str, size: int, args: argparse.Namespace) -> None:
@@ -289,8 +298,9 @@ def print_table(
     """A table with one column per key. Numbers are right-aligned; empty columns are omitted.
 
     ``least``: columns that a narrow terminal loses first, before the last ones."""
-    rows = [_as_people_write(row) for row in rows]
-    if not rows:
+    global _printed
+    _printed, rows = True, [_as_people_write(row) for row in rows]
+    if not rows and not (_tables_to and columns):
         print(printable(f"{title}: none") + "\n" * for_people())
         return
     if _tables_to or not for_people():

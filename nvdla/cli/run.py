@@ -7,7 +7,7 @@ import contextlib
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ from nvdla.cli.arguments import (
 from nvdla.cli.output import (
     add_format_options,
     framed,
+    only_tables,
     output_file,
     print_document,
     print_table,
@@ -49,7 +50,7 @@ from nvdla.kernels.jit.thread_pool import threading_description
 from nvdla.loadable import load as load_loadable
 from nvdla.tensors.files import IMAGE_ENDINGS, OUTPUT_ENDINGS, ending, read_npy, write_tensor
 from nvdla.tensors.images import describe_gray
-from nvdla.tensors.real import read_labels, top
+from nvdla.tensors.real import Rank, read_labels, top
 from nvdla.util.escaping import Document, json_text
 from nvdla.util.files import is_zip_file, make_directory, packed_files, write_file
 
@@ -474,6 +475,8 @@ def _report(
     }
     if print_document(document, args):
         return
+    if only_tables() and not (watcher.statistics or rows):
+        _print_rank_rows(ranks)
     for name, tensor in tensors.items():
         shape = shape_text(tensor.shape)
         say(f"{name}: {shape} {tensor.dtype} on {runtime.config.name} in {times.run * 1e3:.1f} ms")
@@ -493,6 +496,13 @@ def _report(
         _print_profile(rows)
     _print_differences(differences)
     times.tell(args.quiet)
+
+
+def _print_rank_rows(ranks: Mapping[str, list[list[Rank]]]) -> None:
+    """Print the largest values of all outputs as one table."""
+    numbered = [(name, *pair) for name, images in ranks.items() for pair in enumerate(images)]
+    rows = [{"output": name, "image": number, **vars(rank)} for name, number, image in numbered for rank in image]
+    print_table("top", rows, ("output", "image", "index", "label", "value"))
 
 
 def _print_unit(runtime: Runtime, name: str, dtype: np.dtype) -> None:

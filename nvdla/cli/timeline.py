@@ -9,6 +9,7 @@ from nvdla.cli.output import (
     add_format_options,
     add_row_options,
     chosen,
+    only_tables,
     output_file,
     print_document,
     print_table,
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         print_written(args.output, len(data), args)
     if args.json:
         print_document(_trace(study, clock), args)
-    elif not args.output:
+    elif not args.output or only_tables():
         _print(study, clock, args)
     return 1 if study.schedule.stuck else 0
 

@@ -118,7 +118,7 @@ def read_log(path: str | os.PathLike[str], map_name: str | None = None, base: in
     events: list[LoggedAccess | LoggedTransfer] = []
     skipped: dict[str, None] = {}
     for number, line in enumerate(text.split("\n"), 1):
-        line = line if log_format == "plain" else _without_time(line)
+        line = _without_time(line)
         try:
             event = reader.line(number, line)
             if event is None and _BEGINS.match(line) and log_format != "statements":
@@ -140,7 +140,11 @@ def read_log(path: str | os.PathLike[str], map_name: str | None = None, base: in
 
 
 def _format(name: str, text: str) -> str:
-    """Return the log's format, from the first line that shows it."""
+    """Return the log's format, from the first line that shows it.
+
+    Two numbers after a time of dmesg show "plain" only where no other format follows: a kernel prints such lines, too.
+    """
+    timed_plain = False
     for line in text.split("\n"):
         if "_adaptor: GP:" in line:
             return "virtual-platform"
@@ -151,8 +155,12 @@ def _format(name: str, text: str) -> str:
             return "txn"
         if _STATEMENT.search(line):
             return "statements"
-        if _PLAIN.match(line.partition("#")[0].strip()):
-            return "plain"
+        if _PLAIN.match(access.partition("#")[0].strip()):
+            if access == line:
+                return "plain"
+            timed_plain = True
+    if timed_plain:
+        return "plain"
     raise TraceError(
         f"{name}: must be a log of register accesses: 'W address value' lines, sc.log of the virtual platform, "
         "write_reg transactions, reg_write(NAME, value) statements and 'address value' lines"

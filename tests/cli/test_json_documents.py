@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import importlib
 import io
 import json
@@ -77,6 +78,8 @@ RUNS: dict[str, list[str]] = {
 }
 SILENT = {"completion"}
 """A command that prints no data: a script for the shell."""
+WITHOUT_ROWS = {"error", "trace", "self-test"}
+"""Commands that print lines, and one that is slow: a variant of ``program-summary``."""
 
 
 @pytest.fixture
@@ -103,6 +106,36 @@ def test_documents_are_what_their_schemas_say(name, folder, nvdla_command, as_do
     assert document["format"] == f"nvdla-{name}", err
     assert next(iter(document)) == "format"
     as_documented(document)
+
+
+@pytest.mark.parametrize("name", [name for name, lines in RUNS.items() if lines and name not in WITHOUT_ROWS])
+def test_every_command_prints_rows_with_csv(name, folder, nvdla_command):
+    if name == "compile":
+        pytest.importorskip("onnxruntime", reason="the extra nvdla[onnx] is not installed")
+    *before, last = RUNS[name]
+    for line in before:
+        nvdla_command(*shlex.split(line))
+    code, out, err = nvdla_command(*shlex.split(last), "--csv")
+    assert code in (0, 1), err
+    rows = list(csv.reader(out.splitlines()))
+    assert rows and len(rows[0]) == len(set(rows[0])), "a header"
+    assert len(rows) > 1 or name == "lint", "rows"
+
+
+def test_a_document_without_a_table_is_one_row(folder, nvdla_command):
+    _, out, _ = nvdla_command("extract", "lenet.loadable", "tb-0", "-o", "blob.bin", "--csv")
+    assert list(csv.DictReader(out.splitlines())) == [{"blob": "tb-0", "output": "blob.bin", "bytes": "152"}]
+    _, out, _ = nvdla_command("run", "lenet.loadable", "-i", "digit7.pgm", "--top", "2", "--tsv")
+    assert out.splitlines()[:2] == ["output\timage\tindex\tlabel\tvalue", "prob\t0\t7\t\t127"]
+
+
+def test_findings_are_rows_of_csv_with_the_same_columns_when_there_are_none(folder, nvdla_command):
+    headers = [
+        nvdla_command("lint", "lenet.loadable", "--config", name, "--csv")[1] for name in ("nv_small", "nv_full")
+    ]
+    none, some = (text.splitlines() for text in headers)
+    assert none == some[:1]
+    assert len(some) > 3
 
 
 def test_modules_of_iree_are_run_and_disassembled_as_documented(corpus, nvdla_command, as_documented):

@@ -255,3 +255,9 @@ def test_a_board_states_the_source_of_its_numbers(nvdla_command, lenet):
     code, _, err = nvdla_command("timeline", lenet, "--board", "zcu")
     assert code == 2
     assert "must be one of zcu102-150mhz" in err
+
+
+def test_memory_names_the_kinds_of_constants_that_it_does_not_list(nvdla_command, lenet):
+    _, out, _ = nvdla_command("memory", lenet)
+    assert "Not listed: 10 constants (weights, operands); --buffers shows all" in out
+    assert "Not listed" not in nvdla_command("memory", lenet, "--buffers")[1]

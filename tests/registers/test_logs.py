@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
 import re
 import shutil
@@ -111,6 +112,41 @@ def test_times_of_dmesg_before_an_access_are_skipped(made, tmp_path, capsys):
     assert [access.value for access in timed.accesses] == [access.value for access in plain.accesses]
     (tmp_path / "txn.log").write_text(kernel("write_reg 0x9058 0x58\nread_reg 0x300c 0x1 0x1"))
     assert [access.kind for access in read_log(tmp_path / "txn.log").accesses] == ["write", "wait"]
+
+
+def test_times_of_dmesg_before_plain_accesses_are_skipped(tmp_path, capsys):
+    accesses = "0x9058 0x58", "9038, 1  # enable"
+    plain, timed = tmp_path / "plain.log", tmp_path / "timed.log"
+    plain.write_text("\n".join(accesses))
+    timed.write_text("".join(f"[   12.34567{number}] {line}\n" for number, line in enumerate(accesses)))
+    log = read_log(timed)
+    assert log.format == "plain"
+    assert [(access.address, access.value) for access in log.accesses] == [(0x9058, 0x58), (0x9038, 1)]
+    assert main(["csb", "diff", str(plain), str(timed)]) == 0
+    assert "the same operations" in capsys.readouterr().out
+    assert main(["csb", "replay", str(timed), "--config", "nv_small"]) in (1, 2)
+    assert "must be a log" not in capsys.readouterr().err
+
+
+def test_accesses_operations_and_differences_are_rows_of_csv(made, tmp_path, capsys):
+    def rows(*words) -> list[dict[str, str]]:
+        main(["csb", *map(str, words), "--csv"])
+        return list(csv.DictReader(capsys.readouterr().out.splitlines()))
+
+    first, second = made.folder / "lenet.txn", tmp_path / "b.txt"
+    log = read_log(own_log(made, second, lambda text: text.replace("W 0x09058 0x00000058", "W 0x09058 0x00000059", 1)))
+    accesses = rows(second)
+    assert [(int(row["address"], 16), int(row["value"], 16)) for row in accesses] == [
+        (access.address, access.value) for access in log.accesses
+    ]
+    registers = rows(second, "--operations")
+    values = [value for operation in operations(log) for value in operation.values.values()]
+    assert [int(row["value"], 16) for row in registers] == [value for value in values if value]
+    (row,) = rows("diff", first, second)
+    assert (row["register"], row["first"], row["second"], row["fields"]) == (
+        "D_DP_BS_CFG", "0x58", "0x59", "BS_BYPASS 0 | 1"
+    )  # fmt: skip
+    assert rows("diff", first, first) == []
 
 
 @pytest.mark.parametrize("config", ["nv_large", "nv_full"])

@@ -76,6 +76,33 @@ def test_light_and_dark_follow_the_system_and_the_button(window, page, scheme, b
     assert shown.errors == []
 
 
+#: operations of the first graph that are in sight, at least in part
+IN_SIGHT = """(() => {
+  const graph = view.graphs[0], plane = graph.plane;
+  return graph.nodes.filter((node) => {
+    const [left, top] = plane.toScreen(node.x, node.y);
+    const [right, bottom] = plane.toScreen(node.x + node.width, node.y + node.height);
+    return right > 0 && bottom > 0 && left < plane.width && top < plane.height;
+  }).length;
+})()"""
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["as opened", "moved"])
+def test_the_graph_stays_in_sight_in_a_window_that_becomes_narrow(window, page, moved):
+    shown = window(width=1280).open(page)
+    open_view(shown.page, "Graph")
+    if moved:
+        shown.page.focus("#graph canvas")
+        shown.page.keyboard.press("+")
+    assert shown.value(IN_SIGHT)
+    shown.page.set_viewport_size({"width": 420, "height": 900})
+    shown.wait("view.graphs[0].plane.width < 430")
+    assert shown.value(IN_SIGHT)
+    open_view(shown.page, "Cycles")
+    open_view(shown.page, "Graph")
+    assert shown.value(IN_SIGHT)
+
+
 @pytest.mark.parametrize("width", [360, 800, 1366])
 def test_the_page_is_never_wider_than_the_window(window, page, width):
     shown = window(width=width, phone=width < 500).open(page)

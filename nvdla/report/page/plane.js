@@ -47,14 +47,20 @@
     #resize() {
       const { clientWidth, clientHeight } = this.host;
       if (!clientWidth || !clientHeight) return;
-      const first = !this.width, ratio = Math.min(devicePixelRatio || 1, 2);
+      const before = [this.width, this.height], ratio = Math.min(devicePixelRatio || 1, 2);
       if (clientWidth === this.width && clientHeight === this.height && ratio === this.ratio) return;
       this.ratio = ratio;
       this.width = clientWidth;
       this.height = clientHeight;
       this.canvas.width = Math.round(clientWidth * this.ratio);
       this.canvas.height = Math.round(clientHeight * this.ratio);
-      if (first || this.fitted) this.options.fit?.(this);
+      if (!before[0]) this.fitted = true;
+      if (this.fitted) this.options.fit?.(this);
+      else { // what is in the middle stays there
+        this.x += (before[0] - clientWidth) / 2 / this.sx;
+        this.y += (before[1] - clientHeight) / 2 / this.sy;
+        this.options.limit?.(this);
+      }
       this.waiting = false;
       this.#draw();
     }

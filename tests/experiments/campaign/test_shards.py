@@ -47,7 +47,8 @@ def test_merged_shards_equal_one_run(command, tmp_path, capsys):
 def test_more_shards_than_tasks(tmp_path, capsys):
     paths = journals("explore", tmp_path, 10)
     assert [len(path.read_text().splitlines()) - 1 for path in paths] == [1] * 8 + [0] * 2
-    assert perform("explore", "--merge", *paths, "--json") == 0
+    repeated = [word for path in paths for word in ("--merge", path)]
+    assert perform("explore", *repeated, "--json") == 0
 
 
 def test_an_interrupted_shard_goes_on(tmp_path, capsys):
