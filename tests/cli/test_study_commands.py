@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import nvdla
 from nvdla.cli.output import sized
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
@@ -113,6 +114,21 @@ def test_a_base_that_cannot_be_is_refused(nvdla_command, lenet, base, message):
     code, _, err = nvdla_command("memory", lenet, f"--dram-base={base}")
     assert code == 2
     assert message in err
+
+
+@pytest.mark.parametrize("command", ["lint", "cycles", "explain", "memory", "timeline", "graph", "layers"])
+def test_every_command_refuses_what_an_engine_refuses(nvdla_command, samples, plant, tmp_path, command):
+    """Four lines of three channels do not fit the eight channels of a MAC cell of nv_small."""
+
+    def change(task):
+        task.operation(0).op.post_extension = 2
+
+    broken = tmp_path / "broken.loadable"
+    plant(nvdla.load(samples / "color_digits.loadable"), change).save(broken)
+    code, out, err = nvdla_command(command, broken, "--config", "nv_small")
+    assert code == (1 if command == "lint" else 2)
+    text = "extended channels: must be at most 2 with a post extension of 4 lines (one MAC cell), got 3"
+    assert text in " ".join((out if command == "lint" else err).split())
 
 
 def test_files_are_written_by_ending(nvdla_command, lenet, tmp_path):
