@@ -15,9 +15,9 @@ from pathlib import PurePath
 from nvdla.analysis.cycles.constants import Board, Memory, Software
 from nvdla.analysis.cycles.estimate import Estimate, estimates
 from nvdla.analysis.cycles.schedule import ChainWork, Schedule, schedule
-from nvdla.emulator.execution.dry_run import deadlock
+from nvdla.emulator.execution.dry_run import failure
 from nvdla.emulator.hardware.configuration import Configuration
-from nvdla.errors import DescriptorError, ScheduleError
+from nvdla.errors import DescriptorError, NvdlaError, ScheduleError
 from nvdla.loadable.model import Loadable
 from nvdla.program.operation import Key, Operation
 from nvdla.program.program import Program, Tasks
@@ -113,17 +113,22 @@ class Study(OfProgram):
         return estimates(self.operations, self.config, self.memory)
 
     @cached_property
+    def failure(self) -> NvdlaError | None:
+        """Why the hardware refuses a run or never ends it (ScheduleError), by a dry run; None where it ends."""
+        return failure(self.loadable, self.abi, self.config)
+
+    @property
     def deadlock(self) -> ScheduleError | None:
         """Why the hardware never ends a run; None where it does, or where the configuration refuses the loadable."""
-        return deadlock(self.loadable, self.abi, self.config)
+        return self.failure if isinstance(self.failure, ScheduleError) else None
 
-    def settle(self, deadlock: ScheduleError | None) -> None:
-        """Take :attr:`deadlock` from a run or dry run that was done.
+    def settle(self, failure: NvdlaError | None) -> None:
+        """Take :attr:`failure` from a run or dry run that was done.
 
         Args:
-            deadlock: Why that run never ended, None if it ended.
+            failure: Why that run was refused or never ended, None if it ended.
         """
-        vars(self)["deadlock"] = deadlock
+        vars(self)["failure"] = failure
 
     def on(self, memory: Memory) -> Study:
         """Return the study on another memory.
@@ -135,7 +140,7 @@ class Study(OfProgram):
             A study of the same program.
         """
         other = replace(self, memory=memory)
-        other.settle(self.deadlock)  # which no memory changes
+        other.settle(self.failure)  # which no memory changes
         return other
 
     @cached_property

@@ -20,12 +20,11 @@ from nvdla.cli.output import (
     with_hex_addresses,
 )
 from nvdla.cli.study import add_study_options, requested
-from nvdla.errors import FormatError, counted
+from nvdla.errors import counted
 from nvdla.util.escaping import Document
 from nvdla.util.files import write_file
 
 if TYPE_CHECKING:
-    from nvdla.analysis.memory import MemoryMap
     from nvdla.analysis.study import Study
 
 HELP = """Show the memory map of a loadable: every buffer with address, size, lifetime, reuse and overlaps.
@@ -59,7 +58,8 @@ def run(args: argparse.Namespace) -> int:
     base = DRAM_BASE if args.dram_base is None else args.dram_base
     cvsram = CVSRAM_BASE if args.cvsram_base is None else args.cvsram_base
     memory = MemoryMap.of(study, base, cvsram)
-    _check_reach(memory)
+    for row in memory.spaces():
+        study.config.check_reach(row["space"], row["base"], row["end"])
     request.tell()
     document = memory.document()
     pairs = (zip(row["operations"], row["engines"], strict=True) for row in document["steps"])
@@ -89,17 +89,6 @@ def _place(row: Document, engines: dict[str, str]) -> Place:
     """The operations that write or read a buffer."""
     labels = [label for label in (row["written_by"], *row["read_by"]) if label]
     return labels, [engines[label] for label in labels if label in engines], [row["name"]]
-
-
-def _check_reach(memory: MemoryMap) -> None:
-    """The configuration's address registers must reach the end of the carve-out."""
-    config = memory.study.config
-    for row in memory.spaces():
-        if row["end"] > 1 << config.address_bits:
-            raise FormatError(
-                f"{row['space']}: end: must fit {config.address_bits} address bits ({config.name}), got "
-                f"0x{row['end']:x} from base 0x{row['base']:x}. Choose a lower base."
-            )
 
 
 #: kinds of constants, by the role of the access that reads them

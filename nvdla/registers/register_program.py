@@ -203,13 +203,11 @@ class RegisterProgram:
 
 
 def checked_bases(program: RegisterProgram, bases: Mapping[Space, int]) -> dict[Space, int]:
-    """``bases`` for the memories that the program uses. Raises FormatError for a base that is not a multiple of 4096
-    or leaves the 64-bit addresses, and for memories that overlap."""
+    """``bases`` for the memories that the program uses. Raises FormatError for a base that is not a multiple of 4096,
+    ConfigError for a memory that the address registers of the configuration cannot reach."""
     chosen = {space: bases.get(space, program.bases[space]) for space in program.sizes}
     for space, base in chosen.items():
-        if base % PAGE or not 0 <= base <= (1 << 64) - program.sizes[space]:
-            raise FormatError(
-                f"{space.value} base: must be a multiple of {PAGE} bytes and at most 2^64 - "
-                f"{program.sizes[space]}, got 0x{base:x}"
-            )
+        if base % PAGE or base < 0:
+            raise FormatError(f"{space.value} base: must be a multiple of {PAGE} bytes, got 0x{base:x}")
+        program.config.check_reach(space.value, base, base + program.sizes[space])
     return chosen

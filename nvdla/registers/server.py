@@ -337,6 +337,7 @@ class RegisterServer:
                 raise LinkError(f"{memory.space.value}: must have at least 1 byte, got {memory.size}")
             if memory.space is Space.CVSRAM:
                 config.require("cvsram")
+            config.check_reach(memory.space.value, memory.base, memory.base + memory.size)
             self.space.map(memory.space.value, memory.space, memory.base, memory.size, self._bytes(memory))
         self._threads, self._limits = threads, limits or Limits()
 

@@ -23,7 +23,7 @@ from nvdla.analysis.views import TABLES, connected_blocks, describe_tensor, oper
 from nvdla.checks.compare.comparison import Observation
 from nvdla.checks.doctor.doctor import DoctorReport, FirstRun, examine
 from nvdla.checks.lint.linter import Order
-from nvdla.emulator.execution.dry_run import deadlock
+from nvdla.emulator.execution.dry_run import failure
 from nvdla.emulator.firmware.operation import CsbLog
 from nvdla.emulator.firmware.scheduler import FirmwareTask, Scheduler
 from nvdla.emulator.hardware.configuration import proof_lines
@@ -369,7 +369,7 @@ def examine_and_run(
     if inputs is None:
         if linked is not None:
             linked.reset()  # the dry run counts dependencies down in the descriptors
-            study.settle(deadlock(study.loadable, study.abi, study.config, linked) if report.count("error") else None)
+            study.settle(failure(study.loadable, study.abi, study.config, linked) if report.count("error") else None)
             linked.reset()
         return report, None, linked
     if report.run_error is not None or recording.runtime is None:

@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from nvdla.cli.output import sized
+from nvdla.compiler.builder import Network, build, calibrate
+from nvdla.emulator.hardware.configuration import configuration
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus"
@@ -113,6 +116,23 @@ def test_a_base_that_cannot_be_is_refused(nvdla_command, lenet, base, message):
     code, _, err = nvdla_command("memory", lenet, f"--dram-base={base}")
     assert code == 2
     assert message in err
+
+
+@pytest.mark.parametrize("command", ["lint", "cycles", "explain", "memory", "timeline", "graph", "layers"])
+def test_every_command_refuses_what_an_engine_refuses(nvdla_command, tmp_path, command):
+    """Two lines of five columns fit the sixteen channels of the MAC cell that they were compiled for, but not the eight
+    of nv_small."""
+    (tmp_path / "wide.yaml").write_text("base: nv_small\nname: wide\nmac_atomic_c: 16\nmac_atomic_k: 16\n")
+    rng, network = np.random.default_rng(0), Network()
+    pixels = network.input("data", (1, 28, 28))
+    network.output(network.convolution("conv", pixels, rng.normal(size=(16, 1, 5, 5))))
+    calibration = calibrate(network, rng.normal(size=(2, 1, 28, 28)))
+    wide = configuration(str(tmp_path / "wide.yaml"))
+    build(network, wide, calibration=calibration, input_format="image").save(tmp_path / "wide.loadable")
+    code, out, err = nvdla_command(command, tmp_path / "wide.loadable", "--config", "nv_small")
+    assert code == (1 if command == "lint" else 2)
+    text = " ".join((out + err).split())
+    assert "extended channels: must be at most 4 with a post extension of 2 lines (one MAC cell), got 5" in text
 
 
 def test_files_are_written_by_ending(nvdla_command, lenet, tmp_path):

@@ -95,7 +95,7 @@ def test_a_recording_has_the_outputs_of_the_runtime(exported):
 
 
 def test_memories_may_lie_anywhere_that_keeps_alignment(tmp_path):
-    recording, _ = programmed(SAMPLES / "lenet.loadable", parts=True)
+    recording, _ = programmed(SAMPLES / "lenet_nv_large.loadable", parts=True)
     program = recording.register_program
     base = 0x1_2345_6000
     made = export(recording, tmp_path, checked_bases(program, {Space.DRAM: base}), Options())
@@ -191,7 +191,9 @@ def test_an_error_names_the_form_or_the_address(tmp_path, capsys):
         (["--format", "cfg", "--poll-limit", "5"], "format cfg does not support --poll-limit"),
         (["--format", "txn", "--csb-base", "0x1000"], "does not support --csb-base"),
         (["--format", "mem", "--arrays"], "does not support --image and --arrays"),
-        (["--format", "ihex", "--dram-base", "0xfffff000"], "must be below 4 GiB for Intel hex"),
+        (["--dram-base", "0x100000000"], "must fit 32 address bits (nv_small), got 0x100018000 from base 0x100000000"),
+        (["--format", "cfg", "--dram-base", "0xfffff000"], "must fit 32 address bits (nv_small), got 0x100017000"),
+        (["--format", "riscv-txn", "--dram-base", "0xfffff000"], "must fit 32 address bits (nv_small)"),
     ):
         assert main(["program", lenet, *words, "-o", str(tmp_path / "x")]) == 2
         assert text in capsys.readouterr().err

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 
+from nvdla.analysis.cycles.bound import chain_time
 from nvdla.analysis.cycles.constants import (
     CdpShape,
     ChainShape,
@@ -13,7 +14,6 @@ from nvdla.analysis.cycles.constants import (
     constants,
     flushed_windows,
 )
-from nvdla.analysis.cycles.hardware import chain_time
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.util.rounding import ceil_div
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from ctypes import Structure
 from dataclasses import dataclass
 
+from nvdla.analysis.cycles.bound import Time, chain_time
 from nvdla.analysis.cycles.constants import (
     CdpShape,
     ChainShape,
@@ -19,7 +20,6 @@ from nvdla.analysis.cycles.constants import (
     constants,
     flushed_windows,
 )
-from nvdla.analysis.cycles.hardware import Time, chain_time
 from nvdla.analysis.cycles.schedule import ChainWork, schedule
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import ConfigError

@@ -35,11 +35,10 @@ from nvdla.analysis.cycles.constants import (
     PdpShape,
     SdpShape,
     kernel_groups,
-    mac_cycles,
     stripes,
     taps,
 )
-from nvdla.analysis.cycles.simulation import Activity, Flight, Port, Process, SimulatedEvent, Simulation, whole_cycles
+from nvdla.analysis.cycles.simulation import Activity, Flight, Port, Process, SimulatedEvent, Simulation
 from nvdla.util.rounding import ceil_div
 
 DELIVERY = 38  # cycles from the first data of a stripe's last tap to its first result delivered
@@ -176,7 +175,11 @@ def _port(constants: CycleConstants, memory: Memory) -> Port:
 
 @dataclass(eq=False)
 class Run:
-    """A chain on its way. Times are cycles; events happen when the interrupt comes or the part is free for the next."""
+    """A chain on its way. Times are cycles; events happen when the interrupt comes or the part is free for the next.
+
+    ``waits``: of the MAC array between kernel groups, for weights and until results are written. ``covered``: work of
+    the MAC array during transfers that end later than the work.
+    """
 
     chain: ChainShape
     started: float = 0.0
@@ -189,7 +192,8 @@ class Run:
     done: SimulatedEvent = field(default_factory=SimulatedEvent)
     first_mac: float = 0.0
     last_mac: float = 0.0
-    waited: float = 0.0
+    waits: dict[str, float] = field(default_factory=lambda: {"weights": 0.0, "memory": 0.0})
+    covered: dict[str, float] = field(default_factory=lambda: {"weights": 0.0, "memory": 0.0})
     mac_time: float = 0.0
     slowed: float = 0.0
     pace: float = 0.0
@@ -469,7 +473,7 @@ class _Work:
         if "sdp" in self.paths:
             earliest = yield from self._sdp_is_ready()
         delivery = Delivery(2 * self.constants.kernels, pace, earliest - begin)
-        taken = 0.0
+        taken = cycles = 0.0
         last = pieces[-1][0]
         out: list[SimulatedEvent] = []
         for number in range(len(groups)):
@@ -477,7 +481,8 @@ class _Work:
                 yield run.group_in[number]
                 arrived = (run.group_in[number].time or 0.0) + WEIGHTS_TO_MAC + groups[number]
                 if arrived > begin and shape.weight_bytes:
-                    run.waited += arrived - begin
+                    run.waits["weights"] += arrived - begin
+                    run.covered["weights"] += cycles
                     delivery.shift(arrived - begin)
                     begin = arrived
             cycles = group_time(pieces, lines, passes, self.constants.kernels, delivery)
@@ -492,7 +497,11 @@ class _Work:
             simulation.start(self._output(delivered, positions * run.pace, len(groups), before, out[number]))
             if number > 1:
                 yield out[number - 2]
-            begin = max(begin + cycles, simulation.now)
+            begin += cycles
+            if simulation.now > begin:
+                run.waits["memory"] += simulation.now - begin
+                run.covered["memory"] += cycles
+                begin = simulation.now
             yield begin
             simulation.happen(run.group_out[number])
         loading = max(self.constants.kernels - last, 0)
@@ -639,62 +648,3 @@ class _Work:
             simulation.happen(self.run.sdp_done, end)
         if unit == "pdp":
             simulation.happen(self.run.pdp_done, end)
-
-
-# Time beyond the unit's own work (in cycles) from which an operation counts as memory-bound.
-MEMORY_BOUND = 16
-FULL_USE = 1.05
-
-
-@dataclass(frozen=True)
-class Time:
-    """Cycles of a chain. ``bound``: the limiting resource.
-
-    Convolutions: ``data_done`` and ``weights_done`` when CDMA has fetched all, ``first_mac``, ``last_mac``.
-    """
-
-    total: int
-    bound: str
-    data_done: int = 0
-    weights_done: int = 0
-    first_mac: int = 0
-    last_mac: int = 0
-
-
-def chain_time(chain: ChainShape, constants: CycleConstants, memory: Memory) -> Time:
-    """The chain alone on idle units."""
-    hardware = Hardware(constants, memory)
-    run = hardware.start(chain, constants)
-    hardware.simulation.run()
-    total = whole_cycles(run.done.time or 0.0)
-    if not chain.conv:
-        return Time(total, _bound(chain, run, constants, memory))
-    return Time(
-        total,
-        _convolution_bound(chain.conv, run, constants),
-        data_done=math.ceil(run.data_in.time or 0.0),
-        weights_done=math.ceil(run.weights_in.time or 0.0),
-        first_mac=math.ceil(run.first_mac),
-        last_mac=math.ceil(run.last_mac),
-    )
-
-
-def _bound(chain: ChainShape, run: Run, constants: CycleConstants, memory: Memory) -> str:
-    if chain.copy:
-        return "memory"
-    unit = "PDP" if chain.pdp else "SDP" if chain.sdp else "CDP"
-    return "memory" if run.slowed > MEMORY_BOUND else unit
-
-
-def _convolution_bound(shape: ConvolutionShape, run: Run, constants: CycleConstants) -> str:
-    """Return the use that takes most of a convolution's time."""
-    parts = {"fetch": run.first_mac - run.started, "weights": run.waited, "memory": run.slowed}
-    name = max(parts, key=lambda part: parts[part])
-    if parts[name] > run.mac_time:
-        return name
-    macs = mac_cycles(shape, constants)
-    if run.mac_time <= macs * FULL_USE:
-        return "MAC"
-    if run.pace <= taps(shape, constants):
-        return "weight loading"
-    return "PDP" if run.chain.pdp and run.pace > constants.sdp_atom + 1 else "SDP"

@@ -481,7 +481,7 @@ class _TaskRun:
             span.end = begun + whole if span.start == begun else max(self.now, span.start)
             if node.engine == "conv":
                 span.first_mac, span.last_mac = math.ceil(run.first_mac), math.ceil(run.last_mac)
-            span.held = round(run.waited if node.engine == "conv" else run.slowed)
+            span.held = round(run.waits["weights"] if node.engine == "conv" else run.slowed)
             self.pointers[node.engine] = 1 - span.group
             self._raise(node, "OP_COMPLETED")
 

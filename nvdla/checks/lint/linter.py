@@ -11,11 +11,11 @@ from functools import cached_property
 from importlib import resources
 from typing import Any
 
-from nvdla.emulator.execution.dry_run import dry_run
+from nvdla.emulator.execution.dry_run import failure
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.emulator.hardware.register_file import register_map
 from nvdla.emulator.memory.linker import LinkedLoadable
-from nvdla.errors import NvdlaError
+from nvdla.errors import NvdlaError, ScheduleError
 from nvdla.loadable.descriptors.enums import Event, OpType
 from nvdla.loadable.descriptors.task import DlaTask, EmuTask
 from nvdla.loadable.model import AddressEntry, Loadable
@@ -330,18 +330,20 @@ def lint(
     return Report(program.loadable.name, program.config, program.config_reason, program.abi.name, ordered, left_out)
 
 
-def refusal(program: Program) -> str | None:
-    """Return why a program cannot run on its configuration, None where no rule forbids it.
+def refusal(program: Program, rehearse: Callable[[], NvdlaError | None] | None = None) -> str | None:
+    """Return why a program cannot run on its configuration, None where no rule forbids it and no engine refuses it.
 
-    A dry run is done only if an access leaves its region of memory: hardware continues in the memory that follows.
+    In the dry run an access that leaves its region continues in the memory that follows, as in hardware. A deadlock
+    alone is no reason. ``rehearse``: the dry run, default :func:`nvdla.emulator.execution.dry_run.failure`.
     """
     report = lint(program, dry=False)
     errors = [finding for finding in report.findings if finding.severity == "error"]
-    if not errors:
-        return None
-    overrun = all(finding.rule == OVERRUN for finding in errors)
-    if overrun and dry_run(program.loadable, program.abi, program.config, flat=True)[0] is None:
-        return None  # hardware continues in the memory that follows, and so does a run
+    if all(finding.rule == OVERRUN for finding in errors):
+        failed = rehearse() if rehearse else failure(program.loadable, program.abi, program.config)
+        if failed is None or (not errors and isinstance(failed, ScheduleError)):
+            return None
+        if not errors:
+            return str(failed)
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return f"{errors[0].place}: {errors[0].evidence}{more}"
 

@@ -34,19 +34,17 @@ def dry_run(
     return None, warnings
 
 
-def deadlock(
+def failure(
     loadable: Loadable, abi: Abi, config: Configuration, linked: LinkedLoadable | None = None
-) -> ScheduleError | None:
-    """Return why a run of the loadable never ends, None where it ends or is refused for another reason.
+) -> NvdlaError | None:
+    """Return why a run of the loadable is refused, or never ends (ScheduleError); None where it ends.
 
     ``linked``: the linked loadable, whose descriptors count their dependencies down.
     """
     try:
         _rehearse(loadable, abi, config, True, [], linked, within_budget=False)
-    except ScheduleError as error:
+    except NvdlaError as error:
         return error
-    except NvdlaError:
-        return None
     return None
 
 

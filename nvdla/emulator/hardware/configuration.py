@@ -126,6 +126,15 @@ class Configuration:
         self.require(precision, who)
         return precision
 
+    @by_annotations
+    def check_reach(self, space: str, base: int, end: int) -> None:
+        """Raise ConfigError where the address registers cannot reach the ``end`` of a memory at ``base``."""
+        if end > 1 << self.address_bits:
+            raise ConfigError(
+                f"{space}: end: must fit {self.address_bits} address bits ({self.name}), got 0x{end:x} from base "
+                f"0x{base:x}. Choose a lower base."
+            )
+
 
 @cache
 def configurations() -> dict[str, Configuration]:

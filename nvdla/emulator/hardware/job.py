@@ -87,6 +87,15 @@ class Job(ABC):
     def writes(self) -> list[np.ndarray]:
         """Views of all memory that a run writes; it writes the whole of each."""
 
+    @property
+    def handed_shape(self) -> tuple[int, ...] | None:
+        """Shape of the cube that it hands over on the fly; None where the results go to memory."""
+        return None
+
+    def check_handed(self, shape: tuple[int, ...] | None) -> None:  # noqa: B027 - most jobs take nothing on the fly
+        """Raise ScheduleError unless the engine before hands over a cube of the ``shape`` that the job takes on the
+        fly."""
+
     @abstractmethod
     def run(self, source: Handed = None) -> Handed:
         """Compute. ``source`` is what the engine before hands over on the fly (None from memory); returns what the

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Protocol, cast
 
 import numpy as np
@@ -134,6 +135,7 @@ class Machine:
         self.warnings: list[str] = []
         self.place: Callable[[str], str] = lambda engine: engine
         self.memory = memory
+        memory.address_bits = config.address_bits
         self.threads = threads
         self.meter = Meter(limits, room)
         self.registers = RegisterFile(register_map(config.register_map))
@@ -192,6 +194,8 @@ class Machine:
         jobs = [self._prepared(name) for name in chain]
         self.meter.hold("+".join(chain), (job.work for job in jobs))
         jobs = [job.accounted() for job in jobs]
+        for before, job in pairwise(jobs):
+            job.check_handed(before.handed_shape)
         self._work(jobs)
         stages = []
         interrupts = 0

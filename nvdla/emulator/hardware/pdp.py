@@ -139,14 +139,18 @@ class PdpJob(Job):
         self._wide = None if self._wide is None else move(self._wide)
         self.destination = move(self.destination)
 
+    def check_handed(self, shape: tuple[int, ...] | None) -> None:
+        """Raise ScheduleError unless the SDP hands over the cube that the registers describe."""
+        if self.source is None and shape != self._expected_shape():
+            wanted, got = _describe(self._expected_shape()), "nothing" if shape is None else _describe(shape)
+            raise ScheduleError(f"deadlock: PDP takes {wanted} on the fly, the SDP delivers {got}")
+
     def run(self, source: Handed = None) -> None:
-        """Pool. Raises ScheduleError when what comes on the fly is not the cube that the registers describe."""
+        """Pool the cube in memory, or ``source``."""
         elements = self.settings.elements
         if self.source is not None:
             source = elements_of(self.source if self._wide is None else self._wide, elements)
-        elif source is None or source.shape != self._expected_shape():
-            wanted, got = _describe(self._expected_shape()), "nothing" if source is None else _describe(source.shape)
-            raise ScheduleError(f"deadlock: PDP takes {wanted} on the fly, the SDP delivers {got}")
+        assert source is not None  # as check_handed requires
         if elements is Precision.FP16:
             source = self._special_values(source)
         nans = self._pool_cube(source, self.destination)

@@ -70,11 +70,13 @@ class AddressSpace:
     """Regions by address. Regions of one space never overlap.
 
     ``flat``: an access may leave its region for the next ones where their bytes follow each other in one array, as
-    hardware would have it; ``noticed`` is called each time. Otherwise it raises LeavesRegion.
+    hardware would have it; ``noticed`` is called each time. Otherwise it raises LeavesRegion. ``address_bits``: width
+    of the address bus, set by the machine that works on the memory; an access beyond it raises LinkError.
     """
 
     def __init__(self, flat: bool = False) -> None:
         self.flat = flat
+        self.address_bits = 64
         self.noticed: Callable[[str], None] = lambda text: None
         self._regions: dict[Space, list[Region]] = {Space.DRAM: [], Space.CVSRAM: []}
         self._bases: dict[Space, list[int]] = {Space.DRAM: [], Space.CVSRAM: []}
@@ -136,8 +138,17 @@ class AddressSpace:
         """Return whether a region follows another one, as its bytes do in the same array."""
         return region.end == other.base and region.data.ctypes.data + region.size == other.data.ctypes.data
 
+    def _check_reach(self, address: int, size: int, what: str) -> None:
+        """Raise LinkError for an access that the address bus cannot express."""
+        if address + size > 1 << self.address_bits:
+            raise LinkError(
+                f"{what}: end: must fit {self.address_bits} address bits of the configuration, got "
+                f"0x{address + size:x} from address 0x{address:x}. Lower the address (ADDR_HIGH registers)."
+            )
+
     def view(self, space: Space, address: int, size: int, what: str = "access") -> np.ndarray:
         """A writable uint8 view of ``size`` bytes at ``address``."""
+        self._check_reach(address, size, what)
         region = self.find(space, address, size, what)
         start = address - region.base
         return region.data[start : start + size]
@@ -167,6 +178,7 @@ class AddressSpace:
         if line_stride < 0 or surface_stride < 0:
             raise LinkError(f"{what}: strides: must not be negative, got line {line_stride}, surface {surface_stride}")
         footprint = (surfaces - 1) * surface_stride + (height - 1) * line_stride + width * atom
+        self._check_reach(address, footprint, what)
         region = self.find(space, address, footprint, what)
         size = math.prod(shape)
         limit = max(region.size, OVERLAP_LIMIT)

@@ -83,3 +83,12 @@ def test_slow_memory_bounds_the_operations():
     assert slow.schedule.cycles > 5 * fast.schedule.cycles
     bounds = {estimate.bound for estimate in slow.estimates.values() if estimate.bound}
     assert bounds & {"memory", "fetch", "weights"}
+
+
+@pytest.mark.parametrize(("rate", "bound"), [(8, "weight loading"), (4, "weights"), (1, "weights")])
+def test_weights_bound_a_fully_connected_layer_where_they_arrive_slower_than_they_are_loaded(rate, bound):
+    """ip1 has 256 bytes per kernel: 8 kernels are loaded in 256 cycles, and arrive in 2048 / rate."""
+    study = Study.of(nvdla.load(SAMPLES / "lenet.loadable"), "nv_small", memory=Memory(50, rate))
+    estimates = {node.label: study.estimates[node.key] for node in study.operations}
+    assert estimates["0/6"].bound == estimates["0/8"].bound == bound
+    assert estimates["0/0"].bound == estimates["0/3"].bound == "MAC"

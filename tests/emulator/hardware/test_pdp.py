@@ -202,7 +202,9 @@ def test_fp16_nan_is_flushed_on_request():
 
 def on_the_fly(bench, source, size, kernel, stride=(1, 1), pad=(0, 0, 0, 0)):
     program(bench, size, kernel, stride, pad, PDP__D_OPERATION_MODE_CFG__FLYING_MODE=0)
-    return bench.machine.engine("pdp").prepare({"PDP": bench.machine.unit("PDP").current}).run(source)
+    job = bench.machine.engine("pdp").prepare({"PDP": bench.machine.unit("PDP").current})
+    job.check_handed(source.shape)
+    return job.run(source)
 
 
 def test_what_the_sdp_hands_over_is_pooled():

@@ -177,6 +177,20 @@ def test_settings_that_cannot_run_raise_and_name_the_trace(tmp_path):
         replay(tmp_path, LOAD, config="nv_smal")
 
 
+@pytest.mark.parametrize(("config", "message"), [("nv_small", "got 0x1c0005"), ("nv_large", None)])
+def test_an_address_above_the_address_bits_is_refused(samples, tmp_path, config, message):
+    """nv_small has 32 address bits, nv_large 64."""
+    text = (samples / "traces/pooling.cfg").read_text()
+    cut = tmp_path / "high.cfg"
+    lines = [line for line in text.splitlines() if "mem_load" not in line]
+    cut.write_text("\n".join(lines).replace("SRC_BASE_ADDR_HIGH_0, 0x0", "SRC_BASE_ADDR_HIGH_0, 0x1") + "\n")
+    if message is None:
+        trace.replay(cut, config)
+        return
+    with pytest.raises(LinkError, match=f"PDP source: end: must fit 32 address bits of the configuration, {message}"):
+        trace.replay(cut, config)
+
+
 def test_more_memory_than_the_limit_is_refused_before_it_is_made(tmp_path):
     with pytest.raises(TraceError, match="must be at most 4294967296 bytes"):
         replay(tmp_path, "mem_init(pri_mem, 0x0, 0x10000000000, ONES);\n")

@@ -22,7 +22,7 @@ from nvdla.emulator.hardware.convolution.checks import (
     padded_size,
     window_strides,
 )
-from nvdla.errors import ConfigError, ScheduleError
+from nvdla.errors import ConfigError
 from nvdla.util.precision import Precision
 from nvdla.util.rounding import align, ceil_div
 
@@ -239,15 +239,23 @@ class DirectHalves(_Direct):
 
     _latest: tuple[int, tuple[np.ndarray, np.ndarray]] | None = None
 
+    def __init__(self, settings: ConvolutionSettings, config: Configuration) -> None:
+        super().__init__(settings, config)
+        from nvdla.kernels.fp16_mac import ATOM
+
+        kernel = settings.kernel
+        taps = ceil_div(kernel.height, settings.post_extension) if settings.image else kernel.height * kernel.width
+        atoms = ceil_div(kernel.channels, config.mac_atomic_c) * taps
+        if settings.kernels * atoms * ATOM > LARGEST_CUBE:
+            raise ConfigError(
+                f"{settings.kernels} fp16 kernels of {kernel} fill {atoms} MAC atoms each: more than {LARGEST_CUBE} "
+                "places are not computed"
+            )
+
     def pack(self, elements: np.ndarray) -> tuple[np.ndarray, ...]:
         """Weight elements in memory order to the form that ``compute`` takes."""
         weights, fp16_mac = self.unpack(elements), self._kernels()
         _, indices = self._places(0)
-        if indices.size * weights.shape[0] > LARGEST_CUBE:
-            raise ConfigError(
-                f"{weights.shape[0]} fp16 kernels of {self.settings.kernel} fill {indices.size // fp16_mac.ATOM} MAC "
-                f"atoms each: more than {LARGEST_CUBE} places are not computed"
-            )
         flat = weights.reshape(weights.shape[0], -1)
         packed: tuple[np.ndarray, ...] = fp16_mac.pack_weights(np.where(indices >= 0, flat[:, indices], np.uint16(0)))
         return packed
@@ -305,15 +313,6 @@ class _Winograd(_Base):
         """Transformed weights as an array (kernels, channels / 4, 4, 4, 4 channels)."""
         return unpack_winograd(elements, self.settings.kernels, self.settings.kernel.channels, self.group)
 
-    def check(self, lines: np.ndarray) -> None:
-        """Raise ScheduleError unless CDMA makes the lines that CSC expects."""
-        extended = self.settings.extended
-        if lines.shape[2:] != (extended.width, extended.channels):
-            raise ScheduleError(
-                f"deadlock: CDMA makes lines of {lines.shape[2]} columns x {lines.shape[3]} "
-                f"channels, CSC.D_DATAIN_SIZE_EXT states {extended}"
-            )
-
 
 class WinogradIntegers(_Winograd):
     """int8 and int16 in Winograd mode."""
@@ -327,7 +326,6 @@ class WinogradIntegers(_Winograd):
         """The sums of a convolution: prepared input lines and packed weights to the output cube."""
         from nvdla.kernels import winograd
 
-        self.check(lines)
         height, width, truncate = self.settings.output.height, self.settings.output.width, self.settings.pra_truncate
         return self.deliver(np.stack([winograd.convolve(cube, packed, height, width, truncate) for cube in lines]))
 
@@ -345,7 +343,6 @@ class WinogradHalves(_Winograd):
         """The sums of a convolution: prepared input lines and packed weights to the output cube."""
         from nvdla.kernels import winograd, winograd_fp16
 
-        self.check(lines)
         size, channels = self.settings.output, self.settings.extended.channels
         out = np.zeros(self.shape, np.uint32)
         for cube, target in zip(lines, out, strict=True):

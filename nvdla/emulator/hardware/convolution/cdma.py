@@ -17,6 +17,7 @@ import numpy as np
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.emulator.hardware.convolution.checks import (
     ConvolutionSettings,
+    check_extended_channels,
     data_space,
     fetch_pad_element,
     fetched_weight_bytes,
@@ -79,11 +80,7 @@ def unpack_image(
     kernels, height, channels = shape
     if post_extension == 1:
         return unpack_direct(elements, (kernels, height, 1, channels), group, block)
-    if channels > block // post_extension:
-        raise ConfigError(
-            f"extended channels: must be at most {block // post_extension} with a post extension of "
-            f"{post_extension} lines (one MAC cell), got {channels}"
-        )
+    check_extended_channels(channels, block, post_extension)
     result = np.empty((kernels, height, 1, channels), elements.dtype)
     position = 0
     for first in range(0, kernels, group):
@@ -235,6 +232,18 @@ class WinogradSource(FeatureSource):
     """Feature data for Winograd mode: padded, and with each stride turned into channels."""
 
     verbatim = False
+
+    def check(self) -> None:
+        """Raise ScheduleError unless CDMA makes the lines that CSC expects."""
+        settings, (surfaces, _, _, atom) = self.settings, self.views[0].shape
+        pad, rows, columns = settings.fetch_padding, settings.fetch_stride_y, settings.fetch_stride_x
+        width = (pad.left + settings.data.width + pad.right) // columns
+        channels = rows * columns * surfaces * atom // settings.input_precision.bytes
+        if (width, channels) != (settings.extended.width, settings.extended.channels):
+            raise ScheduleError(
+                f"deadlock: CDMA makes lines of {width} columns x {channels} channels, CSC.D_DATAIN_SIZE_EXT states "
+                f"{settings.extended}"
+            )
 
     def read(self) -> np.ndarray:
         """The extended lines as an array (batches, lines, columns, extended channels).

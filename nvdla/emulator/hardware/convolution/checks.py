@@ -347,7 +347,9 @@ def check(groups: dict[str, RegisterGroup], settings: ConvolutionSettings, confi
         _check_winograd(settings)
     else:
         _check_windows(settings)
-        if not settings.image:
+        if settings.image:
+            check_extended_channels(settings.kernel.channels, config.mac_atomic_c, settings.post_extension)
+        else:
             _check_slices(settings, config)
     _check_buffer(settings, config)
     _check_weights(settings, config)
@@ -440,6 +442,16 @@ def _check_windows(settings: ConvolutionSettings) -> None:
         raise ConfigError(
             f"input of the convolution: must be at least {columns}x{rows} (width x height) for its output "
             f"{settings.output}, got {width}x{height} with padding (CDMA.D_ZERO_PADDING)"
+        )
+
+
+def check_extended_channels(channels: int, block: int, post_extension: int) -> None:
+    """Raise ConfigError where a MAC cell of ``block`` channels cannot take ``post_extension`` lines of an image's
+    kernel at once."""
+    if post_extension > 1 and channels > block // post_extension:
+        raise ConfigError(
+            f"extended channels: must be at most {block // post_extension} with a post extension of "
+            f"{post_extension} lines (one MAC cell), got {channels}"
         )
 
 

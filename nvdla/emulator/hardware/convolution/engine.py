@@ -9,7 +9,14 @@ import numpy as np
 
 from nvdla.emulator.hardware.convolution.arithmetic import DirectDots, DirectHalves, arithmetic
 from nvdla.emulator.hardware.convolution.cbuf import BufferAccess, ConvolutionBuffer
-from nvdla.emulator.hardware.convolution.cdma import FeatureSource, Specials, WeightSource, decompress, input_source
+from nvdla.emulator.hardware.convolution.cdma import (
+    FeatureSource,
+    Specials,
+    WeightSource,
+    WinogradSource,
+    decompress,
+    input_source,
+)
 from nvdla.emulator.hardware.convolution.checks import ConvolutionSettings, Size, check, decode
 from nvdla.emulator.hardware.job import EngineContext, Handed, Job
 from nvdla.emulator.hardware.register_file import RegisterGroup
@@ -124,6 +131,11 @@ class ConvolutionJob(Job):
         """Nothing: the results go to SDP."""
         return []
 
+    @property
+    def handed_shape(self) -> tuple[int, ...]:
+        """Batches, surfaces, height, width and atom elements of the accumulators."""
+        return self.arithmetic.shape
+
     def _relocate(self, move: Move) -> None:
         self.engine = move.once(self.engine, self.engine.apart)
         self.source = self.source.moved(move)
@@ -131,10 +143,15 @@ class ConvolutionJob(Job):
         self.arithmetic = copy.copy(self.arithmetic)
 
     def accounted(self) -> ConvolutionJob:
-        """Return the job at its place in the sequence of convolutions. Raises ScheduleError for a deadlock."""
-        job, buffer = copy.copy(self), self.engine.buffer
+        """Return the job at its place in the sequence of convolutions. Raises ScheduleError for a deadlock, ConfigError
+        for compressed weights in a wrong place."""
+        job, buffer, settings = copy.copy(self), self.engine.buffer, self.settings
         job.is_first = buffer.layers == 0
-        job.data, job.weights = buffer.account(self.settings)
+        job.data, job.weights = buffer.account(settings)
+        if isinstance(job.source, WinogradSource) and job.reads_own_lines:
+            job.source.check()
+        if settings.compressed and job.weights.fetches and not job.weights.in_place:
+            raise ConfigError("compressed weights: must be read from where they were fetched to in the buffer")
         buffer.read_back |= not (job.data.in_place and job.weights.in_place)
         for note in (*job.data.notes, *job.weights.notes):
             self.engine.machine.warn("conv", note)
@@ -242,8 +259,6 @@ class ConvolutionJob(Job):
         settings, buffer = self.settings, self.engine.buffer
         if not settings.compressed:
             return buffer.read_weights(settings, self.weights, fetched)
-        if fetched is not None:
-            raise ConfigError("compressed weights that are read from another place than they were fetched to")
         return decompress(*buffer.read_compressed(settings, self.weights), self.weight_source.count)
 
     def _from_fetched(self, fetched: np.ndarray) -> np.ndarray:

@@ -106,6 +106,23 @@ class SdpJob(Job):
         self.destination = self.destinations[0] if self.destinations else None
         self._pipeline = self._pipeline.with_operands(self.sources)
 
+    @property
+    def handed_shape(self) -> tuple[int, ...] | None:
+        """Surfaces, height, width and atom elements of what PDP takes; None where the results go to memory."""
+        settings = self.settings
+        return (settings.surfaces, settings.height, settings.width, settings.atom) if settings.to_pdp else None
+
+    def check_handed(self, shape: tuple[int, ...] | None) -> None:
+        """Raise ScheduleError unless the convolution hands over the cube that the registers describe."""
+        settings = self.settings
+        expected = (settings.batches, settings.surfaces, settings.height, settings.width, settings.atom)
+        if self.input is None and shape != expected:
+            delivered = "nothing" if shape is None else shape_text(shape)
+            raise ScheduleError(
+                "deadlock: SDP processes batches x surfaces x height x width x atom = "
+                f"{'x'.join(map(str, expected))}, the convolution delivers {delivered}"
+            )
+
     def run(self, source: Handed = None) -> Handed:
         """Process the cube once."""
         settings = self.settings
@@ -114,7 +131,7 @@ class SdpJob(Job):
         self.statistics = self._pipeline.run(cube, out)
         self._report()
         if settings.to_pdp:
-            return out.reshape(settings.surfaces, settings.height, settings.width, settings.atom)
+            return out.reshape(self.handed_shape)
         self._store(out)
         return None
 
@@ -154,13 +171,7 @@ class SdpJob(Job):
         if self.input is not None:
             cube = self.input.read()
             return np.concatenate([cube] * settings.batches) if settings.batches > 1 else cube
-        expected = (settings.batches, settings.surfaces, settings.height, settings.width, settings.atom)
-        if source is None or source.shape != expected:
-            delivered = "nothing" if source is None else shape_text(source.shape)
-            raise ScheduleError(
-                "deadlock: SDP processes batches x surfaces x height x width x atom = "
-                f"{'x'.join(map(str, expected))}, the convolution delivers {delivered}"
-            )
+        assert source is not None  # as check_handed requires
         cube = source.reshape(settings.batches * settings.surfaces, settings.pixels, settings.atom)
         return cube.view(np.uint32 if settings.floating else np.int32)
 
