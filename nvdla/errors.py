@@ -158,6 +158,19 @@ def in_layer(name: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def in_file(name: str) -> Iterator[None]:
+    """Begin every error of the block with the file, unless it does already."""
+    try:
+        yield
+    except NvdlaError as error:
+        if error.place.startswith(name) or str(error).startswith(f"{name}: "):
+            raise
+        named = type(error)(f"{name}: {error}")
+        vars(named).update(vars(error), place=f"{name}: {error.place}" if error.place else name)
+        raise named from error
+
+
+@contextlib.contextmanager
 def in_input(name: str) -> Iterator[None]:
     """Name the network's input in every error of the block."""
     try:

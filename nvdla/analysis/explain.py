@@ -82,7 +82,7 @@ def _explain(study: Study, node: Operation, all_of_them: list[Operation]) -> Doc
         "kernels_of_a_group": group,
         "channel_use": _share(op.kernel_channel_csc, config.mac_atomic_c),
         "kernel_use": _share(kernels, group),
-        "stripes_of_a_group": ceil_div(positions, 2 * config.mac_atomic_k),
+        "stripes_of_a_group": ceil_div(positions, 2 * group),
         "macs": estimate.macs,
         "cycles": estimate.cycles,
         "mac_use": estimate.mac_share,
@@ -513,8 +513,7 @@ def use_tracks(study: Study) -> list[UseTrack]:
         reads.append((*fetched.get(node.key, (span.start, span.end)), estimate.read_bytes))
         writes.append((span.start, span.end, estimate.written_bytes))
         if span.first_mac is not None and span.last_mac is not None:
-            peak = estimate.constants.channels * estimate.constants.kernels
-            macs.append((span.first_mac, span.last_mac, 100 * estimate.macs / peak))
+            macs.append((span.first_mac, span.last_mac, 100 * estimate.full_use_cycles))
     held = [
         (stay.begin, stay.end, 100 * (end - low) * (stay.end - stay.begin) / study.config.cbuf_banks)
         for stay in buffered

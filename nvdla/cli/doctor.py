@@ -111,7 +111,11 @@ def _print(args: argparse.Namespace, report: DoctorReport, verdict: str) -> None
         print_table("scales", report.scales)
     if report.tensors:
         outputs = [_tensor(tensor) for tensor in report.tensors]
-        print_table(f"outputs of {counted(report.runs, 'run')}", outputs, least=("histogram", "type", "shape", "layer"))
+        of_runs = [counted(report.runs, "run")] * bool(report.runs) + ["a run that did not end"] * bool(
+            report.run_error
+        )
+        title = f"outputs of {' and '.join(of_runs)}"
+        print_table(title, outputs, least=("histogram", "type", "shape", "layer"))
     say(f"{tested(args.loadable, report.configuration)}: {verdict}.")
     if report.runs and args.random_input is not None and not args.input:
         say("The input was random, so saturation, unused range and dead channels are not checked.")

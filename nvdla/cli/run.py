@@ -7,7 +7,7 @@ import contextlib
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -448,9 +448,7 @@ def _report(
     rows: list[ProfileRow],
     pictures: dict[str, str],
 ) -> None:
-    ranks = {
-        name: [top(image, args.top, labels) for image in tensor] for name, tensor in tensors.items() if args.top > 0
-    }
+    ranks = {name: _ranks(tensor, args, labels) for name, tensor in tensors.items()}
     document = {
         "loadable": args.loadable,
         "configuration": runtime.config.name,
@@ -465,7 +463,7 @@ def _report(
                 "name": name,
                 "shape": list(tensor.shape),
                 "dtype": str(tensor.dtype),
-                "top": [[vars(rank) for rank in image] for image in ranks.get(name, [])],
+                "top": [[vars(rank) for rank in image] for image in ranks[name]],
             }
             for name, tensor in tensors.items()
         ],
@@ -480,9 +478,8 @@ def _report(
     for name, tensor in tensors.items():
         shape = shape_text(tensor.shape)
         say(f"{name}: {shape} {tensor.dtype} on {runtime.config.name} in {times.run * 1e3:.1f} ms")
-        for number, image in enumerate(ranks.get(name, [])):
-            _print_ranks(number if len(tensor) > 1 else None, image)
-        if name in ranks and tensor.dtype.kind != "f":
+        _print_ranks(ranks[name])
+        if ranks[name] and tensor.dtype.kind != "f":
             _print_unit(runtime, name, tensor.dtype)
     if watcher.dump:
         say(f"{args.dump_ops}: outputs of {counted(watcher.dump.written, 'operation')}, index.json")
@@ -538,12 +535,24 @@ def _print_profile(rows: list[ProfileRow]) -> None:
     print_table("profile (+ fused to one job, > one after the other)", table, list(table[0]))
 
 
-def _print_ranks(image: int | None, ranks: list[Rank]) -> None:
-    if image is not None:
-        say(f"  image {image}")
-    for rank in ranks:
-        label = f"  {rank.label}" if rank.label else ""
-        say(f"  {rank.index:>5}  {rank.value:<10g}{label}".rstrip())
+def _ranks(images: Iterable[np.ndarray], args: argparse.Namespace, labels: list[str] | None) -> list[list[Rank]]:
+    """The greatest elements of each image; none with --top 0."""
+    return [top(image, args.top, labels) for image in images] if args.top > 0 else []
+
+
+def _print_ranks(images: list[list[Rank]]) -> None:
+    """Print the ranks of each image, under its number where there are several."""
+    for number, ranks in enumerate(images):
+        if len(images) > 1:
+            say(f"  image {number}")
+        for rank in ranks:
+            label = f"  {rank.label}" if rank.label else ""
+            say(f"  {rank.index:>5}  {rank.value:<10g}{label}".rstrip())
+
+
+def _images(array: np.ndarray, batch: int) -> list[np.ndarray]:
+    """The images of a package's output: all of it, where its first dimension is not the batch."""
+    return [*array] if array.ndim > 1 and len(array) == batch else [array]
 
 
 OUTPUTS = (".npy", ".json")
@@ -646,11 +655,14 @@ def _run_package_report(
     ]
     rows: dict[str, Document] = {}
     ranks = {}
+    batches = {shape[0] for shape in package.manifest["inputs"].values() if len(shape) > 1}
+    batch = batches.pop() if len(batches) == 1 else 1
     for name, array in _joined(runs).items():
-        of_runs = [top(results[name], args.top, labels) for results in runs] if array.dtype.kind in "fiu" else []
-        named = [[vars(r) if labels else {"index": r.index, "value": r.value} for r in run] for run in of_runs]
-        first = named[0] if len(named) == 1 else named  # the ranks of a run, or a list of them
-        rows[name], ranks[name] = {"shape": list(array.shape), "dtype": str(array.dtype), "top": first}, of_runs
+        images = [image for results in runs for image in _images(results[name], batch)]
+        ranked = _ranks(images, args, labels) if array.dtype.kind in "fiu" else []
+        named = [[vars(r) if labels else {"index": r.index, "value": r.value} for r in image] for image in ranked]
+        first = named[0] if len(named) == 1 else named  # the ranks of an image, or a list of them
+        rows[name], ranks[name] = {"shape": list(array.shape), "dtype": str(array.dtype), "top": first}, ranked
     document = {"model": package.manifest["model"], "config": package.manifest["config"], "seconds": times.run}
     document["times"] = times.document()
     if args.json:
@@ -663,8 +675,7 @@ def _run_package_report(
     print_table(f"{document['model']} on {document['config']}", parts, ["part", "kind", "nodes"])
     for name, row in rows.items():
         say(f"{name}: {shape_text(row['shape'])} {row['dtype']}")
-        for number, image in enumerate(ranks[name]):
-            _print_ranks(number if len(runs) > 1 else None, image)
+        _print_ranks(ranks[name])
     _print_differences(differences)
     for _ in _watched_parts(args, package):
         pass

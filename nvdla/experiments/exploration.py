@@ -264,15 +264,15 @@ def _metrics(built: _Made, point: Point, clock: float, coefficients: str | None,
     single = None if built.deadlock else sum(document["total_cycles"] for document in documents)
     several = splitting(studies, point.instances, point.split) if single and point.instances > 1 else None
     cycles, period = (round(several.latency), several.period) if several else (single, single)
-    macs, mac_units = sum(document["macs"] for document in documents), config.mac_atomic_c * config.mac_atomic_k
     estimates = [estimate for study in studies for estimate in study.estimates.values()]
+    full_use = sum(estimate.full_use_cycles for estimate in estimates)
     return {
         "config": config.name,
         "cycles": cycles,
         "frames_per_second": clock * 1e6 / period if period and not built.host_nodes else None,
         "splitting": _splitting_document(several, clock) if several else None,
-        "macs": macs,
-        "mac_use": macs / (mac_units * point.instances * period) if period else None,
+        "macs": sum(document["macs"] for document in documents),
+        "mac_use": full_use / (point.instances * period) if period else None,
         "read_bytes": sum(document["read_bytes"] for document in documents),
         "written_bytes": sum(document["written_bytes"] for document in documents),
         "memory_bytes": sum(
@@ -283,7 +283,7 @@ def _metrics(built: _Made, point: Point, clock: float, coefficients: str | None,
         "carve_out_bytes": sum(_carve_out(network, point.instances) for network in built.loadables),
         "buffer_use": max((use for study in studies if (use := _buffer_use(study)) is not None), default=None),
         "buffer_bytes": config.cbuf_banks * config.cbuf_bank_bytes,
-        "mac_units": mac_units,
+        "mac_units": config.mac_atomic_c * config.mac_atomic_k,
         "bus_bytes": config.dram_width_bits // 8,
         "silicon": silicon(config),
         "microjoules": _microjoules(studies, coefficients, point.instances * period / single)

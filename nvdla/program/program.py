@@ -23,7 +23,7 @@ from nvdla.emulator.hardware.configuration import (
     configurations,
 )
 from nvdla.emulator.memory.surfaces import FEATURE_ATOMS, feature_atom
-from nvdla.errors import ConfigError, DescriptorError, NvdlaError
+from nvdla.errors import ConfigError, DescriptorError, NvdlaError, in_file
 from nvdla.limits import Limits
 from nvdla.loadable.descriptors.abi import Abi
 from nvdla.loadable.descriptors.detect import detect
@@ -33,6 +33,7 @@ from nvdla.loadable.descriptors.meaning import precisions_of
 from nvdla.loadable.descriptors.task import DlaOperation, DlaTask, EmuTask, decode_tasks
 from nvdla.loadable.enums import Interface, MemoryDomain, PixelFormat
 from nvdla.loadable.model import Loadable
+from nvdla.loadable.reader import UNNAMED
 from nvdla.program.accesses import AccessFinder
 from nvdla.program.naming import compiled_for, shortened
 from nvdla.program.operation import Key, Operation
@@ -332,11 +333,12 @@ class Program:
             DescriptorError: The descriptors cannot be read, and ``checked`` is set.
         """
         known = configuration(config) if isinstance(config, str) and config != "auto" else config
-        chosen, abi_reason = detect(loadable, abi, checked=checked)
-        if checked:
-            tasks, broken = decode_tasks(loadable, chosen, limits), dict[int, str]()
-        else:
-            tasks, broken = _as_far_as_it_goes(loadable, chosen)
+        with in_file("" if loadable.name == UNNAMED else loadable.name):
+            chosen, abi_reason = detect(loadable, abi, checked=checked)
+            if checked:
+                tasks, broken = decode_tasks(loadable, chosen, limits), dict[int, str]()
+            else:
+                tasks, broken = _as_far_as_it_goes(loadable, chosen)
         if isinstance(known, Configuration):
             chosen_config, reason = known, CHOSEN
         else:

@@ -604,11 +604,11 @@ def _findings(examination: DoctorReport, number: dict[Key, int]) -> list[Row]:
 
 
 def _roof(study: Study) -> Row:
-    """Return the limits of the machine: multiplications and bytes per cycle."""
-    config, memory = study.config, study.memory
+    """Return the limits of the machine: multiplications per cycle (in the fastest precision used), bytes per cycle."""
+    config, used = study.config, [row.constants.macs_per_cycle for row in study.estimates.values() if row.macs]
     return {
-        "macs": config.mac_atomic_c * config.mac_atomic_k,
-        "bytes": memory.rate(config.dram_width_bits / 8),
+        "macs": max(used, default=config.mac_atomic_c * config.mac_atomic_k),
+        "bytes": study.memory.rate(config.dram_width_bits / 8),
     }
 
 

@@ -8,7 +8,7 @@ import json
 import math
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -22,6 +22,7 @@ from nvdla.checks.compare.comparison import Observation
 from nvdla.checks.compare.metrics import compare
 from nvdla.checks.compare.runs import aligned_places, last_layer
 from nvdla.errors import FormatError
+from nvdla.program.naming import StoredPlace
 from nvdla.program.operation import Key, Operation
 from nvdla.report.document import Side, timing, timings
 from nvdla.tensors.real import Units
@@ -37,7 +38,7 @@ def pairs(left: Side, right: Side) -> list[Row]:
     (``snr`` in dB against ``right``, None where nothing does; it and ``max`` are of real numbers where both scales are
     known; ``equal``: the share of equal elements)."""
     theirs = {node.key: place for place, node in enumerate(right.study.operations)}
-    partners = _matched(left.study.operations, right.study.operations)
+    partners = _matched(left, right)
     seen = [_observed(side) for side in (left, right)]
     rows = []
     for place, node in enumerate(left.study.operations):
@@ -55,22 +56,52 @@ def _observed(side: Side) -> dict[Key, Observation]:
     return {observation.key: observation for observation in observations}
 
 
-def _matched(ours: list[Operation], theirs: list[Operation]) -> dict[Key, Key]:
-    """By position where both have the same engines in the same order, else by layer and engine."""
-    if [(node.engine, node.output) for node in ours] == [(node.engine, node.output) for node in theirs]:
+def _matched(left: Side, right: Side) -> dict[Key, Key]:
+    """By position where both have the same engines in the same order, else by layer, engine and what they write."""
+    ours, theirs = left.study.operations, right.study.operations
+    parts = [_parts(side) for side in (left, right)]
+    shapes = [[(node.engine, node.output) for node in nodes] for nodes in (ours, theirs)]
+    written = [[of_side.get(node.key) for node in nodes] for nodes, of_side in zip((ours, theirs), parts, strict=True)]
+    if shapes[0] == shapes[1] and written[0] == written[1]:
         return {mine.key: other.key for mine, other in zip(ours, theirs, strict=True)}
     if not any(node.layer for node in ours) or not any(node.layer for node in theirs):
-        places = aligned_places(*([(node.engine, node.output) for node in nodes] for nodes in (ours, theirs)))
-        return {ours[mine].key: theirs[other].key for mine, other in places}
-    return _in_turn(ours, theirs, lambda node: (node.engine, last_layer(node.layer)))
+        return {ours[mine].key: theirs[other].key for mine, other in aligned_places(*shapes)}
+    return _in_turn(_by_kind(ours, parts[0]), _by_kind(theirs, parts[1]))
 
 
-def _in_turn(ours: list[Operation], theirs: list[Operation], key: Callable[[Operation], object]) -> dict[Key, Key]:
-    """The first of a kind with the first of that kind, and so on."""
-    waiting: dict[object, list[Operation]] = defaultdict(list)
-    for node in reversed(theirs):
-        waiting[key(node)].append(node)
-    return {node.key: waiting[key(node)].pop().key for node in ours if waiting[key(node)]}
+def _parts(side: Side) -> dict[Key, StoredPlace | None]:
+    """Where each chain writes that writes less than all of its layer's tensor, for each operation of it."""
+    places = side.names.places
+    return {node.key: places.get((chain[-1].task, chain[-1].index)) for chain in side.study.chains for node in chain}
+
+
+Kind = tuple[str, str, StoredPlace | None, tuple[int, ...] | None]
+
+
+def _by_kind(nodes: list[Operation], parts: dict[Key, StoredPlace | None]) -> dict[Kind, list[Key]]:
+    """Operations by engine, layer and what they write: a part of a tensor, or an intermediate result of this shape. The
+    last part completes the tensor, so it is its counterpart, too, where another loadable writes all of it at once."""
+    kinds = defaultdict[Kind, list[Key]](list)
+    for node in nodes:
+        part = parts.get(node.key)
+        shape = node.output if part is not None and part.tensor is None else None
+        kinds[node.engine, last_layer(node.layer), part, shape].append(node.key)
+    whole = {kind[:2]: keys[-1] for kind, keys in kinds.items() if kind[2] is not None and kind[2].tensor is not None}
+    for (engine, layer), key in whole.items():
+        kinds.setdefault((engine, layer, None, None), [key])
+    return kinds
+
+
+def _in_turn(ours: dict[Kind, list[Key]], theirs: dict[Kind, list[Key]]) -> dict[Key, Key]:
+    """The first of a kind with the first of that kind, and so on. Of several intermediate results it is not known which
+    of them is which."""
+    matches: dict[Key, Key] = {}
+    for kind, keys in ours.items():
+        _, _, part, _ = kind
+        others = theirs.get(kind, [])
+        if part is None or part.tensor is not None or len(keys) == len(others) == 1:
+            matches |= zip(keys, others, strict=False)
+    return matches
 
 
 def _difference(left: Side, right: Side, observation: Observation | None, other: Observation | None) -> Row:

@@ -468,6 +468,36 @@ def test_other_commands_on_a_package_take_the_options_of_images(folder, nvdla_co
     assert "2 runs" in out
 
 
+def test_a_package_of_a_batch_ranks_the_classes_of_each_image(nvdla_command, tmp_path, monkeypatch):
+    """As a loadable of a batch does; one image has one list."""
+    from onnx import helper, numpy_helper, save
+
+    monkeypatch.chdir(tmp_path)
+    weights = numpy_helper.from_array(np.eye(4, dtype=np.float32)[:, :, None, None], "w")
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("GlobalAveragePool", ["c"], ["y"])]
+    sizes = {"x": [8, 8], "y": [1, 1]}
+    values = [helper.make_tensor_value_info(name, 1, ["n", 4, *size]) for name, size in sizes.items()]
+    graph = helper.make_graph(nodes, "net", values[:1], values[1:], [weights])
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "net.onnx")
+    images = np.eye(4, dtype=np.float32)[[2, 0], :, None, None] * np.ones((2, 4, 8, 8), np.float32)
+    np.save("images.npy", images)
+    Path("names.txt").write_text("a\nb\nc\nd\n")
+    for number, image in enumerate(images):
+        np.save(f"{number}.npy", image[None])
+    for images_at_once, name, files in ((2, "two.nvpkg", ["images.npy"]), (1, "one.nvpkg", ["0.npy", "1.npy"])):
+        shape = f"x={images_at_once},4,8,8"
+        code, _, err = nvdla_command("compile", "net.onnx", "--shape", shape, "--calibrate", "images.npy", "-o", name)
+        assert code == 0, err
+        words = ("run", name, "--input", *files, "--top", "1", "--class-names", "names.txt")
+        code, out, err = nvdla_command(*words)
+        assert code == 0, err
+        lines = [line.split() for line in out.partition("float32\n")[2].splitlines()]
+        assert [[line[0], line[-1]] for line in lines] == [["image", "0"], ["2", "c"], ["image", "1"], ["0", "a"]], out
+        top = json.loads(nvdla_command(*words, "--json")[1])["outputs"]["y"]["top"]
+        assert [rank["label"] for (rank,) in top] == ["c", "a"]
+    assert "image 0" not in nvdla_command("run", "one.nvpkg", "--input", "0.npy")[1]
+
+
 def test_a_whole_model_in_a_package_is_called_a_package(nvdla_command, samples, tmp_path):
     words = ("compile", samples / "lenet.onnx", "--config", "nv_full", "--precision", "fp16", "--json")
     for name, kind in (("net.nvpkg", "package"), ("net.loadable", "loadable")):

@@ -1,6 +1,7 @@
 """Files of every kind given to commands that do not read them."""
 
 import io
+import json
 import pickle
 import shutil
 import struct
@@ -291,3 +292,42 @@ def test_compile_looks_at_the_model_before_it_asks_for_an_output(tmp_path, nvdla
         assert "nothere.onnx cannot be read: No such file" in err
         _, _, err = nvdla_command("compile", tmp_path / "notes.txt", *words)
         assert "notes.txt: must be a model (ONNX, TFLite, PyTorch .pt2 or Caffe), got a text file" in err
+
+
+@pytest.fixture
+def damaged(lenet_loadable, plant, tmp_path):
+    """LeNet with a consumer that does not exist."""
+
+    def change(task):
+        task.operation(0).common.consumers[2].index = 99
+
+    plant(lenet_loadable, change).save(tmp_path / "damaged.loadable")
+    return tmp_path / "damaged.loadable"
+
+
+@pytest.mark.parametrize("command", ["diff", "compare"])
+def test_bad_descriptors_of_one_of_two_loadables_are_reported_with_the_file(command, damaged, samples, nvdla_command):
+    whole, words = samples / "lenet.loadable", () if command == "diff" else ("-i", samples / "digit7.pgm")
+    for files in ((whole, damaged), (damaged, whole)):
+        code, _, err = nvdla_command(command, *files, *words)
+        assert code == 2
+        assert err.startswith(f"nvdla {command}: {damaged}: task 0, blob 'task-0-dep_graph', CommonOpDesc[0]"), err
+
+
+def test_a_deadlock_of_one_of_two_loadables_is_reported_with_the_file(plant, samples, tmp_path, nvdla_command):
+    def change(task):
+        task.operation(0).common.dependency_count = 3
+
+    whole, file = samples / "lenet.loadable", tmp_path / "stuck.loadable"
+    plant(load(whole), change).save(file)
+    shutil.copy(f"{whole}.layers.json", f"{file}.layers.json")
+    for files in ((whole, file), (file, whole)):
+        _, _, err = nvdla_command("compare", *files, "-i", samples / "digit7.pgm")
+        assert err.startswith(f"nvdla compare: {file}: task 0 can make no progress"), err
+
+
+def test_a_finding_about_a_task_states_the_task_once(damaged, nvdla_command):
+    code, out, _ = nvdla_command("lint", damaged)
+    assert code == 1 and "    task 0: blob 'task-0-dep_graph', CommonOpDesc[0]" in out
+    (finding,) = json.loads(nvdla_command("lint", damaged, "--json")[1])["findings"]
+    assert (finding["task"], finding["evidence"][:6]) == (0, "blob '")

@@ -6,6 +6,7 @@ import re
 import zlib
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from nvdla.analysis.layer_forms import with_advice
 from nvdla.analysis.study import Study
 from nvdla.analysis.views import blocks, connected_blocks
 from nvdla.loadable.descriptors.fields import fields
-from nvdla.program.naming import Names
+from nvdla.program.naming import Names, StoredPlace
 from nvdla.report.document import (
     MAX_CHANNELS,
     Pictures,
@@ -27,7 +28,7 @@ from nvdla.report.document import (
     register_writes,
     thinned,
 )
-from nvdla.report.page import Data, html_page
+from nvdla.report.page import Data, html_page, pairs
 
 SAMPLES = sorted((Path(__file__).resolve().parents[2] / "samples").glob("*.loadable"))
 VOID = {"meta", "link"}
@@ -275,11 +276,11 @@ def test_two_loadables_and_two_runs_stand_side_by_side(nvdla_command, lenet_path
         assert code == 0
         assert "Compare" in json.loads(out)["sections"]
         found = unpacked(page.read_text(), "document")
-        titles, pairs = [side["title"] for side in found["sides"]], found["pairs"]
+        titles, partners = [side["title"] for side in found["sides"]], found["pairs"]
         if words == other:
             assert titles == [f"lenet.loadable on nv_small, digit{number}.pgm" for number in (7, 3)]
-        assert [pair["left"] for pair in pairs] == list(range(13))
-        differences = [pair["equal"] for pair in pairs if "equal" in pair]
+        assert [pair["left"] for pair in partners] == list(range(13))
+        differences = [pair["equal"] for pair in partners if "equal" in pair]
         assert len(differences) == 5
         assert (min(differences) == 1.0) is equal
 
@@ -362,3 +363,21 @@ def test_a_page_without_input_takes_one_dry_run(monkeypatch, lenet_path):
     study = Study.of(nvdla.load(lenet_path))
     report, run, _ = examine_and_run(study, Names(), None)
     assert (report.count("error"), run, study.deadlock, count[0]) == (0, None, None, 1)
+
+
+def test_pairs_are_matched_by_what_they_write():
+    """Two compilers write the columns of a transposed convolution in another order."""
+
+    def side(*columns):
+        places = {
+            (0, index): StoredPlace("up", (8, 4, 4), (0, 0, first), (8, 4, 2), (1, 2)) for index, first in columns
+        }
+        nodes = [
+            SimpleNamespace(key=(0, 0, index), task=0, index=index, engine="sdp", output=(8, 4, 2), layer="up")
+            for index, _ in columns
+        ]
+        study = SimpleNamespace(operations=nodes, chains=[[node] for node in nodes])
+        return SimpleNamespace(study=study, names=Names(places=places), view=None)
+
+    rows = pairs(side((0, 0), (1, 1), (2, 3)), side((0, 1), (1, 0), (2, 3)))
+    assert [(row["left"], row["right"]) for row in rows] == [(0, 1), (1, 0), (2, 2)]

@@ -175,6 +175,11 @@ class CycleConstants:
     queues: tuple[int, int, int]
     measured: bool
 
+    @property
+    def macs_per_cycle(self) -> int:
+        """Multiplications that the MAC array can do per cycle with elements of this size."""
+        return self.channels * self.kernels
+
     def reads_ahead(self, unit: str) -> float:
         """Beats of its input that SDP, PDP or CDP reads ahead at most; infinite for other units."""
         return dict(zip(("sdp", "pdp", "cdp"), self.queues, strict=True)).get(unit, math.inf)

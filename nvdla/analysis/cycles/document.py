@@ -53,7 +53,7 @@ def cycles_document(study: Study, clock: float) -> Row:
     """
     total, rows = study.schedule.total, operation_rows(study)
     macs = sum(study.estimates[node.key].macs for node in study.operations)
-    peak = study.config.mac_atomic_c * study.config.mac_atomic_k
+    full_use = sum(estimate.full_use_cycles for estimate in study.estimates.values())
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -72,7 +72,7 @@ def cycles_document(study: Study, clock: float) -> Row:
         "total_ms": None if total is None else total / clock / 1000,
         "runs_per_second": clock * 1e6 / total if total else None,
         "macs": macs,
-        "mac_use": macs / (peak * total) if total else None,
+        "mac_use": full_use / total if total else None,
         **{name: sum(getattr(estimate, name) for estimate in study.estimates.values()) for name in TRAFFIC},
         "busy": {engine: busy for engine in _engines(study) if (busy := _busy(study, engine))},
         "stuck": [study.by_key[key].label for key in study.schedule.stuck],
@@ -138,7 +138,8 @@ def grouped(study: Study, rows: Iterable[Row], by: str) -> list[Row]:
         bytes. Cycles of operations on the fly are those of the first operation of their chain.
     """
     of_block = dict(zip((node.label for node in study.operations), _blocks(study), strict=True))
-    peak, total = study.config.mac_atomic_c * study.config.mac_atomic_k, study.schedule.total
+    estimate_of = {node.label: study.estimates[node.key] for node in study.operations}
+    total = study.schedule.total
     groups: dict[str, list[Row]] = {}
     for row in rows:
         name = {"layer": row["layer"], "block": of_block[row["operation"]], "type": row["engine"]}[by]
@@ -146,15 +147,15 @@ def grouped(study: Study, rows: Iterable[Row], by: str) -> list[Row]:
     sums = []
     for name, members in groups.items():
         cycles = sum(row["cycles"] or 0 for row in members)
-        macs = sum(row["macs"] for row in members)
+        full_use = sum(estimate_of[row["operation"]].full_use_cycles for row in members)
         sums.append(
             {
                 by: name,
                 "operations": len(members),
                 "cycles": cycles,
                 "share": cycles / total if total else None,
-                "macs": macs,
-                "mac_share": macs / (peak * cycles) if macs and cycles else None,
+                "macs": sum(row["macs"] for row in members),
+                "mac_share": full_use / cycles if full_use and cycles else None,
                 "read_bytes": sum(row["read_bytes"] for row in members),
                 "written_bytes": sum(row["written_bytes"] for row in members),
             }

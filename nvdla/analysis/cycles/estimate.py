@@ -67,6 +67,11 @@ class Estimate:
         """Cycles of the chain at its first operation, None at the others: a sum counts each chain once."""
         return self.cycles if self.leader == self.key else None
 
+    @property
+    def full_use_cycles(self) -> float:
+        """Cycles of its multiplications on a fully used MAC array. Unlike ``macs``, they add up across precisions."""
+        return self.macs / self.constants.macs_per_cycle
+
 
 def estimates(nodes: list[Operation], config: Configuration, memory: Memory) -> dict[Key, Estimate]:
     """The estimate of every operation."""
@@ -82,7 +87,7 @@ def estimates(nodes: list[Operation], config: Configuration, memory: Memory) -> 
             macs = _macs(node)
             share = None
             if macs and time and time.total:
-                share = macs / (time.total * values.channels * values.kernels)
+                share = macs / (time.total * values.macs_per_cycle)
             by_key[node.key] = Estimate(
                 key=node.key,
                 leader=chain[0].key,

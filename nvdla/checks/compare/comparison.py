@@ -13,7 +13,8 @@ import numpy as np
 
 from nvdla.checks.compare.metrics import AXES, Difference, compare
 from nvdla.emulator.memory.surfaces import FeatureLayout, Layout
-from nvdla.errors import FormatError, counted, printable, shape_text
+from nvdla.errors import FormatError, counted, in_file, printable, shape_text
+from nvdla.loadable.reader import UNNAMED
 from nvdla.program.naming import Names, StoredPlace
 from nvdla.program.operation import Key, Keyed, Operation
 from nvdla.program.program import Program
@@ -644,5 +645,6 @@ def observe(
     """A whole run: every operation's observation in completion order, and the raw outputs."""
     names = names or Names()
     observer = Observer(runtime.program(names.layers), names=names)
-    outputs = runtime.run_raw(surfaces, observer.see)
+    with in_file("" if runtime.loadable.name == UNNAMED else runtime.loadable.name):
+        outputs = runtime.run_raw(surfaces, observer.see)
     return observer.observations, outputs

@@ -46,8 +46,9 @@ if TYPE_CHECKING:
 def align(ours: Sequence[Observation], theirs: Sequence[Observation]) -> tuple[dict[Key, Observation], str]:
     """Our operations' keys -> their operations, and how they were found: "position", "layer" or "shape".
 
-    By position where both have the same operations; else by layer names where both have them; else the longest common
-    runs of tensors of equal engine and shape. Only operations that write memory take part.
+    By position where both have the same operations; else by layer names, and parts of the layers' tensors, where both
+    have them; else the longest common runs of tensors of equal engine and shape. Only operations that write memory
+    take part.
     """
     ours, theirs = _written(ours), _written(theirs)
     by_key = {observation.key: observation for observation in theirs}
@@ -67,7 +68,9 @@ def _signature(observation: Observation) -> tuple[Any, ...]:
 
 
 def _alike(ours: Observation, theirs: Observation | None) -> bool:
-    return theirs is not None and _signature(ours) == _signature(theirs)
+    if theirs is None or _signature(ours) != _signature(theirs):
+        return False
+    return ours.place is None or theirs.place is None or _part(ours) == _part(theirs)
 
 
 def _named(observations: Sequence[Observation]) -> bool:
@@ -75,22 +78,50 @@ def _named(observations: Sequence[Observation]) -> bool:
 
 
 def _by_layer(ours: Sequence[Observation], theirs: Sequence[Observation]) -> dict[Key, Observation]:
-    """Operations of a layer one by one where both have as many, else the last one of each."""
-    groups: dict[str, list[Observation]] = defaultdict(list)
+    """Operations of a layer that write the same part of its tensor, one by one where both have as many, else the last
+    one of each. What completes a tensor of several parts is paired with what completes the other."""
+    groups: dict[Hashable, list[Observation]] = defaultdict(list)
     for observation in theirs:
-        groups[last_layer(observation.layer)].append(observation)
-    mine: dict[str, list[Observation]] = defaultdict(list)
+        for part in dict.fromkeys((_part(observation), _part_seen(observation))):
+            groups[last_layer(observation.layer), part].append(observation)
+    mine: dict[Hashable, list[Observation]] = defaultdict(list)
     for observation in ours:
-        mine[last_layer(observation.layer)].append(observation)
+        mine[last_layer(observation.layer), _part_seen(observation)].append(observation)
     matches = {}
-    for layer, members in mine.items():
-        others = groups.get(layer, [])
+    for part, members in mine.items():
+        others = groups.get(part, [])
+        if members[0].is_intermediate and max(len(members), len(others)) > 1:
+            continue  # the layer file does not state which of them is which
         if len(others) != len(members):
             members, others = members[-1:], others[-1:]
         for member, other in zip(members, others, strict=False):
-            if member.tensor.shape == other.tensor.shape:
+            if member.tensor.shape == _as_seen(other, member).shape:
                 matches[member.key] = other
     return matches
+
+
+def _part(observation: Observation) -> Hashable:
+    """The image and the part of its layer's tensor that an operation writes: None for all of it, and where it is not
+    known; equal for intermediate results of one shape."""
+    place = observation.place
+    if place is None:
+        return 0, None
+    if place.tensor is None:
+        return "intermediate", *_signature(observation)
+    positions = observation.positions
+    return place.image, None if positions is None else (positions.shape, positions.tobytes())
+
+
+def _part_seen(observation: Observation) -> Hashable:
+    """The same of :attr:`Observation.tensor`, which is whole once an operation completes it."""
+    return (
+        (observation.place.image, None) if observation.place and observation.whole is not None else _part(observation)
+    )
+
+
+def _as_seen(theirs: Observation, ours: Observation) -> np.ndarray:
+    """The elements of ``theirs`` to compare with the tensor of ``ours``: its own part where that is one."""
+    return theirs.part if ours.is_part else theirs.tensor
 
 
 def last_layer(name: str | None) -> str:
@@ -321,13 +352,14 @@ class RunReference:
     def operation(self, observation: Observation) -> Expected | None:
         """Return the output of the other run's operation."""
         other = self._match.get(observation.key)
-        if other is None or other.tensor.shape != observation.tensor.shape:
+        if other is None or (theirs := _as_seen(other, observation)).shape != observation.tensor.shape:
             return None
-        units = observation.units(self._our_names), other.units(self._names)
+        of_theirs = other.units_of_part if observation.is_part else other.units
+        units = observation.units(self._our_names), of_theirs(self._names)
         if observation.is_intermediate and other.dtype.kind != observation.dtype.kind:
             return None
         note = padding_note(observation, other.written, other.dense) if other.dtype == observation.dtype else None
-        return _expected(str(other), observation.tensor, other.tensor, *units, note)
+        return _expected(str(other), observation.tensor, theirs, *units, note)
 
     def output(self, index: int, tensor: Tensor, array: np.ndarray, raw: bytes) -> Expected | None:
         """The output of the same name, else the one in the same place."""

@@ -103,6 +103,7 @@ class Rule:
                 place: tuple[object, ...] = (where.task, where.index, where.engine, where.layer)
             else:
                 place = (where, None, None, None)
+                evidence = evidence.removeprefix(f"task {where}, ").removeprefix(f"task {where}: ")  # it is the place
             yield self.finding(evidence, *place)
 
     def finding(self, evidence: str, *place: Any, failed: bool = False) -> Finding:

@@ -108,12 +108,13 @@ NO_LUT = -1
 @dataclass
 class GraphNode:
     """An operation of one region of interest in the dependency graph. ``common`` is a structure over simulated memory,
-    so its dependency count decreases in memory."""
+    so its dependency count decreases in memory. ``sent``: the events that its consumers were told."""
 
     operation: FirmwareOperation
     common: Descriptor
     submitted: bool = False
     completed: bool = False
+    sent: set[Event] = field(default_factory=set)
 
     @property
     def index(self) -> int:

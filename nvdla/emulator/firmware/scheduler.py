@@ -67,10 +67,15 @@ def _waiting(task: int, group: GroupState, nodes: list[GraphNode]) -> str:
         f"{_event(event)} of operation {task}/{producer.index} ({producer.type.name})"
         for producer in nodes
         for event in _events_for(producer, node)
-        if not _happened(producer, event, nodes)
+        if event not in producer.sent
     ]
-    what = ", ".join(producers[:SHOWN]) or "events that no operation sends"
-    return f"{label} waits for {counted(count, 'more event')}: {what}"
+    missing, unsent = ", ".join(producers[:SHOWN]), count - len(producers)
+    if unsent < 0:
+        return f"{label} waits for {count} of {len(producers)} events: {missing}"
+    if not producers:
+        return f"{label} waits for {counted(count, 'more event')} that no operation sends"
+    more = f" and {counted(unsent, 'event')} that no operation sends" if unsent else ""
+    return f"{label} waits for {counted(count, 'more event')}: {missing}{more}"
 
 
 def _events_for(producer: GraphNode, consumer: GraphNode) -> list[int]:
@@ -83,11 +88,6 @@ def _events_for(producer: GraphNode, consumer: GraphNode) -> list[int]:
     if common.fused_parent.index == consumer.index and producer.type - 1 != consumer.type:
         events = events[:-1]
     return events
-
-
-def _happened(producer: GraphNode, event: int, nodes: list[GraphNode]) -> bool:
-    """Return True if a programmed producer has sent the event already (the caller checks completion)."""
-    return event == Event.OP_PROGRAMMED and producer.submitted and not producer.completed
 
 
 def _event(number: int) -> str:
@@ -470,6 +470,7 @@ class Scheduler:
 
     def _announce(self, group: GroupState, event: Event) -> None:
         """Count down the operations that wait for ``event`` of the group's operation."""
+        group.held.sent.add(event)
         common = group.held.common
         for consumer, node in zip(common.consumers, group.consumers, strict=True):
             self._count_down(group, consumer, node, event)

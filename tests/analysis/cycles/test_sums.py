@@ -1,5 +1,6 @@
 """What a sum over the operations of a document gives: each chain once, and the total with the documented overlap."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -8,14 +9,15 @@ import pytest
 
 import nvdla
 from nvdla.analysis.cycles.constants import Software
-from nvdla.analysis.cycles.document import cycles_document, cycles_of
-from nvdla.analysis.explain import lines, operation_document
+from nvdla.analysis.cycles.document import cycles_document, cycles_of, grouped
+from nvdla.analysis.explain import lines, operation_document, use_tracks
 from nvdla.analysis.layer_forms import evaluate_layer, layers_of
 from nvdla.analysis.study import Study
 from nvdla.compiler.builder import Network, build, calibrate
 from nvdla.emulator.execution.dry_run import dry_run
+from nvdla.experiments.exploration import Exploration, Point
 from nvdla.limits import Limits
-from nvdla.program.naming import names_for
+from nvdla.program.naming import Names, names_for
 from nvdla.report import model_explorer
 from nvdla.report.document import make_side
 
@@ -185,3 +187,29 @@ def test_a_page_of_a_deadlock_shows_no_total(deadlocked, tmp_path, nvdla_command
     assert [value for _, value in side["figures"]].count("none: deadlock") == 3
     _, out, _ = nvdla_command("report", tmp_path, "-o", tmp_path / "pages", "--json")
     assert [row["cycles"] for row in json.loads(out)["loadables"]] == [None]
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_the_mac_use_of_sums_is_that_of_the_operations(path):
+    """16-bit elements halve the capacity of the array, in the total, the groups, the timeline, the report and explore
+    as in the rows of operations."""
+    study = Study.of(nvdla.load(path))
+    document = cycles_document(study, 1000)
+    shares = {row["operation"]: row["cycles"] * row["mac_share"] for row in document["operations"] if row["mac_share"]}
+    assert document["mac_use"] * document["total_cycles"] == pytest.approx(sum(shares.values()))
+    for by in ("layer", "type", "block"):
+        groups = grouped(study, document["operations"], by)
+        uses = [row["cycles"] * row["mac_share"] for row in groups if row["mac_share"]]
+        assert sum(uses) == pytest.approx(sum(shares.values()))
+    points = next(track.points for track in use_tracks(study) if track.name == "MAC array")
+    held = sum((after - cycle) * value / 100 for (cycle, value), (after, _) in itertools.pairwise(points))
+    assert held == pytest.approx(sum(shares.values()), rel=1e-2)
+    exploration = Exploration(str(path), [Point(study.config.name)])
+    rows = exploration.open()(list(exploration.tasks()))
+    assert [row["mac_use"] for row in rows] == [pytest.approx(document["mac_use"])]
+
+
+@pytest.mark.parametrize("name, capacity", [("lenet_nv_full_fp16", 1024), ("lenet_nv_large", 2048), ("lenet", 64)])
+def test_the_roof_is_the_capacity_of_the_array_in_the_precision(name, capacity):
+    study = Study.of(nvdla.load(next(path for path in SAMPLES if path.stem == name)))
+    assert make_side(study, Names(), 1000.0)[0].document["roof"]["macs"] == capacity

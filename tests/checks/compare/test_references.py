@@ -8,7 +8,7 @@ import pytest
 
 import nvdla
 from nvdla import FormatError
-from nvdla.checks.compare.comparison import compare_run, observe, surface_note
+from nvdla.checks.compare.comparison import Observation, compare_run, observe, surface_note
 from nvdla.checks.compare.runs import FloatReference, GoldenReference, align
 from nvdla.emulator.memory.surfaces import FeatureLayout
 from nvdla.program.naming import Names, StoredPlace, from_calibration, from_sidecar, from_yaml, names_for, parts
@@ -411,3 +411,31 @@ def test_a_quantized_input_that_only_the_host_reads_is_compared_in_its_own_eleme
     words = ("compare", tmp_path / "net.nvpkg", "--onnx", tmp_path / "net.onnx", "-i", tmp_path / "x.npy")
     code, out, err = nvdla_command(*words)
     assert code == 0 and "0 different" in out, out + err
+
+
+def column(index, first, whole=False):
+    """Operation ``index``, which writes every second column of a tensor, from column ``first`` on (None: it writes an
+    intermediate result)."""
+    place = StoredPlace(None if first is None else "up", (8, 4, 4), (0, 0, first or 0), (8, 4, 2), (1, 2))
+    surface = np.full((1, 4, 2, 8), index, np.int8).view(np.uint8)
+    tensor = np.zeros((1, 8, 4, 4), np.int8) if whole else None
+    return Observation((0, 0, index), "sdp", "up", np.dtype(np.int8), 8, surface, place=place, whole=tensor)
+
+
+@pytest.mark.parametrize("before", [[], [column(9, None)]], ids=["as many operations", "one more"])
+def test_parts_of_a_tensor_are_matched_by_what_they_write(before):
+    """Two compilers write the columns of a transposed convolution in another order; the last part completes it."""
+    ours = [column(0, 0), column(1, 1, whole=True)]
+    theirs = [*before, column(0, 1), column(1, 0, whole=True)]
+    match, how = align(ours, theirs)
+    assert how == "layer"
+    assert {key[-1]: other.index for key, other in match.items()} == {0: 1, 1: 1}
+
+
+def test_intermediate_results_of_one_layer_and_shape_have_no_counterpart():
+    """The layer file does not state which of them is which; one alone is."""
+    first, last = column(0, None), column(5, 0)
+    match, _ = align([first, column(1, None), last], [column(2, None), column(3, None), column(6, None), last])
+    assert {key[-1]: other.index for key, other in match.items()} == {5: 5}
+    match, _ = align([first, last], [column(2, None), column(4, 1), last])
+    assert {key[-1]: other.index for key, other in match.items()} == {0: 2, 5: 5}

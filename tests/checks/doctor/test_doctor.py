@@ -548,3 +548,15 @@ def test_zeros_and_products_of_the_compiler_of_this_toolkit_are_no_faults(tmp_pa
     zero, product = {"converter-scales-are-not-zero", "outputs-are-not-all-zero"}, "products-have-the-scale-of-both"
     assert rules(from_sidecar(tmp_path / "net.nvdla")).isdisjoint({*zero, product})
     assert product in rules(Names())
+
+
+def test_outputs_of_a_run_that_did_not_end_are_titled_so(lenet_loadable, plant, samples, tmp_path, nvdla_command):
+    def change(task):
+        task.operation(0).common.consumers[1].index = -1
+
+    file = tmp_path / "stuck.loadable"
+    plant(lenet_loadable, change).save(file)
+    code, out, _ = nvdla_command("doctor", file, "-i", samples / "digit7.pgm")
+    assert code == 1
+    assert "outputs of a run that did not end\n" in out and "0 runs" not in out
+    assert "outputs of 1 run\n" in nvdla_command("doctor", samples / "lenet.loadable", "-i", samples / "digit7.pgm")[1]

@@ -129,8 +129,32 @@ def test_a_cycle_is_reported_with_the_waiting_operations():
 def test_a_dependency_count_without_producers_is_reported():
     ops = chain(3)
     ops[1].waits = 2
-    with pytest.raises(nvdla.ScheduleError, match=r"operation 0/1 .* waits for 1 more event: events that no operation"):
+    with pytest.raises(nvdla.ScheduleError, match=r"operation 0/1 .* waits for 1 more event that no operation sends"):
         run(network(ops))
+
+
+def test_a_deadlock_names_the_events_that_are_missing(lenet_loadable, plant, samples):
+    """Those that have arrived are not listed, so there are as many as the dependency count."""
+
+    def waits_of(change):
+        runtime = nvdla.Runtime(plant(lenet_loadable, change))
+        with pytest.raises(nvdla.ScheduleError) as caught:
+            runtime.run(samples / "digit7.pgm")
+        return str(caught.value)
+
+    def end_the_queue(task):
+        task.operation(0).common.consumers[OpType.CONV].index = -1
+
+    def wait_for_more(task):
+        task.operation(0).common.dependency_count = 3
+
+    assert "0/4 (SDP, programmed) waits for 1 more event: OP_PROGRAMMED of operation 0/3 (CONV);" in waits_of(
+        end_the_queue
+    )
+    message = waits_of(wait_for_more)
+    assert "0/0 (CONV, programmed) waits for 2 more events that no operation sends;" in message
+    missing = "OP_ENABLED of operation 0/0 (CONV), OP_COMPLETED of operation 0/2 (PDP);"
+    assert f"0/3 (CONV, programmed) waits for 2 more events: {missing}" in message
 
 
 def test_an_event_too_many_is_reported():
