@@ -134,7 +134,7 @@ class LoadedNetwork(Loadable):
 
             numbers = [number for number, part in enumerate(self._package.parts) if part.loadable is not None]
             hint = f" Use nvdla.load({part_path(self.name, numbers[0])!r}).{name}." if numbers else ""
-            raise FormatError(f"{self.name}: must be a loadable, got a package, which has no {name} of its own.{hint}")
+            raise FormatError(f"{self.name}: must be a loadable, got a package, which lacks {name}.{hint}")
         return super().__getattribute__(name)
 
     @property
