@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output",
         "-o",
-        type=output_file(".onnx"),
+        type=output_file(".onnx", "an ONNX graph", (".onnx",)),
         metavar="FILE.onnx",
         help="write the graph as ONNX (needs nvdla[onnx])",
     )
@@ -38,12 +38,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    from nvdla.tensors.files import ending
-
     if not args.output and not args.node_data:
         raise FormatError("nothing to write: give --output FILE.onnx or --node-data DIRECTORY")
-    if args.output:
-        ending(args.output, (".onnx",), "an ONNX graph")
     written: list[Document] = []
     if args.output:
         from nvdla.analysis.graph import onnx_model

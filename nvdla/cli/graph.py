@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nvdla.cli.output import add_format_options, output_file, print_document, say
@@ -29,7 +30,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     add_study_options(parser, timing=False)
     parser.add_argument(
-        "--output", "-o", type=output_file(".dot"), metavar="FILE", help="write .dot, .svg or .json instead of printing"
+        "--output",
+        "-o",
+        type=output_file(".dot", "a graph", ENDINGS),
+        metavar="FILE",
+        help="write .dot, .svg or .json instead of printing",
     )
     parser.add_argument("--constants", action="store_true", help="also draw weights and operands")
     parser.add_argument(
@@ -45,9 +50,8 @@ def run(args: argparse.Namespace) -> int:
 
     from nvdla.analysis.graph import dot_text, graph_document
     from nvdla.cli.output import print_written
-    from nvdla.tensors.files import ending
 
-    suffix = ending(args.output, ENDINGS, "a graph") if args.output else None
+    suffix = Path(args.output or "").suffix.lower()
     study = study_of(args, timing=False)
     if suffix == ".json":
         data = (json_text(graph_document(study), indent=1) + "\n").encode()

@@ -171,9 +171,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0 if words else 2
     if words[0] in ("-V", "--version"):
         words[0] = "version"
-    if words[0] not in COMMANDS and os.path.exists(words[0]):
-        return _describe(words[0], words)
     if words[0] not in COMMANDS:
+        from nvdla.util.files import is_file
+
+        if os.path.exists(words[0]) or is_file(words[0]):
+            return _describe(words[0], words)
         if "." in words[0][1:] or os.sep in words[0]:
             return _fail("nvdla", f"{words[0]}: no such file", words, "FormatError")
         near = difflib.get_close_matches(words[0], COMMANDS, n=1)

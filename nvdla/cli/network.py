@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pandas
 
     from nvdla.compiler.frontend.package import HostMachine, Package
-    from nvdla.loadable.model import MemoryEntry, SubmitEntry
+    from nvdla.loadable.model import MemoryEntry
     from nvdla.loadable.reader import Source
     from nvdla.runtime import Runtime
     from nvdla.tensors.inputs import Input, PictureConversion
@@ -48,6 +48,8 @@ ROWS = {
 
 Row = Mapping[str, Any]
 COMPARED = [item.name for item in fields(Loadable) if item.compare]
+TABLES = frozenset(COMPARED)
+"""Fields with the content of a loadable."""
 
 
 class ResultTable(Sequence[Row]):
@@ -93,9 +95,10 @@ class ResultTable(Sequence[Row]):
 class LoadedNetwork(Loadable):
     """A loadable, or a package of accelerator and host parts, with the main commands as methods.
 
-    The fields of :class:`nvdla.Loadable` (``tasks``, ``blobs`` ...) are those of the file; a package has none of its
-    own. Keywords of the methods are the options of the command with the same name, with underscores: see ``nvdla
-    cycles --help``. Unknown keywords raise TypeError. :meth:`run` has none of them: see :class:`nvdla.Runtime`.
+    The fields of :class:`nvdla.Loadable` (``tasks``, ``blobs`` ...) are those of the file; a package has none, and
+    raises FormatError. Keywords of the methods are the options of the command with the same name, with underscores:
+    see ``nvdla cycles --help``. Unknown keywords raise TypeError. :meth:`run` has none of them: see
+    :class:`nvdla.Runtime`.
 
     Example:
         >>> net = nvdla.load("samples/lenet.loadable")
@@ -124,16 +127,15 @@ class LoadedNetwork(Loadable):
     def _machine(self) -> HostMachine | None:
         return None if self._package is None else self._package.machine()
 
-    @property
-    def submit_order(self) -> list[SubmitEntry]:
-        """Submit entries in the order in which they are served.
+    def __getattribute__(self, name: str) -> Any:
+        """Raise FormatError for the tables of a package: each of its loadables has its own."""
+        if name in TABLES and self._package is not None:
+            from nvdla.cli.packages import part_path
 
-        Raises:
-            FormatError: The file is a package.
-        """
-        if self._package is not None:
-            raise FormatError(f"{self.name}: must be a loadable, got a package. Use nvdla.load(...).run.")
-        return super().submit_order
+            numbers = [number for number, part in enumerate(self._package.parts) if part.loadable is not None]
+            hint = f" Use nvdla.load({part_path(self.name, numbers[0])!r}).{name}." if numbers else ""
+            raise FormatError(f"{self.name}: must be a loadable, got a package, which lacks {name}.{hint}")
+        return super().__getattribute__(name)
 
     @property
     def operations(self) -> ResultTable:
@@ -247,13 +249,17 @@ class LoadedNetwork(Loadable):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Loadable):
             return NotImplemented
+        packages = [item for item in (self, other) if isinstance(item, LoadedNetwork) and item._package is not None]
+        if packages:
+            return self is other
         mine, theirs = ([getattr(item, name) for name in COMPARED] for item in (self, other))
-        return mine == theirs and self._package is None
+        return mine == theirs
 
     def __getstate__(self) -> dict[str, Json]:
         return {**super().__getstate__(), **{name: item for name, item in self.__dict__.items() if name == "_path"}}
 
-    __hash__ = Loadable.__hash__
+    def __hash__(self) -> int:
+        return super().__hash__() if self._package is None else id(self)
 
     def __repr__(self) -> str:
         if self._package is None:

@@ -240,11 +240,22 @@ class StandardOutput(str):
     suffix = ""
 
 
-def output_file(suffix: str) -> Callable[[str], str]:
-    """Return the type of an argument that names a file to write; for ``-`` the suffix decides the file's format."""
+def output_file(suffix: str, what: str = "", endings: tuple[str, ...] = ()) -> Callable[[str], str]:
+    """Return the type of an argument that names a file to write.
+
+    Args:
+        suffix: suffix that decides the format of ``-``.
+        what: content of the file with its article, for errors.
+        endings: suffixes that the command writes; empty: any. They are checked here, on the name as typed: the parts
+            of a package have longer names.
+    """
 
     def convert(text: str) -> str:
         if text != "-" and not text.endswith("=-"):
+            if endings:
+                from nvdla.tensors.files import ending
+
+                ending(text, endings, what)
             return text
         stream = StandardOutput(text)
         stream.suffix = suffix

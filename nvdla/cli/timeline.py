@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nvdla.cli.output import (
@@ -42,7 +43,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     add_study_options(parser)
     parser.add_argument(
-        "--output", "-o", type=output_file(".json"), metavar="FILE", help="write .json (Trace Event Format) or .svg"
+        "--output",
+        "-o",
+        type=output_file(".json", "a timeline", ENDINGS),
+        metavar="FILE",
+        help="write .json (Trace Event Format) or .svg",
     )
     add_row_options(parser)
     add_format_options(parser)
@@ -50,9 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    from nvdla.tensors.files import ending
-
-    suffix = ending(args.output, ENDINGS, "a timeline") if args.output else None
+    suffix = Path(args.output or "").suffix.lower()
     request = requested(args)
     study, clock = request.tell(), request.clock
     if suffix:

@@ -476,7 +476,7 @@ class Loadable:
 
     def __getstate__(self) -> dict[str, Json]:
         """For pickle: the fields, without caches."""
-        return {item.name: getattr(self, item.name) for item in fields(self)}
+        return {item.name: self.__dict__[item.name] for item in fields(self)}
 
     def forget(self) -> None:
         """Release the memory of large blobs that were read from a file (on POSIX systems).

@@ -274,7 +274,8 @@ class Names:
     ``shared``: (task, operation) -> the parts of other layers' tensors that it writes at the same time.
     ``values``: name of a tensor -> the model's value in it, None where its order is not known; ``inputs``: the same of
     bound inputs. ``limited``: name of a tensor -> the ends of its range, "low" and "high", at which nothing is lost,
-    since they are bounds of its function or of all that take it."""
+    since they are bounds of its function or of all that take it. ``operators``: name of a layer -> the operator of its
+    node in the model ("Conv", "Concat")."""
 
     layers: dict[tuple[int, int], str] = field(default_factory=dict)
     scales: dict[str, float] = field(default_factory=dict)
@@ -288,6 +289,7 @@ class Names:
     values: dict[str, ModelValue | None] = field(default_factory=dict)
     inputs: dict[str, ModelValue] = field(default_factory=dict)
     limited: dict[str, frozenset[str]] = field(default_factory=dict)
+    operators: dict[str, str] = field(default_factory=dict)
 
     def __or__(self, other: Names) -> Names:
         """Both; where both state something, the other. An operation with another name has no known place."""
@@ -306,6 +308,7 @@ class Names:
             self.values | other.values,
             self.inputs | other.inputs,
             self.limited | other.limited,
+            self.operators | other.operators,
         )
 
     def scale(self, name: str | None) -> float | None:
@@ -445,6 +448,12 @@ def from_layer_file(data: Document, where: str) -> Names:
             str(name): frozenset(map(str, row["limited"]))
             for name, row in tensors.items()
             if isinstance(row, dict) and isinstance(row.get("limited"), list)
+        },
+        {
+            str(layer): str(row.get("op"))
+            for row in _mapping(data.get("nodes"), f"{where}: nodes").values()
+            if isinstance(row, dict) and isinstance(row.get("layers"), list)
+            for layer in row["layers"]
         },
     )
 

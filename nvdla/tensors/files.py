@@ -24,6 +24,8 @@ from nvdla.util.rounding import ceil_div, real
 MAGIC = b"DIMG"
 HEADER = struct.Struct("<4sI7I")
 MAX_FILE = 1 << 30
+ONE_IMAGE = "Give one image per file: --input FILE --input FILE ...; in Python, run takes arrays of several."
+"""Advice for a file with several images."""
 MAX_PICTURE = 64 << 20  # pixels of a written picture
 MAX_TEXT = 1 << 26  # bytes of a text dump: its numbers take some thirty times as much while they are read
 
@@ -202,7 +204,7 @@ def fit(array: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype, na
         hint = (
             " Its fourth channel is the padding of a pixel format: give a picture, or add a channel."
             if is_color
-            else " Give one image; in Python, Runtime.run_many takes several."
+            else f" {ONE_IMAGE}"
             if array.ndim == 4 and array.shape[1:] == shape[1:]
             else ""
         )

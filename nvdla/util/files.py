@@ -233,6 +233,8 @@ def packed_file(package: str, member: str, limit: int) -> bytes:
 MAP_FROM = 1 << 26
 #: A pipe is read to its end, once; a longer one must be saved to a file first.
 MAX_PIPE = 1 << 33
+#: A file of a package is unpacked in memory.
+MAX_PACKED = 1 << 31
 #: Bytes that are read, checked or written at a time.
 PIECE = 1 << 23
 
@@ -278,6 +280,8 @@ class Source:
             return cls(view.toreadonly().cast("B") if view.nbytes else memoryview(b""))
         try:
             path = Path(source)
+            if packed := in_package(path):
+                return cls(memoryview(packed_file(*packed, MAX_PACKED)), path)
             if path.is_dir():
                 return cls(memoryview(b""), path)
             with path.open("rb") as file:

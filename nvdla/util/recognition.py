@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from nvdla.errors import FormatError
+from nvdla.util.files import MAX_PACKED, in_package, packed_file
+
 #: bytes of the beginning that are read
 HEADER = 4096
 #: bytes of a zip directory that are read, and of the end of a file where its position is stored
@@ -165,13 +168,15 @@ def kind_of(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> 
         return _kind(io.BytesIO(source))
     path = Path(source)
     try:
+        if packed := in_package(path):
+            return _kind(io.BytesIO(packed_file(*packed, MAX_PACKED)))
         if path.is_dir():
             return "saved_model" if (path / "saved_model.pb").is_file() else "folder"
         if not path.is_file():
             return ""
         with path.open("rb") as file:
             return _kind(file)
-    except (OSError, ValueError):
+    except (OSError, ValueError, FormatError):
         return ""
 
 
@@ -256,6 +261,7 @@ _TEXTS = (
     (r'\A\{[^{]*"format":\s*"nvdla-campaign"', "journal"),
     (r'\A\{[^{]*"format":\s*"nvdla-dump"', "dump"),
     (r'\A\{\s*"config":[^,]*,\s*"evaluated":|\A\{\s*"accuracy":\s*\[|\A\{[^{]*"format":\s*"nvdla-layers"', "layers"),
+    (r'\A\{\s*"format":\s*"nvdla-package",\s*"version":\s*\d+,\s*"command":', "document"),
     (r'\A\{[^{]*"format":\s*"nvdla-package"', "manifest"),
     (r'\A\{[^{]*"format":\s*"nvdla-', "document"),
     (r'\A\{\s*"traceEvents":', "timeline"),
@@ -323,7 +329,13 @@ def _zip_directory(file: IO[bytes]) -> int | None:
     file.seek(max(0, size - _END))
     end = file.read(_END)
     at = end.rfind(b"PK\x05\x06")
-    return int.from_bytes(end[at + 16 : at + 20], "little") if at >= 0 else None
+    if at < 0:
+        return None
+    locator, start = end[max(0, at - 20) : at], int.from_bytes(end[at + 16 : at + 20], "little")
+    if start == 0xFFFFFFFF and locator.startswith(b"PK\x06\x07"):  # ZIP64, as IREE writes it
+        file.seek(min(int.from_bytes(locator[8:16], "little") + 48, size))
+        start = int.from_bytes(file.read(8), "little")
+    return min(start, size)
 
 
 def _protobuf_kind(file: IO[bytes]) -> str:

@@ -169,8 +169,19 @@ def test_a_package_has_the_same_methods(tmp_path):
     assert net.run(np.load(tmp_path / "x.npy"))["y"].shape == (1, 4, 8, 8)
     again = pickle.loads(pickle.dumps(net))
     assert again.cycles().rows == net.cycles().rows
+    assert net == net and net != nvdla.load(tmp_path / "net.nvpkg/part0.loadable")
     with pytest.raises(nvdla.NvdlaError, match="must be a loadable, got a package"):
         nvdla.Runtime(net)
+
+
+def test_the_tables_of_a_package_are_those_of_its_loadables(tmp_path):
+    pytest.importorskip("onnxruntime")
+    write_package(tmp_path)
+    net = nvdla.load(tmp_path / "net.nvpkg")
+    for table in (lambda: net.tasks, lambda: net.blob("tb-0"), lambda: net.inputs, lambda: net.memory(0), net.to_bytes):
+        with pytest.raises(nvdla.FormatError, match=r"net.nvpkg: must be a loadable, got a package.*part0\.loadable'"):
+            table()
+    assert nvdla.load(tmp_path / "net.nvpkg/part0.loadable").tasks
 
 
 def test_help_teaches():

@@ -125,6 +125,41 @@ def test_a_second_file_that_is_a_package_is_named(folder, nvdla_command):
     assert code == 2 and "got a package of nvdla compile" in err and "net.nvpkg/part0.loadable" in err
 
 
+def test_the_path_of_a_part_is_that_of_a_loadable(folder, nvdla_command):
+    """Commands for files of any kind read the loadable, and those for other files name its kind."""
+    part = "net.nvpkg/part0.loadable"
+    assert part in nvdla_command("container", "list", "net.nvpkg")[2]
+    for words in ([part], ["container", "list", part], ["container", "verify", part], ["container", "convert", part]):
+        code, out, err = nvdla_command(*words, *(["net.tar"] if "convert" in words else []))
+        assert code == 0, err
+        assert "NVDLA loadable" in out or "net.tar" in out
+    assert nvdla.load("net.tar") == nvdla.load(part)
+    for words in (["compile", "--check"], ["csb", "show"], ["trace", "replay", "--config", "nv_small"]):
+        code, _, err = nvdla_command(*words, part)
+        assert code == 2 and f"{part}: must be " in err and "got an NVDLA loadable" in err
+    for words in (["net.nvpkg/part9.loadable"], ["container", "list", "net.nvpkg/part9.loadable"]):
+        code, _, err = nvdla_command(*words)
+        assert code == 2 and "net.nvpkg/part9.loadable" in err and ("no such file" in err or "is missing" in err)
+
+
+@pytest.mark.parametrize("command", ["graph", "timeline", "export"])
+def test_a_wrong_suffix_is_that_of_the_name_as_typed(command, folder, nvdla_command):
+    code, _, err = nvdla_command(command, "net.nvpkg", "-o", "drawing")
+    assert code == 2 and err.startswith(f"nvdla {command}: drawing: suffix of ") and err.rstrip().endswith("got ''")
+
+
+@pytest.mark.parametrize("words", [["run"], ["compare", "--onnx", "host.onnx"]], ids=["run", "compare"])
+def test_a_file_of_several_images_is_refused_with_the_way_to_give_them(words, folder, nvdla_command, samples):
+    """A package as a loadable: a file per image."""
+    np.save("x4.npy", np.repeat(np.load("x.npy"), 4, axis=0))
+    code, _, err = nvdla_command(*words, "net.nvpkg", "-i", "x4.npy")
+    assert code == 2 and "x4.npy: elements: must be " in err and "Give one image per file: --input FILE" in err
+    assert nvdla_command("run", "net.nvpkg", "-i", "x.npy", "-i", "x.npy")[0] == 0
+    np.save("digits.npy", np.zeros((4, 1, 28, 28), np.int8))
+    code, _, err = nvdla_command("run", str(samples / "lenet.loadable"), "-i", "digits.npy")
+    assert code == 2 and "Give one image per file: --input FILE" in err
+
+
 def test_packages_differ_in_their_loadables_and_their_other_files(folder, nvdla_command, as_documented, plant):
     """Each loadable is compared with that of the same name, host parts and the manifest by content."""
     code, out, err = nvdla_command("diff", "net.nvpkg", "net.nvpkg")

@@ -30,6 +30,16 @@ def zipped(*names: str) -> bytes:
     return stream.getvalue()
 
 
+def zip64(name: str) -> bytes:
+    """An archive whose end has its numbers in the ZIP64 record alone, as IREE's compiler writes it."""
+    data = zipped(name)
+    end = data.rindex(b"PK\x05\x06")
+    size, start = struct.unpack_from("<II", data, end + 12)
+    record = struct.pack("<4sQHHIIQQQQ", b"PK\x06\x06", 44, 45, 45, 0, 0, 1, 1, size, start)
+    locator = struct.pack("<4sIQI", b"PK\x06\x07", 0, end, 1)
+    return data[:end] + record + locator + b"PK\x05\x06" + bytes(4) + b"\xff" * 12 + bytes(2)
+
+
 def protobuf(*fields: tuple[int, int | bytes]) -> bytes:
     """Fields of a message, with numbers below 128 and contents of less than 128 bytes."""
     result = b""
@@ -76,6 +86,7 @@ FILES = [
     ("trace", "pooling.cfg", (SAMPLES / "traces" / "pooling.cfg").read_bytes()),
     ("csb", "run.log", b"W 0x0b004 0x1\nR 0x0b004 0x1\n"),
     ("vmfb", "net.vmfb", b"\x10\0\0\0IREE" + bytes(60)),
+    ("vmfb", "wrapped.vmfb", zip64("module.fb")),
     ("irpa", "net.irpa", b"IRPA" + bytes(60)),
     ("safetensors", "net.safetensors", struct.pack("<Q", len(HEADERS)) + HEADERS + b"\0"),
     ("gguf", "net.gguf", b"GGUF" + bytes(60)),
@@ -97,6 +108,7 @@ FILES = [
     ("configuration", "mine.yaml", (SAMPLES / "configurations" / "macs_32_128k.yaml").read_bytes()),
     ("settings", "nvdla.toml", b'[tool.nvdla]\nconfig = "nv_large"\n'),
     ("manifest", "manifest.json", b'{"format": "nvdla-package", "version": 1}'),
+    ("document", "cycles.json", b'{\n  "format": "nvdla-package",\n  "version": 1,\n  "command": "cycles"'),
     ("table", "e.csv", b"config,precision,bandwidth\n"),
     ("c", "nvdla_port.h", b"#ifndef NVDLA_PORT_H\n#define NVDLA_PORT_H\n"),
     ("labels", "labels.txt", (SAMPLES / "labels.txt").read_bytes()),

@@ -25,6 +25,8 @@ from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document, Json
 from nvdla.util.registry import Severity, modules_of
 
+TRAINED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+"""Operators of a model with trained kernels. The compiler makes the kernels of others, such as Concat."""
 HISTOGRAM_BINS = 16
 MOST_CHANNELS = 64
 
@@ -305,6 +307,16 @@ class CheckContext(Context):
     def by_place(self) -> dict[tuple[int, int], Operation]:
         """Operations of ROI 0 by task and index."""
         return {(subject.task, subject.index): subject for subject in self.subjects if subject.roi == 0}
+
+    def is_trained(self, subject: Operation) -> bool:
+        """Check whether the kernels of a convolution are those of the model: unless its layer file states operators
+        without kernels alone."""
+        operators = {self.names.operators.get(layer) for layer in (subject.layer or "").split("+")}
+        return None in operators or not operators.isdisjoint(TRAINED)
+
+    def trained_convolutions(self) -> Iterator[Operation]:
+        """The convolutions with kernels of the model."""
+        return filter(self.is_trained, self.of_type(OpType.CONV))
 
     def measured(self) -> Iterator[tuple[Operation, TensorHealth]]:
         """Every operation with its observed outputs."""

@@ -115,8 +115,8 @@ def _biases(context: CheckContext, subject: Operation, name: str) -> np.ndarray 
 
 @check("note", "Prune these kernels, or find out why training made them zero.", headline="dead kernels")
 def kernels_are_alive(context: CheckContext) -> Iterator[Said]:
-    """No kernel consists of zeros; the channel of such a kernel contains only its bias."""
-    for subject in context.of_type(OpType.CONV):
+    """No trained kernel consists of zeros; the channel of such a kernel contains only its bias."""
+    for subject in context.trained_convolutions():
         peaks = kernel_peaks(context, subject)
         if peaks is not None:
             dead = [int(kernel) for kernel in np.flatnonzero(peaks == 0)]
@@ -161,7 +161,7 @@ def weights_use_their_range(context: CheckContext) -> Iterator[Said]:
 )
 def kernel_magnitudes_are_similar(context: CheckContext) -> Iterator[Said]:
     """If all kernels of a layer share one scale, the largest weight of each kernel has at least 8 of 127 units."""
-    for subject in context.of_type(OpType.CONV):
+    for subject in context.trained_convolutions():
         peaks = kernel_peaks(context, subject)
         if peaks is None or subject.op.out_precision != Precision.INT8:
             continue

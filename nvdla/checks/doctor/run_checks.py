@@ -94,6 +94,14 @@ def outputs_use_their_range(context: CheckContext) -> Iterator[Said]:
             yield subject, f"values from {low:g} to {high:g}: a scale {smaller:.1f} times smaller would hold them"
 
 
+def _has_channels(context: CheckContext, health: TensorHealth) -> bool:
+    """Check whether the channels can be judged: enough elements of each, and new ones. A convolution that the compiler
+    made, such as for a Concat, copies channels next to zeros."""
+    fused = (context.by_place.get((health.task, index)) for index in health.taken_from)
+    is_made = any(item is not None and item.type == OpType.CONV and not context.is_trained(item) for item in fused)
+    return _computes(health) and health.per_channel >= ENOUGH and not is_made
+
+
 def _copies_constant(context: CheckContext, subject: Operation) -> bool:
     """Check whether an SDP operation writes a constant of the loadable unchanged, such as the zeros of a padding."""
     if subject.type != OpType.SDP or any(getattr(subject.op, f"{name}_op").enable for name in STAGES):
@@ -126,7 +134,7 @@ def channels_are_alive(context: CheckContext) -> Iterator[Said]:
     """No channel is zero everywhere, in all runs. Only channels with at least 64 elements count."""
     for subject, health in context.measured():
         dead = health.dead
-        if _computes(health) and dead and len(dead) < health.shape[1] and health.per_channel >= ENOUGH:
+        if dead and len(dead) < health.shape[1] and _has_channels(context, health):
             yield subject, f"{len(dead)} of {health.shape[1]} channels were always zero: {some(dead)}"
 
 
@@ -140,7 +148,7 @@ def channels_change(context: CheckContext) -> Iterator[Said]:
     """No channel has the same value everywhere. Only channels with at least 64 elements count."""
     for subject, health in context.measured():
         constant = health.constant
-        if _computes(health) and constant and health.per_channel >= ENOUGH:
+        if constant and _has_channels(context, health):
             yield subject, f"{len(constant)} of {health.shape[1]} channels never changed: {some(constant)}"
 
 

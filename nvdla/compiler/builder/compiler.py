@@ -363,6 +363,8 @@ def save(data: Document, loadable: str | Path) -> Path:
 
 
 MAX_IMAGES = 256
+LEVELS = (0, 1, 2)
+"""Optimization levels of :func:`build`."""
 
 
 @dataclass(frozen=True)
@@ -511,6 +513,7 @@ def build(
         ConfigError: The configuration lacks a feature.
     """
     chosen = configuration(config) if isinstance(config, str) else config
+    check_level(level, search)
     _check_sizes(network, chosen, cvsram, images)
     program = lower(network, chosen, precision, calibration, per_channel, level, input_format, memory, pixels)
     evaluator = _evaluator(program, chosen, memory or Memory(), cvsram, level, images)
@@ -523,6 +526,15 @@ def build(
     loadable, tasks, layout = emit(all_images, chosen, cost_model, packed, cvsram)
     layers = describe(network, program, chosen.name, tasks, cost_model, record)
     return Built(loadable, all_images if images == 1 else program, layers, layout)
+
+
+@by_annotations
+def check_level(level: int = 1, search: SearchLimits | None = None) -> None:
+    """Raise BuildError for a level that does not exist, and for a search below level 2."""
+    if level not in LEVELS:
+        raise BuildError(f"level: must be one of {', '.join(map(str, LEVELS))}, got {level}")
+    if search is not None and level < LEVELS[-1]:
+        raise BuildError(f"level: must be {LEVELS[-1]} with search, got {level}")
 
 
 def _check_sizes(network: Network, config: Configuration, cvsram: int, images: int) -> None:

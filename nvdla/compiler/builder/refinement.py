@@ -456,6 +456,7 @@ _WHOLE_OUTPUTS = ("max", "mse")
 Batches = Callable[[], Iterable[Mapping[str, np.ndarray]]]
 
 
+@by_annotations
 @dataclass(frozen=True)
 class Recipe:
     """Changes of a network before an integer build.
@@ -466,6 +467,8 @@ class Recipe:
     ``zero_points``: int8 tensors that are never far below 0 use all 256 elements. ``headroom``: ranges are enlarged for
     samples that were not part of the calibration
     (:meth:`nvdla.compiler.builder.quantization.Statistics.headroom`).
+
+    Raises BuildError for a method that does not exist and a percentile out of range.
     """
 
     method: str = "mse"
@@ -476,6 +479,9 @@ class Recipe:
     per_channel: bool = True
     zero_points: bool = True
     headroom: bool = True
+
+    def __post_init__(self) -> None:
+        check_method(self.method, self.percentile)
 
 
 @dataclass(frozen=True)
@@ -516,7 +522,6 @@ def refine(
         BuildError: The batches are empty, or contain NaN or infinities.
     """
     recipe = recipe or Recipe()
-    check_method(recipe.method, recipe.percentile)
     int8 = precision == Precision.INT8
     folded = fold(network)
     factors: Mapping[str, np.ndarray] = {}

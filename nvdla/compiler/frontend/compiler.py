@@ -20,6 +20,7 @@ from nvdla.compiler.builder import Built, Calibration, Recipe, Refined, build, q
 from nvdla.compiler.builder.accuracy import LayerAccuracy, accuracy
 from nvdla.compiler.builder.calibration import NotFiniteError
 from nvdla.compiler.builder.cbuf import PICTURE_BITS, depth
+from nvdla.compiler.builder.compiler import check_level
 from nvdla.compiler.builder.groups import group_layers
 from nvdla.compiler.builder.lower.elementwise import LEVELS
 from nvdla.compiler.frontend.data import Samples, describe_samples, for_model, one_image, samples
@@ -235,11 +236,11 @@ def compile(
             BuildError or ConfigError.
     """
     refuse_unknown("compile", options, _keywords())
+    recipe, rest = _options(options, max_drop)
     loaded = model if isinstance(model, Model) else read(model, shapes, weights, trusted, None, example_inputs)
     _check_scales(loaded, precision)
     loaded, preprocessing = for_model(loaded, preprocessing)
-    recipe, rest = _options(options, preprocessing)
-    data = _data(loaded, calibration, preprocessing)
+    data, rest = _data(loaded, calibration, preprocessing), rest | _pixels(rest, preprocessing)
     loaded = loaded.measured() if isinstance(data, Samples) else loaded
     kept = dict.fromkeys(keep_on_host, "kept on the host as requested")
     return _Compilation(
@@ -393,13 +394,19 @@ def _name_operations(imported: Imported) -> None:
         row.operations = list(dict.fromkeys(groups[name] for name in row.operations if name in groups))
 
 
-def _options(options: Document, preprocessing: Preprocessing | None) -> tuple[Recipe, Document]:
-    """Options of quantization, and those of the builder with the numbers that pixels stand for."""
+def _options(options: Document, max_drop: float) -> tuple[Recipe, Document]:
+    """Options of quantization and of the builder. Raises BuildError for those out of range."""
+    if not 0 <= max_drop <= 1:
+        raise BuildError(f"max_drop: must be 0 to 1, got {max_drop:g}")
     recipe, rest = recipe_of(options)
-    bits = depth(str(rest.get("input_format", "auto")))
-    if bits is not None:
-        rest["pixels"] = _pixel_numbers(preprocessing or Preprocessing(), bits)
+    check_level(rest.get("level", 1), rest.get("search"))
     return recipe, rest
+
+
+def _pixels(rest: Document, preprocessing: Preprocessing | None) -> Document:
+    """The numbers that pixels stand for, as an option of the builder; empty if the input format has no pixels."""
+    bits = depth(str(rest.get("input_format", "auto")))
+    return {} if bits is None else {"pixels": _pixel_numbers(preprocessing or Preprocessing(), bits)}
 
 
 def _for_host(model: Model, fresh: set[str], kept: Set[str], failures: int) -> set[str]:

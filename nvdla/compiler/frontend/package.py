@@ -28,7 +28,7 @@ from nvdla.compiler.frontend.opening import CompiledPart, HostPart, PackedPart, 
 from nvdla.errors import FormatError, LoadableError, NvdlaError, shape_text
 from nvdla.loadable import load
 from nvdla.program.program import check_built_in
-from nvdla.tensors.files import IMAGE_ENDINGS, check_whole, ending, read_npy
+from nvdla.tensors.files import IMAGE_ENDINGS, ONE_IMAGE, check_whole, ending, read_npy
 from nvdla.tensors.images import is_picture
 from nvdla.tensors.inputs import (
     Input,
@@ -471,8 +471,9 @@ def real_input(
     ending(str(value), (".npy", *IMAGE_ENDINGS), "an input of a package")
     array = real_numbers(read_npy(str(value)), name, parts)
     if array.size != math.prod(shape):
+        hint = f". {ONE_IMAGE}" if array.shape[1:] == shape[1:] else ""
         raise FormatError(
-            f"{value}: elements: must be {math.prod(shape)} (input {name}, {shape_text(shape)}), got {array.size}"
+            f"{value}: elements: must be {math.prod(shape)} (input {name}, {shape_text(shape)}), got {array.size}{hint}"
         )
     return array.reshape(shape)
 

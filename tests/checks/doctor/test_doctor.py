@@ -124,6 +124,30 @@ def test_a_dead_kernel_is_found(lenet_loadable, plant_bytes, examined):
     ]
 
 
+@pytest.mark.parametrize("target", ["nv_large:int8", "nv_full:fp16"])
+def test_kernels_that_the_compiler_makes_were_not_trained(target, tmp_path):
+    """For a Concat of parts of atoms it makes kernels that copy some channels, next to zeros for the others. The layer
+    file states the operators of the model: a dead kernel of a Conv, and its dead channel, are found."""
+    pytest.importorskip("onnx")
+    from tests.compiler.frontend.models import model, node
+
+    config, precision = target.split(":")
+    rng = np.random.default_rng(3)
+    weights = {name: rng.normal(size=(8, 8, 5, 5)).astype("f4") for name in ("v", "w")}
+    weights["v"][2] = 0
+    branches = [node("Conv", f"x {name}", f"y{name}", pads=[2, 2, 2, 2]) for name in weights]
+    net = model(
+        [*branches, node("Concat", "yv yw", "z", axis=1)], {"x": (1, 8, 12, 12)}, {"z": (1, 16, 12, 12)}, weights
+    )
+    samples = rng.normal(size=(2, 8, 12, 12)).astype("f4")
+    nvdla.compile(net, config, precision, samples).save(tmp_path / "net.loadable")
+    loadable, names = nvdla.load(tmp_path / "net.loadable"), from_sidecar(tmp_path / "net.loadable")
+    assert [layer for layer in names.layers.values() if layer == "z"]
+    found = examine(loadable, config, names=names, inputs=lambda runtime: [runtime.surfaces(samples[:1])]).findings
+    layers = {(item.rule, names.layers[0, item.operation]) for item in found if item.operation is not None}
+    assert ("kernels-are-alive", "yv") in layers and not {layer for _, layer in layers} & {"z", "yw"}, layers
+
+
 def test_weights_that_use_little_of_their_range_are_found(lenet_loadable, plant_bytes, examined):
     def change(data):
         weights = np.frombuffer(bytes(data), np.int8) // 8

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import sys
 
 import numpy as np
@@ -14,6 +15,8 @@ import onnx
 from onnx import helper
 
 import nvdla
+from nvdla.cli.main import parser_of
+from nvdla.compiler.builder import SearchLimits
 from nvdla.compiler.frontend.model import run_once
 from nvdla.compiler.frontend.package import unpack
 from tests.compiler.frontend.models import classifier, model, node
@@ -340,6 +343,34 @@ def test_levels_and_the_form_of_inputs_are_options(tmp_path, nvdla_command, rng)
         formats[" ".join(words)] = nvdla.load(out).tensors[0].pixel_format.name
     assert formats.pop("-O 0") == formats.pop("--input-format feature") == "FEATURE_X8"
     assert set(formats.values()) == {"A8B8G8R8"}
+
+
+def _choices(option):
+    """Choices of an option of the command."""
+    return next(item.choices for item in parser_of("compile")._actions if option in item.option_strings)
+
+
+@pytest.mark.parametrize(
+    "keywords, expected",
+    [
+        ({"level": 5}, f"level: must be one of {', '.join(map(str, _choices('-O')))}, got 5"),
+        ({"level": -3}, "level: must be one of 0, 1, 2, got -3"),
+        ({"method": "least"}, f"must be one of {', '.join(_choices('--method'))}, got 'least'"),
+        ({"precision": "int4"}, "no int4"),
+        ({"percentile": 101}, "percentile: must be above 0 and at most 100, got 101"),
+        ({"percentile": "high"}, "percentile must be a number, got str 'high'"),
+        ({"equalize": "no"}, "equalize must be True or False, got str 'no'"),
+        ({"max_drop": 7}, "max_drop: must be 0 to 1, got 7"),
+        ({"max_drop": float("nan")}, "max_drop: must be 0 to 1, got nan"),
+        ({"search": SearchLimits()}, "level: must be 2 with search, got 1"),
+        ({"search": 3, "level": 2}, "search must be a SearchLimits"),
+    ],
+)
+def test_keywords_have_the_values_of_the_options(keywords, expected, rng):
+    """Before anything is read or calibrated, and also for fp16, which needs no calibration."""
+    for config, precision in (("nv_small", "int8"), ("nv_full", "fp16")):
+        with pytest.raises(nvdla.NvdlaError, match=re.escape(expected)):
+            nvdla.compile(classifier(rng), **{"config": config, "precision": precision, **keywords})
 
 
 def test_the_search_of_level_2_has_its_options(tmp_path, nvdla_command, rng):
