@@ -43,6 +43,7 @@ from nvdla.loadable import load as load_loadable
 from nvdla.program.naming import Names, names_for
 from nvdla.tensors.real import ScaleMissing, to_elements
 from nvdla.util.escaping import Document, Json
+from nvdla.util.files import in_package
 
 if TYPE_CHECKING:
     from nvdla.runtime import Runtime, Tensor
@@ -219,8 +220,9 @@ def _float_reference(args: argparse.Namespace, runtime: Runtime, surfaces: list[
 
     inputs = getattr(args, "model_inputs", None) or real_inputs(runtime, surfaces, names)
     if args.onnx:
-        tensors = onnx_tensors(args.onnx, inputs, args.trusted, getattr(args, "real_inputs", None))
-        reference = FloatReference(tensors, names, inputs=inputs, in_place=False)
+        tensors, ends = onnx_tensors(args.onnx, inputs, args.trusted)
+        is_whole = in_package(args.loadable) is None and len(ends) == len(runtime.outputs)
+        reference = FloatReference(tensors, names, ends=ends if is_whole else (), inputs=inputs, in_place=False)
     else:
         from nvdla.checks.compare.float_models import caffe_tensors
 

@@ -154,8 +154,7 @@ def _changes(args: argparse.Namespace, package: Package, path: str, folder: Path
 
         feeds = feeds_of_runs(package, args)
         real = rounded(package.parts, feeds[0])
-        taken = _as_model_takes(real, path, numbers)
-        common |= {"model_inputs": taken, "real_inputs": real, "random_input": None}
+        common |= {"model_inputs": real, "random_input": None}
         fed = _fed(args, package, feeds, folder)
     changes = {}
     for number in numbers:
@@ -167,17 +166,6 @@ def _changes(args: argparse.Namespace, package: Package, path: str, folder: Path
             changed["name"] = f"{Path(path).stem}_part{number}"
         changes[number] = changed
     return changes
-
-
-def _as_model_takes(feeds: dict[str, np.ndarray], path: str, numbers: Sequence[int]) -> dict[str, np.ndarray]:
-    """The inputs of the model, which the layer files of all parts describe."""
-    from nvdla.checks.compare.float_models import as_model_takes
-    from nvdla.program.naming import Names, names_for
-
-    names = Names()
-    for number in numbers:
-        names = names | names_for(part_path(path, number))
-    return as_model_takes(feeds, names)
 
 
 def _asks_auto(args: argparse.Namespace) -> bool:

@@ -432,7 +432,7 @@ def test_a_comparison_reads_external_data_in_the_model_s_directory_alone(tmp_pat
     net = onnx.load(path, load_external_data=False)
     net.graph.initializer[0].external_data[0].value = "w.bin"
     path.write_bytes(net.SerializeToString())
-    assert onnx_tensors(path, {"x": given})["y"].ravel()[0] == 27
+    assert onnx_tensors(path, {"x": given})[0]["y"].ravel()[0] == 27
     assert _float_model(str(path), False)(given)["y"].ravel()[0] == 27
 
 

@@ -211,7 +211,8 @@ def test_options_that_run_a_program_of_pytorch_ask_for_its_onnx_model(tmp_path, 
     path = tmp_path / "net.pt2"
     path.write_bytes(next(content for kind, _, content in FILES if kind == "pt2"))
     pictures = str(SAMPLES / "digits.npz")
-    for words in (["compare", "--random-input", "--onnx"], ["evaluate", pictures, "--limit", "1", "--against"]):
+    evaluation = ["evaluate", pictures, "--limit", "1", "--against"]
+    for words in (["compare", "--random-input", "--onnx"], evaluation, ["layers", "--onnx"]):
         assert main([words[0], str(LOADABLE), *words[1:], str(path)]) == 2
         error = capsys.readouterr().err
         assert f"{path}: must be an ONNX or TFLite model, got a PyTorch program" in error
@@ -244,7 +245,10 @@ def test_directories(tmp_path, capsys):
         assert main([*words, str(saved)]) == 2
         assert "got a directory" in capsys.readouterr().err
     shutil.copy(LOADABLE, saved / "saved_model.pb")
-    for words in (["inspect"], ["compile"], ["run", "--random-input"]):
+    commands = [["inspect"], ["compile"], ["run", "--random-input"], ["layers", str(LOADABLE), "--onnx"]]
+    commands.append(["compare", str(LOADABLE), "--random-input", "--onnx"])
+    commands.append(["evaluate", str(LOADABLE), str(SAMPLES / "digits.npz"), "--against"])
+    for words in commands:
         assert main([*words, str(saved)]) == 2
         assert f"--saved-model '{saved}'" in capsys.readouterr().err
 

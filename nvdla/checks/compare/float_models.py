@@ -23,27 +23,28 @@ if TYPE_CHECKING:
     from nvdla.runtime import Runtime
 
 PIXEL_CHANNELS = 4
+OTHER_MODEL = "Give the model that the network was compiled from."
 
 
 def onnx_tensors(
     path: str | os.PathLike[str],
     inputs: Mapping[str, np.ndarray],
     trusted: bool = False,
-    real: Mapping[str, np.ndarray] | None = None,
-) -> dict[str, np.ndarray]:
-    """Inputs and all values of the model's graph in the order of its nodes, by value name and by node name.
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """(tensors, outputs): inputs and all values of the model's graph in the order of its nodes, by value name and by
+    node name, in real numbers where the model quantizes them; and the names of its outputs.
 
-    ``inputs``: float arrays (N, C, H, W) by input name; with one input any name will do. ``trusted``: read and
-    run the model in this process, without limits. ``real``: the inputs in real numbers, which the model quantizes with
-    its own units. Raises FormatError for a model that cannot be read or run, and when onnxruntime is not installed.
+    ``inputs``: real numbers (N, C, H, W) by input name; with one input any name will do. ``trusted``: read and run the
+    model in this process, without limits. Raises FormatError for a model that cannot be read or run, and when
+    onnxruntime is not installed.
     """
     modules("an ONNX model")
     name = os.fspath(path)
-    session, nodes = open_file(name, worker_of(trusted), optimize=False, everything=True, real=real is not None)
-    quantized = [end.name for end in session.get_inputs() if "int" not in end.type and end.name in (real or {})]
-    fed = {key: (real or inputs)[key] if key in quantized else array for key, array in inputs.items()}
-    tensors = _by_every_name(nodes, _run(session, fed, name))
-    return tensors | {key: tensors[f"{key}/elements"] for key in quantized if f"{key}/elements" in tensors}
+    model = open_file(name, worker_of(trusted), optimize=False, everything=True)
+    computed = _run(model.session, inputs, name, model.units)
+    real = {value: model.real(value, array) for value, array in computed.items()}
+    real |= {value: real[elements] for value, elements in model.stored.items() if elements in real}
+    return _by_every_name(model.nodes, real), model.outputs
 
 
 def run_model(model: Any, inputs: Mapping[str, np.ndarray], name: str, trusted: bool = False) -> dict[str, np.ndarray]:
@@ -52,8 +53,10 @@ def run_model(model: Any, inputs: Mapping[str, np.ndarray], name: str, trusted: 
     return _run(open_session(model, name, worker_of(trusted), optimize=False), inputs, name)
 
 
-def _run(session: Any, inputs: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
-    feeds = _feeds(session, inputs, name)
+def _run(
+    session: Any, inputs: Mapping[str, np.ndarray], name: str, units: Mapping[str, tuple[float, int]] | None = None
+) -> dict[str, np.ndarray]:
+    feeds = feeds_for(session, inputs, name, units)
     wanted = [output.name for output in session.get_outputs()]
     return feeds | dict(zip(wanted, run_session(session, name, wanted, feeds), strict=True))
 
@@ -72,16 +75,7 @@ def real_inputs(runtime: Runtime, surfaces: Sequence[bytes], names: Names) -> di
             arrays_by_input[tensor.name] = real
             continue
         arrays_by_input[value.name] = value.fed(real, arrays_by_input.get(value.name))
-    return as_model_takes(arrays_by_input, names)
-
-
-def as_model_takes(inputs: Mapping[str, np.ndarray], names: Names) -> dict[str, np.ndarray]:
-    """Return real numbers by the model's input, as integers for inputs that are integers in the model."""
-    units = {value.name: value.units for value in names.inputs.values() if value.units is not None}
-    return {
-        name: np.rint(array / units[name].scale) + units[name].zero if name in units else array
-        for name, array in inputs.items()
-    }
+    return arrays_by_input
 
 
 def modules(what: str) -> tuple[ModuleType, ModuleType]:
@@ -94,11 +88,26 @@ def modules(what: str) -> tuple[ModuleType, ModuleType]:
     return onnx, onnxruntime
 
 
-def _feeds(session: Any, inputs: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
+def feeds_for(
+    session: Any, inputs: Mapping[str, np.ndarray], name: str, units: Mapping[str, tuple[float, int]] | None = None
+) -> dict[str, np.ndarray]:
+    """Return real inputs of a network in the shapes and types of a model that it is compared with.
+
+    Args:
+        session: of the model.
+        inputs: by the network's names; inputs of other names are taken in order.
+        name: of the model, for messages.
+        units: (scale, zero point) of the model's quantized inputs.
+
+    Raises:
+        FormatError: The model has other inputs than the network.
+    """
     wanted = session.get_inputs()
     if len(wanted) != len(inputs):
         names = ", ".join(model_input.name for model_input in wanted)
-        raise FormatError(f"{name}: inputs: must be {len(inputs)}, as in the network, got {len(wanted)} ({names})")
+        raise FormatError(
+            f"{name}: inputs: must be {len(inputs)}, as in the network, got {len(wanted)} ({names}). {OTHER_MODEL}"
+        )
     by_order = list(inputs.values())
     feeds = {}
     for position, model_input in enumerate(wanted):
@@ -109,7 +118,11 @@ def _feeds(session: Any, inputs: Mapping[str, np.ndarray], name: str) -> dict[st
             and isinstance(model_input.shape[1], int)
         ):
             array = without_spare_channels(array, model_input.shape[1])
-        feeds[model_input.name] = _as_type(_in_shape(array, model_input, name), model_input.type)
+        array = _in_shape(array, model_input, name)
+        if units and model_input.name in units:
+            scale, zero = units[model_input.name]
+            array = np.rint(array / scale) + zero
+        feeds[model_input.name] = _as_type(array, model_input.type)
     return feeds
 
 
@@ -120,12 +133,16 @@ def _in_shape(array: np.ndarray, model_input: Any, name: str) -> np.ndarray:
     same = len(model_input.shape) == array.ndim
     free = array.shape if same else (array.shape[0],) * len(model_input.shape)
     shape = [size if isinstance(size, int) else known for size, known in zip(model_input.shape, free, strict=True)]
-    if (list(array.shape) != shape) if same else (array.size != math.prod(shape)):
+    if (_without_ones(array.shape) != _without_ones(shape)) if same else (array.size != math.prod(shape)):
         raise FormatError(
             f"{name}: input {model_input.name}: must be {shape_text(array.shape)} as in the network, "
-            f"got {shape_text(shape)}. Give the model that the network was compiled from."
+            f"got {shape_text(shape)}. {OTHER_MODEL}"
         )
     return array.reshape(shape)
+
+
+def _without_ones(shape: Sequence[int]) -> list[int]:
+    return [size for size in shape if size != 1]
 
 
 def _as_type(array: np.ndarray, kind: str) -> np.ndarray:

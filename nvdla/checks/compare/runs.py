@@ -16,6 +16,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import replace
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -170,8 +171,10 @@ class FloatReference:
     with the smallest angle; if none comes near, only those count that no operation has come near to yet, from the one
     that was matched last onwards. A tensor of integers without a scale gets the scale that fits best (least squares),
     and a note says so. ``outputs``: what bound outputs are compared with, where that is not the tensor of their name.
-    ``inputs``: names of tensors that no operation makes, but some copy. ``in_place``: a tensor keeps its name through
-    the layers that follow it, as in Caffe; else the tensor of "ip1+relu1" is that of relu1, never that of ip1.
+    ``ends``: the outputs of the model in the order of the bound ones; an output without a tensor of its name, or of its
+    value's name, is compared with one of its value's shape. ``inputs``: names of tensors that no operation makes, but
+    some copy. ``in_place``: a tensor keeps its name through the layers that follow it, as in Caffe; else the tensor of
+    "ip1+relu1" is that of relu1, never that of ip1. Integers of the model have the units of the layer file.
     """
 
     kind, sees = "float", "tensors"
@@ -182,12 +185,13 @@ class FloatReference:
         names: Names,
         guess: bool | None = None,
         outputs: Mapping[str, np.ndarray] | None = None,
+        ends: Sequence[str] = (),
         inputs: Collection[str] = (),
         in_place: bool = True,
     ) -> None:
         self._in_place = in_place
         self.tensors = {name: np.asarray(array) for name, array in tensors.items() if array.dtype.kind in "iuf"}
-        self._outputs = outputs or {}
+        self._outputs, self._ends = outputs or {}, ends
         self._order = list(self.tensors)
         self._names = names
         self._guess = not names.layers if guess is None else guess
@@ -229,7 +233,7 @@ class FloatReference:
 
     def output(self, index: int, tensor: Tensor, array: np.ndarray, raw: bytes) -> Expected | None:
         """The real numbers expected of a bound output."""
-        name = self._name(tensor.name, tensor.name) or tensor.name
+        name = self._name(tensor.name, tensor.name) or self._end(index, tensor.name) or tensor.name
         golden = self._outputs.get(tensor.name, self.tensors.get(name))
         stacked = None if golden is None else self._value(tensor.name, name).cubes(golden, array.shape[1:])
         if stacked is None or len(stacked[0]) != len(array):
@@ -241,16 +245,28 @@ class FloatReference:
         """The model's tensor: as the layer file states it, else by name."""
         if tensor in self._names.values:
             value = self._names.values[tensor]
-            if value is None or value.name not in self.tensors:
+            if value is None:
                 return None
-            unknown = value.units is None and self.tensors[value.name].dtype.kind in "iu"
-            return None if unknown else value.name
+            # Another kind of the network (int8, float32) has the value under the name that it has before quantization.
+            known = [name for name in (value.name, tensor) if name in self.tensors]
+            unknown = bool(known) and value.units is None and self.tensors[known[0]].dtype.kind in "iu"
+            return known[0] if known and not unknown else None
         known = parts(layer) if self._in_place else parts(layer)[:2]
         return next((part for part in (tensor, *known) if part in self.tensors), None)
 
+    def _end(self, index: int, tensor: str) -> str | None:
+        """The model's output at the place of a bound one, if it has real numbers and the shape of the same value."""
+        value = self._names.values.get(tensor)
+        end = self.tensors.get(self._ends[index]) if value is not None and index < len(self._ends) else None
+        if value is None or end is None or end.dtype.kind != "f":
+            return None
+        return self._ends[index] if _sizes(end) == [size for size in value.shape if size != 1] else None
+
     def _value(self, tensor: str | None, name: str) -> ModelValue:
-        """The element order and units of the model's tensor called ``name``."""
-        return self._names.values.get(tensor or "") or ModelValue(name)
+        """The element order of the model's tensor called ``name``, and its units where it has integers."""
+        value = self._names.values.get(tensor or "") or ModelValue(name)
+        is_real = name not in self.tensors or self.tensors[name].dtype.kind == "f"
+        return replace(value, units=None) if is_real else value
 
     def _expected(
         self,

@@ -15,6 +15,7 @@ import numpy as np
 from nvdla.compiler.caffe.layers import pooled_size
 from nvdla.compiler.caffe.network import CaffeLayer, read_network, read_weights
 from nvdla.compiler.caffe.text import TextMessage
+from nvdla.compiler.frontend.loading import require_model
 from nvdla.compiler.frontend.model import Model, read
 from nvdla.errors import FormatError
 from nvdla.util.arguments import by_annotations
@@ -222,6 +223,7 @@ def onnx_graph(path: str | os.PathLike[str]) -> ModelGraph:
     Raises:
         FormatError: The file cannot be read, or the package onnx is missing.
     """
+    require_model(path, runs=True)
     model = read(path)
     points: dict[str, int] = {}
     shapes: dict[int, Shape | None] = {}

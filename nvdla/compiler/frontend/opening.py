@@ -18,6 +18,7 @@ from nvdla.compiler.frontend.graph import Binding
 from nvdla.compiler.frontend.isolation import End, ModelWorker, one_line, packages, reads, run_session, session
 from nvdla.compiler.frontend.loading import load_model, parse, refuse_external, require_model
 from nvdla.compiler.frontend.model import Model
+from nvdla.compiler.frontend.quantization.qdq import strip
 from nvdla.errors import FormatError
 from nvdla.loadable import Loadable
 from nvdla.tensors.inputs import check_pixels
@@ -101,15 +102,37 @@ def open_session(
     return RemoteSession(worker, name, *opened)
 
 
+@dataclass
+class OpenedModel:
+    """A model that runs as a reference.
+
+    Attributes:
+        session: its session.
+        nodes: (name, results) of every node.
+        outputs: names of the model's outputs.
+        units: (scale, zero point) of quantized integers, by value name.
+        stored: value -> the integers to which the model quantizes it.
+    """
+
+    session: Any
+    nodes: list[tuple[str, list[str]]]
+    outputs: list[str]
+    units: dict[str, tuple[float, int]]
+    stored: dict[str, str]
+
+    def real(self, name: str, value: np.ndarray) -> np.ndarray:
+        """Return a value in real numbers (float64 where it is quantized)."""
+        return Units(*self.units[name]).real(value) if name in self.units and value.dtype.kind in "iu" else value
+
+
 def open_file(
     path: str,
     worker: ModelWorker | None,
     optimize: bool = True,
     threads: int | None = None,
     everything: bool = False,
-    real: bool = False,
-) -> tuple[Any, list[tuple[str, list[str]]]]:
-    """A session of an ONNX file, whose external data is in its own directory.
+) -> OpenedModel:
+    """Open an ONNX file, whose external data is in its own directory, or a TFLite file.
 
     Args:
         path: the file.
@@ -117,65 +140,41 @@ def open_file(
         optimize: let onnxruntime rewrite the graph.
         threads: of one operator; None: as many as onnxruntime chooses.
         everything: make every value of the graph an output.
-        real: take and return real numbers where the model has quantized inputs and outputs.
-
-    Returns:
-        The session, and (name, results) of every node.
 
     Raises:
         FormatError: the file cannot be read, or onnxruntime refuses it.
     """
     if worker is None:
-        return _open_file(path, optimize, threads, everything, real)
-    here = os.getcwd()
-    opened, nodes = worker.call(
-        path, "nvdla.compiler.frontend.opening:open_file_here", path, here, optimize, threads, everything, real
+        return _open_file(path, optimize, threads, everything)
+    function = "nvdla.compiler.frontend.opening:open_file_here"
+    opened, nodes, outputs, units, stored = worker.call(
+        path, function, path, os.getcwd(), optimize, threads, everything
     )
-    return RemoteSession(worker, path, *opened), [(name, list(outputs)) for name, outputs in nodes]
+    return OpenedModel(
+        RemoteSession(worker, path, *opened),
+        [(name, list(results)) for name, results in nodes],
+        outputs,
+        {name: (scale, zero) for name, (scale, zero) in units.items()},
+        stored,
+    )
 
 
-def _open_file(
-    path: str, optimize: bool, threads: int | None, everything: bool, real: bool
-) -> tuple[Any, list[tuple[str, list[str]]]]:
+def _open_file(path: str, optimize: bool, threads: int | None, everything: bool) -> OpenedModel:
     onnx, _ = packages()
     require_model(path, runs=True)
     _, proto, _ = load_model(onnx, path, None, {})
     check_work(proto, path)
-    if real:
-        _make_ends_real(onnx, proto)
     nodes = [(node.name, list(node.output)) for node in proto.graph.node]
+    outputs = [output.name for output in proto.graph.output]
     if everything:
-        known = {output.name for output in proto.graph.output}
-        values = dict.fromkeys(value for _, outputs in nodes for value in outputs if value and value not in known)
+        values = dict.fromkeys(value for _, results in nodes for value in results if value and value not in outputs)
         proto.graph.output.extend(onnx.ValueInfoProto(name=value) for value in values)
-    return session(proto, path, optimize, threads), nodes
-
-
-def _make_ends_real(onnx: ModuleType, proto: ModelProto) -> None:
-    """Make inputs that only DequantizeLinear reads, and outputs of QuantizeLinear, real numbers."""
-    graph, make = proto.graph, onnx.helper.make_node
-    used = {name for node in graph.node for name in (*node.input, *node.output)}
-
-    def fresh(name: str) -> str:
-        return name if name not in used else fresh(f"{name}_")
-
-    for value in graph.input:
-        readers = [(place, node) for place, node in enumerate(graph.node) if value.name in node.input]
-        if readers and all(node.op_type == "DequantizeLinear" and node.input[0] == value.name for _, node in readers):
-            elements = fresh(f"{value.name}/elements")
-            for _, node in readers:
-                node.input[0] = elements
-            place, first = readers[0]
-            graph.node.insert(place, make("QuantizeLinear", [value.name, *first.input[1:]], [elements]))
-            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
-    makers = {name: node for node in graph.node for name in node.output}
-    for value in graph.output:
-        maker = makers.get(value.name)
-        if maker is not None and maker.op_type == "QuantizeLinear":
-            name = fresh(f"{value.name}/real")
-            graph.node.append(make("DequantizeLinear", [value.name, *maker.input[1:]], [name]))
-            value.name = name
-            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    opened = session(proto, path, optimize, threads)
+    del proto.graph.output[len(outputs) :]
+    stripped = strip(proto)
+    units = {name: (affine.scale, affine.point) for name, affine in stripped.elements.items()}
+    units |= dict(stripped.stored.values())
+    return OpenedModel(opened, nodes, outputs, units, {value: name for value, (name, _) in stripped.stored.items()})
 
 
 # ---- in the worker
@@ -190,13 +189,11 @@ def open_here(data: bytes, name: str, optimize: bool, threads: int | None) -> li
     return _kept(session(data, name, optimize, threads))
 
 
-def open_file_here(
-    path: str, directory: str, optimize: bool, threads: int | None, everything: bool, real: bool
-) -> list[Any]:
-    """Open a session of a file in this process: its number, inputs and outputs; its nodes."""
+def open_file_here(path: str, directory: str, optimize: bool, threads: int | None, everything: bool) -> list[Any]:
+    """Open a file in this process, as plain values: its session as that of :func:`open_here`, and all else."""
     os.chdir(directory)
-    opened, nodes = _open_file(path, optimize, threads, everything, real)
-    return [_kept(opened), nodes]
+    opened = _open_file(path, optimize, threads, everything)
+    return [_kept(opened.session), opened.nodes, opened.outputs, opened.units, opened.stored]
 
 
 def _kept(opened: Any) -> list[Any]:

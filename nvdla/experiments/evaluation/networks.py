@@ -418,6 +418,9 @@ def content_hash(path: str | os.PathLike[str], what: str = "network") -> str:
 
 def model_hash(path: str | os.PathLike[str]) -> str:
     """Return the SHA-256 of a model with the files of its external data. Raises FormatError."""
+    from nvdla.compiler.frontend.loading import require_model
+
+    require_model(path, runs=True)
     data = read_file(path, MAX_NETWORK, "model")
     digest = hashlib.sha256(data)
     for location in sorted(set(_locations(data))):

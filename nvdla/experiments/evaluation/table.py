@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from nvdla.checks.compare.float_models import OTHER_MODEL, feeds_for
 from nvdla.compiler.frontend.isolation import run_session, worker_of
 from nvdla.compiler.frontend.opening import open_file
 from nvdla.errors import FormatError, NvdlaError
@@ -256,9 +257,13 @@ class _Worker:
         """The float model's class, and the energies of its result and of the difference."""
         assert self._float is not None
         outputs = self._float(self._network.real(prepared, sample.value))
-        wanted = np.ravel(next(iter(outputs.values()))).astype(np.float64)
+        name, first = next(iter(outputs.items()))
+        wanted = np.ravel(first).astype(np.float64)
         if wanted.size != result.size:
-            raise FormatError(f"the float model returns {wanted.size} numbers, the network {result.size}")
+            raise FormatError(
+                f"{self._table.against}: output {name}: must have {result.size:,} numbers as in the network, "
+                f"got {wanted.size:,}. {OTHER_MODEL}"
+            )
         real = getattr(self._network, "real_result", lambda row: row.astype(np.float64))(result)
         return {
             "top": int(np.argmax(wanted)),
@@ -283,20 +288,15 @@ def _plain(number: float) -> float | str:
 
 
 def _float_model(path: str, trusted: bool) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
-    """An ONNX model with one input, in onnxruntime; gives its outputs by name."""
+    """An ONNX or TFLite model with one input, in onnxruntime; gives its outputs by name, in real numbers."""
     if importlib.util.find_spec("onnxruntime") is None:
         raise FormatError("--against needs onnxruntime: pip install 'nvdla[onnx]'")
-    session, _ = open_file(path, worker_of(trusted), threads=worker.threads, real=True)
-    inputs = session.get_inputs()
-    if len(inputs) != 1:
-        raise FormatError(f"{path}: the float model has {len(inputs)} inputs, evaluation supports one")
-    shape = [size if isinstance(size, int) else 1 for size in inputs[0].shape]
-
-    names = [output.name for output in session.get_outputs()]
+    model = open_file(path, worker_of(trusted), threads=worker.threads)
 
     def run(sample: np.ndarray) -> dict[str, np.ndarray]:
-        feed = {inputs[0].name: sample.astype(np.float32).reshape(shape)}
-        return dict(zip(names, run_session(session, path, None, feed), strict=True))
+        feeds = feeds_for(model.session, {"input": sample.astype(np.float32)}, path, model.units)
+        results = run_session(model.session, path, model.outputs, feeds)
+        return {name: model.real(name, result) for name, result in zip(model.outputs, results, strict=True)}
 
     return run
 

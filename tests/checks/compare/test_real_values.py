@@ -253,6 +253,39 @@ def test_a_quantized_model_equals_itself(agrees, tmp_path, form, unsigned, point
         assert value is None or value == pytest.approx(chain[name], abs=0.5)
 
 
+@pytest.mark.parametrize("option", ["--onnx", "--tflite"])
+@pytest.mark.parametrize("reference", ["int8", "uint8", "float32"])
+@pytest.mark.parametrize("compiled", ["int8", "uint8", "float32"])
+def test_every_kind_of_a_network_is_compared_in_its_own_units(nvdla_command, tmp_path, compiled, reference, option):
+    """Kinds of one network differ by rounding, whichever was compiled; the reference is what LiteRT computes."""
+    pytest.importorskip("ai_edge_litert")
+    from support.tflite_kinds import quantized_file
+    from support.tflite_writer import interpreted
+
+    if option == "--onnx" and (compiled, reference) != ("int8", "float32"):
+        pytest.skip("another name of --tflite")
+    given = np.random.default_rng(4).normal(0, 0.5, (1, 6, 6, 2)).astype("f4")
+    (tmp_path / "net.tflite").write_bytes(quantized_file(compiled))
+    (tmp_path / "other.tflite").write_bytes(quantized_file(reference))
+    whole = nvdla.compile(tmp_path / "net.tflite", "nv_small", "int8", given if compiled == "float32" else None)
+    whole.save(tmp_path / "net.nvdla")
+    np.save(tmp_path / "x.npy", given.transpose(0, 3, 1, 2))
+    files = [tmp_path / name for name in ("net.nvdla", "other.tflite", "x.npy")]
+    code, text, error = nvdla_command("compare", files[0], option, files[1], "-i", files[2], "--json")
+    found = json.loads(text)
+    assert (code, error, found["different"]) == (0, "", 0)
+    assert [row["kind"] for row in found["tensors"]][-3:] == ["operation", "operation", "output"]
+    assert all(row["exact"] or row["snr_db"] > 20 for row in found["tensors"])
+    quantized = {"int8": (0.02, 0, 9), "uint8": (0.02, 128, 137)}.get(reference)
+    elements = given if quantized is None else np.rint(given / quantized[0]) + quantized[1]
+    (wanted,) = interpreted(quantized_file(reference), elements.astype(reference))
+    real = wanted if quantized is None else (wanted - float(quantized[2])) * quantized[0]
+    from nvdla.checks.compare.float_models import onnx_tensors
+
+    tensors, (end,) = onnx_tensors(tmp_path / "other.tflite", {"x": given})
+    assert np.abs(tensors[end] - real).max() <= (1e-5 if quantized is None else quantized[0])
+
+
 @pytest.fixture
 def lenets(samples, tmp_path):
     """The sample compiled from its model, which gives channels factors."""

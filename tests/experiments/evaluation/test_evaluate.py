@@ -378,6 +378,76 @@ def test_against_a_tflite_file_with_int8_ends(name, capsys, tmp_path):
     assert summary["float"]["snr_db"] is None or summary["float"]["snr_db"] > 30  # None: no difference
 
 
+@pytest.mark.parametrize("ends", ["int8", "uint8"])
+def test_against_a_quantized_tflite_file_gives_the_interpreters_classes(ends, capsys, tmp_path):
+    """Its convolutions share a zero point, as those of TensorFlow's converter do."""
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("ai_edge_litert")
+    from support.tflite_kinds import quantized_file
+    from support.tflite_writer import interpreted
+
+    data = quantized_file(ends)
+    (tmp_path / "net.tflite").write_bytes(data)
+    samples = np.random.default_rng(2).normal(0, 1, (40, 1, 1, 2)) * np.ones((6, 6, 2), np.float32)
+    points = np.rint(samples / 0.02) + (0 if ends == "int8" else 128)
+    elements = np.clip(points, np.iinfo(ends).min, np.iinfo(ends).max).astype(ends)
+    labels = np.array([interpreted(data, sample[None])[0].argmax() for sample in elements])
+    np.savez(tmp_path / "data.npz", x=samples.astype(np.float32), y=labels)
+    nvdla.compile(tmp_path / "net.tflite", "nv_small").save(tmp_path / "net.nvpkg")
+    words = (tmp_path / "net.nvpkg", tmp_path / "data.npz", "--against", tmp_path / "net.tflite", "--workers", 1)
+    summary = evaluated(capsys, *words)
+    assert len(set(labels.tolist())) > 1
+    assert summary["float"]["top1"]["value"] > 0.95
+    assert summary["float"]["snr_db"] is None or summary["float"]["snr_db"] > 25
+
+
+@pytest.mark.parametrize(
+    ("shapes", "outputs", "problem"),
+    [
+        ([(1, 3, 8, 8)], 10, "input x0: must be 1x1x28x28 as in the network, got 1x3x8x8"),
+        ([(1, 1, 28, 28), (1, 2)], 10, "inputs: must be 1, as in the network, got 2 (x0, x1)"),
+        ([(1, 1, 28, 28)], 7, "output y: must have 10 numbers as in the network, got 7"),
+    ],
+)
+def test_a_float_model_of_another_network_is_named(shapes, outputs, problem, capsys, tmp_path):
+    pytest.importorskip("onnxruntime")
+    from onnx import save_model
+
+    from tests.compiler.frontend.models import model, node
+
+    inputs = {f"x{number}": shape for number, shape in enumerate(shapes)}
+    nodes = [node("Flatten", "x0", "flat"), node("Gemm", "flat w", "y")]
+    if len(shapes) > 1:
+        nodes = [nodes[0], node("Gemm", "flat w", "real"), node("ReduceSum", "x1", "sum"), node("Add", "real sum", "y")]
+    held = {"w": np.zeros((int(np.prod(shapes[0])), outputs), "f4")}
+    save_model(model(nodes, inputs, {"y": None}, held), tmp_path / "other.onnx")
+    words = ["evaluate", str(LENET), str(SAMPLES / "digits.npz"), "--limit", "2", "--workers", "1"]
+    assert main([*words, "--against", str(tmp_path / "other.onnx")]) == 2
+    advice = "Give the model that the network was compiled from."
+    assert f"{tmp_path / 'other.onnx'}: {problem}. {advice}" in capsys.readouterr().err
+
+
+def test_a_float_model_with_integer_inputs_gets_integers_of_its_own_scale(capsys, tmp_path):
+    """QLinearConv reads its int8 input without DequantizeLinear."""
+    pytest.importorskip("onnxruntime")
+    from onnx import TensorProto, save_model
+
+    from tests.compiler.frontend.models import model, node
+
+    held = {"w": np.ones((2, 1, 1, 2), "i1"), "s": np.float32(0.5), "z": np.int8(3), "wz": np.int8(0)}
+    held["w"][1] = -1
+    net = model([node("QLinearConv", "x s z w s wz s z", "y")], {"x": (1, 1, 1, 2)}, {"y": (1, 2, 1, 1)}, held)
+    for end in (*net.graph.input, *net.graph.output):
+        end.type.tensor_type.elem_type = TensorProto.INT8
+    save_model(net, tmp_path / "net.onnx")
+    compiled = nvdla.compile(net, "nv_small")
+    compiled.save(tmp_path / "net.nvpkg")
+    samples = np.array([[[[4, 6]]], [[[-9, 2]]], [[[7, 1]]], [[[-3, -8]]]], "f4")
+    np.savez(tmp_path / "data.npz", x=samples, y=(samples.sum(axis=(1, 2, 3)) < 0).astype(int))
+    words = (tmp_path / "net.nvpkg", tmp_path / "data.npz", "--against", tmp_path / "net.onnx", "--workers", 1)
+    assert evaluated(capsys, *words)["float"]["top1"]["value"] == 1
+
+
 @pytest.mark.parametrize("kind", ["float32", "uint8"])
 def test_the_float_model_takes_samples_before_they_are_quantized(kind, capsys, tmp_path):
     """Two elements less than one int8 step apart: only the float model sees which one is larger."""

@@ -244,12 +244,11 @@ class Stripped:
     """A float model and what its quantization said.
 
     ``magnitudes``: the largest magnitude of tensors by value name; ``ranges``: (lowest, highest) number of those with a
-    zero point. ``weight_scales``: int8 scales (K,) of kernels by
-    the first output of the node that has the weights. ``notes``: tensors whose elements are not the model's.
-    ``stored``: value -> the integers of it in the model, with scale and zero point.
-    ``affine``: scale, zero point and type by value name, for nodes that run on the host. ``assumed``: tensors in real
-    numbers of which the model has quantized copies only; they have the largest range of these. ``wide``: tensors and
-    weights of 16 bits.
+    zero point. ``weight_scales``: int8 scales (K,) of kernels by the first output of the node that has the weights.
+    ``notes``: tensors whose elements are not the model's. ``stored``: value -> the integers of it in the model, with
+    scale and zero point; ``elements``: what any of these integers stand for, by name.
+    ``affine``: scale, zero point and type by value name, for nodes that run on the host. ``assumed``: real tensors of
+    which the model has quantized copies only, with the largest range of these. ``wide``: what has 16 bits.
     """
 
     proto: ModelProto
@@ -259,6 +258,7 @@ class Stripped:
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     stored: dict[str, tuple[str, tuple[float, int]]] = field(default_factory=dict)
     affine: dict[str, Affine] = field(default_factory=dict)
+    elements: dict[str, Affine] = field(default_factory=dict)
     assumed: set[str] = field(default_factory=set)
     wide: list[str] = field(default_factory=list)
 
@@ -291,7 +291,7 @@ class _Stripper:
         self.names |= set(self.constants) | self.ends
         self.alias: dict[str, str] = {}
         self.held: dict[str, Affine] = {}  # values whose numbers are those of a scale and zero point
-        self.elements: dict[str, Affine] = {}  # what the integers of a value stand for
+        self.elements = self.result.elements
         self.made: dict[tuple[str, Affine], str] = {}
         self.readers: dict[str, list[NodeProto]] = {}
         self.makers: dict[str, NodeProto] = {}  # of the kept nodes before ``indexed``
