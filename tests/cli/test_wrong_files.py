@@ -291,3 +291,10 @@ def test_compile_looks_at_the_model_before_it_asks_for_an_output(tmp_path, nvdla
         assert "nothere.onnx cannot be read: No such file" in err
         _, _, err = nvdla_command("compile", tmp_path / "notes.txt", *words)
         assert "notes.txt: must be a model (ONNX, TFLite, PyTorch .pt2 or Caffe), got a text file" in err
+
+
+@pytest.mark.parametrize("text", ["hello\n", "a = 1; b = 2\n", "7\n"])
+def test_every_command_recognizes_a_text_file(text, tmp_path, nvdla_command):
+    (tmp_path / "notes.txt").write_text(text, encoding="utf-8")
+    for command in ("inspect", "compile", "cycles", "explore"):
+        assert "got a text file" in nvdla_command(command, tmp_path / "notes.txt")[2]
