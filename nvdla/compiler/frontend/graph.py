@@ -414,9 +414,10 @@ class Graph:
         if tensor.producer.kind == "input" or self.network.has(output):
             return
         self.network.rename(tensor.producer, output)
-        for table in (self.tensors, self.orders, self.magnitudes):
+        tables: tuple[dict[str, Any], ...] = (self.tensors, self.orders, self.magnitudes)
+        for table in tables:
             if old in table:
-                table[output] = table.pop(old)  # type: ignore[attr-defined]
+                table[output] = table.pop(old)
         self.ties = {output if name == old else name: source for name, source in self.ties.items()}
         self.ties.update((name, output) for name, source in self.ties.items() if source == old)
 

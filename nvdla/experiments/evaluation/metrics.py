@@ -186,7 +186,7 @@ class Summary:
 
     @property
     def problem(self) -> str | None:
-        """How many samples could not be evaluated, with the reason of the first; None if all were."""
+        """Number of samples that could not be evaluated, with the reason of the first; None if all were."""
         if self.samples and not self.damaged:
             return None
         first = self.problems[0] if self.problems else {"id": "-", "error": "no samples in the data"}
