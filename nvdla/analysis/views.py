@@ -16,7 +16,7 @@ from nvdla.loadable.descriptors import DlaTask, EmuOperation, EmuTask, fields, m
 from nvdla.loadable.descriptors.enums import Activation, ConvMode, MemType, OpType, SdpMode, SdpType
 from nvdla.loadable.enums import DataType, MemoryDomain, MemoryFlags
 from nvdla.program.accesses import STAGES, Shape
-from nvdla.program.operation import Dependency, Key, Operation, short_layers
+from nvdla.program.operation import Dependency, Key, Operation, scope_of_most
 from nvdla.program.program import Program
 from nvdla.program.program import Tasks as ProgramTasks
 from nvdla.program.values import Value
@@ -32,6 +32,7 @@ __all__ = [
     "compiler_profile",
     "connected_blocks",
     "event_rows",
+    "first_name",
     "graph_rows",
     "hexdump_lines",
     "memory_rows",
@@ -515,31 +516,36 @@ def _entries(
             yield f"task {task_id} {name}.", position * ctypes.sizeof(entry), structure
 
 
-_PARTS = re.compile(r"[/._:]+")
+_WORD = re.compile(r"[^/._:]+")
 FEWEST_TILES = 4  # operations of a layer that is a block
+
+
+def first_name(layer: str) -> str:
+    """Return the first of the names that the compiler (+) or TFLite's converter (;) has joined."""
+    return re.split("[+;]", layer)[0]
 
 
 def blocks(layers: Sequence[str | None]) -> list[str | None]:
     """The block of each operation, None where it is in none.
 
-    Names are cut at / . _ : after what all of them begin with. Of several layers the first name counts. A block has at
-    least two layers, and is not everything; tiles of one layer are their own block.
+    A block is the beginning of the names of its layers: one word (up to / . _ :) more than all layers in the scope of
+    most begin with. Of joined names (+ ;) the first counts. A block has at least two layers, and is not everything;
+    tiles of one layer are their own block.
     """
-    firsts = [layer.split("+")[0] if layer else None for layer in layers]
-    words = [_PARTS.split(first.lstrip("/._:")) if first else [] for first in firsts]
-    named = [name for name in words if name]
-    if not named:
-        return [None] * len(layers)
-    common = _common(named)
-    heads = ["/".join(name[: common + 1]) if len(name) > common else None for name in words]
-    sizes = Counter(head for head, first in {(head, first) for head, first in zip(heads, firsts, strict=True)} if head)
-    tiles, short = Counter(first for first in firsts if first), short_layers(firsts)
+    firsts = [first_name(layer) if layer else "" for layer in layers]
+    scope = scope_of_most(list(dict.fromkeys(filter(None, firsts))))
+    words = [list(_WORD.finditer(first)) if first.startswith(scope) else [] for first in firsts]
+    common = _common([[word[0] for word in name] for name in words if name])
+    heads = [
+        first[: name[common].end()] if len(name) > common else "" for first, name in zip(firsts, words, strict=True)
+    ]
+    sizes, tiles = Counter(head for head, _ in set(zip(heads, firsts, strict=True))), Counter(firsts)
     heads_of_blocks: list[str | None] = []
     for head, first in zip(heads, firsts, strict=True):
-        if head and 2 <= sizes[head] < len(set(firsts)):
+        if head and 2 <= sizes[head] < len(tiles):
             heads_of_blocks.append(head)
         else:
-            heads_of_blocks.append(short[first] if first and tiles[first] >= FEWEST_TILES else None)
+            heads_of_blocks.append(first if first and tiles[first] >= FEWEST_TILES else None)
     return heads_of_blocks
 
 

@@ -99,16 +99,17 @@ def _print(document: Document, caveats: list[str]) -> None:
     from nvdla.analysis.cycles.document import total_text
 
     total = document["total_cycles"]
+    alone = (total or 0) - min(document["overlap_cycles"] or 0, 0)  # shares of operations that overlap are of their sum
     title = f"{document['loadable']} on {document['configuration']}"
     if "groups" in document:
         print_table(title, map(_group, document["groups"]), least=("written", "read", "MAC_use", "operations", "macs"))
     else:
-        print_table(title, [_row(row, total) for row in document["operations"]], COLUMNS, LEAST)
+        print_table(title, [_row(row, alone) for row in document["operations"]], COLUMNS, LEAST)
     whole = document["runs_per_second"] and not in_package(document["loadable"])
     speed = f", {document['runs_per_second']:,.1f} runs per second" if whole else ""
     say(total_text(total, document["clock_mhz"]) + speed)
-    if (document["overlap_cycles"] or 0) < 0:
-        say(f"operations overlap: alone they take {total - document['overlap_cycles']:,} cycles together")
+    if alone > (total or 0):
+        say(f"operations overlap: alone they take {alone:,} cycles together; shares are of these")
     if document["accounting"] and (between := document["accounting"]["programming"]):
         say(f"{between:,} cycles ({between / total:.1%}) between operations: registers and interrupts")
     use = f", {document['mac_use']:.1%} of the MAC array" if document["mac_use"] is not None else ""
@@ -146,7 +147,7 @@ def _group(row: Document) -> Document:
     }
 
 
-def _row(row: Document, total: int | None) -> Document:
+def _row(row: Document, total: int) -> Document:
     """The first operation of a fused chain has the cycles; the others have an arrow."""
     leads = row["leader"] == row["operation"]
     cells = {key: row[key] for key in ("operation", "engine", "layer")}

@@ -101,10 +101,10 @@ def run(args: argparse.Namespace) -> int:
     total = None if count == sys.maxsize else min(count, args.limit or count)
     with journal_of(table, args) as journal:
         run_with_progress(table, journal, args, total)
-        summary = summarize(read(journal.path)).document(source.classes)
-    if not summary["samples"] and (summary["damaged"] or not args.shard):
-        first = summary.get("problems", [{"id": "-", "error": "no samples in the data"}])[0]
-        raise FormatError(f"no sample could be evaluated; first: {first['id']}: {first['error']}")
+        summed = summarize(read(journal.path))
+        summary = summed.document(source.classes)
+    if not summed.samples and (summed.damaged or not args.shard):
+        raise FormatError(summed.problem or "")
     tell_proof(args, *network.configurations())
     document = {
         "format": "nvdla-evaluation",

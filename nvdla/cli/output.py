@@ -323,7 +323,7 @@ def print_table(
     kept = list(texts) if _wide else _that_fit(texts, terminal_width(), least)
     _print_columns(title, rows, {key: texts[key] for key in kept})
     left_out = [key.replace("_", " ") for key in texts if key not in kept]
-    if shortened and {"layer", "block", "name"} & set(kept):
+    if shortened and {"layer", "name"} & set(kept):
         say("Layer names are shortened; --wide shows all of them.")
         print()
     if left_out:
@@ -332,13 +332,13 @@ def print_table(
 
 
 def _short_layers(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], bool]:
-    """Rows with short names of layers, blocks, buffers and nodes of TFLite, and whether any became shorter.
+    """Rows with short names of layers, buffers and nodes of TFLite, and whether any became shorter.
 
     A short name of two layers, or of two nodes with the same operator, stays whole.
     """
     from nvdla.program.operation import short_layers
 
-    key = "name" if {"op", "buffer"} & set(rows[0]) else "block" if "block" in rows[0] else "layer"
+    key = "name" if {"op", "buffer"} & set(rows[0]) else "layer"
     names = dict.fromkeys((row.get("op"), row[key]) for row in rows if isinstance(row.get(key), str))
     known = short_layers((name for op, name in names if op is None or not name.startswith("/")), unique=False)
     shorter = {(op, name): known.get(name, name) for op, name in names}

@@ -342,7 +342,7 @@ def _splitting_document(several: Splitting, clock: float) -> Document:
 @takes_records
 def notes(record: Record) -> dict[str, str]:
     """Return the limits of the numbers of a point as text, by the mark of each in tables: "estimate", "host",
-    "deadlock", "unproven", "interface" or "extrapolated"."""
+    "deadlock", "unproven", "interface", "accuracy" or "extrapolated"."""
     notes_by_mark = {}
     if record.get("splitting"):
         notes_by_mark["estimate"] = (
@@ -365,6 +365,8 @@ def notes(record: Record) -> dict[str, str]:
         accepted = Memory(bytes_per_cycle=record["bandwidth"]).rate(record["bus_bytes"])
         if accepted < record["bandwidth"]:
             notes_by_mark["interface"] = bandwidth_text(record["bandwidth"], accepted, record["config"])
+    if problem := (record.get("accuracy") or {}).get("problem"):
+        notes_by_mark["accuracy"] = problem
     if record.get("extrapolated"):
         notes_by_mark["extrapolated"] = "; ".join(record["extrapolated"])
     return notes_by_mark
@@ -411,7 +413,9 @@ def _evaluated(network: str, built: _Made, config: str, source: SampleSource, li
         table = Evaluation(network, source, config, limit=limit)
         do, tasks = table.open(), list(table.tasks())
         records = [record for at in range(0, len(tasks), table.shard) for record in do(tasks[at : at + table.shard])]
-    return summarize(records).top1.document()
+    summary = summarize(records)
+    problem = summary.problem or (None if summary.top1.count else "no accuracy: the data have no labels")
+    return summary.top1.document() | ({"problem": problem} if problem else {})
 
 
 def silicon_of_all(point: Record, key: str) -> float | None:

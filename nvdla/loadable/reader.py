@@ -332,13 +332,13 @@ def load(source: Source, *, limits: Limits | None = None, checked: bool = True) 
     except LoadableError as error:
         if buffer[4:8] == IDENTIFIER:
             raise LoadableError(f"{where}{error}") from None
-        from nvdla.util.recognition import kind_of, wrong_kind
+        from nvdla.util.recognition import is_text, kind_of, wrong_kind
 
         if extract := EXTRACTORS.get(kind_of(buffer)):
             return _extracted(extract, buffer, name, limits, checked)
         other = "got a damaged file or one of another kind, without NVDA in bytes 4 to 7"
         unknown = f"{name}: must be an NVDLA loadable, {other}: {error}"
-        if len(buffer) >= 8 and all(32 <= byte < 127 or byte in b"\t\n\r" for byte in buffer[:4096]):
+        if is_text(buffer):
             unknown = f"{name}: must be an NVDLA loadable, got a text file. Give the file that the compiler wrote."
         raise LoadableError(wrong_kind(buffer, name, "an NVDLA loadable", ("loadable",)) or unknown) from None
     if checked:

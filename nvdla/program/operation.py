@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from ctypes import Structure
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -407,11 +407,16 @@ def short_layers(layers: Iterable[str | None], unique: bool = True) -> dict[str,
         The short name of each layer.
     """
     names = list(dict.fromkeys(layer for layer in layers if layer))
-    scopes = Counter(scope[0] for scope in (re.match("[^/;+]+/(?=[^;+]*/)", name) for name in names) if scope)
-    scope = next((scope for scope, count in scopes.items() if 2 * count > len(names)), "")
+    scope = scope_of_most(names)
     short = {name: "+".join(_without(scope, part) for part in short_layer(name).split("+")) for name in names}
     counts = Counter(short.values())
     return {name: name if unique and counts[text] > 1 else text for name, text in short.items()}
+
+
+def scope_of_most(names: Collection[str]) -> str:
+    """Return the first part of the path ("model/") that more than half of the names of layers begin with."""
+    scopes = Counter(scope[0] for scope in (re.match("[^/;+]+/(?=[^;+]*/)", name) for name in names) if scope)
+    return next((scope for scope, count in scopes.items() if 2 * count > len(names)), "")
 
 
 def _without(scope: str, name: str) -> str:

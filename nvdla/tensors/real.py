@@ -297,8 +297,9 @@ def _packed_labels(path: str | os.PathLike[str]) -> bytes:
                 raise FormatError(f"{name}: {members[0].filename[:80]}: size: {limit}")
             return archive.read(members[0])
     except UNREADABLE_ZIP as error:
+        reason = str(error)[:80] if zipfile.is_zipfile(path) else "no metadata at the end of the file"
         hint = "Give a text file with one class name per line."
-        raise FormatError(f"{name}: model: must contain a readable label file ({str(error)[:80]}). {hint}") from None
+        raise FormatError(f"{name}: model: must contain a readable label file ({reason}). {hint}") from None
 
 
 def _printable(text: str) -> str:

@@ -62,7 +62,7 @@ _TORCH = (
 )
 
 #: kinds that other texts look like: a command that reads text accepts them
-_GUESSES = ("c", "labels")
+_GUESSES = ("c", "labels", "text")
 
 KINDS = {
     "loadable": FileKind("an NVDLA loadable", "Run 'nvdla inspect {file}', or 'nvdla run {file} --input FILE'."),
@@ -146,6 +146,7 @@ KINDS = {
     "labels": FileKind(
         "a text file (class names, one per line?)", "Run 'nvdla run NET --input FILE --class-names {file}'."
     ),
+    "text": FileKind("a text file", "Give a model, or the file that the compiler wrote (.nvdla)."),
     "zip": FileKind("a zip archive", "Extract it first."),
     "cut-zip": FileKind("a zip archive that is cut off (a package of nvdla compile?)", _AGAIN),
     "gzip": FileKind("a gzip file", "Decompress it first."),
@@ -178,6 +179,11 @@ def kind_of(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> 
             return _kind(file)
     except (OSError, ValueError, FormatError):
         return ""
+
+
+def is_text(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> bool:
+    """Check whether a file or its bytes are text of no kind that is certain."""
+    return kind_of(source) in _GUESSES
 
 
 def wrong_kind(
@@ -294,7 +300,8 @@ def _kind(file: IO[bytes]) -> str:
         return "safetensors"
     if re.match(rb"\x80[\x02-\x05]", header):
         return "pickle"
-    return _text_kind(header) or _protobuf_kind(file)
+    printable = all(32 <= byte < 127 or byte in b"\t\n\r" for byte in header)
+    return _text_kind(header) or _protobuf_kind(file) or ("text" if printable else "")
 
 
 def _text_kind(header: bytes) -> str:

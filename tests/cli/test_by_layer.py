@@ -115,7 +115,7 @@ def test_explain_takes_the_beginning_of_a_name(samples, nvdla_command):
 
 def test_tables_have_short_names_and_documents_whole_ones(package, nvdla_command, monkeypatch):
     path = f"{package}/part0.loadable"
-    for by in ((), ("--by", "layer"), ("--by", "block")):
+    for by in ((), ("--by", "layer")):
         _, out, _ = nvdla_command("cycles", path, *by)
         assert "features/block1/conv+a" in out and LONG not in out and "--wide" in out
     _, out, _ = nvdla_command("cycles", path, "--wide")
@@ -222,3 +222,21 @@ def test_commands_shorten_names_of_tflite(words, fused, nvdla_command):
 
 def test_documents_of_memory_have_whole_names(fused, nvdla_command):
     assert "pool1_relu/Relu6;net_1/bn/add_1;net_1/pool1/depthwise" in nvdla_command("memory", fused, "--json")[1]
+
+
+def test_blocks_have_the_same_name_everywhere_which_op_accepts(corpus, tmp_path, nvdla_command, monkeypatch):
+    """The layers of MobileNet begin with mobilenet_0.25_96_1/, and its operations overlap."""
+    pytest.importorskip("onnxruntime")
+    path = tmp_path / "net.nvdla"
+    model = corpus / "tflite" / "mobilenet_v1_025_96_int8.tflite"
+    assert nvdla_command("compile", model, "--config", "nv_small", "-o", path)[0] == 0
+    words = ("cycles", path, "--by", "block")
+    document = json.loads(nvdla_command(*words, "--json")[1])
+    names = [group["block"] for group in document["groups"]]
+    assert names[0] == "mobilenet_0.25_96_1/conv"
+    assert document["overlap_cycles"] < 0 and sum(group["share"] for group in document["groups"]) == pytest.approx(1)
+    terminal = nvdla_command(*words, "--wide")[1]
+    for name in names:
+        assert name in terminal
+        assert json.loads(nvdla_command("cycles", path, "--op", name, "--json")[1])["operations"]
+    assert "shares are of these" in terminal

@@ -347,3 +347,10 @@ def test_a_finding_about_a_task_states_the_task_once(damaged, nvdla_command):
     assert code == 1 and "    task 0: blob 'task-0-dep_graph', CommonOpDesc[0]" in out
     (finding,) = json.loads(nvdla_command("lint", damaged, "--json")[1])["findings"]
     assert (finding["task"], finding["evidence"][:6]) == (0, "blob '")
+
+
+@pytest.mark.parametrize("text", ["hello\n", "a = 1; b = 2\n", "7\n"])
+def test_every_command_recognizes_a_text_file(text, tmp_path, nvdla_command):
+    (tmp_path / "notes.txt").write_text(text, encoding="utf-8")
+    for command in ("inspect", "compile", "cycles", "explore"):
+        assert "got a text file" in nvdla_command(command, tmp_path / "notes.txt")[2]

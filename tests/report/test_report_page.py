@@ -186,9 +186,10 @@ def test_bins_of_integers_are_whole_numbers():
     ("layers", "found"),
     [
         (["res2a_1", "res2a_2+relu", "res2b_1", "res2b_2"], ["res2a", "res2a", "res2b", "res2b"]),
-        (["model.0.conv", "model.0.bn", "model.1.conv"], ["model/0", "model/0", None]),
+        (["model.0.conv", "model.0.bn", "model.1.conv"], ["model.0", "model.0", None]),
         (["conv1", "conv2", None], [None, None, None]),
-        (["/l1/a", "/l1/b", "/l2/a", "/l2/b", "fc"], ["l1", "l1", "l2", "l2", None]),
+        (["/l1/a", "/l1/b", "/l2/a", "/l2/b", "fc"], ["/l1", "/l1", "/l2", "/l2", None]),
+        (["m_1/a_1/x;y", "m_1/a_2/x", "m_1/b_1/x", "m_1/b_2/x", "out"], ["m_1/a", "m_1/a", "m_1/b", "m_1/b", None]),
         (["big"] * 5 + ["small"], ["big"] * 5 + [None]),
         ([None, None], [None, None]),
         ([], []),

@@ -691,3 +691,26 @@ def test_axe_finds_no_accessibility_problem(chromium_browser, page, width, schem
             found[name, rule["id"]] = rule["nodes"][0]["html"]
     context.close()
     assert found == {}
+
+
+def test_no_texts_of_the_roofline_overlap(window, side, lenet_path, tmp_path):
+    """The text of the roof is near the operations that use the MAC array well."""
+    net = side(nvdla.load(lenet_path), layers={(0, index): f"a_long_name_of_layer_{index}" for index in range(12)})
+    path = tmp_path / "roof.html"
+    path.write_text(html_page(Data.of([net])), encoding="utf-8")
+    shown = window().open(path)
+    open_view(shown.page, "Cycles")
+    chart = """(macs) => {
+      const side = view.sides[0];
+      const busy = (op) => ({ cycles: Math.ceil(op.macs / macs), read: op.macs / 40, written: 0 });
+      for (const op of side.operations) if (op.macs) Object.assign(op, busy(op));
+      document.querySelector('#cycles').replaceChildren(view.roofline(side));
+      const texts = [...document.querySelectorAll('.chart text:not([transform])')];
+      return texts.map((text) => text.getBoundingClientRect().toJSON());
+    }"""
+    for macs in (30, 45, 55, 64):
+        boxes = shown.page.evaluate(chart, macs)
+        for one, other in itertools.combinations(boxes, 2):
+            across = min(one["right"], other["right"]) - max(one["left"], other["left"])
+            down = min(one["bottom"], other["bottom"]) - max(one["top"], other["top"])
+            assert across <= 0 or down <= 5, (macs, one, other)

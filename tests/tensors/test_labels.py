@@ -30,7 +30,10 @@ def test_labels_of_a_model_are_those_of_its_label_file(tmp_path):
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"\x1c\0\0\0TFL3" + bytes(100), "must contain a readable label file.* one class name per line"),
+        (
+            b"\x1c\0\0\0TFL3" + bytes(100),
+            r"must contain a readable label file \(no metadata at the end of the file\).* one class name per line",
+        ),
         (model({"a.bin": b"0"}), r"must contain a readable label file \(no .txt file\)"),
         (model({"labels.txt": b"cat"}, zipfile.ZIP_LZMA), "got method 14"),
         (model({"labels.txt": bytes(2000)}), "labels.txt: size: must be at most 1000 bytes, got 2000"),

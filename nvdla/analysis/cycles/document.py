@@ -13,7 +13,7 @@ from nvdla.analysis.cycles.constants import CSB_WRITE, MEASURED, Board, Memory, 
 from nvdla.analysis.cycles.schedule import Span, busy_cycles
 from nvdla.analysis.study import Study
 from nvdla.analysis.svg import STYLE, Drawing, round_ticks, short
-from nvdla.analysis.views import blocks
+from nvdla.analysis.views import blocks, first_name
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import counted, shape_text
 from nvdla.loadable.descriptors.enums import ENGINE_NAMES
@@ -134,12 +134,14 @@ def grouped(study: Study, rows: Iterable[Row], by: str) -> list[Row]:
         by: "layer", "block" (layers with a common beginning of their names) or "type" (engine).
 
     Returns:
-        One row per group, most cycles first: its operations, cycles, share of the total, multiplications, traffic in
-        bytes. Cycles of operations on the fly are those of the first operation of their chain.
+        One row per group, most cycles first: its operations, cycles, share of the total (of the sum of all operations,
+        if they overlap), multiplications, traffic in bytes. Cycles of operations on the fly are those of the first
+        operation of their chain.
     """
     of_block = dict(zip((node.label for node in study.operations), _blocks(study), strict=True))
     estimate_of = {node.label: study.estimates[node.key] for node in study.operations}
     total = study.schedule.total
+    alone = max(total or 0, sum(cycles_of(study, node) or 0 for node in study.operations))
     groups: dict[str, list[Row]] = {}
     for row in rows:
         name = {"layer": row["layer"], "block": of_block[row["operation"]], "type": row["engine"]}[by]
@@ -153,7 +155,7 @@ def grouped(study: Study, rows: Iterable[Row], by: str) -> list[Row]:
                 by: name,
                 "operations": len(members),
                 "cycles": cycles,
-                "share": cycles / total if total else None,
+                "share": cycles / alone if total and alone else None,
                 "macs": sum(row["macs"] for row in members),
                 "mac_share": full_use / cycles if full_use and cycles else None,
                 "read_bytes": sum(row["read_bytes"] for row in members),
@@ -164,9 +166,11 @@ def grouped(study: Study, rows: Iterable[Row], by: str) -> list[Row]:
 
 
 def _blocks(study: Study) -> list[str | None]:
-    """The block of each operation; a layer without a block is its own."""
+    """The block of each operation; a layer without a block is its own, by its first name."""
     layers = [node.layer for node in study.operations]
-    return [block or layer for block, layer in zip(blocks(layers), layers, strict=True)]
+    return [
+        block or (first_name(layer) if layer else None) for block, layer in zip(blocks(layers), layers, strict=True)
+    ]
 
 
 def total_text(total: int | None, clock: float) -> str:

@@ -22,7 +22,8 @@ from nvdla.compiler.builder.calibration import NotFiniteError
 from nvdla.compiler.builder.cbuf import PICTURE_BITS, depth
 from nvdla.compiler.builder.compiler import check_level
 from nvdla.compiler.builder.groups import group_layers
-from nvdla.compiler.builder.lower.elementwise import LEVELS
+from nvdla.compiler.builder.lower.elementwise import LEVELS, refusal_of
+from nvdla.compiler.builder.network import Network
 from nvdla.compiler.frontend.data import Samples, describe_samples, for_model, one_image, samples
 from nvdla.compiler.frontend.importer import (
     HOST,
@@ -554,7 +555,7 @@ def _build(
             built = build(refined.network, *chosen, **options)
         except BuildError as error:
             raise _NodesFail({_culprit(rows, error.layer, error)}, error) from None
-        details["notes"] = [*details.get("notes", ()), *_coarser(imported, built)]
+        details["notes"] = [*details.get("notes", ()), *_coarser(imported, refined.network, built)]
         bound = PackedPart("accelerator", part.nodes, part.inputs, part.outputs)
         bound.precision, bound.images = imported.precision, images
         parts.append(CompiledPart.of(bound, refined, built))
@@ -584,7 +585,7 @@ def _check_host_parts(compiled: Compiled) -> None:
                 raise FormatError(f"{model.file}: {error}") from None
 
 
-def _coarser(imported: Imported, built: Built) -> list[str]:
+def _coarser(imported: Imported, network: Network, built: Built) -> list[str]:
     """Tensors of a quantized model with zero points that the hardware lacks, and by how much their steps are larger."""
     notes = []
     for name, surface in built.program.tensors.items():
@@ -594,8 +595,8 @@ def _coarser(imported: Imported, built: Built) -> list[str]:
         ratio = surface.scale * LEVELS / (held[1] - held[0])
         if not np.isclose(ratio, 1.0, rtol=1e-6):
             notes.append(
-                f"tensor {imported.tensors[name]}: its step is {ratio:.3g} times that of the model (range "
-                f"{held[0]:.4g} to {held[1]:.4g}), because its consumers do not support its zero point"
+                f"tensor {name}: its step is {ratio:.3g} times that of the model (range {held[0]:.4g} to "
+                f"{held[1]:.4g}), because {refusal_of(network, name)}"
             )
     return notes
 

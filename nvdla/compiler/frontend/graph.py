@@ -408,6 +408,19 @@ class Graph:
         self.ties[tensor.name] = source.name
         return tensor
 
+    def rename(self, tensor: NetworkTensor, output: str) -> None:
+        """Give a computed tensor the name of the model's output that it holds, unless a layer has this name."""
+        old = tensor.name
+        if tensor.producer.kind == "input" or self.network.has(output):
+            return
+        self.network.rename(tensor.producer, output)
+        tables: tuple[dict[str, Any], ...] = (self.tensors, self.orders, self.magnitudes)
+        for table in tables:
+            if old in table:
+                table[output] = table.pop(old)
+        self.ties = {output if name == old else name: source for name, source in self.ties.items()}
+        self.ties.update((name, output) for name, source in self.ties.items() if source == old)
+
     def bind(self, value: GraphValue, positions: np.ndarray | None, cube: Cube) -> NetworkTensor:
         """An input of the part as a cube whose elements are ``positions`` of the value from outside."""
         name = self.network.free(self.name(value.boundary))

@@ -390,6 +390,12 @@ class _Walk:
         if tensor not in bound:
             graph.network.output(tensor)
             bound.add(tensor)
+            if value.name in self.model.outputs:
+                old = tensor.name
+                graph.rename(tensor, value.name)
+                for row in self.rows:
+                    if self.graphs.get(row.number) is graph:
+                        row.operations = [tensor.name if name == old else name for name in row.operations]
         return Binding(tensor.name, value.name, value.index, value.shape)
 
     # ---- the result

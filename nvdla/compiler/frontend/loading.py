@@ -32,7 +32,7 @@ from nvdla.compiler.frontend.tflite import is_tflite, tflite_proto
 from nvdla.errors import FormatError, shown
 from nvdla.limits import MAX_SHARING
 from nvdla.util.files import read_file
-from nvdla.util.recognition import kind_of, wrong_kind
+from nvdla.util.recognition import is_text, kind_of, wrong_kind
 from nvdla.util.rounding import integer
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def require_model(path: str | os.PathLike[str], more: Collection[str] = (), runs
     if not os.path.exists(path):
         read_file(path, MAX_MODEL, "model")  # has the reason
     other = wrong_kind(path, name, wanted, (*MODEL_KINDS, *more), runs)
-    if other is None and kind_of(path) == "labels" and Path(path).suffix != ".prototxt":
+    if other is None and is_text(path) and Path(path).suffix != ".prototxt":
         other = f"{name}: must be {wanted}, got a text file"
     if other is not None:
         raise FormatError(other)

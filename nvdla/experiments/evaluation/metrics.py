@@ -184,6 +184,16 @@ class Summary:
         if reference["top"] != best and len(self.parted) < DAMAGED_SHOWN:
             self.parted.append(record["id"])
 
+    @property
+    def problem(self) -> str | None:
+        """Number of samples that could not be evaluated, with the reason of the first; None if all were."""
+        if self.samples and not self.damaged:
+            return None
+        first = self.problems[0] if self.problems else {"id": "-", "error": "no samples in the data"}
+        how_many = f"{self.damaged} of {self.samples + self.damaged} samples" if self.samples else "no sample"
+        could = "could not" if self.samples else "could"
+        return f"{how_many} {could} be evaluated; first: {first['id']}: {first['error']}"
+
     def document(self, classes: list[str] | None = None) -> Document:
         """Plain data with stable keys."""
         document: Document = {"samples": self.samples, "damaged": self.damaged, "confidence": CONFIDENCE}

@@ -344,16 +344,18 @@
     for (let tick = y0; tick <= y1 * 1.01; tick *= 10) {
       svg.append(view.el("line", { x1: L, x2: W - R, y1: Y(tick), y2: Y(tick), class: "grid" }), view.el("text", { x: L - 7, y: Y(tick) + 4, "text-anchor": "end" }, view.real(Number(tick.toPrecision(3)))));
     }
-    const left = Math.max(x0, y0 / bytes), knee = macs / bytes;
+    const left = Math.max(x0, y0 / bytes), knee = macs / bytes, roof = `${view.count(macs)} MACs per cycle`;
     svg.append(
       view.el("polyline", { points: `${X(left)},${Y(left * bytes)} ${X(knee)},${Y(macs)} ${W - R},${Y(macs)}`, class: "roof" }),
-      view.el("text", { x: W - R, y: Y(macs) - 6, "text-anchor": "end" }, `${view.count(macs)} MACs per cycle`),
+      view.el("text", { x: W - R, y: Y(macs) - 6, "text-anchor": "end" }, roof),
       view.el("text", { x: (L + W) / 2, y: H - 8, "text-anchor": "middle" }, "MACs per byte moved"),
       view.el("text", { x: 14, y: H / 2 - 10, transform: `rotate(-90 14 ${H / 2 - 10})`, "text-anchor": "middle" }, "MACs per cycle"),
     );
-    // Labels of the longest operations, each layer once, where they cover neither each other nor points.
+    // Labels of the longest operations, each layer once, where they cover neither each other nor points nor the roof's text.
     const named = new Set();
-    const labels = points.map(({ macs: all, moved, cycles }) => [X(all / moved) - 6, X(all / moved) + 6, Y(all / cycles)]), most = labels.length + 5;
+    const labels = points.map(({ macs: all, moved, cycles }) => [X(all / moved) - 6, X(all / moved) + 6, Y(all / cycles)]);
+    labels.push([W - R - 7 * roof.length, W, Y(macs) - 10]);
+    const most = labels.length + 5;
     for (const { op, macs: all, moved, cycles } of [...points].sort((one, other) => other.cycles - one.cycles)) {
       const x = X(all / moved), y = Y(all / cycles), name = view.short(op.short || op.label, 22);
       const late = x > W - R - 150, left = late ? x - 8 - 6 * name.length : x + 8, right = left + 6 * name.length;
@@ -430,7 +432,7 @@
       const clock = value("clock"), change = side.total && row.total ? row.total / side.total - 1 : 0;
       total.textContent = row.total === null ? "no total: deadlock" : `${view.count(row.total)} cycles = ${view.real(row.total / clock / 1000)} ms at ${view.count(Math.round(clock))} MHz${change ? ` (${change > 0 ? "+" : ""}${view.percent(change)} cycles); everywhere else on this page: ${view.count(side.total)} cycles` : ""}`;
       const operations = row.cycles ? side.operations.map((op, id) => ({ ...op, cycles: row.cycles[id], bound: row.bound[id] })) : side.operations;
-      fill(Object.assign(Object.create(side), { operations, total: row.total, uses: row.uses, roof: { ...side.roof, bytes: row.bandwidth } }));
+      fill(Object.assign(Object.create(side), { operations, alone: undefined, total: row.total, uses: row.uses, roof: { ...side.roof, bytes: row.bandwidth } }));
     }
     fill(side);
     change();
@@ -457,7 +459,7 @@
       view.el("ol", { class: "bars", id: `uses-${side.number}` }, rows.map(([use, cycles]) => view.el("li", {},
         view.el("span", { title: side.meanings[use] }, use.replace("_", " ")),
         view.el("span", { class: "bar" }, view.el("span", { class: use === "cpu" ? "cpu" : "conv", style: `width:${(100 * cycles) / most}%` })),
-        view.el("span", { class: "soft" }, `${view.count(cycles)}  ${view.percent(view.shareOf(side, cycles))}`)))),
+        view.el("span", { class: "soft" }, `${view.count(cycles)}  ${view.percent(side.total ? cycles / side.total : null)}`)))),
     ] : [];
   }
 

@@ -96,7 +96,11 @@
   const grouped = new Intl.NumberFormat("en-US"); // made once: toLocaleString makes one for every number
   view.count = (number) => (number === null || number === undefined ? "" : grouped.format(number));
   // Share of a run; null where the run never ends.
-  view.shareOf = (side, cycles) => (side.total && cycles ? cycles / side.total : null);
+  // Operations that overlap take more cycles together than the run: their shares are of the sum.
+  view.shareOf = function (side, cycles) {
+    side.alone ??= side.operations.reduce((sum, op) => sum + (op.leads ? op.cycles || 0 : 0), 0);
+    return side.total && cycles ? cycles / Math.max(side.total, side.alone) : null;
+  };
   view.counted = (number, what) => `${view.count(number)} ${what}${number === 1 ? "" : "s"}`;
   view.percent = (share, digits = 1) => (share === null || share === undefined ? "" : (100 * share).toFixed(digits) + "%");
   view.hex = (number) => "0x" + number.toString(16);

@@ -133,6 +133,8 @@ def test_zero_points_that_a_layer_cannot_take_are_named(tmp_path):
     compiled = compile_model(helper.make_model(helper.make_graph(nodes, "lrn", *ends, stored)), "nv_small")
     notes = [note for note in compiled.report["notes"] if note.startswith("tensor x: ") and "range -10 to 15.5" in note]
     assert notes and "its step is 1.22 times that of the model" in notes[0]
+    assert "because y (lrn) does not support its zero point" in notes[0]
+    assert [tensor.name for tensor in compiled.loadable.tensors] == ["x", "y"]
 
 
 def test_a_relu_that_the_zero_point_stands_for_is_put_back():

@@ -228,3 +228,14 @@ def test_the_suggested_commands_run(tmp_path, nvdla_command, monkeypatch):
     assert suggested[-1] == "nvdla compare net.loadable --tflite net.tflite --input FILE"
     for line in suggested:
         assert nvdla_command(*line.replace("FILE", "FILE.npy").split()[1:])[0] == 0
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+def test_a_loadable_keeps_the_names_of_the_file(kind, corpus):
+    """The network ends with softmax, which has no zero point."""
+    compiled = nvdla.compile(corpus / "tflite" / f"small_cnn_{kind}.tflite", "nv_small")
+    loadable, name = compiled.loadable, "StatefulPartitionedCall_1:0"
+    assert [tensor.name for tensor in loadable.tensors] == ["serving_default_keras_tensor:0", name]
+    (note,) = [note for note in compiled.report["notes"] if "its step is" in note]
+    assert note.startswith(f"tensor {name}: its step is 2.02 times")
+    assert note.endswith("because its producer (softmax) has no zero point")

@@ -78,6 +78,17 @@ def test_accuracy_is_reported_if_data_are_given(capsys):
     assert point["accuracy"]["value"] == pytest.approx(1.0)
 
 
+def test_data_that_do_not_fit_are_reported(capsys, tmp_path):
+    np.savez(tmp_path / "wide.npz", x=np.zeros((3, 1, 9, 9), np.float32), y=np.zeros(3, np.int64))
+    reason = "no sample could be evaluated; first: 0: sample: shape must be 1x1x28x28"
+    assert main(["explore", LENET, "--data", str(tmp_path / "wide.npz"), "--workers", "1"]) == 0
+    out, err = capsys.readouterr()
+    assert "accuracy" in out and f"nv_small int8: {reason}" in err
+    page = tmp_path / "page.html"
+    assert main(["datasheet", "nv_small", LENET, "--data", str(tmp_path / "wide.npz"), "-o", str(page)]) == 0
+    assert reason in page.read_text()
+
+
 def test_a_model_is_compiled_for_every_configuration(capsys, tmp_path):
     model = written_model(tmp_path / "m.onnx")
     points = explored(capsys, model, "--precision", "fp16", "--config", "nv_full,nv_small")

@@ -39,6 +39,7 @@ from nvdla.compiler.builder.layers import (
     Shape,
 )
 from nvdla.compiler.builder.lower.pointwise import ALU
+from nvdla.compiler.builder.network import Network
 from nvdla.compiler.builder.quantization import LARGEST, halves, quantize
 from nvdla.errors import BuildError
 from nvdla.util.precision import Precision
@@ -394,12 +395,33 @@ def _can_make(lowering: Lowering, tensor: NetworkTensor, group: Group | None) ->
         return False
     if lowering.precisions[tensor.name] != Precision.INT8:
         return False
-    if group is None:
-        return True
-    layer = group.layer
+    return group is None or _has_zero_points(group.layer)
+
+
+def _has_zero_points(layer: Layer) -> bool:
+    """Check whether the kind of a layer supports a zero point of its result."""
     if layer.kind == "elementwise":
         return operation_of(layer) in ("add", "multiply") and len(layer.inputs) == 2
     return layer_type(layer.kind).zero_points or layer_type(layer.kind).keeps_scale
+
+
+def refusal_of(network: Network, name: str) -> str:
+    """Return which layers keep a tensor of a network from having a zero point, as a clause of a sentence."""
+    layer = network.layer(name)
+    if layer.kind != "input" and not _has_zero_points(layer):
+        return f"its producer ({_kind(layer)}) has no zero point"
+    consumers = network.consumers(layer.output)
+    refusing = [
+        reader for reader in consumers if not (_has_zero_points(reader) or layer_type(reader.kind).shift_invariant)
+    ] or [reader for reader in consumers if reader.kind == "elementwise"]
+    if not refusing:
+        return "layers that share its scale do not support its zero point"
+    verb = "does" if len(refusing) == 1 else "do"
+    return f"{', '.join(f'{reader.name} ({_kind(reader)})' for reader in refusing)} {verb} not support its zero point"
+
+
+def _kind(layer: Layer) -> str:
+    return operation_of(layer) if layer.kind == "elementwise" else layer.kind
 
 
 def _range(lowering: Lowering, tensor: NetworkTensor, group: Group | None) -> tuple[float, float] | None:
