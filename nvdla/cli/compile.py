@@ -146,7 +146,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=_precision,
         default="int8",
         metavar="int8/int16/fp16/auto/LAYER=int16,...",
-        help="number format on the accelerator (default: int8); LAYER=int16 is for single layers of an int8 network",
+        help="number format on the accelerator (default: int8), or int16 layers of an int8 network",
     )
     parser.add_argument("--weights", metavar="FILE", help=".caffemodel with the weights of a .prototxt")
     parser.add_argument(

@@ -388,6 +388,8 @@ def check(
         imported, _ = _imported(loaded, one_image(loaded), config, number_format, {}, True)
         if not host:
             check_host(imported)
+    if not isinstance(precision, str):
+        named_layers(imported, precision)
     _name_operations(imported)
     return report(imported, imported.nodes)
 
