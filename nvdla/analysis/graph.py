@@ -509,13 +509,15 @@ def onnx_model(study: Study, weights: bool = True) -> ModelProto:
     try:
         import onnx
     except ImportError:
-        raise FormatError("--onnx needs onnx: pip install 'nvdla[onnx]'") from None
+        raise FormatError("package onnx: must be installed: pip install 'nvdla[onnx]'") from None
     from onnx import helper
 
     names = _Names(study)
     constants = [value for value in study.values if value.kind == "constant"]
     if weights and sum(value.bytes for value in constants) > MAX_WEIGHTS:
-        raise FormatError(f"more than {MAX_WEIGHTS >> 30} GiB of weights. Omit them with --no-weights.")
+        raise FormatError(
+            f"more than {MAX_WEIGHTS >> 30} GiB of weights. Omit them with --no-weights (Python: weights=False)."
+        )
     given = [value for value in study.values if value.writer is None and (value.kind != "constant" or not weights)]
     graph = helper.make_graph(
         [_node(study, names, node) for chain in study.steps for node in chain],

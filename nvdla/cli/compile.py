@@ -34,6 +34,7 @@ from nvdla.emulator.hardware.configuration import configuration, configurations
 from nvdla.errors import FormatError, counted
 from nvdla.tensors.real import has_labels
 from nvdla.util.escaping import Document
+from nvdla.util.precision import Precision
 from nvdla.util.rounding import integer
 
 if TYPE_CHECKING:
@@ -126,9 +127,9 @@ class ProgressBar:
 
 HELP = """Compile an ONNX, TFLite or Caffe model for one hardware configuration (docs/compile.md).
 
-The output is a loadable if the whole model runs on the accelerator. Otherwise it is a package (.nvpkg, a zip file) with
-host parts, which onnxruntime runs. Most commands take both. --check prints the placement of every node and writes
-nothing; --nodes prints it before the summary."""
+The output is a loadable if the whole model runs on the accelerator and the name does not end in .nvpkg. Otherwise it is
+a package (a zip file) with host parts, which onnxruntime runs. Most commands take both. --check prints the placement of
+every node and writes nothing; --nodes prints it before the summary."""
 
 CONFIG = "nv_small"
 OUTPUT_COLUMNS = ("tensor", "kind", "channels", "range", "units", "snr", "weak")
@@ -142,9 +143,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_config_option(parser, None, CONFIG)
     parser.add_argument(
         "--precision",
-        choices=("int8", "int16", "fp16", "auto"),
+        type=_precision,
         default="int8",
-        help="number format on the accelerator (default: int8)",
+        metavar="int8/int16/fp16/auto/LAYER=int16,...",
+        help="number format on the accelerator (default: int8), or int16 layers of an int8 network",
     )
     parser.add_argument("--weights", metavar="FILE", help=".caffemodel with the weights of a .prototxt")
     parser.add_argument(
@@ -154,7 +156,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", action="store_true", help="also print the placement of every node")
     parser.add_argument("--no-host", action="store_true", help="fail if a node cannot run on the accelerator")
     parser.add_argument(
-        "--output", "-o", type=output_file(".loadable"), metavar="FILE", help="loadable or package to write"
+        "--output",
+        "-o",
+        type=output_file(".loadable"),
+        metavar="FILE",
+        help="file to write; the ending .nvpkg always makes a package",
     )
     parser.add_argument("-O", dest="level", type=int, choices=(0, 1, 2), default=1, help=_LEVEL)
     parser.add_argument("--weights-effort", dest="effort", type=int, choices=(0, 1, 2), default=1, help=_EFFORT)
@@ -214,7 +220,16 @@ def run(args: argparse.Namespace) -> int:
     shapes = dict(_shape(word) for word in args.shape)
     config = args.config or CONFIG
     if args.check:
-        document = check(args.model, config, args.precision, args.weights, shapes, not args.no_host, args.trusted)
+        document = check(
+            args.model,
+            config,
+            args.precision,
+            args.weights,
+            shapes,
+            not args.no_host,
+            args.trusted,
+            args.calibrate is not None,
+        )
         tell_proof(args, configuration(config))
         if not print_document(document, args):
             _print_nodes(document)
@@ -260,6 +275,15 @@ def _files(args: argparse.Namespace, compiled: Compiled) -> list[Document]:
     names = [args.output, *([] if alone else [f"{args.output}.layers.json"])]
     names += [args.export_qdq] if args.export_qdq else []
     return [{"file": name, "bytes": Path(name).stat().st_size} for name in names]
+
+
+def _precision(text: str) -> str | dict[str, str]:
+    if text in ("int8", "int16", "fp16", "auto"):
+        return text
+    pairs = [word.rpartition("=") for word in text.split(",")]
+    if not all(name and kind == Precision.INT16 for name, _, kind in pairs):
+        raise argparse.ArgumentTypeError(f"must be int8, int16, fp16, auto or LAYER=int16, got {text}")
+    return {name: kind for name, _, kind in pairs}
 
 
 def _share(text: str) -> float:

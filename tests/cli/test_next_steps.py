@@ -163,7 +163,8 @@ def test_pixels_outside_of_the_calibration_samples_are_reported(folder, nvdla_co
     np.save("x.npy", np.linspace(0, 1, 4 * 8 * 6 * 3, dtype=np.float32).reshape(4, 8, 6, 3))
     words = ("compile", "net.tflite", "--calibrate", "x.npy", "-o", "net.loadable")
     out = nvdla_command(*words, "--mean", "127.5", "--std", "127.5")[1]
-    assert "pixels 0..255 become -1 to 1 (--mean, --std), but the calibration samples hold 0 to 1: 50% of the" in out
+    assert "pixels 0..255 become -1 to 1 (--mean, --std; Python: preprocessing=)" in out
+    assert "but the calibration samples hold 0 to 1: 50% of the" in out
     assert "pixels 0..255" not in nvdla_command(*words, "--std", "255")[1]
 
 

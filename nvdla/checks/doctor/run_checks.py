@@ -97,8 +97,8 @@ def outputs_use_their_range(context: CheckContext) -> Iterator[Said]:
 def _has_channels(context: CheckContext, health: TensorHealth) -> bool:
     """Check whether the channels can be judged: enough elements of each, and new ones. A convolution that the compiler
     made, such as for a Concat, copies channels next to zeros."""
-    fused = (context.by_place.get((health.task, index)) for index in health.taken_from)
-    is_made = any(item is not None and item.type == OpType.CONV and not context.is_trained(item) for item in fused)
+    written = (context.by_place.get((health.task, index)) for index in health.taken_from)
+    is_made = any(item is not None and item.type == OpType.CONV and not context.is_trained(item) for item in written)
     return _computes(health) and health.per_channel >= ENOUGH and not is_made
 
 

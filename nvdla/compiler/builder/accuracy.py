@@ -129,7 +129,9 @@ def numbers(ordered: Iterable[int]) -> str:
 
 # Signal to noise, in dB, from which a layer needs no advice: the rounding of a well used int8 range gives about 40.
 GOOD = 30.0
-SATURATED = "all elements are 0 or the largest value; check the numbers of the samples (--mean, --std)"
+SATURATED = (
+    "all elements are 0 or the largest value; check the numbers of the samples (--mean, --std; Python: preprocessing=)"
+)
 _MUCH_SATURATION, _WIDE_KERNELS, _PEAKED = 1e-3, 8.0, 24.0
 
 
@@ -315,7 +317,10 @@ def _advice(built: Built, group: Group, surface: Surface, sums: _Sums, saturated
     largest = (LARGEST.get(surface.precision, np.inf) - surface.zero) * surface.scale
     rms = (sums.square / sums.count) ** 0.5
     if saturated > _MUCH_SATURATION and sums.peak > 1.05 * largest:
-        return f"values up to {sums.peak:.3g} saturate at {largest:.3g}: try --method max, or more calibration data"
+        return (
+            f"values up to {sums.peak:.3g} saturate at {largest:.3g}: try --method max (Python: method='max'), or more "
+            "calibration data"
+        )
     if largest > 4 * sums.peak:
         return f"values up to {sums.peak:.3g} use a part of the range {largest:.3g}, which an adjacent tensor needs"
     if group.name in convolved and group.weights is not None:
@@ -323,7 +328,16 @@ def _advice(built: Built, group: Group, surface: Surface, sums: _Sums, saturated
         scales = built.program.quantized.get(group.layer.name)
         uneven = sizes.max() > _WIDE_KERNELS * max(float(np.median(sizes)), 1e-30)
         if uneven and scales is not None and np.ptp(scales.scales) == 0:
-            return "kernels differ much in size: omit --per-layer, or use equalization (--weights-effort 1)"
+            return f"kernels differ much in size: omit --per-layer (Python: per_channel=True), or use {_EQUALIZATION}"
     if sums.peak > _PEAKED * rms:
-        return "a few values are far larger than the rest: try --method mse or percentile, or --weights-effort 1"
-    return "try adaptive rounding (--weights-effort 2), or int16 for this layer on nv_full (--precision auto)"
+        return (
+            "a few values are far larger than the rest: try --method mse or percentile (Python: method=), or "
+            f"{_EQUALIZATION}"
+        )
+    return (
+        "try adaptive rounding (--weights-effort 2; Python: adaptive_rounding=True), or int16 for this layer on "
+        "nv_full (--precision auto; Python: precision='auto')"
+    )
+
+
+_EQUALIZATION = "equalization (--weights-effort 1; Python: equalize=True)"

@@ -228,7 +228,9 @@ def fix_inputs(proto: ModelProto, shapes: Mapping[str, Sequence[int]], name: str
         if key not in shapes and len(is_open) > 1 and is_open[0] and not any(is_open[1:]):
             shape.dim[0].dim_value = 1
             words = ",".join(["N", *(str(dim.dim_value) for dim in shape.dim[1:])])
-            notes.append(f"input {key}: its batch is open, so it is 1. For another add --shape {key}={words}.")
+            notes.append(
+                f"input {key}: its batch is open, so it is 1. For another add --shape {key}={words} (Python: shapes=)."
+            )
         _fix(value, shapes.get(key), name)
     if shapes or notes:  # shapes of inner values in the file refer to the open shape
         forget_shapes(proto)
@@ -268,7 +270,7 @@ def _fix(value: ValueInfoProto, chosen: Sequence[int] | None, name: str) -> None
         shown = [dim.dim_param or word for dim, word in zip(shape.dim, words, strict=True)]
         raise FormatError(
             f"{name}: input {value.name}: shape must be fixed, got [{', '.join(shown)}]. Add --shape "
-            f"{value.name}={','.join([*batch, *words[1:]]) or 'N,C,H,W'} with a number for each ?."
+            f"{value.name}={','.join([*batch, *words[1:]]) or 'N,C,H,W'} with a number for each ? (Python: shapes=)."
         )
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -19,17 +19,15 @@ from nvdla.analysis.cycles.constants import Memory
 from nvdla.compiler.builder import Built, Calibration, Recipe, Refined, build, quantize
 from nvdla.compiler.builder.accuracy import LayerAccuracy, accuracy
 from nvdla.compiler.builder.calibration import NotFiniteError
-from nvdla.compiler.builder.cbuf import PICTURE_BITS, depth
 from nvdla.compiler.builder.compiler import check_level
 from nvdla.compiler.builder.groups import group_layers
 from nvdla.compiler.builder.lower.elementwise import LEVELS, refusal_of
 from nvdla.compiler.builder.network import Network
-from nvdla.compiler.frontend.data import Samples, describe_samples, for_model, one_image, samples
+from nvdla.compiler.frontend.data import Samples, describe_samples, for_model, one_image, pixels_option, samples
 from nvdla.compiler.frontend.importer import (
     HOST,
     Imported,
     NodeRow,
-    Part,
     check_host,
     import_graph,
 )
@@ -44,23 +42,23 @@ from nvdla.compiler.frontend.quantization.calibrate import (
     Progress,
     ScaleTable,
     calibrate,
+    named_layers,
     recipe_of,
     table_or,
 )
 from nvdla.compiler.frontend.quantization.mixed import JUDGED_SAMPLES, choose, drop
-from nvdla.compiler.frontend.summary import html, report, summarize, text
+from nvdla.compiler.frontend.summary import factors, html, report, sidecar, summarize, text
 from nvdla.emulator.hardware.configuration import configurations
 from nvdla.errors import BuildError, FormatError
 from nvdla.loadable.model import Loadable, LoadableHolder
 from nvdla.loadable.reader import Source
-from nvdla.program.naming import order_document
 from nvdla.tensors.datasets import SampleSource
 from nvdla.tensors.inputs import Input, PictureConversion, Preprocessing
-from nvdla.tensors.real import PixelNumbers
 from nvdla.util.arguments import by_annotations, refuse_unknown
-from nvdla.util.escaping import Document, Json
+from nvdla.util.escaping import Document
 from nvdla.util.precision import Precision
 
+Result = TypeVar("Result")
 SINGLE_FAILURES = 16
 """Nodes that go to the host one by one. Each later one takes twice as many adjacent nodes along as the one before."""
 
@@ -196,7 +194,7 @@ class Compiled(LoadableHolder):
 def compile(
     model: ModelSource,
     config: str = "nv_small",
-    precision: str = "int8",
+    precision: str | Mapping[str, str] = "int8",
     calibration: CalibrationData | None = None,
     *,
     weights: str | os.PathLike[str] | None = None,
@@ -217,7 +215,8 @@ def compile(
         model: A path (.onnx, .tflite, .pt2, .prototxt with ``weights``), bytes, an ``onnx.ModelProto``, a
             ``torch.export.ExportedProgram``, or a ``torch.nn.Module`` with ``example_inputs``.
         config: Name or file of the configuration.
-        precision: "int8", "int16", "fp16" or "auto".
+        precision: "int8", "int16", "fp16" or "auto", or the int16 layers of an int8 network, by names of layers, ONNX
+            values or nodes: ``{"conv1": "int16"}``.
         calibration: Samples (arrays, iterable, DataLoader or directory) or ranges; not needed for fp16 and quantized
             models.
         weights: The .caffemodel of a Caffe network.
@@ -239,13 +238,26 @@ def compile(
     refuse_unknown("compile", options, _keywords())
     recipe, rest = _options(options, max_drop)
     loaded = model if isinstance(model, Model) else read(model, shapes, weights, trusted, None, example_inputs)
+    precision, layers = (precision, {}) if isinstance(precision, str) else (Precision.INT8, precision)
     _check_scales(loaded, precision)
     loaded, preprocessing = for_model(loaded, preprocessing)
-    data, rest = _data(loaded, calibration, preprocessing), rest | _pixels(rest, preprocessing)
+    data, rest = _data(loaded, calibration, preprocessing), rest | pixels_option(rest, preprocessing)
     loaded = loaded.measured() if isinstance(data, Samples) else loaded
     kept = dict.fromkeys(keep_on_host, "kept on the host as requested")
     return _Compilation(
-        loaded, config, precision, data, recipe, rest, preprocessing, host, progress, on_stage or str, max_drop, kept
+        loaded,
+        config,
+        precision,
+        data,
+        recipe,
+        rest,
+        preprocessing,
+        host,
+        progress,
+        on_stage or str,
+        max_drop,
+        kept,
+        layers,
     ).compiled()
 
 
@@ -258,7 +270,8 @@ def _keywords() -> set[str]:
 @dataclass
 class _Compilation:
     """A model, the settings of its compilation, and what failed attempts have shown: nodes for the host (``kept``,
-    ``joins``: names and reasons), and that a single image at a time cannot be built (``alone`` is None)."""
+    ``joins``: names and reasons), and that a single image at a time cannot be built (``alone`` is None). ``layers``:
+    the precisions of single layers."""
 
     model: Model
     config: str
@@ -272,6 +285,7 @@ class _Compilation:
     on_stage: Callable[[str], object]
     max_drop: float
     kept: dict[str, str]
+    layers: Mapping[str, str] = field(default_factory=dict)
     joins: dict[str, str] = field(default_factory=dict)
     failures: int = 0
 
@@ -282,6 +296,16 @@ class _Compilation:
 
     def compiled(self) -> Compiled:
         """Return the result of the first attempt that succeeds. Raises FormatError, BuildError or ConfigError."""
+        return self._first(self._attempt)
+
+    def placed(self) -> Imported:
+        """Return the parts that :meth:`compiled` builds, as far as scales decide about them. Raises as that does."""
+        return self._first(
+            lambda imported, images: imported if self._calibrated(imported, images, _details(imported, None)) else None
+        )
+
+    def _first(self, attempt: Callable[[Imported, int], Result | None]) -> Result:
+        """Return the first result of an attempt; after each other one, more nodes run on the host."""
         while True:
             ranged = self.data is not None
             imported, images = _imported(
@@ -290,26 +314,36 @@ class _Compilation:
             if not self.host:
                 check_host(imported)
             try:
-                compiled = self._attempt(imported, images)
+                result = attempt(imported, images)
             except _NodesFail as failure:
                 self._give_way(failure, imported, images)
                 continue
-            if compiled is not None:
-                return compiled
+            if result is not None:
+                return result
 
-    def _attempt(self, imported: Imported, images: int) -> Compiled | None:
-        """Calibrate and build. None: nodes that would share a scale go to the host, in the next attempt."""
-        details = _details(imported, self.preprocessing)
+    def _calibrated(self, imported: Imported, images: int, details: Document) -> Calibrated | None:
+        """The scales. None: nodes that would share a scale go to the host, in the next attempt."""
         shown = self.data.each_image(images) if isinstance(self.data, Samples) else self.data
-        self.on_stage("calibrating")
         calibrated = _calibration(imported, shown, self.recipe, self.progress)
         self.on_stage("building")
         describe_samples(details, calibrated.source, imported.model, shown, self.preprocessing)
         if _keep_scales_apart(imported, calibrated, self.host, self.joins, details):
             self.kept |= self.joins
             return None
+        return calibrated
+
+    def _attempt(self, imported: Imported, images: int) -> Compiled | None:
+        """Calibrate and build. None as for :meth:`_calibrated`."""
+        details = _details(imported, self.preprocessing)
+        self.on_stage("calibrating")
+        calibrated = self._calibrated(imported, images, details)
+        if calibrated is None:
+            return None
+        layers = {**(self.data.precisions if isinstance(self.data, Calibration) else {}), **self.layers}
         if self.is_mixed:
             calibrated = _mixed(imported, calibrated, self.data, self.options, details, self.max_drop)
+        elif layers:
+            calibrated = calibrated.in_int16(named_layers(imported, layers))
         compiled = _build(imported, calibrated, self.options | {"images": images}, details)
         _check_host_parts(compiled)
         compiled.memory = cast("Memory | None", self.options.get("memory"))
@@ -335,19 +369,28 @@ class _Compilation:
 def check(
     model: object,
     config: str = "nv_small",
-    precision: str = "int8",
+    precision: str | Mapping[str, str] = "int8",
     weights: str | os.PathLike[str] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     host: bool = True,
     trusted: bool = False,
+    ranged: bool = False,
 ) -> Document:
     """Return the report of :class:`Compiled` without building anything. ``host`` and ``trusted`` as
-    for :func:`compile`."""
+    for :func:`compile`; ``ranged``: calibration data will be given."""
     loaded = read(model, shapes, weights, trusted)
-    _check_scales(loaded, precision)
-    imported, _ = _imported(loaded, one_image(loaded), config, precision, {}, True)
-    if not host:
-        check_host(imported)
+    number_format = precision if isinstance(precision, str) and precision != "auto" else Precision.INT8
+    _check_scales(loaded, number_format)
+    if loaded.magnitudes and not ranged:  # a quantized model: tensors without a range decide, too
+        imported = _Compilation(
+            loaded, config, number_format, None, Recipe(), {}, None, host, None, str, 0.0, {}
+        ).placed()
+    else:
+        imported, _ = _imported(loaded, one_image(loaded), config, number_format, {}, True)
+        if not host:
+            check_host(imported)
+    if not isinstance(precision, str):
+        named_layers(imported, precision)
     _name_operations(imported)
     return report(imported, imported.nodes)
 
@@ -404,12 +447,6 @@ def _options(options: Document, max_drop: float) -> tuple[Recipe, Document]:
     return recipe, rest
 
 
-def _pixels(rest: Document, preprocessing: Preprocessing | None) -> Document:
-    """The numbers that pixels stand for, as an option of the builder; empty if the input format has no pixels."""
-    bits = depth(str(rest.get("input_format", "auto")))
-    return {} if bits is None else {"pixels": _pixel_numbers(preprocessing or Preprocessing(), bits)}
-
-
 def _for_host(model: Model, fresh: set[str], kept: Set[str], failures: int) -> set[str]:
     """The nodes that go to the host after a failure: ``fresh`` alone, after SINGLE_FAILURES with ever more adjacent
     nodes, as each failure costs an import of all nodes."""
@@ -454,7 +491,7 @@ def _calibration(
     imported: Imported, data: Calibration | Samples | ScaleTable | None, recipe: Recipe, progress: Progress | None
 ) -> Calibrated:
     if isinstance(data, Calibration) or not imported.networks:
-        given = data if isinstance(data, Calibration) else Calibration({})
+        given = replace(data, precisions={}) if isinstance(data, Calibration) else Calibration({})
         parts = {n: Refined(part.network, given) for n, part in enumerate(imported.parts) if part.network is not None}
         return Calibrated(parts, {"method": "given"}, recipe.per_channel)
     if data is None and imported.precision != Precision.FP16 and not imported.model.magnitudes:
@@ -467,7 +504,10 @@ def _calibration(
     except NotFiniteError as error:
         raise _NodesFail(_makers(imported, error.layers, error), error) from None
     except NoScaleError as error:
-        raise _NodesFail(_makers(imported, [error.tensor], error), error) from None
+        value = imported.tensors.get(error.tensor, error.tensor)
+        readers = {node.name for node in imported.model.proto.graph.node if value in reads(node)}
+        is_input = value in imported.model.inputs
+        raise _NodesFail(readers if is_input else _makers(imported, [error.tensor], error), error) from None
 
 
 def _keep_scales_apart(
@@ -484,7 +524,11 @@ def _keep_scales_apart(
         if host and shared.nodes:
             joins[shared.node] = shared.reason
         else:
-            advice = "; on the host (without --no-host) each would keep its own scale" if shared.nodes else ""
+            advice = (
+                "; on the host (without --no-host; Python: host=True) each would keep its own scale"
+                if shared.nodes
+                else ""
+            )
             notes.append(f"Concat {shared.node} {shared.reason}{advice}")
     details["notes"] += notes
     return len(joins) > before
@@ -520,14 +564,6 @@ def _mixed(
     lost = {"drop": loss(chosen), "int8_drop": loss(frozenset())}
     details["mixed"] = {"max_drop": max_drop, "int16": sorted(chosen), **lost}
     return calibrated.in_int16(chosen)
-
-
-def _pixel_numbers(of_image: Preprocessing, bits: int) -> PixelNumbers:
-    """Conversion of pixels of more bits than a picture's; mean and scale of ``of_image`` are those of pixels 0..255."""
-    larger, stated = 1 << (bits - PICTURE_BITS), of_image.stated
-    mean = tuple(mean_value * larger for mean_value in stated.mean)
-    scale = tuple(scale_value / larger for scale_value in stated.scale)
-    return PixelNumbers(mean, scale, bits)
 
 
 def _build(
@@ -566,8 +602,8 @@ def _build(
         rows_of_part = [asdict(row) for row in layers]
         measured_rows += rows_of_part
         details["notes"] = [*details["notes"], *weak_channels(part, layers)]
-        own = {"accuracy": rows_of_part, "factors": _factors(refined)}
-        built.sidecar.update({**_sidecar(imported, part, by_name, details), **own})
+        own = {"accuracy": rows_of_part, "factors": factors(refined)}
+        built.sidecar.update({**sidecar(imported, part, by_name, details), **own})
     if any(part.built for part in parts):
         details["accuracy"] = measured_rows
     _name_groups(rows, parts)
@@ -599,11 +635,6 @@ def _coarser(imported: Imported, network: Network, built: Built) -> list[str]:
                 f"{held[1]:.4g}), because {refusal_of(network, name)}"
             )
     return notes
-
-
-def _factors(refined: Refined) -> dict[str, list[float]]:
-    """Divisors of the channels of equalized tensors."""
-    return {name: factors.tolist() for name, factors in refined.factors.items() if np.any(factors != 1)}
 
 
 def _culprit(rows: list[NodeRow], layer: str, error: BuildError) -> str:
@@ -653,49 +684,17 @@ def _of_ranges(imported: Imported) -> list[str]:
     model = imported.model
     notes = [
         f"tensor {name} is not quantized itself: its range is {model.magnitudes[name]:.4g}, the largest of its "
-        "quantized copies; larger numbers are cut off. Give calibration data (--calibrate) for its own range"
+        "quantized copies; larger numbers are cut off. Give calibration data "
+        "(--calibrate; Python: calibration=) for its own range"
         for name in sorted(model.assumed)
     ]
     if model.wide and imported.precision == Precision.INT8:
         missing = imported.config.refusal(Precision.INT16)
         wide = f"{len(model.wide)} tensors of 16 bits in the model ({model.wide[0]} ...) become int8"
-        notes.append(f"{wide}; compile with --precision int16{f' ({missing})' if missing else ''}")
-    return notes
-
-
-def _sidecar(imported: Imported, part: Part, rows: Mapping[str, NodeRow], details: Document) -> Document:
-    """Sidecar entries of a loadable on its source model."""
-    nodes = {name: {"op": rows[name].op, "layers": list(rows[name].operations)} for name in part.nodes}
-    values = {
-        layer.name: imported.tensors[layer.name] for layer in part.layers.layers if layer.name in imported.tensors
-    }
-    held = {layer: _held(imported, part, layer, value) for layer, value in values.items()}
-    inputs = {}
-    for binding in part.inputs:
-        name, units = imported.model.stored.get(binding.value, (binding.value, None))
-        inputs[binding.tensor] = _value(
-            imported, binding.value, order_document(binding.index), units if name == binding.value else None
+        notes.append(
+            f"{wide}; compile with --precision int16 (Python: precision='int16'){f' ({missing})' if missing else ''}"
         )
-    return {"nodes": nodes, "values": values, "model": held, "inputs": inputs, **details}
-
-
-def _held(imported: Imported, part: Part, layer: str, value: str) -> Document:
-    """The value of the model in a layer's tensor; an order that is not known is False."""
-    order: Json = False
-    size = int(np.prod(imported.model.shapes.get(value, (0,))))
-    if layer in imported.orders:
-        index, stored = imported.orders[layer], int(np.prod(part.layers.layer(layer).output.shape))
-        order = order_document(index, stored) if index is not None or size == stored else False
-    name, units = imported.model.stored.get(value, (value, None))
-    return _value(imported, value, order, units) | {"value": name}
-
-
-def _value(imported: Imported, value: str, order: object, units: tuple[float, int] | None) -> Document:
-    """For :func:`nvdla.program.naming.value_of`."""
-    document: Document = {"value": value, "shape": list(imported.model.shapes.get(value, ()))}
-    if order is not None:
-        document["index"] = order
-    return document if units is None else document | {"scale": units[0], "zero_point": units[1]}
+    return notes
 
 
 __all__ = ["BuildError", "Compiled", "CompiledPart", "FormatError", "check", "compile", "quantize", "report"]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from nvdla.compiler.builder.cbuf import PICTURE_BITS, depth
 from nvdla.compiler.frontend.model import Model, read
 from nvdla.compiler.frontend.quantization.qdq import Affine
 from nvdla.compiler.frontend.tflite.graph import NORMALIZATION_KEY
@@ -25,6 +26,7 @@ from nvdla.tensors.files import IMAGE_ENDINGS, read_dimg
 from nvdla.tensors.images import is_pil
 from nvdla.tensors.inputs import Preprocessing, holds_pixels
 from nvdla.tensors.npz import parse_npy, read_npz
+from nvdla.tensors.real import PixelNumbers
 from nvdla.util.arguments import as_array
 from nvdla.util.escaping import Document
 from nvdla.util.files import read_file
@@ -204,7 +206,8 @@ def _pixel_notes(model: Model, data: Samples | None, preprocessing: Preprocessin
     holder = "the calibration samples hold" if affine is None else f"the quantized input {name} holds"
     remedy = "" if affine is None else ", or omit them: pixels become the input's elements then"
     return [
-        f"pictures: pixels 0..255 become {least:.3g} to {most:.3g} (--mean, --std), but {holder} {low:.3g} to "
+        f"pictures: pixels 0..255 become {least:.3g} to {most:.3g} (--mean, --std; Python: preprocessing=), but "
+        f"{holder} {low:.3g} to "
         f"{high:.3g}: {outside:.0%} of the range of the pixels is cut off. Give the --mean and --std of the training"
         f"{remedy if _eight_bits(model) else ''}"
     ]
@@ -493,3 +496,17 @@ def _corresponds(model: Model, alone: Model, images: int) -> bool:
 def _same(model: Model, alone: Model, name: str) -> bool:
     """Return whether a constant is the same for both."""
     return name in alone.constants and np.array_equal(model.constants[name], alone.constants[name])
+
+
+def pixels_option(options: Mapping[str, Any], of_image: Preprocessing | None) -> dict[str, PixelNumbers]:
+    """The numbers that pixels stand for, as an option of the builder; empty if the input format has no pixels."""
+    bits = depth(str(options.get("input_format", "auto")))
+    return {} if bits is None else {"pixels": pixel_numbers(of_image or Preprocessing(), bits)}
+
+
+def pixel_numbers(of_image: Preprocessing, bits: int) -> PixelNumbers:
+    """Conversion of pixels of more bits than a picture's; mean and scale of ``of_image`` are those of pixels 0..255."""
+    larger, stated = 1 << (bits - PICTURE_BITS), of_image.stated
+    mean = tuple(mean_value * larger for mean_value in stated.mean)
+    scale = tuple(scale_value / larger for scale_value in stated.scale)
+    return PixelNumbers(mean, scale, bits)

@@ -234,7 +234,7 @@ class Node:
     def shape_of(self, name: str) -> Shape:
         """The shape of a tensor. Raises Cut where it is not static."""
         if name not in self.model.shapes:
-            raise Cut(f"tensor {name} has no static shape", "fix the model's shapes (--shape)")
+            raise Cut(f"tensor {name} has no static shape", "fix the model's shapes (--shape; Python: shapes=)")
         return self.model.shapes[name]
 
     @property
@@ -358,7 +358,7 @@ class Graph:
         if name not in self.values:
             shape = self.model.shapes.get(name)
             if shape is None:
-                raise Cut(f"tensor {name} has no static shape", "fix the model's shapes (--shape)")
+                raise Cut(f"tensor {name} has no static shape", "fix the model's shapes (--shape; Python: shapes=)")
             if math.prod(shape) == 0:
                 raise Cut(f"tensor {name} of shape {shape_text(shape)} has no elements")
             self.values[name] = GraphValue(name, shape, boundary=name)

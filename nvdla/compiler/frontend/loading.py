@@ -84,7 +84,8 @@ def load_model(
 def _refuse_weights(weights: str | os.PathLike[str] | None, name: str) -> None:
     if weights is not None:
         raise FormatError(
-            f"{name}: --weights: must be given with a .prototxt only. Other models contain their weights."
+            f"{name}: weights (--weights; Python: weights=): must be given with a .prototxt only. Other models contain "
+            "their weights."
         )
 
 
@@ -174,6 +175,8 @@ def _exported(model: Any, example_inputs: Sequence[object] | None, name: str) ->
         ):
             warnings.simplefilter("ignore")
             proto = torch.onnx.export(model, arguments, dynamo=True, verbose=False).model_proto
+    except FormatError as error:
+        raise FormatError(f"{name}: {error}") from None
     except Exception as error:  # the code of the model can raise any kind
         raise FormatError(f"{name}: torch.onnx.export: {_cause(error)}") from None
     finally:
@@ -189,38 +192,48 @@ def _fixed_quantizers(model: Any) -> Iterator[None]:
     they branch on tensors, and observe."""
     quantization = importlib.import_module("torch.ao.quantization")
     replaced = []
-    for module in list(model.modules()):
-        for name, child in list(module.named_children()):
-            if isinstance(child, quantization.FakeQuantizeBase):
-                setattr(module, name, _fixed_quantizer(child))
-            elif isinstance(child, quantization.ObserverBase):
-                setattr(module, name, importlib.import_module("torch").nn.Identity())
-            else:
-                continue
-            replaced.append((module, name, child))
     try:
+        for path, module in list(model.named_modules()):
+            for name, child in list(module.named_children()):
+                if isinstance(child, quantization.FakeQuantizeBase):
+                    fixed = _fixed_quantizer(child, f"{path}.{name}".lstrip("."))
+                elif isinstance(child, quantization.ObserverBase):
+                    fixed = importlib.import_module("torch").nn.Identity()
+                else:
+                    continue
+                setattr(module, name, fixed)
+                replaced.append((module, name, child))
         yield
     finally:
         for module, name, child in replaced:
             setattr(module, name, child)
 
 
-def _fixed_quantizer(quantizer: Any) -> Any:
-    """A module that rounds as a FakeQuantize module does, with its scales as constants."""
+def _fixed_quantizer(quantizer: Any, name: str) -> Any:
+    """A module that rounds as a FakeQuantize module does, with its scales as constants. Raises FormatError for a range
+    that 8 bits do not have."""
     torch = importlib.import_module("torch")
     if not quantizer.fake_quant_enabled[0]:
         return torch.nn.Identity()
-    scales, zeros = quantizer.calculate_qparams()
+    scales, zeros = quantizer.scale.detach().clone(), quantizer.zero_point.detach().clone()
     scale, zero, axis = float(scales[0]), int(zeros[0]), quantizer.ch_axis
     limits = (quantizer.activation_post_process.quant_min, quantizer.activation_post_process.quant_max)
     whole = (0, 255) if limits[0] >= 0 else (-128, 127)
-    ends = [(limit - zero) * scale for limit in limits]
+    if limits[0] < whole[0] or limits[1] > whole[1]:
+        raise FormatError(
+            f"quantizer {name}: range: must be within -128..127 or 0..255, got {limits[0]}..{limits[1]}. Set quant_min "
+            "and quant_max of its FakeQuantize."
+        )
 
     def rounding(values: Any) -> Any:
+        # A smaller range (7 bits, -127..127): ONNX has none, and the exporter would limit integers by real numbers.
         if len(scales) > 1:
-            return torch.fake_quantize_per_channel_affine(values, scales, zeros.int(), axis, *limits)
-        if limits != whole:  # 7 bits: the exporter would limit integers by real numbers
-            values = values.clamp(*ends)
+            if limits != whole:
+                shape = [-1 if place == axis else 1 for place in range(values.ndim)]
+                values = values.clamp(*(((limit - zeros) * scales).reshape(shape) for limit in limits))
+            return torch.fake_quantize_per_channel_affine(values, scales, zeros.int(), axis, *whole)
+        if limits != whole:
+            values = values.clamp(*((limit - zero) * scale for limit in limits))
         return torch.fake_quantize_per_tensor_affine(values, scale, zero, *whole)
 
     return type("FixedQuantizer", (torch.nn.Module,), {"forward": lambda _, values: rounding(values)})()
@@ -408,7 +421,9 @@ def caffe_proto(
     The batch is 1 unless ``shapes`` says otherwise. Values carry the names of the layers that make them.
     """
     if weights is None:
-        raise FormatError(f"{path}: weights of a Caffe network: must be given. Add --weights FILE.caffemodel.")
+        raise FormatError(
+            f"{path}: weights of a Caffe network: must be given. Add --weights FILE.caffemodel (Python: weights=)."
+        )
     network = read_network(path, read_weights(weights))
     with np.errstate(all="ignore"):  # weights of a broken file may be infinite
         converted = convert(onnx, network, _inputs(network, shapes))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -13,11 +13,13 @@ from nvdla.analysis.cycles.constants import Memory, bandwidth_text
 from nvdla.analysis.cycles.document import cycles_document, total_text
 from nvdla.analysis.memory import MemoryMap
 from nvdla.analysis.study import Study
+from nvdla.compiler.builder import Refined
 from nvdla.compiler.builder.accuracy import SATURATED
-from nvdla.compiler.frontend.importer import ACCELERATOR, CPU, HOST, Imported, NodeRow
+from nvdla.compiler.frontend.importer import ACCELERATOR, CPU, HOST, Imported, NodeRow, Part
 from nvdla.compiler.frontend.quantization.activations import closing_values
 from nvdla.errors import counted
-from nvdla.util.escaping import Document
+from nvdla.program.naming import order_document
+from nvdla.util.escaping import Document, Json
 
 if TYPE_CHECKING:
     from nvdla.compiler.frontend.package import CompiledPart
@@ -210,7 +212,7 @@ def summary_lines(summary: Document) -> dict[str, str]:
         lines["expected SNR"] = f"{_db(snr)} at {name}, a transfer to the host, on the calibration data"
     if summary["unscaled_pixels"]:
         saturated = max((row["saturated"] for row in summary["worst_layers"]), default=0.0)
-        advice = f". {saturated:.0%} of a layer is saturated: give the --mean and --std of the training"
+        advice = f". {saturated:.0%} of a layer is saturated: give the mean and standard deviation of the training"
         wrong = saturated > _SUSPICIOUS
         lines["pictures"] = f"pixels 0..255 unchanged (no --mean/--std){advice if wrong else ''}"
     return lines
@@ -225,7 +227,7 @@ def host_text(reasons: Sequence[Document]) -> str:
             f"{counted(len(reason['nodes']), 'node')}{share}, {', '.join(reason['operators'])}: {reason['reason']}"
         )
     more = sum(len(reason["nodes"]) for reason in reasons[_NAMED:])
-    return "; ".join(texts) + (f"; {more} more (--nodes)" if more else "")
+    return "; ".join(texts) + (f"; {more} more (--nodes; Python: .nodes)" if more else "")
 
 
 def _db(value: float) -> str:
@@ -262,3 +264,43 @@ def html(title: str, summary: Document) -> str:
     from nvdla.util.html import table
 
     return f"<b>{xml_text(title)}</b>{table((), _all_lines(summary))}"
+
+
+def sidecar(imported: Imported, part: Part, rows: Mapping[str, NodeRow], details: Document) -> Document:
+    """Sidecar entries of a loadable on its source model."""
+    nodes = {name: {"op": rows[name].op, "layers": list(rows[name].operations)} for name in part.nodes}
+    values = {
+        layer.name: imported.tensors[layer.name] for layer in part.layers.layers if layer.name in imported.tensors
+    }
+    held = {layer: _held(imported, part, layer, value) for layer, value in values.items()}
+    inputs = {}
+    for binding in part.inputs:
+        name, units = imported.model.stored.get(binding.value, (binding.value, None))
+        inputs[binding.tensor] = _value(
+            imported, binding.value, order_document(binding.index), units if name == binding.value else None
+        )
+    return {"nodes": nodes, "values": values, "model": held, "inputs": inputs, **details}
+
+
+def _held(imported: Imported, part: Part, layer: str, value: str) -> Document:
+    """The value of the model in a layer's tensor; an order that is not known is False."""
+    order: Json = False
+    size = int(np.prod(imported.model.shapes.get(value, (0,))))
+    if layer in imported.orders:
+        index, stored = imported.orders[layer], int(np.prod(part.layers.layer(layer).output.shape))
+        order = order_document(index, stored) if index is not None or size == stored else False
+    name, units = imported.model.stored.get(value, (value, None))
+    return _value(imported, value, order, units) | {"value": name}
+
+
+def _value(imported: Imported, value: str, order: object, units: tuple[float, int] | None) -> Document:
+    """For :func:`nvdla.program.naming.value_of`."""
+    document: Document = {"value": value, "shape": list(imported.model.shapes.get(value, ()))}
+    if order is not None:
+        document["index"] = order
+    return document if units is None else document | {"scale": units[0], "zero_point": units[1]}
+
+
+def factors(refined: Refined) -> dict[str, list[float]]:
+    """Divisors of the channels of equalized tensors."""
+    return {name: factors.tolist() for name, factors in refined.factors.items() if np.any(factors != 1)}

@@ -75,7 +75,7 @@ def test_a_network_without_weights_is_refused_by_name(nvdla_command, samples):
     words = ("-i", samples / "digit3.pgm", "--caffe", samples / "lenet.prototxt")
     code, out, err = nvdla_command("compare", samples / "lenet.loadable", *words)
     assert (code, out) == (2, "")
-    assert "line 8: layer conv1 (Convolution): weights: must be given. Add --weights FILE.caffemodel." in err
+    assert "line 8: layer conv1 (Convolution): weights: must be given. Add --weights FILE.caffemodel (Python: " in err
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+import nvdla
 from nvdla.compiler.frontend.quantization.calibrate import read_table
-from nvdla.errors import FormatError
+from nvdla.errors import BuildError, FormatError
+from tests.compiler.frontend.models import model, node
 
 
 def _write(tmp_path, text: str):
@@ -82,6 +87,39 @@ def test_what_is_no_table_is_one_line(tmp_path, text, message):
     with pytest.raises(FormatError, match=message) as error:
         read_table(_write(tmp_path, text))
     assert "\n" not in str(error.value)
+
+
+def _of_torch():
+    """Two convolutions, as torch.onnx exports the modules "stem" and "head"."""
+    made = model(
+        [node("Conv", "x w", "conv2d"), node("Conv", "conv2d w", "y")],
+        {"x": (1, 4, 5, 5)},
+        {"y": (1, 4, 5, 5)},
+        {"w": np.ones((4, 4, 1, 1), np.float32)},
+    )
+    entry = made.graph.node[0].metadata_props.add()
+    entry.key, entry.value = "pkg.torch.onnx.name_scopes", "['', 'stem', 'conv2d']"
+    return made
+
+
+@pytest.mark.parametrize("name", ["stem", "conv2d"])
+def test_a_table_has_the_names_of_the_layer_file_or_of_onnx(tmp_path, name):
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps({tensor: {"scale": 0.5} for tensor in ("x", name, "y")}), encoding="utf-8")
+    compiled = nvdla.compile(_of_torch(), "nv_small", calibration=path)
+    assert compiled.parts[0].built.sidecar["tensors"]["stem"]["scale"] == pytest.approx(0.5)
+
+
+def test_a_tensor_that_a_table_lacks_has_both_of_its_names_in_the_error(tmp_path):
+    path = tmp_path / "table.json"
+    path.write_text('{"x": {"scale": 0.5}, "y": {"scale": 0.5}}', encoding="utf-8")
+    with pytest.raises(BuildError, match=r"tensor stem \(ONNX value conv2d\) has no scale .*--calibrate; Python: cal"):
+        nvdla.compile(_of_torch(), "nv_small", calibration=path)
+
+
+def test_a_layer_file_is_no_table_as_its_weights_may_be_equalized(tmp_path):
+    with pytest.raises(FormatError, match="must be for the model as it is, got a layer file"):
+        read_table(_write(tmp_path, '{"format": "nvdla-layers", "tensors": {"x": {"scale": 1}}}'))
 
 
 @given(data=st.one_of(st.binary(max_size=200), st.text(max_size=200).map(lambda text: text.encode("utf-8", "ignore"))))

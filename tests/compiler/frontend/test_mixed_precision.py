@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,8 @@ pytest.importorskip("onnxruntime")
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
+from nvdla.cli.main import main  # noqa: E402
+from nvdla.compiler.builder import Calibration  # noqa: E402
 from nvdla.compiler.builder.accuracy import LayerAccuracy  # noqa: E402
 from nvdla.compiler.frontend.compiler import compile as compile_model  # noqa: E402
 from nvdla.compiler.frontend.quantization.mixed import choose, drop  # noqa: E402
@@ -78,3 +82,48 @@ def test_auto_is_refused_where_it_cannot_be():
     data = np.random.default_rng(3).normal(size=(2, 3, 12, 12)).astype(np.float32)
     with pytest.raises(BuildError, match="must have int16, got nv_small"):
         compile_model(_model(), "nv_small", "auto", data)
+
+
+DATA = np.random.default_rng(2).normal(size=(4, 3, 12, 12)).astype(np.float32)
+
+
+def _precisions(compiled) -> dict[str, str]:
+    tensors = [part.built.sidecar["tensors"] for part in compiled.parts if part.built]
+    return {name: row["precision"] for table in tensors for name, row in table.items() if "precision" in row}
+
+
+@pytest.mark.parametrize("name", ["c2", "n3", "c1+r1"])  # ONNX value, node, layer of the report
+def test_one_named_layer_of_an_int8_network_is_int16(name):
+    compiled = compile_model(_model(), "nv_full", {name: "int16"}, DATA)
+    wide = {tensor for tensor, precision in _precisions(compiled).items() if precision == "int16"}
+    assert wide == ({"r1"} if "+" in name else {"c2"})
+    assert compiled.report["host_nodes"] == 0
+
+
+def test_ranges_of_the_caller_may_name_an_int16_layer_of_any_part():
+    ranges = Calibration(dict.fromkeys(["x", "c1", "r1", "c2", "c3", "y"], 4.0), precisions={"c3": "int16"})
+    compiled = compile_model(_model(), "nv_full", calibration=ranges, keep_on_host=("n3",))
+    assert [part.kind for part in compiled.parts] == ["accelerator", "host", "accelerator"]
+    assert _precisions(compiled)["c3"] == "int16"
+
+
+@pytest.mark.parametrize(
+    ("config", "layers", "message"),
+    [
+        ("nv_full", {"c22": "int16"}, "must name a layer on the accelerator of cancel, got c22. Did you mean c2?"),
+        ("nv_full", {"c2": "fp16"}, "precision of layer c2: must be int16 or int8, got fp16"),
+        ("nv_small", {"c2": "int16"}, "must be within an int8 network on nv_full, got int8 on nv_small"),
+    ],
+)
+def test_a_precision_of_a_layer_that_cannot_be_is_refused(config, layers, message):
+    with pytest.raises(BuildError, match=message):
+        compile_model(_model(), config, layers, DATA)
+
+
+def test_the_command_line_names_int16_layers(tmp_path):
+    onnx.save(_model(), tmp_path / "net.onnx")
+    np.save(tmp_path / "data.npy", DATA)
+    words = ["compile", tmp_path / "net.onnx", "--config", "nv_full", "--precision", "c2=int16"]
+    assert main([*map(str, words), "--calibrate", str(tmp_path / "data.npy"), "-o", str(tmp_path / "net")]) == 0
+    layers = json.loads((tmp_path / "net.layers.json").read_text())
+    assert layers["tensors"]["c2"]["precision"] == "int16"

@@ -37,7 +37,7 @@ def image(dtype=np.float32) -> np.ndarray:
 def test_an_open_batch_is_1_with_a_note(batch):
     net = convolution((batch, 3, 8, 8))
     compiled = nvdla.compile(net, "nv_full", "fp16")
-    note = "input x: its batch is open, so it is 1. For another add --shape x=N,3,8,8."
+    note = "input x: its batch is open, so it is 1. For another add --shape x=N,3,8,8 (Python: shapes=)."
     assert note in compiled.report["notes"]
     assert compiled.whole
     fixed = nvdla.compile(convolution(), "nv_full", "fp16")

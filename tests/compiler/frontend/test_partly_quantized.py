@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
+from nvdla.compiler.frontend.compiler import check
 from nvdla.compiler.frontend.compiler import compile as compile_model
 from nvdla.compiler.frontend.model import session
 from nvdla.errors import BuildError
@@ -92,3 +93,31 @@ def test_a_limit_of_the_hardware_is_the_reason_of_its_node_not_the_missing_scale
     reasons = {row.op: row.reason for row in compiled.nodes if row.placement == "host"}
     assert "kernel rows: must be at most 32, got 33" in reasons["Conv"]
     assert "has no scale in the model or table" in reasons["Relu"]
+
+
+def test_a_convolution_of_an_input_without_a_quantizer_runs_on_the_host():
+    numbers = {"s": np.float32(0.1), "z": np.int8(0), "w2": RNG.normal(size=(8, 8, 1, 1)).astype(np.float32)} | WEIGHTS
+    nodes = [
+        node("Conv", "x w", "a"),
+        node("QuantizeLinear", "a s z", "q"),
+        node("DequantizeLinear", "q s z", "d"),
+        node("Conv", "d w2", "c"),
+        node("QuantizeLinear", "c s z", "p"),
+        node("DequantizeLinear", "p s z", "y"),
+    ]
+    made = model(nodes, {"x": X.shape}, {"y": X.shape}, numbers)
+    placed = ["host", "accelerator", "folded"]
+    compiled = compile_model(made, "nv_small", "int8")
+    assert [row.placement for row in compiled.nodes] == placed
+    assert "tensor x has no scale in the model or table" in compiled.nodes[0].reason
+    assert compile_model(made, "nv_small", "int8", X).report["host_nodes"] == 0
+    with pytest.raises(BuildError, match="tensor x has no scale in the model or table"):
+        compile_model(made, "nv_small", "int8", host=False)
+
+
+@pytest.mark.parametrize("ranged", [False, True])
+def test_the_check_places_the_nodes_of_a_quantized_model_as_the_compilation_does(ranged):
+    made = partly(CONVOLUTION, WEIGHTS)
+    compiled = compile_model(made, "nv_small", "int8", X if ranged else None)
+    rows = [(row["name"], row["placement"], row["reason"]) for row in check(made, ranged=ranged)["nodes"]]
+    assert rows == [(row.name, row.placement, row.reason) for row in compiled.nodes]

@@ -210,5 +210,5 @@ def test_tensors_of_16_bits_in_int8_are_reported():
     notes = compile_model(proto, "nv_small", "int8").report["notes"]
     assert any("nv_small has no int16; configurations with it: nv_full" in note for note in notes)
     notes = compile_model(proto, "nv_full", "int8").report["notes"]
-    assert any(note.endswith("become int8; compile with --precision int16") for note in notes)
+    assert any(note.endswith("compile with --precision int16 (Python: precision='int16')") for note in notes)
     assert not compile_model(proto, "nv_full", "int16").report["notes"]

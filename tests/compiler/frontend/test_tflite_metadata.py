@@ -122,11 +122,11 @@ def test_an_input_of_8_bits(kind, scale, zero, numbers, mean, words, folder, nvd
     [
         (
             ["--mean", "127", "--std", "127"],
-            "become -1 to 1.01 (--mean, --std), but the quantized input data holds 0 to 1",
+            "become -1 to 1.01 (--mean, --std; Python: preprocessing=), but the quantized input data holds 0 to 1",
         ),
         (
             ["--mean", "0", "--std", "128"],
-            "become 0 to 1.99 (--mean, --std), but the quantized input data holds 0 to 1",
+            "become 0 to 1.99 (--mean, --std; Python: preprocessing=), but the quantized input data holds 0 to 1",
         ),
         (["--std", "255"], None),
         (["--std", "250"], None),  # 2 per cent of the pixels

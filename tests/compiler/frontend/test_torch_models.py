@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 
+onnx = pytest.importorskip("onnx")
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 pytest.importorskip("onnxruntime")
@@ -210,7 +211,7 @@ def test_errors_name_the_file(net, tmp_path, monkeypatch):
     torch.export.save(torch.export.export(Values(), (torch.zeros(3, 4),)), "values.pt2")
     for file, options, message in [
         ("net.pt2", {"shapes": {"y": (1, 2)}}, "shape for y: input: must be one of x"),
-        ("net.pt2", {"weights": "net.caffemodel"}, "--weights: must be given with a .prototxt only"),
+        ("net.pt2", {"weights": "net.caffemodel"}, "weights (--weights; Python: weights=): must be given with"),
         ("net.pt2", {}, "scales: must be given for int8"),
         ("values.pt2", {}, "torch.onnx.export: No ONNX function found for <OpOverload(op='aten._linalg_svd'"),
         ("net.onnx", {"shapes": {"y": (1, 2)}}, "shape for y: input: must be one of x"),
@@ -270,3 +271,60 @@ def test_quantizers_of_torch_ao_give_the_scales_and_stay_in_the_module(backend):
     wanted = net(images).detach().numpy()
     step = float(net.head.activation_post_process.calculate_qparams()[0])
     assert np.abs(outputs(compiled, images).reshape(wanted.shape) - wanted).max() < 2.01 * step
+
+
+class Wide(torch.nn.Module):
+    """Two layers with as many weights as PyTorch's exporter does not fold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.quant, self.conv, self.norm = torch.ao.quantization.QuantStub(), *_convolution(3, 128)
+        self.again, self.last = _convolution(128, 128)
+
+    def forward(self, x):
+        return self.last(self.again(self.norm(self.conv(self.quant(x)))))
+
+
+def _convolution(channels: int, kernels: int) -> tuple[torch.nn.Module, torch.nn.Module]:
+    return torch.nn.Conv2d(channels, kernels, 3), torch.nn.BatchNorm2d(kernels)
+
+
+def _trained(module: torch.nn.Module, setting: object) -> torch.nn.Module:
+    """A module with quantizers that have seen numbers."""
+    module.qconfig = setting
+    torch.ao.quantization.prepare_qat(module, inplace=True)
+    module(torch.randn(16, 3, 8, 8))
+    return module.eval().apply(torch.ao.quantization.disable_observer)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("channels", ["", "per_channel_"])
+def test_weights_from_minus_127_to_127_are_those_of_the_fake_quantization(channels, tmp_path):
+    quantization = torch.ao.quantization
+    torch.manual_seed(0)
+    fused = quantization.fuse_modules_qat(Wide(), [["conv", "norm"], ["again", "last"]])
+    net = _trained(fused, getattr(quantization.qconfig, f"default_{channels}symmetric_qnnpack_qat_qconfig"))
+    compiled = nvdla.compile(net, "nv_small", example_inputs=(torch.zeros(1, 3, 8, 8),), host=False)
+    compiled.export_qdq(tmp_path / "net.onnx")
+    integers = [*map(onnx.numpy_helper.to_array, onnx.load(tmp_path / "net.onnx").graph.initializer)]
+    for module in (net.conv, net.again):
+        factors = module.bn.weight / torch.sqrt(module.bn.running_var + module.bn.eps)
+        weights = module.weight * factors.reshape(-1, 1, 1, 1)
+        scales = module.weight_fake_quant.scale.reshape(-1, 1, 1, 1)
+        elements = torch.round(module.weight_fake_quant(weights) / scales).detach().numpy()
+        ties = (weights / scales % 1 - 0.5).abs().detach().numpy() < 1e-4  # PyTorch multiplies by 1 / scale
+        alike = [array for array in integers if array.shape == elements.shape]
+        assert any(np.array_equal(array[~ties], elements[~ties]) for array in alike)
+        assert ties.mean() < 1e-3
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_quantizer_of_more_than_8_bits_is_refused_with_its_name_and_the_module_stays():
+    quantization = torch.ao.quantization
+    observer = {"observer": quantization.MovingAverageMinMaxObserver, "dtype": torch.qint32}
+    wide = quantization.FakeQuantize.with_args(**observer, quant_min=-32768, quant_max=32767)
+    net = _trained(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)), quantization.QConfig(wide, wide))
+    before = [*net.modules()]
+    with pytest.raises(FormatError, match=r"0\.weight_fake_quant: range: must be within -128.* got -32768"):
+        nvdla.compile(net, "nv_small", example_inputs=(torch.zeros(1, 3, 8, 8),))
+    assert [*net.modules()] == before

@@ -168,7 +168,7 @@ def _lrn(graph: Graph, node: Node, cube: NetworkTensor, name: str) -> NetworkTen
 def _batches(graph: Graph, node: Node, value: GraphValue) -> GraphValue:
     """Every image of a batch alone."""
     if value.shape[0] > MAX_ROWS:
-        raise Cut(f"batch {value.shape[0]} is not supported", "compile for batch 1 (--shape)")
+        raise Cut(f"batch {value.shape[0]} is not supported", "compile for batch 1 (--shape; Python: shapes=)")
     order = np.arange(value.size).reshape(value.shape)
     parts = []
     for image in order:

@@ -102,7 +102,10 @@ def unrolled(weights: np.ndarray, bias: np.ndarray | None, batch: int) -> tuple[
     if batch == 1:
         return weights, bias
     if weights.size * batch > MAX_UNROLLED:
-        raise Cut(f"a batch of {batch} would need {weights.size * batch} weights", "compile for batch 1 (--shape)")
+        raise Cut(
+            f"a batch of {batch} would need {weights.size * batch} weights",
+            "compile for batch 1 (--shape; Python: shapes=)",
+        )
     return np.tile(weights, (batch, 1, 1, 1)), None if bias is None else np.tile(bias, batch)
 
 
@@ -213,7 +216,10 @@ def _dense_groups(
     channels, per_group = weights.shape[:2]
     size = channels // groups
     if weights.size * groups * batch * batch > MAX_UNROLLED:
-        raise Cut(f"{groups} groups with batch {batch} need too many dense weights", "compile for batch 1 (--shape)")
+        raise Cut(
+            f"{groups} groups with batch {batch} need too many dense weights",
+            "compile for batch 1 (--shape; Python: shapes=)",
+        )
     dense = np.zeros((batch * channels, batch * groups * per_group, *weights.shape[2:]))
     for block in range(groups * batch):
         group = block % groups

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 import os
@@ -110,6 +111,11 @@ def _json(name: str, text: str) -> ScaleTable:
         data = data["data"]
     if not isinstance(data, dict):
         raise FormatError(f"{name}: a calibration table: must be a mapping of tensor names")
+    if data.get("format") == "nvdla-layers":
+        raise FormatError(
+            f"{name}: a calibration table: must be for the model as it is, got a layer file, whose scales are for "
+            "equalized weights. Give the calibration data again."
+        )
     entries = {tensor: entry for tensor, entry in data.items() if isinstance(entry, dict | list)}
     scaled = {tensor: entry for tensor, entry in entries.items() if isinstance(entry, dict) and "scale" in entry}
     if entries and len(scaled) == len(entries):
@@ -227,7 +233,8 @@ def calibrate(
             refined, seen[number] = _from_samples(own, part, data, recipe, progress, channels[number], whole)
         else:
             refined = Refined(part.network, Calibration({}))
-        given = {tensor: known[value] for tensor, value in own.tensors.items() if value in known}
+        values = {layer.name: own.tensors.get(layer.name, layer.name) for layer in part.layers.layers}
+        given = {tensor: known[value] for tensor, value in values.items() if value in known}
         parts[number] = _finished(own, part, refined, given, ends)
     if isinstance(data, Samples):
         source |= {"samples": len(data), "sha256": data.sha256, "recipe": _document(recipe)}
@@ -310,7 +317,7 @@ def _finished(imported: Imported, part: Part, refined: Refined, given: Mapping[s
             _spread(part.layers, magnitudes)
             _bound_summands(part.layers, magnitudes)
         stated = set() if model.magnitudes else set(imported.tensors)
-        _check_complete(part.layers, magnitudes, stated)
+        _check_complete(part.layers, magnitudes, stated, imported.tensors)
     for layer in part.layers.layers:
         if own_scale(layer, Precision.INT8) is not None:
             magnitudes.setdefault(layer.name, 1.0)
@@ -388,29 +395,38 @@ def _within(groups: list[Group], magnitudes: dict[str, float]) -> None:
 class NoScaleError(BuildError):
     """``tensor`` has no scale in a model or table that brings those of others."""
 
-    def __init__(self, tensor: str) -> None:
-        super().__init__(f"tensor {tensor} has no scale in the model or table; give calibration data (--calibrate)")
+    def __init__(self, tensor: str, text: str) -> None:
+        super().__init__(text)
         self.tensor = tensor
 
 
-def _check_complete(network: Network, magnitudes: Mapping[str, float], stated: Set[str]) -> None:
+def _check_complete(
+    network: Network, magnitudes: Mapping[str, float], stated: Set[str], values: Mapping[str, str]
+) -> None:
     """The first tensor without a scale is an error. ``stated``: tensors that a table must have scales of; others make
-    their nodes run on the host."""
+    their nodes run on the host. ``values``: the ONNX values of tensors."""
     groups = group_layers(network)
     for name in [*(tensor.name for tensor in network.inputs), *(group.output.name for group in groups)]:
         if name not in magnitudes and own_scale(network.layer(name), Precision.INT8) is None:
-            if name not in stated:
-                raise NoScaleError(name)
-            raise BuildError(f"tensor {name} has no scale in the model or table; give calibration data (--calibrate)")
+            value = values.get(name, name)
+            text = (
+                f"tensor {name}{'' if value == name else f' (ONNX value {value})'} has no scale in the model or table; "
+                "give calibration data (--calibrate; Python: calibration=)"
+            )
+            raise BuildError(text) if name in stated else NoScaleError(name, text)
 
 
 def _by_value(imported: Imported, table: ScaleTable) -> dict[str, float]:
-    """A table's magnitudes by ONNX value; its names may be those of values or of nodes."""
+    """A table's magnitudes by ONNX value; its names may be those of values, of tensors of the layer file or of
+    nodes. Tensors without an ONNX value keep their names."""
     nodes = {node.name: node.output[0] for node in imported.model.proto.graph.node if node.output}
-    values = set(imported.tensors.values())
+    layers = {
+        layer.name: imported.tensors.get(layer.name, layer.name) for net in imported.networks for layer in net.layers
+    }
+    values = {*imported.tensors.values(), *layers.values()}
     magnitudes = {}
     for name, magnitude in table.magnitudes.items():
-        value = name if name in values else nodes.get(name)
+        value = name if name in values else layers.get(name) or nodes.get(name)
         if value in values:
             magnitudes[value] = magnitude
     if not magnitudes:
@@ -419,6 +435,37 @@ def _by_value(imported: Imported, table: ScaleTable) -> dict[str, float]:
             f"or node of {imported.model.file}"
         )
     return magnitudes
+
+
+def named_layers(imported: Imported, precisions: Mapping[str, str]) -> frozenset[str]:
+    """The layers that are to be computed in int16. Raises BuildError.
+
+    Args:
+        imported: The model.
+        precisions: "int16" or "int8" by the name of a layer, of an ONNX value or of a node.
+    """
+    if imported.precision != Precision.INT8 or Precision.INT16 not in imported.config.precisions:
+        raise BuildError(
+            f"precision: int16 layers must be within an int8 network on nv_full, got {imported.precision} on "
+            f"{imported.config.name}"
+        )
+    layers = {layer.name for net in imported.networks for layer in net.layers if layer.kind != "input"}
+    known: dict[str, set[str]] = {row.name: layers.intersection(row.operations) for row in imported.nodes}
+    known |= {value: {layer} for layer, value in imported.tensors.items() if layer in layers}
+    known |= {layer: {layer} for layer in layers}
+    chosen: set[str] = set()
+    for name, precision in precisions.items():
+        members = [name] if name in known else name.split("+")  # "conv1+relu1" names one operation
+        if precision not in (Precision.INT8, Precision.INT16):
+            raise BuildError(f"precision of layer {name}: must be int16 or int8, got {precision}")
+        if not all(known.get(member) for member in members):
+            near = difflib.get_close_matches(name, [key for key, value in known.items() if value], 1)
+            raise BuildError(
+                f"precision: must name a layer on the accelerator of {imported.model.file}, got {name}."
+                f"{f' Did you mean {near[0]}?' if near else ' The report lists them.'}"
+            )
+        chosen |= {layer for member in members for layer in known[member] if precision == Precision.INT16}
+    return frozenset(chosen)
 
 
 def is_table(data: object) -> bool:

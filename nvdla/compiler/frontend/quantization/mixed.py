@@ -65,7 +65,7 @@ def choose(rows: Iterable[LayerAccuracy], loss: Callable[[frozenset[str]], float
     if least > most:
         raise BuildError(
             f"with every layer in int16 the results still lose {100 * least:.3g} %, more than {100 * most:.3g} %; "
-            "allow more (--max-drop), or build in fp16"
+            "allow more (--max-drop; Python: max_drop=), or build in fp16"
         )
     low, high = 0, len(ranked)
     while high - low > 1:
@@ -77,6 +77,45 @@ def choose(rows: Iterable[LayerAccuracy], loss: Callable[[frozenset[str]], float
         if loss(frozenset(without)) <= most:
             chosen = without
     return frozenset(chosen)
+
+
+def fold_weights(
+    graph: GraphProto, constants: Mapping[str, np.ndarray], add: Callable[[str, np.ndarray], None]
+) -> None:
+    """Compute what quantization-aware training does with weights before their QuantizeLinear.
+
+    It takes in the factors of a batch normalization and limits the range; PyTorch's exporter computes it for small
+    weights only.
+
+    Args:
+        graph: The graph; the nodes are removed.
+        constants: Its constants by name.
+        add: Adds a constant to both.
+    """
+    leads = {node.input[0] for node in graph.node if node.op_type == "QuantizeLinear"}
+    for node in reversed(graph.node):
+        if node.op_type in _OF_WEIGHTS and node.output[0] in leads:
+            leads |= set(node.input)
+    folded = []
+    for node in graph.node:
+        function, arity = _OF_WEIGHTS.get(node.op_type, (None, 0))
+        arrays = [constants[name] for name in node.input if name in constants]
+        if function is None or node.output[0] not in leads or not arity == len(arrays) == len(node.input):
+            continue
+        shapes = [array.shape for array in arrays]
+        if all(array.dtype.kind == "f" for array in arrays) and np.broadcast_shapes(*shapes) in shapes:
+            add(node.output[0], function(*arrays))
+            folded.append(node)
+    for node in folded:
+        graph.node.remove(node)
+
+
+_OF_WEIGHTS: Mapping[str, tuple[Callable[..., np.ndarray], int]] = {
+    "Clip": (np.clip, 3),
+    "Max": (np.maximum, 2),
+    "Min": (np.minimum, 2),
+    "Mul": (np.multiply, 2),
+}
 
 
 class ChannelScales:

@@ -18,7 +18,7 @@ import numpy as np
 
 from nvdla.compiler.builder.quantization import changing
 from nvdla.compiler.frontend.isolation import reads
-from nvdla.compiler.frontend.quantization.mixed import ChannelScales
+from nvdla.compiler.frontend.quantization.mixed import ChannelScales, fold_weights
 from nvdla.errors import FormatError
 from nvdla.util.escaping import Document
 
@@ -330,10 +330,10 @@ class _Stripper:
     def run(self) -> Stripped:
         self._split_operators()
         self._real_ends()
+        fold_weights(self.graph, self.constants, self._add_constant)
         ChannelScales(self.onnx, self.graph, self.constants).share()
-        for node in self.graph.node:
-            for name in reads(node):
-                self.readers.setdefault(name, []).append(node)
+        for reader, name in ((node, name) for node in self.graph.node for name in reads(node)):
+            self.readers.setdefault(name, []).append(reader)
         kept: list[NodeProto] = []
         for node in self.graph.node:
             source = node.input[0] if node.input else ""

@@ -356,7 +356,7 @@ def _fixed(tensor: FlatTensor, chosen: Sequence[int] | None) -> tuple[int, ...]:
         words = ",".join(str(size) if size >= 0 else "?" for size in (max(open_shape[0], 1), *open_shape[1:]))
         raise FormatError(
             f"input {tensor.name}: shape must be fixed, got {list(open_shape)}. Add --shape {tensor.name}={words} "
-            "with a number for each ?."
+            "with a number for each ? (Python: shapes=)."
         )
     return tuple(1 if size < 0 else size for size in open_shape)
 
