@@ -163,7 +163,7 @@ def in_file(name: str) -> Iterator[None]:
     try:
         yield
     except NvdlaError as error:
-        if error.place.startswith(name) or str(error).startswith(f"{name}: "):
+        if error.place.startswith(name):
             raise
         named = type(error)(f"{name}: {error}")
         vars(named).update(vars(error), place=f"{name}: {error.place}" if error.place else name)

@@ -44,6 +44,8 @@ try:
 except ImportError:  # Windows: no compilation in the background
     fcntl = None  # type: ignore[assignment]
 
+Image = tuple[dict[str, Any], bytes]
+"""The header of an object file, and the code after it."""
 MAGIC = b"NVDLA object 2\n"
 HARMLESS = ("NUMBA_NUM_THREADS", "NUMBA_CACHE_DIR")
 """Settings of numba that do not change machine code."""
@@ -64,7 +66,7 @@ class ObjectCode:
         self.seen = False
         self._engine: Any = None
         self._data: bytes | None = None
-        self._image: tuple[dict[str, Any], bytes] | None = None
+        self._image: Image | None = None
 
     @property
     def address(self) -> int:
@@ -96,7 +98,7 @@ class ObjectCode:
             self.look_up()
         with _loads:
             image, self._image = self._image, None
-            return bool(self._address) or (image is not None and self._load(*image))
+            return bool(self._address) or (image is not None and self._load(image))
 
     def compile(self) -> None:
         """Compile the function and write it to the cache."""
@@ -107,14 +109,14 @@ class ObjectCode:
             data = _compiled(self)  # without the lock: numba has its own
             with _loads:
                 _write(self._path, data)
-                if not self._load(*_parted(data)):
+                if not self._load(_parted(data)):
                     raise ImportError(f"kernel {self.place}: LLVM cannot load its machine code")
         return self._address
 
-    def _load(self, header: dict[str, Any], code: bytes) -> bool:
+    def _load(self, image: Image) -> bool:
         """Make a file executable; return False where it needs symbols that this process does not have."""
         with kernel_times.loading():
-            self._engine, self._address = (_placed if "inside" in header else _linked_by_llvm)(header, code)
+            self._engine, self._address = (_placed if "inside" in image[0] else _linked_by_llvm)(*image)
         return bool(self._address)
 
     def _path(self, folder: Path) -> Path:
@@ -133,7 +135,7 @@ class ObjectCode:
         return kernel if isinstance(kernel, Kernel) else njit(nogil=True)(kernel)
 
 
-def _parted(data: bytes) -> tuple[dict[str, Any], bytes]:
+def _parted(data: bytes) -> Image:
     """Return the header of a file and the code after it."""
     head, _, code = data.partition(b"\n")
     return json.loads(head), code

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import nvdla
-from nvdla.cli.output import real, reals, say, tell_once, whole
+from nvdla.cli.output import real, say, tell_once, whole
 from nvdla.errors import FormatError, in_input
 from nvdla.program.naming import Names, from_calibration, from_yaml, is_scale, names_for, path_of
 from nvdla.tensors.files import IMAGE_ENDINGS
@@ -27,6 +27,11 @@ from nvdla.util.files import is_file
 
 if TYPE_CHECKING:
     from nvdla.runtime import Runtime, Tensor
+
+
+def reals(text: str) -> tuple[float, ...]:
+    """Finite numbers, separated by commas."""
+    return tuple(map(real(), text.split(",")))
 
 
 def split_name(word: str) -> tuple[str | None, str]:

@@ -220,16 +220,8 @@ def run(args: argparse.Namespace) -> int:
     shapes = dict(_shape(word) for word in args.shape)
     config = args.config or CONFIG
     if args.check:
-        document = check(
-            args.model,
-            config,
-            args.precision,
-            args.weights,
-            shapes,
-            not args.no_host,
-            args.trusted,
-            args.calibrate is not None,
-        )
+        settings = args.precision, args.weights, shapes, not args.no_host, args.trusted, args.calibrate is not None
+        document = check(args.model, config, *settings)
         tell_proof(args, configuration(config))
         if not print_document(document, args):
             _print_nodes(document)
@@ -278,7 +270,7 @@ def _files(args: argparse.Namespace, compiled: Compiled) -> list[Document]:
 
 
 def _precision(text: str) -> str | dict[str, str]:
-    if text in ("int8", "int16", "fp16", "auto"):
+    if text in (Precision.INT8, Precision.INT16, Precision.FP16, "auto"):
         return text
     pairs = [word.rpartition("=") for word in text.split(",")]
     if not all(name and kind == Precision.INT16 for name, _, kind in pairs):

@@ -20,7 +20,6 @@ from nvdla.cli.output import (
     say,
     tell_proof,
     whole,
-    with_hex_addresses,
 )
 from nvdla.cli.trace import PASSES_ON, passing_on, with_passing
 from nvdla.errors import ConfigError, FormatError, TraceError, counted

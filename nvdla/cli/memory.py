@@ -17,11 +17,10 @@ from nvdla.cli.output import (
     print_written,
     say,
     sized,
-    with_hex_addresses,
 )
 from nvdla.cli.study import add_study_options, requested
 from nvdla.errors import counted
-from nvdla.util.escaping import Document
+from nvdla.util.escaping import Document, with_hex_addresses
 from nvdla.util.files import write_file
 
 if TYPE_CHECKING:

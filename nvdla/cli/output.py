@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 from nvdla.cli.settings import UsedSettings
 from nvdla.errors import FormatError, UnknownOperationError, printable, shape_text
 from nvdla.util import rounding
-from nvdla.util.escaping import Json, json_text, plain
+from nvdla.util.escaping import json_text, plain
 from nvdla.util.rounding import is_digits
 
 if TYPE_CHECKING:
@@ -359,12 +359,6 @@ def _as_people_write(row: Mapping[str, Any]) -> Mapping[str, Any]:
     return changed
 
 
-def with_hex_addresses(row: Mapping[str, Json]) -> dict[str, Json]:
-    """Return a row of a table about memory with its addresses in hexadecimal; documents have them as integers."""
-    names = ("address", "base", "end")
-    return {key: f"0x{value:x}" if key in names and value is not None else value for key, value in row.items()}
-
-
 def _shown(rows: Sequence[Mapping[str, object]], columns: Sequence[str] | None) -> list[str]:
     """Columns that are not empty."""
     return [key for key in columns or rows[0] if any(_cell(row.get(key)) for row in rows)]
@@ -573,11 +567,6 @@ def whole(least: int = 0, base: int = 10, most: float = math.inf) -> Callable[[s
         return value
 
     return number
-
-
-def reals(text: str) -> tuple[float, ...]:
-    """Finite numbers, separated by commas."""
-    return tuple(map(real(), text.split(",")))
 
 
 Row = TypeVar("Row")

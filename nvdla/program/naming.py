@@ -444,11 +444,7 @@ def from_layer_file(data: Document, where: str) -> Names:
         shared,
         values["model"],
         {name: value for name, value in values["inputs"].items() if value is not None},
-        {
-            str(name): frozenset(map(str, row["limited"]))
-            for name, row in tensors.items()
-            if isinstance(row, dict) and isinstance(row.get("limited"), list)
-        },
+        _limited(tensors),
         {
             str(layer): str(row.get("op"))
             for row in _mapping(data.get("nodes"), f"{where}: nodes").values()
@@ -456,6 +452,12 @@ def from_layer_file(data: Document, where: str) -> Names:
             for layer in row["layers"]
         },
     )
+
+
+def _limited(tensors: Document) -> dict[str, frozenset[str]]:
+    """The ends of each tensor's range at which nothing is lost."""
+    listed = {str(name): row.get("limited") for name, row in tensors.items() if isinstance(row, dict)}
+    return {name: frozenset(map(str, ends)) for name, ends in listed.items() if isinstance(ends, list)}
 
 
 def _listed(value: object, where: str) -> list[object]:

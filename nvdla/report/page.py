@@ -70,7 +70,7 @@ def _matched(left: Side, right: Side) -> dict[Key, Key]:
 
 
 def _parts(side: Side) -> dict[Key, StoredPlace | None]:
-    """Where each chain writes that writes less than all of its layer's tensor, for each operation of it."""
+    """Return the places of chains that write less than all of their layer's tensor, for each operation."""
     places = side.names.places
     return {node.key: places.get((chain[-1].task, chain[-1].index)) for chain in side.study.chains for node in chain}
 

@@ -153,3 +153,9 @@ def text(value: object, is_shape: bool = False) -> str:
     elif isinstance(value, int) and not isinstance(value, bool):
         value = f"{value:,}"
     return xml_text(printable(str(value)))
+
+
+def with_hex_addresses(row: Mapping[str, Json]) -> dict[str, Json]:
+    """Return a row of a table about memory with its addresses in hexadecimal; documents have them as integers."""
+    names = ("address", "base", "end")
+    return {key: f"0x{value:x}" if key in names and value is not None else value for key, value in row.items()}

@@ -170,8 +170,8 @@ def test_a_kernel_that_needs_an_unknown_function_is_not_loaded(private, monkeypa
     code = objects.ObjectCode("jit.thread_pool_code:serve", 3)
     data = objects._compiled(code)
     assert (b'"inside"' in data[:1000]) == (linked and platform.machine() == "x86_64")
-    assert not code._load(*objects._parted(data.replace(b'"pthread_mutex_init"', b'"no_such_function"')))
-    assert code._load(*objects._parted(data))
+    assert not code._load(objects._parted(data.replace(b'"pthread_mutex_init"', b'"no_such_function"')))
+    assert code._load(objects._parted(data))
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="only x86-64 is linked in advance")

@@ -3,7 +3,6 @@
 import re
 from dataclasses import replace
 
-from nvdla.analysis.cycles.bound import chain_time
 from nvdla.analysis.cycles.constants import (
     CdpShape,
     ChainShape,
@@ -14,6 +13,7 @@ from nvdla.analysis.cycles.constants import (
     constants,
     flushed_windows,
 )
+from nvdla.analysis.cycles.estimate import chain_time
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.util.rounding import ceil_div
 

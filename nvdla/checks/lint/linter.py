@@ -335,7 +335,7 @@ def refusal(program: Program, rehearse: Callable[[], NvdlaError | None] | None =
     """Return why a program cannot run on its configuration, None where no rule forbids it and no engine refuses it.
 
     In the dry run an access that leaves its region continues in the memory that follows, as in hardware. A deadlock
-    alone is no reason. ``rehearse``: the dry run, default :func:`nvdla.emulator.execution.dry_run.failure`.
+    alone does not count. ``rehearse``: the dry run, default :func:`nvdla.emulator.execution.dry_run.failure`.
     """
     report = lint(program, dry=False)
     errors = [finding for finding in report.findings if finding.severity == "error"]

@@ -244,21 +244,8 @@ def compile(
     data, rest = _data(loaded, calibration, preprocessing), rest | pixels_option(rest, preprocessing)
     loaded = loaded.measured() if isinstance(data, Samples) else loaded
     kept = dict.fromkeys(keep_on_host, "kept on the host as requested")
-    return _Compilation(
-        loaded,
-        config,
-        precision,
-        data,
-        recipe,
-        rest,
-        preprocessing,
-        host,
-        progress,
-        on_stage or str,
-        max_drop,
-        kept,
-        layers,
-    ).compiled()
+    settings = recipe, rest, preprocessing, host, progress, on_stage or str, max_drop, kept, layers
+    return _Compilation(loaded, config, precision, data, *settings).compiled()
 
 
 def _keywords() -> set[str]:

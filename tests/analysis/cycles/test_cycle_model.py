@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.measured import predicted
 
-from nvdla.analysis.cycles.bound import chain_time
+from nvdla.analysis.cycles.estimate import chain_time
 from nvdla.analysis.cycles.constants import (
     CdpShape,
     ChainShape,

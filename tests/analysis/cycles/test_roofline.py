@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from support.roofline import MEMORIES, assert_above_the_roofline
 
 import nvdla
-from nvdla.analysis.cycles.bound import chain_time
 from nvdla.analysis.cycles.constants import ChainShape, ConvolutionShape, Memory, SdpShape, constants
+from nvdla.analysis.cycles.estimate import chain_time
 from nvdla.analysis.cycles.hardware import bandwidth
 from nvdla.emulator.hardware.configuration import configuration
 
