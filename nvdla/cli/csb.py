@@ -23,7 +23,7 @@ from nvdla.cli.output import (
 )
 from nvdla.cli.trace import PASSES_ON, passing_on, with_passing
 from nvdla.errors import ConfigError, FormatError, TraceError, counted
-from nvdla.util.escaping import Document, Json
+from nvdla.util.escaping import Document, Json, with_hex_addresses
 from nvdla.util.rounding import integer
 
 if TYPE_CHECKING:
