@@ -146,7 +146,9 @@ def requested(args: argparse.Namespace, refuses: bool = True, timing: bool = Tru
     memory, software, clock, board = timing_of(args) if timing else (None, None, DEFAULT_CLOCK, None)
     names = names_for(args.loadable, args.layers).layers
     study = Study.of(load_loadable(args.loadable), args.config, args.abi, memory, names, software, board)
-    reason, config = refusal(study.program, lambda: study.failure), study.config.name
+    # Commands that refuse nothing do the dry run for their findings.
+    reason = refusal(study.program, (lambda: study.failure) if refuses else (lambda: None))
+    config = study.config.name
     if reason is not None and refuses and args.config != "auto":
         hint = f"see 'nvdla lint {args.loadable} --config {args.config}'"
         raise ConfigError(f"{args.loadable} cannot run on {config}: {reason}; {hint}")

@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import contextlib
 import importlib
 import json
 import re
@@ -129,7 +130,8 @@ def test_a_dash_is_standard_output_for_every_option_that_writes_a_file() -> None
     for key in writing:
         convert: Any = declared[key].type
         assert isinstance(convert and convert("-"), StandardOutput), key
-        assert type(convert("./-")) is str, key
+        with contextlib.suppress(FormatError):  # without the suffix that the option wants
+            assert type(convert("./-")) is str, key
 
 
 #: Words after the loadable, and how the bytes begin; NAME=- writes one output of several.

@@ -92,21 +92,23 @@ class Network:
         """
         return name in self._layers
 
-    def rename(self, layer: Layer, name: str) -> None:
-        """Rename a layer and its output tensor.
+    def rename(self, names: Mapping[Layer, str]) -> None:
+        """Rename layers and their output tensors.
 
         Args:
-            layer: A layer of this network.
-            name: New name, which no other layer has.
+            names: New names of layers of this network, which no other layer has.
         """
-        if next(reversed(self._layers)) == layer.name:  # no other layer moves
-            self._layers[name] = self._layers.pop(layer.name)
-            layer.name = layer.output.name = name
+        last = next(reversed(self._layers), "")
+        if [layer.name for layer in names] == [last]:  # no other layer moves
+            (name,) = names.values()
+            self._layers[name] = self._layers.pop(last)
+            self._layers[name].name = self._layers[name].output.name = name
             self._numbers = {}
-            return
-        layers = self.layers
-        layer.name = layer.output.name = name
-        self.layers = layers
+        elif names:
+            layers = self.layers
+            for layer, name in names.items():
+                layer.name = layer.output.name = name
+            self.layers = layers
 
     # ---- ends
 

@@ -10,7 +10,7 @@ outside takes any order for free: a part's inputs are bound in the order in whic
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -408,18 +408,24 @@ class Graph:
         self.ties[tensor.name] = source.name
         return tensor
 
-    def rename(self, tensor: NetworkTensor, output: str) -> None:
-        """Give a computed tensor the name of the model's output that it holds, unless a layer has this name."""
-        old = tensor.name
-        if tensor.producer.kind == "input" or self.network.has(output):
-            return
-        self.network.rename(tensor.producer, output)
+    def rename(self, outputs: Mapping[NetworkTensor, str]) -> dict[str, str]:
+        """Give computed tensors the names of the model's outputs that they hold, unless a layer has this name.
+
+        Returns:
+            New names, by the old ones.
+        """
+        layers = {
+            tensor.producer: name
+            for tensor, name in outputs.items()
+            if tensor.producer.kind != "input" and not self.network.has(name)
+        }
+        renamed = {layer.name: name for layer, name in layers.items()}
+        self.network.rename(layers)
         tables: tuple[dict[str, Any], ...] = (self.tensors, self.orders, self.magnitudes)
         for table in tables:
-            if old in table:
-                table[output] = table.pop(old)
-        self.ties = {output if name == old else name: source for name, source in self.ties.items()}
-        self.ties.update((name, output) for name, source in self.ties.items() if source == old)
+            table.update({renamed[old]: table.pop(old) for old in renamed.keys() & table.keys()})
+        self.ties = {renamed.get(name, name): renamed.get(source, source) for name, source in self.ties.items()}
+        return renamed
 
     def bind(self, value: GraphValue, positions: np.ndarray | None, cube: Cube) -> NetworkTensor:
         """An input of the part as a cube whose elements are ``positions`` of the value from outside."""

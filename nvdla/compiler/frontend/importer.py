@@ -354,21 +354,31 @@ class _Walk:
     def _outputs(self) -> None:
         """Bind the values that other parts and the application need."""
         self.outputs: dict[int, list[Binding]] = {number: [] for number in self.graphs}
+        ends, renamed = set(self.model.outputs), dict[int, dict[str, str]]()
         for number, graph in self.graphs.items():
-            bound: set[NetworkTensor] = set()
+            bound: dict[NetworkTensor, str] = {}
+            outputs: list[tuple[NetworkTensor, GraphValue]] = []
             for name in self._needed_outside(number):
                 try:
-                    self.outputs[number].append(self._bind_output(graph, graph.values[name], bound))
+                    outputs.append((self._bind_output(graph, graph.values[name], bound), graph.values[name]))
                 except (BuildError, Cut) as error:
                     cut = error if isinstance(error, Cut) else Cut(str(error))
                     self.unbound[self.makers[name].name] = cut
+            named = {tensor: name for tensor, name in bound.items() if name in ends}
+            renamed[number] = graph.rename(named)
+            self.outputs[number] = [
+                Binding(tensor.name, value.name, value.index, value.shape) for tensor, value in outputs
+            ]
+        for row in self.rows:
+            names = renamed.get(row.number, {})
+            row.operations = [names.get(name, name) for name in row.operations]
 
     def _needed_outside(self, number: int) -> list[str]:
         values = (value for node in self.by_part.get(number, []) for value in node.outputs if value)
         return [value for value in values if self.readers.get(value, set()) - {number}]
 
-    def _bind_output(self, graph: Graph, value: GraphValue, bound: set[NetworkTensor]) -> Binding:
-        """``bound``: outputs of the graph so far; they are added to."""
+    def _bind_output(self, graph: Graph, value: GraphValue, bound: dict[NetworkTensor, str]) -> NetworkTensor:
+        """``bound``: outputs of the graph so far with the name of their first value; they are added to."""
         tensor = value.tensor
         if tensor is None:
             graph.node = self.makers[value.name]
@@ -389,14 +399,8 @@ class _Walk:
             value.tensor = tensor
         if tensor not in bound:
             graph.network.output(tensor)
-            bound.add(tensor)
-            if value.name in self.model.outputs:
-                old = tensor.name
-                graph.rename(tensor, value.name)
-                for row in self.rows:
-                    if self.graphs.get(row.number) is graph:
-                        row.operations = [tensor.name if name == old else name for name in row.operations]
-        return Binding(tensor.name, value.name, value.index, value.shape)
+            bound[tensor] = value.name
+        return tensor
 
     # ---- the result
 

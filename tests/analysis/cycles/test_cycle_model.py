@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.measured import predicted
 
-from nvdla.analysis.cycles.estimate import chain_time
 from nvdla.analysis.cycles.constants import (
     CdpShape,
     ChainShape,
@@ -19,6 +18,7 @@ from nvdla.analysis.cycles.constants import (
     flushed_windows,
     mac_cycles,
 )
+from nvdla.analysis.cycles.estimate import chain_time
 from nvdla.analysis.cycles.hardware import bandwidth
 from nvdla.emulator.hardware.configuration import configuration, configurations
 from nvdla.errors import ConfigError

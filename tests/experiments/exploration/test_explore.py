@@ -148,7 +148,7 @@ def test_operations_that_wait_for_each_other_are_a_deadlock(monkeypatch):
     """The schedule finds them, too, where a file passes the rules."""
     from nvdla.analysis.cycles.schedule import Schedule
 
-    monkeypatch.setattr("nvdla.analysis.study.deadlock", lambda *_: None)
+    monkeypatch.setattr("nvdla.analysis.study.failure", lambda *_: None)
     monkeypatch.setattr(Schedule, "stuck", property(lambda self: [next(iter(self.spans))], lambda *_: None), False)
     table = Exploration(LENET, [Point("auto")])
     (point,) = table.open()(list(table.tasks()))

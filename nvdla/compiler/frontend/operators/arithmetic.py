@@ -217,7 +217,7 @@ def _named(graph: Graph, node: Node, value: GraphValue) -> GraphValue:
     tensor = value.placed
     layer = tensor.producer
     if layer.name.startswith(f"{graph.name(node.outputs[0])}/"):
-        graph.network.rename(layer, graph.label(node))
+        graph.network.rename({layer: graph.label(node)})
     graph.tensors[tensor.name] = node.outputs[0]
     return GraphValue(node.outputs[0], node.out_shape, tensor, value.index)
 
