@@ -514,7 +514,10 @@ def _groups_lines(kept: Row | None) -> Iterator[str]:
         yield f"    {what}: {times}, {use}, {form['cycles']:,} cycles{built}"
 
 
-COUNTED = "(the layer alone, from its first register write to its interrupt)"
+COUNTED = {
+    False: "(the layer alone, from its first register write to its interrupt)",
+    True: "(the layer alone, on average of images in a row)",
+}
 NOTHING = f"no tested change saves {WORTH:.0%}"
 
 
@@ -543,7 +546,7 @@ def _advice(tried: Sequence[Document]) -> Document:
     per = " an image" if best["per_image"] else ""
     cycles = f"{best['cycles']:,} instead of {best['before']:,} cycles{per}"
     return {
-        "advice": f"{best['change']}: {cycles}, {best['saves']:.0%} less {COUNTED}",
+        "advice": f"{best['change']}: {cycles}, {best['saves']:.0%} less {COUNTED[bool(best['per_image'])]}",
         "change": best["change"],
         "change_cycles": best["cycles"],
         "change_before_cycles": best["before"],

@@ -114,12 +114,15 @@ def run(args: argparse.Namespace) -> int:
 def _convert(args: argparse.Namespace) -> int:
     suffix = ending(args.output, OUTPUTS, "a tensor")
     form = _form(args)
-    array = _elements_of_picture(args, form)
-    if array is not None:
-        read: Document = {"shape": list(image_shape(args.input)), "dtype": "uint8", "layout": None}
-    else:
+    array = _elements_of_input(args, form)
+    if array is None:
         array = _read(args, form)
         read = _facts(array, form if args.input.endswith(".bin") else None)
+    elif _is_picture(args):
+        read = {"shape": list(image_shape(args.input)), "dtype": "uint8", "layout": None}
+    else:
+        given = read_npy(args.input)
+        read = {"shape": list(given.shape), "dtype": str(given.dtype), "layout": None}
     array = _with_values(args, array, form, suffix)
     target = None
     if suffix == ".bin":
@@ -166,12 +169,13 @@ def _is_picture(args: argparse.Namespace) -> bool:
     return Path(args.input).suffix.lower() in IMAGE_ENDINGS
 
 
-def _elements_of_picture(args: argparse.Namespace, form: Form | None) -> np.ndarray | None:
-    """The elements of an input of ``--tensor`` from a picture, preprocessed as by 'nvdla run --input'.
+def _elements_of_input(args: argparse.Namespace, form: Form | None) -> np.ndarray | None:
+    """The elements of an input of ``--tensor`` from a picture or an array, as 'nvdla run --input' takes it.
 
-    None for other files and tensors, and where --quantization-scale quantizes the pixels as they are.
+    None for other files and tensors, and where options say how to convert the numbers.
     """
-    if form is None or not args.tensor or not _is_picture(args) or args.quantization_scale is not None:
+    taken = _is_picture(args) or args.input.endswith(".npy")
+    if form is None or not args.tensor or not taken or args.dtype or args.quantization_scale is not None:
         return None
     from nvdla.runtime import Runtime
 
@@ -187,9 +191,10 @@ def _elements_of_picture(args: argparse.Namespace, form: Form | None) -> np.ndar
     except ScaleMissing as error:
         raise FormatError(
             f"{args.input}: scale of input {name}: must be known for {error.dtype} elements, got none. Use "
-            "--quantization-scale to quantize the pixels as they are."
+            "--quantization-scale and --zero-point to quantize the numbers as they are."
         ) from None
-    tell_changes(changes_of_pictures(runtime, args, [f"{name}={args.input}"]), args)
+    if _is_picture(args):
+        tell_changes(changes_of_pictures(runtime, args, [f"{name}={args.input}"]), args)
     return unpack(surfaces[names.index(name)], form, args.input)
 
 
@@ -242,7 +247,7 @@ def _advice(args: argparse.Namespace, array: np.ndarray) -> str:
     if args.quantization_scale is not None:
         return "Omit --quantization-scale, which converts integers to real numbers"
     if array.dtype.kind == "f" or _is_picture(args):
-        return "Use --quantization-scale to quantize them"
+        return "Use --quantization-scale and --zero-point to quantize them"
     return "Save them as floating-point numbers, then use --quantization-scale"
 
 

@@ -112,16 +112,16 @@ def test_errors_of_pictures_advise_options_of_the_command_alone(nvdla_command, l
     assert (code, options_in(err) - OPTIONS) == (2, set()), err
 
 
-def test_the_advice_about_integers_that_do_not_fit_can_be_followed(nvdla_command, lenet, tmp_path):
-    """Pixels as an array are elements; the scale dequantizes them. As floating-point numbers they are quantized."""
-    np.save(tmp_path / "a.npy", np.full((28, 28), 254, np.uint8))
-    np.save(tmp_path / "b.npy", np.full((28, 28), 254, np.float32))
-    words = ("tensor", "convert", tmp_path / "a.npy", tmp_path / "a.bin", "--tensor", lenet)
+def test_the_advice_about_integers_that_do_not_fit_can_be_followed(nvdla_command, tmp_path):
+    """Integers are elements; the scale dequantizes them. Floating-point numbers are quantized."""
+    np.save(tmp_path / "a.npy", np.full((1, 1, 28, 28), 254, np.uint8))
+    np.save(tmp_path / "b.npy", np.full((1, 1, 28, 28), 254, np.float32))
+    packed = ("--to-layout", "feature-x8", "--dtype", "int8")
+    words = ("tensor", "convert", tmp_path / "a.npy", tmp_path / "a.bin", *packed)
     scale = ("--quantization-scale", "2")
     assert "Save them as floating-point numbers, then use --quantization-scale." in nvdla_command(*words)[2]
-    assert "Omit --quantization-scale, which converts integers to real numbers." in nvdla_command(*words, *scale)[2]
-    words = ("tensor", "convert", tmp_path / "b.npy", tmp_path / "b.bin", "--tensor", lenet)
-    assert "Use --quantization-scale to quantize them." in nvdla_command(*words)[2]
+    words = ("tensor", "convert", tmp_path / "b.npy", tmp_path / "b.bin", *packed)
+    assert "Use --quantization-scale and --zero-point to quantize them." in nvdla_command(*words)[2]
     assert nvdla_command(*words, *scale)[0] == 0
 
 

@@ -347,17 +347,17 @@ def figures(summary: Document) -> list[tuple[str, str]]:
         if name in summary:
             rows.append((text, form(summary[name])))
     for name, text, places in DECODED:
-        for of, measured in (("", summary), (", float model", summary.get("float", {}))):
+        for of, measured in (("", summary), (", reference model", summary.get("float", {}))):
             key, _, value = name.partition(".")
             if value in measured.get(key, {}):
                 share = measured[key][value]
                 rows.append((text + of, "-" if share is None else f"{share:{places}}"))
     if "top1" in summary.get("float", {}):
-        rows.append(("top-1 accuracy, float model", percent(summary["float"]["top1"])))
+        rows.append(("top-1 accuracy, reference model", percent(summary["float"]["top1"])))
     if "agreement" in summary.get("float", {}):
-        rows.append(("same top-1 as the float model", percent(summary["float"]["agreement"])))
+        rows.append(("same top-1 as the reference model", percent(summary["float"]["agreement"])))
         if summary["float"]["snr_db"] is not None:
-            rows.append(("SNR against the float model", f"{summary['float']['snr_db']:.1f} dB"))
+            rows.append(("SNR against the reference model", f"{summary['float']['snr_db']:.1f} dB"))
     return rows
 
 

@@ -75,6 +75,16 @@ def test_real_numbers_are_taken_in_the_order_of_the_model_and_with_channels_firs
     np.testing.assert_array_equal(stacked[[0, 2]], np.concatenate([expected, expected]))
 
 
+def test_tensor_convert_takes_arrays_in_both_orders_and_real_numbers_as_a_run_does(folder, tmp_path):
+    last = numbers(folder)[:1]
+    (expected,) = nvdla.Runtime(folder / "last.nvdla").surfaces(folder / "images" / "0.png")
+    for array in (last, last[0], np.ascontiguousarray(last.transpose(0, 3, 1, 2)), pixels(folder)[0]):
+        np.save(tmp_path / "in.npy", array)
+        words = ["tensor", "convert", tmp_path / "in.npy", tmp_path / "in.bin", "--tensor", folder / "last.nvdla"]
+        assert main(list(map(str, words))) == 0
+        assert (tmp_path / "in.bin").read_bytes() == expected
+
+
 def test_an_array_in_another_order_is_refused(folder):
     runtime = nvdla.Runtime(folder / "last.nvdla")
     with pytest.raises(nvdla.FormatError, match=f"1x{WIDTH}x{HEIGHT}x3"):

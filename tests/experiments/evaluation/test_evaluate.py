@@ -219,7 +219,7 @@ def test_against_a_float_model_agreement_and_snr_are_reported(capsys, tmp_path):
     rows = [json.loads(line) for line in (tmp_path / "s.jsonl").read_text().splitlines()[1:]]
     right = [row["label"] == row["float"]["top"] for row in rows]
     assert summary["float"]["top1"]["value"] == sum(right) / 40
-    assert ("top-1 accuracy, float model", percent(summary["float"]["top1"])) in figures(summary)
+    assert ("top-1 accuracy, reference model", percent(summary["float"]["top1"])) in figures(summary)
     assert summary["float"]["parted"] and summary["float"]["snr_db"] is not None
 
 
