@@ -172,7 +172,7 @@ def _is_picture(args: argparse.Namespace) -> bool:
 def _elements_of_input(args: argparse.Namespace, form: Form | None) -> np.ndarray | None:
     """The elements of an input of ``--tensor`` from a picture or an array, as 'nvdla run --input' takes it.
 
-    None for other files and tensors, and where options say how to convert the numbers.
+    None for other files and tensors, and where options specify the conversion.
     """
     taken = _is_picture(args) or args.input.endswith(".npy")
     if form is None or not args.tensor or not taken or args.dtype or args.quantization_scale is not None:

@@ -324,6 +324,10 @@ class CheckContext(Context):
             if place in self.by_place:
                 yield self.by_place[place], health
 
+    def is_own(self, subject: Operation) -> bool:
+        """Check whether this toolkit compiled the operation: no other compiler writes shapes into layer files."""
+        return self.names.tensor(subject.layer) in self.names.shapes
+
     def operand(self, subject: Operation, name: str) -> np.ndarray | None:
         """The elements of weights or operands that the loadable brings along."""
         return operand(self.loadable, subject, name)

@@ -203,7 +203,6 @@ def products_have_the_scale_of_both(context: CheckContext) -> Iterator[Said]:
         for name in STAGES:
             stage = getattr(op, f"{name}_op")
             product = stage.type in (SdpType.MUL, SdpType.BOTH) and stage.mode == SdpMode.PER_POINT
-            # Only this toolkit writes the shapes of tensors into layer files, and it multiplies by both scales.
-            is_own = context.names.tensor(subject.layer) in context.names.shapes
-            if stage.enable and product and op.src_precision == Precision.INT8 and not is_own:
+            # This toolkit multiplies by both scales.
+            if stage.enable and product and op.src_precision == Precision.INT8 and not context.is_own(subject):
                 yield subject, f"{name} multiplies two int8 tensors point by point"

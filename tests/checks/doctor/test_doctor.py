@@ -366,6 +366,18 @@ def test_results_at_the_bounds_of_their_function_do_not_saturate(name, config, t
     assert name == "Tanh" or {each.rule for each in report.findings} & RANGE_RULES
 
 
+def test_image_kernels_of_this_toolkit_have_their_weights(tmp_path):
+    """NVIDIA's compiler packs kernels of 5 columns with joined lines incorrectly."""
+    rng, network = np.random.default_rng(0), Network()
+    network.output(network.convolution("conv", network.input("in", (1, 28, 28)), rng.normal(size=(8, 1, 5, 5))))
+    samples = rng.normal(size=(2, 1, 28, 28))
+    built = build(network, "nv_large", calibration=calibrate(network, samples), input_format="image")
+    built.save(tmp_path / "net.loadable")
+    names, rule = from_sidecar(tmp_path / "net.loadable"), "wide-image-kernels-have-their-weights"
+    assert rule not in {each.rule for each in examine(built.loadable, names=names).findings}
+    assert rule in {each.rule for each in examine(built.loadable, names=Names()).findings}
+
+
 def test_a_tensor_that_several_operations_write_is_judged_as_a_whole(tmp_path):
     """Every operation writes some kernels, and those of the first have small results: the range is not wasted."""
     rng = np.random.default_rng(0)
