@@ -19,6 +19,7 @@ from nvdla.compiler.builder.layers import Group, NetworkTensor
 from nvdla.compiler.builder.network import Network
 from nvdla.compiler.builder.quantization import LARGEST, quantize
 from nvdla.tensors.real import Units, decibels
+from nvdla.util.precision import Precision
 
 #: The largest channel of a group has at most this many times the range of its smallest.
 LIKE = 16.0
@@ -251,8 +252,11 @@ class _Alone:
             if surface.root.role != "input" and surface.root.data is None and tensor.name in values:
                 elements = quantize(values[tensor.name][0], surface.scale, surface.precision, surface.zero)
                 self.memory.store(surface, elements)
-        for operation in self.operations.get(group.name, ()):
-            reference.step(operation, self.memory)
+        converted = [f"{tensor.name}/{precision}" for tensor in group.sources for precision in LARGEST]
+        # An int16 layer takes int8 tensors converted, and the other way round.
+        for name in (*converted, group.name):
+            for operation in self.operations.get(name, ()):
+                reference.step(operation, self.memory)
         return self.memory.load(self.program.tensors[group.output.name])
 
 
@@ -334,10 +338,10 @@ def _advice(built: Built, group: Group, surface: Surface, sums: _Sums, saturated
             "a few values are far larger than the rest: try --method mse or percentile (Python: method=), or "
             f"{_EQUALIZATION}"
         )
-    return (
-        "try adaptive rounding (--weights-effort 2; Python: adaptive_rounding=True), or int16 for this layer on "
-        "nv_full (--precision auto; Python: precision='auto')"
-    )
+    rounding = ["adaptive rounding (--weights-effort 2; Python: adaptive_rounding=True)"]
+    wider = ["int16 for this layer on nv_full (--precision auto; Python: precision='auto')"]
+    tried = rounding * (group.name in convolved) + wider * (surface.precision != Precision.INT16)
+    return f"try {', or '.join(tried)}" if tried else ""
 
 
 _EQUALIZATION = "equalization (--weights-effort 1; Python: equalize=True)"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 CLOCK = 1000.0
 WORST = 5
 _SUSPICIOUS = 0.1
+_WIDTH = 100
 _FEW = 10
 """Number of calibration samples below which the summary asks for more."""
 _NAMED = 3
@@ -255,7 +258,8 @@ def text(title: str, summary: Document) -> str:
     """Return a title, and below it the lines of a summary."""
     lines = _all_lines(summary)
     width = max(len(what) for what, _ in lines)
-    return "\n".join([title, *(f"  {what:{width}}  {value}" for what, value in lines)])
+    wrapped = partial(textwrap.fill, width=_WIDTH, subsequent_indent=" " * (width + 4), break_long_words=False)
+    return "\n".join([title, *(wrapped(f"  {what:{width}}  {value}") for what, value in lines)])
 
 
 def html(title: str, summary: Document) -> str:

@@ -100,6 +100,15 @@ def test_one_named_layer_of_an_int8_network_is_int16(name):
     assert compiled.report["host_nodes"] == 0
 
 
+def test_the_noise_of_layers_beside_another_precision_is_their_own():
+    """They take converted tensors."""
+    compiled = compile_model(_model(), "nv_full", {"c2": "int16"}, DATA)
+    rows = {row["tensor"]: row for row in compiled.report["accuracy"]}
+    assert min(rows["r1"]["alone"], rows["c2"]["alone"]) > 30
+    assert not any("int16 for this layer" in row["advice"] for row in rows.values() if row["precision"] == "int16")
+    assert max(map(len, repr(compiled).splitlines())) <= 100
+
+
 def test_ranges_of_the_caller_may_name_an_int16_layer_of_any_part():
     ranges = Calibration(dict.fromkeys(["x", "c1", "r1", "c2", "c3", "y"], 4.0), precisions={"c3": "int16"})
     compiled = compile_model(_model(), "nv_full", calibration=ranges, keep_on_host=("n3",))
