@@ -91,6 +91,7 @@ def machine(threads: int) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in names},
+        "commit": _commit(),
         "load": [round(each, 2) for each in os.getloadavg()],
         "peak_float32_gflops": round(float32_peak(), 1),
     }
@@ -115,6 +116,15 @@ def _cpuinfo(key: str) -> str:
     except OSError:
         return ""
     return next((line.split(":", 1)[1].strip() for line in lines if line.split(":")[0].strip() == key), "")
+
+
+def _commit() -> str | None:
+    """The commit of the checkout; None where there is none."""
+    words = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=8", "HEAD"]
+    try:
+        return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def _version(name: str) -> str | None:

@@ -67,9 +67,11 @@ def machine(described: dict[str, Any]) -> str:
     family, model = described["family_model"].split("/")
     versions = ", ".join(f"{name} {version}" for name, version in described["versions"].items() if name != "nvdla")
     instructions = ", ".join(described["features"])
+    commit = described.get("commit")
     said = (
         f"{described['cpu']} (family {family}, model {model}; {instructions}), {described['cores']} cores, "
-        f"{described['memory_gib']} GiB, {described['system'].split()[0]}; Python {described['python']}, {versions}."
+        f"{described['memory_gib']} GiB, {described['system'].split()[0]}; Python {described['python']}, {versions}"
+        f"{'' if commit is None else f'; commit {commit}'}."
     )
     return textwrap.fill(said, 120)
 
