@@ -516,7 +516,7 @@ def _groups_lines(kept: Row | None) -> Iterator[str]:
 
 COUNTED = {
     False: "(the layer alone, from its first register write to its interrupt)",
-    True: "(the layer alone, on average of images in a row)",
+    True: "(the layer alone, the average of consecutive images)",
 }
 NOTHING = f"no tested change saves {WORTH:.0%}"
 

@@ -126,7 +126,7 @@ def _show(words: list[str], args: argparse.Namespace) -> int:
         return 0
     say(f"{words[0]}: {len(rows):,} register accesses in the format {log.format}, register map {log.map.name}")
     if only_tables():
-        print_table("accesses", [_hexadecimal(row) for row in rows], list(rows[0]))
+        print_table("accesses", map(with_hex_addresses, rows), list(rows[0]) if rows else ())
         return 0
     for row in rows:
         value = "?" if row["value"] is None else f"0x{row['value']:08x}"
@@ -136,12 +136,6 @@ def _show(words: list[str], args: argparse.Namespace) -> int:
             fields = f"{fields} (mask 0x{row['mask']:x}{bound})".strip()
         say(f"{row['line']:6} {row['kind']:5} 0x{row['address']:05x} {row['register']:36} {value}  {fields}".rstrip())
     return 0
-
-
-def _hexadecimal(row: Document) -> Document:
-    """A row of --csv: addresses, values and masks in hexadecimal."""
-    words = ("address", "value", "mask", "first", "second")
-    return {key: f"0x{row[key]:x}" if key in words and row[key] is not None else row[key] for key in row}
 
 
 def _print_operations(rows: Sequence[Document]) -> None:
@@ -199,7 +193,7 @@ def _diff(words: list[str], args: argparse.Namespace) -> int:
     if not print_document(document, args):
         if only_tables():
             columns = ("unit", "operation", "register", "first", "second", "fields")
-            print_table("differences", [_hexadecimal({**row, "fields": _changes(row)}) for row in rows], columns)
+            print_table("differences", [with_hex_addresses({**row, "fields": _changes(row)}) for row in rows], columns)
         for row in rows:
             values = ["missing" if row[key] is None else f"0x{row[key]:x}" for key in ("first", "second")]
             fields = _changes(row)

@@ -121,8 +121,7 @@ def _convert(args: argparse.Namespace) -> int:
     elif _is_picture(args):
         read = {"shape": list(image_shape(args.input)), "dtype": "uint8", "layout": None}
     else:
-        given = read_npy(args.input)
-        read = {"shape": list(given.shape), "dtype": str(given.dtype), "layout": None}
+        read = _facts(read_npy(args.input), None)
     array = _with_values(args, array, form, suffix)
     target = None
     if suffix == ".bin":

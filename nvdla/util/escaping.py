@@ -156,6 +156,9 @@ def text(value: object, is_shape: bool = False) -> str:
 
 
 def with_hex_addresses(row: Mapping[str, Json]) -> dict[str, Json]:
-    """Return a row of a table about memory with its addresses in hexadecimal; documents have them as integers."""
-    names = ("address", "base", "end")
-    return {key: f"0x{value:x}" if key in names and value is not None else value for key, value in row.items()}
+    """Return a row of a table about memory or registers with its addresses, values and masks in hexadecimal; documents
+    have them as integers."""
+    return {key: f"0x{value:x}" if key in _HEX and value is not None else value for key, value in row.items()}
+
+
+_HEX = frozenset({"address", "base", "end", "value", "mask", "first", "second"})

@@ -163,9 +163,8 @@ def lookups_stay_in_range(context: CheckContext) -> Iterator[Said]:
         total = under + over + sum(counts.get(name, 0) for name in ("lut_le_hit", "lut_lo_hit", "lut_hybrid"))
         if subject.lut is None or not total or health.limited == {"low", "high"}:
             continue
-        under, over = (
-            0 if is_flat else count for is_flat, count in zip(_flat_ends(subject), (under, over), strict=True)
-        )
+        goes_on_below, goes_on_above = _flat_ends(subject)
+        under, over = under * (not goes_on_below), over * (not goes_on_above)
         if (under + over) / total > OUT_OF_RANGE:
             yield subject, f"{under} of {total} lookups were below the tables, {over} above"
 

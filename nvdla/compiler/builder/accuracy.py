@@ -6,7 +6,7 @@ One signal-to-noise ratio of a whole tensor is that of its largest channels: a t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,7 +17,7 @@ from nvdla.compiler.builder.groups import group_layers
 from nvdla.compiler.builder.ir import Convolve, LoweredProgram, Operation, Surface
 from nvdla.compiler.builder.layers import Group, NetworkTensor
 from nvdla.compiler.builder.network import Network
-from nvdla.compiler.builder.quantization import LARGEST, quantize
+from nvdla.compiler.builder.quantization import LARGEST, ends_of, quantize
 from nvdla.tensors.real import Units, decibels
 from nvdla.util.precision import Precision
 
@@ -142,8 +142,8 @@ class LayerAccuracy:
 
     ``alone``: signal to noise (dB) where its inputs are the float ones, rounded; ``chain``: with all layers before it.
     ``saturated``: share of elements at the ends of the range, but for those at which nothing is lost (``limited`` in
-    the layer file). ``scale``: real number of one unit. ``advice``: what to
-    try, empty where the layer is good. ``channels``: of an output, its channels in groups of like ranges.
+    the layer file). ``scale``: real number of one unit. ``advice``: what to try, empty where the layer is good.
+    ``channels``: of an output, its channels in groups of like ranges.
     """
 
     layer: str
@@ -198,7 +198,7 @@ def accuracy(
         for group in groups:
             name = group.output.name
             if name in values:
-                limited = built.sidecar["tensors"][name].get("limited", ())
+                limited = set(built.sidecar["tensors"][name].get("limited", ()))
                 _add(sums[name], program, group, values, factors.get(name), chain, alone, limited)
     convolved = {operation.layer for operation in program.operations if isinstance(operation, Convolve)}
     return [_row(built, group, sums[group.output.name], convolved) for group in groups if sums[group.output.name].count]
@@ -268,16 +268,14 @@ def _add(
     factors: np.ndarray | None,
     chain: reference.ReferenceMemory,
     alone: _Alone,
-    limited: Sequence[str],
+    limited: Set[str],
 ) -> None:
     surface = program.tensors[group.output.name]
     units = Units(surface.scale, surface.zero, factors)
     exact = np.asarray(values[group.output.name][0], np.float64)
     if limited:  # nothing is lost there
-        most = LARGEST[surface.precision]
-        ends = {"low": -most - bool(surface.zero), "high": most}
-        reach = [(ends[end] - surface.zero) * surface.scale if end in limited else np.nan for end in ends]
-        exact = np.fmin(np.fmax(exact, reach[0]), reach[1])  # which leave out NaN
+        low, high = surface.real(np.array(ends_of(surface.precision, surface.zero)))
+        exact = np.clip(exact, low if "low" in limited else -np.inf, high if "high" in limited else np.inf)
     real = Units(factors=factors).real(exact)
     together, single = chain.load(surface), alone.run(group, values)
     computed = units.real(together)
@@ -290,12 +288,12 @@ def _add(
     sums.peak = max(sums.peak, float(np.abs(exact).max()))
     sums.count += exact.size
     if surface.precision in LARGEST:
-        largest = LARGEST[surface.precision]
-        high, low = single >= largest, single <= -largest - bool(surface.zero)
-        for end, is_there in (("high", high), ("low", low)):
-            sums.saturated += 0 if end in limited else int(np.count_nonzero(is_there))
-        sums.at_ends += int(np.count_nonzero(high | low))
-        sums.between += int(np.count_nonzero(~high & ~low & (single != surface.zero)))
+        least, most = ends_of(surface.precision, surface.zero)
+        at_end = {"low": single <= least, "high": single >= most}
+        inside = ~(at_end["low"] | at_end["high"])
+        sums.saturated += sum(int(np.count_nonzero(at_end[end])) for end in at_end.keys() - limited)
+        sums.at_ends += int(np.count_nonzero(~inside))
+        sums.between += int(np.count_nonzero(inside & (single != surface.zero)))
 
 
 def _row(built: Built, group: Group, sums: _Sums, convolved: Set[str]) -> LayerAccuracy:

@@ -44,7 +44,7 @@ from nvdla.compiler.builder.layer_types import limited_ends
 from nvdla.compiler.builder.lower import lower
 from nvdla.compiler.builder.network import Network
 from nvdla.compiler.builder.packing import PackedWeights
-from nvdla.compiler.builder.quantization import LARGEST, Calibration, quantize
+from nvdla.compiler.builder.quantization import LARGEST, Calibration, ends_of, quantize
 from nvdla.compiler.builder.schedule import HardwareOperation, ScheduledDlaTask, Task, of_channels
 from nvdla.compiler.builder.search import Evaluator, SearchLimits, policy_of
 from nvdla.compiler.builder.search import search as look_further
@@ -196,10 +196,8 @@ def _limited(network: Network, program: LoweredProgram) -> dict[str, list[str]]:
     ranges = {}
     for name, surface in program.tensors.items():
         if surface.precision in LARGEST:
-            largest = LARGEST[surface.precision]
-            least = -largest - bool(surface.zero)
-            low, high = ((end - surface.zero) * surface.scale for end in (least, largest))
-            ranges[name] = low, high, surface.scale
+            low, high = surface.real(np.array(ends_of(surface.precision, surface.zero)))
+            ranges[name] = float(low), float(high), surface.scale
     ends, known = set(network.outputs), dict[int, tuple[float, float]]()
     limited = {}
     for name in ranges:

@@ -35,10 +35,14 @@ def quantize(values: np.ndarray | float, scale: float | np.ndarray, precision: s
     if precision == Precision.FP16:
         with np.errstate(over="ignore"):  # infinite: sums with it, and what pads a maximum, are right
             return np.asarray(values, np.float64).astype(np.float16)
-    largest = LARGEST[precision]
     rounded = np.floor(np.asarray(values, np.float64) / scale + 0.5)
-    low = -largest if zero == 0 else -largest - 1
-    return np.clip(rounded + zero, low, largest).astype(precision)
+    return np.clip(rounded + zero, *ends_of(precision, zero)).astype(precision)
+
+
+def ends_of(precision: str, zero: int) -> tuple[int, int]:
+    """Return the least and the greatest element of a tensor of integers in which ``zero`` stands for 0."""
+    largest = LARGEST[precision]
+    return -largest - bool(zero), largest
 
 
 def halves(layer: str, what: str, values: np.ndarray | float) -> np.ndarray:
