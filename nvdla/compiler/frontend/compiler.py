@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import os
 import platform
@@ -59,6 +60,7 @@ from nvdla.util.escaping import Document
 from nvdla.util.precision import Precision
 
 Result = TypeVar("Result")
+REQUESTED = "kept on the host as requested"
 SINGLE_FAILURES = 16
 """Nodes that go to the host one by one. Each later one takes twice as many adjacent nodes along as the one before."""
 
@@ -243,7 +245,7 @@ def compile(
     loaded, preprocessing = for_model(loaded, preprocessing)
     data, rest = _data(loaded, calibration, preprocessing), rest | pixels_option(rest, preprocessing)
     loaded = loaded.measured() if isinstance(data, Samples) else loaded
-    kept = dict.fromkeys(keep_on_host, "kept on the host as requested")
+    kept = dict.fromkeys(keep_on_host, REQUESTED)
     settings = recipe, rest, preprocessing, host, progress, on_stage or str, max_drop, kept, layers
     return _Compilation(loaded, config, precision, data, *settings).compiled()
 
@@ -298,6 +300,7 @@ class _Compilation:
             imported, images = _imported(
                 self.model, self.alone, self.config, self.precision, self.kept, ranged, self.joins
             )
+            self._check_requested(imported)
             if not self.host:
                 check_host(imported)
             try:
@@ -307,6 +310,14 @@ class _Compilation:
                 continue
             if result is not None:
                 return result
+
+    def _check_requested(self, imported: Imported) -> None:
+        """Refuse names of ``keep_on_host`` that no node has. Raises BuildError."""
+        names = [row.name for row in imported.nodes]
+        for name in (name for name, reason in self.kept.items() if reason == REQUESTED and name not in names):
+            near = difflib.get_close_matches(name, names, 1)
+            hint = f"Did you mean {near[0]!r}?" if near else "nvdla compile --nodes prints them."
+            raise BuildError(f"keep_on_host: must be names of nodes, got {name!r}. {hint}")
 
     def _calibrated(self, imported: Imported, images: int, details: Document) -> Calibrated | None:
         """The scales. None: nodes that would share a scale go to the host, in the next attempt."""

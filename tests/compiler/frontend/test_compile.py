@@ -414,6 +414,10 @@ def test_what_crosses_between_parts_keeps_its_steps_and_outputs_use_all_elements
     assert not first.zero_points
     assert last.zero_points == {"y": -128}
     assert np.abs(compiled.run(data)["y"] - np.exp(data)).max() < 2 * last.output_scales["y"] + first.output_scales["a"]
+    with pytest.raises(
+        nvdla.NvdlaError, match="keep_on_host: must be names of nodes, got 'midle'. Did you mean 'middle'"
+    ):
+        nvdla.compile(model, "nv_small", "int8", data, keep_on_host=("midle",))
 
 
 def test_a_truncated_model_is_reported_as_cut_off(samples, tmp_path):
