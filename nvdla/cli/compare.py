@@ -38,7 +38,8 @@ from nvdla.cli.output import (
     whole,
 )
 from nvdla.cli.working import working
-from nvdla.errors import FormatError, counted
+from nvdla.errors import FormatError, NvdlaError, counted
+from nvdla.loadable import Loadable
 from nvdla.loadable import load as load_loadable
 from nvdla.program.naming import Names, names_for
 from nvdla.tensors.real import ScaleMissing, to_elements
@@ -121,7 +122,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    runtime = nvdla.Runtime(load_loadable(args.loadable), args.config, args.abi, args.threads, strict=args.strict)
+    runtime = _runtime(args, load_loadable(args.loadable), args.config, args.abi, args.threads)
     names = names_of(args, runtime.loadable)
     runs = surfaces_of_runs(runtime, args)
     if len(runs) > 1:
@@ -240,17 +241,20 @@ def _caffe_files(files: list[str]) -> tuple[str, str | None]:
     return files[0], files[1] if len(files) == 2 else None
 
 
+def _runtime(args: argparse.Namespace, loadable: Loadable, config: str | None, abi: str, threads: int | None) -> Runtime:
+    """A runtime, whose errors name one of the two files. Raises as that does."""
+    try:
+        return nvdla.Runtime(loadable, config, abi, threads, strict=args.strict)
+    except NvdlaError as error:
+        raise (error.at(loadable.name) if args.other else error) from None
+
+
 def _other_run(args: argparse.Namespace, runtime: Runtime, surfaces: list[bytes], names: Names) -> Any:
     from nvdla.checks.compare.runs import RunReference
 
     loadable = load_loadable(args.other) if args.other else runtime.loadable
-    other = nvdla.Runtime(
-        loadable,
-        args.other_config or args.config,
-        args.other_abi or args.abi,
-        args.threads if args.other_threads is None else args.other_threads,
-        strict=args.strict,
-    )
+    threads = args.threads if args.other_threads is None else args.other_threads
+    other = _runtime(args, loadable, args.other_config or args.config, args.other_abi or args.abi, threads)
     other_names = names
     if args.other:  # tables and names are those of the first
         given = argparse.Namespace(loadable=args.loadable, input_scale=args.input_scale)

@@ -24,6 +24,7 @@ from nvdla.cli.main import COMMANDS
 from nvdla.compiler.builder import quantize
 from nvdla.experiments.evaluation.networks import open_network
 from nvdla.tensors.images import PixelConversion
+from nvdla.util.recognition import kind_of
 from tests.support.packages import write_package
 
 TOTALS = "accelerator {} 3 parts, 2 host nodes not timed (19% of multiplications), 4 transfers of 4.0 KiB"
@@ -123,6 +124,12 @@ def test_an_exploration_says_all_that_it_takes(folder, nvdla_command):
 def test_a_second_file_that_is_a_package_is_named(folder, nvdla_command):
     code, _, err = nvdla_command("diff", "net.nvpkg/part0.loadable", "net.nvpkg")
     assert code == 2 and "got a package of nvdla compile" in err and "net.nvpkg/part0.loadable" in err
+
+
+def test_the_manifest_of_a_package_is_recognized(folder):
+    with zipfile.ZipFile("net.nvpkg") as archive:
+        manifest = archive.read("manifest.json")
+    assert kind_of(manifest) == "manifest"
 
 
 def test_the_path_of_a_part_is_that_of_a_loadable(folder, nvdla_command):

@@ -104,6 +104,16 @@ def test_two_sides_of_a_comparison_are_both_stated(folder, nvdla_command):
     assert [each["configuration"] for each in document["proof"]] == ["nv_small", "mine"]
 
 
+@pytest.mark.parametrize(
+    "words", ["color.loadable lenet.loadable --config nv_small", "lenet.loadable color.loadable --other-config nv_small"]
+)
+def test_of_two_loadables_the_one_that_does_not_fit_is_named(words, samples, folder, nvdla_command):
+    shutil.copy(samples / "color_digits_nv_full_fp16.loadable", "color.loadable")
+    code, _, err = nvdla_command("compare", *words.split(), "--random-input")
+    assert code == 2
+    assert err.startswith("nvdla compare: color.loadable: operation ")
+
+
 def test_the_line_is_printed_once_for_all_parts_of_a_package(folder, nvdla_command):
     from support.packages import write_package
 

@@ -350,7 +350,7 @@ def pack(
         "parts": parts,
         **details,
     }
-    files["manifest.json"] = json_text(manifest, indent=1, sort_keys=True).encode() + b"\n"
+    files["manifest.json"] = json_text(manifest, indent=1).encode() + b"\n"
     files["indices.npz"] = _npz(indices)
     files["constants.npz"] = _npz(constants)
     stream = io.BytesIO()
