@@ -241,7 +241,7 @@ def _caffe_files(files: list[str]) -> tuple[str, str | None]:
     return files[0], files[1] if len(files) == 2 else None
 
 
-def _runtime(args: argparse.Namespace, loadable: Loadable, config: str | None, abi: str, threads: int | None) -> Runtime:
+def _runtime(args: argparse.Namespace, loadable: Loadable, config: str, abi: str, threads: int | None) -> Runtime:
     """A runtime, whose errors name one of the two files. Raises as that does."""
     try:
         return nvdla.Runtime(loadable, config, abi, threads, strict=args.strict)

@@ -105,7 +105,8 @@ def test_two_sides_of_a_comparison_are_both_stated(folder, nvdla_command):
 
 
 @pytest.mark.parametrize(
-    "words", ["color.loadable lenet.loadable --config nv_small", "lenet.loadable color.loadable --other-config nv_small"]
+    "words",
+    ["color.loadable lenet.loadable --config nv_small", "lenet.loadable color.loadable --other-config nv_small"],
 )
 def test_of_two_loadables_the_one_that_does_not_fit_is_named(words, samples, folder, nvdla_command):
     shutil.copy(samples / "color_digits_nv_full_fp16.loadable", "color.loadable")

@@ -414,9 +414,7 @@ def test_what_crosses_between_parts_keeps_its_steps_and_outputs_use_all_elements
     assert not first.zero_points
     assert last.zero_points == {"y": -128}
     assert np.abs(compiled.run(data)["y"] - np.exp(data)).max() < 2 * last.output_scales["y"] + first.output_scales["a"]
-    with pytest.raises(
-        nvdla.NvdlaError, match="keep_on_host: must be names of nodes, got 'midle'. Did you mean 'middle'"
-    ):
+    with pytest.raises(nvdla.NvdlaError, match=r"keep_on_host: .* got 'midle'\. Did you mean 'middle'"):
         nvdla.compile(model, "nv_small", "int8", data, keep_on_host=("midle",))
 
 
