@@ -9,7 +9,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from nvdla.cli.output import add_format_options, escape, output_file, print_document, print_pairs, print_table, say
+from nvdla.cli.output import (
+    add_format_options,
+    escape,
+    only_tables,
+    output_file,
+    print_document,
+    print_pairs,
+    print_table,
+    say,
+)
 from nvdla.errors import FormatError, counted
 from nvdla.interop.containers import registry
 from nvdla.tensors.parameters import Parameter
@@ -273,8 +282,8 @@ def _run_verify(args: argparse.Namespace) -> int:
     rows = [finding.as_dict() for finding in findings]
     document = _document("verify", form, file=args.file, strict=args.warnings_as_errors, passed=passed, findings=rows)
     if not print_document(document, args):
-        if rows:
-            print_table("findings", rows)
+        if rows or only_tables():
+            print_table("findings", rows, ("severity", "where", "offset", "message"))
         say(f"{args.file}: {form.title}: {'passed' if passed else 'FAILED'}")
     return 0 if passed else 1
 

@@ -67,11 +67,14 @@ def test_list_prints_entries_and_facts(capsys, archive):
 
 def test_verify_exits_1_for_a_failed_check_and_2_for_bad_input(capsys, archive, tmp_path):
     assert run(capsys, "verify", "--warnings-as-errors", archive)[0] == 0
+    columns = "severity,where,offset,message\n"
+    assert run(capsys, "verify", archive, "--csv")[1] == columns
     data = bytearray(archive.read_bytes())
     data[96 + 60] = 0xFF  # the data of the first entry now begin past the storage segment
     archive.write_bytes(data)
     code, out, _ = run(capsys, "verify", archive, "--json")
     assert code == 1 and json.loads(out)["passed"] is False and json.loads(out)["findings"][0]["severity"] == "error"
+    assert run(capsys, "verify", archive, "--csv")[1].startswith(columns + "error,")
     code, out, err = run(capsys, "list", archive)
     assert code == 2 and out == "" and err.count("\n") == 1
     junk = tmp_path / "junk"
