@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from nvdla.analysis.cycles.constants import ConvolutionShape, CycleConstants, mac_cycles, stripes, taps
+from nvdla.analysis.cycles.constants import ConvolutionShape, CycleConstants, loading_cycles, mac_cycles
 from nvdla.analysis.cycles.document import cycles_of
 from nvdla.analysis.cycles.schedule import Span
 from nvdla.analysis.graph import tensor_name
@@ -197,13 +197,9 @@ def _array_cycles(shape: ConvolutionShape, span: Span, constants: CycleConstants
     """The cycles from the first to the last MAC: what remains after multiplications, loading and late weights is time
     in which the units after the array make it wait."""
     left = max((span.last_mac or 0) + 1 - (span.first_mac or 0), 0)
-    lines = (shape.out_height if shape.by_line else 1) * shape.batch
-    stripe = sum(count * max(length, constants.kernels) for length, count in stripes(shape, constants))
-    groups = ceil_div(shape.kernels, constants.kernels)
-    least = mac_cycles(shape, constants)
     wanted = {
-        "mac": least,
-        "weight_loading": max(stripe * lines * taps(shape, constants) * groups - least, 0),
+        "mac": mac_cycles(shape, constants),
+        "weight_loading": loading_cycles(shape, constants),
         "memory": span.held,
     }
     spent = {}

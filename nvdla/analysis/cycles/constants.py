@@ -473,6 +473,14 @@ def mac_cycles(shape: ConvolutionShape, constants: CycleConstants) -> int:
     return positions * taps(shape, constants) * ceil_div(shape.kernels, constants.kernels)
 
 
+def loading_cycles(shape: ConvolutionShape, constants: CycleConstants) -> int:
+    """Cycles beyond :func:`mac_cycles` where the next weights load longer than the positions of a stripe last."""
+    lines = (shape.out_height if shape.by_line else 1) * shape.batch
+    longest = sum(count * max(length, constants.kernels) for length, count in stripes(shape, constants))
+    all_passes = longest * lines * taps(shape, constants) * ceil_div(shape.kernels, constants.kernels)
+    return max(all_passes - mac_cycles(shape, constants), 0)
+
+
 def flushed_windows(inputs: int, kernel: int, stride: int, before: int, after: int) -> tuple[int, int]:
     """Count the windows of a pooling that end in the padding after the input, in one direction.
 

@@ -19,8 +19,8 @@ from nvdla.analysis.cycles.constants import (
     Software,
     constants,
     flushed_windows,
+    loading_cycles,
     mac_cycles,
-    taps,
 )
 from nvdla.analysis.cycles.hardware import Hardware, Run
 from nvdla.analysis.cycles.schedule import ChainWork, schedule
@@ -104,7 +104,8 @@ def _convolution_bound(shape: ConvolutionShape, run: Run, constants: CycleConsta
     macs = mac_cycles(shape, constants)
     if run.mac_time <= macs * FULL_USE:
         return "MAC"
-    if run.pace <= taps(shape, constants):
+    loading = loading_cycles(shape, constants)
+    if loading >= run.mac_time - macs - loading:  # the rest is time in which the units after the array make it wait
         return "weight loading"
     return "PDP" if run.chain.pdp and run.pace > constants.sdp_atom + 1 else "SDP"
 

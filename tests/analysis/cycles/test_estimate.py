@@ -85,6 +85,13 @@ def test_slow_memory_bounds_the_operations():
     assert bounds & {"memory", "fetch", "weights"}
 
 
+def test_a_convolution_with_many_positions_is_not_bound_by_weight_loading():
+    """conv1 of color_digits has 1,024 positions for its 432 bytes of weights; the SDP takes its results too slowly."""
+    study = Study.of(nvdla.load(SAMPLES / "color_digits.loadable"), "nv_small")
+    bounds = {node.label: study.estimates[node.key].bound for node in study.operations}
+    assert (bounds["0/0"], bounds["0/3"], bounds["0/9"]) == ("SDP", "MAC", "weight loading")
+
+
 @pytest.mark.parametrize(("rate", "bound"), [(8, "weight loading"), (4, "weights"), (1, "weights")])
 def test_weights_bound_a_fully_connected_layer_where_they_arrive_slower_than_they_are_loaded(rate, bound):
     """ip1 has 256 bytes per kernel: 8 kernels are loaded in 256 cycles, and arrive in 2048 / rate."""
