@@ -13,6 +13,7 @@ import numpy as np
 
 from nvdla.compiler.builder import reference
 from nvdla.compiler.builder.compiler import Built
+from nvdla.compiler.builder.context import name_of_copy
 from nvdla.compiler.builder.groups import group_layers
 from nvdla.compiler.builder.ir import Convolve, LoweredProgram, Operation, Surface
 from nvdla.compiler.builder.layers import Group, NetworkTensor
@@ -252,7 +253,7 @@ class _Alone:
             if surface.root.role != "input" and surface.root.data is None and tensor.name in values:
                 elements = quantize(values[tensor.name][0], surface.scale, surface.precision, surface.zero)
                 self.memory.store(surface, elements)
-        converted = [f"{tensor.name}/{precision}" for tensor in group.sources for precision in LARGEST]
+        converted = [name_of_copy(tensor, precision) for tensor in group.sources for precision in LARGEST]
         # An int16 layer takes int8 tensors converted, and the other way round.
         for name in (*converted, group.name):
             for operation in self.operations.get(name, ()):
@@ -337,8 +338,10 @@ def _advice(built: Built, group: Group, surface: Surface, sums: _Sums, saturated
             f"{_EQUALIZATION}"
         )
     rounding = ["adaptive rounding (--weights-effort 2; Python: adaptive_rounding=True)"]
-    wider = ["int16 for this layer on nv_full (--precision auto; Python: precision='auto')"]
-    tried = rounding * (group.name in convolved) + wider * (surface.precision != Precision.INT16)
+    # Int16 for this layer alone would leave its rounded inputs as they are.
+    layers = "those it reads" if surface.precision == Precision.INT16 else "this layer and those it reads"
+    wider = [f"int16 for {layers} on nv_full (--precision LAYER=int16,...; Python: precision={{LAYER: 'int16'}})"]
+    tried = rounding * (group.name in convolved) + wider
     return f"try {', or '.join(tried)}" if tried else ""
 
 

@@ -105,6 +105,11 @@ def exact_scales(scales: np.ndarray, source: float, destination: float) -> np.nd
 _LARGEST_BIAS: dict[str, float] = {Precision.INT8: 32767.0 * 16, Precision.INT16: 32767.0 * 16 * 256}
 
 
+def name_of_copy(tensor: NetworkTensor, precision: str) -> str:
+    """The name of a tensor's copy in the other integer width."""
+    return f"{tensor.name}/{precision}"
+
+
 class Lowering:
     """State of one network on its way to one configuration and precision.
 
@@ -200,12 +205,11 @@ class Lowering:
         scale = self.scales[tensor.name]
         if self.precisions[tensor.name] == self.precision:
             return scale
-        # 256 units of int16 are one of int8, so that widening is exact.
-        return (
-            scale / 256
-            if self.precision == Precision.INT16
-            else scale * LARGEST[Precision.INT16] / LARGEST[Precision.INT8]
-        )
+        if self.precision == Precision.INT16:
+            # 256 units of int16 are one of int8, so that widening is exact; 128 where elements are up to 255 from 0.
+            return scale / (128 if self.zero(tensor.name) else 256)
+        narrow = scale * LARGEST[Precision.INT16] / LARGEST[Precision.INT8]
+        return self.scales.get(name_of_copy(tensor, self.precision), narrow)
 
     def kernel_scales(self, group: Group, weights: np.ndarray) -> np.ndarray:
         """Scales (K,) of weights (K, C / groups, R, S): those of the calibration, else from the weights."""
@@ -246,12 +250,12 @@ class Lowering:
 
         The SDP takes and gives two int16 surfaces for one of int8 (cmod/sdp/NV_NVDLA_sdp.cpp:528, :1496).
         """
-        name = f"{tensor.name}/{self.precision}"
+        name = name_of_copy(tensor, self.precision)
         if place.precision == Precision.INT16 and (place.root.role != "inner" or place.channels != place.root.channels):
             whole = Root(f"{name}/copy", *place.shape, Precision.INT16, place.scale).whole
             self.operations.append(Process(name, place, whole))
             place = whole
-        result = Root(name, *tensor.shape, self.precision, self.scale_of(tensor)).whole
+        result = Root(name, *tensor.shape, self.precision, self.scale_of(tensor), zero=self.zero(name)).whole
         for surface in (place, result):
             surface.root.paired = surface.precision == Precision.INT16
         self.copy(name, place, result)

@@ -13,11 +13,12 @@ import nvdla
 from nvdla.checks.lint import lint
 from nvdla.compiler.builder import BuildError, Calibration, Network, build, calibrate
 from nvdla.compiler.builder.groups import group_layers
+from nvdla.compiler.builder.ir import Process
 
 
-def _mixed(net: Network, data: dict[str, np.ndarray], layers: list[str]) -> Calibration:
-    calibration = calibrate(net, data)
-    return Calibration(calibration.magnitudes, precisions=dict.fromkeys(layers, "int16"))
+def _mixed(net: Network, data: dict[str, np.ndarray], layers: list[str], zero_points: bool = False) -> Calibration:
+    magnitudes = calibrate(net, data).magnitudes
+    return Calibration(magnitudes, precisions=dict.fromkeys(layers, "int16"), zero_points=zero_points)
 
 
 def _equal(net: Network, calibration: Calibration, data: dict[str, np.ndarray], per_channel: bool = False):
@@ -42,11 +43,12 @@ def _chain(rng: np.random.Generator, channels: int) -> Network:
 
 @pytest.mark.parametrize("channels", [5, 16, 20, 33, 48])
 @pytest.mark.parametrize("layers", [["c1"], ["c2"], ["sum"], ["p"], ["ip"], ["c1", "ip"], ["c1", "c2", "sum", "ip"]])
-def test_any_choice_of_layers_runs_bit_exactly(channels, layers):
+@pytest.mark.parametrize("zero_points", [False, True])
+def test_any_choice_of_layers_runs_bit_exactly(channels, layers, zero_points):
     rng = np.random.default_rng(channels)
     net = _chain(rng, channels)
     data = samples(net, rng, 1)
-    built = _equal(net, _mixed(net, data, layers), data)
+    built = _equal(net, _mixed(net, data, layers, zero_points), data)
     tensors = built.sidecar["tensors"]
     for name in layers:
         group = next(each for each in group_layers(net) if name in each.members)
@@ -57,11 +59,11 @@ def test_any_choice_of_layers_runs_bit_exactly(channels, layers):
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
-@given(net=networks(), choice=st.lists(st.booleans(), min_size=10, max_size=10))
-def test_random_networks_of_random_precisions_equal_plain_numpy(net, choice):
+@given(net=networks(), choice=st.lists(st.booleans(), min_size=10, max_size=10), zero_points=st.booleans())
+def test_random_networks_of_random_precisions_equal_plain_numpy(net, choice, zero_points):
     data = samples(net, np.random.default_rng(3), 1)
     layers = [layer.name for layer, wide in zip(net.layers, choice, strict=False) if wide and layer.kind != "input"]
-    _equal(net, _mixed(net, data, layers), data, True)
+    _equal(net, _mixed(net, data, layers, zero_points), data, True)
 
 
 def test_all_layers_of_int16_lose_only_what_the_input_loses():
@@ -72,6 +74,22 @@ def test_all_layers_of_int16_lose_only_what_the_input_loses():
     every = Calibration(exact.magnitudes, precisions={g.output.name: "int16" for g in group_layers(net)})
     low, high = (signal_to_noise(net, build(net, "nv_full", "int8", each), data) for each in (exact, every))
     assert high > low + 30
+
+
+def test_int8_tensors_beside_an_int16_layer_keep_their_zero_points():
+    """A ReLU's results use all 256 elements, also where an int16 layer takes them or has computed them."""
+    rng = np.random.default_rng(6)
+    net = Network()
+    x = net.input("in", (3, 9, 7))
+    for name, channels in (("c1", 3), ("c2", 16)):
+        x = net.relu(f"{name}/relu", net.convolution(name, x, rng.normal(size=(16, channels, 3, 3))))
+    net.output(net.convolution("c3", x, rng.normal(size=(8, 16, 1, 1))))
+    data = samples(net, rng, 1)
+    built = _equal(net, _mixed(net, data, ["c2"], zero_points=True), data)
+    made = [operation.destination for operation in built.program.operations if isinstance(operation, Process)]
+    written = {surface.root.name: surface for surface in made}
+    assert (written["c1/relu"].zero, written["c2/relu/int8"].zero) == (-128, -128)
+    assert (written["c1/relu/int16"].zero, written["c2/relu"].precision) == (0, "int16")
 
 
 def test_what_cannot_be_mixed_is_refused_by_name():

@@ -401,19 +401,22 @@ def test_the_search_of_level_2_has_its_options(tmp_path, nvdla_command, rng):
         assert code == 2 and message in err
 
 
-def test_what_crosses_between_parts_keeps_its_steps_and_outputs_use_all_elements():
-    rows = ("Exp", "x", "a", "first"), ("Abs", "a", "b", "middle"), ("Relu", "b", "y", "last")
+@pytest.mark.parametrize(("kind", "points"), [("Abs", {"a": -128}), ("Transpose", {})])
+def test_outputs_use_all_elements_and_what_the_host_only_moves_between_parts_keeps_its_steps(kind, points):
+    rows = ("Exp", "x", "a", "first"), (kind, "a", "b", "middle"), ("Relu", "b", "y", "last")
     nodes = [helper.make_node(kind, [source], [made], name) for kind, source, made, name in rows]
-    ends = [[helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 4, 5, 6])] for name in ("x", "y")]
+    shapes = {"x": [1, 4, 5, 6], "y": [6, 5, 4, 1] if kind == "Transpose" else [1, 4, 5, 6]}
+    ends = [[helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)] for name, shape in shapes.items()]
     model = helper.make_model(
         helper.make_graph(nodes, "three", *ends), ir_version=9, opset_imports=[helper.make_opsetid("", 17)]
     )
     data = np.linspace(-2, 2, 120, dtype="f4").reshape(1, 4, 5, 6)
     compiled = nvdla.compile(model, "nv_small", "int8", data, keep_on_host=("middle",))
     first, last = (part.built for part in compiled.parts if part.built is not None)
-    assert not first.zero_points
+    assert first.zero_points == points
     assert last.zero_points == {"y": -128}
-    assert np.abs(compiled.run(data)["y"] - np.exp(data)).max() < 2 * last.output_scales["y"] + first.output_scales["a"]
+    expected = np.exp(data.T if kind == "Transpose" else data)
+    assert np.abs(compiled.run(data)["y"] - expected).max() < 2 * last.output_scales["y"] + first.output_scales["a"]
     with pytest.raises(nvdla.NvdlaError, match=r"keep_on_host: .* got 'midle'\. Did you mean 'middle'"):
         nvdla.compile(model, "nv_small", "int8", data, keep_on_host=("midle",))
 

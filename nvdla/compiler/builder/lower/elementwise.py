@@ -24,7 +24,7 @@ from functools import reduce
 import numpy as np
 
 from nvdla.compiler.builder.cbuf import buffer_of, weight_bytes
-from nvdla.compiler.builder.context import Lowering
+from nvdla.compiler.builder.context import Lowering, name_of_copy
 from nvdla.compiler.builder.ir import BYTES, Process, Root, Stage, Surface
 from nvdla.compiler.builder.layer_types import Given, LayerType, bounds_of, layer_type
 from nvdla.compiler.builder.layers import (
@@ -365,7 +365,8 @@ Find = Callable[[str], str]
 
 
 def chosen(lowering: Lowering, find: Find) -> dict[str, ZeroPoint]:
-    """The zero points of tensors by name. ``find``: the tensor that speaks for all of one scale."""
+    """The zero points of tensors by name, and of the int8 copies of int16 tensors (:func:`name_of_copy`). ``find``: the
+    tensor that speaks for all of one scale."""
     calibration = lowering.calibration
     if lowering.default != Precision.INT8 or calibration is None or not (calibration.zero_points or calibration.ranges):
         return {}
@@ -382,10 +383,26 @@ def chosen(lowering: Lowering, find: Find) -> dict[str, ZeroPoint]:
             point = _point([_range(lowering, tensor, makers.get(tensor.name)) for tensor in telling], is_stated)
             if point is not None:
                 points[lead] = point
+    copies = _copies(lowering)
+    for name, tensor in copies.items():
+        point = _point([_range(lowering, tensor, makers.get(tensor.name))], False)
+        if point is not None:
+            points[name] = point
     for name in without_zero_points(lowering):
         points.pop(find(name), None)
     _take_refused(lowering, points, find)
-    return {tensor.name: points[lead] for lead, alike in members.items() if lead in points for tensor in alike}
+    found = {tensor.name: points[lead] for lead, alike in members.items() if lead in points for tensor in alike}
+    return found | {name: points[name] for name in copies if name in points}
+
+
+def _copies(lowering: Lowering) -> dict[str, NetworkTensor]:
+    """The int16 tensors that int8 layers take, by the names of their int8 copies."""
+    return {
+        name_of_copy(tensor, Precision.INT8): tensor
+        for group in lowering.groups
+        for tensor in group.layer.inputs
+        if lowering.precisions[tensor.name] != lowering.precisions[group.output.name] == Precision.INT8
+    }
 
 
 def _can_make(lowering: Lowering, tensor: NetworkTensor, group: Group | None) -> bool:
@@ -465,8 +482,15 @@ def worth(low: float, high: float) -> bool:
 
 def _take_refused(lowering: Lowering, points: dict[str, ZeroPoint], find: Find) -> None:
     """Remove unsupported zero points, in rounds: after each removal, check the adjacent tensors again."""
+    copies = _copies(lowering)
+
+    def taken(tensor: NetworkTensor, group: Group) -> str:
+        """What a group takes: a tensor, or its copy in the other width."""
+        copy = name_of_copy(tensor, lowering.precisions[group.output.name])
+        return copy if copy in copies else find(tensor.name)
+
     ends = [
-        ([find(tensor.name) for tensor in group.layer.inputs], find(group.output.name)) for group in lowering.groups
+        ([taken(tensor, group) for tensor in group.layer.inputs], find(group.output.name)) for group in lowering.groups
     ]
     touching: dict[str, list[int]] = {}
     for number, (leads, out) in enumerate(ends):
@@ -488,7 +512,7 @@ def _take_refused(lowering: Lowering, points: dict[str, ZeroPoint], find: Find) 
 def _refused_by(lowering: Lowering, group: Group, leads: list[str], out: str, points: dict[str, ZeroPoint]) -> set[str]:
     layer, sources = group.layer, set(leads)
     if lowering.precisions[group.output.name] != Precision.INT8:
-        return {*sources, out}
+        return {out}  # it takes int16 copies of int8 tensors, which have no zero point
     if layer_type(layer.kind).keeps_scale:
         if sources != {out}:  # an input of the network among them, which is copied with a change of scale
             return {*sources, out}

@@ -28,13 +28,13 @@ from nvdla.compiler.builder.layer_types import layer_type, own_scale
 from nvdla.compiler.builder.layers import Group, ScaleSettings
 from nvdla.compiler.builder.refinement import divided
 from nvdla.compiler.frontend.data import Samples
-from nvdla.compiler.frontend.importer import Imported, Part
+from nvdla.compiler.frontend.importer import HOST, Imported, Part
 from nvdla.compiler.frontend.quantization.activations import (
+    MOVES,
     Activations,
     FloatModel,
     SharedModel,
     channel_labels,
-    closing_values,
 )
 from nvdla.errors import BuildError, FormatError
 from nvdla.program.naming import shortened
@@ -222,7 +222,7 @@ def calibrate(
     parts: dict[int, Refined] = {}
     seen: dict[int, Measured] = {}
     channels: dict[int, Mapping[str, ChannelRanges]] = {}
-    ends = closing_values(model)
+    taken = _taken(imported)
     whole = _of_all_parts(imported, len(data)) if isinstance(data, Samples) else None
     for number, part in enumerate(imported.parts):
         if part.network is None:
@@ -235,7 +235,7 @@ def calibrate(
             refined = Refined(part.network, Calibration({}))
         values = {layer.name: own.tensors.get(layer.name, layer.name) for layer in part.layers.layers}
         given = {tensor: known[value] for tensor, value in values.items() if value in known}
-        parts[number] = _finished(own, part, refined, given, ends)
+        parts[number] = _finished(own, part, refined, given, taken)
     if isinstance(data, Samples):
         source |= {"samples": len(data), "sha256": data.sha256, "recipe": _document(recipe)}
         source |= {"ignored_files": data.ignored} if data.ignored else {}
@@ -244,6 +244,17 @@ def calibrate(
             source["constant_inputs"] = data.constants
     uniform = brought and all(np.all(scales == scales.flat[0]) for scales in model.weight_scales.values())
     return Calibrated(parts, source, recipe.per_channel and not uniform, seen, channels)
+
+
+def _taken(imported: Imported) -> set[str]:
+    """The values that a part of the accelerator takes, as they are or after the host has moved their elements."""
+    networks = [part.network for part in imported.parts if part.network is not None]
+    taken = {imported.tensors.get(tensor.name, tensor.name) for network in networks for tensor in network.inputs}
+    moving = {row.name for row in imported.nodes if row.placement == HOST and row.op in MOVES}
+    for node in reversed(imported.model.proto.graph.node):
+        if node.name in moving and taken.intersection(node.output):
+            taken.update(node.input)
+    return taken
 
 
 def _of_part(imported: Imported, part: Part) -> Imported:
@@ -302,9 +313,9 @@ def _from_samples(
     return refined, Measured(activations, list(islice(data, KEPT_SAMPLES)), refined.factors)
 
 
-def _finished(imported: Imported, part: Part, refined: Refined, given: Mapping[str, float], ends: Set[str]) -> Refined:
+def _finished(imported: Imported, part: Part, refined: Refined, given: Mapping[str, float], taken: Set[str]) -> Refined:
     """With what is known besides: scales of the model, magnitudes of the importer, tied tensors, kept scales.
-    ``ends``: values that are outputs, or that the host only moves on to outputs."""
+    ``taken``: values that a part takes from another."""
     model = imported.model
     magnitudes = {**refined.calibration.magnitudes, **given, **imported.magnitudes}
     for name, origin in imported.ties.items():
@@ -322,14 +333,13 @@ def _finished(imported: Imported, part: Part, refined: Refined, given: Mapping[s
         if own_scale(layer, Precision.INT8) is not None:
             magnitudes.setdefault(layer.name, 1.0)
     scales = {**refined.calibration.weight_scales, **model.weight_scales}
-    # Of outputs as they were measured, unless something else says their scale. What another part takes keeps its units,
-    # but for what the host only moves on to the outputs.
+    # Of outputs as they were measured, unless something else says their scale. What another part takes keeps its units.
     bound = {tensor.name for tensor in (*part.layers.inputs, *part.layers.outputs)}
     ranges = {
         name: span
         for name, span in refined.calibration.ranges.items()
         if magnitudes[name] == refined.calibration.magnitudes[name]
-        and (name not in bound or imported.tensors.get(name) in ends)
+        and (name not in bound or imported.tensors.get(name) not in taken)
     }
     ranges |= {name: model.ranges[value] for name, value in imported.tensors.items() if value in model.ranges}
     for name, origin in imported.ties.items():
