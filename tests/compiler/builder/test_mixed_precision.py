@@ -86,10 +86,11 @@ def test_int8_tensors_beside_an_int16_layer_keep_their_zero_points():
     net.output(net.convolution("c3", x, rng.normal(size=(8, 16, 1, 1))))
     data = samples(net, rng, 1)
     built = _equal(net, _mixed(net, data, ["c2"], zero_points=True), data)
-    made = [operation.destination for operation in built.program.operations if isinstance(operation, Process)]
-    written = {surface.root.name: surface for surface in made}
-    assert (written["c1/relu"].zero, written["c2/relu/int8"].zero) == (-128, -128)
-    assert (written["c1/relu/int16"].zero, written["c2/relu"].precision) == (0, "int16")
+    copies = [operation.destination for operation in built.program.operations if isinstance(operation, Process)]
+    surfaces = built.program.tensors | {surface.root.name: surface for surface in copies}
+    zeros = {name: (surfaces[name].precision, surfaces[name].zero) for name in surfaces if name.startswith("c")}
+    assert zeros["c1/relu"] == zeros["c2/relu/int8"] == ("int8", -128)
+    assert zeros["c2/relu"] == zeros["c1/relu/int16"] == ("int16", 0)
 
 
 def test_what_cannot_be_mixed_is_refused_by_name():
