@@ -29,7 +29,7 @@ from nvdla.cli.output import (
     say,
     tell_proof,
 )
-from nvdla.cli.study import add_memory_options
+from nvdla.cli.study import add_clock_option, add_memory_options
 from nvdla.emulator.hardware.configuration import configuration, configurations
 from nvdla.errors import FormatError, counted
 from nvdla.tensors.real import has_labels
@@ -46,7 +46,8 @@ DRAW_SECONDS = 0.1
 
 
 def add_search_options(parser: argparse.ArgumentParser) -> None:
-    """``--time-limit``, ``--search-steps``, ``--workers``; ``--latency``, ``--bandwidth``, ``--shared``."""
+    """``--time-limit``, ``--search-steps``, ``--workers``; ``--latency``, ``--bandwidth``, ``--shared``,
+    ``--clock``."""
     group = parser.add_argument_group("the search of -O 2 (the same loadable with any number of processes)")
     group.add_argument(
         "--time-limit", type=float, metavar="SECONDS", help="stop searching after this time (default: no limit)"
@@ -55,8 +56,9 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
         "--search-steps", type=int, metavar="N", help="stop searching after this number of steps (default: no limit)"
     )
     group.add_argument("--workers", type=int, metavar="N", help="number of local processes (default: 1)")
-    memory = parser.add_argument_group("memory for the cost model, as in 'nvdla cycles'")
+    memory = parser.add_argument_group("memory and clock for the cycle model, as in 'nvdla cycles'")
     add_memory_options(memory)
+    add_clock_option(memory)
     add_cvsram_size_option(memory)
 
 
@@ -303,6 +305,7 @@ def _options(args: argparse.Namespace) -> Document:
         "memory": memory_of(args),
         "cvsram": args.cvsram_size,
     }
+    options |= {} if args.clock is None else {"clock": args.clock}
     options |= {"equalize": args.effort > 0, "bias_correction": args.effort > 0, "adaptive_rounding": args.effort > 1}
     return options
 
@@ -362,7 +365,9 @@ def _next_commands(document: Document, args: argparse.Namespace) -> list[str]:
     commands = [f"nvdla run {output} --input FILE{names}"]
     if not document["summary"]["accelerator_parts"]:
         return ["note: no part runs on the accelerator; --nodes lists the reasons", "Next:", f"  {commands[0]}"]
-    commands += [f"nvdla cycles {output}{timed}"]
+    conditions = {name: getattr(args, name) for name in ("latency", "bandwidth", "clock")}
+    timed += "".join(f" --{name} {value:g}" for name, value in conditions.items() if value is not None)
+    commands += [f"nvdla cycles {output}{timed}{' --shared' * args.shared}"]
     against = f"--caffe {model} {shlex.quote(args.weights)}" if args.weights else f"{option} {model}"
     known = args.weights or option in ("--onnx", "--tflite")
     commands += [f"nvdla compare {output} {against} --input FILE"] if known else []

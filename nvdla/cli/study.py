@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from nvdla.report.document import Side
     from nvdla.runtime import Runtime
 
-DEFAULT_CLOCK = 1000.0
-
 
 def add_study_options(parser: argparse.ArgumentParser, timing: bool = True) -> None:
     """The loadable, ``--config``, ``--abi``, ``--layers``; with ``timing`` what the cycle model needs."""
@@ -51,6 +49,11 @@ def add_memory_options(group: argparse._ArgumentGroup) -> None:
         "--bandwidth", type=float, metavar="BYTES", help="bytes per cycle and direction (default: bus width)"
     )
     group.add_argument("--shared", action="store_true", help="share the bandwidth between reads and writes")
+
+
+def add_clock_option(group: argparse._ArgumentGroup) -> None:
+    """``--clock``."""
+    group.add_argument("--clock", type=float, metavar="MHZ", help="clock frequency (default: 1000 MHz)")
 
 
 class _Board(argparse.Action):
@@ -95,7 +98,7 @@ def add_timing_options(
         help="preset of a known board (clock, memory, processor); 'list' prints all boards",
     )
     of_memory(group)
-    group.add_argument("--clock", type=float, metavar="MHZ", help="clock frequency (default: 1000 MHz)")
+    add_clock_option(group)
     group.add_argument(
         "--software",
         type=int,
@@ -139,6 +142,7 @@ def requested(args: argparse.Namespace, refuses: bool = True, timing: bool = Tru
 
     Raises NvdlaError; with ``refuses`` also where a named configuration cannot run the file.
     """
+    from nvdla.analysis.cycles.constants import DEFAULT_CLOCK
     from nvdla.analysis.study import Study
     from nvdla.checks.lint.linter import refusal
     from nvdla.program.naming import names_for
@@ -174,7 +178,7 @@ def timing_of(args: argparse.Namespace) -> tuple[Memory, Software, float, Board 
 
     Raises NvdlaError.
     """
-    from nvdla.analysis.cycles.constants import CSB_READ, CSB_WRITE, Memory, Software, board
+    from nvdla.analysis.cycles.constants import CSB_READ, CSB_WRITE, DEFAULT_CLOCK, Memory, Software, board
 
     chosen = board(args.board) if args.board else None
     memory, software = (chosen.memory, chosen.software) if chosen else (Memory(), Software())
@@ -197,10 +201,9 @@ def timing_of(args: argparse.Namespace) -> tuple[Memory, Software, float, Board 
 
 
 def _check_options(args: argparse.Namespace, clock: float) -> None:
-    from nvdla.analysis.cycles.constants import MAX_SOFTWARE
+    from nvdla.analysis.cycles.constants import MAX_SOFTWARE, check_clock
 
-    if not 1e-6 <= clock <= 1e6:
-        raise FormatError(f"--clock {clock} MHz: must be 0.000001 .. 1000000")
+    check_clock(clock)
     for name in ("software", "csb_cycles", "cpu_cycles"):
         value = getattr(args, name)
         if value is not None and not 0 <= value <= MAX_SOFTWARE:

@@ -211,12 +211,13 @@ def _words(hint: object) -> str:
     if kind is not None and inner == (object,):
         return f"a {kind.__name__.lower()}"
     if kind is not None:
-        return f"a {kind.__name__.lower()} of {' and '.join(_bare(kind_of_item) for kind_of_item in inner)}"
+        held = [_bare(kind_of_item) for kind_of_item in inner if kind_of_item is not Ellipsis]
+        return f"a {kind.__name__.lower()} of {' and '.join(held)}"
     return known.get(hint, f"a {_bare(hint)}")
 
 
 def _bare(hint: object) -> str:
-    return "..." if hint is Ellipsis else getattr(hint, "__name__", str(hint).rsplit(".", 1)[-1])
+    return getattr(hint, "__name__", str(hint).rsplit(".", 1)[-1])
 
 
 def whole_number(value: object, name: str, least: int) -> int:

@@ -119,7 +119,7 @@ def test_every_command_prints_rows_with_csv(name, folder, nvdla_command):
     assert code in (0, 1), err
     rows = list(csv.reader(out.splitlines()))
     assert rows and len(rows[0]) == len(set(rows[0])), "a header"
-    assert len(rows) > 1 or name == "lint", "rows"
+    assert len(rows) > 1 or name in ("lint", "container-verify"), "rows"
 
 
 def test_a_document_without_a_table_is_one_row(folder, nvdla_command):

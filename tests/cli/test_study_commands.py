@@ -87,7 +87,7 @@ def test_a_truncated_loadable_is_one_line(nvdla_command, lenet, tmp_path, comman
     [
         (("--latency", "-1"), "memory latency: must be 0 .. "),
         (("--bandwidth", "0"), "memory bandwidth"),
-        (("--clock", "0"), "--clock"),
+        (("--clock", "0"), "clock: must be"),
         (("--software", "-3"), "--software"),
         (("--csb-cycles", "nan"), "--csb-cycles"),
         (("--cpu-cycles", "-1"), "--cpu-cycles"),

@@ -329,7 +329,7 @@ def test_a_folder_becomes_pages_and_an_index(nvdla_command, lenet_path, tmp_path
         (("-i", "nothing.pgm"), "nothing.pgm"),
         (("--class-names", "nothing.txt"), "nothing.txt"),
         (("--config", "nv_smal"), "did you mean nv_small?"),
-        (("--clock", "0"), "--clock"),
+        (("--clock", "0"), "clock: must be"),
     ],
 )
 def test_what_cannot_be_is_one_line_and_no_file(nvdla_command, lenet_path, tmp_path, monkeypatch, words, message):

@@ -20,6 +20,8 @@ from nvdla.util.escaping import Document
 from nvdla.util.rounding import ceil_div
 
 MEASURED = ("nv_small", "nv_large")
+DEFAULT_CLOCK = 1000.0
+"""MHz"""
 DEFAULT_LATENCY = 100
 MAX_LATENCY = 1 << 20
 WIDE_ATOM = 32
@@ -29,6 +31,12 @@ MIN_QUEUE = 4
 CSB_WRITE, CSB_READ, CPU_ELEMENT = 2.14, 19.0, 100.0
 MAX_SOFTWARE = 1 << 40
 ROUNDING = 1e-9  # a bandwidth that divides the bus but for rounding divides it
+
+
+def check_clock(clock: float) -> None:
+    """Raise ConfigError for a clock frequency (MHz) that is out of range."""
+    if not 1e-6 <= clock <= 1e6:
+        raise ConfigError(f"clock: must be 0.000001 .. 1000000 MHz, got {clock:g}").about("clock")
 
 
 def rate_text(bytes_per_cycle: float) -> str:

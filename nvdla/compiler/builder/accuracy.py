@@ -308,7 +308,7 @@ def _row(built: Built, group: Group, sums: _Sums, convolved: Set[str]) -> LayerA
         advice = SATURATED
     outputs = sums.channels.groups(unit) if sums.channels is not None else []
     return LayerAccuracy(
-        group.name, group.output.name, surface.precision, alone, chain, saturated, surface.scale, advice, outputs
+        group.name, group.output.name, str(surface.precision), alone, chain, saturated, surface.scale, advice, outputs
     )
 
 

@@ -172,12 +172,12 @@ def describe(
         "version": VERSION,
         "network": program.name,
         "config": config,
-        "precision": program.precision,
+        "precision": str(program.precision),
         "tensors": {
             name: {
                 "scale": surface.scale,
                 "shape": list(surface.shape),
-                "precision": surface.precision,
+                "precision": str(surface.precision),
                 **({"zero_point": surface.zero} if surface.zero else {}),
                 **({"limited": limited[name]} if limited.get(name) else {}),
             }

@@ -16,14 +16,12 @@ from typing import Protocol, TypeVar, cast
 import numpy as np
 
 import nvdla
-from nvdla.analysis.cycles.constants import Memory
-from nvdla.compiler.builder import Built, Calibration, Recipe, Refined, build, quantize
+from nvdla.analysis.cycles.constants import DEFAULT_CLOCK, Memory, check_clock
+from nvdla.compiler.builder import Calibration, Recipe, Refined, build, quantize
 from nvdla.compiler.builder.accuracy import LayerAccuracy, accuracy
 from nvdla.compiler.builder.calibration import NotFiniteError
 from nvdla.compiler.builder.compiler import check_level
 from nvdla.compiler.builder.groups import group_layers
-from nvdla.compiler.builder.lower.elementwise import LEVELS, refusal_of
-from nvdla.compiler.builder.network import Network
 from nvdla.compiler.frontend.data import Samples, describe_samples, for_model, one_image, pixels_option, samples
 from nvdla.compiler.frontend.importer import (
     HOST,
@@ -43,6 +41,7 @@ from nvdla.compiler.frontend.quantization.calibrate import (
     Progress,
     ScaleTable,
     calibrate,
+    coarser,
     named_layers,
     recipe_of,
     table_or,
@@ -88,6 +87,8 @@ class Compiled(LoadableHolder):
         self.run_config = imported.config.name
         #: external memory that the summary's cycles assume; None: the default of the cycle model
         self.memory: Memory | None = None
+        #: clock frequency of the summary's times in MHz
+        self.clock = DEFAULT_CLOCK
         self._machine: HostMachine | None = None
 
     @property
@@ -108,7 +109,7 @@ class Compiled(LoadableHolder):
     @cached_property
     def summary(self) -> Document:
         """Plain data: reasons of host nodes, cycles, frames per second, memory, traffic, SNR, worst layers."""
-        return summarize(self.imported, self.parts, self.nodes, self.report, self.memory)
+        return summarize(self.imported, self.parts, self.nodes, self.report, self.memory, self.clock)
 
     def __repr__(self) -> str:
         return text(self._title, self.summary)
@@ -209,6 +210,7 @@ def compile(
     max_drop: float = 0.005,
     trusted: bool = False,
     example_inputs: Sequence[object] | None = None,
+    clock: float = DEFAULT_CLOCK,
     **options: object,
 ) -> Compiled:
     """Return a model, compiled for one configuration.
@@ -231,6 +233,7 @@ def compile(
         max_drop: Largest accuracy loss that precision "auto" accepts.
         trusted: Read and run the model in this process, without limits of memory and processor time (docs/security.md).
         example_inputs: Arguments of ``forward`` for a ``torch.nn.Module``.
+        clock: Clock frequency in MHz, for the times in the summary.
         **options: Fields of :class:`nvdla.compiler.builder.Recipe`, and options of the builder.
 
     Raises:
@@ -239,6 +242,7 @@ def compile(
     """
     refuse_unknown("compile", options, _keywords())
     recipe, rest = _options(options, max_drop)
+    check_clock(clock)
     loaded = model if isinstance(model, Model) else read(model, shapes, weights, trusted, None, example_inputs)
     precision, layers = (precision, {}) if isinstance(precision, str) else (Precision.INT8, precision)
     _check_scales(loaded, precision)
@@ -247,7 +251,9 @@ def compile(
     loaded = loaded.measured() if isinstance(data, Samples) else loaded
     kept = dict.fromkeys(keep_on_host, REQUESTED)
     settings = recipe, rest, preprocessing, host, progress, on_stage or str, max_drop, kept, layers
-    return _Compilation(loaded, config, precision, data, *settings).compiled()
+    compiled = _Compilation(loaded, config, precision, data, *settings).compiled()
+    compiled.clock = clock
+    return compiled
 
 
 def _keywords() -> set[str]:
@@ -589,7 +595,7 @@ def _build(
             built = build(refined.network, *chosen, **options)
         except BuildError as error:
             raise _NodesFail({_culprit(rows, error.layer, error)}, error) from None
-        details["notes"] = [*details.get("notes", ()), *_coarser(imported, refined.network, built)]
+        details["notes"] = [*details.get("notes", ()), *coarser(imported, refined.network, built)]
         bound = PackedPart("accelerator", part.nodes, part.inputs, part.outputs)
         bound.precision, bound.images = imported.precision, images
         parts.append(CompiledPart.of(bound, refined, built))
@@ -617,22 +623,6 @@ def _check_host_parts(compiled: Compiled) -> None:
                 HostPart(part.model, f"host part {number}", model.worker)
             except FormatError as error:
                 raise FormatError(f"{model.file}: {error}") from None
-
-
-def _coarser(imported: Imported, network: Network, built: Built) -> list[str]:
-    """Tensors of a quantized model with zero points that the hardware lacks, and by how much their steps are larger."""
-    notes = []
-    for name, surface in built.program.tensors.items():
-        held = imported.model.ranges.get(imported.tensors.get(name, ""))
-        if held is None or imported.precision != Precision.INT8:
-            continue
-        ratio = surface.scale * LEVELS / (held[1] - held[0])
-        if not np.isclose(ratio, 1.0, rtol=1e-6):
-            notes.append(
-                f"tensor {name}: its step is {ratio:.3g} times that of the model (range {held[0]:.4g} to "
-                f"{held[1]:.4g}), because {refusal_of(network, name)}"
-            )
-    return notes
 
 
 def _culprit(rows: list[NodeRow], layer: str, error: BuildError) -> str:

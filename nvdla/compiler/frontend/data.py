@@ -140,8 +140,13 @@ def for_model(model: Model, given: Preprocessing | None) -> tuple[Model, Preproc
     inputs take what the metadata of a TFLite file specify, and so do 8-bit inputs whose range contains that.
 
     Returns:
-        The model, with a note on the numbers of the metadata, and the preprocessing.
+        The model, with a note on the numbers of the metadata or on given ones that pixels do not have, and the
+        preprocessing.
     """
+    if given is not None and any(given.mean) and max(map(abs, given.mean)) <= 1:
+        means = ", ".join(f"{mean:g}" for mean in given.mean)
+        note = f"pictures: mean {means}: pixels are 0 to 255. Multiply the mean and std of numbers 0 to 1 by 255"
+        return replace(model, notes=[*model.notes, note]), given
     if len(model.inputs) != 1 or (given is not None and (given.mean or given.scale)):
         return model, given
     stated, affine, note = _normalization(model), _eight_bits(model), ""

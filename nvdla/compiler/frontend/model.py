@@ -181,7 +181,11 @@ def read(
         name = os.fsdecode(source)
         source = ["path", _reachable(name)]
     else:
-        raise ArgumentTypeError(f"source must be a path, bytes or an onnx.ModelProto, got {described(source)}")
+        hint = ". For a state dict, make the module and call load_state_dict" if isinstance(source, Mapping) else ""
+        raise ArgumentTypeError(
+            "model must be a path, bytes, an onnx.ModelProto, an ExportedProgram or a torch.nn.Module, got "
+            f"{described(source)}{hint}"
+        )
     weights_path = None if weights is None else _reachable(os.fsdecode(weights))
     arguments = source, fixed, weights_path, os.getcwd(), file
     plain = worker.call(name, "nvdla.compiler.frontend.model:read_here", *arguments)

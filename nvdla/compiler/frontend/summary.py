@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nvdla.analysis.cycles.constants import Memory, bandwidth_text
+from nvdla.analysis.cycles.constants import DEFAULT_CLOCK, Memory, bandwidth_text
 from nvdla.analysis.cycles.document import cycles_document, total_text
 from nvdla.analysis.memory import MemoryMap
 from nvdla.analysis.study import Study
@@ -26,7 +26,6 @@ from nvdla.util.escaping import Document, Json
 if TYPE_CHECKING:
     from nvdla.compiler.frontend.package import CompiledPart
 
-CLOCK = 1000.0
 WORST = 5
 _SUSPICIOUS = 0.1
 _WIDTH = 100
@@ -45,7 +44,7 @@ def report(imported: Imported, nodes: list[NodeRow]) -> Document:
     return {
         "model": imported.model.name,
         "config": imported.config.name,
-        "precision": imported.precision,
+        "precision": str(imported.precision),
         "nodes": [asdict(row) for row in nodes],
         "accelerator_nodes": placed.count(ACCELERATOR),
         "cpu_nodes": placed.count(CPU),
@@ -71,7 +70,12 @@ def transfers_text(count: int, size: int) -> str:
 
 
 def summarize(
-    imported: Imported, parts: Sequence[CompiledPart], nodes: Sequence[NodeRow], report: Document, memory: Memory | None
+    imported: Imported,
+    parts: Sequence[CompiledPart],
+    nodes: Sequence[NodeRow],
+    report: Document,
+    memory: Memory | None,
+    clock: float = DEFAULT_CLOCK,
 ) -> Document:
     """Summarize a compiled model.
 
@@ -81,6 +85,7 @@ def summarize(
         nodes: placement of every node.
         report: totals of :func:`report`, with ``accuracy`` where it was measured.
         memory: external memory of the cycle model; None: the default one.
+        clock: clock frequency in MHz.
 
     Returns:
         Plain data: cycles are those of one inference on the accelerator parts, sizes are in bytes, SNR in dB.
@@ -90,7 +95,7 @@ def summarize(
     studies = [
         Study.of(part.loadable, imported.config, memory=memory) for part in accelerated if part.loadable is not None
     ]
-    timed = [cycles_document(study, CLOCK) for study in studies]
+    timed = [cycles_document(study, clock) for study in studies]
     memories = [MemoryMap.of(study) for study in studies]
     spaces = [space for memory_map in memories for space in memory_map.spaces()]
     descriptors = sum(memory_map.descriptor_bytes() for memory_map in memories)
@@ -110,9 +115,9 @@ def summarize(
         "host_parts": len(parts) - len(accelerated),
         "host_reasons": host_reasons(nodes, report["macs"]),
         "cycles": cycles,
-        "clock_mhz": CLOCK,
+        "clock_mhz": clock,
         "memory": timed[0]["memory"] if timed else None,
-        "frames_per_second": images * CLOCK * 1e6 / cycles if cycles and whole else None,
+        "frames_per_second": images * clock * 1e6 / cycles if cycles and whole else None,
         "weight_bytes": sum(space["constant"] for space in spaces) - descriptors,
         "descriptor_bytes": descriptors,
         "surface_bytes": max((space["peak_live"] for space in spaces), default=0),

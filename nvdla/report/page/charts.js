@@ -444,11 +444,11 @@
     const ops = side.operations.filter((op) => op.leads && op.cycles).sort((one, other) => other.cycles - one.cycles);
     const lists = [["block", "Blocks"], ["layer", "Layers"]].map(([key, title]) => [title, sums(side, key)]);
     const shown = lists.filter(([, rows]) => rows.length > 1 && rows.length < ops.length);
-    return [...shown, ["Longest operations", ops.map((op) => ({ op, cycles: op.cycles, count: 1 }))]].flatMap(([title, rows]) => [
+    return [view.overlap(side), ...[...shown, ["Longest operations", ops.map((op) => ({ op, cycles: op.cycles, count: 1 }))]].flatMap(([title, rows]) => [
       view.el("h2", {}, title),
       view.el("ol", { class: "bars" }, rows.slice(0, most).map((row) => bar(side, row, rows[0].cycles))),
       rows.length > most && view.el("p", { class: "soft" }, `and ${view.count(rows.length - most)} more`),
-    ]);
+    ])].filter(Boolean);
   };
 
   // What the cycles of a run go to; they add up to the total.

@@ -97,10 +97,12 @@
   view.count = (number) => (number === null || number === undefined ? "" : grouped.format(number));
   // Share of a run; null where the run never ends.
   // Operations that overlap take more cycles together than the run: their shares are of the sum.
-  view.shareOf = function (side, cycles) {
-    side.alone ??= side.operations.reduce((sum, op) => sum + (op.leads ? op.cycles || 0 : 0), 0);
-    return side.total && cycles ? cycles / Math.max(side.total, side.alone) : null;
-  };
+  const alone = (side) => (side.alone ??= side.operations.reduce((sum, op) => sum + (op.leads ? op.cycles || 0 : 0), 0));
+  view.shareOf = (side, cycles) => (side.total && cycles ? cycles / Math.max(side.total, alone(side)) : null);
+  // Why cycles of operations that overlap add up to more than the total.
+  view.overlap = (side) => (side.total && alone(side) > side.total
+    ? view.el("p", { class: "soft" }, `Operations overlap: alone they take ${view.count(alone(side))} cycles together, in the run ${view.count(side.total)}. Shares are of the sum.`)
+    : null);
   view.counted = (number, what) => `${view.count(number)} ${what}${number === 1 ? "" : "s"}`;
   view.percent = (share, digits = 1) => (share === null || share === undefined ? "" : (100 * share).toFixed(digits) + "%");
   view.hex = (number) => "0x" + number.toString(16);

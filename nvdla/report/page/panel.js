@@ -221,6 +221,7 @@
     const graph = view.graphs[side.number];
     return [
       heading(side, null, name, [view.counted(ops.length, "operation"), `${view.count(cycles)} cycles`, view.percent(view.shareOf(side, cycles))].filter(Boolean).join(", ")),
+      view.overlap(side),
       view.el("div", { class: "row" }, view.el("button", { type: "button", onclick: () => graph.toggle(name) }, graph.closed.has(name) ? "Open block" : "Close block")),
       view.el("ul", { class: "plain" }, ops.map((op) => view.el("li", {}, view.link(side, "op", op.id)))),
     ];

@@ -113,7 +113,7 @@
       words: (op) => !side.matches || side.matches.has(op.id), chosen: (op) => isChosen(side, op),
     });
     view.on("search", () => table.refill());
-    return [scroll(table, "Operations")];
+    return [view.overlap(side), scroll(table, "Operations")].filter(Boolean);
   };
 
   function isChosen(side, op) { return view.chosen?.side === side.number && view.chosen.kind === "op" && view.chosen.id === op.id; }

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+import yaml
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -98,6 +99,11 @@ def test_one_named_layer_of_an_int8_network_is_int16(name):
     wide = {tensor for tensor, precision in _precisions(compiled).items() if precision == "int16"}
     assert wide == ({"r1"} if "+" in name else {"c2"})
     assert compiled.report["host_nodes"] == 0
+
+
+def test_the_report_of_a_mixed_network_is_plain_data():
+    compiled = compile_model(_model(), "nv_full", {"c2": "int16"}, DATA)
+    assert yaml.safe_load(yaml.safe_dump(compiled.report))["precision"] == "int8"
 
 
 def test_the_noise_of_layers_beside_another_precision_is_their_own():

@@ -22,23 +22,26 @@ def package(tmp_path_factory):
     return folder, write_package(folder)
 
 
+CONDITIONS = ("--latency", "200", "--bandwidth", "2", "--clock", "50")
+
+
 @pytest.fixture
 def compiled(samples, nvdla_command, tmp_path, monkeypatch):
     """Documents of ``nvdla compile`` and of the commands that analyze its loadable."""
     monkeypatch.chdir(tmp_path)
     nvdla_command("samples", "digit", "-o", "digits")
     words = ("compile", samples / "lenet.onnx", "--calibrate", "digits", "-o", "net.loadable")
-    code, out, err = nvdla_command(*words, "--latency", "200", "--bandwidth", "2", "--json")
+    code, out, err = nvdla_command(*words, *CONDITIONS, "--json")
     assert code == 0, err
     return json.loads(out), words
 
 
 def test_the_summary_has_the_numbers_of_the_commands(compiled, nvdla_command):
     summary = compiled[0]["summary"]
-    cycles = json.loads(nvdla_command("cycles", "net.loadable", "--latency", "200", "--bandwidth", "2", "--json")[1])
+    cycles = json.loads(nvdla_command("cycles", "net.loadable", *CONDITIONS, "--json")[1])
     (space,) = json.loads(nvdla_command("memory", "net.loadable", "--json")[1])["spaces"]
     assert summary["cycles"] == cycles["total_cycles"]
-    assert summary["memory"] == cycles["memory"]
+    assert (summary["memory"], summary["clock_mhz"]) == (cycles["memory"], 50)
     assert summary["frames_per_second"] == cycles["runs_per_second"]
     assert (summary["read_bytes"], summary["written_bytes"]) == (cycles["read_bytes"], cycles["written_bytes"])
     program = json.loads(nvdla_command("program", "net.loadable", "-o", "c", "--json")[1])

@@ -185,3 +185,12 @@ def test_numbers_that_an_onnx_model_claims_are_checked():
 def test_preprocessing_without_numbers_has_those_of_pixels():
     assert Preprocessing().document()["mean"] == [0.0]
     assert Preprocessing().document()["scale"] == [1.0]
+
+
+def test_a_mean_of_numbers_from_0_to_1_is_noted():
+    """Pixels are 0 to 255; PyTorch's usual means are of numbers up to 1."""
+    proto = tflite_proto(onnx, model(pictures_metadata(MEAN, STD)), "net", {})[1]
+    for mean, noted in (((0.485, 0.456, 0.406), True), ((123.7, 116.3, 103.5), False)):
+        given = Preprocessing(mean=mean, scale=(0.02,))
+        notes = nvdla.compile(proto, "nv_full", "fp16", preprocessing=given).report["notes"]
+        assert any("Multiply the mean and std" in note for note in notes) is noted

@@ -23,9 +23,11 @@ import numpy as np
 
 from nvdla.compiler.builder import Calibration, Network, Recipe, Refined, refine
 from nvdla.compiler.builder.accuracy import ChannelRanges
+from nvdla.compiler.builder.compiler import Built
 from nvdla.compiler.builder.groups import group_layers, is_sum
 from nvdla.compiler.builder.layer_types import layer_type, own_scale
 from nvdla.compiler.builder.layers import Group, ScaleSettings
+from nvdla.compiler.builder.lower.elementwise import LEVELS, refusal_of
 from nvdla.compiler.builder.refinement import divided
 from nvdla.compiler.frontend.data import Samples
 from nvdla.compiler.frontend.importer import HOST, Imported, Part
@@ -495,3 +497,19 @@ def recipe_of(options: Document) -> tuple[Recipe, Document]:
     names: Iterable[str] = Recipe.__dataclass_fields__
     chosen = {name: options[name] for name in names if name in options}
     return Recipe(**chosen), {name: value for name, value in options.items() if name not in chosen}
+
+
+def coarser(imported: Imported, network: Network, built: Built) -> list[str]:
+    """Tensors of a quantized model with zero points that the hardware lacks, and by how much their steps are larger."""
+    notes = []
+    for name, surface in built.program.tensors.items():
+        held = imported.model.ranges.get(imported.tensors.get(name, ""))
+        if held is None or imported.precision != Precision.INT8:
+            continue
+        ratio = surface.scale * LEVELS / (held[1] - held[0])
+        if not np.isclose(ratio, 1.0, rtol=1e-6):
+            notes.append(
+                f"tensor {name}: its step is {ratio:.3g} times that of the model (range {held[0]:.4g} to "
+                f"{held[1]:.4g}), because {refusal_of(network, name)}"
+            )
+    return notes
