@@ -237,12 +237,10 @@ def compile(
         **options: Fields of :class:`nvdla.compiler.builder.Recipe`, and options of the builder.
 
     Raises:
-        NvdlaError: A file cannot be read, or the model cannot be compiled for the configuration: a FormatError,
-            BuildError or ConfigError.
+        NvdlaError: The model cannot be read or compiled for the configuration: FormatError, BuildError or ConfigError.
     """
     refuse_unknown("compile", options, _keywords())
-    recipe, rest = _options(options, max_drop)
-    check_clock(clock)
+    recipe, rest = _options(options, max_drop, clock)
     loaded = model if isinstance(model, Model) else read(model, shapes, weights, trusted, None, example_inputs)
     precision, layers = (precision, {}) if isinstance(precision, str) else (Precision.INT8, precision)
     _check_scales(loaded, precision)
@@ -442,8 +440,9 @@ def _name_operations(imported: Imported) -> None:
         row.operations = list(dict.fromkeys(groups[name] for name in row.operations if name in groups))
 
 
-def _options(options: Document, max_drop: float) -> tuple[Recipe, Document]:
-    """Options of quantization and of the builder. Raises BuildError for those out of range."""
+def _options(options: Document, max_drop: float, clock: float) -> tuple[Recipe, Document]:
+    """Options of quantization and of the builder. Raises BuildError and ConfigError for those out of range."""
+    check_clock(clock)
     if not 0 <= max_drop <= 1:
         raise BuildError(f"max_drop: must be 0 to 1, got {max_drop:g}")
     recipe, rest = recipe_of(options)

@@ -96,9 +96,6 @@ def summarize(
         Study.of(part.loadable, imported.config, memory=memory) for part in accelerated if part.loadable is not None
     ]
     timed = [cycles_document(study, clock) for study in studies]
-    memories = [MemoryMap.of(study) for study in studies]
-    spaces = [space for memory_map in memories for space in memory_map.spaces()]
-    descriptors = sum(memory_map.descriptor_bytes() for memory_map in memories)
     whole = len(accelerated) == len(parts)
     cycles = (
         None if any(document["stuck"] for document in timed) else sum(document["total_cycles"] for document in timed)
@@ -118,11 +115,7 @@ def summarize(
         "clock_mhz": clock,
         "memory": timed[0]["memory"] if timed else None,
         "frames_per_second": images * clock * 1e6 / cycles if cycles and whole else None,
-        "weight_bytes": sum(space["constant"] for space in spaces) - descriptors,
-        "descriptor_bytes": descriptors,
-        "surface_bytes": max((space["peak_live"] for space in spaces), default=0),
-        "allocated_bytes": sum(space["allocated"] for space in spaces),
-        "carve_out_bytes": sum(space["carve_out"] for space in spaces),
+        **_sizes(studies),
         "read_bytes": sum(document["read_bytes"] for document in timed),
         "written_bytes": sum(document["written_bytes"] for document in timed),
         "samples": calibration.get("samples"),
@@ -133,6 +126,20 @@ def summarize(
         "unscaled_pixels": list(calibration.get("unscaled_pixels", ())),
         "constant_inputs": list(calibration.get("constant_inputs", ())),
         "worst_layers": _worst_layers(report.get("accuracy", ())),
+    }
+
+
+def _sizes(studies: Sequence[Study]) -> Document:
+    """Bytes in memory of all parts: constants, surfaces, and what is to be reserved for them."""
+    memories = [MemoryMap.of(study) for study in studies]
+    spaces = [space for memory_map in memories for space in memory_map.spaces()]
+    descriptors = sum(memory_map.descriptor_bytes() for memory_map in memories)
+    return {
+        "weight_bytes": sum(space["constant"] for space in spaces) - descriptors,
+        "descriptor_bytes": descriptors,
+        "surface_bytes": max((space["peak_live"] for space in spaces), default=0),
+        "allocated_bytes": sum(space["allocated"] for space in spaces),
+        "carve_out_bytes": sum(space["carve_out"] for space in spaces),
     }
 
 
