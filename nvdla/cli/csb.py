@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -50,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="+", metavar="FILE", help="log files, after diff, replay or verify")
     parser.add_argument("--map", choices=("nv_small", "nv_full"), help="register map (default: detected)")
     parser.add_argument(
-        "--csb-base", type=whole(base=0), metavar="ADDRESS", help="address of the first register (default: 0)"
+        "--csb-base", type=whole(base=0), metavar="ADDRESS", help="address of the first register (default: detected)"
     )
     parser.add_argument("--mask-addresses", action="store_true", help="diff: ignore differences of memory addresses")
     parser.add_argument(
@@ -135,6 +136,10 @@ def _show(words: list[str], args: argparse.Namespace) -> int:
             bound = "" if row["looks"] is None else f" within {row['looks']:,} polls"
             fields = f"{fields} (mask 0x{row['mask']:x}{bound})".strip()
         say(f"{row['line']:6} {row['kind']:5} 0x{row['address']:05x} {row['register']:36} {value}  {fields}".rstrip())
+    unknown = sum(row["register"] == "unknown" for row in rows)
+    if 2 * unknown > len(rows):
+        hint = "Set the address of the first register with --csb-base, or the register map with --map."
+        say(f"{unknown:,} of {len(rows):,} accesses are to unknown registers. {hint}", sys.stderr)
     return 0
 
 

@@ -265,7 +265,12 @@ def _summary(exported: Export, form: Printer, runtime: Runtime, args: argparse.N
         "cpu_operations": len(program.cpu_operations),
         "table_bytes": form.table_bytes(exported) if form.table_bytes else None,
         "memories": [
-            {"space": space.value, "base": exported.bases[space], "bytes": size}
+            {
+                "space": space.value,
+                "base": exported.bases[space],
+                "bytes": size,
+                "unused": [{"offset": at, "bytes": end - at} for at, end in program.unused.get(space, ())],
+            }
             for space, size in program.sizes.items()
         ],
         "data_bytes": sum(segment.size for segment in program.segments),
@@ -299,5 +304,7 @@ def _sizes(document: Document) -> list[Document]:
         rows.append({"what": "tables (32-bit processor)", "bytes": document["table_bytes"]})
     rows.append({"what": "weights", "bytes": document["data_bytes"]})
     for memory in document["memories"]:
-        rows.append({"what": f"{memory['space']} at 0x{memory['base']:x}", "bytes": memory["bytes"]})
+        space, base = memory["space"], memory["base"]
+        rows.append({"what": f"{space} at 0x{base:x}", "bytes": memory["bytes"]})
+        rows += ({"what": f"unused at 0x{base + gap['offset']:x}", "bytes": gap["bytes"]} for gap in memory["unused"])
     return [{"what": row["what"], "number": row.get("number"), "bytes": row.get("bytes")} for row in rows]

@@ -2,8 +2,8 @@
 
 Formats: this project's own (``W 0x0b004 0x1``), NVIDIA's virtual platform (``sc.log``: ``csb_adaptor: GP: iswrite=1
 addr=.. data=..``, memory accesses of ``dbb_adaptor`` and ``sram_adaptor`` included), ``write_reg`` / ``read_reg``
-transactions (word addresses with 0xffff above them, or byte addresses), ``reg_write(NAME, value);`` statements (C and
-.cfg), and plain ``address value`` lines. Addresses of registers become bytes from the start of the CSB.
+transactions (word or byte addresses), ``reg_write(NAME, value);`` statements (C and .cfg), and plain ``address value``
+lines. Addresses of registers become bytes from the start of the CSB.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,13 +20,13 @@ from nvdla.emulator.hardware.register_file import RegisterFile, RegisterMap, reg
 from nvdla.emulator.memory.address_space import Space
 from nvdla.emulator.trace.commands import TraceFolder, at_line
 from nvdla.errors import TraceError
+from nvdla.registers.register_program import CSB_SPAN, check_csb_base
 from nvdla.util.files import read_file
 from nvdla.util.recognition import wrong_kind
 from nvdla.util.rounding import integer
 
 LOG_LIMIT = 512 << 20
 LINES_LIMIT = 1 << 24
-CSB_SPAN = 0x40000  # bytes; no register map is larger
 
 MAPS = ("nv_small", "nv_full")
 
@@ -80,6 +81,7 @@ _PLATFORM = re.compile(
     r"data=0x((?: [0-9a-fA-F]{8})*)"
 )
 _TRANSACTION = re.compile(r"(write_reg|read_reg|load_mem|dump_mem)\s+(\S+)\s+(\S+)(?:\s+(\S+))?(?:\s+(\S+))?")
+_WORD = re.compile(r"\s*actual addr: (0x[0-9a-fA-F]{1,4})\b")  # of the RISC-V projects
 _STATEMENT = re.compile(r"reg_write\s*\(\s*(?:NVDLA_)?([A-Z0-9_]+(?:\.[A-Z0-9_]+)?)_0\s*,\s*(\w+)\s*\)")
 _TIME = re.compile(r"\s*\[\s*[0-9]{1,10}\.[0-9]{1,9}\]\s*")  # of dmesg
 _BEGINS = re.compile(r"\s*(?:write_reg|read_reg|load_mem|dump_mem)\b|W\s+0x")  # what must be a whole access
@@ -103,10 +105,13 @@ Line = Callable[[int, str], LoggedAccess | LoggedTransfer | None]
 
 def read_log(path: str | os.PathLike[str], map_name: str | None = None, base: int | None = None) -> AccessLog:
     """Read a log. ``map_name``: the register map ("nv_small", "nv_full"; None: the one that knows more of its
-    addresses); ``base``: address of the first register (None: the multiple of the CSB's size below the lowest address).
+    addresses); ``base``: address of the first register (None: from remarks "actual addr: 0x0c03" of the log, else
+    the multiple of the CSB's size below the lowest address). Whether addresses are words or bytes is detected.
 
-    Raises TraceError with file and line for other files.
+    Raises TraceError with file and line for other files, FormatError for a base that is not a multiple of 4.
     """
+    if base is not None:
+        check_csb_base(base)
     path = Path(path)
     text = read_file(path, LOG_LIMIT, "log").decode("utf-8", "replace")
     if (other := wrong_kind(path, str(path), "a log of register accesses", ("csb", "trace"))) is not None:
@@ -131,7 +136,7 @@ def read_log(path: str | os.PathLike[str], map_name: str | None = None, base: in
             skipped[trace[1]] = None
     if event is None and _HALF[log_format].match(line):
         raise TraceError(f"{path.name}:{number}: last line: must be complete, got {line.strip()[:60]!r} (cut off?)")
-    events = _based(events, base)
+    events = _based(events, base, reader.words)
     chosen = register_map(map_name) if map_name else _known_best(events, reader)
     events = [reader.named(event, chosen) for event in events]
     if not any(isinstance(event, LoggedAccess) for event in events):
@@ -179,6 +184,7 @@ class _Reader:
         self._images = TraceFolder(path.parent, LOG_LIMIT)
         self._files: dict[tuple[str, int], bytes] = {}  # a log may name one file on every line
         self.names: dict[int, tuple[str, str]] = {}
+        self.words: dict[int, int] = {}  # line -> word address of its register, as its remark states it
         lines: dict[str, Line] = {
             "nvdla": self._own,
             "virtual-platform": self._platform,
@@ -212,14 +218,20 @@ class _Reader:
         return LoggedTransfer(number, space, address, write, data)
 
     def _transaction(self, number: int, line: str) -> LoggedAccess | LoggedTransfer | None:
-        match = _TRANSACTION.match(line.partition("#")[0].strip())
+        access, _, remark = line.partition("#")
+        match = _TRANSACTION.match(access.strip())
         if not match:
             return None
         command, first, second, third, bound = match.groups()
-        if command in ("load_mem", "dump_mem"):
-            return self._file(number, command, _number(first), _number(second), third)
         address = _number(first)
-        if address >> 16 == 0xFFFF:
+        if command in ("load_mem", "dump_mem"):
+            space = Space.CVSRAM if address >> 28 == 5 else Space.DRAM
+            if (stated := remark.strip()) in list(Space):
+                space = Space(stated)
+            return self._file(number, space, command, address, _number(second), third)
+        if word := _WORD.match(remark):
+            self.words[number] = int(word[1], 16)
+        elif address >> 16 == 0xFFFF:
             address = (address & 0xFFFF) << 2
         if command == "write_reg":
             return LoggedAccess(number, "write", address, _number(second))
@@ -230,7 +242,9 @@ class _Reader:
             raise TraceError(f"number of polls of read_reg: must be at least 1, or omitted, got {looks}")
         return LoggedAccess(number, "wait", address, _number(third), _number(second), looks)
 
-    def _file(self, number: int, command: str, address: int, size: int, name: str | None) -> LoggedTransfer:
+    def _file(
+        self, number: int, space: Space, command: str, address: int, size: int, name: str | None
+    ) -> LoggedTransfer:
         key = (name or "", size)
         if key not in self._files:
             image = self._images.image(*key)  # raises TraceError for a shorter file
@@ -238,7 +252,6 @@ class _Reader:
             for offset, piece in image.segments:
                 data[offset : offset + len(piece)] = piece
             self._files[key] = bytes(data)
-        space = Space.CVSRAM if address >> 28 == 5 else Space.DRAM
         return LoggedTransfer(number, space, address, command == "dump_mem", self._files[key])
 
     def _statement(self, number: int, line: str) -> LoggedAccess | None:
@@ -268,21 +281,49 @@ def _number(word: str) -> int:
     return value
 
 
-def _based(events: list[LoggedAccess | LoggedTransfer], base: int | None) -> list[LoggedAccess | LoggedTransfer]:
-    """Register addresses from the start of the CSB."""
+def _based(
+    events: list[LoggedAccess | LoggedTransfer], base: int | None, words: dict[int, int]
+) -> list[LoggedAccess | LoggedTransfer]:
+    """Register addresses in bytes from the start of the CSB. ``words``: word addresses in remarks, by line."""
     accesses = [event for event in events if isinstance(event, LoggedAccess)]
-    if base is None:
-        lowest = min((access.address for access in accesses), default=0)
-        base = lowest // CSB_SPAN * CSB_SPAN
+    start, unit = max(_places(accesses, base, words), key=_registers_at(accesses))
     for access in accesses:
-        if not base <= access.address < base + CSB_SPAN:
+        if not 0 <= (access.address - start) * unit < CSB_SPAN:
             raise TraceError(
-                f"line {access.line}: register address: must be within 0x{CSB_SPAN:x} bytes of 0x{base:x}, "
-                f"got 0x{access.address:x}. Set the address of the first register with --csb-base."
+                f"line {access.line}: register address: must be within 0x{CSB_SPAN // unit:x} "
+                f"{'bytes' if unit == 1 else 'words'} of 0x{start:x}, got 0x{access.address:x}. "
+                "Set the address of the first register with --csb-base."
             )
     return [
-        replace(event, address=event.address - base) if isinstance(event, LoggedAccess) else event for event in events
+        replace(event, address=(event.address - start) * unit) if isinstance(event, LoggedAccess) else event
+        for event in events
     ]
+
+
+def _places(accesses: list[LoggedAccess], base: int | None, words: dict[int, int]) -> list[tuple[int, int]]:
+    """Return possible (address of the first register, bytes per unit of addresses), the most likely one first.
+
+    Registers have four bytes, so addresses that are not multiples of 4 can only be words.
+    """
+    units = (1, 4) if any(access.address % 4 for access in accesses) else (1,)
+    if base is not None:
+        return [(base, unit) for unit in units]
+    stated = Counter(
+        (access.address - words[access.line] * 4 // unit, unit)
+        for access in accesses
+        if access.line in words
+        for unit in (1, 4)
+    )
+    lowest = min((access.address for access in accesses), default=0)
+    floors = [(lowest // (CSB_SPAN // unit) * (CSB_SPAN // unit), unit) for unit in units]
+    return [place for place, _ in stated.most_common() if place[0] >= 0 and place[0] % 4 == 0][:1] + floors
+
+
+def _registers_at(accesses: list[LoggedAccess]) -> Callable[[tuple[int, int]], int]:
+    """Return the function that counts the accesses whose addresses are registers if the CSB is at a place."""
+    known = {address for name in MAPS for address in register_map(name).by_address}
+    counts = Counter(access.address for access in accesses)
+    return lambda place: sum(n for at, n in counts.items() if (at - place[0]) * place[1] in known)
 
 
 def _known_best(events: list[LoggedAccess | LoggedTransfer], reader: _Reader) -> RegisterMap:

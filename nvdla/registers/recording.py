@@ -44,6 +44,7 @@ from nvdla.registers.register_program import (
     Segment,
     Step,
     Write,
+    check_csb_base,
 )
 from nvdla.runtime import Runtime, Tensor
 from nvdla.tensors.inputs import Preprocessing
@@ -244,6 +245,7 @@ class _Recorder:
             layout.bases,
             layout.sizes,
             serial,
+            layout.unused(),
         )
         parts = zip(program.parts(), self._states, strict=True) if self._states is not None else ()
         taken = tuple(PartOfRun(tuple(part), before, after) for part, (before, after) in parts)
@@ -399,6 +401,20 @@ class _Layout:
             and memory.id in self._linked.regions
             and id(self._linked.regions[memory.id].data) not in hidden
         ]
+
+    def unused(self) -> dict[Space, tuple[tuple[int, int], ...]]:
+        """Return (start, end) of the whole pages of each memory that only firmware and runtime access.
+
+        There are none where accesses leave their memories: the neighbors are not known.
+        """
+        gaps: dict[Space, tuple[tuple[int, int], ...]] = {}
+        for space, size in () if self._space.flat else self.sizes.items():
+            seen = [region for region in self._seen if region.space is space]
+            starts = [*((region.base - self.bases[space]) // PAGE * PAGE for region in seen), size]
+            ends = [0, *(align(region.end - self.bases[space], PAGE) for region in seen)]
+            if gap := tuple((end, start) for end, start in zip(ends, starts, strict=True) if end < start):
+                gaps[space] = gap
+        return gaps
 
     def live(self, space: Space, start: int, end: int) -> np.ndarray:
         """Return a copy of memory without the descriptors that only firmware and runtime read."""
@@ -615,10 +631,15 @@ class Printer:
 
 
 def export(recording: Recording, folder: str | Path, bases: dict[Space, int], options: Options) -> Export:
-    """Create ``folder`` and return the printers' input. Raises FormatError for a name that is invalid in C."""
+    """Create ``folder`` and return the printers' input.
+
+    Raises FormatError for a name that is invalid in C, and for a base of the registers that is not a multiple of 4.
+    """
     name = recording.register_program.name
     if not NAME.fullmatch(name):
         raise FormatError(f"name of the export: must be letters, digits and _, with no digit first, got {name!r}")
+    if options.csb_base is not None:
+        check_csb_base(options.csb_base)
     target = Path(folder)
     make_directory(target)
     return Export(recording, bases, target, options)

@@ -20,6 +20,9 @@ from nvdla.errors import FormatError
 from nvdla.limits import PAGE
 from nvdla.tensors.real import Units
 
+CSB_SPAN = 0x40000
+"""Bytes of the register space; no register map is larger."""
+
 
 @dataclass(frozen=True)
 class Write:
@@ -168,7 +171,9 @@ class BoundTensor:
 
 @dataclass(frozen=True)
 class RegisterProgram:
-    """A whole program. ``bases``: where the emulator has the memories; ``sizes``: bytes of each memory that it uses."""
+    """A whole program. ``bases``: where the emulator has the memories; ``sizes``: bytes of each memory, laid out as in
+    NVIDIA's runtime, so that addresses can be compared with those of its driver; ``unused``: (start, end) of the parts
+    that neither NVDLA nor the processor accesses, because they hold descriptors for NVIDIA's firmware."""
 
     name: str
     config: Configuration
@@ -179,6 +184,7 @@ class RegisterProgram:
     bases: dict[Space, int]
     sizes: dict[Space, int]
     serial: bool
+    unused: dict[Space, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     @property
     def writes(self) -> list[Write]:
@@ -211,3 +217,12 @@ def checked_bases(program: RegisterProgram, bases: Mapping[Space, int]) -> dict[
             raise FormatError(f"{space.value} base: must be a multiple of {PAGE} bytes, got 0x{base:x}")
         program.config.check_reach(space.value, base, base + program.sizes[space])
     return chosen
+
+
+def check_csb_base(base: int) -> None:
+    """Raise FormatError for an address of the first register that is not aligned to registers, or not of 64 bits."""
+    if base % 4 or not 0 <= base <= (1 << 64) - CSB_SPAN:
+        raise FormatError(
+            f"csb base: must be a multiple of 4, the size of a register, and at most 0x{(1 << 64) - CSB_SPAN:x}, "
+            f"got 0x{base:x}"
+        )

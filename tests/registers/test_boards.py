@@ -191,7 +191,7 @@ def test_bases_and_limits_of_the_user_are_those_of_the_skeleton(kit):
 @pytest.mark.parametrize("board", BOARDS)
 def test_the_readme_names_the_places_of_the_addresses_and_the_options_that_set_them(board, kit):
     """`NAME` in `FILE`: the lines of the file with that name contain the address of the registers or of the memory."""
-    addresses = {"--csb-base": "0x51230000", "--dram-base": "0x92000000"}
+    addresses = {"--csb-base": "0x51230000", "--dram-base": hex(BOARDS[board].dram + 0x123000)}
     folder = kit(board, *(word for option in addresses.items() for word in option))
     readme = " ".join((folder / "README.md").read_text().split())
     lines = [

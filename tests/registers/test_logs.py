@@ -17,7 +17,7 @@ import nvdla
 from nvdla.cli.main import main
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.emulator.memory.address_space import Space
-from nvdla.errors import TraceError
+from nvdla.errors import FormatError, TraceError
 from nvdla.registers import record
 from nvdla.registers.logs import LoggedTransfer, differences, operations, read_log
 from nvdla.registers.printers import printer
@@ -313,6 +313,52 @@ def test_polls_of_the_riscv_dialect_are_bounded_and_the_bound_is_read_back(made,
     short.write_text("read_reg 0x100c 0x1 0x1 0\n")
     with pytest.raises(TraceError, match="must be at least 1, or omitted"):
         read_log(short)
+
+
+@pytest.mark.parametrize("base", [None, 4, 0x10004, 0x43C00000, 0x43C10000, 0xFFFF0000, 1 << 40])
+@pytest.mark.parametrize("words", [False, True])
+def test_the_base_and_the_unit_of_register_addresses_are_read_from_the_file(made, words, base, tmp_path):
+    """The remarks of the RISC-V dialect state the word address of each register within NVDLA."""
+    other = export(made.recording, tmp_path, made.bases, Options(csb_base=base, word_addresses=words))
+    printer("riscv-txn").write(other)
+    log, first = read_log(tmp_path / "lenet.txn"), read_log(made.folder / "input.txn")
+    assert [each.address for each in log.accesses] == [each.address for each in first.accesses]
+    assert not differences(log, first)
+    assert replay_log(log, made.register_program.config).passed
+
+
+def test_register_addresses_that_are_not_multiples_of_4_are_words(made, tmp_path):
+    """Without remarks, too; a base that is a multiple of the register space is detected, --csb-base states others."""
+    for base, stated in ((0, None), (0x43C00000, None), (0x43C00000, 0x43C00000), (0x43C0F000, 0x43C0F000)):
+
+        def words(text, base=base):
+            return re.sub(r"W (\w+)", lambda match: f"W 0x{base + int(match[1], 16) // 4:x}", text)
+
+        log = read_log(own_log(made, tmp_path / "w.txt", words), base=stated)
+        assert not differences(log, read_log(own_log(made, tmp_path / "b.txt")))
+    with pytest.raises(FormatError, match="csb base: must be a multiple of 4"):
+        read_log(tmp_path / "w.txt", base=0x43C00002)
+
+
+def test_a_log_of_unknown_registers_hints_at_the_options(tmp_path, capsys):
+    (tmp_path / "x.txt").write_text("0x43c1300c 0x1\n0x43c17004 0x0\n")
+    assert main(["csb", str(tmp_path / "x.txt")]) == 0
+    assert "2 of 2 accesses are to unknown registers. Set the address of the first register with --csb-base" in (
+        capsys.readouterr().err
+    )
+    assert main(["csb", str(tmp_path / "x.txt"), "--csb-base", "0x43c10000"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_memories_at_any_base_are_told_apart(made, tmp_path):
+    """NVIDIA's trace player takes 0x5....... for CVSRAM, so txn refuses DRAM there; riscv-txn names the memory."""
+    other = export(made.recording, tmp_path, {Space.DRAM: 0x50000000}, Options())
+    printer("riscv-txn").write(other)
+    log = read_log(tmp_path / "lenet.txn")
+    assert {each.space for each in log.events if isinstance(each, LoggedTransfer)} == {Space.DRAM}
+    assert replay_log(log, made.register_program.config).passed
+    with pytest.raises(FormatError, match="dram in the format txn: must be outside 0x50000000 to 0x5fffffff"):
+        printer("txn").write(other)
 
 
 def test_a_bound_is_shown(made, capsys):

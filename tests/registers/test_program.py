@@ -190,6 +190,8 @@ def test_an_error_names_the_form_or_the_address(tmp_path, capsys):
         (["--format", "txn", "--csb-addressing", "byte"], "riscv-txn"),
         (["--format", "cfg", "--poll-limit", "5"], "format cfg does not support --poll-limit"),
         (["--format", "txn", "--csb-base", "0x1000"], "does not support --csb-base"),
+        (["--csb-base", "0x43c00002"], "csb base: must be a multiple of 4"),
+        (["--format", "riscv-txn", "--csb-base", "0x43c00002"], "csb base: must be a multiple of 4"),
         (["--format", "mem", "--arrays"], "does not support --image and --arrays"),
         (["--dram-base", "0x100000000"], "must fit 32 address bits (nv_small), got 0x100018000 from base 0x100000000"),
         (["--format", "cfg", "--dram-base", "0xfffff000"], "must fit 32 address bits (nv_small), got 0x100017000"),
@@ -228,6 +230,21 @@ def test_a_state_has_what_was_loaded_and_what_changed():
     assert after.end(Space.DRAM) == 3 << 18 and start.end(Space.DRAM) <= 305_000
     assert after.crc32(Space.DRAM, 0, 3 << 18) == zlib.crc32(memory)
     assert after.now(lambda space, low, high: memory[low:high].copy()).changes(after, Space.DRAM) == []
+
+
+def test_memory_that_only_the_firmware_reads_is_stated_as_unused(tmp_path, nvdla_command):
+    """Descriptors are between intermediate results and the input: no register, segment or tensor is there."""
+    recording = record(nvdla.Runtime(nvdla.load(SAMPLES / "lenet.loadable")))
+    program = recording.register_program
+    ((start, end),) = program.unused[Space.DRAM]
+    used = [(step.value, step.value + 1) for step in program.writes if step.space is Space.DRAM]
+    tensors = (*program.segments, *program.inputs, *program.outputs)
+    used += [(each.offset, each.offset + each.size) for each in tensors]
+    assert all(high <= start or end <= low for low, high in used)
+    assert (start, end) == (0xD000, 0x15000) and program.sizes[Space.DRAM] == 0x18000
+    _, out, _ = nvdla_command("program", SAMPLES / "lenet.loadable", "-o", tmp_path)
+    assert re.search(r"unused at 0xc000d000\s+32,?768", out)
+    assert "unused: 0xd000 to 0x15000" in (tmp_path / "lenet.h").read_text()
 
 
 def test_what_leaves_its_region_runs_as_a_program_too(tmp_path):

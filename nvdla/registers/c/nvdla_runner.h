@@ -89,7 +89,7 @@ typedef struct {
     uint32_t output_count;
     const nvdla_cpu_operation *cpu_operations;
     uint32_t cpu_operation_count;
-    uint32_t memory_size[2];   /* bytes used by the program: DRAM, CVSRAM */
+    uint32_t memory_size[2];   /* bytes of the DRAM and the CVSRAM, with their unused parts */
     uint32_t interrupt_status; /* byte address of GLB.S_INTR_STATUS */
 } nvdla_program;
 

@@ -23,11 +23,13 @@ from nvdla.emulator.hardware.register_file import register_map
 from nvdla.emulator.memory.address_space import Space
 from nvdla.emulator.memory.surfaces import FeatureLayout
 from nvdla.errors import FormatError, counted
+from nvdla.limits import PAGE
 from nvdla.loadable.enums import PIXEL_FORMATS
 from nvdla.registers.printers._text import hex_words
 from nvdla.registers.printers.images import write as write_images
 from nvdla.registers.recording import PIECE, Export, MemoryState, Printer
 from nvdla.registers.register_program import (
+    CSB_SPAN,
     Await,
     BoundTensor,
     CpuCall,
@@ -39,6 +41,7 @@ from nvdla.registers.register_program import (
     Write,
 )
 from nvdla.util.escaping import c_comment, c_name_part, c_string, is_c_identifier
+from nvdla.util.rounding import align
 
 RUNNER = ("nvdla_port.h", "nvdla_runner.h", "nvdla_runner.c", "nvdla_cpu.c")
 TESTS = ("nvdla_tests.h", "nvdla_tests.c", "nvdla_serial.h", "nvdla_serial.c")
@@ -56,21 +59,35 @@ ARRAY_LIMIT = 4 << 20
 
 @dataclass(frozen=True)
 class Skeleton:
-    """A project skeleton: ``help``, and where its hardware has NVDLA's registers and memories."""
+    """A project skeleton: ``help``, and where its hardware has NVDLA's registers and memories.
+
+    ``program``: start of the memory that the project gives to its program, up to the DRAM of NVDLA (None: the tools of
+    the board place it); ``end``: end of the memory (None: that of NVDLA's addresses).
+    """
 
     help: str
     csb: int
     dram: int
     cvsram: int
+    program: int | None = None
+    end: int | None = None
 
 
 BOARDS = {
-    "baremetal": Skeleton("RISC-V without an operating system", 0x10040000, 0x84000000, 0x86000000),
-    "litex": Skeleton("LiteX SoC", 0x90000000, 0x44000000, 0x46000000),
+    "baremetal": Skeleton(
+        "RISC-V without an operating system", 0x10040000, 0x84000000, 0x86000000, program=0x80000000, end=1 << 32
+    ),
+    "litex": Skeleton("LiteX SoC", 0x90000000, 0x44000000, 0x46000000, program=0x40000000, end=1 << 32),
     "vitis": Skeleton("Zynq or ZynqMP with the standalone library of Vitis", 0x43C00000, 0x10000000, 0x18000000),
-    "zephyr": Skeleton("Zephyr application", 0x10040000, 0x84000000, 0x86000000),
-    "zynq": Skeleton("Zynq-7000 without libraries", 0x43C00000, 0x10000000, 0x18000000),
+    "zephyr": Skeleton("Zephyr application", 0x10040000, 0x84000000, 0x86000000, end=1 << 32),
+    "zynq": Skeleton(
+        "Zynq-7000 without libraries", 0x43C00000, 0x10000000, 0x18000000, program=0x00100000, end=0x40000000
+    ),
 }
+CODE_AND_STACK = 64 << 10
+"""Bytes for a board's program without its tables and data: code, libraries and stack (with GCC less than half)."""
+TEST_CODE = 512
+"""Bytes for the code and names of one test."""
 POLL_LIMIT = 10_000_000
 """Polls per event on a board unless the user gives another limit: a test that hangs is reported."""
 
@@ -88,19 +105,79 @@ class TestRow:
 
 def write(export: Export) -> None:
     """Write the register program in this format. Raises FormatError where the format cannot express it."""
+    program = export.register_program
+    precision = program.outputs[0].dtype if program.outputs else "int8"
+    crcs = tuple(zlib.crc32(data) for data in export.recording.outputs)
+    rows = [TestRow("network", export.name, precision, export, crcs)]
+    _check_addresses(rows)
     _write_program(export)
     if export.options.board is not None:
-        program = export.register_program
-        precision = program.outputs[0].dtype if program.outputs else "int8"
-        crcs = tuple(zlib.crc32(data) for data in export.recording.outputs)
-        _write_tests([TestRow("network", export.name, precision, export, crcs)])
+        _write_tests(rows)
 
 
 def write_programs(rows: Sequence[TestRow]) -> None:
     """Write several programs into one directory, with the table of tests and the files of the board."""
+    _check_addresses(rows)
     for number, row in enumerate(rows):
         _write_program(row.export, runner=number == 0)
     _write_tests(rows)
+
+
+def _check_addresses(rows: Sequence[TestRow]) -> None:
+    """Raise FormatError where a board has too little memory for the program, or its memories or registers overlap."""
+    export = rows[0].export
+    if export.options.board is None:
+        return
+    name, board = export.options.board, BOARDS[export.options.board]
+    dram = export.bases.get(Space.DRAM, board.dram)
+    needed = align(CODE_AND_STACK + sum(_program_bytes(row.export) for row in rows), PAGE)
+    sizes: dict[Space, int] = {}
+    for row in rows:
+        for space, size in row.export.register_program.sizes.items():
+            sizes[space] = max(size, sizes.get(space, 0))
+    _check_dram(name, dram, sizes.get(Space.DRAM, 0), needed)
+    csb = board.csb if export.options.csb_base is None else export.options.csb_base
+    places = [("csb", csb, csb + (CSB_SPAN // 4 if export.options.word_addresses else CSB_SPAN))]
+    places += [(space.value, export.bases[space], export.bases[space] + size) for space, size in sizes.items()]
+    for what, start, end in places:
+        others = [place for place in places if place[0] > what]
+        if board.program is not None and what != "dram":
+            others.append(("the program", board.program, board.program + needed))
+            others.append(("its stack", dram - CODE_AND_STACK, dram))
+        for other, low, high in others:
+            if low < end and start < high:
+                raise FormatError(
+                    f"{what} base of the board {name}: {what} must not overlap {other} (0x{low:x} to 0x{high:x}), got "
+                    f"0x{start:x} to 0x{end:x}. Choose other addresses: --dram-base, --cvsram-base, --csb-base."
+                )
+
+
+def _check_dram(name: str, base: int, size: int, needed: int) -> None:
+    """Raise FormatError for a DRAM that begins before the ``needed`` bytes of the program end, or ends too late."""
+    board = BOARDS[name]
+    # A base of 0 is the null pointer, which the runner takes for a memory that the processor cannot access.
+    lowest = PAGE if board.program is None else board.program + needed
+    highest = None if board.end is None else (board.end - size) // PAGE * PAGE
+    if base < lowest or (highest is not None and base > highest):
+        limits = f"at least 0x{lowest:x}" if highest is None else f"0x{lowest:x} to 0x{highest:x}"
+        needs = "" if board.program is None else f" (the program needs 0x{needed:x} bytes from 0x{board.program:x} on)"
+        raise FormatError(
+            f"dram base of the board {name}: must be {limits}{needs}, got 0x{base:x}. "
+            f"Choose another --dram-base, or omit it for 0x{board.dram:x}."
+        )
+
+
+def _program_bytes(export: Export) -> int:
+    """Bytes of a program in the memory of its board: tables, data and known inputs."""
+    data = sum(segment.size for segment in export.register_program.segments) if _has_arrays(export) else 0
+    return TEST_CODE + table_bytes(export) + data + sum(map(len, export.recording.inputs))
+
+
+def _has_arrays(export: Export) -> bool:
+    """Check whether the data are in the C source; otherwise they are an image."""
+    if export.options.arrays is not None:
+        return export.options.arrays
+    return sum(segment.size for segment in export.register_program.segments) <= ARRAY_LIMIT
 
 
 def _write_program(export: Export, runner: bool = True) -> None:
@@ -113,9 +190,7 @@ def _write_program(export: Export, runner: bool = True) -> None:
     for space, size in program.sizes.items():
         if size > 1 << 32:
             raise FormatError(f"size of {space.value}: must be at most 4 GiB for the runner's tables, got {size} bytes")
-    arrays = export.options.arrays
-    if arrays is None:
-        arrays = sum(segment.size for segment in program.segments) <= ARRAY_LIMIT
+    arrays = _has_arrays(export)
     for name, text in texts.items() if runner else ():
         export.save(name, _port(text, export) if name == "nvdla_port.h" else text)
     export.save(f"{export.name}.h", _header(export, arrays))
@@ -255,6 +330,8 @@ def _header(export: Export, arrays: bool) -> str:
         base = f"0x{export.bases[space]:x}ull /* base address used by the export */"
         lines.append(f"#define {upper}_{space.name}_BASE {base}")
         lines.append(f"#define {upper}_{space.name}_SIZE 0x{size:x}ul")
+        for start, end in program.unused.get(space, ()):
+            lines.append(f"/* unused: 0x{start:x} to 0x{end:x} (descriptors for NVIDIA's firmware) */")
     if not arrays:
         lines.append(f"/* {name}_dram.bin (and _cvsram.bin) must be loaded at the bases before the program runs. */")
     for kind, tensors in (("INPUT", program.inputs), ("OUTPUT", program.outputs)):

@@ -40,6 +40,9 @@ class Dialect(Protocol):
     def remark(self, register: Register) -> str:
         """Return the remark after an access."""
 
+    def memory(self, space: Space, address: int) -> str:
+        """Return the remark after a memory's address. Raises FormatError where the dialect has no such address."""
+
 
 class _NvFull:
     """Dialect of NVIDIA's trace player."""
@@ -54,6 +57,21 @@ class _NvFull:
         """Return the remark after an access."""
         return f" #NVDLA_{register}_0"
 
+    def memory(self, space: Space, address: int) -> str:
+        """Return no remark: the address decides."""
+        if _by_address(address) is not space:
+            place = "within" if space is Space.CVSRAM else "outside"
+            raise FormatError(
+                f"{space.value} in the format txn: must be {place} 0x50000000 to 0x5fffffff, which is CVSRAM there, "
+                f"got 0x{address:x}. Choose another --{space.value}-base, or --format riscv-txn."
+            )
+        return ""
+
+
+def _by_address(address: int) -> Space:
+    """The memory at an address, for NVIDIA's trace player."""
+    return Space.CVSRAM if address >> 28 == 5 else Space.DRAM
+
 
 def transactions(export: Export, part: PartOfRun, prefix: str, dialect: Dialect) -> list[str]:
     """Loads, writes, waits and dumps, in the words of ``dialect``."""
@@ -61,17 +79,22 @@ def transactions(export: Export, part: PartOfRun, prefix: str, dialect: Dialect)
     for space in part.before.sizes:
         for start, end in part.before.filled(space):
             file = f"{prefix}{space.value}_{start:x}.dat"
+            lines.append(_memory(export, "load_mem", space, (start, end), file, dialect))
             export.save(file, hex_words(part.before.pieces(space, start, end)))
-            lines.append(f"load_mem 0x{export.bases[space] + start:x} 0x{end - start:x} {file}")
     status = register_map(export.register_program.config.register_map).register("GLB", "S_INTR_STATUS")
     for step in part.steps:
         lines += _step(export, step, status, dialect)
     for space in part.after.sizes:
         for start, end in part.after.changes(part.before, space):
             file = f"{prefix}golden_{space.value}_{start:x}.dat"
+            lines.append(_memory(export, "dump_mem", space, (start, end), file, dialect))
             export.save(file, hex_words(part.after.pieces(space, start, end)))
-            lines.append(f"dump_mem 0x{export.bases[space] + start:x} 0x{end - start:x} {file}")
     return lines
+
+
+def _memory(export: Export, command: str, space: Space, stretch: tuple[int, int], file: str, dialect: Dialect) -> str:
+    address = export.bases[space] + stretch[0]
+    return f"{command} 0x{address:x} 0x{stretch[1] - stretch[0]:x} {file}{dialect.memory(space, address)}"
 
 
 def _step(export: Export, step: Step, status: Register, dialect: Dialect) -> list[str]:
@@ -120,6 +143,10 @@ class _RiscV:
     def remark(self, register: Register) -> str:
         """The word address, and the register's name."""
         return f"  # actual addr: 0x{register.address >> 2:04x} {register}"
+
+    def memory(self, space: Space, address: int) -> str:
+        """Return the memory's name where a reader would take the address for the other one."""
+        return "" if _by_address(address) is space else f"  # {space.value}"
 
 
 MEMORIES = {Space.DRAM: ("pri_mem", 1), Space.CVSRAM: ("sec_mem", 2)}
