@@ -192,8 +192,27 @@ def features_keep_their_width(context: Context) -> Iterator[Said]:
 
 @rule("error", "Correct padding, stride, or the size of the result.", headline="wrong size of a convolution's result")
 def convolution_results_have_their_size(context: Context) -> Iterator[Said]:
-    """The result has one line and column per kernel position in the padded input. One more is a deadlock: the
+    """The result has at most one line and column per kernel position in the padded input. One more is a deadlock: the
     pipeline waits for data that do not exist."""
+    for subject, size, (columns, lines) in _sizes(context):
+        if size[0] > columns or size[1] > lines:
+            yield subject, _of_results(size, columns, lines)
+
+
+@rule("warning", "Correct padding, stride, or the size of the result.", headline="convolution without all results")
+def convolution_results_are_complete(context: Context) -> Iterator[Said]:
+    """The result has a line and column for every kernel position in the padded input."""
+    for subject, size, (columns, lines) in _sizes(context):
+        if size[0] <= columns and size[1] <= lines and size != (columns, lines):
+            yield subject, _of_results(size, columns, lines)
+
+
+def _of_results(size: tuple[int, int], columns: int, lines: int) -> str:
+    return f"the result has {size[0]} columns and {size[1]} lines, the padded input makes {columns} and {lines}"
+
+
+def _sizes(context: Context) -> Iterator[tuple[Operation, tuple[int, int], tuple[int, int]]]:
+    """Direct convolutions of features, with the columns and lines of their results, and of kernel positions."""
     for subject in context.of_type(OpType.CONV):
         op, target = subject.op, subject.surface.dst_data
         if op.conv_mode != ConvMode.DIRECT or subject.is_image:
@@ -204,14 +223,7 @@ def convolution_results_have_their_size(context: Context) -> Iterator[Said]:
         lines = _results(
             op.input_height_csc + op.pad_y_top + op.pad_y_bottom, op.kernel_height_csc, op.conv_stride_y, op.dilation_y
         )
-        if target.width > columns or target.height > lines:
-            yield (
-                subject,
-                (
-                    f"the result has {target.width} columns and {target.height} lines, the padded input makes "
-                    f"{columns} and {lines}"
-                ),
-            )
+        yield subject, (target.width, target.height), (columns, lines)
 
 
 def _results(size: int, kernel: int, stride: int, dilation: int) -> int:

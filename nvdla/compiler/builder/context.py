@@ -106,7 +106,7 @@ _LARGEST_BIAS: dict[str, float] = {Precision.INT8: 32767.0 * 16, Precision.INT16
 
 
 def name_of_copy(tensor: NetworkTensor, precision: str) -> str:
-    """The name of a tensor's copy in the other integer width."""
+    """Return the name of a tensor's copy in the other integer width."""
     return f"{tensor.name}/{precision}"
 
 

@@ -71,6 +71,7 @@ FAULTS = [
     ("accumulators-only-truncate", 3, "op.out_cvt.scale", 2),
     ("features-keep-their-width", 3, "op.out_precision", 1),
     ("convolution-results-have-their-size", 3, "surface.dst_data.width", 9),
+    ("convolution-results-are-complete", 3, "op.pad_x_left", 1),
     ("single-pixels-are-packed", 6, "surface.dst_data.line_stride", 16),
     ("convolutions-forward-to-the-sdp", 3, "surface.dst_data.type", 0),
     ("sdp-keeps-the-size", 7, "surface.dst_data.channel", 119),

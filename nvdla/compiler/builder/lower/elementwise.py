@@ -391,8 +391,8 @@ def chosen(lowering: Lowering, find: Find) -> dict[str, ZeroPoint]:
     for name in without_zero_points(lowering):
         points.pop(find(name), None)
     _take_refused(lowering, points, find)
-    found = {tensor.name: points[lead] for lead, alike in members.items() if lead in points for tensor in alike}
-    return found | {name: points[name] for name in copies if name in points}
+    by_tensor = {tensor.name: points[lead] for lead, alike in members.items() if lead in points for tensor in alike}
+    return by_tensor | {name: points[name] for name in copies if name in points}
 
 
 def _copies(lowering: Lowering) -> dict[str, NetworkTensor]:

@@ -500,7 +500,7 @@ def recipe_of(options: Document) -> tuple[Recipe, Document]:
 
 
 def coarser(imported: Imported, network: Network, built: Built) -> list[str]:
-    """Tensors of a quantized model with zero points that the hardware lacks, and by how much their steps are larger."""
+    """Return the tensors of a quantized model with zero points that the hardware lacks, and how much coarser they are."""
     notes = []
     for name, surface in built.program.tensors.items():
         held = imported.model.ranges.get(imported.tensors.get(name, ""))
