@@ -485,7 +485,7 @@ def _take_refused(lowering: Lowering, points: dict[str, ZeroPoint], find: Find) 
     copies = _copies(lowering)
 
     def taken(tensor: NetworkTensor, group: Group) -> str:
-        """What a group takes: a tensor, or its copy in the other width."""
+        """Return the name of what a group takes: of a tensor, or of its copy in the other width."""
         copy = name_of_copy(tensor, lowering.precisions[group.output.name])
         return copy if copy in copies else find(tensor.name)
 

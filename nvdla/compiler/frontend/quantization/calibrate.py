@@ -500,7 +500,7 @@ def recipe_of(options: Document) -> tuple[Recipe, Document]:
 
 
 def coarser(imported: Imported, network: Network, built: Built) -> list[str]:
-    """Return the tensors of a quantized model with zero points that the hardware lacks, and how much coarser they are."""
+    """Return notes on tensors whose zero points the hardware lacks, with how much coarser they are than the model."""
     notes = []
     for name, surface in built.program.tensors.items():
         held = imported.model.ranges.get(imported.tensors.get(name, ""))
