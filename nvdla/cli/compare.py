@@ -45,6 +45,7 @@ from nvdla.program.naming import Names, names_for
 from nvdla.tensors.real import ScaleMissing, to_elements
 from nvdla.util.escaping import Document, Json
 from nvdla.util.files import in_package
+from nvdla.util.recognition import kind_of
 
 if TYPE_CHECKING:
     from nvdla.runtime import Runtime, Tensor
@@ -163,6 +164,7 @@ def document(args: argparse.Namespace, runtime: Runtime, reference: Any, compari
         "against": {
             "kind": reference.kind,
             "name": _against(args),
+            "reference": getattr(reference, "runs_in", None),
             "aligned": getattr(reference, "aligned", None),
             "unused": getattr(reference, "unused", []),
         },
@@ -221,15 +223,17 @@ def _float_reference(args: argparse.Namespace, runtime: Runtime, surfaces: list[
 
     inputs = getattr(args, "model_inputs", None) or real_inputs(runtime, surfaces, names)
     if args.onnx:
-        tensors, ends = onnx_tensors(args.onnx, inputs, args.trusted)
+        tensors, ends, runs_in = onnx_tensors(args.onnx, inputs, args.trusted)
         is_whole = in_package(args.loadable) is None and len(ends) == len(runtime.outputs)
         reference = FloatReference(tensors, names, ends=ends if is_whole else (), inputs=inputs, in_place=False)
+        reference.kind, reference.runs_in = "tflite" if kind_of(args.onnx) == "tflite" else "onnx", runs_in
     else:
         from nvdla.checks.compare.float_models import caffe_tensors
+        from nvdla.compiler.frontend.isolation import ONNXRUNTIME
 
         tensors, blobs = caffe_tensors(*_caffe_files(args.caffe), inputs, args.trusted)
         reference = FloatReference(tensors, names, outputs=blobs, inputs=inputs)
-    reference.kind = "onnx" if args.onnx else "caffe"
+        reference.kind, reference.runs_in = "caffe", ONNXRUNTIME
     return reference
 
 
@@ -327,7 +331,9 @@ def _print(args: argparse.Namespace, reference: object, comparison: Comparison) 
     kinds = {row.real for row in comparison.rows if row.difference and not row.exact}
     values = "real values where scales are known" if len(kinds) > 1 else "real values" if True in kinds else "elements"
     ratio = f" SNR: dB against {_against(args)}, {values}." if kinds else ""
-    say(f"{counted(len(comparison.rows), 'tensor')} compared: {counts}.{ratio}")
+    runs_in = getattr(reference, "runs_in", None)
+    of_file = f" Reference: {runs_in}." if getattr(reference, "kind", None) == "tflite" else ""
+    say(f"{counted(len(comparison.rows), 'tensor')} compared: {counts}.{ratio}{of_file}")
     if comparison.skipped:
         more = f" and {len(comparison.skipped) - MOST_NAMED} more" if len(comparison.skipped) > MOST_NAMED else ""
         say(f"Without a counterpart: {', '.join(comparison.skipped[:MOST_NAMED])}{more}.")

@@ -103,6 +103,8 @@ def run(args: argparse.Namespace) -> int:
         run_with_progress(table, journal, args, total)
         summed = summarize(read(journal.path))
         summary = summed.document(source.classes)
+        if "float" in summary:
+            summary["float"]["reference"] = table.reference
     if not summed.samples and (summed.damaged or not args.shard):
         raise FormatError(summed.problem or "")
     tell_proof(args, *network.configurations())

@@ -74,6 +74,7 @@ def run(args: argparse.Namespace) -> int:
     if args.all or not wanted:
         wanted = ["overview", *wanted]
     document = {name: makers[name](program) for name in wanted}
+    document |= {name: rows[: args.top] for name, rows in document.items() if name != "overview"}
     if print_document(document, args):
         return 0
     for name, content in document.items():

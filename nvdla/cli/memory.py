@@ -67,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
     buffers = [row for row in document["buffers"] if everything or row["kind"] != "constant"]
     hidden = "" if everything else _constants(study)
     document["buffers"] = chosen(buffers, args, lambda row: _place(row, engines), _values)
+    document |= {name: document[name][: args.top] for name in ("allocations", "reuse")}
     if args.svg:
         from nvdla.analysis.memory import memory_svg
 

@@ -27,9 +27,10 @@ def holds_pixels(array: np.ndarray) -> bool:
 
 
 def planes(array: np.ndarray, shape: tuple[int, ...], conversion: PixelConversion | None = None) -> np.ndarray:
-    """Return pixels (H, W), (H, W, C), (C, H, W) or flat as (1, C, H, W), with the size of ``shape`` (C, H, W) as
-    ``conversion`` specifies. Raises FormatError."""
+    """Return pixels (H, W), (H, W, C), (C, H, W), one of these in a batch, or flat as (1, C, H, W), with the size of
+    ``shape`` (C, H, W) as ``conversion`` specifies. Raises FormatError."""
     channels, height, width = shape
+    array = array[0] if array.ndim == 4 and len(array) == 1 else array
     conversion = conversion or PixelConversion()
     is_size = array.size == channels * height * width
     if array.ndim >= 2 and (conversion.crop or (conversion.resize and not is_size)):
@@ -318,8 +319,9 @@ class InputForm:
     def elements(self, value: object) -> np.ndarray | bytes:
         """An array (N, C, H, W) of the input's elements, or the bytes of its surface. Raises FormatError.
 
-        Pictures (files, PIL images, uint8 arrays of rows of pixels) are preprocessed; an array of floats holds real
-        numbers; one of integers holds elements; a list holds the images of a batch.
+        Pictures (files, PIL images, uint8 arrays of rows of pixels) are preprocessed, and so are all uint8 arrays where
+        the conversion of pixels is known; an array of floats holds real numbers; one of other integers holds elements;
+        a list holds the images of a batch.
         """
         if isinstance(value, InputBatch):
             single_form = replace(self, shape=(1, *self.shape[1:]))
@@ -331,12 +333,20 @@ class InputForm:
                 return self._picture(value)
             if suffix == ".bin":
                 return read_raw(value)
-            value = read_npy(value) if suffix == ".npy" else read_dimg(value)
+            if suffix == ".dimg":  # elements as NVIDIA's runtime stores them, also those of eight bits
+                return self._numbers(read_dimg(value), what)
+            value = read_npy(value)
         elif isinstance(value, (bytes, bytearray, memoryview)):
             return bytes(raw_bytes(value, what))
         if is_picture(value, self.shape):
             return self._picture(value)
-        return self._numbers(as_array(value, what), what)
+        array = as_array(value, what)
+        if array.ndim == 4 and len(array) == self.shape[0] == 1 and is_picture(array[0], self.shape):
+            return self._picture(array[0])
+        if holds_pixels(array) and self.model is not None and self.numbers is None:
+            pixels = fit(array, self.shape, array.dtype, what)
+            return self._preprocessed(self.model, self.model.numbers_of_rgb(pixels))
+        return self._numbers(array, what)
 
     def _picture(self, value: object) -> np.ndarray:
         single_shape: Shape = (1, *self.shape[1:])
@@ -345,10 +355,12 @@ class InputForm:
         if self.model is None:
             image = load_image(value, single_shape, self.dtype, self.pixels)
         else:
-            values = self.model.cube(value, single_shape)
-            check_pixels(values, self.scale, self.zero, self.dtype, self.name, self.model.range)
-            image = self._quantized(values)
+            image = self._preprocessed(self.model, self.model.cube(value, single_shape))
         return np.broadcast_to(image, self.shape)
+
+    def _preprocessed(self, model: Preprocessing, values: np.ndarray) -> np.ndarray:
+        check_pixels(values, self.scale, self.zero, self.dtype, self.name, model.range)
+        return self._quantized(values)
 
     def _pixels(self, numbers: PixelNumbers, value: object, shape: Shape) -> np.ndarray:
         """A picture's pixels, of which files and arrays have eight bits."""

@@ -222,6 +222,14 @@ def test_buffers_by_size_and_by_operation(nvdla_command, lenet):
     assert rows and all("0/2" in (row["written_by"], *row["read_by"]) for row in rows)
 
 
+def test_the_first_rows_are_those_of_every_table(nvdla_command, lenet):
+    found = document(nvdla_command, "memory", lenet, "--buffers", "--top", "2")
+    assert [len(found[name]) for name in ("allocations", "buffers", "reuse")] == [2, 2, 2]
+    found = document(nvdla_command, "inspect", lenet, "--all", "--top", "2")
+    assert {name: len(rows) for name, rows in found.items() if isinstance(rows, list) and len(rows) > 2} == {}
+    assert len(found["ops"]) == len(found["graph"]) == len(found["blobs"]) == 2
+
+
 def test_findings_and_tensors_of_one_operation(nvdla_command, lenet, digit):
     found = document(nvdla_command, "lint", lenet, "--config", "nv_full", "--op", "0/3")
     assert all((each["task"], each["operation"]) == (0, 3) for each in found["findings"])

@@ -16,6 +16,7 @@ from PIL import Image
 import nvdla
 from nvdla.checks.compare import compare
 from nvdla.program.program import Program
+from nvdla.tensors.inputs import Preprocessing
 from nvdla.tensors.real import ScaleMissing, to_elements
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
@@ -62,6 +63,27 @@ def test_the_model_s_preprocessing_takes_files_and_pictures_alike(nameless):
     wanted = to_elements((pixels(DIGITS[0]).astype(np.float32) - 10) * 2, scale, np.dtype(np.int8))
     for given in (DIGITS[0], Image.open(DIGITS[0]), pixels(DIGITS[0])):
         assert runtime.surfaces(given) == [runtime.pack(0, wanted[None, None])]
+
+
+@pytest.mark.parametrize("shape", [(28, 28), (28, 28, 1), (1, 28, 28), (1, 28, 28, 1), (1, 1, 28, 28)])
+def test_uint8_arrays_are_pixels_where_the_layer_file_states_the_conversion(runtime, shape, tmp_path):
+    """In a file as in memory, whatever their values: 0 .. 127 are no elements."""
+    for name, given in (("bright", pixels(DIGITS[0])), ("dark", pixels(DIGITS[0]) // 2)):
+        Image.fromarray(given).save(tmp_path / f"{name}.png")
+        np.save(tmp_path / f"{name}.npy", given.reshape(shape))
+        preprocessing = Preprocessing(scale=(1.0,))  # those of the network, without the search for a digit
+        wanted = runtime.surfaces(tmp_path / f"{name}.png", preprocessing)
+        for value in (given.reshape(shape), tmp_path / f"{name}.npy"):
+            assert runtime.surfaces(value, preprocessing) == wanted
+
+
+def test_uint8_arrays_of_the_inputs_shape_are_elements_without_a_layer_file(nameless, tmp_path):
+    runtime, given = nvdla.Runtime(nameless), pixels(DIGITS[0])[None, None] // 2
+    np.save(tmp_path / "in.npy", given)
+    for value in (given, tmp_path / "in.npy"):
+        assert runtime.surfaces(value) == [runtime.pack(0, given.astype(np.int8))]
+    with pytest.raises(nvdla.FormatError, match="must be whole numbers from -128 to 127, got uint8"):
+        runtime.surfaces(given * 2)
 
 
 @pytest.mark.parametrize("shape", [(28, 28, 3), (28, 28, 4)])

@@ -30,9 +30,10 @@ def onnx_tensors(
     path: str | os.PathLike[str],
     inputs: Mapping[str, np.ndarray],
     trusted: bool = False,
-) -> tuple[dict[str, np.ndarray], list[str]]:
-    """(tensors, outputs): inputs and all values of the model's graph in the order of its nodes, by value name and by
-    node name, in real numbers where the model quantizes them; and the names of its outputs.
+) -> tuple[dict[str, np.ndarray], list[str], str]:
+    """(tensors, outputs, runs_in): inputs and all values of the model's graph in the order of its nodes, by value name
+    and by node name, in real numbers where the model quantizes them; the names of its outputs; what runs the model
+    (:attr:`nvdla.compiler.frontend.opening.OpenedModel.runs_in`).
 
     ``inputs``: real numbers (N, C, H, W) by input name; with one input any name will do. ``trusted``: read and run the
     model in this process, without limits. Raises FormatError for a model that cannot be read or run, and when
@@ -44,7 +45,7 @@ def onnx_tensors(
     computed = _run(model.session, inputs, name, model.units)
     real = {value: model.real(value, array) for value, array in computed.items()}
     real |= {value: real[elements] for value, elements in model.stored.items() if elements in real}
-    return _by_every_name(model.nodes, real), model.outputs
+    return _by_every_name(model.nodes, real), model.outputs, model.runs_in
 
 
 def run_model(model: Any, inputs: Mapping[str, np.ndarray], name: str, trusted: bool = False) -> dict[str, np.ndarray]:

@@ -175,9 +175,11 @@ class FloatReference:
     value's name, is compared with one of its value's shape. ``inputs``: names of tensors that no operation makes, but
     some copy. ``in_place``: a tensor keeps its name through the layers that follow it, as in Caffe; else the tensor of
     "ip1+relu1" is that of relu1, never that of ip1. Integers of the model have the units of the layer file.
+    ``runs_in``: what computed the tensors, where that is known.
     """
 
     kind, sees = "float", "tensors"
+    runs_in: str | None = None
 
     def __init__(
         self,

@@ -20,7 +20,8 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
@@ -335,22 +336,39 @@ def run_session(
         raise FormatError(f"{name}: onnxruntime cannot run it: {one_line(error)}") from None
 
 
+class InterpreterMissing(FormatError):
+    """The package ai-edge-litert is not installed."""
+
+
+def _interpreter(model: bytes, name: str, reference: bool, everything: bool = False) -> Any:
+    """LiteRT's interpreter of a TFLite model, with its reference kernels or its optimized ones. Raises FormatError.
+
+    ``everything``: it keeps the values of all tensors.
+    """
+    try:
+        from ai_edge_litert.interpreter import Interpreter, OpResolverType
+    except ImportError:
+        raise InterpreterMissing(f"{name} needs LiteRT's interpreter: pip install 'nvdla[tflite]'") from None
+    kind = OpResolverType.BUILTIN_REF if reference else OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    try:
+        interpreter = Interpreter(
+            model_content=model,
+            experimental_op_resolver_type=kind,
+            num_threads=1,
+            experimental_preserve_all_tensors=everything,
+        )
+        interpreter.allocate_tensors()
+    except Exception as error:  # the interpreter raises ValueError and RuntimeError
+        raise FormatError(f"{name}: LiteRT cannot run it: {one_line(error)}") from None
+    return interpreter
+
+
 class _Interpreted:
     """A node that LiteRT's interpreter computes. Every run begins with zeros in its variables."""
 
     def __init__(self, node: NodeProto, name: str) -> None:
-        try:
-            from ai_edge_litert.interpreter import Interpreter, OpResolverType
-        except ImportError:
-            how = "pip install 'nvdla[tflite]'"
-            raise FormatError(f"{name}: {node.op_type} needs LiteRT's interpreter: {how}") from None
         model = next((field.s for field in node.attribute if field.name == "model"), b"")
-        kind = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-        try:
-            self._interpreter = Interpreter(model_content=model, experimental_op_resolver_type=kind, num_threads=1)
-            self._interpreter.allocate_tensors()
-        except Exception as error:  # the interpreter raises ValueError and RuntimeError
-            raise FormatError(f"{name}: {node.op_type}: LiteRT cannot run it: {one_line(error)}") from None
+        self._interpreter = _interpreter(model, f"{name}: {node.op_type}", reference=False)
         self._inputs, self._outputs = self._interpreter.get_input_details(), self._interpreter.get_output_details()
         self._given, self.outputs = list(node.input), list(node.output)
         if len(self._given) != len(self._inputs) or len(self.outputs) != len(self._outputs):
@@ -364,14 +382,139 @@ class _Interpreted:
 
     def run(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Compute the results."""
-        self._interpreter.reset_all_variables()
-        for name, row in zip(self._given, self._inputs, strict=True):
-            self._interpreter.set_tensor(row["index"], np.ascontiguousarray(values[name], row["dtype"]))
-        self._interpreter.invoke()
-        return {
-            name: self._interpreter.get_tensor(row["index"])
-            for name, row in zip(self.outputs, self._outputs, strict=True)
-        }
+        results = _interpret(self._interpreter, self._inputs, self._outputs, [values[name] for name in self._given])
+        return dict(zip(self.outputs, results, strict=True))
+
+
+def _interpret(interpreter: Any, inputs: Sequence[Any], outputs: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    """Run an interpreter. ``inputs`` and ``outputs``: rows of its details."""
+    interpreter.reset_all_variables()
+    for row, value in zip(inputs, values, strict=True):
+        interpreter.set_tensor(row["index"], np.ascontiguousarray(value, row["dtype"]))
+    interpreter.invoke()
+    return [interpreter.get_tensor(row["index"]) for row in outputs]
+
+
+#: what runs the reference of a comparison
+ONNXRUNTIME, REFERENCE_KERNELS, OPTIMIZED_KERNELS = (
+    "onnxruntime",
+    "TFLite's reference kernels",
+    "TFLite's optimized kernels",
+)
+#: operators whose reference kernels are wrong (ai-edge-litert 2.3.0): a quantized SUM gives -1 for all elements,
+#: LOCAL_RESPONSE_NORMALIZATION leaves out the last channel of each window
+_WRONG_REFERENCES = frozenset(["SUM", "LOCAL_RESPONSE_NORMALIZATION"])
+
+
+class InterpretedFile:
+    """A TFLite file in LiteRT's interpreter, with those methods of an ``InferenceSession`` that this package uses.
+
+    The rounding of the reference kernels is TFLite's specification. Operators without one, or with a wrong one, make
+    the interpreter use its optimized kernels for the whole file; ``kernels`` states which.
+
+    Args:
+        data: the file, which :func:`nvdla.compiler.frontend.tflite.tflite_proto` accepts.
+        name: of the file, for messages.
+        operators: names of its operators.
+        ends: names of the inputs and of the outputs of its ONNX model, in the order of the file.
+        everything: keep the values of all tensors.
+
+    Raises:
+        FormatError: the interpreter refuses the file.
+    """
+
+    def __init__(
+        self,
+        data: bytes,
+        name: str,
+        operators: Collection[str],
+        ends: tuple[Sequence[str], Sequence[str]],
+        everything: bool = False,
+    ) -> None:
+        self._name, self.kernels = name, REFERENCE_KERNELS
+        try:
+            if not _WRONG_REFERENCES.isdisjoint(operators):
+                raise FormatError(f"{name}: a reference kernel is wrong")
+            self._interpreter = _interpreter(data, name, True, everything)
+        except InterpreterMissing:
+            raise
+        except FormatError:
+            self._interpreter, self.kernels = _interpreter(data, name, False, everything), OPTIMIZED_KERNELS
+        # A tensor that the file lists twice is one input or output of the ONNX model.
+        inputs = {row["index"]: row for row in self._interpreter.get_input_details()}
+        outputs = {row["index"]: row for row in self._interpreter.get_output_details() if row["index"] not in inputs}
+        self._inputs = dict(zip(ends[0], inputs.values(), strict=True))
+        self._outputs = dict(zip(ends[1], outputs.values(), strict=True))
+
+    def get_inputs(self) -> list[End]:
+        """Inputs in order."""
+        return _interpreted_ends(self._inputs)
+
+    def get_outputs(self) -> list[End]:
+        """Outputs in order."""
+        return _interpreted_ends(self._outputs)
+
+    def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Outputs by name (None: all). Raises FormatError."""
+        rows = [self._outputs[name] for name in (self._outputs if outputs is None else outputs)]
+        values = [feeds[name] for name in self._inputs]
+        try:
+            return _interpret(self._interpreter, list(self._inputs.values()), rows, values)
+        except Exception as error:  # the interpreter raises ValueError and RuntimeError
+            raise FormatError(f"{self._name}: LiteRT cannot run it: {one_line(error)}") from None
+
+    def tensors(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run it; return the tensors of the file whose names are unique. Raises FormatError."""
+        self.run([], feeds)
+        rows = self._interpreter.get_tensor_details()
+        counts = Counter(row["name"] for row in rows)
+        values = {}
+        for row in rows:
+            if counts[row["name"]] == 1:
+                with contextlib.suppress(ValueError):  # a tensor that no operator of the run makes
+                    values[row["name"]] = self._interpreter.get_tensor(row["index"])
+        return values
+
+
+class InterpretedValues:
+    """All values of the ONNX model of a TFLite file: the quantized tensors are those of LiteRT's interpreter.
+
+    Args:
+        opened: the session of the ONNX model, with all values as outputs.
+        file: the file, which keeps the values of all tensors.
+    """
+
+    def __init__(self, opened: Any, file: InterpretedFile) -> None:
+        self._opened, self._file = opened, file
+        self.get_inputs, self.get_outputs = opened.get_inputs, opened.get_outputs
+
+    def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Values by name (None: all). Raises FormatError."""
+        names = [end.name for end in self.get_outputs()] if outputs is None else list(outputs)
+        values = dict(zip(names, self._opened.run(names, feeds), strict=True))
+        for tensor, array in self._file.tensors(feeds).items():
+            for name in (tensor, f"{tensor}/elements"):
+                if name in values and array.dtype.kind in "iu" and values[name].dtype == array.dtype:
+                    values[name] = _in_order(array, values[name])
+        return [values[name] for name in names]
+
+
+def _in_order(array: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """A tensor of a TFLite file in the shape and order of its value in ONNX: unchanged, or NCHW instead of NHWC.
+
+    Both are possible where the sizes are equal. The right one differs from the value by rounding alone.
+    """
+    orders = [array] if array.ndim != 4 else [array, array.transpose(0, 3, 1, 2)]
+    sizes = [size for size in like.shape if size != 1]
+    fitting = [order.reshape(like.shape) for order in orders if [size for size in order.shape if size != 1] == sizes]
+    return min(fitting, key=lambda order: int(np.abs(order.astype(np.int64) - like).sum()), default=like)
+
+
+def _interpreted_ends(rows: Mapping[str, Any]) -> list[End]:
+    """Inputs or outputs of an interpreter, with onnxruntime's names of types."""
+    words = {"float32": "float", "float64": "double"}
+    kinds = [(name, np.dtype(row["dtype"]).name, row["shape"].tolist()) for name, row in rows.items()]
+    return [End(name, f"tensor({words.get(kind, kind)})", shape) for name, kind, shape in kinds]
 
 
 class _MixedSession:

@@ -15,16 +15,32 @@ import numpy as np
 from nvdla.compiler.builder.quantization import quantize
 from nvdla.compiler.frontend.checking import check_work
 from nvdla.compiler.frontend.graph import Binding
-from nvdla.compiler.frontend.isolation import End, ModelWorker, one_line, packages, reads, run_session, session
-from nvdla.compiler.frontend.loading import load_model, parse, refuse_external, require_model
+from nvdla.compiler.frontend.isolation import (
+    ONNXRUNTIME,
+    End,
+    InterpretedFile,
+    InterpretedValues,
+    InterpreterMissing,
+    ModelWorker,
+    one_line,
+    packages,
+    reads,
+    run_session,
+    session,
+    worker_of,
+)
+from nvdla.compiler.frontend.loading import MAX_MODEL, load_model, parse, refuse_external, require_model
 from nvdla.compiler.frontend.model import Model
 from nvdla.compiler.frontend.quantization.qdq import strip
+from nvdla.compiler.frontend.tflite.reader import read_model
 from nvdla.errors import FormatError
 from nvdla.loadable import Loadable
 from nvdla.tensors.inputs import check_pixels
 from nvdla.tensors.real import PixelNumbers, Units
 from nvdla.util.escaping import Document
+from nvdla.util.files import read_file
 from nvdla.util.precision import Precision
+from nvdla.util.recognition import kind_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, ValueInfoProto
@@ -112,6 +128,7 @@ class OpenedModel:
         outputs: names of the model's outputs.
         units: (scale, zero point) of quantized integers, by value name.
         stored: value -> the integers to which the model quantizes it.
+        runs_in: what runs it: onnxruntime, or kernels of TFLite's interpreter.
     """
 
     session: Any
@@ -119,6 +136,7 @@ class OpenedModel:
     outputs: list[str]
     units: dict[str, tuple[float, int]]
     stored: dict[str, str]
+    runs_in: str = ONNXRUNTIME
 
     def real(self, name: str, value: np.ndarray) -> np.ndarray:
         """Return a value in real numbers (float64 where it is quantized)."""
@@ -134,6 +152,9 @@ def open_file(
 ) -> OpenedModel:
     """Open an ONNX file, whose external data is in its own directory, or a TFLite file.
 
+    TFLite's interpreter runs a TFLite file where the package ai-edge-litert is installed. Values inside the graph that
+    are not quantized are those of onnxruntime.
+
     Args:
         path: the file.
         worker: the process that reads and runs it; None: this one.
@@ -147,7 +168,7 @@ def open_file(
     if worker is None:
         return _open_file(path, optimize, threads, everything)
     function = "nvdla.compiler.frontend.opening:open_file_here"
-    opened, nodes, outputs, units, stored = worker.call(
+    opened, nodes, outputs, units, stored, runs_in = worker.call(
         path, function, path, os.getcwd(), optimize, threads, everything
     )
     return OpenedModel(
@@ -156,7 +177,13 @@ def open_file(
         outputs,
         {name: (scale, zero) for name, (scale, zero) in units.items()},
         stored,
+        runs_in,
     )
+
+
+def runner_of(path: str, trusted: bool = False) -> str:
+    """Return :attr:`OpenedModel.runs_in` of a file that :func:`open_file` opens. Raises FormatError."""
+    return open_file(path, worker_of(trusted)).runs_in if kind_of(path) == "tflite" else ONNXRUNTIME
 
 
 def _open_file(path: str, optimize: bool, threads: int | None, everything: bool) -> OpenedModel:
@@ -169,12 +196,30 @@ def _open_file(path: str, optimize: bool, threads: int | None, everything: bool)
     if everything:
         values = dict.fromkeys(value for _, results in nodes for value in results if value and value not in outputs)
         proto.graph.output.extend(onnx.ValueInfoProto(name=value) for value in values)
-    opened = session(proto, path, optimize, threads)
+    ends = [end.name for end in proto.graph.input], outputs
+    interpreted = None if everything else _interpreted(path, ends, False)
+    opened: Any = interpreted or session(proto, path, optimize, threads)
     del proto.graph.output[len(outputs) :]
     stripped = strip(proto)
+    if everything and stripped.stored and (interpreted := _interpreted(path, ends, True)):
+        opened = InterpretedValues(opened, interpreted)
+    runs_in = interpreted.kernels if interpreted else ONNXRUNTIME
     units = {name: (affine.scale, affine.point) for name, affine in stripped.elements.items()}
     units |= dict(stripped.stored.values())
-    return OpenedModel(opened, nodes, outputs, units, {value: name for value, (name, _) in stripped.stored.items()})
+    stored = {value: name for value, (name, _) in stripped.stored.items()}
+    return OpenedModel(opened, nodes, outputs, units, stored, runs_in)
+
+
+def _interpreted(path: str, ends: tuple[list[str], list[str]], everything: bool) -> InterpretedFile | None:
+    """A TFLite file in its own interpreter; None for other files, and where the interpreter is not installed."""
+    if kind_of(path) != "tflite":
+        return None
+    data = read_file(path, MAX_MODEL, "model")
+    operators = {operator.op for operator in read_model(data, path).operators}
+    try:
+        return InterpretedFile(data, path, operators, ends, everything)
+    except InterpreterMissing:
+        return None
 
 
 # ---- in the worker
@@ -193,7 +238,8 @@ def open_file_here(path: str, directory: str, optimize: bool, threads: int | Non
     """Open a file in this process, as plain values: its session as that of :func:`open_here`, and all else."""
     os.chdir(directory)
     opened = _open_file(path, optimize, threads, everything)
-    return [_kept(opened.session), opened.nodes, opened.outputs, opened.units, opened.stored]
+    rest = [opened.nodes, opened.outputs, opened.units, opened.stored, opened.runs_in]
+    return [_kept(opened.session), *rest]
 
 
 def _kept(opened: Any) -> list[Any]:

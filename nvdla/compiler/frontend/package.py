@@ -36,6 +36,7 @@ from nvdla.tensors.inputs import (
     Preprocessing,
     by_position,
     check_pixels,
+    holds_pixels,
     is_image,
     pixel_conversion,
 )
@@ -451,7 +452,8 @@ def real_input(
     """Return the real numbers of an input of a model.
 
     Args:
-        value: A file (image, .npy), a picture, real numbers, or signed integers: see :func:`real_numbers`.
+        value: A file (image, .npy), a picture, pixels (uint8), real numbers, or signed integers: see
+            :func:`real_numbers`.
         name: The input, for errors.
         shape: Its shape, which a file must have.
         preprocessing: Conversion of pictures.
@@ -466,10 +468,19 @@ def real_input(
         image = pictures.image(value, shape)
         _check_picture(image, name, parts, pictures.range)
         return image
+    if is_file:
+        ending(str(value), (".npy", *IMAGE_ENDINGS), "an input of a package")
+    array = read_npy(str(value)) if is_file else np.asarray(value)
+    if holds_pixels(array) and len(shape) in (3, 4) and array.ndim > 1:
+        images = array if array.ndim == 4 else array[None]
+        if len(images) == (shape[0] if len(shape) == 4 else 1):
+            single = (1, *shape[1:]) if len(shape) == 4 else shape
+            numbers = np.concatenate([pictures.array(image, single) for image in images]).reshape(shape)
+            _check_picture(numbers, name, parts, pictures.range)
+            return numbers
+    array = real_numbers(array, name, parts)
     if not is_file:
-        return real_numbers(np.asarray(value), name, parts)
-    ending(str(value), (".npy", *IMAGE_ENDINGS), "an input of a package")
-    array = real_numbers(read_npy(str(value)), name, parts)
+        return array
     if array.size != math.prod(shape):
         hint = f". {ONE_IMAGE}" if array.shape[1:] == shape[1:] else ""
         raise FormatError(

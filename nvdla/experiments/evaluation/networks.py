@@ -129,6 +129,7 @@ class LoadableNetwork(EvaluatedNetwork):
                 shape,
                 dtype,
                 self._scale,
+                model=self._model_pixels,
                 pixels=self._pixels,
                 numbers=self._numbers,
                 zero=self._zero,
@@ -288,7 +289,7 @@ class PackageNetwork(EvaluatedNetwork):
         given = self._preprocessing
         if isinstance(value, str | os.PathLike):
             if Path(value).suffix.lower() == ".npy":
-                return real_input(value, self._name, self._whole, None, self._parts).astype(np.float32)
+                return real_input(value, self._name, self._whole, given, self._parts).astype(np.float32)
             return given.image(value, self._whole)
         if is_pil(value):
             return given.image(value, self._whole)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from nvdla.checks.compare.float_models import OTHER_MODEL, feeds_for
-from nvdla.compiler.frontend.isolation import run_session, worker_of
-from nvdla.compiler.frontend.opening import open_file
+from nvdla.compiler.frontend.isolation import ONNXRUNTIME, run_session, worker_of
+from nvdla.compiler.frontend.opening import open_file, runner_of
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.experiments.campaign import Record, Table, Task, worker
 from nvdla.experiments.evaluation import decoders
@@ -39,8 +39,8 @@ KEY_DIGITS = 9
 class Evaluation(Table):
     """``network``: path of a loadable or package; ``metric``: ``module:function`` of (outputs, label) -> number,
     "map" or "miou"; ``decoder``: ``module:function`` of (all outputs, input shape), whose result the metric takes;
-    ``against``: an ONNX model for agreement; ``limit`` and ``shuffle`` choose samples; ``strict``: refuse accesses that
-    leave their region of memory; ``trusted``: models run in the process that evaluates, without limits;
+    ``against``: an ONNX or TFLite model for agreement; ``limit`` and ``shuffle`` choose samples; ``strict``: refuse
+    accesses that leave their region of memory; ``trusted``: models run in the process that evaluates, without limits;
     ``stop_on_error``: a sample that cannot be read ends the run."""
 
     network: str
@@ -58,6 +58,7 @@ class Evaluation(Table):
     stop_on_error: bool = False
     decoder: str | None = None
     _network: EvaluatedNetwork | None = field(default=None, init=False, repr=False, compare=False)
+    _reference: str | None = field(default=None, init=False, repr=False, compare=False)
     name = "evaluate"
 
     def __post_init__(self) -> None:
@@ -79,10 +80,19 @@ class Evaluation(Table):
             "metric_code": None if self.metric in (None, *MEASURES) else code_hash(python_function(self.metric)),
             **({"decoder": self.decoder, "decoder_code": code_hash(self.decode)} if self.decode else {}),
             "against": model_hash(self.against) if self.against else None,
+            # Its results are others than those of onnxruntime, with which earlier journals of a TFLite file were made.
+            **({} if self.reference in (None, ONNXRUNTIME) else {"reference": self.reference}),
             "predict_only": self.predict_only,
             "limit": self.limit,
             "shuffle": self.shuffle,
         }
+
+    @property
+    def reference(self) -> str | None:
+        """The runner of the model of ``against``, None without one. Raises FormatError."""
+        if self.against and self._reference is None:
+            self._reference = runner_of(self.against, self.trusted)
+        return self._reference
 
     @property
     def decode(self) -> Callable[..., object] | None:
@@ -135,7 +145,7 @@ class _Worker:
         self._network = network
         self._metric = None if table.metric in (None, *MEASURES) else python_function(table.metric)
         self._decode = table.decode
-        self._float = _float_model(table.against, table.trusted) if table.against else None
+        self._float = _float_model(table.against, table.trusted, table.reference) if table.against else None
 
     def records(self, tasks: Sequence[Task]) -> list[Record]:
         records: list[Record] = [{"key": task.key} for task in tasks]
@@ -287,11 +297,17 @@ def _plain(number: float) -> float | str:
     return number if np.isfinite(number) else str(number)
 
 
-def _float_model(path: str, trusted: bool) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
-    """An ONNX or TFLite model with one input, in onnxruntime; gives its outputs by name, in real numbers."""
+def _float_model(
+    path: str, trusted: bool, reference: str | None = None
+) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
+    """An ONNX or TFLite model with one input; gives its outputs by name, in real numbers. ``reference``: what runs it
+    on the machine that started the evaluation."""
     if importlib.util.find_spec("onnxruntime") is None:
         raise FormatError("--against needs onnxruntime: pip install 'nvdla[onnx]'")
     model = open_file(path, worker_of(trusted), threads=worker.threads)
+    if reference not in (None, model.runs_in):  # on another machine of a cluster
+        wanted = f"must be {reference} as on the machine that started the evaluation"
+        raise FormatError(f"{path}: reference: {wanted}, got {model.runs_in}. Install the same packages on both.")
 
     def run(sample: np.ndarray) -> dict[str, np.ndarray]:
         feeds = feeds_for(model.session, {"input": sample.astype(np.float32)}, path, model.units)
@@ -352,6 +368,8 @@ def figures(summary: Document) -> list[tuple[str, str]]:
             if value in measured.get(key, {}):
                 share = measured[key][value]
                 rows.append((text + of, "-" if share is None else f"{share:{places}}"))
+    if "reference" in summary.get("float", {}):
+        rows.append(("reference", summary["float"]["reference"]))
     if "top1" in summary.get("float", {}):
         rows.append(("top-1 accuracy, reference model", percent(summary["float"]["top1"])))
     if "agreement" in summary.get("float", {}):

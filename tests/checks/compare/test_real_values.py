@@ -282,8 +282,35 @@ def test_every_kind_of_a_network_is_compared_in_its_own_units(nvdla_command, tmp
     real = wanted if quantized is None else (wanted - float(quantized[2])) * quantized[0]
     from nvdla.checks.compare.float_models import onnx_tensors
 
-    tensors, (end,) = onnx_tensors(tmp_path / "other.tflite", {"x": given})
-    assert np.abs(tensors[end] - real).max() <= (1e-5 if quantized is None else quantized[0])
+    tensors, (end,), runs_in = onnx_tensors(tmp_path / "other.tflite", {"x": given})
+    assert np.abs(tensors[end] - real).max() <= 1e-5
+    assert runs_in == ("onnxruntime" if quantized is None else "TFLite's reference kernels")
+    assert (found["against"]["kind"], found["against"]["reference"]) == ("tflite", runs_in)
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+def test_quantized_tensors_of_a_tflite_file_are_those_of_the_interpreter(kind, tmp_path):
+    """In the order of the ONNX model, also where all sizes of a tensor are equal."""
+    pytest.importorskip("ai_edge_litert")
+    from support.tflite_writer import FlatWriter, interpreted
+
+    from nvdla.checks.compare.float_models import onnx_tensors
+
+    rng, writer, zero = np.random.default_rng(6), FlatWriter(), 128 * (kind == "uint8")
+    writer.tensor((1, 4, 4, 4), kind, 0.02, zero, name="x")
+    for layer, end in enumerate(("inner", "y")):
+        weights = writer.constant(rng.integers(0, 127, (4, 3, 3, 4)).astype(kind), 0.0037)
+        writer.constant(rng.integers(-99, 99, 4).astype(np.int32), 0.0037 * (0.02, 0.031)[layer])
+        writer.tensor((1, 4, 4, 4), kind, (0.031, 0.047)[layer], zero, name=end)
+        writer.operator("CONV_2D", [weights - 1, weights, weights + 1], [weights + 2], stride_w=1, stride_h=1)
+    (tmp_path / "net.tflite").write_bytes(writer.model([0], [6]))
+    info = np.iinfo(kind)
+    elements = rng.integers(info.min, info.max + 1, (1, 4, 4, 4)).astype(kind)
+    tensors, *_ = onnx_tensors(tmp_path / "net.tflite", {"x": (elements - float(zero)).astype("f4") * np.float32(0.02)})
+    for last, name, scale in ((3, "inner", 0.031), (6, "y", 0.047)):
+        (wanted,) = interpreted(writer.model([0], [last]), elements)
+        real = (wanted - float(zero)) * np.float32(scale)
+        np.testing.assert_allclose(tensors[f"{name}/elements"], real.transpose(0, 3, 1, 2), atol=1e-6)
 
 
 @pytest.fixture

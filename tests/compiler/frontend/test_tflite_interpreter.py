@@ -17,7 +17,7 @@ from support.tflite_writer import FlatWriter, interpreted
 
 import nvdla
 from nvdla.compiler.frontend.isolation import LITERT, ModelWorker
-from nvdla.compiler.frontend.opening import open_session
+from nvdla.compiler.frontend.opening import open_file, open_session
 from nvdla.compiler.frontend.package import unpack
 from nvdla.compiler.frontend.tflite import tflite_proto
 from nvdla.compiler.frontend.tflite.conversion import INTERPRETED
@@ -188,3 +188,19 @@ def test_a_model_that_only_contains_the_name_of_the_domain_runs_in_onnxruntime()
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     (result,) = run_once(model, "named", {"x": np.array([[-1, 2]], np.float32)})
     assert result.tolist() == [[0, 2]]
+
+
+def test_a_file_whose_reference_kernel_is_wrong_runs_in_the_optimized_kernels(tmp_path):
+    """The reference kernel of a quantized SUM gives -1 for all elements."""
+    writer = FlatWriter()
+    writer.tensor((1, 4, 4, 8), "int8", 0.05, 3, name="x")
+    writer.constant(np.array([1, 2], np.int32))
+    writer.tensor((1, 8), "int8", 0.4, -5, name="y")
+    writer.operator("SUM", [0, 1], [2])
+    (tmp_path / "net.tflite").write_bytes(writer.model([0], [2]))
+    model = open_file(str(tmp_path / "net.tflite"), None)
+    assert model.runs_in == "TFLite's optimized kernels"
+    elements = np.random.default_rng(3).integers(-128, 128, (1, 4, 4, 8)).astype(np.int8)
+    (found,) = model.session.run(None, {"x": elements})
+    wanted = np.rint((elements - 3.0).sum((1, 2)) * 0.05 / 0.4) - 5
+    assert np.abs(found - np.clip(wanted, -128, 127)).max() <= 1

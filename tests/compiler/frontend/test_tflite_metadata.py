@@ -18,6 +18,7 @@ from support.tflite_writer import FlatWriter, pictures_metadata
 import nvdla
 from nvdla.compiler.frontend.tflite import tflite_proto
 from nvdla.errors import FormatError
+from nvdla.experiments.evaluation import open_network
 from nvdla.tensors.inputs import Preprocessing
 
 MEAN, STD = (100.0, 110.0, 120.0), (50.0, 60.0, 70.0)
@@ -145,9 +146,10 @@ def test_pixels_outside_of_a_quantized_input_are_reported(options, outside, fold
 def test_python_takes_pixels_of_an_8_bit_input_as_the_command_does():
     made = nvdla.compile(model(b"", "uint8", 0.02, 100), "nv_small")
     wanted = ((PICTURE.astype(float) - 100) * 0.02 * 0.5).sum(axis=2)
-    assert np.abs(made.run(PICTURE)["out"].ravel() - wanted.ravel()).max() <= 0.2
+    for given in (PICTURE, PICTURE[None]):
+        assert np.abs(made.run(given)["out"].ravel() - wanted.ravel()).max() <= 0.2
     with pytest.raises(FormatError, match=r"a picture must have numbers of about -2 to 3.1, the calibrated range, got"):
-        made.run(PICTURE[None])
+        made.run(PICTURE.ravel())
 
 
 @pytest.mark.parametrize(
@@ -194,3 +196,33 @@ def test_a_mean_of_numbers_from_0_to_1_is_noted():
         given = Preprocessing(mean=mean, scale=(0.02,))
         notes = nvdla.compile(proto, "nv_full", "fp16", preprocessing=given).report["notes"]
         assert any("Multiply the mean and std" in note for note in notes) is noted
+
+
+@pytest.mark.parametrize("shape", [(8, 6, 3), (1, 8, 6, 3)])
+def test_uint8_arrays_are_pixels_for_every_command(shape, folder, nvdla_command):
+    """As in the picture that holds them, for a loadable, a package and an evaluation of either."""
+    (folder / "net.tflite").write_bytes(model(pictures_metadata(MEAN, STD), "uint8", 0.04, 127))
+    whole, image = nvdla.compile(str(folder / "net.tflite"), "nv_small"), folder / "images" / "in.png"
+    np.save(folder / "in.npy", PICTURE.reshape(shape))
+    wanted = whole.run(str(image))["out"].ravel()
+    for given in (PICTURE.reshape(shape), str(folder / "in.npy")):
+        assert np.array_equal(whole.run(given)["out"].ravel(), wanted)
+    (folder / "arrays").mkdir()
+    np.save(folder / "arrays" / "in.npy", PICTURE.reshape(shape))
+    for name in ("net.nvdla", "net.nvpkg"):
+        whole.save(folder / name)
+        printed = [
+            nvdla_command("run", folder / name, "-i", given, "--json", *options)
+            for given, *options in ((image, "--real"), (folder / "in.npy", "--real"))
+        ]
+        tops = [json.loads(out)["outputs"] for _, out, _ in printed]
+        assert tops[0] == tops[1]
+        found = []
+        for data in ("images", "arrays"):
+            samples = folder / f"{name}.{data}.jsonl"
+            words = ["evaluate", folder / name, folder / data, "--predict-only", "--samples", samples]
+            assert nvdla_command(*words)[0] == 0
+            found.append(json.loads(samples.read_text().splitlines()[-1])["hash"])
+        assert found[0] == found[1]
+        network = open_network(str(folder / name))
+        assert np.array_equal(network.prepare(PICTURE.reshape(shape)), network.prepare(image))

@@ -16,7 +16,7 @@ import nvdla
 from nvdla.cli.main import main
 from nvdla.experiments.evaluation import open_source, summarize
 from nvdla.experiments.evaluation.metrics import Mean, percent
-from nvdla.experiments.evaluation.table import figures
+from nvdla.experiments.evaluation.table import Evaluation, figures
 from nvdla.tensors.datasets import Files
 
 SAMPLES = Path(__file__).resolve().parents[3] / "samples"
@@ -397,8 +397,38 @@ def test_against_a_quantized_tflite_file_gives_the_interpreters_classes(ends, ca
     words = (tmp_path / "net.nvpkg", tmp_path / "data.npz", "--against", tmp_path / "net.tflite", "--workers", 1)
     summary = evaluated(capsys, *words)
     assert len(set(labels.tolist())) > 1
-    assert summary["float"]["top1"]["value"] > 0.95
+    assert summary["float"]["top1"]["value"] == 1
+    assert summary["float"]["reference"] == "TFLite's reference kernels"
+    main(["evaluate", *map(str, words)])
+    assert "TFLite's reference kernels" in capsys.readouterr().out
     assert summary["float"]["snr_db"] is None or summary["float"]["snr_db"] > 25
+
+
+def test_against_a_tflite_file_takes_onnxruntime_without_the_interpreter(monkeypatch, tmp_path):
+    """The settings of a journal have the reference: results of both are not joined."""
+    pytest.importorskip("onnxruntime")
+    from support.tflite_kinds import quantized_file
+
+    (tmp_path / "net.tflite").write_bytes(quantized_file("int8"))
+    nvdla.compile(tmp_path / "net.tflite", "nv_small").save(tmp_path / "net.nvdla")
+    np.savez(tmp_path / "data.npz", x=np.ones((1, 2, 6, 6), np.float32), y=[0])
+    source = open_source(str(tmp_path / "data.npz"))
+
+    def table():
+        return Evaluation(str(tmp_path / "net.nvdla"), source, against=str(tmp_path / "net.tflite"), trusted=True)
+
+    monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
+    without = table()
+    assert without.reference == "onnxruntime"
+    (record,) = without.open()(list(without.tasks()))
+    assert "error" not in record and "reference" not in without.settings()
+    monkeypatch.undo()
+    pytest.importorskip("ai_edge_litert")
+    assert table().settings()["reference"] == "TFLite's reference kernels"
+    assert table().identity() != without.identity()
+    without._reference = "TFLite's optimized kernels"  # of another machine
+    with pytest.raises(nvdla.FormatError, match="reference: must be TFLite's optimized kernels as on the machine"):
+        without.open()
 
 
 @pytest.mark.parametrize(
