@@ -213,6 +213,23 @@ def _reference(args: argparse.Namespace, runtime: Runtime, surfaces: list[bytes]
     return _other_run(args, runtime, surfaces, names)
 
 
+def _check_part(path: str) -> None:
+    """Raise FormatError for a loadable in a package that takes values of other parts, which are not in the model."""
+    place = in_package(path)
+    if place is not None:
+        from nvdla.cli.packages import part_path
+        from nvdla.compiler.frontend.package import unpack
+
+        package = unpack(place[0])
+        for number, part in enumerate(package.parts):
+            taken = {binding.value for binding in part.inputs} - {*package.manifest["inputs"]}
+            if Path(part_path("", number)).name == place[1] and taken:
+                raise FormatError(
+                    f"{path}: inputs: must be those of the model, got {', '.join(sorted(taken))} of other parts. "
+                    f"Compare the whole package, {place[0]}."
+                )
+
+
 def _float_reference(args: argparse.Namespace, runtime: Runtime, surfaces: list[bytes], names: Names) -> Any:
     from nvdla.checks.compare.runs import FloatReference
     from nvdla.tensors.npz import read_npz
@@ -221,7 +238,10 @@ def _float_reference(args: argparse.Namespace, runtime: Runtime, surfaces: list[
         return FloatReference(read_npz(args.float), names)
     from nvdla.checks.compare.float_models import onnx_tensors, real_inputs
 
-    inputs = getattr(args, "model_inputs", None) or real_inputs(runtime, surfaces, names)
+    inputs = getattr(args, "model_inputs", None)
+    if inputs is None:
+        _check_part(args.loadable)
+        inputs = real_inputs(runtime, surfaces, names)
     if args.onnx:
         tensors, ends, runs_in = onnx_tensors(args.onnx, inputs, args.trusted)
         is_whole = in_package(args.loadable) is None and len(ends) == len(runtime.outputs)

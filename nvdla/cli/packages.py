@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import math
 import os
 import sys
@@ -77,8 +79,8 @@ def run(command: Callable[[argparse.Namespace], int], args: argparse.Namespace, 
         raise FormatError(f"{path}: no input: give --input FILE or --random-input")
     with tempfile.TemporaryDirectory(prefix="nvdla-parts-") as folder:
         changes = _changes(args, package, path, Path(folder))
-        codes, documents = _run_parts(command, args, changes)
-    _tell(args, package, path, dict(zip(codes, documents, strict=True)))
+        codes, documents, others = _run_parts(command, args, changes)
+    _tell(args, package, path, dict(zip(codes, documents, strict=True)), others)
     return max(codes.values())
 
 
@@ -116,17 +118,18 @@ def part_path(package: str, number: int) -> str:
 
 def _run_parts(
     command: Callable[[argparse.Namespace], int], args: argparse.Namespace, changes: Mapping[int, Document]
-) -> tuple[dict[int, int], list[Mapping[str, Any] | None]]:
-    """Exit codes by part, and the document of each. A part that lacks the operation that is asked for is left out."""
+) -> tuple[dict[int, int], list[Mapping[str, Any] | None], list[Mapping[str, Any]]]:
+    """Exit codes by part, and the document of each. A part that lacks the operation that is asked for is left out; the
+    third are the documents of these, which count in totals."""
     codes: dict[int, int] = {}
     documents: list[Mapping[str, Any] | None] = []
-    unknown: UnknownOperationError | None = None
+    unknown: dict[int, UnknownOperationError] = {}
     for number, changed in changes.items():
         try:
             with output.collected() as printed:
                 codes[number] = command(argparse.Namespace(**vars(args) | changed))
         except UnknownOperationError as error:
-            unknown = unknown or error
+            unknown[number] = error
             continue
         except NvdlaError as error:
             if not _goes_on(args):
@@ -134,9 +137,15 @@ def _run_parts(
             output.say(f"nvdla {args.command_name}: {error}", sys.stderr)
             codes[number], printed = BAD_INPUT, []
         documents.append(printed[0] if printed else None)
-    if unknown is not None and not codes:
-        raise unknown
-    return codes, documents
+    if not codes:
+        raise UnknownOperationError("; ".join(f"part {number}: {error}" for number, error in unknown.items()))
+    others: list[Mapping[str, Any]] = []
+    for number in unknown if getattr(args, "op", None) else ():
+        silence = io.StringIO()
+        with output.collected() as printed, contextlib.redirect_stdout(silence), contextlib.redirect_stderr(silence):
+            command(argparse.Namespace(**vars(args) | changes[number] | {"op": []}))
+        others += printed
+    return codes, documents, others
 
 
 def _changes(args: argparse.Namespace, package: Package, path: str, folder: Path) -> dict[int, Document]:
@@ -391,14 +400,19 @@ def _time_rows(seconds: Mapping[str, float]) -> list[Document]:
 
 
 def _tell(
-    args: argparse.Namespace, package: Package, path: str, documents: Mapping[int, Mapping[str, Any] | None]
+    args: argparse.Namespace,
+    package: Package,
+    path: str,
+    documents: Mapping[int, Mapping[str, Any] | None],
+    others: Sequence[Mapping[str, Any]],
 ) -> None:
-    """All parts in one document, or for people the host parts and the totals after the tables of the parts."""
+    """All parts in one document, or for people the host parts and the totals after the tables of the parts. ``others``:
+    documents that only count in the totals."""
     seconds = {}
     if getattr(args, "host_time", None):
         seconds = measured(package.machine(config=getattr(args, "config", "auto")), random_feeds(package, 0))
     rows = host_rows(package.parts, seconds)
-    sums = totals(package, list(documents.values()), seconds)
+    sums = totals(package, [*documents.values(), *others], seconds)
     parts = [{"part": number, "kind": "accelerator", "document": document} for number, document in documents.items()]
     hosts = [{"kind": "host", **row} for row in rows]
     document = {

@@ -221,9 +221,18 @@ def test_an_operation_is_looked_for_in_all_parts(folder, nvdla_command):
     found = [each["part"] for each in json.loads(out)["parts"] if each["kind"] == "accelerator"]
     assert code == 0 and found == [2]
     code, _, err = nvdla_command("explain", "net.nvpkg", "nothing")
-    assert code == 2 and "unknown operation or layer nothing" in err
+    assert code == 2 and err.count("unknown operation or layer nothing") == 3 and "part 4: " in err
     code, out, _ = nvdla_command("cycles", "net.nvpkg", "--op", "y", "--json")
     assert [each["part"] for each in json.loads(out)["parts"] if each["kind"] == "accelerator"] == [4]
+    whole = json.loads(nvdla_command("cycles", "net.nvpkg", "--json")[1])
+    assert json.loads(out)["totals"] == whole["totals"], "of the whole package"
+
+
+def test_a_later_part_alone_is_not_compared_with_the_model(folder, nvdla_command):
+    words = ("--onnx", "host.onnx", "--random-input")
+    assert nvdla_command("compare", "net.nvpkg/part0.loadable", *words)[0] in (0, 1)
+    code, _, err = nvdla_command("compare", "net.nvpkg/part4.loadable", *words)
+    assert code == 2 and err.endswith("Compare the whole package, net.nvpkg.\n")
 
 
 def test_a_package_runs_on_random_input(folder, nvdla_command):

@@ -74,7 +74,7 @@ class FirmwareOperation:
         """Return the address of an index of the task's address list."""
         if not 0 <= index < len(self.addresses):
             raise DescriptorError(
-                f"{self}: {what}: address index: must be below {len(self.addresses)} (address list of the task), "
+                f"{self}: {what}: address index: must be 0 .. {len(self.addresses) - 1} (address list of the task), "
                 f"got {index}"
             )
         return self.addresses[index].address

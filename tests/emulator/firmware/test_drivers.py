@@ -56,7 +56,7 @@ PDP_COPY = pool((INPUT, 0), (OUTPUT, 0))
         ("surface.src_data.width", 0, "src_data width: must be 1 to 8192, got 0"),
         ("surface.src_data.channel", 9000, "src_data channel: must be 1 to 8192, got 9000"),
         ("surface.src_data.offset", 4, "src_data address: must be a multiple of"),
-        ("surface.dst_data.address", -1, "dst_data: address index: must be below 10"),
+        ("surface.dst_data.address", -1, "dst_data: address index: must be 0 .. 9"),
     ],
 )
 def test_sdp_settings_that_cannot_run_are_refused(path, value, said):
