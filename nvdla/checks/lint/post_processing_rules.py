@@ -88,11 +88,17 @@ def single_pixels_of_the_sdp_are_packed(context: Context) -> Iterator[Said]:
 
 @rule(
     "error",
-    "Bind an address for the operands, or let the stage take its operand from the descriptor (per layer).",
-    headline="operand without an address",
+    "Bind an address, or take the data on the fly and operands from the descriptor (per layer).",
+    headline="data without an address",
 )
 def operands_have_an_address(context: Context) -> Iterator[Said]:
-    """A stage of the SDP that takes operands from memory (per kernel, per point) has an address for them."""
+    """Inputs and results in memory have an address, and so have operands of the SDP (per kernel, per point)."""
+    static = [task.task.id for task in context.tasks.values() if not task.network.dynamic_roi]  # addresses come later
+    for subject in context.of_type(OpType.CONV, OpType.SDP, OpType.PDP, OpType.CDP):
+        for name in ("src_data", "dst_data") if subject.key[0] in static else ():
+            cube = getattr(subject.surface, name)
+            if cube.type != MemType.HW and cube.address == -1:
+                yield subject, f"{name} is in memory and has no address"
     for subject in context.of_type(OpType.SDP):
         for name in STAGES:
             cube = getattr(subject.surface, f"{name}_data")

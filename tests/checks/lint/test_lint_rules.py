@@ -77,6 +77,8 @@ FAULTS = [
     ("sdp-keeps-the-size", 7, "surface.dst_data.channel", 119),
     ("on-the-fly-sizes-agree", 4, "surface.src_data.channel", 15),
     ("operands-have-an-address", 7, "surface.x1_data.address", -1),
+    ("operands-have-an-address", 4, "surface.src_data.type", 0),
+    ("operands-have-an-address", 5, "surface.src_data.type", 0),
     ("pooling-kernels-are-at-most-8", 5, "op.pool_width", 8),
     ("pooling-windows-fit-the-input", 5, "surface.dst_data.height", 5),
     ("values-fit-their-registers", 3, "op.conv_stride_x", 9),
