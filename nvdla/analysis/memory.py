@@ -97,8 +97,18 @@ class MemoryMap:
 
     def descriptor_bytes(self) -> int:
         """Return the bytes of the descriptors, which only NVIDIA's firmware and runtime read."""
-        lists = {memory for task in self.study.tasks.values() for memory in task.list_memories(self.study.loadable)}
+        lists = self._lists()
         return sum(allocation.memory.size for allocation in self.allocations if allocation.memory.id in lists)
+
+    def weight_bytes(self) -> int:
+        """Return the bytes of weights and other operands in the file, without the rest of their pages."""
+        loadable, lists = self.study.loadable, self._lists()
+        memories = [allocation.memory for allocation in self.allocations if allocation.memory.id not in lists]
+        return sum(blob.length for memory in memories for _, blob in loadable.contents(memory))
+
+    def _lists(self) -> set[int]:
+        """The memories of descriptors."""
+        return {memory for task in self.study.tasks.values() for memory in task.list_memories(self.study.loadable)}
 
     def steps(self) -> list[Row]:
         """The steps that lifetimes count in: operations that hand their results on the fly are one."""

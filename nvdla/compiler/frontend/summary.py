@@ -133,10 +133,9 @@ def _sizes(studies: Sequence[Study]) -> Document:
     """Bytes in memory of all parts: constants, surfaces, and what is to be reserved for them."""
     memories = [MemoryMap.of(study) for study in studies]
     spaces = [space for memory_map in memories for space in memory_map.spaces()]
-    descriptors = sum(memory_map.descriptor_bytes() for memory_map in memories)
     return {
-        "weight_bytes": sum(space["constant"] for space in spaces) - descriptors,
-        "descriptor_bytes": descriptors,
+        "weight_bytes": sum(memory_map.weight_bytes() for memory_map in memories),
+        "descriptor_bytes": sum(memory_map.descriptor_bytes() for memory_map in memories),
         "surface_bytes": max((space["peak_live"] for space in spaces), default=0),
         "allocated_bytes": sum(space["allocated"] for space in spaces),
         "carve_out_bytes": sum(space["carve_out"] for space in spaces),
