@@ -111,7 +111,9 @@ def _print(document: Document, caveats: list[str]) -> None:
     if alone > (total or 0):
         say(f"operations overlap: alone they take {alone:,} cycles together; shares are of these")
     if document["accounting"] and (between := document["accounting"]["programming"]):
-        say(f"{between:,} cycles ({between / total:.1%}) between operations: registers and interrupts")
+        twice = between - document["overlap_cycles"]
+        also = f" (at least {twice:,} of them also in the rows)" if 0 < twice <= between else ""
+        say(f"{between:,} cycles ({between / total:.1%}) between operations: registers and interrupts{also}")
     use = f", {document['mac_use']:.1%} of the MAC array" if document["mac_use"] is not None else ""
     traffic = f"{sized(document['read_bytes'])} read, {sized(document['written_bytes'])} written"
     say(f"{document['macs']:,} MACs{use}; {traffic}")
