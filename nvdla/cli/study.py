@@ -52,7 +52,7 @@ def add_memory_options(group: argparse._ArgumentGroup) -> None:
 
 
 def add_clock_option(group: argparse._ArgumentGroup) -> None:
-    """``--clock``."""
+    """Add ``--clock``, the frequency in MHz that times are for."""
     group.add_argument("--clock", type=float, metavar="MHZ", help="clock frequency (default: 1000 MHz)")
 
 
