@@ -95,7 +95,8 @@ def operands_have_an_address(context: Context) -> Iterator[Said]:
     """Inputs and results in memory have an address, and so have operands of the SDP (per kernel, per point)."""
     static = [task.task.id for task in context.tasks.values() if not task.network.dynamic_roi]  # addresses come later
     for subject in context.of_type(OpType.CONV, OpType.SDP, OpType.PDP, OpType.CDP):
-        for name in ("src_data", "dst_data") if subject.key[0] in static else ():
+        weights = ("weight_data",) * (subject.type == OpType.CONV)
+        for name in ("src_data", "dst_data", *weights) if subject.key[0] in static else ():
             cube = getattr(subject.surface, name)
             if cube.type != MemType.HW and cube.address == -1:
                 yield subject, f"{name} is in memory and has no address"

@@ -79,6 +79,7 @@ FAULTS = [
     ("operands-have-an-address", 7, "surface.x1_data.address", -1),
     ("operands-have-an-address", 4, "surface.src_data.type", 0),
     ("operands-have-an-address", 5, "surface.src_data.type", 0),
+    ("operands-have-an-address", 3, "surface.weight_data.address", -1),
     ("pooling-kernels-are-at-most-8", 5, "op.pool_width", 8),
     ("pooling-windows-fit-the-input", 5, "surface.dst_data.height", 5),
     ("values-fit-their-registers", 3, "op.conv_stride_x", 9),
