@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from nvdla.emulator.cpu.operation import computes_in_line
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import NvdlaError
+from nvdla.limits import PAGE
 from nvdla.loadable.descriptors.enums import (
     DataFormat,
     EmuFormat,
@@ -142,9 +143,9 @@ class Access:
 
     @cached_property
     def pieces(self) -> tuple[tuple[int, int], ...]:
-        """(first byte, byte after the last) in the memory, in order, without overlap; nothing beyond its end."""
+        """(first byte, byte after the last) in the memory, in order, without overlap; nothing beyond its last page."""
         pieces = self.footprint.pieces(self.start)
-        limit = self.limit
+        limit = align(self.limit, PAGE)
         return tuple((max(low, 0), min(high, limit)) for low, high in pieces if low < limit and high > 0)
 
     @property

@@ -12,7 +12,7 @@ from nvdla.limits import PAGE
 from nvdla.loadable.descriptors.enums import MemType, OpType
 from nvdla.loadable.enums import MemoryDomain, MemoryFlags, RelocType
 from nvdla.loadable.model import Blob
-from nvdla.program.accesses import Access, share_bytes
+from nvdla.program.accesses import Access, merged, share_bytes
 from nvdla.program.operation import Operation
 from nvdla.util.rounding import align
 
@@ -185,6 +185,44 @@ def _overlaps(subjects: Sequence[Operation]) -> Iterator[tuple[Operation, Operat
                     seen.add(pair)
                     yield other[2], span[2], (other[3].field, span[3].field)
             active.append(span)
+
+
+@rule(
+    "warning",
+    "Correct the address of what is read, or that of the result that it needs.",
+    of_atoms=True,
+    headline="data that nothing writes",
+    of_graph=True,
+)
+def inputs_are_written(context: Context) -> Iterator[Said]:
+    """The data that an operation reads come from the file, from the application or from another operation.
+
+    Otherwise it reads data from before the run.
+    """
+    written: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for operation in context.program.operations:
+        for access in operation.writes:
+            written[access.memory].extend(access.pieces)
+    joined = {memory: merged(sorted(pieces)) for memory, pieces in written.items()}
+    for operation in context.program.operations:
+        for access in operation.reads:
+            memory = context.loadable.memory(access.memory)
+            if memory.is_input or (memory.contents and memory.flags & MemoryFlags.SET):
+                continue
+            missing = _outside(access.pieces, joined.get(memory.id, []))
+            if missing is not None:
+                yield operation, f"{access.field} reads byte {missing} of memory {memory.id}, which nothing writes"
+
+
+def _outside(pieces: Sequence[tuple[int, int]], covered: Sequence[tuple[int, int]]) -> int | None:
+    """The first byte of pieces that none of the covered ones contains; both in ascending order."""
+    starts = [start for start, _ in covered]
+    for start, end in pieces:
+        place = bisect.bisect_right(starts, start) - 1
+        reach = covered[place][1] if place >= 0 else 0
+        if reach < end:
+            return max(start, reach)
+    return None
 
 
 @rule(

@@ -135,6 +135,20 @@ def test_a_buffer_that_is_overwritten_too_early_is_found():
     assert victim.damaged_by == [third.key]
 
 
+def test_a_buffer_after_the_end_of_its_memory_is_shown_where_its_page_reaches(lenet_loadable):
+    """Memories are allocated in whole pages, so that a surface after the last byte of one is still in it."""
+    chain = Study.of(lenet_loadable).steps[0]
+
+    def move(task):
+        task.surface_containers[chain[-1].index].pdp_surface.dst_data.offset = 1600
+
+    rows = MemoryMap.of(Study.of(_with_surfaces(lenet_loadable, move))).buffer_rows()
+    assert [(row["offset"], row["bytes"], row["kind"]) for row in rows if row["written_by"] == chain[-1].label] == [
+        (1600, 1152, "intermediate")
+    ]
+    assert [row["bytes"] for row in rows if row["kind"] == "unset"] == [1152]
+
+
 def test_a_base_off_a_page_or_beyond_64_bits_is_refused():
     loadable = nvdla.load(SAMPLES[0])
     for base in (1, -4096, (1 << 64) - 4096):
