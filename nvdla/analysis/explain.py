@@ -348,9 +348,9 @@ def lines(row: Row) -> Iterator[str]:
         share = f" ({row['share']:.1%} of the whole)" if row["share"] else ""
         chain = f"{row['start']:,} to {row['chain_end']:,}" if ends and row["chain_end"] is not None else when
         bound = f", bound by {row['bound']}" if row["bound"] else ""
-        yield f"    {row['cycles']:,} cycles{share}, {chain}{bound}"
+        yield f"    {row['cycles']:,} cycles alone{share}; in the run {chain}{bound}"
     elif row["leader"] != row["operation"]:
-        yield f"    its cycles are counted with {row['leader']}, {when}, bound by {row['bound']}"
+        yield f"    its cycles are counted with {row['leader']}; in the run {when}, bound by {row['bound']}"
     if row["macs"]:
         use = f", {row['mac_use']:.1%} of the MAC array" if row["mac_use"] is not None else ""
         yield f"    {row['macs']:,} MACs{use}"

@@ -518,6 +518,7 @@ def _entries(
 
 _WORD = re.compile(r"[^/._:]+")
 FEWEST_TILES = 4  # operations of a layer that is a block
+MOST_LAYERS = 8  # a block with as many that is three quarters of the network is divided
 
 
 def first_name(layer: str) -> str:
@@ -529,32 +530,43 @@ def blocks(layers: Sequence[str | None]) -> list[str | None]:
     """The block of each operation, None where it is in none.
 
     A block is the beginning of the names of its layers: one word (up to / . _ :) more than all layers in the scope of
-    most begin with. Of joined names (+ ;) the first counts. A block has at least two layers, and is not everything;
-    tiles of one layer are their own block.
+    most begin with, and further words where it would be nearly the whole network. Of joined names (+ ;) the first
+    counts. A block has at least two layers, and is not everything; tiles of one layer are their own block.
     """
     firsts = [first_name(layer) if layer else "" for layer in layers]
-    scope = scope_of_most(list(dict.fromkeys(filter(None, firsts))))
-    words = [list(_WORD.finditer(first)) if first.startswith(scope) else [] for first in firsts]
-    common = _common([[word[0] for word in name] for name in words if name])
-    heads = [
-        first[: name[common].end()] if len(name) > common else "" for first, name in zip(firsts, words, strict=True)
-    ]
-    sizes, tiles = Counter(head for head, _ in set(zip(heads, firsts, strict=True))), Counter(firsts)
+    heads, tiles = _heads(list(dict.fromkeys(firsts))), Counter(firsts)
+    sizes = Counter(heads.values())
     heads_of_blocks: list[str | None] = []
-    for head, first in zip(heads, firsts, strict=True):
-        if head and 2 <= sizes[head] < len(tiles):
-            heads_of_blocks.append(head)
+    for first in firsts:
+        if heads[first] and 2 <= sizes[heads[first]] < len(tiles):
+            heads_of_blocks.append(heads[first])
         else:
             heads_of_blocks.append(first if first and tiles[first] >= FEWEST_TILES else None)
     return heads_of_blocks
 
 
+def _heads(names: Sequence[str]) -> dict[str, str]:
+    """The beginning of each name that layers of a block have in common; "" for names outside the scope of most."""
+    scope = scope_of_most([name for name in names if name])
+    words = {name: list(_WORD.finditer(name)) if name.startswith(scope) else [] for name in names}
+    length = _common([[word[0] for word in found] for found in words.values() if found]) + 1
+    heads = {name: name[: found[length - 1].end()] if len(found) >= length else "" for name, found in words.items()}
+    while True:
+        head, size = next(iter(Counter(filter(None, heads.values())).most_common(1)), ("", 0))
+        length += 1
+        longer = {name for name, found in words.items() if heads[name] == head and len(found) >= length}
+        if size < MOST_LAYERS or 4 * size < 3 * len(names) or not longer:
+            return heads
+        heads |= {name: name[: words[name][length - 1].end()] for name in longer}
+
+
 def connected_blocks(program: Program, values: Iterable[Value]) -> list[str | None]:
     """The block of each operation, where the operations of a block are connected by the data that they write or read.
 
-    A part of a block (:func:`blocks`) that shares no data with the other parts is a separate block ("hs (2)"), or none
-    if it is a single layer.
+    A part of a block (:func:`blocks`) that shares no data with the other parts is a separate block ("hs (2)"). A single
+    layer is none, or with many tiles a block with its own name. Names are without the scope of most layers.
     """
+    scope = scope_of_most({node.layer for node in program.operations if node.layer})
     names = blocks([node.layer for node in program.operations])
     block_of = {node.key: name for node, name in zip(program.operations, names, strict=True) if name}
     groups = [[node.key for node in chain] for chain in program.chains]
@@ -567,16 +579,14 @@ def connected_blocks(program: Program, values: Iterable[Value]) -> list[str | No
     for key, name in block_of.items():
         part = parts[key]
         if id(part) not in name_of_part:
-            kept = _is_block({program.by_key[member].layer for member in part}, len(part))
-            count[name] += kept
-            number = f" ({count[name]})" if count[name] > 1 else ""
-            name_of_part[id(part)] = name + number if kept else None
+            inside = {program.by_key[member].layer or "" for member in part}
+            if len(inside) == 1:
+                (layer,) = inside
+                name_of_part[id(part)] = first_name(layer).removeprefix(scope) if len(part) >= FEWEST_TILES else None
+                continue
+            count[name] += 1
+            name_of_part[id(part)] = name.removeprefix(scope) + (f" ({count[name]})" if count[name] > 1 else "")
     return [name_of_part[id(parts[node.key])] if node.key in block_of else None for node in program.operations]
-
-
-def _is_block(layers: set[str | None], operations: int) -> bool:
-    """Check whether a part of a block is a block: it has several layers, or many tiles of one."""
-    return len(layers) > 1 or operations >= FEWEST_TILES
 
 
 def _parts(block_of: Mapping[Key, str], groups: Iterable[Sequence[Key]]) -> dict[Key, list[Key]]:

@@ -191,6 +191,10 @@ def test_bins_of_integers_are_whole_numbers():
         (["/l1/a", "/l1/b", "/l2/a", "/l2/b", "fc"], ["/l1", "/l1", "/l2", "/l2", None]),
         (["m_1/a_1/x;y", "m_1/a_2/x", "m_1/b_1/x", "m_1/b_2/x", "out"], ["m_1/a", "m_1/a", "m_1/b", "m_1/b", None]),
         (["big"] * 5 + ["small"], ["big"] * 5 + [None]),
+        (
+            [f"m/conv_{kind}_{number}/x" for number in range(4) for kind in ("dw", "pw")] + ["m/mean/x", "fc"],
+            ["m/conv_dw", "m/conv_pw"] * 4 + [None, None],
+        ),
         ([None, None], [None, None]),
         ([], []),
     ],
