@@ -421,9 +421,10 @@ def _check_complete(
     for name in [*(tensor.name for tensor in network.inputs), *(group.output.name for group in groups)]:
         if name not in magnitudes and own_scale(network.layer(name), Precision.INT8) is None:
             value = values.get(name, name)
+            add = "add it to the table, or " if name in stated else ""
             text = (
                 f"tensor {name}{'' if value == name else f' (ONNX value {value})'} has no scale in the model or table; "
-                "give calibration data (--calibrate; Python: calibration=)"
+                f"{add}give calibration data (--calibrate; Python: calibration=)"
             )
             raise BuildError(text) if name in stated else NoScaleError(name, text)
 
