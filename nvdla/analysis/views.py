@@ -549,12 +549,12 @@ def _heads(names: Sequence[str]) -> dict[str, str]:
     """The beginning of each name that layers of a block have in common; "" for names outside the scope of most."""
     scope = scope_of_most([name for name in names if name])
     words = {name: list(_WORD.finditer(name)) if name.startswith(scope) else [] for name in names}
-    length = _common([[word[0] for word in found] for found in words.values() if found]) + 1
-    heads = {name: name[: found[length - 1].end()] if len(found) >= length else "" for name, found in words.items()}
+    length = _common([[word[0] for word in split] for split in words.values() if split]) + 1
+    heads = {name: name[: split[length - 1].end()] if len(split) >= length else "" for name, split in words.items()}
     while True:
         head, size = next(iter(Counter(filter(None, heads.values())).most_common(1)), ("", 0))
         length += 1
-        longer = {name for name, found in words.items() if heads[name] == head and len(found) >= length}
+        longer = {name for name, split in words.items() if heads[name] == head and len(split) >= length}
         if size < MOST_LAYERS or 4 * size < 3 * len(names) or not longer:
             return heads
         heads |= {name: name[: words[name][length - 1].end()] for name in longer}
