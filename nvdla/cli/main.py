@@ -219,14 +219,14 @@ def _whole_number(text: str) -> int:
     try:
         return integer(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"invalid int value: {text[:80]!r}") from None
+        raise argparse.ArgumentTypeError(f"must be a whole number, got {text[:80]!r}") from None
 
 
 def _real_number(text: str) -> float:
     try:
         return real(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"invalid float value: {text[:80]!r}") from None
+        raise argparse.ArgumentTypeError(f"must be a number, got {text[:80]!r}") from None
 
 
 class _BadUsage(Exception):
@@ -253,6 +253,15 @@ class _Parser(argparse.ArgumentParser):
             return self.parse_known_intermixed_args(self._without_wrong_values(self._one_by_one(args)), namespace)
         finally:
             self._options_first = False
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """The help of an option has the unit of its number, so that an error adds it."""
+        try:
+            return super()._get_value(action, arg_string)
+        except argparse.ArgumentError as error:
+            if action.type in (int, float) and action.help:
+                error.message += f": {action.help.partition(' (')[0]}"
+            raise
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         """argparse by itself takes ``--option=--`` for an option without its value, and gives an empty list."""

@@ -53,7 +53,7 @@ def add_memory_options(group: argparse._ArgumentGroup) -> None:
 
 def add_clock_option(group: argparse._ArgumentGroup) -> None:
     """Add ``--clock``, the frequency in MHz that times are for."""
-    group.add_argument("--clock", type=float, metavar="MHZ", help="clock frequency (default: 1000 MHz)")
+    group.add_argument("--clock", type=float, metavar="MHZ", help="clock frequency in MHz (default: 1000)")
 
 
 class _Board(argparse.Action):

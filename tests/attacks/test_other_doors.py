@@ -190,7 +190,7 @@ def test_a_loadable_may_come_out_of_a_pipe(samples):
         (["run", "--threads", "1" * 5000], "must be a whole number"),
         (["run", "--threads", "0"], "must be at least 1"),
         (["run", "--random-input", "-1"], "must be at least 0"),
-        (["run", "--profile", "1" * 5000], "invalid int value: '1{80}'"),
+        (["run", "--profile", "1" * 5000], "must be a whole number, got '1{80}'"),
         (["serve", "--budget", "inf"], "must be a finite number from 1"),
         (["serve", "--timeout", "inf"], "must be a finite number from 0.001"),
         (["serve", "--host", "a" * 5000], "cannot listen on aaa"),
