@@ -48,7 +48,7 @@ from nvdla.util.files import named, read_file, require_file
 MAX_MANIFEST = 1 << 30
 MAX_MASK = 1 << 28
 MANIFESTS = (".csv", ".jsonl")
-SAMPLES = ("images", "x", "samples", "data")
+SAMPLES = ("images", "x", "samples", "data", "inputs")
 #: files of a directory that are samples; .npz files (arrays of several inputs by name) in the absence of others
 SAMPLE_ENDINGS = (*INPUT_ENDINGS, ".npz")
 _ROOT_HINT = "If you trust the manifest, name a directory that holds all samples with --root DIR."
