@@ -462,9 +462,14 @@ def evaluation_lines(row: Row) -> Iterator[str]:
         return
     yield "what would help, by the model:"
     for change in row["changes"]:
-        per = " an image" if change["per_image"] else ""
-        cycles = f"{change['cycles']:,} instead of {change['before']:,} cycles{per}"
-        yield f"    {change['change']}: {cycles}, {change['saves']:.0%} less"
+        average = f" (averages of {IMAGES} images in a row)" if change["per_image"] else ""
+        yield f"    {_saving(change)}{average}"
+
+
+def _saving(change: Row) -> str:
+    """A change with its cycles, those without it, and the difference."""
+    unit = "cycles per image" if change["per_image"] else "cycles"
+    return f"{change['change']}: {change['cycles']:,} instead of {change['before']:,} {unit}, {change['saves']:.0%} less"
 
 
 def builder_lines(row: Row, config: Configuration) -> Iterator[str]:
@@ -516,7 +521,7 @@ def _groups_lines(kept: Row | None) -> Iterator[str]:
 
 COUNTED = {
     False: "(the layer alone, from its first register write to its interrupt)",
-    True: "(the layer alone, the average of consecutive images)",
+    True: f"(the layer alone, averages of {IMAGES} images in a row)",
 }
 NOTHING = f"no tested change saves {WORTH:.0%}"
 
@@ -543,10 +548,8 @@ def _advice(tried: Sequence[Document]) -> Document:
     if not tried:
         return {"advice": NOTHING}
     best = tried[0]
-    per = " an image" if best["per_image"] else ""
-    cycles = f"{best['cycles']:,} instead of {best['before']:,} cycles{per}"
     return {
-        "advice": f"{best['change']}: {cycles}, {best['saves']:.0%} less {COUNTED[bool(best['per_image'])]}",
+        "advice": f"{_saving(best)} {COUNTED[bool(best['per_image'])]}",
         "change": best["change"],
         "change_cycles": best["cycles"],
         "change_before_cycles": best["before"],

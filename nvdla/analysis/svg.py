@@ -15,6 +15,7 @@ svg { --ink: #1b1f24; --soft: #57606a; --line: #d0d7de; --page: #ffffff; --conv:
 text { font: 11px system-ui, sans-serif; fill: var(--ink); }
 .soft { fill: var(--soft); } .title { font-size: 13px; font-weight: 600; }
 .grid { stroke: var(--line); stroke-width: 1; } .page { fill: var(--page); }
+.bar { fill: var(--page); pointer-events: none; }
 """
 #: for drawings whose colors are fixed (graphviz's): what is black, or nearly, follows the reader's setting
 FIXED_STYLE = """

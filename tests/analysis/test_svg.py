@@ -18,7 +18,7 @@ from nvdla.analysis.svg import Drawing, round_ticks
 from nvdla.program.naming import names_for
 
 LENET = Path(__file__).resolve().parents[2] / "samples" / "lenet.loadable"
-#: texts that leave the drawing, and the least contrast of a text that stands on the background
+#: texts that leave the drawing, and the least contrast of a text on the background or on its bar
 LOOK = """() => { const svg = document.documentElement, all = svg.getBoundingClientRect();
   const light = colour => { const [r, g, b] = colour.match(/[0-9.]+/g).map(Number).map(v => (v /= 255) <= 0.03928 ?
     v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b };
@@ -29,9 +29,10 @@ LOOK = """() => { const svg = document.documentElement, all = svg.getBoundingCli
     const box = text.getBoundingClientRect();
     if (box.left < all.left - 1 || box.right > all.right + 1 || box.bottom > all.bottom + 1)
       clipped.push(text.textContent);
-    const fill = getComputedStyle(text).fill;
-    if (fill !== 'rgb(255, 255, 255)') { const own = light(fill);
-      contrasts.push((Math.max(own, back) + 0.05) / (Math.min(own, back) + 0.05)) } }
+    const fill = getComputedStyle(text).fill, bar = text.matches('.bar');
+    const behind = bar ? light(getComputedStyle(text.previousElementSibling).fill) : back;
+    if (bar || fill !== 'rgb(255, 255, 255)') { const own = light(fill);
+      contrasts.push((Math.max(own, behind) + 0.05) / (Math.min(own, behind) + 0.05)) } }
   return [clipped, Math.min(...contrasts)] }"""
 
 

@@ -17,7 +17,7 @@ from nvdla.analysis.views import blocks, first_name
 from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import counted, shape_text
 from nvdla.loadable.descriptors.enums import ENGINE_NAMES
-from nvdla.program.operation import Key, Operation
+from nvdla.program.operation import Key, Operation, short_layer
 from nvdla.util.arguments import by_annotations
 from nvdla.util.escaping import Document, Json
 
@@ -448,6 +448,7 @@ def _counter(name: str, time: float, amounts: dict[str, float], process: int = M
 
 LEFT, RIGHT, ROW, PLOT = 110, 40, 24, 1000  # the right margin fits half of the last number
 TICKS = 8
+CHARACTER = 8  # pixels of a wide character
 
 
 def schedule_svg(study: Study, clock: float, style: str = STYLE) -> str:
@@ -462,7 +463,7 @@ def schedule_svg(study: Study, clock: float, style: str = STYLE) -> str:
     for tick in round_ticks(total, TICKS):
         x = LEFT + tick * scale
         drawing.line(x, top - 8, x, top + len(rows) * ROW)
-        drawing.text(x, top - 12, f"{tick:,}", "soft", "middle" if tick else "start")
+        drawing.text(x, top - 12, f"{tick:,}" if tick else "0 cycles", "soft", "middle" if tick else "start")
     places = {row: top + number * ROW for number, row in enumerate(rows)}
     for (engine, group), y in places.items():
         drawing.text(8, y + 15, "CPU" if engine == "cpu" else f"{engine.upper()} group {group}")
@@ -475,9 +476,12 @@ def schedule_svg(study: Study, clock: float, style: str = STYLE) -> str:
             x, width = LEFT + span.programmed * scale, (span.start - span.programmed) * scale
             label = f"{node.title} is programmed and waits"
             drawing.rect(x, y + 9, width, ROW - 17, node.engine, label, 0.3)
-        width = max((span.end - span.start) * scale, 1)
+        x, width = LEFT + span.start * scale, max((span.end - span.start) * scale, 1)
         what = f"{node.title}: {span.start:,} to {span.end:,} ({span.end - span.start:,} cycles), {node.what}"
-        drawing.rect(LEFT + span.start * scale, y + 2, width, ROW - 5, node.engine, what)
+        drawing.rect(x, y + 2, width, ROW - 5, node.engine, what)
+        name = short_layer(node.layer) if node.layer else node.label
+        if len(name) * CHARACTER < width:
+            drawing.text(x + 4, y + 15, name, "bar")
     drawing.text(8, top + len(rows) * ROW + 16, "bars: at work; thin bars: programmed ahead and waiting", "soft")
     return drawing.document(LEFT + PLOT + RIGHT, title, style)
 
