@@ -468,8 +468,8 @@ def evaluation_lines(row: Row) -> Iterator[str]:
 
 def _saving(change: Row) -> str:
     """A change with its cycles, those without it, and the difference."""
-    unit = "cycles per image" if change["per_image"] else "cycles"
-    return f"{change['change']}: {change['cycles']:,} instead of {change['before']:,} {unit}, {change['saves']:.0%} less"
+    cycles = f"{change['cycles']:,} instead of {change['before']:,} cycles{' per image' if change['per_image'] else ''}"
+    return f"{change['change']}: {cycles}, {change['saves']:.0%} less"
 
 
 def builder_lines(row: Row, config: Configuration) -> Iterator[str]:
