@@ -32,13 +32,14 @@ def layer(shape, kernels=64, size=3, seed=0) -> Network:
     return net
 
 
-def check_levels(net, config, precision, per_channel=False, **options) -> None:
+def check_levels(net, config, precision, per_channel=False, search=None, **options) -> None:
     """Levels 0 to 2 give what the plain numpy reference says, byte for byte (halves within their rounding), are clean,
     and run on the emulator with the C model's books and nothing outside of their memories."""
     data = samples(net, np.random.default_rng(1), 1)
     scales = calibrate(net, data)
     for level in (0, 1, 2):
-        built = build(net, config, precision, scales, per_channel, level=level, **options)
+        limits = search if level == 2 else None
+        built = build(net, config, precision, scales, per_channel, level=level, search=limits, **options)
         elements = built.quantize_inputs({name: values[0] for name, values in data.items()})
         found = nvdla.Runtime(built.loadable, config, strict=True).run(elements)
         for name, wanted in built.expected(elements).items():
