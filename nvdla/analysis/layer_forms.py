@@ -484,7 +484,7 @@ def builder_lines(row: Row, config: Configuration) -> Iterator[str]:
     accepted = Memory(bytes_per_cycle=rate).rate(bus)
     bandwidth = "the width of the bus" if rate is None else bandwidth_text(rate, accepted, config.name)
     shared = ", shared" if memory["shared"] else ""
-    yield f"evaluated at level {kept['level']}, for {memory['latency']} cycles of latency, {bandwidth}{shared}:"
+    yield f"the compiler evaluated (-O{kept['level']}, latency {memory['latency']}, {bandwidth}{shared}):"
     yield from _groups_lines(kept["groups"])
     for place, form in enumerate(kept["forms"]):
         banks = _banks_text(form)

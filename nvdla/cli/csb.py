@@ -43,6 +43,10 @@ Log formats: 'W address value' lines, the virtual platform's sc.log, write_reg /
 addresses), reg_write(NAME, value) statements, plain 'address value' lines."""
 
 SAME = "the same operations"
+NOTHING_COMPARED = (
+    "FAILED: the log has no written memory to compare with. Logs of 'nvdla program --format riscv-txn' have it; "
+    "--dump writes memory for your own comparison."
+)
 ACTIONS = ("show", "diff", "replay", "verify")
 
 
@@ -265,7 +269,7 @@ def _replay(words: list[str], args: argparse.Namespace) -> int:
             say(line)
         ran = _ran(result.engines)
         verdict = f"{counted(len(checks) - len(failed), 'range')} of memory equal, {len(failed)} not"
-        say(f"ran {ran}; {verdict if result.compared else 'FAILED: the log has no written memory to compare with'}")
+        say(f"ran {ran}; {verdict if result.compared else NOTHING_COMPARED}")
         if passing:
             say(f"{PASSES_ON} {', '.join(passing)}")
     return 0 if result.passed else 1

@@ -8,9 +8,10 @@ uses the values whose bytes are there.
 from __future__ import annotations
 
 import bisect
+from collections import defaultdict
 from collections.abc import Sequence
 from ctypes import Structure
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,8 +19,8 @@ from nvdla.emulator.hardware.configuration import Configuration
 from nvdla.errors import DescriptorError
 from nvdla.loadable.descriptors.abi import Abi
 from nvdla.loadable.enums import MemoryFlags
-from nvdla.loadable.model import Loadable, MemoryEntry
-from nvdla.program.accesses import Access, Shape
+from nvdla.loadable.model import Loadable, MemoryEntry, TensorDesc
+from nvdla.program.accesses import Access, Shape, merged
 from nvdla.program.operation import Key, Operation
 from nvdla.program.program import Program
 
@@ -146,8 +147,11 @@ class _Tracer:
     def _appear(self, access: Access, gaps: Sequence[tuple[int, int]]) -> None:
         """Bytes that are read and that no operation has written: from the file, from the application, or unset."""
         memory = self.memories[access.memory]
-        if memory.is_input:
-            kind = "input"
+        if memory.is_input:  # the application gives the whole image, with the padding of its lines
+            kind, tensor = "input", self.loadable.tensor(memory.tensor_desc_id)
+            start, end = _image(memory, tensor, gaps[0][0])
+            gaps = merged(sorted([*self.ledgers[memory.id].gaps(start, end), *gaps]))
+            access = replace(access, start=start, shape=(tensor.c, tensor.h, tensor.w))
         elif memory.contents and memory.flags & MemoryFlags.SET:
             kind = "constant"
         else:
@@ -231,7 +235,28 @@ def values_of(loadable: Loadable, steps: Sequence[Sequence[Operation]]) -> list[
     for value in tracer.values:
         early = [key for key in dict.fromkeys(value.damaged_by) if places[key] < value.last]
         value.damaged_by = early
+    _complete_outputs(loadable, tracer.values)
     return tracer.values
+
+
+def _complete_outputs(loadable: Loadable, values: Sequence[Value]) -> None:
+    """Let an output that is written at once take all bytes of its image, as the application reads them."""
+    images: dict[tuple[int, int, int], list[Value]] = defaultdict(list)
+    for value in values:
+        if value.kind == "output":
+            memory = loadable.memory(value.memory)
+            start, end = _image(memory, loadable.tensor(memory.tensor_desc_id), value.offset)
+            images[memory.id, start, end].append(value)
+    for (_, start, end), parts in images.items():
+        if len(parts) == 1 and parts[0].offset == start:
+            parts[0].pieces = tuple(merged(sorted([(start, end), *parts[0].pieces])))
+
+
+def _image(memory: MemoryEntry, tensor: TensorDesc, offset: int) -> tuple[int, int]:
+    """First byte of the image of a bound tensor that has a byte, and the byte after its last."""
+    size = max(memory.size // max(tensor.n, 1), 1)
+    start = offset // size * size
+    return start, start + size
 
 
 def constant_bytes(loadable: Loadable, subject: Operation, cube: Structure) -> np.ndarray | None:

@@ -228,7 +228,7 @@ def test_the_command_lists_the_candidates_of_the_builder(nvdla_command, tmp_path
     built.save(path)
     code, out, err = nvdla_command("explain", path, "c", "--config", "nv_large")
     assert (code, err) == (0, "")
-    assert "evaluated at level 2, for 100 cycles of latency, the width of the bus:" in out
+    assert "the compiler evaluated (-O2, latency 100, the width of the bus):" in out
     (layer,) = built.sidecar["evaluated"]["layers"]
     taken = layer["forms"][layer["taken"]]
     assert re.search(rf"{taken['form']}, .*: {taken['cycles']:,} cycles \(built", out)

@@ -242,7 +242,7 @@ def test_explain_shows_an_image_in_one_line(samples, folder, nvdla_command):
     code, out, err = nvdla_command("explain", "net.loadable", "conv1")
     assert code == 0, err
     assert [line for line in out.splitlines() if "src: data" in line] == [
-        "    src: data, 1x28x28, 784 bytes at memory 2+0"
+        "    src: data, 1x28x28, 896 bytes at memory 2+0"
     ]
 
 

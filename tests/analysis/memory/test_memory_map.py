@@ -172,20 +172,22 @@ def test_the_drawing_is_well_formed_and_has_a_bar_a_buffer(loadable):
     assert len(titles) == len(memory.buffer_rows())
 
 
-def test_table_drawing_and_peak_count_the_bytes_without_padding_between_lines(nvdla_command, samples, tmp_path):
-    """A picture of 28 pixels in lines of 32 bytes: 28 x 28 bytes everywhere."""
+def test_table_drawing_and_peak_count_a_picture_with_the_padding_of_its_lines(
+    nvdla_command, samples, tmp_path
+):
+    """A picture of 28 pixels in lines of 32 bytes: 28 x 32 bytes everywhere, as the application gives them."""
     digits = np.load(samples / "digits.npz")["images"][:4, None].astype("f4")
     path, drawing = tmp_path / "net.nvdla", tmp_path / "memory.svg"
     nvdla.compile(str(samples / "lenet.onnx"), "nv_small", "int8", digits).save(path)
     study = Study.of(nvdla.load(path))
     picture = next(row for row in MemoryMap.of(study).buffer_rows() if row["kind"] == "input")
-    assert (picture["bytes"], picture["line_stride"]) == (28 * 28, 32)
+    assert (picture["bytes"], picture["line_stride"]) == (28 * 32, 32)
     code, shown, _ = nvdla_command("memory", path, "--svg", drawing)
     buffers = shown.partition("\nbuffers\n")[2].splitlines()
     row = next(line for line in buffers if picture["name"] in line.split())
-    assert code == 0 and "784" in row.split()
-    assert f"{picture['name']}: 784 bytes at" in drawing.read_text()
-    assert MemoryMap.of(study).usage["dram"][0] == 784 + sum(
+    assert code == 0 and "896" in row.split()
+    assert f"{picture['name']}: 896 bytes at" in drawing.read_text()
+    assert MemoryMap.of(study).usage["dram"][0] == 896 + sum(
         value.bytes for value in study.values if value.kind == "intermediate" and value.first == 0
     )
 
