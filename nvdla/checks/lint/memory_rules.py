@@ -200,9 +200,10 @@ def inputs_are_written(context: Context) -> Iterator[Said]:
     Otherwise it reads data from before the run.
     """
     written: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    atom = context.config.memory_atom
     for operation in context.program.operations:
-        for access in operation.writes:
-            written[access.memory].extend(access.pieces)
+        for access in operation.writes:  # the CPU writes only the channels that exist; readers ignore the others
+            written[access.memory].extend((low // atom * atom, align(high, atom)) for low, high in access.pieces)
     joined = {memory: merged(sorted(pieces)) for memory, pieces in written.items()}
     for operation in context.program.operations:
         for access in operation.reads:

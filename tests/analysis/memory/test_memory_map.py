@@ -172,9 +172,7 @@ def test_the_drawing_is_well_formed_and_has_a_bar_a_buffer(loadable):
     assert len(titles) == len(memory.buffer_rows())
 
 
-def test_table_drawing_and_peak_count_a_picture_with_the_padding_of_its_lines(
-    nvdla_command, samples, tmp_path
-):
+def test_table_drawing_and_peak_count_a_picture_with_the_padding_of_its_lines(nvdla_command, samples, tmp_path):
     """A picture of 28 pixels in lines of 32 bytes: 28 x 32 bytes everywhere, as the application gives them."""
     digits = np.load(samples / "digits.npz")["images"][:4, None].astype("f4")
     path, drawing = tmp_path / "net.nvdla", tmp_path / "memory.svg"
