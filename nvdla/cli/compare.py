@@ -334,7 +334,7 @@ COLUMNS = ("operation", "layer", "against", "shape", "result", *METRICS, "note")
 
 def _rows(args: argparse.Namespace, comparison: Comparison) -> list[Row]:
     """Tensors selected by the options."""
-    return chosen(comparison.rows, args, _place, _cells)
+    return chosen([row for row in comparison.rows if not (args.different and row.passed)], args, _place, _cells)
 
 
 def _place(row: Row) -> Place:
@@ -345,8 +345,8 @@ def _place(row: Row) -> Place:
 
 
 def _print(args: argparse.Namespace, reference: object, comparison: Comparison) -> None:
-    rows = [row for row in _rows(args, comparison) if not (args.different and row.passed)]
-    print_table(f"{args.loadable} against {_against(args)}", [_cells(row) for row in rows], COLUMNS, LEAST)
+    rows = [_cells(row) for row in _rows(args, comparison)]
+    print_table(f"{args.loadable} against {_against(args)}", rows, COLUMNS, LEAST)
     counts = ", ".join(f"{count} {name}" for name, count in comparison.counts.items())
     kinds = {row.real for row in comparison.rows if row.difference and not row.exact}
     values = "real values where scales are known" if len(kinds) > 1 else "real values" if True in kinds else "elements"

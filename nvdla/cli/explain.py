@@ -18,7 +18,7 @@ from nvdla.cli.output import (
 )
 from nvdla.cli.study import add_study_options, requested
 from nvdla.util.escaping import Document
-from nvdla.util.files import write_file
+from nvdla.util.files import in_package, write_file
 
 if TYPE_CHECKING:
     from nvdla.analysis.study import Study
@@ -87,6 +87,8 @@ def run(args: argparse.Namespace) -> int:
         document["silicon"] = silicon_of([study.config])
     if print_document(document, args):
         return 0
+    if in_package(args.loadable) and not (args.svg or args.alternatives):
+        say(f"{study.loadable.name} on {study.config.name}")  # operations of all parts begin with 0/0
     if names:
         _print_operations(screens, rows, candidates, study.config)
     elif args.alternatives:

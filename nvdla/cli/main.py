@@ -13,8 +13,10 @@ import argparse
 import contextlib
 import difflib
 import importlib
+import io
 import os
 import re
+import shlex
 import signal
 import sys
 import textwrap
@@ -329,9 +331,15 @@ def document_of(name: str, parser: argparse.ArgumentParser, words: Sequence[str]
     """Run a command for a caller in Python, without printing; return its document. Raises NvdlaError."""
     _open_libraries()
     try:
-        args = parser.parse_args([*words, "--json"])
+        with contextlib.redirect_stdout(io.StringIO()):
+            args = parser.parse_args([*words, "--json"])
     except _BadUsage as error:
         raise FormatError(f"{name}: {error.args[1]}") from None
+    except SystemExit:  # an option that prints a list
+        command = shlex.join(["nvdla", name, *words[1:]])
+        raise FormatError(
+            f"{name}: must be options for a result, got one that prints a list. Run '{command}'."
+        ) from None
     given = vars(args) | {"settings_used": None, "command_name": name, "command_words": list(words)}
     with output.collected() as documents:
         _run(importlib.import_module(COMMANDS[name][0]).run, argparse.Namespace(**given, commands=COMMANDS))

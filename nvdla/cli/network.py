@@ -198,21 +198,25 @@ class LoadedNetwork(Loadable):
         """
         return self._command("lint", options)
 
-    def compare(self, model: str | os.PathLike[str], inputs: Input, **options: object) -> ResultTable:
+    def compare(
+        self, model: str | os.PathLike[str] | None = None, inputs: Input | None = None, **options: object
+    ) -> ResultTable:
         """Compare every tensor of a run with a model, as ``nvdla compare``.
 
         Args:
-            model: The float model (.onnx, .tflite) or another loadable.
-            inputs: The input: a file, or an array (N, C, H, W).
+            model: The float model (.onnx, .tflite) or another loadable; None with the option ``golden`` or ``caffe``.
+            inputs: The input (``input``): a file, or an array (N, C, H, W).
             **options: Options of the command: ``min_snr``, ``tolerance`` ...
 
         Returns:
             One row per tensor.
         """
-        path = os.fspath(model)
-        way: Document = {"onnx": path} if kind_of(path) in ("onnx", "tflite") else {"other": path}
-        with _file_of(inputs) as file:
-            return self._command("compare", {**way, **options, "input": [file]})
+        if model is not None:
+            path = os.fspath(model)
+            options = {("onnx" if kind_of(path) in ("onnx", "tflite") else "other"): path, **options}
+        inputs = options.pop("input", None) if inputs is None else inputs
+        with contextlib.nullcontext(None) if inputs is None else _file_of(inputs) as file:
+            return self._command("compare", {**options, "input": [file] if file else None})
 
     def report(self, path: str | os.PathLike[str], inputs: Input | None = None, **options: object) -> None:
         """Write a self-contained HTML page, as ``nvdla report``.

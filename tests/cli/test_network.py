@@ -113,6 +113,21 @@ def test_a_wrong_keyword_is_refused_with_the_nearest_name(net):
         net.cycles(by="kind")
 
 
+def test_compare_takes_the_options_of_the_command(samples):
+    """``--different`` filters rows, ``--golden`` needs no model, and ``--input`` may have its own name."""
+    flipped, digit = nvdla.load(samples / "flipped.loadable"), samples / "digit3.pgm"
+    rows = flipped.compare(samples / "lenet.loadable", input=digit, different=True)
+    assert {row["result"] for row in rows} == {"different"} and len(rows) == 4
+    golden = nvdla.load(samples / "lenet.loadable").compare(golden=samples / "golden", input=digit)
+    assert {row["result"] for row in golden} == {"exact"}
+
+
+def test_an_option_that_prints_a_list_is_an_error_in_python(net, capsys):
+    with pytest.raises(nvdla.NvdlaError, match="got one that prints a list. Run 'nvdla cycles --board=list'"):
+        net.cycles(board="list")
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -27,7 +27,7 @@ from nvdla.tensors.images import PixelConversion
 from nvdla.util.recognition import kind_of
 from tests.support.packages import write_package
 
-TOTALS = "accelerator {} 3 parts, 2 host nodes not timed (19% of multiplications), 4 transfers of 4.0 KiB"
+TOTALS = "accelerator {} 3 parts, 2 host nodes not timed (19% of multiplications), 4 transfers, 4.0 KiB in total"
 PER_PART = {
     "inspect": ["--all"],
     "layers": [],
@@ -79,6 +79,14 @@ def test_the_command_shows_every_part(command, folder, nvdla_command):
     assert len(written) == 3 * bool(options), written
     if command not in ("explain", "memory", "timeline", "graph", "export", "program"):
         assert [f"net.nvpkg/part{number}.loadable" in text for number in range(5)] == [True, False, True, False, True]
+
+
+def test_explain_names_the_part_of_each_operation(folder, nvdla_command):
+    """Operations of every part begin with 0/0."""
+    code, out, _ = nvdla_command("explain", "net.nvpkg", "0/0")
+    assert code == 0 and [line for line in out.splitlines() if line.startswith("net.nvpkg/part")] == [
+        f"net.nvpkg/part{number}.loadable on nv_small" for number in (0, 2, 4)
+    ]
 
 
 @pytest.mark.parametrize("command", PER_PART)
@@ -451,7 +459,7 @@ def test_packages_of_earlier_releases_have_no_share(folder, nvdla_command):
     changed_manifest(lambda parts: [part.pop("rows") for part in parts])
     code, out, err = nvdla_command("cycles", "changed.nvpkg")
     assert code == 0, err
-    assert "in 3 parts, 2 host nodes not timed, 4 transfers of 4.0 KiB" in " ".join(out.split())
+    assert "in 3 parts, 2 host nodes not timed, 4 transfers, 4.0 KiB in total" in " ".join(out.split())
 
 
 @pytest.mark.parametrize(

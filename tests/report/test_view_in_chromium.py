@@ -527,6 +527,16 @@ def test_blocks_are_closed_and_opened_and_arrows_shown_on_request(window, side, 
     assert shown.errors == []
 
 
+def test_a_value_lives_until_the_step_after_its_last_reader(window, side, lenet_path, tmp_path):
+    """As in the curve of the live bytes: it has the same value until the next step begins."""
+    path = tmp_path / "lives.html"
+    path.write_text(html_page(Data.of([side(nvdla.load(lenet_path))])), encoding="utf-8")
+    shown = window().open(path)
+    of = "view.graphs[0].side"
+    first = f"{of}.values.find(value => value.kind === 'input')"
+    assert shown.value(f"view.life({of}, {first})") == [0, shown.value(f"{of}.times[{first}.last + 1][0]")]
+
+
 def test_a_block_encloses_only_its_operations(window, side, lenet_path, tmp_path):
     """A block with an operation of another block between its own has two frames."""
     path = tmp_path / "blocks.html"

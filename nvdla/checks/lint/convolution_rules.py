@@ -33,7 +33,7 @@ def direct_feature(subject: Operation) -> bool:
 
 @rule(
     "error",
-    "Compile for this configuration: entry_per_slice depends on its buffer's width.",
+    "Correct entry_per_slice or the size of the input, or compile for this configuration: its buffer decides.",
     of_atoms=True,
     headline="wrong number of entries per slice",
 )

@@ -9,7 +9,7 @@ from nvdla.checks.lint.linter import Context, Said, register_problems, rule
 from nvdla.loadable.descriptors.enums import Event
 from nvdla.loadable.descriptors.task import dla_problems, emu_problems
 
-RECOMPILE = "Compile the network with another compiler (NVIDIA's cannot build it), or repair the dependency graph."
+REPAIR = "Correct consumers and dependency counts (NVIDIA's compiler writes wrong ones for some networks)."
 
 
 @rule("error", "Repair the file: a reference does not exist, or does not fit.", headline="broken container")
@@ -46,7 +46,7 @@ def values_fit_their_registers(context: Context) -> Iterator[Said]:
             yield subject, problem
 
 
-@rule("error", RECOMPILE, headline="operation that waits for itself")
+@rule("error", REPAIR, headline="operation that waits for itself")
 def operations_do_not_wait_for_themselves(context: Context) -> Iterator[Said]:
     """No operation is its own consumer.
 
@@ -60,7 +60,7 @@ def operations_do_not_wait_for_themselves(context: Context) -> Iterator[Said]:
                 yield subject, f"it is its own consumer (event {Event(consumer.event).name})"
 
 
-@rule("error", RECOMPILE, headline="wrong dependency count", of_graph=True)
+@rule("error", REPAIR, headline="wrong dependency count", of_graph=True)
 def dependencies_are_counted(context: Context) -> Iterator[Said]:
     """dependency_count is the number of operations that have this one as a consumer.
 
@@ -82,7 +82,7 @@ def dependencies_are_counted(context: Context) -> Iterator[Said]:
                 )
 
 
-@rule("error", RECOMPILE, headline="operation that is never reached", of_graph=True)
+@rule("error", REPAIR, headline="operation that is never reached", of_graph=True)
 def every_operation_is_reached(context: Context) -> Iterator[Said]:
     """The operations of each engine form a chain from op_head through consumers of the same engine. Operations
     outside this chain never start, and the firmware never ends."""

@@ -65,8 +65,8 @@ def _transfers(imported: Imported) -> list[int]:
 
 
 def transfers_text(count: int, size: int) -> str:
-    """Describe transfers between parts: "3 transfers of 192.0 KiB (float32)"."""
-    return f"{counted(count, 'transfer')} of {size_text(size)} (float32)"
+    """Describe transfers between parts: "3 transfers, 192.0 KiB in total (float32)"."""
+    return f"{counted(count, 'transfer')}, {size_text(size)} in total (float32)"
 
 
 def summarize(

@@ -292,9 +292,9 @@
         context.rect(LEFT, 0, plane.width - LEFT, bottom + 1);
         context.clip();
         context.beginPath();
-        context.moveTo(plane.toScreen(side.times[0]?.[0] || 0, 0)[0], bottom);
+        context.moveTo(plane.toScreen(0, 0)[0], bottom);
         live.forEach((amount, step) => {
-          const [start] = side.times[step], end = side.times[step + 1]?.[0] ?? side.cycles, y = bottom - (amount / most) * height;
+          const start = step ? side.times[step][0] : 0, end = side.times[step + 1]?.[0] ?? side.cycles, y = bottom - (amount / most) * height;
           context.lineTo(plane.toScreen(start, 0)[0], y);
           context.lineTo(plane.toScreen(Math.max(end, start), 0)[0], y);
         });

@@ -173,7 +173,7 @@ def test_nodes_and_transfers_are_counted_once(package, nvdla_command):
     assert nodes == summary["accelerator_nodes"] + summary["folded_nodes"]
     totals = json.loads(nvdla_command("cycles", folder / "net.nvpkg", "--json")[1])["totals"]
     assert (totals["transfers"], totals["transferred_bytes"]) == (summary["transfers"], summary["bytes_crossing"])
-    assert "4 transfers of 4.0 KiB (float32) per inference" in repr(compiled)
+    assert "4 transfers, 4.0 KiB in total (float32) per inference" in repr(compiled)
 
 
 def test_few_samples_are_stated(samples, nvdla_command, tmp_path):
