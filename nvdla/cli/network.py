@@ -23,7 +23,7 @@ from nvdla.limits import Limits
 from nvdla.loadable import Loadable
 from nvdla.loadable import load as load_loadable
 from nvdla.util.arguments import refuse_unknown
-from nvdla.util.escaping import Document, Json
+from nvdla.util.escaping import Json
 from nvdla.util.escaping import table as html_table
 from nvdla.util.files import is_zip_file
 from nvdla.util.recognition import kind_of
@@ -214,8 +214,8 @@ class LoadedNetwork(Loadable):
         if model is not None:
             path = os.fspath(model)
             options = {("onnx" if kind_of(path) in ("onnx", "tflite") else "other"): path, **options}
-        inputs = options.pop("input", None) if inputs is None else inputs
-        with contextlib.nullcontext(None) if inputs is None else _file_of(inputs) as file:
+        given = options.pop("input", None) if inputs is None else inputs
+        with contextlib.nullcontext(None) if given is None else _file_of(given) as file:
             return self._command("compare", {**options, "input": [file] if file else None})
 
     def report(self, path: str | os.PathLike[str], inputs: Input | None = None, **options: object) -> None:

@@ -123,7 +123,7 @@ def test_compare_takes_the_options_of_the_command(samples):
 
 
 def test_an_option_that_prints_a_list_is_an_error_in_python(net, capsys):
-    with pytest.raises(nvdla.NvdlaError, match="got one that prints a list. Run 'nvdla cycles --board=list'"):
+    with pytest.raises(nvdla.NvdlaError, match=r"got one that prints a list\. Run 'nvdla cycles --board=list'"):
         net.cycles(board="list")
     assert capsys.readouterr().out == ""
 
