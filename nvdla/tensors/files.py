@@ -206,7 +206,7 @@ def fit(array: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype, na
             if is_color
             else f" {ONE_IMAGE}"
             if array.ndim == 4 and array.shape[1:] == shape[1:]
-            else ""
+            else _hint_of_batch(array, shape)
         )
         raise FormatError(f"{name}: shape must be {shape_text(shape)}, got {shape_text(array.shape)}.{hint}")
     array = array.reshape(shape)
@@ -216,6 +216,15 @@ def fit(array: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype, na
         check_whole(array, dtype, f"the input's {dtype}", "Quantize them with the network's input scale", f"{name}: ")
     with np.errstate(over="ignore", invalid="ignore"):  # halves may become infinite, as on the hardware
         return array.astype(dtype)
+
+
+def _hint_of_batch(array: np.ndarray, shape: tuple[int, ...]) -> str:
+    """What to do about one picture for a network that takes several at once; 3 could be the channels of a color."""
+    batch, rest = divmod(math.prod(shape), max(array.size, 1))
+    is_one = shape[0] == batch or array.shape[-3:-2] == (1,)
+    if rest or batch in (0, 1, 3) or array.shape[-2:] != shape[-2:] or not is_one:
+        return ""
+    return f" If the model has a batch of {batch}, export it with a batch of 1 for single pictures."
 
 
 def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:

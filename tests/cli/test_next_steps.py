@@ -194,7 +194,7 @@ def test_constant_calibration_data_are_reported(folder, nvdla_command):
     assert report["summary"]["constant_inputs"] == ["data"]
     np.save("x.npy", np.linspace(0, 1, 4 * 8 * 6 * 3, dtype=np.float32).reshape(4, 8, 6, 3))
     code, out, err = nvdla_command(*words)
-    assert (code, "calibration data" in out.replace("on the calibration data", "")) == (0, False)
+    assert (code, "calibration data" in out.replace("on the calibration data,", "")) == (0, False)
 
 
 def test_a_fitted_scale_says_that_the_layer_file_is_missing(samples, folder, nvdla_command):

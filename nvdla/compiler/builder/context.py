@@ -191,7 +191,7 @@ class Lowering:
         scales = self.kernel_scales(group, weights)
         bias, means = group.biases, self.scales_given.means.get(source.name)
         correction = self.scales_given.corrections.get(group.layer.name)
-        if correction is not None and self.precision == Precision.INT8:
+        if correction is not None:
             bias = bias + correction
         elif means is not None:
             if source.name in self.converters:

@@ -62,8 +62,8 @@ class Calibration:
 
     ``weight_scales``: int8 scales (K,) of the kernels by layer name, if a quantized model or adaptive rounding provides
     them; other scales follow from the weights. ``means``: mean (C,) per channel of tensors by name, with which biases
-    correct the mean error of rounded weights. ``corrections``: what is added to the biases (K,) of int8 layers instead,
-    by layer name. ``precisions``: layers of an int8 network that are computed in int16 (nv_full). ``zero_points``: int8
+    correct the mean error of rounded weights. ``corrections``: what is added to the biases (K,) of layers instead, by
+    layer name. ``precisions``: layers of an int8 network that are computed in int16 (nv_full). ``zero_points``: int8
     tensors that are never far below 0 use all 256 elements. ``ranges``: (lowest, highest) number of 256 elements, if
     all readers of the tensor support zero points.
     """

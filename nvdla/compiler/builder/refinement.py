@@ -186,10 +186,12 @@ def corrections(network: Network, calibration: Calibration, per_channel: bool, m
 
     The network runs layer by layer on the samples. Its tensors are rounded, and each layer gets the corrected results
     of those before it. So the biases make up for rounded weights, for roundings of activations that do not cancel out,
-    and for what noise adds to the mean of a function that is not linear.
+    and for what noise adds to the mean of a function that is not linear. Layers in int16 have next to no noise.
     """
+    wide = {name for name, precision in calibration.precisions.items() if precision == Precision.INT16}
+    calibration = replace(calibration, precisions={})
     lowering = NetworkLowering(network, configuration("nv_small"), Precision.INT8, calibration, per_channel)
-    unrounded = {group.output.name for group in lowering.claimed.values()}
+    unrounded = {group.output.name for group in lowering.claimed.values()} | wide
     left = Counter(tensor.name for group in lowering.groups for tensor in group.layer.inputs)
     values: dict[str, np.ndarray] = {}
 
@@ -208,7 +210,7 @@ def corrections(network: Network, calibration: Calibration, per_channel: bool, m
         layer, name = group.layer, group.output.name
         sources = [values[tensor.name] for tensor in layer.inputs]
         if isinstance(layer.settings, ConvSettings):
-            result = _rounded_convolution(lowering, group, sources[0])
+            result = _convolution(lowering, group, sources[0], rounded=layer.name not in wide)
             if name in means.samples[0][1]:
                 exact = np.array([known[name] for _, known in means.samples])
                 added[layer.name] = _shift(group, result, exact)
@@ -223,12 +225,12 @@ def corrections(network: Network, calibration: Calibration, per_channel: bool, m
     return added
 
 
-def _rounded_convolution(lowering: NetworkLowering, group: Group, source: np.ndarray) -> np.ndarray:
-    """The results of rounded weights, and the bias."""
+def _convolution(lowering: NetworkLowering, group: Group, source: np.ndarray, rounded: bool) -> np.ndarray:
+    """The results with or without rounded weights, and the bias."""
     its, weights = ConvSettings.of(group.layer), np.asarray(group.kernels, np.float64)
     scales = lowering.kernel_scales(group, weights)[:, None, None, None]
-    rounded = quantize(weights, scales, Precision.INT8) * scales
-    result = convolve_groups(source, rounded, its.stride, its.padding, its.dilation, its.groups)
+    weights = quantize(weights, scales, Precision.INT8) * scales if rounded else weights
+    result = convolve_groups(source, weights, its.stride, its.padding, its.dilation, its.groups)
     return result + group.biases.astype(np.float32)[:, None, None]
 
 
@@ -488,12 +490,23 @@ class Recipe:
 class Refined:
     """A network that gives the same results in floats (but for adaptively rounded weights) and its calibration.
 
-    ``factors``: by what the channels of a tensor, (C,), were divided against the network given.
+    ``factors``: by what the channels of a tensor, (C,), were divided against the network given. ``measured``: what
+    the corrections of biases are from.
     """
 
     network: Network
     calibration: Calibration
     factors: Mapping[str, np.ndarray] = field(default_factory=dict)
+    measured: Means | None = None
+
+    def in_int16(self, layers: Set[str], per_channel: bool) -> Refined:
+        """The same with these layers in int16, and biases corrected for the noise that is left."""
+        own = {layer.name: Precision.INT16 for layer in self.network.layers if layer.name in layers}
+        calibration = replace(self.calibration, precisions=own)
+        if own and self.measured is not None and calibration.corrections:
+            measured = corrections(self.network, calibration, per_channel, self.measured)
+            calibration = replace(calibration, corrections=measured)
+        return replace(self, calibration=calibration)
 
 
 @by_annotations
@@ -554,7 +567,7 @@ def refine(
     calibration = Calibration(magnitudes, scales, means, zero_points=points, ranges=ranges)
     if measured is not None and len(measured.samples) >= LEAST_SAMPLES and _is_complete(result, magnitudes):
         calibration = replace(calibration, corrections=corrections(result, calibration, recipe.per_channel, measured))
-    return Refined(result, calibration, factors)
+    return Refined(result, calibration, factors, measured)
 
 
 def _is_complete(network: Network, magnitudes: Mapping[str, float]) -> bool:

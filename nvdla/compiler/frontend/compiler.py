@@ -47,7 +47,7 @@ from nvdla.compiler.frontend.quantization.calibrate import (
     table_or,
 )
 from nvdla.compiler.frontend.quantization.mixed import JUDGED_SAMPLES, choose, drop
-from nvdla.compiler.frontend.summary import factors, html, report, sidecar, summarize, text
+from nvdla.compiler.frontend.summary import batch_notes, factors, html, report, sidecar, summarize, text
 from nvdla.emulator.hardware.configuration import configurations
 from nvdla.errors import BuildError, FormatError
 from nvdla.loadable.model import Loadable, LoadableHolder
@@ -60,6 +60,7 @@ from nvdla.util.precision import Precision
 
 Result = TypeVar("Result")
 REQUESTED = "kept on the host as requested"
+_NAMED = 8  # names that an error lists
 SINGLE_FAILURES = 16
 """Nodes that go to the host one by one. Each later one takes twice as many adjacent nodes along as the one before."""
 
@@ -227,7 +228,7 @@ def compile(
         shapes: Shapes of inputs with dynamic sizes, by name.
         preprocessing: Conversion of images to inputs.
         host: False: raise an error if a node runs on the host.
-        keep_on_host: Names of nodes that run on the host.
+        keep_on_host: Names of nodes that run on the host (``report["nodes"]`` has all names).
         progress: Called as ``progress(done, all)`` after every calibration sample.
         on_stage: Called with the name of each stage: "calibrating" or "building".
         max_drop: Largest accuracy loss that precision "auto" accepts.
@@ -320,7 +321,11 @@ class _Compilation:
         names = [row.name for row in imported.nodes]
         for name in (name for name, reason in self.kept.items() if reason == REQUESTED and name not in names):
             near = difflib.get_close_matches(name, names, 1)
-            hint = f"Did you mean {near[0]!r}?" if near else "nvdla compile --nodes prints them."
+            hint = (
+                f"Did you mean {near[0]!r}?"
+                if near
+                else f"Nodes are {', '.join(names[:_NAMED])} ... (all: report['nodes'])."
+            )
             raise BuildError(f"keep_on_host: must be names of nodes, got {name!r}. {hint}")
 
     def _calibrated(self, imported: Imported, images: int, details: Document) -> Calibrated | None:
@@ -337,6 +342,7 @@ class _Compilation:
     def _attempt(self, imported: Imported, images: int) -> Compiled | None:
         """Calibrate and build. None as for :meth:`_calibrated`."""
         details = _details(imported, self.preprocessing)
+        details["notes"] += batch_notes(imported, images)
         self.on_stage("calibrating")
         calibrated = self._calibrated(imported, images, details)
         if calibrated is None:
@@ -559,14 +565,20 @@ def _mixed(
     first = _build(imported, calibrated, options, dict(details))
     rows = [LayerAccuracy(**row) for row in first.report["accuracy"]]
 
+    names = {row.tensor: row.layer.split("+") for row in rows}
+
+    def in_int16(tensors: frozenset[str]) -> Calibrated:
+        # with the other layers of an operation: a sum in int16 needs its operand in int16, too
+        return calibrated.in_int16(tensors.union(*(names[tensor] for tensor in tensors)))
+
     def loss(tensors: frozenset[str]) -> float:
-        trial = _build(imported, calibrated.in_int16(tensors), options, dict(details), measure=False)
+        trial = _build(imported, in_int16(tensors), options, dict(details), measure=False)
         return drop(exact, [trial.run(feed) for feed in feeds])
 
     chosen = choose(rows, loss, max_drop)
     lost = {"drop": loss(chosen), "int8_drop": loss(frozenset())}
     details["mixed"] = {"max_drop": max_drop, "int16": sorted(chosen), **lost}
-    return calibrated.in_int16(chosen)
+    return in_int16(chosen)
 
 
 def _build(

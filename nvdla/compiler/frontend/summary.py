@@ -69,6 +69,18 @@ def transfers_text(count: int, size: int) -> str:
     return f"{counted(count, 'transfer')}, {size_text(size)} in total (float32)"
 
 
+def batch_notes(imported: Imported, images: int) -> list[str]:
+    """Notes on inputs of several pictures, and ``images`` of the model at a time: what the numbers are of."""
+    shapes = {name: imported.model.shapes.get(name, ()) for name in imported.model.inputs}
+    batches = {name: images * shape[0] for name, shape in shapes.items() if len(shape) == 4}
+    return [
+        f"input {name}: a batch of {batch}; times and frames per second are of {batch} together. Export the model "
+        "with a batch of 1 for single pictures"
+        for name, batch in batches.items()
+        if batch > 1
+    ]
+
+
 def summarize(
     imported: Imported,
     parts: Sequence[CompiledPart],
@@ -218,7 +230,7 @@ def summary_lines(summary: Document) -> dict[str, str]:
         )
     elif summary["output_snr"]:
         name, snr = min(summary["output_snr"].items(), key=lambda item: item[1])
-        lines["expected SNR"] = f"{_db(snr)} at {name}, on the calibration data"
+        lines["expected SNR"] = f"{_db(snr)} at {name}, on the calibration data, without input rounding"
         if name in summary["saturated_outputs"]:
             lines["expected SNR"] += f": {SATURATED}"
     elif summary["transfer_snr"]:
@@ -236,7 +248,7 @@ def host_text(reasons: Sequence[Document]) -> str:
     """Describe the result of :func:`host_reasons` in one line."""
     texts = []
     for reason in reasons[:_NAMED]:
-        share = "" if not reason["macs_share"] else f" ({reason['macs_share']:.0%} of the multiplications)"
+        share = "" if not reason["macs_share"] else f" ({reason['macs_share']:.1%} of the multiplications)"
         texts.append(
             f"{counted(len(reason['nodes']), 'node')}{share}, {', '.join(reason['operators'])}: {reason['reason']}"
         )

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 onnx = pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
+ort = pytest.importorskip("onnxruntime")
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
@@ -77,6 +77,56 @@ def test_auto_finds_the_layer_that_int8_spoils():
     assert "c2" in mixed["int16"]
     assert "c1" not in mixed["int16"]
     assert compiled.parts[0].built.sidecar["tensors"]["c2"]["precision"] == "int16"
+
+
+def _sum():
+    """A sum whose first channel is 300 times as large as the others, which the next convolution divides again."""
+    rng = np.random.default_rng(2)
+    large = rng.normal(size=(8, 8, 3, 3)) / 8
+    large[0] *= 300
+    small = rng.normal(size=(8, 8, 3, 3)) / 8
+    small[:, 0] /= 300
+    weights = {"w1": rng.normal(size=(8, 3, 3, 3)) / 4, "w2": large, "w3": small, "w4": rng.normal(size=(10, 8, 1, 1))}
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["c1"], "n1", pads=[1] * 4),
+        helper.make_node("Relu", ["c1"], ["r1"], "n2"),
+        helper.make_node("Conv", ["r1", "w2"], ["c2"], "n3", pads=[1] * 4),
+        helper.make_node("Add", ["c2", "r1"], ["s"], "n4"),
+        helper.make_node("Relu", ["s"], ["r2"], "n5"),
+        helper.make_node("Conv", ["r2", "w3"], ["c3"], "n6", pads=[1] * 4),
+        helper.make_node("Relu", ["c3"], ["r3"], "n7"),
+        helper.make_node("GlobalAveragePool", ["r3"], ["g"], "n8"),
+        helper.make_node("Conv", ["g", "w4"], ["y"], "n9"),
+    ]
+    ends = [
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 12, 12])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 10, 1, 1])],
+    ]
+    constants = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "sum", *ends, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_auto_takes_the_operand_of_a_sum_along():
+    """The convolution before a sum is a layer of the same operation: a sum in int16 of an int8 operand gains little."""
+    data = np.random.default_rng(0).normal(size=(64, 3, 12, 12)).astype(np.float32)
+    mixed = compile_model(_sum(), "nv_full", "auto", data, max_drop=0.0, equalize=False).report["mixed"]
+    assert mixed["int8_drop"] > 0 == mixed["drop"]
+    assert "r2" in mixed["int16"]
+
+
+def test_biases_are_corrected_for_the_noise_that_int16_layers_leave():
+    """Corrections for a network of int8 alone made one with int16 layers worse than int8."""
+    rng = np.random.default_rng(0)
+    data, others = (rng.normal(size=(64, 3, 12, 12)).astype(np.float32) for _ in range(2))
+    session = ort.InferenceSession(_sum().SerializeToString())
+    exact = np.concatenate([session.run(None, {"x": image[None]})[0] for image in others])
+
+    def error(precision):
+        result = compile_model(_sum(), "nv_full", precision, data).run(others)["y"]
+        return float(np.sum((np.asarray(result) - exact) ** 2))
+
+    assert error({"c1+r1": "int16", "c2+s+r2": "int16"}) < 0.8 * error("int8")
 
 
 def test_auto_is_refused_where_it_cannot_be():

@@ -191,10 +191,7 @@ class Calibrated:
 
     def in_int16(self, tensors: Set[str]) -> Calibrated:
         """A calibration with these tensors, and the layers that make them, in int16."""
-        parts = {}
-        for number, refined in self.parts.items():
-            own = {layer.name: Precision.INT16 for layer in refined.network.layers if layer.name in tensors}
-            parts[number] = replace(refined, calibration=replace(refined.calibration, precisions=own))
+        parts = {number: refined.in_int16(tensors, self.per_channel) for number, refined in self.parts.items()}
         return replace(self, parts=parts)
 
 
