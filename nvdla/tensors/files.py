@@ -219,7 +219,7 @@ def fit(array: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype, na
 
 
 def _hint_of_batch(array: np.ndarray, shape: tuple[int, ...]) -> str:
-    """What to do about one picture for a network that takes several at once; 3 could be the channels of a color."""
+    """Hint for one picture where the network takes several at once; 3 could be the channels of a color."""
     batch, rest = divmod(math.prod(shape), max(array.size, 1))
     is_one = shape[0] == batch or array.shape[-3:-2] == (1,)
     if rest or batch in (0, 1, 3) or array.shape[-2:] != shape[-2:] or not is_one:

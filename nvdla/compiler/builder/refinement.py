@@ -500,7 +500,15 @@ class Refined:
     measured: Means | None = None
 
     def in_int16(self, layers: Set[str], per_channel: bool) -> Refined:
-        """The same with these layers in int16, and biases corrected for the noise that is left."""
+        """Return the network with some layers in int16, and biases corrected for the noise that is left.
+
+        Args:
+            layers: Names of layers; others are ignored.
+            per_channel: Whether weights have one scale per kernel.
+
+        Returns:
+            The same network with another calibration.
+        """
         own = {layer.name: Precision.INT16 for layer in self.network.layers if layer.name in layers}
         calibration = replace(self.calibration, precisions=own)
         if own and self.measured is not None and calibration.corrections:
