@@ -84,7 +84,7 @@ def test_csb_replay_of_a_log_without_memory_fails(folder, nvdla_command, text):
     (folder / "a.log").write_text(text)
     code, out, _ = nvdla_command("csb", "replay", folder / "a.log", "--config", "nv_small")
     assert code == 1
-    assert "FAILED: the log has no written memory to compare with" in out
+    assert "FAILED: the log has no written memory to compare with" in out and "--format riscv-txn" in out
     code, out, _ = nvdla_command("csb", "replay", folder / "a.log", "--config", "nv_small", "--json")
     assert (code, json.loads(out)["passed"]) == (1, False)
 

@@ -83,3 +83,20 @@ def test_a_node_for_the_host_leaves_the_batch_whole():
     compiled = nvdla.compile(net, "nv_small", "int8", x)
     assert [part.images for part in compiled.parts] == [1, 1]
     assert compiled.run(x)["y"].shape == (2, 1, 6, 6)
+
+
+def test_a_note_states_the_batch_that_times_are_of():
+    images = np.random.default_rng(1).normal(size=(3, 3, 6, 6)).astype("f4")
+    notes = [nvdla.compile(classifier(size), "nv_small", "int8", images).report["notes"] for size in (3, 1)]
+    assert [sum("a batch of 3; times and frames per second are of 3" in note for note in own) for own in notes] == [
+        1,
+        0,
+    ]
+
+
+def test_names_of_no_node_are_refused_with_those_that_exist():
+    images = np.random.default_rng(1).normal(size=(3, 3, 6, 6)).astype("f4")
+    names = [row["name"] for row in nvdla.compile(classifier(1), "nv_small", "int8", images).report["nodes"]]
+    with pytest.raises(nvdla.NvdlaError, match="keep_on_host: must be names of nodes, got 'zzz'") as refused:
+        nvdla.compile(classifier(1), "nv_small", "int8", images, keep_on_host=("zzz",))
+    assert all(name in str(refused.value) for name in names[:8])
