@@ -33,7 +33,7 @@ def direct_feature(subject: Operation) -> bool:
 
 @rule(
     "error",
-    "Correct entry_per_slice or the size of the input, or compile for this configuration: its buffer decides.",
+    "Correct entry_per_slice or the size of the input, or compile for this configuration.",
     of_atoms=True,
     headline="wrong number of entries per slice",
 )

@@ -189,7 +189,7 @@ def _overlaps(subjects: Sequence[Operation]) -> Iterator[tuple[Operation, Operat
 
 @rule(
     "warning",
-    "Correct the address of what is read, or that of the result that it needs.",
+    "Correct the address of the surface, or of the result that it needs.",
     of_atoms=True,
     headline="data that nothing writes",
     of_graph=True,

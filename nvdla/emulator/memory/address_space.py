@@ -111,7 +111,9 @@ class AddressSpace:
         if region is None or address >= region.end:
             near = f"; the nearest region below is {region}" if region else ""
             # the firmware programs address 0 for a surface without an address index
-            near += "; does a surface lack its address index (-1)? 'nvdla lint' names it" if address == 0 else ""
+            near += (
+                "; surfaces without an address index have address 0, 'nvdla lint' names them" if address == 0 else ""
+            )
             raise LinkError(f"{what}: no {space.value} region holds address 0x{address:x} ({size} bytes){near}")
         if size < 0 or address + size > region.end:
             return self._beyond(space, at, address, size, what)

@@ -412,7 +412,7 @@ def detect(source: Source) -> Format:
     known, start = ", ".join(formats()), header[:8].hex(" ") or "nothing"
     content = source.data if header else source.path or b""
     other = wrong_kind(content, source.name, f"a container ({known})", formats())
-    got = f"got one that begins with {start}. Or name the format with --from."
+    got = f"got one that begins with {start}. Name the format with --from."
     raise FormatError(other or f"{source.name}: must be a file of {known}, {got}")
 
 

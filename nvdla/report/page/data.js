@@ -70,7 +70,8 @@
     side.matches = null; // operations that the search box names
   }
 
-  // When a value is in memory: from the beginning of the step that writes it to the end of the last that reads it.
+  // When a value is in memory: from the beginning of the step that writes it to the beginning of the
+  // step after the last that reads it.
   view.life = function (side, value) {
     const first = value.first < 0 ? 0 : side.times[value.first][0];
     const last = value.last < 0 ? 0 : value.last >= side.times.length ? side.cycles : Math.max(side.times[value.last][1], side.times[value.last + 1]?.[0] ?? side.cycles);

@@ -19,6 +19,7 @@ from nvdla.compiler.builder.accuracy import LayerAccuracy  # noqa: E402
 from nvdla.compiler.frontend.compiler import compile as compile_model  # noqa: E402
 from nvdla.compiler.frontend.quantization.mixed import choose, drop  # noqa: E402
 from nvdla.errors import BuildError  # noqa: E402
+from tests.compiler.frontend.models import model, node  # noqa: E402
 
 
 def _rows(*decibels: float) -> list[LayerAccuracy]:
@@ -88,23 +89,18 @@ def _sum():
     small[:, 0] /= 300
     weights = {"w1": rng.normal(size=(8, 3, 3, 3)) / 4, "w2": large, "w3": small, "w4": rng.normal(size=(10, 8, 1, 1))}
     nodes = [
-        helper.make_node("Conv", ["x", "w1"], ["c1"], "n1", pads=[1] * 4),
-        helper.make_node("Relu", ["c1"], ["r1"], "n2"),
-        helper.make_node("Conv", ["r1", "w2"], ["c2"], "n3", pads=[1] * 4),
-        helper.make_node("Add", ["c2", "r1"], ["s"], "n4"),
-        helper.make_node("Relu", ["s"], ["r2"], "n5"),
-        helper.make_node("Conv", ["r2", "w3"], ["c3"], "n6", pads=[1] * 4),
-        helper.make_node("Relu", ["c3"], ["r3"], "n7"),
-        helper.make_node("GlobalAveragePool", ["r3"], ["g"], "n8"),
-        helper.make_node("Conv", ["g", "w4"], ["y"], "n9"),
+        node("Conv", "x w1", "c1", pads=[1] * 4),
+        node("Relu", "c1", "r1"),
+        node("Conv", "r1 w2", "c2", pads=[1] * 4),
+        node("Add", "c2 r1", "s"),
+        node("Relu", "s", "r2"),
+        node("Conv", "r2 w3", "c3", pads=[1] * 4),
+        node("Relu", "c3", "r3"),
+        node("GlobalAveragePool", "r3", "g"),
+        node("Conv", "g w4", "y"),
     ]
-    ends = [
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 12, 12])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 10, 1, 1])],
-    ]
-    constants = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()]
-    graph = helper.make_graph(nodes, "sum", *ends, constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    constants = {name: array.astype(np.float32) for name, array in weights.items()}
+    return model(nodes, {"x": (1, 3, 12, 12)}, {"y": (1, 10, 1, 1)}, constants)
 
 
 def test_auto_takes_the_operand_of_a_sum_along():
