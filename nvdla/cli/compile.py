@@ -127,7 +127,7 @@ class ProgressBar:
             self._bar.stop()
 
 
-HELP = """Compile an ONNX, TFLite or Caffe model for one hardware configuration (docs/compile.md).
+HELP = """Compile an ONNX, TFLite, PyTorch or Caffe model for one hardware configuration (docs/compile.md).
 
 The output is a loadable if the whole model runs on the accelerator and the name does not end in .nvpkg. Otherwise it is
 a package (a zip file) with host parts, which onnxruntime runs. Most commands take both. --check prints the placement of
@@ -401,6 +401,7 @@ def _print_accuracy(document: Document, worst: list[Document]) -> None:
     if mixed:
         drops = f"int8 loses {mixed['int8_drop']:.3%}, this {mixed['drop']:.3%}"
         say(f"int16: {', '.join(mixed['int16']) or 'no layer'} ({drops})")
+        print()
 
 
 def _output_row(row: Document, group: Document, kind: str) -> Document:

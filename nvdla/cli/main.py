@@ -111,7 +111,7 @@ def _remove_parts() -> None:
 
 # Command -> module (imported only when it is the one asked for) and one line of help.
 COMMANDS = {
-    "compile": ("nvdla.cli.compile", "compile an ONNX, TFLite or Caffe model into a loadable"),
+    "compile": ("nvdla.cli.compile", "compile an ONNX, TFLite, PyTorch or Caffe model into a loadable"),
     "run": ("nvdla.cli.run", "run a loadable on an image or raw tensors, bit-exactly"),
     "inspect": ("nvdla.cli.inspect", "show tasks, operations, tensors, memory and relocations"),
     "layers": ("nvdla.cli.layers", "find the model layer of every operation (Caffe or ONNX)"),
@@ -167,7 +167,16 @@ ENDED_BY_CTRL_C = frozenset({"serve", "view"})  # commands that Ctrl-C ends norm
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of ``nvdla``."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _main(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        _silence_output()
+        return 0
+
+
+def _main(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(usage())
         return 0 if words else 2
@@ -327,12 +336,40 @@ def parser_of(name: str, prog: str | None = None) -> argparse.ArgumentParser:
     return parser
 
 
+class _Screen(io.StringIO):
+    """A stream for which tables are laid out as on a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def text(self) -> str:
+        """Return what was written, without colours and without line breaks at its end."""
+        return re.sub(r"\x1b\[[0-9;]*m", "", self.getvalue()).rstrip("\n")
+
+
 def document_of(name: str, parser: argparse.ArgumentParser, words: Sequence[str]) -> Document:
     """Run a command for a caller in Python, without printing; return its document. Raises NvdlaError."""
+    args = _called(name, parser, words, "--json")
+    with output.collected() as documents:
+        _run(importlib.import_module(COMMANDS[name][0]).run, args)
+    return dict(documents[-1])
+
+
+def text_of(name: str, parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
+    """Run a command for a caller in Python; return what it prints on a terminal. Raises NvdlaError."""
+    args = _called(name, parser, words)
+    silent, screen = contextlib.redirect_stderr(io.StringIO()), _Screen()
+    with silent, contextlib.redirect_stdout(screen), output.tables_as(args):
+        _run(importlib.import_module(COMMANDS[name][0]).run, args)
+    return screen.text()
+
+
+def _called(name: str, parser: argparse.ArgumentParser, words: Sequence[str], *more: str) -> argparse.Namespace:
+    """The arguments of a command that Python calls. Raises FormatError."""
     _open_libraries()
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            args = parser.parse_args([*words, "--json"])
+            args = parser.parse_args([*words, *more])
     except _BadUsage as error:
         raise FormatError(f"{name}: {error.args[1]}") from None
     except SystemExit:  # an option that prints a list
@@ -341,9 +378,7 @@ def document_of(name: str, parser: argparse.ArgumentParser, words: Sequence[str]
             f"{name}: must be options for a result, got one that prints a list. Run '{command}'."
         ) from None
     given = vars(args) | {"settings_used": None, "command_name": name, "command_words": list(words)}
-    with output.collected() as documents:
-        _run(importlib.import_module(COMMANDS[name][0]).run, argparse.Namespace(**given, commands=COMMANDS))
-    return dict(documents[-1])
+    return argparse.Namespace(**given, commands=COMMANDS)
 
 
 def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int:

@@ -12,11 +12,11 @@ import contextlib
 import importlib
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from nvdla.errors import FormatError, counted
 from nvdla.limits import Limits
@@ -47,6 +47,7 @@ ROWS = {
 """Commands, and the rows of their documents."""
 
 Row = Mapping[str, Any]
+Result = TypeVar("Result")
 COMPARED = [item.name for item in fields(Loadable) if item.compare]
 TABLES = frozenset(COMPARED)
 """Fields with the content of a loadable."""
@@ -55,13 +56,15 @@ TABLES = frozenset(COMPARED)
 class ResultTable(Sequence[Row]):
     """Result of a method of :class:`LoadedNetwork`: a sequence of rows, one mapping per row.
 
+    ``print(table)`` runs the command again and prints what it prints, as wide as the terminal (else 80 columns).
+
     Attributes:
         document: The whole result as plain data, as ``--json`` prints it (docs/json).
         rows: The rows. ``part`` is the number of the part of a package; a loadable is part 0.
     """
 
-    def __init__(self, title: str, rows: Sequence[Row], document: Row) -> None:
-        self.title, self.rows, self.document = title, list(rows), document
+    def __init__(self, title: str, rows: Sequence[Row], document: Row, text: Callable[[], str] | None = None) -> None:
+        self.title, self.rows, self.document, self._text = title, list(rows), document, text
 
     @overload
     def __getitem__(self, index: int) -> Row: ...
@@ -75,6 +78,12 @@ class ResultTable(Sequence[Row]):
 
     def __repr__(self) -> str:
         return f"<{self.title}: {counted(len(self.rows), 'row')}>"
+
+    def __str__(self) -> str:
+        return repr(self) if self._text is None else self._text()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_text": None}
 
     def _repr_html_(self) -> str:
         return html_table(self.title, [dict(row) for row in self.rows])
@@ -214,9 +223,8 @@ class LoadedNetwork(Loadable):
         if model is not None:
             path = os.fspath(model)
             options = {("onnx" if kind_of(path) in ("onnx", "tflite") else "other"): path, **options}
-        given = options.pop("input", None) if inputs is None else inputs
-        with contextlib.nullcontext(None) if given is None else _file_of(given) as file:
-            return self._command("compare", {**options, "input": [file] if file else None})
+        given: Any = options.pop("input", None) if inputs is None else inputs
+        return self._command("compare", options, given)
 
     def report(self, path: str | os.PathLike[str], inputs: Input | None = None, **options: object) -> None:
         """Write a self-contained HTML page, as ``nvdla report``.
@@ -226,8 +234,7 @@ class LoadedNetwork(Loadable):
             inputs: The input of a run that the page shows: a file, or an array (N, C, H, W).
             **options: Options of the command, such as ``config`` or ``class_names``.
         """
-        with contextlib.nullcontext(None) if inputs is None else _file_of(inputs) as file:
-            self._command("report", {**options, "output": os.fspath(path)} | ({"input": [file]} if file else {}))
+        self._command("report", {**options, "output": os.fspath(path)}, inputs)
 
     def run(
         self,
@@ -292,21 +299,28 @@ class LoadedNetwork(Loadable):
         title = f"{self.name}: {counted(len(parts), 'part')} for {package.manifest['config']}"
         return html_table(title, ends) + html_table("parts", parts)
 
-    def _command(self, name: str, options: Mapping[str, object]) -> ResultTable:
+    def _command(self, name: str, options: Mapping[str, object], inputs: Input | None = None) -> ResultTable:
         """Run a command, and return its document with its rows."""
         from nvdla.cli import main
 
         parser = main.parser_of(name)
-        words = _words(name, parser, options)
-        with self._file() as path:
-            document = main.document_of(name, parser, [path, *words])
-        return ResultTable(f"{name} of {self.name}", _rows(document, ROWS.get(name, "")), document)
+
+        def ran(result: Callable[[str, argparse.ArgumentParser, list[str]], Result]) -> Result:
+            with self._file() as path, contextlib.nullcontext(None) if inputs is None else _file_of(inputs) as file:
+                given = {} if file is None else {"input": [file]}
+                return result(name, parser, [path, *_words(name, parser, {**options, **given})])
+
+        document = ran(main.document_of)
+        return ResultTable(
+            f"{name} of {self.name}", _rows(document, ROWS.get(name, "")), document, lambda: ran(main.text_of)
+        )
 
     @contextlib.contextmanager
     def _file(self) -> Iterator[str]:
         """The path of the file; of a network that is not a file, of a temporary one."""
-        if "_path" in self.__dict__:
-            yield self.__dict__["_path"]
+        path: str = self.__dict__.get("_path", "")
+        if path:
+            yield self.name if os.path.abspath(self.name) == path else path
             return
         with tempfile.TemporaryDirectory(prefix="nvdla-network-") as folder:
             path = os.path.join(folder, os.path.basename(self.name) or "loadable")

@@ -403,3 +403,14 @@ def test_the_tour_of_the_readme_leaves_nothing_in_the_checkout(samples, tmp_path
         subprocess.run(words, cwd=tmp_path, env=environment, check=True, capture_output=True)
     left = subprocess.run(["git", "status", "--porcelain"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert [line for line in left.stdout.splitlines() if not line.startswith("A ")] == []
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["cycles", "--help"], ["samples/lenet.loadable"], ["cycles", "samples/lenet.loadable"]]
+)
+def test_a_reader_of_the_output_that_has_ended_is_no_error(words):
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = subprocess.run([sys.executable, "-m", "nvdla", *words], stdout=writing, stderr=subprocess.PIPE, cwd=ROOT)
+    os.close(writing)
+    assert ended.returncode == 0 and not ended.stderr

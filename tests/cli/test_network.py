@@ -44,6 +44,15 @@ def test_a_method_gives_what_the_command_prints(net, samples, nvdla_command):
     )
 
 
+def test_printing_a_result_shows_what_the_command_prints_on_a_terminal(net, samples, monkeypatch, nvdla_command):
+    monkeypatch.setenv("COLUMNS", "100")
+    rows = net.cycles(by="layer")
+    assert str(rows) == nvdla_command("cycles", samples / "lenet.loadable", "--by", "layer")[1].rstrip()
+    assert str(pickle.loads(pickle.dumps(rows))) == repr(rows)
+    compared = net.compare(samples / "lenet.onnx", np.zeros((1, 1, 28, 28), np.int8))
+    assert "4 tensors compared" in str(compared) and "\x1b" not in str(compared)
+
+
 def test_a_notebook_shows_lists_of_operations_as_numbers_and_shapes_as_shapes(net, samples):
     table = net.compare(
         samples / "lenet_nv_large.loadable", samples / "digit3.pgm", other_input=str(samples / "digit7.pgm")

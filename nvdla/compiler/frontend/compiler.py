@@ -6,7 +6,7 @@ import difflib
 import inspect
 import os
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -29,6 +29,9 @@ from nvdla.compiler.frontend.importer import (
     NodeRow,
     check_host,
     import_graph,
+    nodes_for_host,
+    nodes_named,
+    readers,
 )
 from nvdla.compiler.frontend.isolation import reads
 from nvdla.compiler.frontend.model import Model, read
@@ -61,8 +64,6 @@ from nvdla.util.precision import Precision
 Result = TypeVar("Result")
 REQUESTED = "kept on the host as requested"
 _NAMED = 8  # names that an error lists
-SINGLE_FAILURES = 16
-"""Nodes that go to the host one by one. Each later one takes twice as many adjacent nodes along as the one before."""
 
 
 class ModelProto(Protocol):
@@ -228,7 +229,7 @@ def compile(
         shapes: Shapes of inputs with dynamic sizes, by name.
         preprocessing: Conversion of images to inputs.
         host: False: raise an error if a node runs on the host.
-        keep_on_host: Names of nodes that run on the host (``report["nodes"]`` has all names).
+        keep_on_host: Names of nodes (``report["nodes"]`` has all), ONNX values or layers that run on the host.
         progress: Called as ``progress(done, all)`` after every calibration sample.
         on_stage: Called with the name of each stage: "calibrating" or "building".
         max_drop: Largest accuracy loss that precision "auto" accepts.
@@ -248,7 +249,7 @@ def compile(
     loaded, preprocessing = for_model(loaded, preprocessing)
     data, rest = _data(loaded, calibration, preprocessing), rest | pixels_option(rest, preprocessing)
     loaded = loaded.measured() if isinstance(data, Samples) else loaded
-    kept = dict.fromkeys(keep_on_host, REQUESTED)
+    kept = dict.fromkeys(nodes_named(loaded, keep_on_host), REQUESTED)
     settings = recipe, rest, preprocessing, host, progress, on_stage or str, max_drop, kept, layers
     compiled = _Compilation(loaded, config, precision, data, *settings).compiled()
     compiled.clock = clock
@@ -326,7 +327,7 @@ class _Compilation:
                 if near
                 else f"Nodes are {', '.join(names[:_NAMED])} ... (all: report['nodes'])."
             )
-            raise BuildError(f"keep_on_host: must be names of nodes, got {name!r}. {hint}")
+            raise BuildError(f"keep_on_host: must be names of nodes or layers, got {name!r}. {hint}")
 
     def _calibrated(self, imported: Imported, images: int, details: Document) -> Calibrated | None:
         """The scales. None: nodes that would share a scale go to the host, in the next attempt."""
@@ -366,11 +367,11 @@ class _Compilation:
             self.alone = None
             return
         placed = {row.name for row in imported.nodes if row.placement == HOST} | self.kept.keys()
-        fresh = failure.nodes - placed or _readers(self.model, failure.nodes) - placed
+        fresh = failure.nodes - placed or readers(self.model, failure.nodes) - placed
         if not self.host or not fresh:
             raise failure.error from None
         self.failures += 1
-        nodes = _for_host(self.model, fresh, placed, self.failures)
+        nodes = nodes_for_host(self.model, fresh, placed, self.failures)
         self.kept |= dict.fromkeys(nodes, str(failure.error))
 
 
@@ -454,31 +455,6 @@ def _options(options: Document, max_drop: float, clock: float) -> tuple[Recipe, 
     recipe, rest = recipe_of(options)
     check_level(rest.get("level", 1), rest.get("search"))
     return recipe, rest
-
-
-def _for_host(model: Model, fresh: set[str], kept: Set[str], failures: int) -> set[str]:
-    """The nodes that go to the host after a failure: ``fresh`` alone, after SINGLE_FAILURES with ever more adjacent
-    nodes, as each failure costs an import of all nodes."""
-    if failures <= SINGLE_FAILURES:
-        return fresh
-    return _around(model, fresh, kept, 1 << (failures - SINGLE_FAILURES))
-
-
-def _readers(model: Model, nodes: set[str]) -> set[str]:
-    """The consumers of these nodes."""
-    graph = model.proto.graph.node
-    values = {value for node in graph if node.name in nodes for value in node.output}
-    return {node.name for node in graph if values & set(reads(node))}
-
-
-def _around(model: Model, nodes: Set[str], kept: Set[str], count: int) -> set[str]:
-    """The nodes, and up to ``count`` nodes around them, in the order of the model, that are not kept on the host: at
-    most half of them."""
-    names = [node.name for node in model.proto.graph.node if node.name not in kept]
-    count = min(count, len(names) // 2)
-    first = min((place for place, name in enumerate(names) if name in nodes), default=0)
-    begin = max(0, min(first - count // 2, len(names) - count))
-    return {*nodes, *names[begin : begin + count]}
 
 
 class _NodesFail(Exception):

@@ -9,7 +9,7 @@ even ones run on the accelerator, odd ones on the host.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 # What numpy and Python raise where attributes do not fit each other; onnxruntime judges such a node.
 _UNUSUAL = (ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError, AssertionError)
 ACCELERATOR, CPU, FOLDED, HOST = "accelerator", "cpu", "folded", "host"
+SINGLE_FAILURES = 16
+"""Nodes that go to the host one by one. Each later one takes twice as many adjacent nodes along as the one before."""
 
 
 @dataclass
@@ -541,3 +543,46 @@ def check_host(imported: Imported) -> None:
 
 
 __all__ = ["FormatError", "Imported", "NodeRow", "Part", "check_host", "import_graph"]
+
+
+def nodes_named(model: Model, names: Iterable[str]) -> list[str]:
+    """Return the nodes that names mean.
+
+    Args:
+        model: The model.
+        names: Names of nodes, of values that nodes compute, or of layers: of several, joined by "+".
+
+    Returns:
+        Names of nodes; a name that means none stays.
+    """
+    graph = model.proto.graph.node
+    known = {value: node.name for node in graph for value in node.output if value}
+    known |= {node.name: node.name for node in graph}
+    parts = ([name] if name in known else name.split("+") for name in names)
+    named = [[known.get(part, part) for part in group] for group in parts]
+    return [node for group in named for node in group]
+
+
+def nodes_for_host(model: Model, fresh: set[str], kept: Set[str], failures: int) -> set[str]:
+    """The nodes that go to the host after a failure: ``fresh`` alone, after SINGLE_FAILURES with ever more adjacent
+    nodes, as each failure costs an import of all nodes."""
+    if failures <= SINGLE_FAILURES:
+        return fresh
+    return _around(model, fresh, kept, 1 << (failures - SINGLE_FAILURES))
+
+
+def readers(model: Model, nodes: set[str]) -> set[str]:
+    """The consumers of these nodes."""
+    graph = model.proto.graph.node
+    values = {value for node in graph if node.name in nodes for value in node.output}
+    return {node.name for node in graph if values & set(reads(node))}
+
+
+def _around(model: Model, nodes: Set[str], kept: Set[str], count: int) -> set[str]:
+    """The nodes, and up to ``count`` nodes around them, in the order of the model, that are not kept on the host: at
+    most half of them."""
+    names = [node.name for node in model.proto.graph.node if node.name not in kept]
+    count = min(count, len(names) // 2)
+    first = min((place for place, name in enumerate(names) if name in nodes), default=0)
+    begin = max(0, min(first - count // 2, len(names) - count))
+    return {*nodes, *names[begin : begin + count]}

@@ -22,6 +22,7 @@ from nvdla.compiler.frontend.quantization.activations import closing_values
 from nvdla.errors import counted
 from nvdla.program.naming import order_document
 from nvdla.util.escaping import Document, Json
+from nvdla.util.precision import Precision
 
 if TYPE_CHECKING:
     from nvdla.compiler.frontend.package import CompiledPart
@@ -119,6 +120,7 @@ def summarize(
     outputs, transfers = _snr(imported, accelerated, report.get("accuracy", ()))
     return {
         **{key: report[key] for key in (*keys, "transfers", "bytes_crossing")},
+        "int16_layers": _int16_layers(report.get("accuracy", ())) if imported.precision == Precision.INT8 else [],
         "folded_nodes": sum(len(part.nodes) for part in accelerated) - own,
         "accelerator_parts": len(accelerated),
         "host_parts": len(parts) - len(accelerated),
@@ -139,6 +141,11 @@ def summarize(
         "constant_inputs": list(calibration.get("constant_inputs", ())),
         "worst_layers": _worst_layers(report.get("accuracy", ())),
     }
+
+
+def _int16_layers(accuracy: Sequence[Document]) -> list[str]:
+    """Layers of an int8 network that are computed in int16."""
+    return [row["layer"] for row in accuracy if row["precision"] == Precision.INT16]
 
 
 def _sizes(studies: Sequence[Study]) -> Document:
@@ -195,7 +202,8 @@ def summary_lines(summary: Document) -> dict[str, str]:
     """Describe a summary in words: what -> text, for a table of two columns."""
     share, host, folded = summary["accelerator_macs_share"], summary["host_nodes"], summary["folded_nodes"]
     lines = {
-        "configuration": f"{summary['config']}, {summary['precision']}",
+        "configuration": f"{summary['config']}, {summary['precision']}"
+        + (f", int16 in {counted(len(summary['int16_layers']), 'layer')}" if summary["int16_layers"] else ""),
         "accelerator": counted(summary["accelerator_nodes"], "node")
         + (f" and {counted(summary['cpu_nodes'], 'CPU task')}" if summary["cpu_nodes"] else "")
         + f" in {counted(summary['accelerator_parts'], 'part')}"

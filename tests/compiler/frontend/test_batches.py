@@ -94,6 +94,6 @@ def test_a_note_states_the_batch_that_times_are_of():
 def test_names_of_no_node_are_refused_with_those_that_exist():
     images = np.random.default_rng(1).normal(size=(3, 3, 6, 6)).astype("f4")
     names = [row["name"] for row in nvdla.compile(classifier(1), "nv_small", "int8", images).report["nodes"]]
-    with pytest.raises(nvdla.NvdlaError, match="keep_on_host: must be names of nodes, got 'zzz'") as refused:
+    with pytest.raises(nvdla.NvdlaError, match="keep_on_host: must be names of nodes or layers, got 'zzz'") as refused:
         nvdla.compile(classifier(1), "nv_small", "int8", images, keep_on_host=("zzz",))
     assert all(name in str(refused.value) for name in names[:8])

@@ -421,6 +421,14 @@ def test_outputs_use_all_elements_and_what_the_host_only_moves_between_parts_kee
         nvdla.compile(model, "nv_small", "int8", data, keep_on_host=("midle",))
 
 
+@pytest.mark.parametrize("name", ["/conv1/Conv", "conv1", "conv1+conv1_relu"])
+def test_nodes_that_stay_on_the_host_are_named_as_nodes_values_or_layers(samples, name):
+    images = np.random.default_rng(0).random((4, 1, 28, 28), "f4")
+    compiled = nvdla.compile(samples / "lenet.onnx", calibration=images, keep_on_host=(name,))
+    hosted = {row.name for row in compiled.nodes if row.reason == "kept on the host as requested"}
+    assert hosted == {"/conv1/Conv", *(["/conv1_relu/Relu"] if "+" in name else [])}
+
+
 def test_a_truncated_model_is_reported_as_cut_off(samples, tmp_path):
     (tmp_path / "cut.onnx").write_bytes((samples / "lenet.onnx").read_bytes()[:3000])
     with pytest.raises(nvdla.NvdlaError, match=r"cut\.onnx: must be an intact ONNX model \(cut off\?\)"):
