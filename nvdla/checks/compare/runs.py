@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections import defaultdict
@@ -48,8 +49,7 @@ def align(ours: Sequence[Observation], theirs: Sequence[Observation]) -> tuple[d
     """Our operations' keys -> their operations, and how they were found: "position", "layer" or "shape".
 
     By position where both have the same operations; else by layer names, and parts of the layers' tensors, where both
-    have them; else the longest common runs of tensors of equal engine and shape. Only operations that write memory
-    take part.
+    have them; else by engine, shape and elements. Only operations that write memory take part.
     """
     ours, theirs = _written(ours), _written(theirs)
     by_key = {observation.key: observation for observation in theirs}
@@ -131,8 +131,61 @@ def last_layer(name: str | None) -> str:
 
 
 def _by_shape(ours: Sequence[Observation], theirs: Sequence[Observation]) -> dict[Key, Observation]:
-    pairs = aligned_places(list(map(_signature, ours)), list(map(_signature, theirs)))
+    """Most pairs of similar tensors in the same order. Between two of them, other operations are paired where both
+    sides have the same ones: else nothing shows which of them is which. Behind the last similar pair both differ, and
+    operations are paired by shape alone."""
+    pairs: list[tuple[int, int]] = []
+    begin = 0, 0
+    for mine, other in _similar(ours, theirs):
+        mine_between = [_signature(observation) for observation in ours[begin[0] : mine]]
+        other_between = [_signature(observation) for observation in theirs[begin[1] : other]]
+        if mine_between == other_between:
+            pairs += zip(range(begin[0], mine), range(begin[1], other), strict=True)
+        pairs.append((mine, other))
+        begin = mine + 1, other + 1
+    rest = [_signature(observation) for observation in ours[begin[0] :]]
+    other_rest = [_signature(observation) for observation in theirs[begin[1] :]]
+    pairs += [(begin[0] + mine, begin[1] + other) for mine, other in aligned_places(rest, other_rest)]
     return {ours[mine].key: theirs[other] for mine, other in pairs}
+
+
+def _similar(ours: Sequence[Observation], theirs: Sequence[Observation]) -> list[tuple[int, int]]:
+    """Places of similar tensors: most pairs in the same order; of several choices the last."""
+    mine, others = ([(_signature(item), _sample(item.tensor)) for item in side] for side in (ours, theirs))
+    score = np.zeros((len(mine), len(others)))
+    for row, (signature, sample) in enumerate(mine):
+        for column, (other_signature, other_sample) in enumerate(others):
+            if signature == other_signature:
+                score[row, column] = sample @ other_sample
+    score[score < NEAR] = 0
+    best = np.zeros((len(mine) + 1, len(others) + 1))  # of the first operations of both
+    for row in range(len(mine)):
+        diagonal = np.maximum(best[row, 1:], best[row, :-1] + score[row])
+        best[row + 1, 1:] = np.maximum.accumulate(diagonal)
+    pairs, row, column = [], len(mine), len(others)
+    while row and column:
+        gain = score[row - 1, column - 1]
+        if gain and math.isclose(best[row, column], best[row - 1, column - 1] + gain):
+            row, column = row - 1, column - 1
+            pairs.append((row, column))
+        elif best[row, column] == best[row - 1, column]:
+            row -= 1
+        else:
+            column -= 1
+    return pairs[::-1]
+
+
+def _sample(tensor: np.ndarray) -> np.ndarray:
+    """Elements at random places, which are the same for all tensors of a size, less their mean, of length 1: the
+    product of two is their correlation. A constant tensor is all zero but for the last number, which is 1."""
+    flat = tensor.reshape(-1)
+    if flat.size > SAMPLED:
+        flat = flat[np.random.default_rng(0).integers(0, flat.size, SAMPLED)]
+    values = np.append(flat.astype(np.float64) - flat.mean(dtype=np.float64), 0.0)
+    length = math.sqrt(values @ values)
+    if not length or not math.isfinite(length):
+        return np.append(np.zeros(len(flat)), 1.0)
+    return values / length
 
 
 def aligned_places(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> list[tuple[int, int]]:
@@ -160,8 +213,10 @@ def _last_alike(values: Sequence[Hashable], place: int, end: int) -> int:
     return place
 
 
-#: cosine from which on a tensor is treated as the right one
+#: cosine (of two runs: correlation) from which on a tensor is treated as the right one
 NEAR = 0.98
+#: elements that decide about it, where a run is compared
+SAMPLED = 4096
 
 
 class FloatReference:

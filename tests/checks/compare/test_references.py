@@ -362,6 +362,29 @@ def test_differently_fused_loadables_are_matched_by_shape(cases):
     assert {other.key: key for key, other in back.items()} == {key: other.key for key, other in match.items()}
 
 
+@pytest.mark.parametrize("after", [True, False])
+def test_unnamed_operations_of_one_shape_are_matched_by_their_elements(observed, after):
+    """One compiler fuses ReLU, the other does not: the operation with the same elements is the right one."""
+    ours = [dataclasses.replace(each, layer=None) for each in observed[0] if each.surface is not None]
+    theirs = []
+    for each in ours:
+        shuffled = np.random.default_rng(1).permuted(each.surface.reshape(-1)).reshape(each.surface.shape)
+        task, roi, index = each.key
+        other = dataclasses.replace(each, key=(task, roi, index + 100), surface=shuffled)
+        theirs += [each, other] if after else [other, each]
+    for one, two in ((ours, theirs), (theirs, ours)):
+        match, how = align(one, two)
+        assert how == "shape"
+        assert {key: other.key for key, other in match.items()} == {each.key: each.key for each in ours}
+
+
+def test_unnamed_operations_behind_the_first_difference_are_matched_by_shape(observed):
+    ours = [dataclasses.replace(each, layer=None) for each in observed[0] if each.surface is not None]
+    wrong = [dataclasses.replace(each, surface=np.ascontiguousarray(each.surface[..., ::-1])) for each in ours[2:]]
+    match, _ = align(ours, [ours[0], ours[0], ours[1], *wrong])
+    assert {key: other.key for key, other in match.items()} == {each.key: each.key for each in ours}
+
+
 def test_fused_layers_are_matched_by_their_last_layer(samples):
     runtime = nvdla.Runtime(nvdla.load(samples / "lenet.loadable"))
     fused, _ = observe(runtime, runtime.surfaces(samples / "digit5.pgm"), from_sidecar(samples / "lenet.loadable"))
