@@ -346,7 +346,9 @@ def _place(row: Row) -> Place:
 
 def _print(args: argparse.Namespace, reference: object, comparison: Comparison) -> None:
     rows = [_cells(row) for row in _rows(args, comparison)]
-    print_table(f"{args.loadable} against {_against(args)}", rows, COLUMNS, LEAST)
+    is_run = getattr(reference, "kind", None) == "run"
+    least = [name for name in LEAST if name != "against" or not is_run]  # of a run: which of its operations
+    print_table(f"{args.loadable} against {_against(args)}", rows, COLUMNS, least)
     counts = ", ".join(f"{count} {name}" for name, count in comparison.counts.items())
     kinds = {row.real for row in comparison.rows if row.difference and not row.exact}
     values = "real values where scales are known" if len(kinds) > 1 else "real values" if True in kinds else "elements"

@@ -23,7 +23,7 @@ from nvdla.cli.arguments import (
     byte_count,
 )
 from nvdla.cli.output import announce, real, tell_proof
-from nvdla.cli.working import at_rest, working
+from nvdla.cli.working import at_rest, ending_signals, working
 from nvdla.emulator.hardware.configuration import configuration
 from nvdla.errors import FormatError, NvdlaError
 
@@ -124,9 +124,9 @@ def _until_signal(work: Callable[[], None], stop: Callable[[], None]) -> bool:
             done.set()
 
     thread = threading.Thread(target=guarded, name="nvdla-registers", daemon=True)
-    before = None
+    before = {}
     if threading.current_thread() is threading.main_thread():
-        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        before = {number: signal.signal(number, signal.default_int_handler) for number in ending_signals()}
     try:
         thread.start()
         while not done.wait(1.0):
@@ -135,8 +135,8 @@ def _until_signal(work: Callable[[], None], stop: Callable[[], None]) -> bool:
         stop()
         done.wait(GRACE)
     finally:
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     if failed:
         raise failed[0]
     return done.is_set()
@@ -236,7 +236,8 @@ def run(args: argparse.Namespace) -> int:
     service = Service(models, args.memory_limit, limits.message, args.threads, bounds, args.strict)
     server = RpcServer(service.session, args.host, args.port, args.key, limits)
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        for number in ending_signals():
+            signal.signal(number, signal.default_int_handler)
     try:
         _announce(server.address, args)
         at_rest()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,11 +99,19 @@ def apply(parser: argparse.ArgumentParser, folder: Path | None = None) -> str:
         ConfigError: The file is malformed, or a value is none of its option.
     """
     values, name = read(folder or Path())
-    options = {action.dest: action for action in parser._actions if action.option_strings}
-    for key, value in values.items():
-        if key in options:
-            parser.set_defaults(**{key: _Setting(_converted(options[key], key, value, name), value)})
+    _set_defaults(parser, values, name)
     return name
+
+
+def _set_defaults(parser: argparse.ArgumentParser, values: Mapping[str, Any], name: str) -> None:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for part in action.choices.values():
+                _set_defaults(part, values, name)
+        elif action.option_strings and action.dest in values:
+            value = values[action.dest]
+            parser.set_defaults(**{action.dest: _Setting(_converted(action, action.dest, value, name), value)})
+            action.required = False
 
 
 def taken(args: argparse.Namespace, name: str) -> tuple[Document, UsedSettings]:

@@ -18,7 +18,7 @@ from nvdla.cli.arguments import add_port_option
 from nvdla.cli.output import announce
 from nvdla.cli.packages import inputs_of_parts
 from nvdla.cli.study import add_viewing_options, refuse_several, sides_of
-from nvdla.cli.working import at_rest
+from nvdla.cli.working import at_rest, ending_signals
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.util.escaping import Document, Json
 from nvdla.util.recognition import kind_of
@@ -75,11 +75,11 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _signals_end(server: ViewServer) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the server."""
+    """Ctrl-C, SIGTERM and a closed terminal end the server."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = signal.SIGINT, signal.SIGTERM
+    numbers = [signal.SIGINT, *ending_signals()]
     before = [signal.signal(number, lambda *_: setattr(server, "ending", True)) for number in numbers]
     try:
         yield

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import stat
 import sys
 import threading
@@ -154,3 +155,11 @@ def compiling() -> str:
     """That kernels are being compiled, which is done once, and how many have been."""
     kernel_times = getattr(sys.modules.get("nvdla.kernels.jit.kernel_times"), "kernel_times", None)
     return f", compiling kernels, once ({kernel_times.compiled + 1})" if kernel_times and kernel_times.compiling else ""
+
+
+def ending_signals() -> list[int]:
+    """Signals besides Ctrl-C that end a server: SIGTERM, and SIGHUP of a closed terminal unless nohup ignores it."""
+    hangup: int | None = getattr(signal, "SIGHUP", None)
+    if hangup is None or signal.getsignal(hangup) is signal.SIG_IGN:
+        return [signal.SIGTERM]
+    return [signal.SIGTERM, hangup]

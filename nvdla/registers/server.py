@@ -20,6 +20,7 @@ import errno
 import os
 import selectors
 import socket
+import stat
 import struct
 import time
 from collections import deque
@@ -528,6 +529,20 @@ def _port(where: str, text: str) -> int:
     )
 
 
+def _remove_unused(path: str) -> None:
+    """Remove a Unix socket that a killed server has left. Raises OSError for one that a server uses."""
+    if not os.path.exists(path) or not stat.S_ISSOCK(os.stat(path).st_mode):
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
+        caller.settimeout(1.0)
+        try:
+            caller.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+            return
+    raise OSError(errno.EADDRINUSE, "a server uses it")
+
+
 def listen(where: str) -> socket.socket:
     """A listening socket: a path for a Unix socket, or ``127.0.0.1:port`` (port 0: any). Loopback only.
 
@@ -544,6 +559,7 @@ def listen(where: str) -> socket.socket:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", number))
         else:
+            _remove_unused(where)
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             listener.bind(where)
         listener.listen(16)

@@ -138,6 +138,20 @@ def test_settings_of_the_folder_are_defaults(name, table, nvdla_command, lenet, 
     assert given["total_cycles"] == usual["total_cycles"]
 
 
+def test_settings_are_defaults_of_commands_with_actions_and_of_options_they_require(
+    nvdla_command, samples, tmp_path, monkeypatch
+):
+    pytest.importorskip("tomllib")
+    monkeypatch.chdir(tmp_path)
+    trace = samples / "traces" / "pooling.cfg"
+    assert nvdla_command("trace", "replay", trace)[0] == 2
+    (tmp_path / "nvdla.toml").write_text('config = "nv_small"\n')
+    code, out, error = nvdla_command("trace", "replay", trace)
+    assert code == 0 and "pooling.cfg on nv_small: " in out
+    assert error == "nvdla trace: settings of nvdla.toml: config = nv_small\n"
+    assert nvdla_command("trace", "replay", trace, "--config", "nv_large")[0] == 1
+
+
 @pytest.mark.parametrize(
     "text, said",
     [

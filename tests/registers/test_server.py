@@ -354,7 +354,22 @@ def test_a_signal_is_heard_in_the_middle_of_an_operation():
         signal.signal(signal.SIGINT, before)
 
 
-def test_sigterm_ends_the_command_after_random_writes(tmp_path):
+def test_a_socket_that_a_killed_server_left_is_replaced_but_none_of_a_server(tmp_path):
+    path = str(tmp_path / "s")
+    listen(path).close()
+    assert os.path.exists(path)
+    with listen(path) as listener:
+        with pytest.raises(FormatError, match=f"cannot listen on {path}: a server uses it"):
+            listen(path)
+        assert listener.getsockname() == path
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(FormatError, match="in use"):
+        listen(str(tmp_path / "file"))
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_command_after_random_writes(number, tmp_path):
     path = tmp_path / "s"
     words = [
         sys.executable,
@@ -378,7 +393,7 @@ def test_sigterm_ends_the_command_after_random_writes(tmp_path):
             for _ in range(3000):
                 client.send("W", int(generator.integers(0x10000)) << 2, int(generator.integers(1 << 32)))
             client.send("I")
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(number)
             began = time.monotonic()
             assert process.wait(60) == 0
             assert time.monotonic() - began < 2
