@@ -106,7 +106,9 @@ def _add_memory_options(group: argparse._ArgumentGroup) -> None:
     """``--latency`` and ``--bandwidth`` with several values, ``--shared``."""
     group.add_argument("--latency", metavar="A,B", help="memory latencies in cycles (default: 100)")
     group.add_argument(
-        "--bandwidth", metavar="A,B", help="bandwidths in bytes per cycle; full is the bus width (default: full)"
+        "--bandwidth",
+        metavar="A,B",
+        help="bandwidths in bytes per cycle of NVDLA; full is the bus width (default: full)",
     )
     group.add_argument("--shared", action="store_true", help="share the bandwidth between reads and writes")
 

@@ -40,11 +40,17 @@ if TYPE_CHECKING:
     from nvdla.runtime import Runtime
     from nvdla.tensors.inputs import Input, PictureConversion
 
+    Inputs = Input | Sequence[Input] | Mapping[str, Input]
+
 ROWS = {
     "cycles": "operations", "inspect": "ops", "memory": "buffers", "lint": "findings", "compare": "tensors",
     "explain": "operations",
 }  # fmt: skip
 """Commands, and the rows of their documents."""
+
+FILES = ("input", "other_input")
+"""Options that name files of inputs; arrays are saved for them."""
+_BYTES = (bytes, bytearray, memoryview)
 
 Row = Mapping[str, Any]
 Result = TypeVar("Result")
@@ -148,7 +154,7 @@ class LoadedNetwork(Loadable):
 
     @property
     def operations(self) -> ResultTable:
-        """Operations in the order of the firmware: engine, layer, what it does, tensors; shapes are N, C, H, W."""
+        """Operations in the order of the firmware: engine, layer, what it does, tensors; shapes are CxHxW."""
         return self._command("inspect", {"ops": True})
 
     def cycles(self, **options: object) -> ResultTable:
@@ -208,13 +214,13 @@ class LoadedNetwork(Loadable):
         return self._command("lint", options)
 
     def compare(
-        self, model: str | os.PathLike[str] | None = None, inputs: Input | None = None, **options: object
+        self, model: str | os.PathLike[str] | None = None, inputs: Inputs | None = None, **options: object
     ) -> ResultTable:
         """Compare every tensor of a run with a model, as ``nvdla compare``.
 
         Args:
             model: The float model (.onnx, .tflite) or another loadable; None with the option ``golden`` or ``caffe``.
-            inputs: The input (``input``): a file, or an array (N, C, H, W).
+            inputs: The inputs (``input``): a file, an array (N, C, H, W), or several by name or in bind order.
             **options: Options of the command: ``min_snr``, ``tolerance`` ...
 
         Returns:
@@ -223,22 +229,21 @@ class LoadedNetwork(Loadable):
         if model is not None:
             path = os.fspath(model)
             options = {("onnx" if kind_of(path) in ("onnx", "tflite") else "other"): path, **options}
-        given: Any = options.pop("input", None) if inputs is None else inputs
-        return self._command("compare", options, given)
+        return self._command("compare", options, inputs)
 
-    def report(self, path: str | os.PathLike[str], inputs: Input | None = None, **options: object) -> None:
+    def report(self, path: str | os.PathLike[str], inputs: Inputs | None = None, **options: object) -> None:
         """Write a self-contained HTML page, as ``nvdla report``.
 
         Args:
             path: The page; a directory for a package.
-            inputs: The input of a run that the page shows: a file, or an array (N, C, H, W).
+            inputs: The inputs (``input``) of a run that the page shows, as for :meth:`compare`.
             **options: Options of the command, such as ``config`` or ``class_names``.
         """
         self._command("report", {**options, "output": os.fspath(path)}, inputs)
 
     def run(
         self,
-        inputs: Input | Sequence[Input] | Mapping[str, Input],
+        inputs: Inputs,
         *,
         real: bool = False,
         preprocessing: PictureConversion | None = None,
@@ -299,21 +304,40 @@ class LoadedNetwork(Loadable):
         title = f"{self.name}: {counted(len(parts), 'part')} for {package.manifest['config']}"
         return html_table(title, ends) + html_table("parts", parts)
 
-    def _command(self, name: str, options: Mapping[str, object], inputs: Input | None = None) -> ResultTable:
+    def _command(self, name: str, options: Mapping[str, object], inputs: Inputs | None = None) -> ResultTable:
         """Run a command, and return its document with its rows."""
         from nvdla.cli import main
 
         parser = main.parser_of(name)
+        given: dict[str, object] = {"input": inputs} if inputs is not None else {}
+        given |= {key: value for key, value in options.items() if key in FILES and value is not None}
 
         def ran(result: Callable[[str, argparse.ArgumentParser, list[str]], Result]) -> Result:
-            with self._file() as path, contextlib.nullcontext(None) if inputs is None else _file_of(inputs) as file:
-                given = {} if file is None else {"input": [file]}
-                return result(name, parser, [path, *_words(name, parser, {**options, **given})])
+            with self._file() as path, tempfile.TemporaryDirectory(prefix="nvdla-input-") as folder:
+                files = {key: self._words_of(value, Path(folder)) for key, value in given.items()}
+                return result(name, parser, [path, *_words(name, parser, {**options, **files})])
 
         document = ran(main.document_of)
         return ResultTable(
             f"{name} of {self.name}", _rows(document, ROWS.get(name, "")), document, lambda: ran(main.text_of)
         )
+
+    def _words_of(self, inputs: object, folder: Path) -> list[str]:
+        """Inputs as the command line has them, FILE or NAME=FILE; arrays are saved in the folder."""
+        if isinstance(inputs, Mapping):
+            return [f"{name}={word}" for name, value in inputs.items() for word in self._words_of(value, folder)]
+        if not isinstance(inputs, list | tuple):
+            return [_file_of(inputs, folder)]
+        names = [] if len(inputs) < 2 else self._input_names
+        if len(names) == len(inputs) and not any(isinstance(value, str) and "=" in value for value in inputs):
+            return self._words_of(dict(zip(names, inputs, strict=True)), folder)
+        return [word for value in inputs for word in self._words_of(value, folder)]
+
+    @property
+    def _input_names(self) -> list[str]:
+        if self._package is not None:
+            return list(self._package.manifest["inputs"])
+        return [tensor.name for tensor in self._runtime.inputs]
 
     @contextlib.contextmanager
     def _file(self) -> Iterator[str]:
@@ -394,14 +418,14 @@ def _text(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-@contextlib.contextmanager
-def _file_of(value: object) -> Iterator[str]:
-    """A file with an input."""
-    if isinstance(value, (str, os.PathLike)):
-        yield os.fspath(value)
-        return
+def _file_of(value: object, folder: Path) -> str:
+    """A file with an input; an array is saved in the folder."""
+    if isinstance(value, str | os.PathLike):
+        return os.fspath(value)
+    path = folder / f"input{len(os.listdir(folder))}.{'bin' if isinstance(value, _BYTES) else 'npy'}"
+    if isinstance(value, _BYTES):
+        path.write_bytes(value)
+        return str(path)
     np = importlib.import_module("numpy")
-    with tempfile.TemporaryDirectory(prefix="nvdla-input-") as folder:
-        path = Path(folder) / "input.npy"
-        np.save(path, np.asarray(value))
-        yield str(path)
+    np.save(path, np.asarray(value))
+    return str(path)

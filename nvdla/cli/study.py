@@ -44,16 +44,19 @@ def add_study_options(parser: argparse.ArgumentParser, timing: bool = True) -> N
 
 def add_memory_options(group: argparse._ArgumentGroup) -> None:
     """``--latency``, ``--bandwidth``, ``--shared``: the external memory."""
-    group.add_argument("--latency", type=int, metavar="CYCLES", help="memory latency in cycles (default: 100)")
+    group.add_argument("--latency", type=int, metavar="CYCLES", help="memory latency in cycles of NVDLA (default: 100)")
     group.add_argument(
-        "--bandwidth", type=float, metavar="BYTES", help="bytes per cycle and direction (default: bus width)"
+        "--bandwidth",
+        type=float,
+        metavar="BYTES",
+        help="bytes per cycle of NVDLA and direction, bytes per second / clock (default: bus width)",
     )
     group.add_argument("--shared", action="store_true", help="share the bandwidth between reads and writes")
 
 
 def add_clock_option(group: argparse._ArgumentGroup) -> None:
     """Add ``--clock``, the frequency in MHz that times are for."""
-    group.add_argument("--clock", type=float, metavar="MHZ", help="clock frequency in MHz (default: 1000)")
+    group.add_argument("--clock", type=float, metavar="MHZ", help="clock frequency of NVDLA in MHz (default: 1000)")
 
 
 class _Board(argparse.Action):
