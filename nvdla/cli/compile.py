@@ -399,7 +399,8 @@ def _print_accuracy(document: Document, worst: list[Document]) -> None:
         )
     mixed = document.get("mixed")
     if mixed:
-        drops = f"int8 loses {mixed['int8_drop']:.3%}, this {mixed['drop']:.3%}"
+        judged = f"on {mixed['samples']:,} of {mixed['all_samples']:,} calibration samples"
+        drops = f"int8 loses {mixed['int8_drop']:.3%}, this {mixed['drop']:.3%}, {judged}"
         say(f"int16: {', '.join(mixed['int16']) or 'no layer'} ({drops})")
         print()
 

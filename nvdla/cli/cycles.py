@@ -68,14 +68,14 @@ _HOST_TIME = (
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    if args.host_time:
-        raise FormatError(f"--host-time {args.host_time}: {args.loadable} is a loadable and has no host part")
     from nvdla.analysis.cycles.document import caveats, cycles_document, grouped
     from nvdla.analysis.explain import accounting
     from nvdla.analysis.silicon import RELATIVE, action_counts, energy
 
     request = requested(args)
     study = request.tell()
+    if args.host_time:
+        raise FormatError(f"--host-time {args.host_time}: {args.loadable} is a loadable and has no host part")
     document = cycles_document(study, request.clock)
     rows = selected(document["operations"], args)
     groups = ordered(grouped(study, rows, args.by), args, _values) if args.by else []

@@ -223,7 +223,7 @@ def _limits(package: Package, name: str) -> tuple[float, float]:
     """Return the real numbers that the elements of an input represent: -1 to 1 where it is not quantized."""
     for part in package.parts:
         for tensor in (binding.tensor for binding in part.inputs if binding.value == name):
-            if tensor in part.scales and (most := LARGEST.get(Precision(part.precision))):
+            if tensor in part.scales and (most := LARGEST.get(part.precision_of(tensor))):
                 zero = part.zero_points.get(tensor, 0)
                 return (-most - zero) * part.scales[tensor], (most - zero) * part.scales[tensor]
     return -1.0, 1.0

@@ -268,7 +268,7 @@ def loader_of(data: object) -> Iterable[object] | None:
     return cast("Iterable[object]", data if is_loader else torch.utils.data.DataLoader(data, batch_size=64))
 
 
-def _loader_source(loader: Iterable[object], name: str = "DataLoader") -> Arrays:
+def loader_source(loader: Iterable[object], name: str = "DataLoader") -> Arrays:
     """The batches of a loader, [samples, labels] or samples alone, in memory. Raises FormatError."""
     pieces: list[list[np.ndarray]] = [[], []]
     total = 0
@@ -318,7 +318,7 @@ def open_source(
         FormatError: the path does not exist, or is not a data set.
     """
     if (loader := loader_of(data)) is not None:
-        return _loader_source(loader)
+        return loader_source(loader)
     text = os.fspath(named(cast("str", data), "data"))
     if "://" in text:
         text = str(fetched(text))
@@ -337,7 +337,7 @@ def open_source(
     if not exists:
         if ":" in text and not suffix:
             loader = loader_of(python_object(text))
-            return Function(text) if loader is None else _loader_source(loader, text)
+            return Function(text) if loader is None else loader_source(loader, text)
         raise FormatError(f"{text}: must be an existing file or directory, or module:function for a Python source")
     if suffix == ".npy":
         return MappedArrays(path.resolve(), None if labels is None else _mapped(Path(labels)))

@@ -298,6 +298,8 @@ def as_array(value: object, what: str) -> np.ndarray:
     """``value`` as a numpy array. Raises ArgumentTypeError for lists of unequal length and what refuses to be one."""
     import numpy as np
 
+    if hasattr(value, "detach"):  # a tensor of PyTorch, which may need gradients or be on a GPU
+        value = value.detach().cpu()
     try:
         return np.asarray(value)
     except (TypeError, ValueError, OverflowError) as error:

@@ -186,6 +186,9 @@ def is_text(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> 
     return kind_of(source) in _GUESSES
 
 
+_NO_MODELS = ("text", "elf")  # with advice for those who look for a loadable
+
+
 def wrong_kind(
     source: str | os.PathLike[str] | bytes | bytearray | memoryview,
     name: str,
@@ -211,7 +214,9 @@ def wrong_kind(
     advice = KINDS[kind].advice_for(name, runs)
     if kind == "package" and (part := _first_loadable(source)):
         advice += f" Or give a loadable in it, such as {shlex.quote(f'{name}/{part}')}."
-    return f"{name}: must be {wanted}, got {KINDS[kind].title}. {advice}"
+    if kind in _NO_MODELS and "loadable" not in takes:
+        advice = ""
+    return f"{name}: must be {wanted}, got {KINDS[kind].title}. {advice}".rstrip()
 
 
 def _first_loadable(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> str:

@@ -132,7 +132,7 @@ def last_layer(name: str | None) -> str:
 
 def _by_shape(ours: Sequence[Observation], theirs: Sequence[Observation]) -> dict[Key, Observation]:
     """Most pairs of similar tensors in the same order. Between two of them, other operations are paired where both
-    sides have the same ones: else nothing shows which of them is which. Behind the last similar pair both differ, and
+    sides have the same ones: else nothing shows which of them is which. After the last similar pair both differ, and
     operations are paired by shape alone."""
     pairs: list[tuple[int, int]] = []
     begin = 0, 0

@@ -18,7 +18,7 @@ from nvdla.compiler.builder.groups import group_layers
 from nvdla.compiler.builder.ir import Convolve, LoweredProgram, Operation, Surface
 from nvdla.compiler.builder.layers import Group, NetworkTensor
 from nvdla.compiler.builder.network import Network
-from nvdla.compiler.builder.quantization import LARGEST, ends_of, quantize
+from nvdla.compiler.builder.quantization import LARGEST, Calibration, ends_of, quantize
 from nvdla.tensors.real import Units, decibels
 from nvdla.util.precision import Precision
 
@@ -179,12 +179,13 @@ def accuracy(
     factors: Mapping[str, np.ndarray] | None = None,
     channels: Mapping[str, ChannelRanges] | None = None,
     chains: Iterable[reference.ReferenceMemory] | None = None,
+    calibration: Calibration | None = None,
 ) -> list[LayerAccuracy]:
     """Errors over samples, in the order of the network. ``network`` is the one that was built; a sample has the float
     values of its tensors, (1, C, H, W) by name. ``factors``: by what the channels of its tensors were divided
     (:class:`nvdla.compiler.builder.refinement.Refined`); ratios are those of the numbers before. ``channels``: ranges
     of the channels of outputs, by tensor. ``chains``: results of a run for each sample; None: of runs with the float
-    inputs of the sample."""
+    inputs of the sample. ``calibration``: that of ``built``, for advice."""
     program, factors = built.program, factors or {}
     groups = _as_computed(group_layers(network), program)
     sums = {group.output.name: _Sums() for group in groups}
@@ -202,7 +203,9 @@ def accuracy(
                 limited = set(built.sidecar["tensors"][name].get("limited", ()))
                 _add(sums[name], program, group, values, factors.get(name), chain, alone, limited)
     convolved = {operation.layer for operation in program.operations if isinstance(operation, Convolve)}
-    return [_row(built, group, sums[group.output.name], convolved) for group in groups if sums[group.output.name].count]
+    names = {group.output.name: group.name for group in groups}
+    adviser = _Adviser(program, convolved, names, calibration or Calibration({}))
+    return [_row(adviser, group, sums[group.output.name]) for group in groups if sums[group.output.name].count]
 
 
 def worst(rows: list[LayerAccuracy], count: int = 5) -> list[LayerAccuracy]:
@@ -297,11 +300,11 @@ def _add(
         sums.between += int(np.count_nonzero(inside & (single != surface.zero)))
 
 
-def _row(built: Built, group: Group, sums: _Sums, convolved: Set[str]) -> LayerAccuracy:
-    surface = built.program.tensors[group.output.name]
+def _row(adviser: _Adviser, group: _Unit, sums: _Sums) -> LayerAccuracy:
+    surface = adviser.program.tensors[group.output.name]
     saturated = sums.saturated / sums.count
     alone = decibels(sums.signal, sums.alone)
-    advice = "" if alone >= GOOD or sums.signal == 0 else _advice(built, group, surface, sums, saturated, convolved)
+    advice = "" if alone >= GOOD or sums.signal == 0 else adviser.advice(group, surface, sums, saturated)
     chain = decibels(sums.signal, sums.chain)
     unit = surface.scale if surface.precision in LARGEST else None
     if unit is not None and sums.at_ends and not sums.between and np.isinf(chain):
@@ -312,37 +315,62 @@ def _row(built: Built, group: Group, sums: _Sums, convolved: Set[str]) -> LayerA
     )
 
 
-def _advice(built: Built, group: Group, surface: Surface, sums: _Sums, saturated: float, convolved: Set[str]) -> str:
-    """Return the most likely cause of a layer's error and the option that fixes it.
+@dataclass(frozen=True)
+class _Adviser:
+    """Finds the most likely cause of a layer's error.
 
-    ``convolved``: layers with a convolution.
+    ``convolved``: layers with a convolution. ``names``: of groups, by their tensor.
     """
-    largest = (LARGEST.get(surface.precision, np.inf) - surface.zero) * surface.scale
-    rms = (sums.square / sums.count) ** 0.5
-    if saturated > _MUCH_SATURATION and sums.peak > 1.05 * largest:
-        return (
-            f"values up to {sums.peak:.3g} saturate at {largest:.3g}: try --method max (Python: method='max'), or more "
-            "calibration data"
-        )
-    if largest > 4 * sums.peak:
-        return f"values up to {sums.peak:.3g} use a part of the range {largest:.3g}, which an adjacent tensor needs"
-    if group.name in convolved and group.weights is not None:
-        sizes = np.abs(group.weights).reshape(len(group.weights), -1).max(axis=1)
-        scales = built.program.quantized.get(group.layer.name)
-        uneven = sizes.max() > _WIDE_KERNELS * max(float(np.median(sizes)), 1e-30)
-        if uneven and scales is not None and np.ptp(scales.scales) == 0:
-            return f"kernels differ much in size: omit --per-layer (Python: per_channel=True), or use {_EQUALIZATION}"
-    if sums.peak > _PEAKED * rms:
-        return (
-            "a few values are far larger than the rest: try --method mse or percentile (Python: method=), or "
-            f"{_EQUALIZATION}"
-        )
-    rounding = ["adaptive rounding (--weights-effort 2; Python: adaptive_rounding=True)"]
-    # Int16 for this layer alone would leave its rounded inputs as they are.
-    layers = "those it reads" if surface.precision == Precision.INT16 else "this layer and those it reads"
-    wider = [f"int16 for {layers} on nv_full (--precision LAYER=int16,...; Python: precision={{LAYER: 'int16'}})"]
-    tried = rounding * (group.name in convolved) + wider
-    return f"try {', or '.join(tried)}" if tried else ""
+
+    program: LoweredProgram
+    convolved: Set[str]
+    names: Mapping[str, str]
+    calibration: Calibration
+
+    def advice(self, group: _Unit, surface: Surface, sums: _Sums, saturated: float) -> str:
+        """Return the cause of a layer's error and the option that fixes it."""
+        if surface.precision not in LARGEST:
+            return "large values cancel out, which fp16 (11 bits) rounds; the host has float32 (Python: keep_on_host)"
+        largest = (LARGEST[surface.precision] - surface.zero) * surface.scale
+        rms = (sums.square / sums.count) ** 0.5
+        if saturated > _MUCH_SATURATION and sums.peak > 1.05 * largest:
+            return (
+                f"values up to {sums.peak:.3g} saturate at {largest:.3g}: try --method max (Python: method='max'), or "
+                "more calibration data"
+            )
+        if largest > 4 * sums.peak:
+            is_own = self.calibration.magnitudes.get(group.output.name, 0.0) > 2 * sums.peak
+            few = "few calibration samples need: look for broken ones, or try --method percentile (Python: method=)"
+            why = few if is_own else "an adjacent tensor needs"
+            return f"values up to {sums.peak:.3g} use a part of the range {largest:.3g}, which {why}"
+        if group.name in self.convolved and group.weights is not None:
+            sizes = np.abs(group.weights).reshape(len(group.weights), -1).max(axis=1)
+            scales = self.program.quantized.get(group.layer.name)
+            uneven = sizes.max() > _WIDE_KERNELS * max(float(np.median(sizes)), 1e-30)
+            if uneven and scales is not None and np.ptp(scales.scales) == 0:
+                fix = f"omit --per-layer (Python: per_channel=True), or use {_EQUALIZATION}"
+                return f"kernels differ much in size: {fix}"
+        if sums.peak > _PEAKED * rms:
+            return (
+                "a few values are far larger than the rest: try --method mse or percentile (Python: method=), or "
+                f"{_EQUALIZATION}"
+            )
+        tried = [*self._rounding(group), *self._wider(group, surface)]
+        return f"try {', or '.join(tried)}" if tried else ""
+
+    def _rounding(self, group: _Unit) -> list[str]:
+        is_open = group.name in self.convolved and group.layer.name not in self.calibration.weight_scales
+        return ["adaptive rounding (--weights-effort 2; Python: adaptive_rounding=True)"] * is_open
+
+    def _wider(self, group: _Unit, surface: Surface) -> list[str]:
+        """Int16, also for what the layer reads: alone it would leave its rounded inputs as they are."""
+        tensors = dict.fromkeys(tensor.name for tensor in group.sources)
+        narrow = [name for name in tensors if self.program.tensors[name].precision == Precision.INT8]
+        read = ", ".join(self.names.get(name, f"input {name}") for name in narrow)
+        own = ["this layer"] * (surface.precision == Precision.INT8)
+        layers = " and ".join([*own, *([f"what it reads ({read})"] if read else [])])
+        option = "(--precision LAYER=int16,...; Python: precision={LAYER: 'int16'})"
+        return [f"int16 for {layers} on nv_full {option}"] if layers else []
 
 
 _EQUALIZATION = "equalization (--weights-effort 1; Python: equalize=True)"

@@ -9,7 +9,6 @@ import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Protocol, TypeVar, cast
 
@@ -30,7 +29,6 @@ from nvdla.compiler.frontend.importer import (
     check_host,
     import_graph,
     nodes_for_host,
-    nodes_named,
     readers,
 )
 from nvdla.compiler.frontend.isolation import reads
@@ -45,6 +43,7 @@ from nvdla.compiler.frontend.quantization.calibrate import (
     ScaleTable,
     calibrate,
     coarser,
+    layers_named,
     named_layers,
     recipe_of,
     table_or,
@@ -73,9 +72,23 @@ class ModelProto(Protocol):
         """Return the bytes of the model."""
 
 
+class Dataset(Protocol):
+    """A data set of PyTorch."""
+
+    def __getitem__(self, index: int) -> object:
+        """Return a sample, with or without its label."""
+
+
 ModelSource = Source | ModelProto | Model
 CalibrationData = (
-    Mapping[str, np.ndarray] | Iterable[object] | SampleSource | str | os.PathLike[str] | Calibration | ScaleTable
+    Mapping[str, np.ndarray]
+    | Iterable[object]
+    | Dataset
+    | SampleSource
+    | str
+    | os.PathLike[str]
+    | Calibration
+    | ScaleTable
 )
 
 
@@ -249,7 +262,7 @@ def compile(
     loaded, preprocessing = for_model(loaded, preprocessing)
     data, rest = _data(loaded, calibration, preprocessing), rest | pixels_option(rest, preprocessing)
     loaded = loaded.measured() if isinstance(data, Samples) else loaded
-    kept = dict.fromkeys(nodes_named(loaded, keep_on_host), REQUESTED)
+    kept = dict.fromkeys(keep_on_host, REQUESTED)
     settings = recipe, rest, preprocessing, host, progress, on_stage or str, max_drop, kept, layers
     compiled = _Compilation(loaded, config, precision, data, *settings).compiled()
     compiled.clock = clock
@@ -306,7 +319,8 @@ class _Compilation:
             imported, images = _imported(
                 self.model, self.alone, self.config, self.precision, self.kept, ranged, self.joins
             )
-            self._check_requested(imported)
+            if self._found_requested(imported):
+                continue
             if not self.host:
                 check_host(imported)
             try:
@@ -317,17 +331,21 @@ class _Compilation:
             if result is not None:
                 return result
 
-    def _check_requested(self, imported: Imported) -> None:
-        """Refuse names of ``keep_on_host`` that no node has. Raises BuildError."""
+    def _found_requested(self, imported: Imported) -> bool:
+        """Replace names of layers in ``keep_on_host`` by nodes; return whether there was one. Raises BuildError."""
         names = [row.name for row in imported.nodes]
-        for name in (name for name, reason in self.kept.items() if reason == REQUESTED and name not in names):
-            near = difflib.get_close_matches(name, names, 1)
-            hint = (
-                f"Did you mean {near[0]!r}?"
-                if near
-                else f"Nodes are {', '.join(names[:_NAMED])} ... (all: report['nodes'])."
-            )
-            raise BuildError(f"keep_on_host: must be names of nodes or layers, got {name!r}. {hint}")
+        others = [name for name, reason in self.kept.items() if reason == REQUESTED and name not in names]
+        for name in others:
+            layers, _ = layers_named(imported, name)
+            nodes = [row.name for row in imported.nodes if not layers.isdisjoint(row.operations)]
+            if not nodes:
+                near = difflib.get_close_matches(name, names, 1)
+                some = f"Nodes are {', '.join(names[:_NAMED])} ... (all: report['nodes'])."
+                hint = f"Did you mean {near[0]!r}?" if near else some
+                raise BuildError(f"keep_on_host: must be names of nodes or layers, got {name!r}. {hint}")
+            del self.kept[name]
+            self.kept |= dict.fromkeys(nodes, REQUESTED)
+        return bool(others)
 
     def _calibrated(self, imported: Imported, images: int, details: Document) -> Calibrated | None:
         """The scales. None: nodes that would share a scale go to the host, in the next attempt."""
@@ -532,7 +550,7 @@ def _mixed(
         raise BuildError(f"precision auto: must have int16, got {imported.config.name}. Compile for nv_full, or int8.")
     if not isinstance(data, Samples):
         raise BuildError("precision auto: calibration data: must be samples. They are used for the measurement.")
-    feeds = list(islice(data, JUDGED_SAMPLES))
+    feeds = list(data.some(JUDGED_SAMPLES))
     outputs = [name for name in imported.model.outputs if name not in imported.model.constants]
     model = FloatModel(imported, outputs)
     exact = [{name: values[name] for name in outputs} for values in map(model.run, feeds)]
@@ -545,14 +563,15 @@ def _mixed(
 
     def in_int16(tensors: frozenset[str]) -> Calibrated:
         # with the other layers of an operation: a sum in int16 needs its operand in int16, too
-        return calibrated.in_int16(tensors.union(*(names[tensor] for tensor in tensors)))
+        return calibrated.in_int16(tensors.union(*(names.get(tensor, ()) for tensor in tensors)))
 
     def loss(tensors: frozenset[str]) -> float:
         trial = _build(imported, in_int16(tensors), options, dict(details), measure=False)
         return drop(exact, [trial.run(feed) for feed in feeds])
 
-    chosen = choose(rows, loss, max_drop)
-    lost = {"drop": loss(chosen), "int8_drop": loss(frozenset())}
+    inputs = {layer.name for net in imported.networks for layer in net.layers if layer.kind == "input"}
+    chosen = choose(rows, loss, max_drop, inputs)
+    lost = {"drop": loss(chosen), "int8_drop": loss(frozenset()), "samples": len(feeds), "all_samples": len(data)}
     details["mixed"] = {"max_drop": max_drop, "int16": sorted(chosen), **lost}
     return in_int16(chosen)
 
@@ -589,7 +608,8 @@ def _build(
         chain.enter(parts[-1])
         measured = calibrated.measured[number].values(chain.inputs) if chain.inputs else ()
         ranges = calibrated.channels.get(number)
-        layers = accuracy(refined.network, built, measured, refined.factors, ranges, chain.run(parts[-1]))
+        runs, known = chain.run(parts[-1]), refined.calibration
+        layers = accuracy(refined.network, built, measured, refined.factors, ranges, runs, known)
         rows_of_part = [asdict(row) for row in layers]
         measured_rows += rows_of_part
         details["notes"] = [*details["notes"], *weak_channels(part, layers)]
@@ -597,6 +617,7 @@ def _build(
         built.sidecar.update({**sidecar(imported, part, by_name, details), **own})
     if any(part.built for part in parts):
         details["accuracy"] = measured_rows
+        details["notes"] = [*details["notes"], *chain.rounding_notes()]
     _name_groups(rows, parts)
     return Compiled(imported, parts, rows, details)
 

@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,7 +22,16 @@ from nvdla.compiler.frontend.model import Model, read
 from nvdla.compiler.frontend.quantization.qdq import Affine
 from nvdla.compiler.frontend.tflite.graph import NORMALIZATION_KEY
 from nvdla.errors import FormatError, shape_text
-from nvdla.tensors.datasets import Arrays, Function, Sample, SampleSource, arrays_source, loader_of, open_source
+from nvdla.tensors.datasets import (
+    Arrays,
+    Function,
+    Sample,
+    SampleSource,
+    arrays_source,
+    loader_of,
+    loader_source,
+    open_source,
+)
 from nvdla.tensors.files import IMAGE_ENDINGS, read_dimg
 from nvdla.tensors.images import is_pil
 from nvdla.tensors.inputs import Preprocessing, holds_pixels
@@ -67,6 +77,11 @@ class Samples:
                     self._see(name, feed[name])
             yield feed
         self._hashed = True
+
+    def some(self, count: int) -> Samples:
+        """At most ``count`` of these samples, at equal distances: directories are in the order of their classes."""
+        places = np.linspace(0, len(self) - 1, min(count, len(self))).round().astype(int)
+        return Samples([self._feeds[place] for place in places], self._load, self.pixels)
 
     def each_image(self, images: int) -> Samples:
         """These samples, an image of a batch at a time."""
@@ -122,12 +137,17 @@ def samples(model: Model, data: Any, preprocessing: Preprocessing | None = None,
         raise FormatError(
             f"calibration data: must be an array, a mapping, samples or a data set, got {type(data).__name__}"
         )
+    items = iter(data)
+    head = list(islice(items, 1))
+    if head and isinstance(head[0], list | tuple) and head[0] and all(hasattr(part, "detach") for part in head[0]):
+        return _from_source(model, loader_source(chain(head, items), "calibration data"), preprocessing, limit)
     feeds = []
-    for number, sample in enumerate(data):
-        if number >= min(limit or MAX_SAMPLES, MAX_SAMPLES):
-            break
+    for sample in islice(chain(head, items), min(limit or MAX_SAMPLES, MAX_SAMPLES)):
+        if isinstance(sample, list | tuple) and len(sample) == 2 and np.ndim(sample[1]) == 0 < np.ndim(sample[0]):
+            sample = sample[0]  # with its label
         named = {_only_input(model): sample} if not isinstance(sample, Mapping) else sample
-        feeds.append({name: _sample(model, name, np.asarray(array)) for name, array in _known(model, named).items()})
+        arrays = {name: as_array(array, "calibration data: a sample") for name, array in _known(model, named).items()}
+        feeds.append({name: _sample(model, name, array) for name, array in arrays.items()})
     if not feeds:
         raise FormatError("calibration data: must have at least one sample, got none")
     return Samples(feeds, lambda feed: feed)

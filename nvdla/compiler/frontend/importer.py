@@ -9,7 +9,7 @@ even ones run on the accelerator, odd ones on the host.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -543,24 +543,6 @@ def check_host(imported: Imported) -> None:
 
 
 __all__ = ["FormatError", "Imported", "NodeRow", "Part", "check_host", "import_graph"]
-
-
-def nodes_named(model: Model, names: Iterable[str]) -> list[str]:
-    """Return the nodes that names mean.
-
-    Args:
-        model: The model.
-        names: Names of nodes, of values that nodes compute, or of layers: of several, joined by "+".
-
-    Returns:
-        Names of nodes; a name that means none stays.
-    """
-    graph = model.proto.graph.node
-    known = {value: node.name for node in graph for value in node.output if value}
-    known |= {node.name: node.name for node in graph}
-    parts = ([name] if name in known else name.split("+") for name in names)
-    named = [[known.get(part, part) for part in group] for group in parts]
-    return [node for group in named for node in group]
 
 
 def nodes_for_host(model: Model, fresh: set[str], kept: Set[str], failures: int) -> set[str]:

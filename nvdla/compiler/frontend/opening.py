@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,8 +36,9 @@ from nvdla.compiler.frontend.quantization.qdq import strip
 from nvdla.compiler.frontend.tflite.reader import read_model
 from nvdla.errors import FormatError
 from nvdla.loadable import Loadable
+from nvdla.loadable.enums import DataType
 from nvdla.tensors.inputs import check_pixels
-from nvdla.tensors.real import PixelNumbers, Units
+from nvdla.tensors.real import PixelNumbers, Units, decibels
 from nvdla.util.escaping import Document
 from nvdla.util.files import read_file
 from nvdla.util.precision import Precision
@@ -382,6 +384,11 @@ class PackedPart:
     #: name, operator, multiplications and reason of each node; empty in packages of earlier releases
     rows: list[Document] = field(default_factory=list)
 
+    def precision_of(self, tensor: str) -> Precision:
+        """Return the precision of an input of an accelerator part: inputs of an int8 network may be int16."""
+        types = {} if self.loadable is None else {item.name: item.data_type for item in self.loadable.tensors}
+        return Precision.INT16 if types.get(tensor) == DataType.INT16 else Precision(self.precision)
+
     @property
     def macs(self) -> int:
         """Multiplications of an inference."""
@@ -447,9 +454,10 @@ def _elements(part: PackedPart, binding: Binding, values: Mapping[str, np.ndarra
     if numbers is not None:
         return numbers.elements(cubes)
     scale, zero = part.scales[binding.tensor], part.zero_points.get(binding.tensor, 0)
+    precision = part.precision_of(binding.tensor)
     if given.dtype == np.uint8:
-        check_pixels(given, scale, zero, Precision(part.precision).dtype, binding.value)
-    return quantize(cubes, scale, part.precision, zero)
+        check_pixels(given, scale, zero, precision.dtype, binding.value)
+    return quantize(cubes, scale, precision, zero)
 
 
 def reals_of(part: PackedPart, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -492,6 +500,10 @@ def rounded(parts: Sequence[PackedPart], feeds: Mapping[str, np.ndarray]) -> dic
     return values
 
 
+#: signal to noise in dB below which the rounding of an input has a note: a well used int8 range has about 40
+ROUGH = 25.0
+
+
 class PartChain:
     """A run of the whole model on samples, part by part as a :class:`nvdla.compiler.frontend.package.HostMachine` does.
 
@@ -512,6 +524,24 @@ class PartChain:
         """Round the inputs of the model that an accelerator part reads."""
         self._parts.append(replace(part, images=1))
         self.inputs = [rounded(self._parts, feed) for feed in self._feeds]
+
+    def rounding_notes(self) -> list[str]:
+        """Return a note for each input of the model of which rounding leaves little on the samples: other errors are
+        measured without it."""
+        notes = []
+        for name in self._feeds[0] if self.inputs else ():
+            pairs = [(feed[name], rounded[name]) for feed, rounded in zip(self._feeds, self.inputs, strict=True)]
+            signal = sum(float(np.sum(np.square(exact, dtype=np.float64))) for exact, _ in pairs)
+            noise = sum(float(np.sum(np.square(np.subtract(*pair, dtype=np.float64)))) for pair in pairs)
+            snr = decibels(signal, noise) if signal else math.inf
+            if snr < ROUGH:
+                rms = math.sqrt(signal / sum(exact.size for exact, _ in pairs))
+                notes.append(
+                    f"input {name}: rounding its numbers (RMS {rms:.3g}) leaves {snr:.1f} dB on the calibration data. "
+                    "Look for samples with far larger numbers, or try --method percentile (Python: method=), or int16 "
+                    f"for the input on nv_full (--precision {name}=int16; Python: precision={{{name!r}: 'int16'}})"
+                )
+        return notes
 
     def run(self, part: CompiledPart) -> Iterator[ReferenceMemory]:
         """Run an accelerator part: all its tensors for each sample."""

@@ -42,9 +42,10 @@ from nvdla.tensors.inputs import (
 )
 from nvdla.tensors.npz import check_packing, read_npz
 from nvdla.tensors.real import pixels_of
+from nvdla.util.arguments import as_array
 from nvdla.util.escaping import Document, json_text
 from nvdla.util.files import FREELY_UNPACKED, MAX_RATIO, UNREADABLE_ZIP, parse_json, read_file
-from nvdla.util.precision import PRECISIONS, Precision
+from nvdla.util.precision import PRECISIONS
 from nvdla.util.recognition import kind_of, wrong_kind
 
 if TYPE_CHECKING:
@@ -470,7 +471,7 @@ def real_input(
         return image
     if is_file:
         ending(str(value), (".npy", *IMAGE_ENDINGS), "an input of a package")
-    array = read_npy(str(value)) if is_file else np.asarray(value)
+    array = read_npy(str(value)) if is_file else as_array(value, "input")
     if holds_pixels(array) and len(shape) in (3, 4) and array.ndim > 1:
         images = array if array.ndim == 4 else array[None]
         if len(images) == (shape[0] if len(shape) == 4 else 1):
@@ -494,7 +495,7 @@ def real_numbers(array: np.ndarray, name: str, parts: Sequence[Any]) -> np.ndarr
     part that reads it. Raises FormatError if the elements cannot hold one."""
     for part in (part for part in parts if part.kind == "accelerator" and array.dtype.kind == "i"):
         for tensor in (binding.tensor for binding in part.inputs if binding.value == name):
-            dtype = Precision(part.precision).dtype
+            dtype = part.precision_of(tensor).dtype
             if dtype.kind == "i" and tensor not in part.numbers:
                 advice = "Give real numbers (float32), or quantize them with the network's input scale"
                 check_whole(array, dtype, f"the input's {dtype}", advice, f"input {name}: ")
@@ -508,7 +509,7 @@ def _check_picture(image: np.ndarray, name: str, parts: Sequence[Any], samples: 
     for part in (part for part in parts if part.kind == "accelerator"):
         for tensor in (binding.tensor for binding in part.inputs if binding.value == name):
             if tensor not in part.numbers:
-                zero, dtype = part.zero_points.get(tensor, 0), Precision(part.precision).dtype
+                zero, dtype = part.zero_points.get(tensor, 0), part.precision_of(tensor).dtype
                 check_pixels(image, part.scales[tensor], zero, dtype, name, samples)
 
 

@@ -36,6 +36,83 @@ def test_the_smallest_sufficient_set_is_found_and_harmless_layers_go_back():
         choose(_rows(30, 20), lambda chosen: 0.5, 0.1)
 
 
+def test_inputs_become_int16_where_layers_alone_are_not_enough():
+    def loss(chosen: frozenset[str]) -> float:
+        return 0.1 * (2 - len({"x", "t1"} & chosen))
+
+    assert choose(_rows(30, 10, 20), loss, 0.05, {"x", "z"}) == {"x", "t1"}
+    assert choose(_rows(30, 10, 20), loss, 0.15, {"x", "z"}) == {"t1"}
+    assert choose(_rows(30, 10), lambda chosen: 0.1 * ("x" not in chosen), 0.05, {"x"}) == {"x"}
+    with pytest.raises(BuildError, match="every layer and input in int16"):
+        choose(_rows(30, 20), lambda chosen: 0.5, 0.1, {"x"})
+
+
+@pytest.fixture(scope="module")
+def far():
+    """Samples of which one is 200 times as large: int8 elements of the others are nearly all 0."""
+    data = np.random.default_rng(0).normal(size=(300, 3, 12, 12)).astype(np.float32)
+    data[7] *= 200
+    return data
+
+
+def test_auto_keeps_an_input_that_int8_spoils_in_int16_and_counts_its_samples(far):
+    compiled = compile_model(_sum(), "nv_full", "auto", far)
+    mixed = compiled.report["mixed"]
+    assert "x" in mixed["int16"] and mixed["drop"] <= 0.005 < mixed["int8_drop"]
+    assert (mixed["samples"], mixed["all_samples"]) == (256, 300)
+    images = far[100:110]
+    session = ort.InferenceSession(_sum().SerializeToString())
+    exact = [session.run(None, {"x": image[None]})[0].argmax() for image in images]
+    assert [compiled.run(image[None])["y"].argmax() for image in images] == exact
+
+
+def test_a_rough_input_has_a_note_and_its_reader_advice_that_helps(far):
+    narrow = compile_model(_sum(), "nv_full", "int8", far)
+    assert any(note.startswith("input x: rounding its numbers") for note in narrow.report["notes"])
+    (first,) = (row for row in narrow.report["accuracy"] if row["layer"] == "c1+r1")
+    assert "which few calibration samples need: look for broken ones" in first["advice"]
+    wide = compile_model(_sum(), "nv_full", {"c1+r1": "int16", "x": "int16"}, far)
+    assert not any("rounding its numbers" in note for note in wide.report["notes"])
+    assert wide.summary["int16_layers"] == ["c1+r1"] and "int16 in 1 layer" in repr(wide)
+    (better,) = (row for row in wide.report["accuracy"] if row["layer"] == "c1+r1")
+    assert better["alone"] > first["alone"] + 20
+
+
+def test_advice_does_not_repeat_what_was_done_nor_offer_fp16_a_range(far):
+    open_, done = (
+        compile_model(_model(), "nv_full", "int8", far[8:], adaptive_rounding=rounding).report["accuracy"]
+        for rounding in (False, True)
+    )
+    assert any("adaptive rounding" in row["advice"] and "what it reads (c2)" in row["advice"] for row in open_)
+    assert not any("adaptive rounding" in row["advice"] for row in done)
+    assert any(row["advice"].startswith("try int16 for this layer and what it reads (c2)") for row in done)
+    halves = compile_model(_sum(), "nv_full", "fp16", far[8:] * 100).report["accuracy"]
+    assert [row["layer"] for row in halves if row["advice"]] == ["c2+s+r2"]
+    assert all(row["advice"].startswith("large values cancel out") for row in halves if row["advice"])
+
+
+@pytest.mark.parametrize("name", ["b2.conv+b2.add", "b2.conv+add"])
+def test_an_operation_is_named_as_tables_show_it(name):
+    """A shortened name is not taken for a layer of another operation."""
+    weights = np.random.default_rng(1).normal(size=(8, 8, 1, 1)).astype(np.float32)
+    nodes = [
+        node("Conv", "x w", "b1.conv"),
+        node("Add", "b1.conv x", "add"),
+        node("Relu", "add", "r"),
+        node("Conv", "r w", "b2.conv"),
+        node("Add", "b2.conv r", "b2.add"),
+    ]
+    network = model(nodes, {"x": (1, 8, 6, 6)}, {"b2.add": (1, 8, 6, 6)}, {"w": weights})
+    data = np.random.default_rng(2).normal(size=(8, 8, 6, 6)).astype(np.float32)
+    compiled = compile_model(network, "nv_full", {name: "int16"}, data)
+    wide = {row["layer"] for row in compiled.report["accuracy"] if row["precision"] == "int16"}
+    assert wide and all("b2" in layer for layer in wide)
+    kept = compile_model(network, "nv_full", "int8", data, keep_on_host=(name,))
+    assert {row.name for row in kept.nodes if row.placement == "host"} == {kept.nodes[3].name, kept.nodes[4].name}
+    with pytest.raises(BuildError, match="b3"):
+        compile_model(network, "nv_full", {"b3.conv+add": "int16"}, data)
+
+
 def test_a_drop_is_lost_winners_or_lost_energy():
     exact = [{"scores": np.array([[1.0, 2.0, 0.0]])}, {"scores": np.array([[3.0, 2.0, 0.0]])}]
     found = [{"scores": np.array([[1.1, 1.9, 0.0]])}, {"scores": np.array([[2.0, 2.5, 0.0]])}]

@@ -103,6 +103,8 @@ def _hindrance(lowering: NetworkLowering, tensor: NetworkTensor, form: PixelForm
     """Why an input cannot be an image; "" where it can."""
     if tensor in lowering.ends:
         return "it is an output, too"
+    if lowering.precisions[tensor.name] != lowering.default:
+        return f"it is in {lowering.precisions[tensor.name]}"
     if tensor.shape[1:] == (1, 1):
         return "it is a single pixel"
     for group in lowering.readers.get(tensor, ()):
@@ -205,7 +207,8 @@ class NetworkLowering(Lowering):
         inputs = {tensor.name for tensor in self.network.inputs}
         find = self._leaders()
         wanted = self._wanted()
-        wide = {find(name) for name, precision in wanted.items() if precision == Precision.INT16} - inputs
+        wide = {find(name) for name, precision in wanted.items() if precision == Precision.INT16}
+        wide -= inputs - wanted.keys()  # an input keeps its precision, if it is not named itself
         self.precisions = {
             tensor.name: Precision.INT16 if find(tensor.name) in wide else self.default for tensor in tensors
         }
@@ -250,9 +253,10 @@ class NetworkLowering(Lowering):
         wanted = {}
         given = self.scales_given.precisions
         members = {name: group for group in reversed(self.groups) for name in group.members} if given else {}
+        inputs = {tensor.name for tensor in self.network.inputs}
         for name, precision in given.items():
             group = members.get(name)
-            if group is None:
+            if group is None and name not in inputs:
                 raise BuildError(f"precision {precision}: layer: must be in network {self.network.name}, got {name}")
             if precision not in LARGEST or precision not in self.config.precisions or self.default != Precision.INT8:
                 raise BuildError(
@@ -260,8 +264,8 @@ class NetworkLowering(Lowering):
                     f"{self.default} on {self.config.name}",
                     layer=name,
                 )
-            if group.layer.kind != "softmax":
-                wanted[group.output.name] = precision
+            if group is None or group.layer.kind != "softmax":
+                wanted[name if group is None else group.output.name] = precision
         return wanted
 
     def _own_scale(self, name: str) -> float:
@@ -278,7 +282,8 @@ class NetworkLowering(Lowering):
         for tensor in self.network.inputs:
             channels, height, width = tensor.shape
             scale = self.scales[tensor.name]
-            root = Root(tensor.name, channels, height, width, self.default, scale, "input", zero=self.zero(tensor.name))
+            precision, zero = self.precisions[tensor.name], self.zero(tensor.name)
+            root = Root(tensor.name, channels, height, width, precision, scale, "input", zero=zero)
             root.pixels, root.converter = self.images.get(tensor.name), self.converters.get(tensor.name)
             self.places[tensor.name] = root.whole
         concat.reserve(self)

@@ -40,6 +40,7 @@ from nvdla.compiler.frontend.quantization.activations import (
 )
 from nvdla.errors import BuildError, FormatError
 from nvdla.program.naming import shortened
+from nvdla.program.operation import short_layers
 from nvdla.util.escaping import Document
 from nvdla.util.files import read_file
 from nvdla.util.precision import Precision
@@ -459,23 +460,55 @@ def named_layers(imported: Imported, precisions: Mapping[str, str]) -> frozenset
             f"precision: int16 layers must be within an int8 network on nv_full, got {imported.precision} on "
             f"{imported.config.name}"
         )
-    layers = {layer.name for net in imported.networks for layer in net.layers if layer.kind != "input"}
-    known: dict[str, set[str]] = {row.name: layers.intersection(row.operations) for row in imported.nodes}
-    known |= {value: {layer} for layer, value in imported.tensors.items() if layer in layers}
-    known |= {layer: {layer} for layer in layers}
     chosen: set[str] = set()
     for name, precision in precisions.items():
-        members = [name] if name in known else name.split("+")  # "conv1+relu1" names one operation
         if precision not in (Precision.INT8, Precision.INT16):
             raise BuildError(f"precision of layer {name}: must be int16 or int8, got {precision}")
-        if not all(known.get(member) for member in members):
-            near = difflib.get_close_matches(name, [key for key, value in known.items() if value], 1)
+        layers, near = layers_named(imported, name)
+        if not layers:
             raise BuildError(
                 f"precision: must name a layer on the accelerator of {imported.model.file}, got {name}."
-                f"{f' Did you mean {near[0]}?' if near else ' The report lists them.'}"
+                f"{f' Did you mean {near}?' if near else ' The report lists them.'}"
             )
-        chosen |= {layer for member in members for layer in known[member] if precision == Precision.INT16}
+        chosen |= layers if precision == Precision.INT16 else set()
     return frozenset(chosen)
+
+
+def layers_named(imported: Imported, name: str) -> tuple[Set[str], str]:
+    """Return the layers that a name means, and without any the name that is most like it ("" where none is).
+
+    Args:
+        imported: The model.
+        name: Name of a layer, of an ONNX value, of a node, or of an operation with several layers as tables show it.
+    """
+    layers = {layer.name for net in imported.networks for layer in net.layers}
+    known: dict[str, Set[str]] = {row.name: layers.intersection(row.operations) for row in imported.nodes}
+    known |= {value: {layer} for layer, value in imported.tensors.items() if layer in layers}
+    known |= {layer: {layer} for layer in layers}
+    groups = {group.name: frozenset(group.members) for net in imported.networks for group in group_layers(net)}
+    shown = {short: groups[whole] for whole, short in short_layers(groups).items()}
+    meant = known.get(name) or groups.get(name) or shown.get(name) or _joined(imported, known | shown, name)
+    near = [] if meant else difflib.get_close_matches(name, [key for key, value in (known | shown).items() if value], 1)
+    return meant, near[0] if near else ""
+
+
+def _joined(imported: Imported, known: Mapping[str, Set[str]], name: str) -> set[str]:
+    """The layers of an operation from its name, "b1.conv+b1.add" or "b1.conv+add" in tables; empty if none has it.
+
+    Each reads one before it: "add" alone may be a layer of another operation.
+    """
+    first, *others = name.split("+")
+    sources = {
+        layer.name: {tensor.name for tensor in layer.inputs} for net in imported.networks for layer in net.layers
+    }
+    layers = set(known.get(first, ()))
+    for part in others:
+        alike = {layer for layer in sources if layer.endswith((f".{part}", f"/{part}"))} | known.get(part, set())
+        linked = {layer for layer in alike if sources[layer] & layers}
+        if not linked:
+            return set()
+        layers |= linked
+    return layers
 
 
 def is_table(data: object) -> bool:
