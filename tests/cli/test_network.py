@@ -44,6 +44,32 @@ def test_a_method_gives_what_the_command_prints(net, samples, nvdla_command):
     )
 
 
+def test_the_inputs_of_a_network_are_given_as_for_a_run(tmp_path):
+    pytest.importorskip("onnx")
+    from tests.compiler.frontend.models import model, node
+
+    rng = np.random.default_rng(0)
+    arrays = {name: rng.normal(size=(1, 8, 4, 4)).astype("f4") for name in ("x", "z")}
+    source = model(
+        [node("Add", "x z", "s"), node("Relu", "s", "y")], dict.fromkeys(arrays, (1, 8, 4, 4)), {"y": (1, 8, 4, 4)}
+    )
+    compiled = nvdla.compile(source, calibration={name: array.repeat(4, 0) for name, array in arrays.items()})
+    path = tmp_path / "sum.nvdla"
+    compiled.save(path)
+    files = []
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+        files.append(f"{name}={tmp_path / name}.npy")
+    two = nvdla.load(path)
+    expected = two.compare(path, input=files).rows
+    for given in (arrays, list(arrays.values()), tuple(word.split("=")[1] for word in files), files):
+        assert two.compare(path, given).rows == two.compare(path, input=given).rows == expected
+        two.report(tmp_path / "page.html", given)
+    assert two.compare(path, arrays, other_input=arrays).rows == expected
+    with pytest.raises(nvdla.NvdlaError, match="no such input: must be one of x, z"):
+        two.compare(path, {"x": arrays["x"], "w": arrays["z"]})
+
+
 def test_printing_a_result_shows_what_the_command_prints_on_a_terminal(net, samples, monkeypatch, nvdla_command):
     monkeypatch.setenv("COLUMNS", "100")
     rows = net.cycles(by="layer")

@@ -331,6 +331,8 @@ def test_host_parts_are_measured_on_request(folder, nvdla_command, as_documented
     assert re.search(rf"; together {whole:.3f} ms per image, [\d,.]+ frames per second", text)
     code, _, err = nvdla_command("cycles", "net.nvpkg/part0.loadable", "--host-time", "measured")
     assert code == 2 and "has no host part" in err
+    code, _, err = nvdla_command("cycles", "nofile.nvpkg", "--host-time", "measured")
+    assert code == 2 and "nofile.nvpkg: cannot be read" in err
 
 
 def test_a_fraction_of_the_network_has_no_frame_rate(folder, nvdla_command):
