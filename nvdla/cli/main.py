@@ -162,6 +162,13 @@ BEGINNERS = """New here?
   nvdla view net.loadable                             look inside"""
 FOOTER = "'nvdla COMMAND --help' lists the options of a command. '-' as a file to write is standard output."
 
+OTHER_NAMES = {
+    "benchmark": "evaluate", "build": "compile", "check": "lint", "convert": "compile", "disassemble": "inspect",
+    "dump": "hexdump", "info": "inspect", "profile": "cycles", "show": "view", "simulate": "run", "validate": "lint",
+    "verify": "lint",
+}  # fmt: skip
+"""Names of other tools for commands."""
+
 ENDED_BY_CTRL_C = frozenset({"serve", "view"})  # commands that Ctrl-C ends normally
 
 
@@ -189,7 +196,7 @@ def _main(words: list[str]) -> int:
             return _describe(words[0], words)
         if "." in words[0][1:] or os.sep in words[0]:
             return _fail("nvdla", f"{words[0]}: no such file", words, "FormatError")
-        near = difflib.get_close_matches(words[0], COMMANDS, n=1)
+        near = [OTHER_NAMES[words[0]]] if words[0] in OTHER_NAMES else difflib.get_close_matches(words[0], COMMANDS, 1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         return _fail("nvdla", f"unknown command {words[0]!r}; {hint}'nvdla --help' lists them", words, "UsageError")
     return run_command(words[0], words[1:])
