@@ -149,8 +149,8 @@ def _self_test(args: argparse.Namespace, form: Printer, options: Options) -> int
         raise FormatError("--self-test needs --config NAME, and takes no loadable and no input")
     if args.name or args.image:
         raise FormatError(f"--self-test does not support {'--name' if args.name else '--image'}. Omit it.")
-    if form.format != "c" and not form.checks_memory:
-        raise FormatError(f"--self-test: format must be c or one that checks memory, got {form.format}")
+    if not form.checks_memory:
+        raise FormatError(f"--self-test: format must be one that checks memory, got {form.format}")
     config = configuration(args.config)
     folder = Path(args.output or f"selftest_{args.format}")
     tests = self_tests(config)

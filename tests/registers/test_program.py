@@ -370,6 +370,23 @@ def test_the_self_test_sees_a_wrong_weight(tmp_path):
 
 
 @needs_gcc
+def test_the_self_test_sees_a_wrong_weight_that_the_softmax_hides(tmp_path):
+    """The scores of a clear digit saturate: the output is that of the right weights."""
+    runtime = nvdla.Runtime(nvdla.load(SAMPLES / "lenet.loadable"))
+    recording = record(runtime, runtime.surfaces(SAMPLES / "digit7.pgm"), parts=True)
+    program, made = recording.register_program, exported_to(tmp_path, recording)
+    printer("c").write(made)
+    assert Served(tmp_path, program).run(compile_runner(tmp_path, program))[0] == 0
+    source = (tmp_path / "network.c").read_text()
+    first = source.index("0x", source.index("static const uint8_t segment_0"))
+    wrong = f"0x{int(source[first + 2 : first + 4], 16) ^ 0x10:02x}"
+    (tmp_path / "network.c").write_text(source[:first] + wrong + source[first + 4 :])
+    served = Served(tmp_path, program)
+    assert served.run(compile_runner(tmp_path, program))[0] == 200
+    assert served.outputs() == list(recording.outputs)
+
+
+@needs_gcc
 @pytest.mark.parametrize(
     "unbound", [(MemoryFlags.INPUT,), (MemoryFlags.OUTPUT,), (MemoryFlags.INPUT, MemoryFlags.OUTPUT)]
 )

@@ -48,7 +48,7 @@ TESTS = ("nvdla_tests.h", "nvdla_tests.c", "nvdla_serial.h", "nvdla_serial.c")
 MEMORIES = {Space.DRAM: 0, Space.CVSRAM: 1}
 #: File-scope and local names of the generated code, and types of <stdint.h>.
 _OWN_NAMES = re.compile(
-    r"(segment|input|crcs)_\d+|segments|pointers|inputs|outputs|cpu_operations|steps|known_inputs|known_crcs|"
+    r"(segment|input|crcs)_\d+|segments|pointers|inputs|outputs|cpu_operations|steps|known_inputs|known_crcs|known_cube_crcs|cube|"
     r"program|device|index|at|result|bytes|u?int\w*_t"
 )
 MAX_CHANNELS = 4
@@ -341,8 +341,9 @@ def _header(export: Export, arrays: bool) -> str:
         "",
         f"extern const nvdla_program {name};",
         "",
-        "/* Load the program's data and a known input, run, and compare the CRCs of the outputs.",
-        "   Returns NVDLA_OK, an error code of the runner, or 100 + the index of the first different output. */",
+        "/* Load the program's data and a known input, run, and compare the CRCs of the outputs and of the data of CPU",
+        "   operations. Returns NVDLA_OK, an error code of the runner, 100 + the index of the first different output,",
+        "   or 200 + the index of the first CPU operation with different data. */",
         f"int {name}_selftest(nvdla_device *device);",
         "",
         "#endif",
@@ -548,10 +549,17 @@ def _selftest(export: Export) -> Iterator[str | bytes]:
     parts = _table("uint8_t *const", "known_inputs", rows)
     crcs = [f"    0x{zlib.crc32(data):08x}u," for data in export.recording.outputs]
     parts += _table("uint32_t", "known_crcs", crcs)
+    # A softmax gives equal outputs for many inputs, so what the accelerator computed for it is compared, too.
+    calls = export.register_program.cpu_operations if export.recording.parts else ()
+    sources = [(call.source, export.recording.parts[-1].after) for call in calls]
+    cubes = [
+        f"    0x{memory.crc32(cube.space, cube.offset, cube.offset + cube.size):08x}u," for cube, memory in sources
+    ]
+    parts += _table("uint32_t", "known_cube_crcs", cubes)
     parts += [
         f"int {name}_selftest(nvdla_device *device) {{",
         f"    const nvdla_program *program = &{name};",
-        *(["    uint32_t index;"] if rows or crcs else []),
+        *(["    uint32_t index;"] if rows or crcs or cubes else []),
         *(["    uint32_t at;"] if rows else []),
         "    int result = nvdla_load(device, program);",
     ]
@@ -582,6 +590,17 @@ def _selftest(export: Export) -> Iterator[str | bytes]:
             "        }",
             "        if (nvdla_crc32(bytes, program->outputs[index].size) != known_crcs[index]) {",
             "            result = 100 + (int)index;",
+            "        }",
+            "    }",
+        ]
+    if cubes:
+        parts += [
+            "    for (index = 0; result == NVDLA_OK && index < program->cpu_operation_count; index++) {",
+            "        const nvdla_cpu_cube *cube = &program->cpu_operations[index].source;",
+            "        uint8_t *bytes = device->memory[cube->memory] + cube->offset;",
+            "        NVDLA_CACHE_INVALIDATE(device, bytes, cube->size);",
+            "        if (nvdla_crc32(bytes, cube->size) != known_cube_crcs[index]) {",
+            "            result = 200 + (int)index;",
             "        }",
             "    }",
         ]
@@ -667,6 +686,7 @@ PRINTERS = (
         "C99 for bare metal: step table, runner, data as arrays or as an image (--image)",
         write,
         options=("csb_base", "word_addresses", "poll_limit", "arrays", "board"),
+        checks_memory=True,
         table_bytes=table_bytes,
     ),
     Printer(
