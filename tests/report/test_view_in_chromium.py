@@ -471,6 +471,28 @@ def test_subgraphs_are_closed_and_opened_and_arrows_shown_on_request(window, sid
     assert shown.errors == []
 
 
+@pytest.mark.parametrize("width", [1280, 420])
+def test_the_button_of_a_subgraph_says_what_it_does(window, side, lenet_path, tmp_path, width):
+    """Also after it was pressed, and after the subgraph was opened or closed elsewhere; the focus stays on it."""
+    names = {(0, index): f"{'front' if index < 6 else 'back'}_{index // 3}" for index in range(12)}
+    path = tmp_path / "subgraphs.html"
+    path.write_text(html_page(Data.of([side(nvdla.load(lenet_path), layers=names)])), encoding="utf-8")
+    shown = window(width=width, phone=width < 500).open(path)
+    shown.page.click("#close-subgraphs")
+    shown.value("view.choose(0, 'subgraph', 'front')")
+    button = shown.page.locator("#panel .row button")
+    for text in ("Open subgraph", "Close subgraph") * 2:
+        assert button.inner_text() == text
+        assert shown.value("view.graphs[0].closed.has('front')") == (text == "Open subgraph")
+        button.click()
+        assert shown.value("document.activeElement.closest('#panel') !== null")
+    for tool, text in (("open", "Close subgraph"), ("close", "Open subgraph")):
+        shown.page.locator(f"#{tool}-subgraphs").dispatch_event("click")
+        assert button.inner_text() == text
+    shown.value("view.graphs[0].toggle('back')")
+    assert button.inner_text() == "Open subgraph" and shown.errors == []
+
+
 def test_a_value_lives_until_the_step_after_its_last_reader(window, side, lenet_path, tmp_path):
     """As in the curve of the live bytes: it has the same value until the next step begins."""
     path = tmp_path / "lives.html"

@@ -59,6 +59,7 @@
       [this.width, this.height] = view.layout(this.nodes, this.edges);
       this.#frames();
       this.small = null;
+      view.relabel();
     }
 
     #add(node) {

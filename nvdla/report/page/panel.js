@@ -216,13 +216,16 @@
 
   // ---- a subgraph of connected layers
 
+  view.relabel = () => {}; // writes on the button of the subgraph in the panel what it does
   function subgraph(side, name) {
     const ops = side.operations.filter((op) => op.subgraph === name), cycles = view.cyclesOf(side, ops.map((op) => op.id));
-    const graph = view.graphs[side.number];
+    const graph = view.graphs[side.number], button = view.el("button", { type: "button", onclick: () => graph.toggle(name) });
+    view.relabel = () => { button.textContent = graph.closed.has(name) ? "Open subgraph" : "Close subgraph"; };
+    view.relabel();
     return [
       heading(side, null, name, [view.counted(ops.length, "operation"), `${view.count(cycles)} cycles`, view.percent(view.shareOf(side, cycles))].filter(Boolean).join(", ")),
       view.overlap(side),
-      view.el("div", { class: "row" }, view.el("button", { type: "button", onclick: () => graph.toggle(name) }, graph.closed.has(name) ? "Open subgraph" : "Close subgraph")),
+      view.el("div", { class: "row" }, button),
       view.el("ul", { class: "plain" }, ops.map((op) => view.el("li", {}, view.link(side, "op", op.id)))),
     ];
   }
