@@ -131,3 +131,16 @@ def test_sums_are_listed_where_they_have_several_parts(opened, layers, lists):
     open_view(shown.page, "Cycles")
     headings = shown.page.locator("#cycles h2").all_inner_texts()
     assert headings == ["Roofline", "Where the cycles go", *lists, "Longest operations"]
+
+
+def test_the_sum_of_overlapping_operations_is_explained_at_the_lists_of_which_it_is_true(opened):
+    """Shares of "Where the cycles go" are of the run."""
+    shown = opened({(0, index): f"{'front' if index < 6 else 'back'}_{index // 3}" for index in range(12)})
+    shown.value("view.sides[0].total = 20000")  # operations take more
+    open_view(shown.page, "Cycles")
+    texts = "[each.textContent, each.nextElementSibling.textContent]"
+    following = dict(shown.value(f"[...document.querySelectorAll('#cycles h2')].map(each => {texts})"))
+    explained = {heading for heading, text in following.items() if text.startswith("Operations overlap: alone they")}
+    assert explained == {"Blocks", "Layers", "Longest operations"}
+    assert shown.page.locator("#cycles p", has_text="Operations overlap").count() == 3
+    assert shown.value("document.querySelector('#uses-0').nextElementSibling.textContent") == "Blocks"

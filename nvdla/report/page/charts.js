@@ -445,11 +445,12 @@
     const layers = sums(side, (op) => op.layer || op.block, (op) => op.short), blocks = sums(side, (op) => op.block, (op) => op.shortBlock);
     const lists = [["Blocks", blocks, layers], ["Layers", layers.filter((row) => row.cycles), ops]];
     const shown = lists.filter(([, rows, parts]) => rows.length > 1 && rows.length < parts.length && side.operations.some((op) => op.layer));
-    return [view.overlap(side), ...[...shown, ["Longest operations", ops.map((op) => ({ op, cycles: op.cycles, count: 1 }))]].flatMap(([title, rows]) => [
+    return [...shown, ["Longest operations", ops.map((op) => ({ op, cycles: op.cycles, count: 1 }))]].flatMap(([title, rows]) => [
       view.el("h2", {}, title),
+      view.overlap(side),
       view.el("ol", { class: "bars" }, rows.slice(0, most).map((row) => bar(side, row, rows[0].cycles))),
       rows.length > most && view.el("p", { class: "soft" }, `and ${view.count(rows.length - most)} more`),
-    ])].filter(Boolean);
+    ]).filter(Boolean);
   };
 
   // What the cycles of a run go to; they add up to the total.
