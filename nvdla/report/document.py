@@ -41,6 +41,7 @@ from nvdla.program.program import Program
 from nvdla.runtime import Runtime
 from nvdla.tensors.real import Rank, Units, top
 from nvdla.util.escaping import Document
+from nvdla.util.files import in_package
 from nvdla.util.rounding import ceil_div
 
 MAX_CHANNELS = 16
@@ -453,6 +454,7 @@ def side_of(
     document = {
         "title": study.title,
         "file": study.loadable.name,
+        "part": in_package(study.loadable.name) is not None,
         "configuration": study.config.name,
         "clock": clock,
         "inputs": [study.loadable.tensor(memory.tensor_desc_id).name for memory in study.loadable.inputs],

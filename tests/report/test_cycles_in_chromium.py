@@ -12,6 +12,7 @@ from nvdla.analysis.study import Study
 from nvdla.program.naming import Names
 from nvdla.report.document import make_side
 from nvdla.report.page import Data, html_page
+from tests.support.packages import write_package
 
 #: the lists of sums by their headings: the text of each row
 LISTS = """Object.fromEntries([...document.querySelectorAll('#cycles h2')].map((heading) => {
@@ -56,7 +57,8 @@ def test_sliders_recompute_the_cycles_from_the_table_of_the_page(window, page, l
     open_view(shown.page, "Cycles")
     said = shown.page.locator("#timing-0")
     own = shown.value("view.sides[0].total")
-    assert said.inner_text() == f"{own:,} cycles = {own / 1e6:.5f} ms at 1,000 MHz"
+    speed = f"{1e9 / own:,.1f} runs per second"
+    assert said.inner_text() == f"{own:,} cycles = {own / 1e6:.5f} ms at 1,000 MHz, {speed}"
     first = shown.page.locator(".bars li").first.inner_text()
     set_slider(shown.page, "latency", 3)
     set_slider(shown.page, "bandwidth", 0)
@@ -65,7 +67,8 @@ def test_sliders_recompute_the_cycles_from_the_table_of_the_page(window, page, l
     other = Study.of(nvdla.load(lenet_path), memory=memory)
     change = other.schedule.total / own - 1
     assert said.inner_text().startswith(
-        f"{other.schedule.total:,} cycles = {other.schedule.total / 5e5:.4f} ms at 500 MHz"
+        f"{other.schedule.total:,} cycles = {other.schedule.total / 5e5:.4f} ms at 500 MHz, "
+        f"{5e8 / other.schedule.total:,.1f} runs per second (+"
     )
     assert f"(+{change:.1%} cycles); everywhere else on this page: {own:,} cycles" in said.inner_text()
     assert shown.page.locator("#bandwidth-0").get_attribute("aria-valuetext") == "1 B/cycle = 0.5 GB/s"
@@ -144,3 +147,14 @@ def test_the_sum_of_overlapping_operations_is_explained_at_the_lists_of_which_it
     assert explained == {"Blocks", "Layers", "Longest operations"}
     assert shown.page.locator("#cycles p", has_text="Operations overlap").count() == 3
     assert shown.value("document.querySelector('#uses-0').nextElementSibling.textContent") == "Blocks"
+
+
+def test_a_part_of_a_package_has_no_runs_per_second(window, tmp_path):
+    """A run of the package has other parts, too."""
+    pytest.importorskip("onnxruntime")
+    write_package(tmp_path)
+    made = make_side(Study.of(nvdla.load(tmp_path / "net.nvpkg" / "part0.loadable")), Names(), 1000.0)[0]
+    (tmp_path / "part.html").write_text(html_page(Data.of([made])), encoding="utf-8")
+    shown = window().open(tmp_path / "part.html")
+    open_view(shown.page, "Cycles")
+    assert shown.page.inner_text("#timing-0").endswith(" ms at 1,000 MHz")

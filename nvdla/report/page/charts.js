@@ -430,7 +430,8 @@
         if (number !== asked) return;
       }
       const clock = value("clock"), change = side.total && row.total ? row.total / side.total - 1 : 0;
-      total.textContent = row.total === null ? "no total: deadlock" : `${view.count(row.total)} cycles = ${view.real(row.total / clock / 1000)} ms at ${view.count(Math.round(clock))} MHz${change ? ` (${change > 0 ? "+" : ""}${view.percent(change)} cycles); everywhere else on this page: ${view.count(side.total)} cycles` : ""}`;
+      const speed = row.total && !side.part ? `, ${view.count(Math.round(1e7 * clock / row.total) / 10)} runs per second` : ""; // parts of a package are not a whole run
+      total.textContent = row.total === null ? "no total: deadlock" : `${view.count(row.total)} cycles = ${view.real(row.total / clock / 1000)} ms at ${view.count(Math.round(clock))} MHz${speed}${change ? ` (${change > 0 ? "+" : ""}${view.percent(change)} cycles); everywhere else on this page: ${view.count(side.total)} cycles` : ""}`;
       const operations = row.cycles ? side.operations.map((op, id) => ({ ...op, cycles: row.cycles[id], bound: row.bound[id] })) : side.operations;
       fill(Object.assign(Object.create(side), { operations, alone: undefined, total: row.total, uses: row.uses, roof: { ...side.roof, bytes: row.bandwidth } }));
     }
